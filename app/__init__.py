@@ -1,0 +1,3 @@
+"""dmlserve: DirectML's operator contract as an HTTP microservice."""
+
+__version__ = "0.1.0"
