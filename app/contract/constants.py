@@ -1,0 +1,123 @@
+"""DirectML's enumerations, each constant written with or without its prefix."""
+
+from enum import StrEnum
+from typing import Any, Self
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+
+class Constant(StrEnum):
+    """Base of the enumerations. A member's value is its short name; `full_name` carries the prefix."""
+
+    @classmethod
+    def prefix(cls) -> str:
+        """What the full names of this enumeration begin with."""
+        raise NotImplementedError(cls.__name__)
+
+    @property
+    def full_name(self) -> str:
+        return self.prefix() + self.value
+
+    @classmethod
+    def spellings(cls) -> list[str]:
+        """Every accepted spelling, the short ones first."""
+        return [member.value for member in cls] + [member.full_name for member in cls]
+
+    @classmethod
+    def parse(cls, text: object) -> Self:
+        """The member that `text` names. Case matters, as it does in DirectML's headers."""
+        if isinstance(text, str):
+            try:
+                return cls(text.removeprefix(cls.prefix()))
+            except ValueError:
+                pass
+        raise PydanticCustomError(
+            "constant",
+            "must be the name of a DML constant, with or without its prefix {prefix}",
+            {"prefix": cls.prefix(), "allowed": [member.value for member in cls]},
+        )
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            cls.parse, serialization=core_schema.plain_serializer_function_ser_schema(lambda member: member.value)
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"type": "string", "enum": cls.spellings()}
+
+
+class DataType(Constant):
+    """DML_TENSOR_DATA_TYPE, in the order of its values (FLOAT32 is 1)."""
+
+    FLOAT32 = "FLOAT32"
+    FLOAT16 = "FLOAT16"
+    UINT32 = "UINT32"
+    UINT16 = "UINT16"
+    UINT8 = "UINT8"
+    INT32 = "INT32"
+    INT16 = "INT16"
+    INT8 = "INT8"
+    FLOAT64 = "FLOAT64"
+    UINT64 = "UINT64"
+    INT64 = "INT64"
+    UINT4 = "UINT4"
+    INT4 = "INT4"
+
+    @classmethod
+    def prefix(cls) -> str:
+        return "DML_TENSOR_DATA_TYPE_"
+
+    @property
+    def bits(self) -> int:
+        """Width of an element in bits. UINT4 and INT4 lie two to a byte, the first in the low nibble."""
+        return int(self.value.lstrip("FLOATUIN"))
+
+    @property
+    def bytes(self) -> int:
+        """Width of an element in bytes, at least 1."""
+        return max(self.bits // 8, 1)
+
+
+class TensorFlag(Constant):
+    """DML_TENSOR_FLAGS."""
+
+    NONE = "NONE"
+    OWNED_BY_DML = "OWNED_BY_DML"
+
+    @classmethod
+    def prefix(cls) -> str:
+        return "DML_TENSOR_FLAG_"
+
+
+class FeatureLevel(Constant):
+    """DML_FEATURE_LEVEL, each a strict superset of the lower ones.
+
+    Levels compare as their names do, since each part of a name is a single digit.
+    """
+
+    V1_0 = "1_0"
+    V2_0 = "2_0"
+    V2_1 = "2_1"
+    V3_0 = "3_0"
+    V3_1 = "3_1"
+    V4_0 = "4_0"
+    V4_1 = "4_1"
+    V5_0 = "5_0"
+    V5_1 = "5_1"
+    V5_2 = "5_2"
+    V6_0 = "6_0"
+    V6_1 = "6_1"
+    V6_2 = "6_2"
+    V6_3 = "6_3"
+    V6_4 = "6_4"
+
+    @classmethod
+    def prefix(cls) -> str:
+        return "DML_FEATURE_LEVEL_"
+
+
+NEWEST = max(FeatureLevel)

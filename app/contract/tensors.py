@@ -1,0 +1,228 @@
+"""Tensor descriptors: DML_BUFFER_TENSOR_DESC and the rules for its members.
+
+Source of the rules: "DML_BUFFER_TENSOR_DESC", "Using strides to express padding and memory layout" and
+"DMLCalcBufferTensorSize" in DirectML's documentation. Sums are Python integers and cannot wrap.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from app.contract import constants
+from app.contract.constants import TensorFlag
+from app.contract.scalars import UINT_MAX, Uint, Uint64
+from app.contract.violations import Violation
+
+MAX_RANK = 8
+MAX_ELEMENTS = UINT_MAX
+_MAX_LOOKS = 10_000
+_FLAG_SCHEMA = {"type": "string", "enum": TensorFlag.spellings()}
+
+
+class TensorDesc(BaseModel):
+    """A tensor's element type and layout in its buffer."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    DataType: Annotated[constants.DataType, Field(description="Type of the elements.")]
+    Sizes: Annotated[
+        list[Annotated[Uint, Field(ge=1)]],
+        Field(
+            min_length=1,
+            max_length=MAX_RANK,
+            description="Elements in each dimension, outermost first. At most 2^32 - 1 in all.",
+        ),
+    ]
+    Strides: Annotated[
+        list[Uint] | None,
+        Field(
+            max_length=MAX_RANK,
+            description="Step in elements along each dimension; 0 repeats (inputs only). Null: packed, row-major.",
+        ),
+    ] = None
+    Flags: Annotated[
+        list[TensorFlag],
+        BeforeValidator(lambda flags: [flags] if isinstance(flags, str) else flags),
+        WithJsonSchema({"anyOf": [_FLAG_SCHEMA, {"type": "array", "items": _FLAG_SCHEMA, "maxItems": 8}]}),
+        Field(
+            max_length=8,
+            description="A flag or several. OWNED_BY_DML (inputs only): the data are copied at initialization, so no "
+            "output can take the buffer.",
+        ),
+    ] = []
+    DimensionCount: Uint | None = Field(None, description="Number of dimensions; if given, the length of Sizes.")
+    TotalTensorSizeInBytes: Uint64 | None = Field(
+        None, description="Bytes of the buffer, a multiple of 4. Absent, null or 0: the least that the layout needs."
+    )
+    GuaranteedBaseOffsetAlignment: Uint = Field(
+        0, description="0, or a power of two not less than an element's bytes. A hint without effect on results."
+    )
+
+    @property
+    def rank(self) -> int:
+        return len(self.Sizes)
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.Sizes)
+
+    @property
+    def strides(self) -> Sequence[int]:
+        """Step in elements along each dimension, also where `Strides` is null."""
+        return packed_strides(self.Sizes) if self.Strides is None else self.Strides
+
+    @property
+    def reach(self) -> int:
+        """Elements from the first of the buffer to the last that the layout touches, both included."""
+        return 1 + sum((size - 1) * stride for size, stride in zip(self.Sizes, self.strides, strict=True))
+
+    @property
+    def data_bytes(self) -> int:
+        """The fewest bytes that hold every element, not rounded."""
+        return (self.reach * self.DataType.bits + 7) // 8
+
+    @property
+    def minimum_bytes(self) -> int:
+        """What DMLCalcBufferTensorSize answers: `data_bytes` rounded up to a multiple of 4."""
+        return (self.data_bytes + 3) & ~3
+
+    @property
+    def total_bytes(self) -> int:
+        """TotalTensorSizeInBytes, computed where it is absent, null or 0."""
+        return self.TotalTensorSizeInBytes or self.minimum_bytes
+
+    @property
+    def owned_by_dml(self) -> bool:
+        return TensorFlag.OWNED_BY_DML in self.Flags
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the elements lie row-major without gaps; steps along dimensions of size 1 do not matter."""
+        return self.Strides is None or all(
+            size == 1 or stride == packed
+            for size, stride, packed in zip(self.Sizes, self.Strides, packed_strides(self.Sizes), strict=True)
+        )
+
+    @property
+    def overlaps_itself(self) -> bool:
+        """Whether two coordinates may share an element."""
+        return _overlaps(self.Sizes, self.strides)
+
+    def same_layout(self, other: "TensorDesc") -> bool:
+        """Whether both put each coordinate at the same place in a buffer of the same size."""
+        steps = [[s if n > 1 else 0 for n, s in zip(desc.Sizes, desc.strides, strict=True)] for desc in (self, other)]
+        return (
+            self.DataType.bits == other.DataType.bits
+            and self.Sizes == other.Sizes
+            and steps[0] == steps[1]
+            and self.total_bytes == other.total_bytes
+        )
+
+    def violations(self, *, output: bool = False) -> Iterator[Violation]:
+        """Rules that hold for the descriptor alone. Paths start at the descriptor."""
+        if self.DimensionCount not in (None, self.rank):
+            yield Violation(
+                ("DimensionCount",),
+                f"DimensionCount is {self.DimensionCount} but Sizes has {self.rank} dimensions; they must agree.",
+                self.DimensionCount,
+                self.rank,
+            )
+        if self.elements > MAX_ELEMENTS:
+            yield Violation(
+                ("Sizes",),
+                f"Sizes hold {self.elements} elements; a tensor has at most {MAX_ELEMENTS}.",
+                self.Sizes,
+                MAX_ELEMENTS,
+            )
+        if self.Strides is not None and len(self.Strides) != self.rank:
+            yield Violation(
+                ("Strides",),
+                f"Strides has {len(self.Strides)} entries but Sizes has {self.rank}; give one for each dimension.",
+                self.Strides,
+                self.rank,
+            )
+            return  # nothing below means anything without a stride for each dimension
+        alignment = self.GuaranteedBaseOffsetAlignment
+        if alignment and (alignment & (alignment - 1) or alignment < self.DataType.bytes):
+            yield Violation(
+                ("GuaranteedBaseOffsetAlignment",),
+                f"GuaranteedBaseOffsetAlignment is {alignment}; it must be 0, or a power of two of at least "
+                f"{self.DataType.bytes}, the bytes of a {self.DataType} element.",
+                alignment,
+                f"0, or a power of two >= {self.DataType.bytes}",
+            )
+        total = self.TotalTensorSizeInBytes
+        if total and total < self.minimum_bytes:
+            yield Violation(
+                ("TotalTensorSizeInBytes",),
+                f"TotalTensorSizeInBytes is {total} but this layout needs at least {self.minimum_bytes} bytes "
+                "(DMLCalcBufferTensorSize).",
+                total,
+                f">= {self.minimum_bytes}, or 0 to have it computed",
+            )
+        elif total and total % 4:
+            # DirectML leaves this open; every bound buffer is a multiple of 4 bytes, so the strict reading.
+            yield Violation(
+                ("TotalTensorSizeInBytes",),
+                f"TotalTensorSizeInBytes is {total}; it must be a multiple of 4.",
+                total,
+                "a multiple of 4",
+            )
+        if output and self.owned_by_dml:
+            yield Violation(
+                ("Flags",),
+                "Flags of an output tensor cannot hold OWNED_BY_DML; only inputs can be owned by DirectML.",
+                TensorFlag.OWNED_BY_DML,
+                [TensorFlag.NONE],
+            )
+        if output and self.overlaps_itself:
+            yield Violation(
+                ("Strides",),
+                "Strides make two coordinates of an output share an element; only inputs may repeat elements.",
+                self.Strides,
+                "strides that give each coordinate an element of its own",
+            )
+
+
+def packed_strides(sizes: Sequence[int]) -> list[int]:
+    """Row-major strides without gaps, in elements."""
+    strides = [1] * len(sizes)
+    for axis in range(len(sizes) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * sizes[axis + 1]
+    return strides
+
+
+def _overlaps(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether two coordinates share an element, that is, whether steps d, not all 0, sum up to nothing:
+    sum of d[i] * strides[i] = 0 with each |d[i]| < sizes[i].
+
+    Searched from the longest stride down, where the shorter ones must make up for what is left. Layouts of padding,
+    cropping and transposition take one look for each dimension; the search is exponential only for strides nobody
+    uses, and gives up on those after `_MAX_LOOKS`: then the layout counts as overlapping, which is the safe answer.
+    """
+    dimensions = sorted(
+        ((stride, size - 1) for size, stride in zip(sizes, strides, strict=True) if size > 1), reverse=True
+    )
+    if dimensions and dimensions[-1][0] == 0:
+        return True
+    below = [0]
+    for stride, last in reversed(dimensions):
+        below.append(below[-1] + stride * last)
+    below.reverse()  # below[i]: the most that dimensions i and shorter can make up for
+    looks = 0
+
+    def meets(i: int, left: int, moved: bool) -> bool:
+        nonlocal looks
+        looks += 1
+        if looks > _MAX_LOOKS:
+            return True
+        if i == len(dimensions):
+            return moved and left == 0
+        stride, last = dimensions[i]
+        least = max(-((left + below[i + 1]) // stride), -last if moved else 0)  # d and -d are the same meeting
+        most = min((below[i + 1] - left) // stride, last)
+        return any(meets(i + 1, left + d * stride, moved or d != 0) for d in range(least, most + 1))
+
+    return meets(0, 0, False)

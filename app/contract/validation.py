@@ -1,0 +1,134 @@
+"""From a parsed document to a Pydantic model, refusals in the contract's own words."""
+
+import json
+import math
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+from pydantic import BaseModel, RootModel, ValidationError
+
+from app.contract.violations import ContractError, Path, Violation
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def validate(model: type[M], value: object) -> M:
+    """`value`, of dicts, lists and scalars, as `model`. Raises ContractError with everything that does not fit."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        violations = [_violation(model, value, each) for each in error.errors(include_url=False)]
+        raise ContractError(violations, hresult=None) from None
+
+
+def brief(value: object) -> object:
+    """`value` as a JSON value that is short enough to repeat to its sender."""
+    match value:
+        case str():
+            printable = value[:80].encode("utf-8", "backslashreplace").decode()
+            return printable if len(value) <= 80 else f"{printable[:77]}..."
+        case bool() | None:
+            return value
+        case int():
+            return value if abs(value) < 1 << 63 else f"an integer of {value.bit_length()} bits"
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case list() | tuple():
+            return [brief(each) for each in value] if len(value) <= 8 else f"a list of {len(value)}"
+        case dict():
+            names = ", ".join(str(brief(name)) for name in list(value)[:8])
+            return f"an object with {names}" if value else "an empty object"
+        case bytes() | bytearray() | memoryview():
+            return f"{memoryview(value).nbytes} bytes of binary"
+    return type(value).__name__
+
+
+_EXPECTED = {
+    "int_type": "an integer",
+    "float_type": "a number",
+    "string_type": "a string",
+    "bool_type": "true or false",
+    "list_type": "an array",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+}
+
+
+def _violation(model: type[BaseModel], value: object, error: Any) -> Violation:
+    path = _path(value, error["loc"])
+    given, context, kind = brief(error["input"]), error.get("ctx", {}), error["type"]
+    shown = json.dumps(given)
+    name = path[-1] if path else "The document"
+    if isinstance(name, int):
+        name = f"{path[-2]}[{name}]" if len(path) > 1 else f"Element {name}"
+    match kind:
+        case "missing":
+            return Violation(path, f"{name} is missing; it is required here.", None, "a value")
+        case "extra_forbidden":
+            known = _known_fields(model, value, path)
+            return Violation(path, f"{brief(name)} is not a field here; known are {', '.join(known)}.", given, known)
+        case "union_tag_not_found":
+            tag_name = context["discriminator"].strip("'")
+            return Violation((*path, tag_name), f"{tag_name} is missing; it says what this is.", None, "a value")
+        case "union_tag_invalid":
+            tags = [tag.strip("'") for tag in context["expected_tags"].split(", ")]
+            known = [tag for tag in tags if tag.startswith("DML_")]  # each stands there without its prefix as well
+            tag = brief(context["tag"])
+            tag_name = context["discriminator"].strip("'")
+            return Violation((*path, tag_name), f"{tag_name} {tag} is not known here.", tag, known)
+        case "greater_than_equal" | "less_than_equal" | "greater_than" | "less_than":
+            ((relation, bound),) = context.items()
+            symbol = {"ge": ">=", "le": "<=", "gt": ">", "lt": "<"}[relation]
+            return Violation(path, f"{name} is {given}; it must be {symbol} {bound}.", given, f"{symbol} {bound}")
+        case "too_short" | "too_long":
+            bound = context.get("min_length", context.get("max_length"))
+            symbol = ">=" if kind == "too_short" else "<="
+            count = context["actual_length"]
+            return Violation(
+                path, f"{name} has {count} entries; allowed are {symbol} {bound}.", count, f"{symbol} {bound}"
+            )
+    if kind in _EXPECTED:
+        return Violation(path, f"{name} is {shown}; it must be {_EXPECTED[kind]}.", given, _EXPECTED[kind])
+    allowed = context.get("allowed")
+    return Violation(path, f"{name} is {shown}; it {error['msg'][:1].lower()}{error['msg'][1:]}.", given, allowed)
+
+
+def _path(value: Any, loc: Path) -> Path:
+    """`loc` without what is not in the document: Pydantic names the chosen member of a union in between."""
+    path: list[str | int] = []
+    for position, part in enumerate(loc):
+        if (isinstance(value, dict) and part in value) or (isinstance(value, list) and isinstance(part, int)):
+            path.append(part)
+            value = value[part]  # type: ignore[index]  # an index into a list, by the test above
+        elif isinstance(value, dict) and position == len(loc) - 1:
+            path.append(part)  # it is missing
+    return tuple(path)
+
+
+def _known_fields(model: type[BaseModel], value: Any, path: Path) -> list[str]:
+    """The fields of the model that holds the last part of `path`."""
+    models = _models(model.model_fields["root"].annotation) if issubclass(model, RootModel) else [model]
+    for part in path[:-1]:
+        value = value[part]
+        if isinstance(part, str):
+            holders = [holder for holder in models if part in holder.model_fields]
+            models = [each for holder in holders for each in _models(holder.model_fields[part].annotation)]
+        models = [each for each in models if _is_meant(each, value)]
+    models = [each for each in models if _is_meant(each, value)]
+    return sorted({name for each in models for name in each.model_fields})
+
+
+def _is_meant(model: type[BaseModel], value: dict[str, Any]) -> bool:
+    """Whether the fields of `model` that only take certain names, such as Type, hold one of them in `value`."""
+    return all(
+        value.get(name) in get_args(info.annotation)
+        for name, info in model.model_fields.items()
+        if get_origin(info.annotation) is Literal
+    )
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    """Model classes that an annotation mentions."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [each for argument in get_args(annotation) for each in _models(argument)]

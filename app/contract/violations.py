@@ -1,0 +1,48 @@
+"""How the contract says no: which field, what was given, what is allowed and why."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TypeAlias
+
+Path: TypeAlias = tuple[str | int, ...]
+
+
+class Hresult(StrEnum):
+    """The HRESULT that DirectML answers in the same situation."""
+
+    E_INVALIDARG = "0x80070057"
+    E_OUTOFMEMORY = "0x8007000E"
+    DXGI_ERROR_DEVICE_REMOVED = "0x887A0005"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One broken rule.
+
+    `path` leads to the field from the root of what was judged; `message` is one sentence that a user can act on;
+    `given` and `allowed` are JSON values.
+    """
+
+    path: Path
+    message: str
+    given: object = None
+    allowed: object = None
+
+    @property
+    def pointer(self) -> str:
+        """`path` as an RFC 6901 JSON pointer."""
+        return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in self.path)
+
+    def below(self, *parents: str | int) -> "Violation":
+        """The same violation seen from further up."""
+        return replace(self, path=(*parents, *self.path))
+
+
+class ContractError(Exception):
+    """What was asked breaks the contract; nothing was computed."""
+
+    def __init__(self, violations: Iterable[Violation], hresult: Hresult | None = Hresult.E_INVALIDARG) -> None:
+        self.violations = tuple(violations)
+        self.hresult = hresult
+        super().__init__("; ".join(violation.message for violation in self.violations))
