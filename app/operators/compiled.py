@@ -1,0 +1,61 @@
+"""A descriptor that has passed judgement, ready for any device: what DirectML calls a compiled operator."""
+
+from dataclasses import dataclass
+
+from app.contract.constants import FeatureLevel
+from app.contract.tensors import TensorDesc
+from app.contract.violations import ContractError, Hresult, Violation
+from app.formula.values import Value
+from app.operators.operator import Operator, Role
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class CompiledOperator:
+    """An operator judged at `level`, with all its tensors and what its output's elements are."""
+
+    operator: Operator
+    level: FeatureLevel
+    inputs: dict[str, TensorDesc]
+    output_name: str
+    output: TensorDesc
+    expression: Value
+
+    def check_in_place(self, name: str) -> None:
+        """Raise ContractError unless the output may take the buffer of the input `name`.
+
+        DirectML permits it where the operator's page does and the two ranges are identical, so the layouts must be.
+        """
+        operator = self.operator
+        if name not in operator.in_place:
+            allowed = list(operator.in_place)
+            raise _aliasing(
+                f"in_place is {name} but {self.output_name} of {operator.name()} may take the buffer of "
+                f"{' or '.join(allowed) if allowed else 'no input'}.",
+                name,
+                allowed,
+            )
+        desc = self.inputs[name]
+        if desc.owned_by_dml:
+            raise _aliasing(
+                f"in_place is {name} but that tensor is OWNED_BY_DML: it is not bound at execution.", name, None
+            )
+        if not desc.same_layout(self.output):
+            raise _aliasing(
+                f"in_place is {name} but {name} and {self.output_name} lie differently in their buffers; sizes, "
+                "strides, element width and TotalTensorSizeInBytes must be the same.",
+                name,
+                None,
+            )
+
+
+def compile_operator(operator: Operator, level: FeatureLevel) -> CompiledOperator:
+    """Judge `operator` as a device of `level` does. Raises ContractError with all that is wrong."""
+    operator = operator.with_outputs()
+    operator.judge(level)
+    ((output_name, output),) = operator.tensors(Role.OUTPUT).items()
+    return CompiledOperator(operator, level, operator.tensors(Role.INPUT), output_name, output, operator.expression())
+
+
+def _aliasing(message: str, given: str, allowed: list[str] | None) -> ContractError:
+    # A wrong binding is device removal in DirectML.
+    return ContractError([Violation(("in_place",), message, given, allowed)], Hresult.DXGI_ERROR_DEVICE_REMOVED)

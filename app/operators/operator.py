@@ -1,0 +1,222 @@
+"""What every operator is: a descriptor (a Pydantic model), the rules it is judged by, and a formula."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from typing import Annotated, ClassVar, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.contract.constants import FeatureLevel
+from app.contract.scalars import Float
+from app.contract.support import SupportTable
+from app.contract.tensors import TensorDesc
+from app.contract.violations import ContractError, Violation
+from app.formula.values import FLOAT32, Input, Parameter, Value, compute_type, multiply_add, widen
+
+PREFIX = "DML_OPERATOR_"
+
+
+class Role(Enum):
+    """What a tensor field is to its operator."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+
+
+InputTensorDesc = Annotated[TensorDesc, Role.INPUT]
+OutputTensorDesc = Annotated[
+    TensorDesc | None,
+    Role.OUTPUT,
+    Field(description="Null: packed, with the sizes and the data type that the operator implies."),
+]
+
+
+class ScaleBias(BaseModel):
+    """DML_SCALE_BIAS: x * Scale + Bias is applied to the input before the operator's function."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    Scale: Float = Field(description="Factor of the input.")
+    Bias: Float = Field(description="Added to the product.")
+
+
+OptionalScaleBias = Annotated[
+    ScaleBias | None, Field(description="Applied to the input before the function. Null: the input as it is.")
+]
+
+
+class Operator(BaseModel):
+    """Base of the operator descriptors.
+
+    A subclass states its fields as DirectML names them (tensors in the structure's order, `Annotated` with their
+    `Role`), its support table, which inputs its output may alias, the formula as the documentation prints it, and
+    `formula` itself. Optional attributes have their default in the field.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    formula_text: ClassVar[str]
+    support: ClassVar[SupportTable]
+    in_place: ClassVar[tuple[str, ...]] = ()
+    notes: ClassVar[tuple[str, ...]] = ()  # choices made where the documentation is silent, shown to users
+    Type: str
+
+    formula: ClassVar[Callable[..., Value]]
+    """Method `formula(p, x, ...)`: the output's element, from the attributes as `Parameters` and one value for each
+    input tensor in the structure's order."""
+
+    def rules(self, level: FeatureLevel) -> Iterator[Violation]:
+        """Constraints of this operator alone, beyond support table, sizes and data types."""
+        yield from ()
+
+    @classmethod
+    def name(cls) -> str:
+        """DML_OPERATOR_..."""
+        names: tuple[str, ...] = get_args(cls.model_fields["Type"].annotation)
+        return names[0]
+
+    @classmethod
+    def short_name(cls) -> str:
+        """The name without DML_OPERATOR_."""
+        return cls.name().removeprefix(PREFIX)
+
+    @classmethod
+    def family(cls) -> Literal["ACTIVATION", "ELEMENT_WISE"]:
+        """ACTIVATION or ELEMENT_WISE."""
+        return "ACTIVATION" if cls.short_name().startswith("ACTIVATION_") else "ELEMENT_WISE"
+
+    @classmethod
+    def summary(cls) -> str:
+        return inspect.cleandoc(cls.__doc__ or "")
+
+    @classmethod
+    def tensor_names(cls, role: Role | None = None) -> list[str]:
+        """Tensor fields in the structure's order, which is the order of the bind points."""
+        return [
+            name
+            for name, info in cls.model_fields.items()
+            for marker in info.metadata
+            if isinstance(marker, Role) and role in (None, marker)
+        ]
+
+    @classmethod
+    def attribute_names(cls) -> list[str]:
+        tensors = cls.tensor_names()
+        return [name for name in cls.model_fields if name != "Type" and name not in tensors]
+
+    def tensors(self, role: Role | None = None) -> dict[str, TensorDesc]:
+        """The tensor descriptors that are there, by field name."""
+        descs = {name: getattr(self, name) for name in self.tensor_names(role)}
+        return {name: desc for name, desc in descs.items() if desc is not None}
+
+    def implied_output(self) -> TensorDesc:
+        """The output's descriptor where the request leaves it out."""
+        first = next(iter(self.tensors(Role.INPUT).values()))
+        return TensorDesc(DataType=first.DataType, Sizes=first.Sizes)
+
+    def with_outputs(self) -> "Operator":
+        """The same descriptor with every output's descriptor filled in."""
+        missing = [name for name in self.tensor_names(Role.OUTPUT) if getattr(self, name) is None]
+        return self.model_copy(update=dict.fromkeys(missing, self.implied_output())) if missing else self
+
+    def judge(self, level: FeatureLevel) -> None:
+        """Raise ContractError with every rule that this descriptor breaks on a device of `level`."""
+        row = self.support.at(level)
+        if row is None:
+            introduced = self.support.introduced
+            raise ContractError(
+                [
+                    Violation(
+                        ("Type",),
+                        f"{self.name()} does not exist at feature level {level}; it was introduced at {introduced}.",
+                        level.full_name,
+                        f">= {introduced.full_name}",
+                    )
+                ]
+            )
+        violations: list[Violation] = []
+        for name, desc in self.tensors().items():
+            allowed = row.of(name)
+            if desc.DataType not in allowed.data_types:
+                since = self.support.first_with(name, desc.DataType)
+                later = f"; it takes {desc.DataType} from {since} on" if since and since > level else ""
+                violations.append(
+                    Violation(
+                        (name, "DataType"),
+                        f"{name} of {self.name()} cannot be {desc.DataType} at feature level {level}{later}.",
+                        desc.DataType,
+                        list(allowed.data_types),
+                    )
+                )
+            if desc.rank not in allowed.ranks:
+                violations.append(
+                    Violation(
+                        (name, "Sizes"),
+                        f"{name} of {self.name()} has {desc.rank} dimensions; at feature level {level} it may have "
+                        f"{allowed.ranks[0]} to {allowed.ranks[-1]}. Pad leading dimensions with 1 if it has fewer.",
+                        desc.rank,
+                        allowed.dimension_counts,
+                    )
+                )
+            output = name in self.tensor_names(Role.OUTPUT)
+            violations += [violation.below(name) for violation in desc.violations(output=output)]
+        violations += self._alike_violations()
+        violations += self.rules(level)
+        if violations:
+            raise ContractError(violations)
+
+    def _alike_violations(self) -> Iterator[Violation]:
+        """All tensors have the sizes and the data type of the first: element-wise operators broadcast nothing."""
+        (first_name, first), *others = self.tensors().items()
+        for name, desc in others:
+            if desc.Sizes != first.Sizes:
+                yield Violation(
+                    (name, "Sizes"),
+                    f"{name} has Sizes {desc.Sizes} but {first_name} has {first.Sizes}; they must be equal. "
+                    "To broadcast, give the full Sizes and stride 0 for the repeated dimensions.",
+                    desc.Sizes,
+                    first.Sizes,
+                )
+            if desc.DataType != first.DataType:
+                yield Violation(
+                    (name, "DataType"),
+                    f"{name} is {desc.DataType} but {first_name} is {first.DataType}; they must be equal.",
+                    desc.DataType,
+                    first.DataType,
+                )
+
+    def expression(self) -> Value:
+        """The formula over this descriptor's inputs and attributes."""
+        inputs = [
+            Input(compute_type(desc.DataType), name, desc.DataType) for name, desc in self.tensors(Role.INPUT).items()
+        ]
+        return self.formula(Parameters(self), *inputs)
+
+
+class Parameters:
+    """An operator's FLOAT attributes as symbolic values: `p.Alpha`, or `p["ScaleBias.Scale"]` inside a structure."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._values: Mapping[str, Parameter] = dict(_float_attributes(operator))
+
+    def __getattr__(self, name: str) -> Parameter:
+        return self._values[name]
+
+    __getitem__ = __getattr__
+
+
+def _float_attributes(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
+    for name, value in model:
+        if isinstance(value, float):
+            yield prefix + name, Parameter(FLOAT32, prefix + name, value)
+        elif isinstance(value, ScaleBias):
+            yield from _float_attributes(value, f"{prefix}{name}.")
+
+
+def scaled(p: Parameters, x: Value, scale_bias: ScaleBias | None) -> Value:
+    """x * Scale + Bias where `scale_bias` is given, else `x`.
+
+    In float64, since the function that follows would magnify a rounding here without bound.
+    """
+    return multiply_add(widen(x), widen(p["ScaleBias.Scale"]), widen(p["ScaleBias.Bias"])) if scale_bias else x
