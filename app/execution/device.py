@@ -1,0 +1,51 @@
+"""What a device is to the rest: a name, facts about it, and dispatch."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from app.contract.constants import DataType
+from app.operators.compiled import CompiledOperator
+
+Buffer = memoryview
+"""Contiguous bytes. A tensor's elements lie in it as its descriptor says, little-endian."""
+
+
+class Cancelled(Exception):
+    """Nobody waits for the dispatch any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """Facts for the capabilities. Memory is in bytes; null where it cannot be told."""
+
+    name: str
+    kind: Literal["cpu", "cuda"]
+    description: str
+    memory_total_bytes: int | None
+    memory_available_bytes: int | None
+    data_types: list[DataType]
+
+
+class Device(Protocol):
+    """Executes compiled operators. Implementations are safe to call from several threads."""
+
+    name: str
+    kind: Literal["cpu", "cuda"]
+
+    def info(self) -> DeviceInfo:
+        """Facts as of now."""
+
+    def dispatch(
+        self,
+        compiled: CompiledOperator,
+        inputs: Mapping[str, Buffer],
+        output: Buffer,
+        cancelled: Callable[[], bool],
+    ) -> None:
+        """Compute `output` from `inputs`.
+
+        `inputs` holds a buffer for each input of `compiled`, each at least as long as its descriptor reaches, and so
+        does `output`, which may be one of them if the operator permits that. Bytes between the output's elements are
+        left as they are. Raises Cancelled soon after `cancelled()` turns true.
+        """

@@ -1,0 +1,104 @@
+"""The workers: threads that run dispatches off the event loop, with a bounded queue in front of them."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Generic, TypeVar
+
+from app.execution.device import Cancelled
+
+T = TypeVar("T")
+
+
+class QueueFull(Exception):
+    """As many dispatches wait as may."""
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        super().__init__(f"the queue is full: {depth} dispatches wait already")
+
+
+@dataclass(eq=False)
+class Ticket(Generic[T]):
+    """A job that was admitted. Times are seconds."""
+
+    future: "Future[T]" = field(default_factory=Future)
+    submitted: float = field(default_factory=perf_counter)
+    queue_seconds: float = 0.0
+    compute_seconds: float = 0.0
+    _cancelled: threading.Event = field(default_factory=threading.Event)
+
+    def cancel(self) -> None:
+        """Take the job out of the queue, or have it stop soon if it runs already."""
+        self._cancelled.set()
+        self.future.cancel()
+
+    def cancelled(self) -> bool:
+        return self._cancelled.is_set()
+
+
+class WorkerPool:
+    """`threads` workers and room for `queue_depth` jobs to wait. What does not fit is refused at once."""
+
+    def __init__(self, threads: int, queue_depth: int) -> None:
+        self.threads = threads
+        self.queue_depth = queue_depth
+        self.executor = ThreadPoolExecutor(threads, thread_name_prefix="dmlserve-worker")
+        self._lock = threading.Lock()
+        self._admitted = 0
+        self._running = 0
+
+    @property
+    def running(self) -> int:
+        """Jobs in the workers' hands."""
+        return self._running
+
+    @property
+    def waiting(self) -> int:
+        """Jobs in the queue."""
+        return max(self._admitted - self._running, 0)
+
+    def submit(self, job: Callable[[Ticket[T]], T]) -> Ticket[T]:
+        """Queue `job`, which is given its own ticket. Raises QueueFull."""
+        with self._lock:
+            if self._admitted >= self.threads + self.queue_depth:
+                raise QueueFull(self.queue_depth)
+            self._admitted += 1
+        ticket: Ticket[T] = Ticket()
+        ticket.future.add_done_callback(self._leave)
+        self.executor.submit(self._work, ticket, job)
+        return ticket
+
+    def close(self) -> None:
+        """Wait for what runs, drop what waits."""
+        self.executor.shutdown(cancel_futures=True)
+
+    def _work(self, ticket: Ticket[T], job: Callable[[Ticket[T]], T]) -> None:
+        if not ticket.future.set_running_or_notify_cancel():
+            return
+        started = perf_counter()
+        ticket.queue_seconds = started - ticket.submitted
+        with self._lock:
+            self._running += 1
+        try:
+            if ticket.cancelled():
+                raise Cancelled
+            result = job(ticket)
+        except BaseException as error:
+            ticket.compute_seconds = perf_counter() - started
+            self._stop()
+            ticket.future.set_exception(error)
+        else:
+            ticket.compute_seconds = perf_counter() - started
+            self._stop()
+            ticket.future.set_result(result)
+
+    def _stop(self) -> None:
+        with self._lock:
+            self._running -= 1
+
+    def _leave(self, _: "Future[T]") -> None:
+        with self._lock:
+            self._admitted -= 1
