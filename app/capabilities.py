@@ -1,0 +1,231 @@
+"""What is known of operators and levels, as clients read it. Everything here follows from the operator classes."""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter
+from pydantic.fields import FieldInfo
+from typing_extensions import TypedDict
+
+from app.contract import constants
+from app.contract.constants import NEWEST, Constant, DataType, FeatureLevel
+from app.contract.scalars import Uint
+from app.contract.tensors import TensorDesc
+from app.contract.violations import ContractError, Violation
+from app.dispatch import Capability, TensorCapability
+from app.execution.device import DeviceInfo
+from app.operators.catalog import OPERATORS
+from app.operators.operator import Operator, Role, ScaleBias
+
+
+class TensorDataTypeSupportQuery(BaseModel):
+    """DML_FEATURE_QUERY_TENSOR_DATA_TYPE_SUPPORT: can this type be used in tensor descriptors at all?"""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    Feature: Literal["DML_FEATURE_TENSOR_DATA_TYPE_SUPPORT", "TENSOR_DATA_TYPE_SUPPORT"]
+    DataType: Annotated[constants.DataType, Field(description="The type in question.")]
+
+
+class FeatureLevelsQuery(BaseModel):
+    """DML_FEATURE_QUERY_FEATURE_LEVELS: which of these levels is the highest that is supported?"""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    Feature: Literal["DML_FEATURE_FEATURE_LEVELS", "FEATURE_LEVELS"]
+    RequestedFeatureLevels: list[FeatureLevel] = Field(
+        min_length=1, max_length=64, description="Levels to choose from."
+    )
+    RequestedFeatureLevelCount: Uint | None = Field(None, description="If given, the length of RequestedFeatureLevels.")
+
+
+class FeatureSupportQuery(
+    RootModel[Annotated[TensorDataTypeSupportQuery | FeatureLevelsQuery, Field(discriminator="Feature")]]
+):
+    """A query of IDMLDevice::CheckFeatureSupport."""
+
+
+class TensorDataTypeSupport(TypedDict):
+    """DML_FEATURE_DATA_TENSOR_DATA_TYPE_SUPPORT."""
+
+    IsSupported: bool
+
+
+class MaxSupportedFeatureLevel(TypedDict):
+    """DML_FEATURE_DATA_FEATURE_LEVELS."""
+
+    MaxSupportedFeatureLevel: str
+
+
+class Capabilities(TypedDict):
+    """What this service is and can do. `limits` are those in force: sizes in bytes, times in seconds."""
+
+    version: str
+    state: str
+    devices: list[DeviceInfo]
+    feature_levels: list[str]
+    operators: list[str]
+    limits: dict[str, float]
+
+
+class FieldDescription(TypedDict):
+    """A field of an operator's descriptor. `default` is null where there is none."""
+
+    name: str
+    kind: Literal["input_tensor", "output_tensor", "attribute"]
+    type: str
+    required: bool
+    default: Any
+    description: str
+
+
+class SupportRow(TypedDict):
+    """What holds from `feature_level` on, until the next row's level."""
+
+    feature_level: str
+    tensors: dict[str, TensorCapability]
+
+
+class OperatorSummary(TypedDict):
+    """An operator in a list."""
+
+    Type: str
+    family: Literal["ACTIVATION", "ELEMENT_WISE"]
+    summary: str
+    formula: str
+    introduced: str
+    in_place: list[str]
+
+
+class OperatorDescription(OperatorSummary):
+    """Everything known of an operator. `notes` are choices made where DirectML's documentation is silent."""
+
+    struct: str
+    fields: list[FieldDescription]
+    support: list[SupportRow]
+    notes: list[str]
+    example: dict[str, Any]
+
+
+@cache
+def capability(operator: type[Operator], level: FeatureLevel) -> Capability:
+    """What `operator`, which exists at `level`, is capable of there."""
+    return Capability(
+        operator=operator.name(),
+        feature_level=level.full_name,
+        introduced=operator.support.introduced.full_name,
+        in_place=list(operator.in_place),
+        tensors=_tensors(operator, level),
+    )
+
+
+def summarize(operator: type[Operator]) -> OperatorSummary:
+    return OperatorSummary(
+        Type=operator.name(),
+        family=operator.family(),
+        summary=operator.summary(),
+        formula=operator.formula_text,
+        introduced=operator.support.introduced.full_name,
+        in_place=list(operator.in_place),
+    )
+
+
+def describe(operator: type[Operator]) -> OperatorDescription:
+    return OperatorDescription(
+        **summarize(operator),
+        struct=f"DML_{operator.short_name()}_OPERATOR_DESC",
+        fields=list(_fields(operator)),
+        support=[
+            SupportRow(feature_level=row.level.full_name, tensors=_tensors(operator, row.level))
+            for row in reversed(operator.support.rows)
+        ],
+        notes=list(operator.notes),
+        example=example(operator),
+    )
+
+
+def example(operator: type[Operator]) -> dict[str, Any]:
+    """A small dispatch request in JSON that works when pasted."""
+    desc = {"DataType": "FLOAT32", "Sizes": [1, 1, 2, 3]}
+    inputs = operator.tensor_names(Role.INPUT)
+    attributes = {
+        name: info.examples[0] if info.is_required() and info.examples else info.default
+        for name, info in operator.model_fields.items()
+        if name in operator.attribute_names() and info.default is not None
+    }
+    data = "AACAwAAAAMAAAAAAAACAPwAAAEAAAIBA"  # -4, -2, 0, 1, 2, 4
+    return {
+        "operator": {"Type": operator.name()} | dict.fromkeys(inputs, desc) | attributes,
+        "inputs": dict.fromkeys(inputs, data),
+    }
+
+
+def check_feature_support(query: FeatureSupportQuery) -> TensorDataTypeSupport | MaxSupportedFeatureLevel:
+    """What IDMLDevice::CheckFeatureSupport answers. Raises ContractError."""
+    asked = query.root
+    if isinstance(asked, TensorDataTypeSupportQuery):
+        return TensorDataTypeSupport(IsSupported=asked.DataType in data_types(NEWEST))
+    levels, count = asked.RequestedFeatureLevels, asked.RequestedFeatureLevelCount
+    if count not in (None, len(levels)):
+        raise ContractError(
+            [
+                Violation(
+                    ("RequestedFeatureLevelCount",),
+                    f"RequestedFeatureLevelCount is {count} but {len(levels)} levels are given; they must agree.",
+                    count,
+                    len(levels),
+                )
+            ]
+        )
+    return MaxSupportedFeatureLevel(MaxSupportedFeatureLevel=max(levels).full_name)
+
+
+@cache
+def data_types(level: FeatureLevel) -> frozenset[DataType]:
+    """Types that some tensor of some operator may have at `level`."""
+    rows = [row for operator in OPERATORS.values() if (row := operator.support.at(level))]
+    return frozenset(
+        data_type for row in rows for types in (row.data_types, *row.tensors.values()) for data_type in types
+    )
+
+
+def _tensors(operator: type[Operator], level: FeatureLevel) -> dict[str, TensorCapability]:
+    row = operator.support.at(level)
+    assert row is not None, "the operator does not exist at this level"
+    return {
+        name: TensorCapability(data_types=list(row.of(name).data_types), dimension_counts=row.of(name).dimension_counts)
+        for name in operator.tensor_names()
+    }
+
+
+def _fields(operator: type[Operator]) -> Iterator[FieldDescription]:
+    inputs, outputs = operator.tensor_names(Role.INPUT), operator.tensor_names(Role.OUTPUT)
+    for name, info in operator.model_fields.items():
+        if name == "Type":
+            continue
+        tensor = name in inputs or name in outputs
+        yield FieldDescription(
+            name=name,
+            kind="input_tensor" if name in inputs else "output_tensor" if name in outputs else "attribute",
+            type="DML_TENSOR_DESC" if tensor else _attribute_type(info),
+            required=info.is_required(),
+            default=None if info.is_required() else TypeAdapter(Any).dump_python(info.default, mode="json"),
+            description=info.description or _TENSOR_DESCRIPTIONS[name in outputs],
+        )
+
+
+_TENSOR_DESCRIPTIONS = {False: "Read, never written.", True: "Written."}
+_ATTRIBUTE_TYPES: dict[type, str] = {
+    float: "FLOAT",
+    int: "UINT",
+    ScaleBias: "DML_SCALE_BIAS",
+    TensorDesc: "DML_TENSOR_DESC",
+}
+
+
+def _attribute_type(info: FieldInfo) -> str:
+    """The C type of an attribute, from its annotation."""
+    annotation: Any = info.annotation
+    (kind,) = [each for each in get_args(annotation) or (annotation,) if each is not type(None)]
+    return kind.prefix().removesuffix("_") if issubclass(kind, Constant) else _ATTRIBUTE_TYPES[kind]

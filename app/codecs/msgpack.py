@@ -1,0 +1,164 @@
+"""application/msgpack, with tensor data as bin.
+
+The decoder is our own for one reason: libraries copy each bin, while here it stays a view into the body, so that a
+kernel can read tensors from where the socket put them, and write a result in place.
+Source of the format: the MessagePack specification.
+"""
+
+import struct
+from typing import Any
+
+from msgpack import Packer
+
+from app.codecs.structure import Unreadable, object_of, too_deep, too_long
+from app.contract.validation import brief
+from app.contract.violations import ContractError, Path, Violation
+from app.execution.device import Buffer
+from app.limits import MemoryShare
+
+
+class MsgpackCodec:
+    """Implements `Codec`."""
+
+    media_type = "application/msgpack"
+
+    def decode(self, body: bytearray, max_structure_bytes: int, max_depth: int) -> object:
+        reader = _Reader(body, max_structure_bytes, max_depth)
+        document = reader.value(max_depth)
+        if reader.position < len(body):
+            raise Unreadable(f"The body goes on for {len(body) - reader.position} bytes after its document.")
+        return document
+
+    def binary(self, value: object, path: Path, memory: MemoryShare) -> Buffer:
+        if not isinstance(value, memoryview):
+            given = brief(value)
+            raise ContractError(
+                [Violation(path, f"Data of {path[-1]} must be binary (MessagePack's bin).", given, "bin")], hresult=None
+            )
+        return value
+
+    def encode(self, document: Any, memory: MemoryShare) -> list[bytes | Buffer]:
+        pieces: list[bytes | Buffer] = []
+        packer = Packer(autoreset=False)
+        _pack(document, packer, pieces)
+        pieces.append(packer.bytes())
+        return pieces
+
+
+def _pack(value: Any, packer: Packer, pieces: list[bytes | Buffer]) -> None:
+    """Append `value` to `packer`; buffers go to `pieces` as they are, after what was packed before them."""
+    if isinstance(value, dict):
+        packer.pack_map_header(len(value))
+        for name, each in value.items():
+            packer.pack(name)
+            _pack(each, packer, pieces)
+    elif isinstance(value, list):
+        packer.pack_array_header(len(value))
+        for each in value:
+            _pack(each, packer, pieces)
+    elif isinstance(value, memoryview):
+        pieces += [packer.bytes(), struct.pack(">BI", 0xC6, value.nbytes), value]
+        packer.reset()
+    else:
+        packer.pack(value)
+
+
+class _Reader:
+    """Reads values from `body`, whose structure (all but bin) is at most `max_structure_bytes` long."""
+
+    def __init__(self, body: bytearray, max_structure_bytes: int, max_depth: int) -> None:
+        self.position = 0
+        self._body = body
+        self._view = memoryview(body)
+        self._bin_bytes = 0
+        self._max_structure_bytes = max_structure_bytes
+        self._max_depth = max_depth
+
+    def value(self, depth: int) -> Any:
+        """The value at `position`, in which arrays and maps may nest `depth` deep."""
+        (code,) = self._take(1)
+        if code <= 0x7F:
+            return code
+        if code >= 0xE0:
+            return code - 0x100
+        if code <= 0x8F:
+            return self._map(code & 0x0F, depth)
+        if code <= 0x9F:
+            return self._array(code & 0x0F, depth)
+        if code <= 0xBF:
+            return self._text(code & 0x1F)
+        match code:
+            case 0xC0:
+                return None
+            case 0xC2 | 0xC3:
+                return code == 0xC3
+            case 0xC4 | 0xC5 | 0xC6:
+                return self._bin(self._unsigned(1 << (code - 0xC4)))
+            case 0xCA | 0xCB:
+                (number,) = struct.unpack(">f" if code == 0xCA else ">d", self._take(4 if code == 0xCA else 8))
+                return number
+            case 0xCC | 0xCD | 0xCE | 0xCF:
+                return self._unsigned(1 << (code - 0xCC))
+            case 0xD0 | 0xD1 | 0xD2 | 0xD3:
+                return int.from_bytes(self._take(1 << (code - 0xD0)), "big", signed=True)
+            case 0xD9 | 0xDA | 0xDB:
+                return self._text(self._unsigned(1 << (code - 0xD9)))
+            case 0xDC | 0xDD:
+                return self._array(self._unsigned(2 << (code - 0xDC)), depth)
+            case 0xDE | 0xDF:
+                return self._map(self._unsigned(2 << (code - 0xDE)), depth)
+        raise Unreadable(
+            f"The body is not MessagePack as used here: byte 0x{code:02x} at offset {self.position - 1} begins an "
+            "extension type or nothing at all."
+        )
+
+    def _take(self, count: int) -> Buffer:
+        end = self.position + count
+        if end > len(self._body):
+            raise Unreadable(
+                f"The body ends after {len(self._body)} bytes, within a value that begins at offset {self.position}."
+            )
+        taken = self._view[self.position : end]
+        self.position = end
+        if end - self._bin_bytes > self._max_structure_bytes:
+            raise too_long(self._max_structure_bytes)
+        return taken
+
+    def _unsigned(self, size: int) -> int:
+        return int.from_bytes(self._take(size), "big")
+
+    def _bin(self, length: int) -> Buffer:
+        self._bin_bytes += length
+        return self._take(length)
+
+    def _text(self, length: int) -> str:
+        start = self.position
+        try:
+            return str(self._take(length), "utf-8")
+        except UnicodeDecodeError:
+            raise Unreadable(f"The string at offset {start} is not UTF-8.") from None
+
+    def _array(self, count: int, depth: int) -> list[Any]:
+        self._enter(count, depth)
+        return [self.value(depth - 1) for _ in range(count)]
+
+    def _map(self, count: int, depth: int) -> dict[str, object]:
+        self._enter(2 * count, depth)
+        return object_of([(self._name(), self.value(depth - 1)) for _ in range(count)])
+
+    def _name(self) -> str:
+        start = self.position
+        name = self.value(0)
+        if not isinstance(name, str):
+            raise Unreadable(f"The map key at offset {start} is not a string.")
+        return name
+
+    def _enter(self, least: int, depth: int) -> None:
+        """Before an array or a map of which at least `least` bytes must follow."""
+        if depth == 0:
+            raise too_deep(self._max_depth)
+        if least > len(self._body) - self.position:
+            raise Unreadable(
+                f"The body ends after {len(self._body)} bytes, but an array or map at offset {self.position} announces "
+                f"{least} values."
+            )

@@ -1,0 +1,75 @@
+"""Every setting, once: environment variables DMLSERVE_* and the flags of `dmlserve serve` come from here."""
+
+import os
+from typing import Annotated, Literal
+
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+def _cpus() -> int:
+    """Processors this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Settings(BaseSettings):
+    """Sizes in bytes, times in seconds."""
+
+    model_config = SettingsConfigDict(env_prefix="DMLSERVE_", extra="ignore")
+
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(8000, ge=0, le=65535, description="TCP port to listen on; 0 takes a free one.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least severity that is logged."
+    )
+    log_format: Literal["json", "text"] = Field("json", description="One JSON object a line, or lines for people.")
+    access_log: bool = Field(True, description="Log each request.")
+    docs: bool = Field(True, description="Serve /docs and /openapi.json.")
+
+    api_keys: SecretStr = Field(
+        SecretStr(""), description="API keys, separated by commas. With none, here or in the file, no key is asked for."
+    )
+    api_keys_file: str = Field("", description="File with one API key a line; blank lines and # comments are skipped.")
+    cors_origins: Annotated[list[str], NoDecode] = Field(
+        default_factory=list, description="Origins whose pages may call the service, separated by commas; * for all."
+    )
+
+    threads: int = Field(default_factory=_cpus, ge=1, le=1024, description="Worker threads that run dispatches.")
+    queue_depth: int = Field(64, ge=0, le=65536, description="Dispatches that may wait for a worker; more get 503.")
+    deadline_seconds: float = Field(30, gt=0, description="Longest time from a dispatch's admission to its result.")
+    header_seconds: float = Field(10, gt=0, description="Longest time to receive a request's header.")
+    body_seconds: float = Field(60, gt=0, description="Longest time to receive a request's body.")
+    keep_alive_seconds: int = Field(30, ge=1, description="How long an idle connection is kept.")
+    drain_seconds: float = Field(0, ge=0, description="After SIGTERM, how long to answer 503 before closing the port.")
+    shutdown_seconds: int = Field(30, ge=1, description="After that, how long running requests may take to finish.")
+
+    max_header_bytes: int = Field(32 * KIB, ge=1 * KIB, description="Request line and header fields.")
+    max_body_bytes: int = Field(256 * MIB, ge=1 * KIB, description="Request body.")
+    max_structure_bytes: int = Field(
+        256 * KIB, ge=1 * KIB, description="Request body without its tensor data: names, numbers, punctuation."
+    )
+    max_depth: int = Field(32, ge=8, le=256, description="Nesting of arrays and objects in a request body.")
+    max_tensor_bytes: int = Field(256 * MIB, ge=4, description="Buffer of one tensor, input or output.")
+    max_memory_bytes: int = Field(
+        4 * GIB, ge=1 * MIB, description="Bodies, tensors and answers of all requests at one time; more get 503."
+    )
+
+    @classmethod
+    def is_limit(cls, name: str) -> bool:
+        """Whether a client may run into this setting, so that the capabilities show it."""
+        return name.startswith("max_") or name in ("queue_depth", "deadline_seconds", "header_seconds", "body_seconds")
+
+    def keys(self) -> list[str]:
+        """The API keys, of both sources. Raises OSError if the file cannot be read."""
+        keys = self.api_keys.get_secret_value().split(",")
+        if self.api_keys_file:
+            with open(self.api_keys_file, encoding="utf-8") as file:
+                keys += [line for line in file if not line.lstrip().startswith("#")]
+        return [key.strip() for key in keys if key.strip()]
+
+    @field_validator("cors_origins", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return [origin.strip() for origin in value.split(",") if origin.strip()] if isinstance(value, str) else value
