@@ -1,0 +1,44 @@
+"""Which representation a client sends and which it wants (RFC 9110, 8.3 and 12.5.1)."""
+
+from collections.abc import Sequence
+
+from starlette.exceptions import HTTPException
+
+
+def media_type(content_type: str) -> str:
+    """The type and subtype of a Content-Type, without parameters."""
+    return content_type.partition(";")[0].strip().lower()
+
+
+def preferred(accept: str | None, offered: Sequence[str]) -> str:
+    """The one of `offered` that `accept` likes best, the first of equals. Raises HTTPException 406 if none will do."""
+    if accept is None:
+        return offered[0]
+    ranges = [_range(part) for part in accept.split(",") if part.strip()]
+    qualities = [_quality(each, ranges) for each in offered]
+    best = max(qualities)
+    if best <= 0:
+        raise HTTPException(406, f"Accept is {accept[:100]}; this resource is {' or '.join(offered)}.")
+    return offered[qualities.index(best)]
+
+
+def _range(part: str) -> tuple[str, float]:
+    name, *parameters = [each.strip().lower() for each in part.split(";")]
+    quality = 1.0
+    for parameter in parameters:
+        if parameter.startswith("q="):
+            try:
+                quality = float(parameter[2:])
+            except ValueError:
+                quality = 0.0
+    return name, quality
+
+
+def _quality(offered: str, ranges: Sequence[tuple[str, float]]) -> float:
+    """By the most specific range that covers it."""
+    kind = offered.partition("/")[0]
+    for wanted in (offered, f"{kind}/*", "*/*"):
+        qualities = [quality for name, quality in ranges if name == wanted]
+        if qualities:
+            return max(qualities)
+    return 0.0

@@ -1,0 +1,45 @@
+"""What operates the service: health, readiness, metrics."""
+
+import orjson
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+from typing_extensions import TypedDict
+
+from app.http import openapi
+from app.http.metrics import Metrics
+from app.http.problems import RETRY_AFTER_SECONDS
+from app.service import Service, State
+
+router = APIRouter(tags=["operations"])
+
+
+class Health(TypedDict):
+    """State of the service: starting, ready or draining."""
+
+    status: State
+
+
+@router.get("/health/live", **openapi.answer("live", Health))
+async def live(request: Request) -> Response:
+    """200 as long as the process answers at all."""
+    service: Service = request.app.state.service
+    return _health(service, 200)
+
+
+@router.get("/health/ready", **openapi.answer("ready", Health, None, 503))
+async def ready(request: Request) -> Response:
+    """200 when dispatches are taken; 503 while starting or draining."""
+    service: Service = request.app.state.service
+    return _health(service, 200 if service.state is State.READY else 503)
+
+
+@router.get("/metrics", **openapi.metrics())
+async def metrics(request: Request) -> Response:
+    """Counters, gauges and histograms in Prometheus' text format."""
+    collected: Metrics = request.app.state.metrics
+    return Response(collected.render(), media_type=collected.media_type)
+
+
+def _health(service: Service, status: int) -> Response:
+    headers = {"cache-control": "no-store"} | ({"retry-after": str(RETRY_AFTER_SECONDS)} if status != 200 else {})
+    return Response(orjson.dumps(Health(status=service.state)), status, headers, "application/json")

@@ -1,0 +1,331 @@
+"""uvicorn's httptools protocol, made strict: bounded headers, unambiguous framing, and problems for an answer.
+
+What stock uvicorn leaves open and this module closes:
+
+- A header may take forever and be of any size; here each has a deadline and a limit (408, 431).
+- Errors are answered at once and in plain text, even in the middle of an earlier answer; here they are RFC 9457
+  problems, given when their turn in the pipeline comes, and not lost to a TCP reset.
+- The body of a request with an Upgrade is dropped, or parsed as the next request; here it is a body.
+- Some malformed requests reach the application: HTTP/0.9 and 2.0, no or two Host fields, transfer codings other than
+  "chunked", trailer fields among the header fields of a request that is already running.
+
+The protocol is chosen with `uvicorn.Config(http=protocol_class(Limits(...)))`. It has no WebSockets.
+"""
+
+import asyncio
+import json
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, ClassVar
+
+import httptools
+from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
+from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import service_unavailable
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+LINGER_SECONDS = 1.0
+"""How long a refused client may go on sending before the connection is cut, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a client may ask of a connection before a request is handed to the application."""
+
+    header_seconds: float = 10.0
+    """From the first byte of a header, or from accept for the first one, to its end, in seconds."""
+    max_header_bytes: int = 32 * 1024
+    """Of the request line and all header fields together, and of the trailer fields, in bytes."""
+    max_header_fields: int = 100
+
+
+class RequestError(Exception):
+    """The request being received cannot be served. Raised in a parser callback, it ends the connection."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        """`detail` is one sentence that the client's author can act on."""
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+class StrictHttpProtocol(HttpToolsProtocol):
+    """One connection.
+
+    Whatever goes wrong while a request is received ends in `_refuse`. A subclass that receives bodies its own way
+    overrides `on_body` and may raise `RequestError` there.
+    """
+
+    limits: ClassVar[Limits] = Limits()
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._header_timer: asyncio.TimerHandle | None = None
+        self._refused = False
+        self._last_answer = b""  # to the refused request, while its predecessors are still being answered
+
+        # The parser keeps an unfinished field to itself. What it holds is bounded by counting the bytes of all reads
+        # since the last one that brought a header to its end or a piece of a body.
+        self._read_bytes = 0
+        self._unfinished_bytes = 0
+        self._progress = False
+
+    # The connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        super().connection_made(transport)
+        self._start_header_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_header_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return  # lingering: see _answer_and_close
+        self._unset_keepalive_if_required()
+        last_scope = self.scope
+        self._read_bytes = len(data)
+        self._progress = False
+        rest: bytes | memoryview = data
+        try:
+            while rest:
+                try:
+                    self.parser.feed_data(rest)
+                    break
+                except httptools.HttpParserUpgrade as upgrade:
+                    self.parser.feed_data(self._header_without_upgrade())
+                    rest = memoryview(rest)[upgrade.args[0] :]
+            self._unfinished_bytes = 0 if self._progress else self._unfinished_bytes + len(data)
+            if self._unfinished_bytes > self.limits.max_header_bytes:
+                raise self._header_too_large()
+        except httptools.HttpParserError as error:
+            self._refuse(self._why(error))
+        except RequestError as error:
+            self._refuse(error)
+        else:
+            # A header that came in one read, as nearly all do, needs no timer.
+            if self._in_header():
+                if last_scope is not None and last_scope is not self.scope:
+                    self._stop_header_timer()  # it began in this read and is not the connection's first
+                self._start_header_timer()
+            # uvicorn's keep-alive timer, stopped above, is started by the end of a response only. What comes later, an
+            # empty line or the rest of a body that the application did not wait for, must not leave us without any.
+            elif self.cycle is not None and self.cycle.response_complete and self.timeout_keep_alive_task is None:
+                self._start_header_timer()
+
+    # The request
+
+    def on_headers_complete(self) -> None:
+        self._check_header()
+        super().on_headers_complete()
+        self._stop_header_timer()
+        self._progress = True
+
+    def on_body(self, body: bytes) -> None:
+        self._progress = True
+        super().on_body(body)
+
+    def on_chunk_header(self) -> None:
+        # The parser reports trailer fields as header fields, and uvicorn would add them to those of the request that
+        # the application is already looking at. RFC 9110, 6.5.1: they may be discarded.
+        self.headers = []
+
+    def _should_upgrade(self) -> bool:
+        # Asked only for a request with an Upgrade (or CONNECT), of which the parser skips the body. uvicorn would start
+        # it without its body, and have the body parsed as the next request. With this answer uvicorn does not start
+        # it at all; data_received then feeds the same header without the Upgrade, which RFC 9110, 7.8 allows a server
+        # to ignore. It is not a rare case: Java's HttpClient offers to upgrade to HTTP/2 unless told not to.
+        return True
+
+    def _header_without_upgrade(self) -> bytes:
+        method = self.parser.get_method()
+        if method == b"CONNECT":
+            raise RequestError(501, "This server is not a proxy; send the request to it directly, without CONNECT.")
+        lines = [b"%b %b HTTP/%b" % (method, self.url, self.parser.get_http_version().encode())]
+        lines += [b"%b: %b" % (name, value) for name, value in self.headers if name != b"upgrade"]
+        return b"\r\n".join([*lines, b"", b""])
+
+    def _check_header(self) -> None:
+        """Raises RequestError for what the parser lets pass, before the application gets to see it."""
+        limits = self.limits
+        headers = self.headers
+        if len(headers) > limits.max_header_fields:
+            raise RequestError(
+                431, f"The request has {len(headers)} header fields; send at most {limits.max_header_fields}."
+            )
+        # The sum is needed only if the reads that brought the header, and perhaps more, were larger than the limit.
+        if self._unfinished_bytes + self._read_bytes > limits.max_header_bytes:
+            size = len(self.url) + sum(len(name) + len(value) + len(": \r\n") for name, value in headers)
+            if size > limits.max_header_bytes:
+                raise self._header_too_large()
+
+        version = self.parser.get_http_version()
+        if version not in ("1.1", "1.0"):
+            raise RequestError(505, f"HTTP version {version} is not supported on this connection; use HTTP/1.1.")
+        hosts = 0
+        for name, value in headers:
+            if name == b"host":
+                hosts += 1
+            elif name == b"transfer-encoding":
+                # The parser sees to it that chunked comes last and once, but if it is missing only after this
+                # callback, when the application would be running already.
+                if version == "1.0":
+                    raise RequestError(400, "HTTP/1.0 has no Transfer-Encoding; send a Content-Length instead.")
+                if value.strip().lower() != b"chunked":
+                    raise RequestError(
+                        501, 'The only transfer coding supported is "chunked"; send the body without any other.'
+                    )
+        if hosts > 1 or (hosts == 0 and version == "1.1"):
+            raise RequestError(400, f"The request has {hosts} Host header fields; send exactly one.")
+        if not self.url.startswith(b"/") and self.url != b"*" and httptools.parse_url(self.url).path is None:
+            raise RequestError(400, 'The request target has no path; add one that starts with "/".')
+
+    def _header_too_large(self) -> RequestError:
+        return RequestError(
+            431,
+            f"The request's header is larger than {self.limits.max_header_bytes} bytes; send fewer or shorter fields.",
+        )
+
+    # The deadline of a header
+
+    def _in_header(self) -> bool:
+        """Whether a request has begun whose header is not complete."""
+        # uvicorn creates the scope when a request begins, and its cycle when the header is complete.
+        return self.scope is not None and (self.cycle is None or self.cycle.scope is not self.scope)
+
+    def _start_header_timer(self) -> None:
+        if self._header_timer is None:
+            self._header_timer = self.loop.call_later(self.limits.header_seconds, self._on_header_deadline)
+
+    def _stop_header_timer(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+    def _on_header_deadline(self) -> None:
+        self._header_timer = None
+        if self.flow.read_paused:
+            self._start_header_timer()  # until earlier requests are answered we do not read; the client may be done
+        elif self._in_header():
+            seconds = self.limits.header_seconds
+            self._refuse(
+                RequestError(
+                    408,
+                    f"The request's header was not complete after {seconds:g} seconds; send the whole request again.",
+                )
+            )
+        else:
+            self.transport.close()  # there is no request that an answer could belong to
+
+    # Refusal
+
+    def _why(self, error: httptools.HttpParserError) -> RequestError:
+        cause = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else error
+        match cause:
+            case RequestError():
+                return cause
+            case httptools.HttpParserInvalidURLError():
+                return RequestError(
+                    400, "The request target is not a valid URL; percent-encode its special characters."
+                )
+            case httptools.HttpParserInvalidMethodError():
+                return RequestError(400, "The request does not begin with a known method; send plain-text HTTP/1.1.")
+            case httptools.HttpParserError():
+                return RequestError(400, f"The request is not valid HTTP/1.1: {cause}; correct it and send it again.")
+        self.logger.error("Exception in a parser callback", exc_info=cause)
+        return RequestError(500, "The server failed to receive the request; report it if it happens again.")
+
+    def _refuse(self, error: RequestError) -> None:
+        """Answers the request being received, once its predecessors on the connection are answered, and closes."""
+        self.logger.warning("Refused a request: %d %s", error.status, error)
+        self._refused = True
+        self._stop_header_timer()
+
+        headers, body = problem(error.status, error.detail)
+        fields = [b"%b: %b\r\n" % field for field in [*self.server_state.default_headers, *headers]]
+        answer = b"".join([STATUS_LINE[error.status], *fields, b"\r\n", body])
+
+        newest = self.cycle  # of the refused request itself if it is its body that is being received
+        if newest is None:
+            self._answer_and_close(answer)
+        elif self._in_header() or not newest.more_body:
+            if newest.response_complete:
+                self._answer_and_close(answer)
+            else:
+                self._last_answer = answer
+        elif self.pipeline and self.pipeline[0][0] is newest:
+            self.pipeline.popleft()  # the application has not seen it and will not
+            self._last_answer = answer
+        else:
+            newest.disconnected = True
+            newest.message_event.set()
+            # A response that has begun cannot be replaced; cut short, it can at least be told from a whole one.
+            self._answer_and_close(b"" if newest.response_started else answer)
+
+    def on_response_complete(self) -> None:
+        none_waiting = not self.pipeline
+        super().on_response_complete()
+        if self._last_answer and none_waiting:
+            self._answer_and_close(self._last_answer)
+
+    def _answer_and_close(self, answer: bytes) -> None:
+        if self.transport.is_closing():
+            return  # the response before this one was the last
+        self.transport.write(answer)
+        if not self.transport.can_write_eof():  # TLS
+            self.transport.close()
+            return
+        # Closing a socket on which data is still arriving sends a reset, at which the client's system may throw the
+        # answer away before the client has read it. So only our side is closed (RFC 9112, 9.6), and what arrives is
+        # dropped until the client closes too.
+        self.transport.write_eof()
+        self.flow.resume_reading()
+        self.loop.call_later(LINGER_SECONDS, self.transport.close)
+
+    # Answers that uvicorn gives in the application's place
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        cycle.__class__ = _Cycle  # where uvicorn constructs it, no other class can be named
+        super()._start_asgi_task(cycle, _over_concurrency_limit if app is service_unavailable else app)
+
+
+class _Cycle(RequestResponseCycle):
+    async def send_500_response(self) -> None:
+        await _send_problem(self.send, 500, "The server failed to answer the request; report it if it happens again.")
+
+
+def protocol_class(limits: Limits) -> type[StrictHttpProtocol]:
+    """The protocol with these limits, for `uvicorn.Config(http=...)`, which takes a class."""
+    return type("LimitedHttpProtocol", (StrictHttpProtocol,), {"limits": limits})
+
+
+def problem(status: int, detail: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """The header fields and the body of an RFC 9457 problem after which the connection is closed."""
+    title = HTTPStatus(status).phrase
+    body = json.dumps(
+        {"type": "about:blank", "title": title, "status": status, "detail": detail, "errors": []}
+    ).encode()
+    headers = [
+        (b"content-type", b"application/problem+json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"connection", b"close"),
+    ]
+    return headers, body
+
+
+async def _send_problem(send: ASGISendCallable, status: int, detail: str) -> None:
+    headers, body = problem(status, detail)
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+async def _over_concurrency_limit(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+    await _send_problem(send, 503, "The server handles as many requests as it is allowed to; try again in a moment.")

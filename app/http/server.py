@@ -1,0 +1,62 @@
+"""A uvicorn server that an orchestrator can stop without losing requests."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+
+
+class Server(uvicorn.Server):
+    """Drains on the first SIGTERM or SIGINT, then returns from `run` normally, so that the process can exit with 0.
+
+    1. `on_drain` is called at once, in the event loop: from here on the application reports that it is not ready and
+       takes on no new work.
+    2. For `drain_seconds` everything is answered as before, so that load balancers notice.
+    3. uvicorn's own shutdown follows: the listening sockets and idle connections are closed, running requests have
+       `Config.timeout_graceful_shutdown` seconds to finish, and the application's lifespan ends.
+
+    The same happens when `limit_max_requests` is reached or `should_exit` is set. A second signal, of either kind,
+    drops what is still running and skips the rest; `force_exit` then tells.
+    """
+
+    def __init__(self, config: uvicorn.Config, on_drain: Callable[[], None], drain_seconds: float = 0.0) -> None:
+        super().__init__(config)
+        self._on_drain = on_drain
+        self._drain_seconds = drain_seconds
+        self._drain_end: float | None = None  # on the loop's clock
+        self._loop: asyncio.AbstractEventLoop
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().serve(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # uvicorn's own notes the signal to raise it again after the shutdown, which would end the process with that
+        # signal instead of 0, and lets only SIGINT force an exit.
+        if self.should_exit:
+            self.force_exit = True
+            self._loop.call_soon_threadsafe(self._abort_connections)
+        self.should_exit = True
+        self._begin_drain()
+
+    async def on_tick(self, counter: int) -> bool:
+        if not await super().on_tick(counter):
+            return False
+        self.should_exit = True
+        drain_end = self._begin_drain()
+        return self.force_exit or self._loop.time() >= drain_end
+
+    def _begin_drain(self) -> float:
+        """Returns when the draining ends."""
+        if self._drain_end is None:
+            self._drain_end = self._loop.time() + self._drain_seconds
+            # Through the loop: a signal may come in the middle of anything, and an error must not end the server.
+            self._loop.call_soon_threadsafe(self._on_drain)
+        return self._drain_end
+
+    def _abort_connections(self) -> None:
+        # From Python 3.12 on, asyncio's Server.wait_closed waits for them, however long that takes.
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()

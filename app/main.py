@@ -1,0 +1,94 @@
+"""Wiring: settings in, application or running server out."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import uvicorn
+from fastapi import FastAPI
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+
+from app import __version__, logs
+from app.http import docs, native, openapi, operations
+from app.http.auth import Authentication
+from app.http.metrics import Metrics
+from app.http.observation import REQUEST_ID, Observation
+from app.http.problems import HANDLED, answer_problem
+from app.http.protocol import Limits, protocol_class
+from app.http.server import Server
+from app.service import Service
+from app.settings import Settings
+
+log = logging.getLogger("app")
+
+
+def create_app(settings: Settings, service: Service) -> FastAPI:
+    """The ASGI application. It opens `service` when it starts and closes it when it ends."""
+    metrics = Metrics(service)
+    middleware = [Middleware(Observation, metrics=metrics, access_log=settings.access_log)]
+    if settings.cors_origins:
+        middleware.append(
+            Middleware(
+                CORSMiddleware,
+                allow_origins=settings.cors_origins,
+                allow_methods=["GET", "POST"],
+                allow_headers=["Authorization", "Content-Type", REQUEST_ID],
+                expose_headers=[REQUEST_ID],
+            )
+        )
+    keys = settings.keys()
+    if keys:
+        middleware.append(Middleware(Authentication, keys=keys))
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service.open()
+        devices = ", ".join(device.info().description for device in service.devices.values())
+        log.info("dmlserve %s is ready on %s; API keys: %s", __version__, devices, len(keys) or "none")
+        yield
+        service.close()
+
+    app = FastAPI(
+        title="dmlserve",
+        version=__version__,
+        description="DirectML's operator contract as an HTTP microservice.",
+        openapi_url="/openapi.json" if settings.docs else None,
+        openapi_tags=[
+            {"name": "native", "description": "Dispatch of operators and what they are capable of."},
+            {"name": "operations", "description": "Health and metrics."},
+        ],
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        middleware=middleware,
+        exception_handlers=dict.fromkeys(HANDLED, answer_problem),
+    )
+    app.state.service = service
+    app.state.metrics = metrics
+    app.include_router(native.router)
+    app.include_router(operations.router)
+    openapi.install(app)
+    if settings.docs:
+        docs.install(app)
+    return app
+
+
+def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT, finish what runs, return."""
+    logs.configure(settings)
+    service = Service(settings)
+    config = uvicorn.Config(
+        create_app(settings, service),
+        host=settings.host,
+        port=settings.port,
+        http=protocol_class(Limits(header_seconds=settings.header_seconds, max_header_bytes=settings.max_header_bytes)),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=settings.keep_alive_seconds,
+        timeout_graceful_shutdown=settings.shutdown_seconds,
+    )
+    Server(config, on_drain=service.drain, drain_seconds=settings.drain_seconds).run()
