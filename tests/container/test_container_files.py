@@ -1,0 +1,165 @@
+"""The Dockerfile and the compose file as they are written: no container engine is needed."""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCKERFILE = ROOT / "docker" / "Dockerfile"
+REQUIREMENTS = ROOT / "docker" / "requirements.py"
+SCRIPTS = Path(sysconfig.get_path("scripts"))
+
+
+def run(*command: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command with none of the caller's own settings of the service."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("DMLSERVE_", "COMPOSE_"))}
+    return subprocess.run(command, cwd=ROOT, env=clean | env, capture_output=True, text=True, timeout=60)
+
+
+def compose(*options: str, **env: str) -> dict[str, Any]:
+    # An empty env file keeps a developer's own .env out of it.
+    done = run(SCRIPTS / "docker-compose", "--env-file", os.devnull, *options, "config", "--format", "json", **env)
+    assert (done.returncode, done.stderr) == (0, "")
+    config: dict[str, Any] = json.loads(done.stdout)
+    return config
+
+
+def services() -> dict[str, Any]:
+    found: dict[str, Any] = compose("--profile", "gpu")["services"]
+    return found
+
+
+def instructions() -> list[tuple[str, str]]:
+    """The Dockerfile's instructions: the name and the rest of each, without comments and continuations."""
+    lines = [line for line in DOCKERFILE.read_text().splitlines() if not line.startswith("#")]
+    joined = "\n".join(lines).replace("\\\n", "").splitlines()
+    return [(name, rest.strip()) for name, _, rest in (line.partition(" ") for line in joined if line.strip())]
+
+
+def test_the_dockerfile_passes_the_linter() -> None:
+    done = run(SCRIPTS / "hadolint", DOCKERFILE)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_image_runs_as_a_numeric_user_other_than_root() -> None:
+    users = [rest for name, rest in instructions() if name == "USER"]
+    assert users
+    assert all(int(part) > 0 for part in users[-1].split(":"))
+
+
+def test_the_image_checks_its_health_with_python_alone() -> None:
+    (check,) = [rest for name, rest in instructions() if name == "HEALTHCHECK"]
+    command = json.loads(check.partition("CMD ")[2])
+    assert command[:2] == ["python", "-c"]
+    compile(command[2], "healthcheck", "exec")
+    assert "/health/ready" in command[2]
+
+
+def test_signals_reach_the_service_with_no_shell_in_between() -> None:
+    found = dict(instructions())
+    assert json.loads(found["ENTRYPOINT"]) == ["dmlserve"]
+    assert json.loads(found["CMD"]) == ["serve"]
+    assert found["EXPOSE"] == "8000"
+
+
+def test_every_stage_starts_from_the_one_base_image() -> None:
+    froms = [rest.split() for name, rest in instructions() if name == "FROM"]
+    assert froms[0] == ["python:3.12-slim", "AS", "base"]
+    assert all(image == "base" for image, *_ in froms[1:])
+
+
+def test_the_build_context_holds_all_that_is_copied() -> None:
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    copied = {
+        word.removeprefix("./")
+        for name, rest in instructions()
+        if name == "COPY" and not rest.startswith("--from")
+        for word in rest.split()[:-1]
+    }
+    assert copied == kept
+    assert all((ROOT / path).exists() for path in kept)
+
+
+def test_requirements_are_the_projects_own_and_those_of_the_extras() -> None:
+    def requirements(extras: str) -> list[str]:
+        done = run(sys.executable, REQUIREMENTS, "pyproject.toml", extras)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    plain, cuda12, cuda13 = requirements(""), requirements("cuda12"), requirements("cuda13")
+    assert plain
+    assert cuda12[: len(plain)] == cuda13[: len(plain)] == plain
+    assert len(plain) < len(cuda12) == len(cuda13)
+    assert cuda12 != cuda13
+
+
+def test_an_unknown_extra_fails_the_build() -> None:
+    done = run(sys.executable, REQUIREMENTS, "pyproject.toml", "cuda99")
+    assert done.returncode != 0
+    assert "cuda99" in done.stderr
+
+
+def test_one_service_by_default_and_one_more_in_the_gpu_profile() -> None:
+    assert list(compose()["services"]) == ["dmlserve"]
+    assert list(services()) == ["dmlserve", "dmlserve-gpu"]
+    assert services()["dmlserve-gpu"]["profiles"] == ["gpu"]
+
+
+@pytest.mark.parametrize("name", ["dmlserve", "dmlserve-gpu"])
+def test_a_service_is_locked_down(name: str) -> None:
+    service = services()[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert "no-new-privileges:true" in service["security_opt"]
+    assert service["user"] == "10001:10001"
+    assert [mount.partition(":")[0] for mount in service["tmpfs"]] == ["/tmp"]
+    assert not {"privileged", "cap_add", "network_mode", "pid", "volumes"} & set(service)
+
+
+@pytest.mark.parametrize("name", ["dmlserve", "dmlserve-gpu"])
+def test_a_service_is_bounded_watched_and_restarted(name: str) -> None:
+    service = services()[name]
+    environment = service["environment"]
+    assert int(environment["DMLSERVE_MAX_MEMORY_BYTES"]) <= int(service["mem_limit"]) / 2
+    assert int(environment["DMLSERVE_THREADS"]) == service["cpus"]
+    assert service["pids_limit"] > 0
+    assert service["logging"] == {"driver": "local"}
+    assert not service["healthcheck"].get("disable")
+    assert service["restart"] == "unless-stopped"
+    assert service["stop_grace_period"]
+
+
+def test_ports_are_published_on_loopback_and_do_not_collide() -> None:
+    ports = [port for service in services().values() for port in service["ports"]]
+    assert {port["host_ip"] for port in ports} == {"127.0.0.1"}
+    assert {port["target"] for port in ports} == {8000}
+    assert [port["published"] for port in ports] == ["8000", "8001"]
+
+
+def test_only_the_gpu_service_reserves_a_device_and_builds_with_cuda() -> None:
+    plain, gpu = services().values()
+    assert "deploy" not in plain
+    assert "args" not in plain["build"]
+    (device,) = gpu["deploy"]["resources"]["reservations"]["devices"]
+    assert (device["driver"], device["capabilities"]) == ("nvidia", ["gpu"])
+    assert gpu["build"]["args"] == {"EXTRAS": "cuda13"}
+
+
+def test_the_committed_key_file_holds_no_key() -> None:
+    keys = Path(compose()["secrets"]["api-keys"]["file"])
+    assert keys == ROOT / "docker" / "api-keys"
+    assert all(not line.strip() or line.startswith("#") for line in keys.read_text().splitlines())
+
+
+def test_keys_come_from_the_file_that_the_environment_names() -> None:
+    config = compose(DMLSERVE_API_KEYS_FILE="/etc/dmlserve/keys")
+    assert config["secrets"]["api-keys"]["file"] == "/etc/dmlserve/keys"
+    service = config["services"]["dmlserve"]
+    (secret,) = service["secrets"]
+    assert service["environment"]["DMLSERVE_API_KEYS_FILE"] == secret["target"]
