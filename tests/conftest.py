@@ -1,0 +1,92 @@
+"""A real server for the tests that talk HTTP: `dmlserve serve` in a process of its own."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+COMMAND = Path(sys.executable).with_name("dmlserve")
+
+
+@dataclass(frozen=True)
+class RunningServer:
+    """A server process and where it answers."""
+
+    process: "subprocess.Popen[bytes]"
+    url: str
+    log: Path
+
+    def stop(self, seconds: float = 20) -> int:
+        """Ask it to end; its exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(seconds)
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+
+@contextmanager
+def running_server(log: Path, *flags: str, **environment: str) -> Iterator[RunningServer]:
+    """`dmlserve serve` with `flags` on a free port, ready for requests; `environment` is added to ours."""
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(
+            [COMMAND, "serve", "--port", "0", *flags], stderr=stderr, stdout=stderr, env=os.environ | environment
+        )
+    try:
+        url = _address(process, log)
+        yield RunningServer(process, url, log)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
+    """Where the server listens, as its log says, once it does."""
+    end = time.monotonic() + 20
+    while time.monotonic() < end and process.poll() is None:
+        found = re.search(r"running on (http://[\d.]+:\d+)", log.read_text())
+        if found:
+            return found.group(1)
+        time.sleep(0.02)
+    raise AssertionError(f"the server did not start:\n{log.read_text()}")
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server with default settings, for all tests that do not change it."""
+    with running_server(tmp_path_factory.mktemp("server") / "log") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def client(server: RunningServer) -> Iterator[httpx.Client]:
+    """An HTTP client of `server`."""
+    with httpx.Client(base_url=server.url, timeout=30) as opened:
+        yield opened
+
+
+ServerFactory = Callable[..., RunningServer]
+
+
+@pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[ServerFactory]:
+    """Starts servers with settings of their own; they end with the test."""
+    with ExitStack() as stack:
+        started = 0
+
+        def start(*flags: str, **environment: str) -> RunningServer:
+            nonlocal started
+            started += 1
+            return stack.enter_context(running_server(tmp_path / f"server-{started}.log", *flags, **environment))
+
+        yield start
