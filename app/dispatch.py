@@ -14,7 +14,12 @@ from app.execution.device import Buffer
 from app.operators.catalog import OperatorDesc
 from app.operators.compiled import CompiledOperator
 
-BASE64 = {"type": "string", "contentEncoding": "base64", "contentMediaType": "application/octet-stream"}
+BASE64 = {
+    "type": "string",
+    "contentEncoding": "base64",
+    "pattern": "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$",
+}
+"""JSON schema of tensor data in JSON."""
 
 TensorData: TypeAlias = Annotated[
     Any,

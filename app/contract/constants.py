@@ -42,7 +42,9 @@ class Constant(StrEnum):
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
-            cls.parse, serialization=core_schema.plain_serializer_function_ser_schema(lambda member: member.value)
+            cls.parse,
+            ref=f"{cls.__module__}.{cls.__qualname__}:{id(cls)}",  # a component of its own in JSON schemas
+            serialization=core_schema.plain_serializer_function_ser_schema(lambda member: member.value),
         )
 
     @classmethod

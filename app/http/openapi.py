@@ -4,8 +4,8 @@ Routes read and write documents themselves, for the sake of tensor data, so Fast
 functions here state them, once, and `install` adds their schemas to the document.
 """
 
-import json
-from typing import Any
+from collections.abc import Container
+from typing import Any, get_args, get_origin
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
@@ -17,12 +17,13 @@ from app.http.problems import MEDIA_TYPE, ProblemDetails
 from app.operators.catalog import OPERATORS
 
 JSON, MSGPACK = "application/json", "application/msgpack"
-BINARY = {"type": "string", "format": "binary", "description": "MessagePack's bin."}
+BIN = {"type": "string", "format": "binary", "description": "MessagePack's bin."}
 
 _REFUSALS = {
     400: "The request cannot be read.",
     401: "An API key is required.",
     404: "There is no such thing.",
+    405: "The path exists, but not with this method.",
     406: "Accept names no representation that this resource has.",
     408: "The request did not arrive in time.",
     413: "The request is over a limit.",
@@ -32,7 +33,7 @@ _REFUSALS = {
     503: "The service is busy, starting or draining; try again after Retry-After seconds.",
     504: "The deadline passed.",
 }
-_COMMON = (401, 406, 500)
+_COMMON = (401, 405, 406, 500)
 _WITH_BODY = (400, 408, 413, 415, 422, 503)
 
 _schemas: dict[str, TypeAdapter[Any]] = {}
@@ -45,6 +46,13 @@ OPERATOR_NAME = {
     "schema": {"type": "string"},
     "example": "DML_OPERATOR_ACTIVATION_CELU",
 }
+_REQUEST_ID = {
+    "name": "X-Request-ID",
+    "in": "header",
+    "required": False,
+    "description": "Id of the request, for the log and the answer; made here if absent or not of 1 to 128 characters.",
+    "schema": {"type": "string"},
+}
 
 
 def dispatch() -> dict[str, Any]:
@@ -52,34 +60,29 @@ def dispatch() -> dict[str, Any]:
     examples = {operator.short_name(): {"value": example(operator)} for operator in OPERATORS.values()}
     body = {
         JSON: {"schema": _ref(DispatchRequest), "examples": examples},
-        MSGPACK: {"schema": _ref_msgpack(DispatchRequest)},
+        MSGPACK: _msgpack(DispatchRequest, suffix="Msgpack"),
     }
-    answers = {JSON: {"schema": _ref(DispatchResponse)}, MSGPACK: {"schema": _ref_msgpack(DispatchResponse)}}
-    return _operation("dispatch", {"content": answers}, *_WITH_BODY, 504, body=body)
+    answers = {JSON: {"schema": _ref(DispatchResponse)}, MSGPACK: _msgpack(DispatchResponse, suffix="Msgpack")}
+    return _operation("dispatch", answers, *_WITH_BODY, 504, body=body)
 
 
 def feature_support(kind: Any) -> dict[str, Any]:
     """Of POST /v1/feature-support, which answers with `kind`."""
     asked = {"Feature": "FEATURE_LEVELS", "RequestedFeatureLevels": ["1_0", "5_0"]}
-    body = {
-        JSON: {"schema": _ref(FeatureSupportQuery), "example": asked},
-        MSGPACK: {"schema": _ref(FeatureSupportQuery)},
-    }
-    schema = {"anyOf": [_ref(each) for each in kind.__args__]}
-    content = {JSON: {"schema": schema}, MSGPACK: {"schema": schema}}
-    return _operation("checkFeatureSupport", {"content": content}, *_WITH_BODY, body=body)
+    body = {JSON: {"schema": _ref(FeatureSupportQuery), "example": asked}, MSGPACK: _msgpack(FeatureSupportQuery)}
+    answers = {JSON: {"schema": {"anyOf": [_ref(each) for each in get_args(kind)]}}, MSGPACK: _msgpack(*get_args(kind))}
+    return _operation("checkFeatureSupport", answers, *_WITH_BODY, body=body)
 
 
 def answer(operation_id: str, kind: Any, parameter: dict[str, Any] | None = None, *statuses: int) -> dict[str, Any]:
     """Of a GET that answers with `kind` in JSON."""
-    item = kind.__args__[0] if getattr(kind, "__origin__", None) is list else None
-    schema = {"type": "array", "items": _ref(item)} if item else _ref(kind)
-    return _operation(operation_id, {"content": {JSON: {"schema": schema}}}, *statuses, parameter=parameter)
+    schema = {"type": "array", "items": _ref(*get_args(kind))} if get_origin(kind) is list else _ref(kind)
+    return _operation(operation_id, {JSON: {"schema": schema}}, *statuses, parameter=parameter)
 
 
 def metrics() -> dict[str, Any]:
     """Of GET /metrics."""
-    return _operation("getMetrics", {"content": {"text/plain": {"schema": {"type": "string"}}}})
+    return _operation("getMetrics", {"text/plain": {"schema": {"type": "string"}}})
 
 
 def install(app: FastAPI) -> None:
@@ -108,23 +111,19 @@ def install(app: FastAPI) -> None:
 
 def _operation(
     operation_id: str,
-    success: dict[str, Any],
+    answers: dict[str, Any],
     *statuses: int,
     body: dict[str, Any] | None = None,
     parameter: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Arguments for a route's decorator."""
-    extra: dict[str, Any] = {}
+    problem = {MEDIA_TYPE: {"schema": _ref(ProblemDetails)}}
+    responses: dict[str, Any] = {"200": {"description": "Success.", "content": answers}}
+    for status in sorted({*_COMMON, *statuses}):
+        responses[str(status)] = {"description": _REFUSALS[status], "content": problem}
+    extra: dict[str, Any] = {"responses": responses, "parameters": [_REQUEST_ID] + ([parameter] if parameter else [])}
     if body:
         extra["requestBody"] = {"required": True, "content": body}
-    if parameter:
-        extra["parameters"] = [parameter]
-    problem = {MEDIA_TYPE: {"schema": _ref(ProblemDetails)}}
-    responses: dict[int, Any] = {200: {"description": "Success.", **success}}
-    responses |= {
-        status: {"description": _REFUSALS[status], "content": problem} for status in sorted((*_COMMON, *statuses))
-    }
-    extra["responses"] = {str(status): response for status, response in responses.items()}
     return {"operation_id": operation_id, "openapi_extra": extra}
 
 
@@ -133,9 +132,17 @@ def _ref(kind: Any) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{kind.__name__}"}
 
 
-def _ref_msgpack(kind: Any) -> dict[str, str]:
-    """The form of `kind` in which tensor data are binary."""
-    return {"$ref": _ref(kind)["$ref"] + "Msgpack"}
+def _msgpack(*kinds: Any, suffix: str = "") -> dict[str, Any]:
+    """A body in MessagePack: bytes to generators, and what is in them to readers."""
+    contents = [{"$ref": _ref(kind)["$ref"] + suffix} for kind in kinds]
+    schema = {
+        "type": "string",
+        "format": "binary",
+        "contentMediaType": MSGPACK,
+        "contentSchema": contents[0] if len(contents) == 1 else {"anyOf": contents},
+        "description": "MessagePack of the same structure as in JSON; tensor data are bin.",
+    }
+    return {"schema": schema}
 
 
 def _definitions() -> dict[str, Any]:
@@ -144,22 +151,35 @@ def _definitions() -> dict[str, Any]:
         ref_template="#/components/schemas/{model}",
     )
     definitions: dict[str, Any] = schemas["$defs"]
+    for schema in definitions.values():
+        for field in schema.get("properties", {}).values():
+            if field.get("default", ...) is None:
+                del field["default"]  # generators take a field with a default for one that is always there
     return dict(sorted((definitions | _msgpack_forms(definitions)).items()))
 
 
 def _msgpack_forms(definitions: dict[str, Any]) -> dict[str, Any]:
-    """Copies of the schemas that hold tensor data, which are binary in MessagePack."""
-    text = {name: json.dumps(schema) for name, schema in definitions.items()}
-    base64 = json.dumps(BASE64)[1:-1]
-    forms = {name for name in text if base64 in text[name]}
-    while more := {
-        name for name in text if name not in forms and any(f'schemas/{form}"' in text[name] for form in forms)
-    }:
-        forms |= more
-    copies = {}
-    for name in forms:
-        form = text[name].replace(base64, json.dumps(BINARY)[1:-1])
-        for other in forms:
-            form = form.replace(f'schemas/{other}"', f'schemas/{other}Msgpack"')
-        copies[f"{name}Msgpack"] = json.loads(form)
-    return copies
+    """Copies of the schemas that hold tensor data, in which those are binary."""
+    forms: dict[str, Any] = {}
+    while True:
+        made = {name: _in_msgpack(schema, forms) for name, schema in definitions.items()}
+        changed = {f"{name}Msgpack": form for name, form in made.items() if form != definitions[name]}
+        if changed.keys() == forms.keys():
+            return changed
+        forms = changed
+
+
+def _in_msgpack(schema: Any, forms: Container[str]) -> Any:
+    """`schema` with binary for base64, referring to `forms` where there are any."""
+    if isinstance(schema, list):
+        return [_in_msgpack(each, forms) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("contentEncoding") == "base64":
+        return BIN
+    return {
+        key: f"{value}Msgpack"
+        if key == "$ref" and f"{value}Msgpack".rpartition("/")[2] in forms
+        else _in_msgpack(value, forms)
+        for key, value in schema.items()
+    }

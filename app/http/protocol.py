@@ -13,6 +13,7 @@ The protocol is chosen with `uvicorn.Config(http=protocol_class(Limits(...)))`. 
 """
 
 import asyncio
+import functools
 import json
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -56,6 +57,9 @@ class StrictHttpProtocol(HttpToolsProtocol):
     Whatever goes wrong while a request is received ends in `_refuse`. A subclass that receives bodies its own way
     overrides `on_body` and may raise `RequestError` there.
     """
+
+    # CPython keeps at most 30 attributes of an instance where it finds them fast, and uvicorn uses nearly all of them.
+    __slots__ = ("_header_timer", "_last_answer", "_progress", "_read_bytes", "_refused", "_unfinished_bytes")
 
     limits: ClassVar[Limits] = Limits()
 
@@ -290,16 +294,40 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         self.loop.call_later(LINGER_SECONDS, self.transport.close)
 
-    # Answers that uvicorn gives in the application's place
+    # Answers in the application's place
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        cycle.__class__ = _Cycle  # where uvicorn constructs it, no other class can be named
-        super()._start_asgi_task(cycle, _over_concurrency_limit if app is service_unavailable else app)
+        if app is service_unavailable:
+            app = _over_concurrency_limit
+        super()._start_asgi_task(cycle, functools.partial(_run, app, cycle))
 
 
-class _Cycle(RequestResponseCycle):
-    async def send_500_response(self) -> None:
-        await _send_problem(self.send, 500, "The server failed to answer the request; report it if it happens again.")
+async def _run(
+    app: ASGI3Application,
+    cycle: RequestResponseCycle,
+    scope: Scope,
+    receive: ASGIReceiveCallable,
+    send: ASGISendCallable,
+) -> None:
+    """Calls the application; if it does not answer, that is answered before uvicorn does it in its own way."""
+    try:
+        await app(scope, receive, send)
+        if not cycle.response_started and not cycle.disconnected:
+            raise RuntimeError("The ASGI application returned without starting a response.")
+    except (Exception, asyncio.CancelledError):
+        if not cycle.response_started:
+            await _send_problem(send, 500, "The server failed to answer the request; report it if it happens again.")
+        raise  # uvicorn logs it
+
+
+async def _over_concurrency_limit(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+    await _send_problem(send, 503, "The server handles as many requests as it is allowed to; try again in a moment.")
+
+
+async def _send_problem(send: ASGISendCallable, status: int, detail: str) -> None:
+    headers, body = problem(status, detail)
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 def protocol_class(limits: Limits) -> type[StrictHttpProtocol]:
@@ -319,13 +347,3 @@ def problem(status: int, detail: str) -> tuple[list[tuple[bytes, bytes]], bytes]
         (b"connection", b"close"),
     ]
     return headers, body
-
-
-async def _send_problem(send: ASGISendCallable, status: int, detail: str) -> None:
-    headers, body = problem(status, detail)
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body, "more_body": False})
-
-
-async def _over_concurrency_limit(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-    await _send_problem(send, 503, "The server handles as many requests as it is allowed to; try again in a moment.")

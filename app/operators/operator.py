@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import Annotated, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from app.contract.constants import FeatureLevel
 from app.contract.scalars import Float
@@ -69,6 +71,13 @@ class Operator(BaseModel):
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
         """Constraints of this operator alone, beyond support table, sizes and data types."""
         yield from ()
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        made = handler(schema)
+        kind = handler.resolve_ref_schema(made)["properties"]["Type"]
+        kind["default"] = cls.name()  # it is required all the same; generated clients need not spell it out
+        return made
 
     @classmethod
     def name(cls) -> str:
