@@ -1,6 +1,9 @@
 """The command `dmlserve`: serve, run, operators, capabilities."""
 
 import asyncio
+import os
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin
@@ -15,7 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from app import __version__
-from app.capabilities import describe, summarize
+from app.capabilities import OperatorDescription, SupportRow, describe, summarize
+from app.codecs.codec import Codec
 from app.codecs.documents import CODECS, read_dispatch
 from app.codecs.structure import Unreadable
 from app.contract.constants import FeatureLevel
@@ -26,7 +30,9 @@ from app.limits import LimitExceeded, MemoryShare
 from app.operators.catalog import OPERATORS, find_operator
 from app.operators.operator import PREFIX
 from app.service import DeadlineExceeded, Service
-from app.settings import Settings
+from app.settings import GIB, KIB, MIB, Settings
+
+_LISTED = "'dmlserve operators' lists them."
 
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
 
@@ -45,7 +51,7 @@ def _setting_flags(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _setting_flag(name: str, info: FieldInfo) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    flag = f"--{name.replace('_', '-')}"
+    flag = _flag(name)
     default = info.get_default(call_default_factory=True)
     match default:
         case bool():
@@ -56,11 +62,20 @@ def _setting_flag(name: str, info: FieldInfo) -> Callable[[Callable[..., None]],
             shown = ",".join(default)
         case _:
             shown = str(default)
-    kind: Any = None if isinstance(default, bool) else str
-    if get_origin(info.annotation) is Literal:
-        kind = click.Choice(get_args(info.annotation))
-    text = f"{info.description}  [env: DMLSERVE_{name.upper()}; default: {shown or 'none'}]"
-    return click.option(flag, name, type=kind, default=None, help=text)
+    kind = None if isinstance(default, bool) else str  # Settings judge what a value may be, wherever it comes from
+    choices = get_args(info.annotation) if get_origin(info.annotation) is Literal else ()
+    unit = {"bytes": "BYTES", "seconds": "SECONDS"}.get(name.rpartition("_")[2])
+    metavar = f"[{'|'.join(choices)}]" if choices else unit or ("INTEGER" if isinstance(default, int) else "TEXT")
+    text = f"{info.description}  [env: {_variable(name)}; default: {shown or 'none'}]"
+    return click.option(flag, name, type=kind, metavar=metavar, default=None, help=text)
+
+
+def _flag(setting: str) -> str:
+    return f"--{setting.replace('_', '-')}"
+
+
+def _variable(setting: str) -> str:
+    return f"{Settings.model_config['env_prefix']}{setting.upper()}"
 
 
 @main.command()
@@ -75,8 +90,9 @@ def serve(**flags: Any) -> None:
     settings = _settings(flags)
     try:
         settings.keys()
-    except OSError as error:
-        _fail(f"api_keys_file cannot be read: {error}")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        _fail(f"The API keys' file {settings.api_keys_file} cannot be read: {reason}.")
     run_server(settings)
 
 
@@ -88,7 +104,7 @@ def run(file: Path, output: Path | None, as_json: bool) -> None:
     """Execute the dispatch request in FILE without a server.
 
     FILE holds what POST /v1/dispatch takes: JSON, or MessagePack if its name ends in .msgpack. The same goes for the
-    file that the answer is saved in.
+    file that the answer is saved in. Limits are those of 'dmlserve serve', from the environment.
     """
     service = Service(_settings({"max_memory_bytes": str(1 << 62)}))
     service.open()
@@ -97,10 +113,12 @@ def run(file: Path, output: Path | None, as_json: bool) -> None:
             answer = _dispatch(service, file, memory)
             if output:
                 output.write_bytes(b"".join(_codec(output).encode(answer, memory)))
-            elif as_json:
+            if as_json:
                 click.echo(b"".join(CODECS["application/json"].encode(answer, memory)))
-            else:
+            elif not output:
                 _show_answer(answer)
+    except OSError as error:
+        _fail(f"{error.filename} cannot be {'written' if output else 'read'}: {error.strerror}.")
     finally:
         service.close()
 
@@ -115,39 +133,18 @@ def operators(name: str | None, as_json: bool) -> None:
         if as_json:
             _print_json(summaries)
         else:
-            rows = [
-                [_short(each["Type"]), _short(each["introduced"]), ", ".join(each["in_place"]), each["formula"]]
-                for each in summaries
-            ]
-            _print_table(["operator", "introduced", "in place", "formula"], rows)
+            rows = [[_short(each["Type"]), _short(each["introduced"]), each["formula"]] for each in summaries]
+            _print_table(["operator", "since", "formula"], rows)
         return
-    found = find_operator(name)
+    found = find_operator(name.upper())
     if found is None:
-        _fail(f"There is no operator {name}; 'dmlserve operators' lists them.")
+        alike = [short for short in map(_short, OPERATORS) if name.upper() in short]
+        _fail(f"There is no operator {name}; " + (f"do you mean {' or '.join(alike)}?" if alike else _LISTED))
     described = describe(found)
     if as_json:
         _print_json(described)
-        return
-    console = _console()
-    console.print(
-        f"[bold]{described['Type']}[/bold]\n{described['summary']}\n\n  {described['formula']}\n", highlight=False
-    )
-    fields = [
-        [each["name"], each["kind"].replace("_", " "), each["type"], _default(each), each["description"]]
-        for each in described["fields"]
-    ]
-    _print_table(["field", "kind", "type", "default", "meaning"], fields)
-    support = [
-        [_short(row["feature_level"]), tensor, ", ".join(can["data_types"]), _span(can["dimension_counts"])]
-        for row in described["support"]
-        for tensor, can in row["tensors"].items()
-    ]
-    _print_table(["from feature level", "tensor", "data types", "dimensions"], support)
-    console.print(f"In place: {', '.join(described['in_place']) or 'no'}")
-    for note in described["notes"]:
-        console.print(f"Note: {note}", highlight=False)
-    console.print("\nA request for POST /v1/dispatch:")
-    click.echo(orjson.dumps(described["example"], option=orjson.OPT_INDENT_2))
+    else:
+        _show_operator(described)
 
 
 @main.command()
@@ -162,16 +159,25 @@ def capabilities(as_json: bool) -> None:
         _print_json(facts)
         return
     devices = [
-        [each.name, each.kind, each.description, _size(each.memory_total_bytes), _size(each.memory_available_bytes)]
+        [each.name, each.kind, each.description, _gib(each.memory_total_bytes), _gib(each.memory_available_bytes)]
         for each in facts["devices"]
     ]
-    _print_table(["device", "kind", "description", "memory", "available"], devices)
-    _print_table(["limit", "value"], [[name, f"{value:,}"] for name, value in facts["limits"].items()])
-    _console().print(
-        f"dmlserve {facts['version']}, {len(facts['operators'])} operators, feature levels "
-        f"{facts['feature_levels'][0]} to {facts['feature_levels'][-1]}",
-        highlight=False,
+    limits = [
+        [
+            name,
+            _amount(name, value),
+            (Settings.model_fields[name].description or "") if name in Settings.model_fields else "",
+        ]
+        for name, value in facts["limits"].items()
+    ]
+    levels = facts["feature_levels"]
+    _print(
+        f"dmlserve {facts['version']}: {len(facts['operators'])} operators, "
+        f"feature levels {_short(levels[0])} to {_short(levels[-1])}\n"
     )
+    _print_table(["device", "kind", "description", "memory", "available"], devices)
+    _print()
+    _print_table(["limit", "value", "of what"], limits)
 
 
 def _dispatch(service: Service, file: Path, memory: MemoryShare) -> DispatchResponse:
@@ -182,27 +188,35 @@ def _dispatch(service: Service, file: Path, memory: MemoryShare) -> DispatchResp
         request, data = read_dispatch(_codec(file), body, service.settings, memory)
         return asyncio.run(service.dispatch(request, data, memory))
     except ContractError as error:
-        _fail("\n".join(f"{violation.pointer}: {violation.message}" for violation in error.violations))
+        _fail(*(f"{violation.pointer}: {violation.message}" for violation in error.violations))
     except (Unreadable, LimitExceeded) as error:
         _fail(str(error))
     except DeadlineExceeded:
         _fail(f"The dispatch was not done within deadline_seconds, {service.settings.deadline_seconds:g}.")
 
 
-def _codec(file: Path) -> Any:
+def _codec(file: Path) -> Codec:
     return CODECS["application/msgpack" if file.suffix == ".msgpack" else "application/json"]
 
 
 def _settings(flags: dict[str, Any]) -> Settings:
     """Flags over environment over defaults."""
+    given = {name: value for name, value in flags.items() if value is not None}
     try:
-        return Settings(**{name: value for name, value in flags.items() if value is not None})
+        return Settings(**given)
     except ValidationError as error:
-        _fail("\n".join(f"{each['loc'][0]} is {each['input']!r}: {each['msg']}." for each in error.errors()))
+        _fail(*(_bad_setting(each["loc"][0], each["input"], each["msg"], given) for each in error.errors()), status=2)
 
 
-def _fail(message: str) -> NoReturn:
-    raise click.ClickException(message)
+def _bad_setting(name: Any, value: object, message: str, flags: dict[str, Any]) -> str:
+    source = _flag(name) if name in flags else _variable(name)
+    return f"{source} is {value!r}, but {message.replace('Input', 'it', 1)}."
+
+
+def _fail(*lines: str, status: int = 1) -> NoReturn:
+    for line in lines:
+        click.echo(f"Error: {line}", err=True)
+    sys.exit(status)
 
 
 def _show_answer(answer: DispatchResponse) -> None:
@@ -214,17 +228,50 @@ def _show_answer(answer: DispatchResponse) -> None:
     execution = answer["execution"]
     place = ", in place" if execution["in_place"] else ""
     milliseconds = execution["compute_seconds"] * 1000
-    _console().print(f"{answer['capability']['operator']} on {execution['device']}{place}: {milliseconds:.3f} ms")
+    _print(f"\n{_short(answer['capability']['operator'])} on {execution['device']}{place}: {milliseconds:.3f} ms")
 
 
 def _preview(output: OutputTensor) -> str:
     """The first elements of the buffer, in memory order."""
     data = np.frombuffer(output["data"], numpy_type(output["DataType"]))
-    return " ".join(f"{each:g}" for each in data[:8].tolist()) + (" ..." if data.size > 8 else "")
+    return " ".join(str(each) for each in data[:8]) + (" ..." if data.size > 8 else "")
 
 
-def _default(field: Any) -> str:
-    return "required" if field["required"] else "null" if field["default"] is None else str(field["default"])
+def _show_operator(described: OperatorDescription) -> None:
+    _print(described["Type"], style="bold")
+    _print(f"{described['summary']}\n\n  {described['formula']}\n")
+    fields = [
+        [
+            each["name"],
+            each["type"] if each["kind"] == "attribute" else each["kind"].replace("_", " "),
+            "required" if each["required"] else "null" if each["default"] is None else str(each["default"]),
+            each["description"],
+        ]
+        for each in described["fields"]
+    ]
+    _print_table(["field", "type", "default", "meaning"], fields)
+    _print()
+    _print_table(["from level", "dimensions", "tensors", "data types"], _support(described["support"]))
+    _print(f"\nIn place: {', '.join(described['in_place']) or 'no'}")
+    for note in described["notes"]:
+        _print(f"Note: {note}")
+    _print("\nA request, for 'dmlserve run' or POST /v1/dispatch:")
+    text = orjson.dumps(described["example"], option=orjson.OPT_INDENT_2).decode()
+    click.echo(re.sub(r"\[[\d,\s]+\]", lambda sizes: " ".join(sizes[0].split()), text))
+
+
+def _support(support: list[SupportRow]) -> list[list[str]]:
+    """A row for each level, and for each group of tensors that may be the same."""
+    rows = []
+    for row in support:
+        groups: dict[tuple[str, str], list[str]] = {}
+        for tensor, can in row["tensors"].items():
+            same = _span(can["dimension_counts"]), ", ".join(can["data_types"])
+            groups.setdefault(same, []).append(tensor)
+        for (dimensions, data_types), tensors in groups.items():
+            names = "all" if len(groups) == 1 else ", ".join(tensors)
+            rows.append([_short(row["feature_level"]), dimensions, names, data_types])
+    return rows
 
 
 def _short(name: str) -> str:
@@ -236,21 +283,39 @@ def _span(counts: list[int]) -> str:
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
-def _size(count: int | None) -> str:
-    return "unknown" if count is None else f"{count / (1 << 30):.1f} GiB"
+def _amount(limit: str, value: float) -> str:
+    """With the unit that the limit's name tells, exactly."""
+    if limit.endswith("_seconds"):
+        return f"{value:g} s"
+    if limit.endswith("_bytes"):
+        for unit, size in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+            if value % size == 0:
+                return f"{value // size} {unit}"
+        return f"{value:,} bytes"
+    return f"{value:,}"
+
+
+def _gib(count: int | None) -> str:
+    return "unknown" if count is None else f"{count / GIB:.1f} GiB"
 
 
 def _console() -> Console:
-    return Console(soft_wrap=True)
+    """As wide as the terminal. Into a pipe or a file a row is one line, however long, for grep and its like."""
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 1 << 16
+    return Console(width=width, markup=False, emoji=False, highlight=False)
+
+
+def _print(text: str = "", style: str | None = None) -> None:
+    _console().print(text, style=style)
 
 
 def _print_table(columns: list[str], rows: list[list[str]]) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     for position, column in enumerate(columns):
         table.add_column(column, no_wrap=position == 0, overflow="fold")
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    _console().print(table)
 
 
 def _print_json(value: Any) -> None:

@@ -22,7 +22,9 @@ def desc(array: Array, **members: Any) -> dict[str, Any]:
     return {"DataType": array.dtype.name.upper(), "Sizes": list(array.shape)} | members
 
 
-def request(kind: str, inputs: dict[str, Array], operator: dict[str, Any] | None = None, **members: Any) -> dict[str, Any]:
+def request(
+    kind: str, inputs: dict[str, Array], operator: dict[str, Any] | None = None, **members: Any
+) -> dict[str, Any]:
     """A dispatch with data as bytes; `operator` and `members` are added to the descriptor and to the request."""
     descs = {name: desc(array) for name, array in inputs.items()}
     data = {name: np.ascontiguousarray(array).tobytes() for name, array in inputs.items()}

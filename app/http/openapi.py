@@ -12,7 +12,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
 from app.capabilities import FeatureSupportQuery, example
-from app.dispatch import BASE64, DispatchRequest, DispatchResponse
+from app.dispatch import DispatchRequest, DispatchResponse
 from app.http.problems import MEDIA_TYPE, ProblemDetails
 from app.operators.catalog import OPERATORS
 

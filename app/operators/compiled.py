@@ -50,8 +50,8 @@ class CompiledOperator:
 
 def compile_operator(operator: Operator, level: FeatureLevel) -> CompiledOperator:
     """Judge `operator` as a device of `level` does. Raises ContractError with all that is wrong."""
+    operator.judge(level)  # as it was stated: an implied output is right by construction
     operator = operator.with_outputs()
-    operator.judge(level)
     ((output_name, output),) = operator.tensors(Role.OUTPUT).items()
     return CompiledOperator(operator, level, operator.tensors(Role.INPUT), output_name, output, operator.expression())
 

@@ -1,0 +1,105 @@
+"""Servers under test, each a process of its own on 127.0.0.1, and how they are started and stopped."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import processes
+
+HERE = Path(__file__).parent
+START_SECONDS = 60
+STOP_SECONDS = 15
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that answers; `pid` is None when someone else started it."""
+
+    name: str
+    url: str
+    pid: int | None = None
+
+    def settle(self) -> None:
+        """Wait until it has done what the last load left behind."""
+        if self.pid is None:
+            time.sleep(1)
+        else:
+            processes.settle(self.pid)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as response:
+            return bool(response.status == 200)
+    except (OSError, urllib.error.URLError):
+        return False
+
+
+@contextlib.contextmanager
+def running(name: str, command: Sequence[str], port: int, ready: str) -> Iterator[Server]:
+    """The server that `command` starts, from its first 200 on the path `ready` until the block ends."""
+    url = f"http://127.0.0.1:{port}"
+    with tempfile.TemporaryFile("w+", errors="replace") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            deadline = time.monotonic() + START_SECONDS
+            while not answers(url + ready):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    log.seek(0)
+                    raise SystemExit(f"{name} did not start: {' '.join(command)}\n{log.read()[-2000:]}")
+                time.sleep(0.05)
+            yield Server(name, url, process.pid)
+        finally:
+            stop(process)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End the process, and whatever is left of its group when it does not end in time."""
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_SECONDS)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def service(arguments: Sequence[str] = ()) -> contextlib.AbstractContextManager[Server]:
+    """`dmlserve serve`, the one installed beside this interpreter, with further arguments."""
+    beside = Path(sys.executable).with_name("dmlserve")
+    executable = str(beside) if beside.exists() else shutil.which("dmlserve")
+    if executable is None:
+        raise SystemExit("dmlserve is not installed in this environment: pip install -e . (or measure one with --url)")
+    port = free_port()
+    return running("service", [executable, "serve", "--port", str(port), *arguments], port, "/health/ready")
+
+
+def yardstick() -> contextlib.AbstractContextManager[Server]:
+    port = free_port()
+    command = [sys.executable, "-m", "uvicorn", "yardstick:app", "--app-dir", str(HERE), "--port", str(port)]
+    command += ["--loop", "uvloop", "--http", "httptools", "--lifespan", "off", "--log-level", "warning"]
+    # uvicorn counts an answer still being sent as idle time, and would close a slow connection after 5 s.
+    return running("yardstick", [*command, "--timeout-keep-alive", "75"], port, "/")
+
+
+def floor() -> contextlib.AbstractContextManager[Server]:
+    port = free_port()
+    return running("floor", [sys.executable, str(HERE / "floor.py"), "--port", str(port)], port, "/")

@@ -1,0 +1,143 @@
+"""The README is true: its commands run and its answers are what the service answers."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import COMMAND, RunningServer
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+ADDRESS = "localhost:8000"
+
+
+def blocks(language: str) -> list[str]:
+    """The README's code blocks in `language`, in order."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def block_with(language: str, text: str) -> str:
+    (found,) = [block for block in blocks(language) if text in block]
+    return found
+
+
+def run(command: str, server: RunningServer, cwd: Path) -> str:
+    """Output of a command of the README that speaks to the service."""
+    address = server.url.removeprefix("http://")
+    completed = subprocess.run(
+        ["bash", "-euc", command.replace(ADDRESS, address)], capture_output=True, text=True, cwd=cwd, check=False
+    )
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
+
+
+def without_times(answer: dict[str, Any]) -> dict[str, Any]:
+    execution = {name: value for name, value in answer["execution"].items() if not name.endswith("_seconds")}
+    return answer | {"execution": execution}
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
+def test_the_request_answers_what_the_readme_says(server: RunningServer, tmp_path: Path) -> None:
+    answer = json.loads(run(block_with("sh", "curl -s"), server, tmp_path))
+    assert without_times(answer) == without_times(json.loads(block_with("json", '"outputs"')))
+
+
+def test_the_refusal_answers_what_the_readme_says(client: httpx.Client) -> None:
+    (body,) = re.findall(r"-d '(.*?)'", block_with("sh", "curl -s"), re.DOTALL)
+    request = json.loads(body)
+    request["feature_level"] = "2_0"
+    request["operator"]["InputTensor"]["Sizes"] = [2, 3]
+    assert client.post("/v1/dispatch", json=request).json() == json.loads(block_with("json", '"status": 422'))
+
+
+def test_the_python_example_runs(server: RunningServer, tmp_path: Path) -> None:
+    script = tmp_path / "example.py"
+    script.write_text(block_with("python", "msgpack.packb").replace(f"http://{ADDRESS}", server.url))
+    printed = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
+    numbers = [float(number) for number in re.findall(r"-?[\d.]+", printed)]
+    assert numbers == pytest.approx([-1.729, -1.264, 0, 1, 2, 4], abs=1e-3)
+
+
+def test_the_commands_without_a_server_run(client: httpx.Client, tmp_path: Path) -> None:
+    example = client.get("/v1/operators/ACTIVATION_CELU").json()["example"]
+    (tmp_path / "request.json").write_text(json.dumps(example))
+    commands = [line.partition("#")[0].strip() for line in block_with("sh", "dmlserve operators").splitlines()]
+    assert len(commands) == 4
+    for command in commands:
+        completed = subprocess.run(
+            command.replace(".venv/bin/dmlserve", str(COMMAND)).split(),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert completed.returncode == 0, completed.stderr
+        assert "CELU" in completed.stdout or "numpy" in completed.stdout or "CONSTANT_POW" in completed.stdout
+
+
+def test_every_path_of_the_api_table_exists(client: httpx.Client) -> None:
+    paths = set(re.findall(r"`(?:GET |POST )?(/[\w/{}.-]+)`", README.partition("A dispatch has these fields")[0]))
+    known = set(client.get("/openapi.json").json()["paths"]) | {"/docs", "/openapi.json"}
+    assert paths == known
+
+
+@pytest.mark.timeout(600)
+def test_the_two_commands_set_everything_up(tmp_path: Path) -> None:
+    """On a bare clone: the first installs and serves, the second installs and finds the tests."""
+    serve, test = [block.strip() for block in blocks("sh") if "pip install" in block]
+    clone = tmp_path / "clone"
+    files = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    for name in filter(None, files.split("\0")):
+        (clone / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, clone / name)
+
+    # Nothing of the environment that these tests run in may help.
+    path = os.pathsep.join(part for part in os.environ["PATH"].split(os.pathsep) if part != str(COMMAND.parent))
+    environment = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"} | {"PATH": path}
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            ["bash", "-euc", f"exec 2>&1; {serve}"],
+            cwd=clone,
+            stdout=output,
+            env=environment | {"DMLSERVE_PORT": "0"},
+            start_new_session=True,
+        )
+    try:
+        url = None
+        while url is None and process.poll() is None:
+            time.sleep(0.2)
+            url = re.search(r"running on (http://[\d.]+:\d+)", log.read_text())
+        assert url, log.read_text()
+        assert httpx.get(f"{url.group(1)}/health/ready").status_code == 200
+        assert httpx.get(f"{url.group(1)}/docs/assets/swagger-ui.css").status_code == 200
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(30)
+
+    collected = subprocess.run(
+        ["bash", "-euc", test],
+        cwd=clone,
+        env=environment | {"PYTEST_ADDOPTS": "--collect-only -q"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert collected.returncode == 0, collected.stdout + collected.stderr
+    assert "test_readme.py" in collected.stdout
