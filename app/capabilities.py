@@ -18,13 +18,15 @@ from app.execution.device import DeviceInfo
 from app.operators.catalog import OPERATORS
 from app.operators.operator import Operator, Role, ScaleBias
 
+_FEATURE = "What is asked, with or without DML_FEATURE_."
+
 
 class TensorDataTypeSupportQuery(BaseModel):
     """DML_FEATURE_QUERY_TENSOR_DATA_TYPE_SUPPORT: can this type be used in tensor descriptors at all?"""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    Feature: Literal["DML_FEATURE_TENSOR_DATA_TYPE_SUPPORT", "TENSOR_DATA_TYPE_SUPPORT"]
+    Feature: Literal["DML_FEATURE_TENSOR_DATA_TYPE_SUPPORT", "TENSOR_DATA_TYPE_SUPPORT"] = Field(description=_FEATURE)
     DataType: Annotated[constants.DataType, Field(description="The type in question.")]
 
 
@@ -33,7 +35,7 @@ class FeatureLevelsQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    Feature: Literal["DML_FEATURE_FEATURE_LEVELS", "FEATURE_LEVELS"]
+    Feature: Literal["DML_FEATURE_FEATURE_LEVELS", "FEATURE_LEVELS"] = Field(description=_FEATURE)
     RequestedFeatureLevels: list[FeatureLevel] = Field(
         min_length=1, max_length=64, description="Levels to choose from."
     )
@@ -205,17 +207,17 @@ def _fields(operator: type[Operator]) -> Iterator[FieldDescription]:
         if name == "Type":
             continue
         tensor = name in inputs or name in outputs
+        assert info.description, "every field says what it means"
         yield FieldDescription(
             name=name,
             kind="input_tensor" if name in inputs else "output_tensor" if name in outputs else "attribute",
             type="DML_TENSOR_DESC" if tensor else _attribute_type(info),
             required=info.is_required(),
             default=None if info.is_required() else TypeAdapter(Any).dump_python(info.default, mode="json"),
-            description=info.description or _TENSOR_DESCRIPTIONS[name in outputs],
+            description=info.description,
         )
 
 
-_TENSOR_DESCRIPTIONS = {False: "Read, never written.", True: "Written."}
 _ATTRIBUTE_TYPES: dict[type, str] = {
     float: "FLOAT",
     int: "UINT",

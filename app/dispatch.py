@@ -1,7 +1,7 @@
 """A dispatch as clients state it and as it is answered: the protocol-independent forms."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from typing_extensions import TypedDict
@@ -9,6 +9,7 @@ from typing_extensions import TypedDict
 from app.contract import constants
 from app.contract.constants import NEWEST, FeatureLevel
 from app.contract.tensors import TensorDesc
+from app.contract.validation import brief
 from app.contract.violations import ContractError, Hresult, Violation
 from app.execution.device import Buffer
 from app.operators.catalog import OperatorDesc
@@ -26,7 +27,7 @@ TensorData: TypeAlias = Annotated[
     WithJsonSchema(BASE64),
     Field(
         description="Elements as their descriptor lays them out, little-endian. Exactly the bytes that the layout "
-        "reaches, or TotalTensorSizeInBytes."
+        "reaches, these rounded up to a multiple of 4, or TotalTensorSizeInBytes."
     ),
 ]
 """Binary in the wire's own form (text or bytes); the codecs turn it into buffers and back."""
@@ -60,7 +61,7 @@ class Execution(TypedDict):
     """How the dispatch ran. `fallback_reason` says why another device than the preferred one ran it, or is null."""
 
     device: str
-    kind: str
+    kind: Literal["cpu", "cuda"]
     fallback_reason: str | None
     in_place: bool
     queue_seconds: float
@@ -101,7 +102,8 @@ def bind(compiled: CompiledOperator, data: Mapping[str, Buffer]) -> dict[str, Bu
     violations = [
         Violation(
             (name,),
-            f"{compiled.operator.name()} has no input {name}" + (" in this descriptor." if name in known else "."),
+            f"{compiled.operator.name()} has no input {brief(name)}"
+            + (" in this descriptor." if name in known else "."),
             name,
             list(descs),
         )
@@ -114,7 +116,7 @@ def bind(compiled: CompiledOperator, data: Mapping[str, Buffer]) -> dict[str, Bu
             violations.append(
                 Violation((name,), f"Data for {name} are missing; every input of the descriptor is bound.", None, name)
             )
-        elif data[name].nbytes not in (desc.data_bytes, desc.total_bytes):
+        elif data[name].nbytes not in _lengths(desc):
             violations.append(_wrong_length(name, desc, data[name].nbytes))
     if violations:
         # In DirectML a wrong number of bindings or a binding of the wrong size removes the device.
@@ -122,8 +124,13 @@ def bind(compiled: CompiledOperator, data: Mapping[str, Buffer]) -> dict[str, Bu
     return {name: data[name] for name in descs}
 
 
+def _lengths(desc: TensorDesc) -> set[int]:
+    """Bytes that data for `desc` may have."""
+    return {desc.data_bytes, desc.minimum_bytes, desc.total_bytes}
+
+
 def _wrong_length(name: str, desc: TensorDesc, given: int) -> Violation:
-    allowed = sorted({desc.data_bytes, desc.total_bytes})
+    allowed = sorted(_lengths(desc))
     return Violation(
         (name,),
         f"Data for {name} are {given} bytes; {desc.DataType} {desc.Sizes}"

@@ -49,7 +49,8 @@ class Constant(StrEnum):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"type": "string", "enum": cls.spellings()}
+        first_line = (cls.__doc__ or "").partition("\n")[0]
+        return {"type": "string", "description": first_line, "enum": cls.spellings()}
 
 
 class DataType(Constant):

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from app.contract import constants
 from app.contract.constants import TensorFlag
@@ -18,7 +18,8 @@ from app.contract.violations import Violation
 MAX_RANK = 8
 MAX_ELEMENTS = UINT_MAX
 _MAX_LOOKS = 10_000
-_FLAG_SCHEMA = {"type": "string", "enum": TensorFlag.spellings()}
+
+_Flags = Annotated[list[TensorFlag], Field(max_length=8)]
 
 
 class TensorDesc(BaseModel):
@@ -43,11 +44,11 @@ class TensorDesc(BaseModel):
         ),
     ] = None
     Flags: Annotated[
-        list[TensorFlag],
-        BeforeValidator(lambda flags: [flags] if isinstance(flags, str) else flags),
-        WithJsonSchema({"anyOf": [_FLAG_SCHEMA, {"type": "array", "items": _FLAG_SCHEMA, "maxItems": 8}]}),
+        _Flags,
+        BeforeValidator(
+            lambda flags: [flags] if isinstance(flags, str) else flags, json_schema_input_type=TensorFlag | _Flags
+        ),
         Field(
-            max_length=8,
             description="A flag or several. OWNED_BY_DML (inputs only): the data are copied at initialization, so no "
             "output can take the buffer.",
         ),

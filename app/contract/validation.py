@@ -12,16 +12,16 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def validate(model: type[M], value: object) -> M:
-    """`value`, of dicts, lists and scalars, as `model`. Raises ContractError with everything that does not fit."""
+    """`value`, of dicts, lists and scalars, as `model`. Raises ContractError with what does not fit."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        violations = [_violation(model, value, each) for each in error.errors(include_url=False)]
+        violations = (_violation(model, value, each) for each in error.errors(include_url=False))
         raise ContractError(violations, hresult=None) from None
 
 
-def brief(value: object) -> object:
-    """`value` as a JSON value that is short enough to repeat to its sender."""
+def brief(value: object, *, inner: bool = False) -> object:
+    """`value` as a JSON value that is short enough to repeat to its sender; `inner` where it is part of another."""
     match value:
         case str():
             printable = value[:80].encode("utf-8", "backslashreplace").decode()
@@ -32,8 +32,12 @@ def brief(value: object) -> object:
             return value if abs(value) < 1 << 63 else f"an integer of {value.bit_length()} bits"
         case float():
             return value if math.isfinite(value) else str(value)
+        case list() | tuple() if inner or len(value) > 8:
+            return f"a list of {len(value)}"
         case list() | tuple():
-            return [brief(each) for each in value] if len(value) <= 8 else f"a list of {len(value)}"
+            return [brief(each, inner=True) for each in value]
+        case dict() if inner:
+            return f"an object of {len(value)}"
         case dict():
             names = ", ".join(str(brief(name)) for name in list(value)[:8])
             return f"an object with {names}" if value else "an empty object"
@@ -57,7 +61,7 @@ _EXPECTED = {
 def _violation(model: type[BaseModel], value: object, error: Any) -> Violation:
     path = _path(value, error["loc"])
     given, context, kind = brief(error["input"]), error.get("ctx", {}), error["type"]
-    shown = json.dumps(given)
+    shown = json.dumps(given, ensure_ascii=False)
     name = path[-1] if path else "The document"
     if isinstance(name, int):
         name = f"{path[-2]}[{name}]" if len(path) > 1 else f"Element {name}"
@@ -73,8 +77,8 @@ def _violation(model: type[BaseModel], value: object, error: Any) -> Violation:
         case "union_tag_invalid":
             tags = [tag.strip("'") for tag in context["expected_tags"].split(", ")]
             known = [tag for tag in tags if tag.startswith("DML_")]  # each stands there without its prefix as well
-            tag = brief(context["tag"])
             tag_name = context["discriminator"].strip("'")
+            tag = brief(error["input"][tag_name])
             return Violation((*path, tag_name), f"{tag_name} {tag} is not known here.", tag, known)
         case "greater_than_equal" | "less_than_equal" | "greater_than" | "less_than":
             ((relation, bound),) = context.items()

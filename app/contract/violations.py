@@ -3,9 +3,13 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import islice
 from typing import TypeAlias
 
 Path: TypeAlias = tuple[str | int, ...]
+
+MAX_VIOLATIONS = 32
+"""More in one refusal help nobody, while a small request can have ten thousands."""
 
 
 class Hresult(StrEnum):
@@ -43,6 +47,6 @@ class ContractError(Exception):
     """What was asked breaks the contract; nothing was computed."""
 
     def __init__(self, violations: Iterable[Violation], hresult: Hresult | None = Hresult.E_INVALIDARG) -> None:
-        self.violations = tuple(violations)
+        self.violations = tuple(islice(violations, MAX_VIOLATIONS))
         self.hresult = hresult
         super().__init__("; ".join(violation.message for violation in self.violations))

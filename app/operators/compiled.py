@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from app.contract.constants import FeatureLevel
 from app.contract.tensors import TensorDesc
+from app.contract.validation import brief
 from app.contract.violations import ContractError, Hresult, Violation
 from app.formula.values import Value
 from app.operators.operator import Operator, Role
@@ -29,7 +30,7 @@ class CompiledOperator:
         if name not in operator.in_place:
             allowed = list(operator.in_place)
             raise _aliasing(
-                f"in_place is {name} but {self.output_name} of {operator.name()} may take the buffer of "
+                f"in_place is {brief(name)} but {self.output_name} of {operator.name()} may take the buffer of "
                 f"{' or '.join(allowed) if allowed else 'no input'}.",
                 name,
                 allowed,

@@ -26,7 +26,7 @@ class Role(Enum):
     OUTPUT = "output"
 
 
-InputTensorDesc = Annotated[TensorDesc, Role.INPUT]
+InputTensorDesc = Annotated[TensorDesc, Role.INPUT, Field(description="Read, never written.")]
 OutputTensorDesc = Annotated[
     TensorDesc | None,
     Role.OUTPUT,
@@ -56,7 +56,8 @@ class Operator(BaseModel):
     `formula` itself. Optional attributes have their default in the field.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    # Defaults are validated since they are to be FLOAT as well: 0.2 left out and 0.2 given are one number.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
 
     formula_text: ClassVar[str]
     support: ClassVar[SupportTable]
@@ -76,6 +77,7 @@ class Operator(BaseModel):
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         made = handler(schema)
         kind = handler.resolve_ref_schema(made)["properties"]["Type"]
+        kind["description"] = f"Which operator this is, with or without {PREFIX}."
         kind["default"] = cls.name()  # it is required all the same; generated clients need not spell it out
         return made
 
@@ -149,21 +151,24 @@ class Operator(BaseModel):
             allowed = row.of(name)
             if desc.DataType not in allowed.data_types:
                 since = self.support.first_with(name, desc.DataType)
-                later = f"; it takes {desc.DataType} from {since} on" if since and since > level else ""
+                later = f", and {desc.DataType} from {since} on" if since and since > level else ""
                 violations.append(
                     Violation(
                         (name, "DataType"),
-                        f"{name} of {self.name()} cannot be {desc.DataType} at feature level {level}{later}.",
+                        f"{name} of {self.name()} is {desc.DataType}; at feature level {level} its DataType may be "
+                        f"{' or '.join(allowed.data_types)}{later}.",
                         desc.DataType,
                         list(allowed.data_types),
                     )
                 )
             if desc.rank not in allowed.ranks:
+                least, most = allowed.ranks[0], allowed.ranks[-1]
                 violations.append(
                     Violation(
                         (name, "Sizes"),
-                        f"{name} of {self.name()} has {desc.rank} dimensions; at feature level {level} it may have "
-                        f"{allowed.ranks[0]} to {allowed.ranks[-1]}. Pad leading dimensions with 1 if it has fewer.",
+                        f"Sizes of {name} of {self.name()} has {desc.rank} dimensions; at feature level {level} it may "
+                        f"have {least if least == most else f'{least} to {most}'}, and leading dimensions of 1 make up "
+                        "for missing ones.",
                         desc.rank,
                         allowed.dimension_counts,
                     )
@@ -182,15 +187,15 @@ class Operator(BaseModel):
             if desc.Sizes != first.Sizes:
                 yield Violation(
                     (name, "Sizes"),
-                    f"{name} has Sizes {desc.Sizes} but {first_name} has {first.Sizes}; they must be equal. "
-                    "To broadcast, give the full Sizes and stride 0 for the repeated dimensions.",
+                    f"{name} has Sizes {desc.Sizes} but {first_name} has {first.Sizes}; they must be equal, and "
+                    "to broadcast is to give the full Sizes and stride 0 for the repeated dimensions.",
                     desc.Sizes,
                     first.Sizes,
                 )
             if desc.DataType != first.DataType:
                 yield Violation(
                     (name, "DataType"),
-                    f"{name} is {desc.DataType} but {first_name} is {first.DataType}; they must be equal.",
+                    f"{name} is {desc.DataType} but {first_name} is {first.DataType}; their DataType must be equal.",
                     desc.DataType,
                     first.DataType,
                 )
