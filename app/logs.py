@@ -3,6 +3,8 @@
 import logging.config
 from typing import Any
 
+from pythonjsonlogger.core import RESERVED_ATTRS
+
 from app.settings import Settings
 
 
@@ -14,6 +16,7 @@ def configure(settings: Settings) -> None:
             "fmt": "%(asctime)s %(levelname)s %(name)s %(message)s",
             "rename_fields": {"asctime": "time", "levelname": "level", "name": "logger"},
             "datefmt": "%Y-%m-%dT%H:%M:%S%z",
+            "reserved_attrs": [*RESERVED_ATTRS, "color_message"],  # uvicorn's, for terminals
         },
         "text": {"format": "%(asctime)s %(levelname)-7s %(name)s: %(message)s"},
     }

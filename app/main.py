@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 import uvicorn
 from fastapi import FastAPI
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 
 from app import __version__, logs
 from app.http import docs, native, openapi, operations
 from app.http.auth import Authentication
+from app.http.cors import Cors
 from app.http.metrics import Metrics
-from app.http.observation import REQUEST_ID, Observation
+from app.http.observation import Observation
 from app.http.problems import HANDLED, answer_problem
 from app.http.protocol import Limits, protocol_class
 from app.http.server import Server
@@ -28,15 +28,7 @@ def create_app(settings: Settings, service: Service) -> FastAPI:
     metrics = Metrics(service)
     middleware = [Middleware(Observation, metrics=metrics, access_log=settings.access_log)]
     if settings.cors_origins:
-        middleware.append(
-            Middleware(
-                CORSMiddleware,
-                allow_origins=settings.cors_origins,
-                allow_methods=["GET", "POST"],
-                allow_headers=["Authorization", "Content-Type", REQUEST_ID],
-                expose_headers=[REQUEST_ID],
-            )
-        )
+        middleware.append(Middleware(Cors, origins=settings.cors_origins))
     keys = settings.keys()
     if keys:
         middleware.append(Middleware(Authentication, keys=keys))

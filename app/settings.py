@@ -17,7 +17,7 @@ def _cpus() -> int:
 class Settings(BaseSettings):
     """Sizes in bytes, times in seconds."""
 
-    model_config = SettingsConfigDict(env_prefix="DMLSERVE_", extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="DMLSERVE_", extra="ignore", allow_inf_nan=False)
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="TCP port to listen on; 0 takes a free one.")

@@ -40,7 +40,7 @@ def codec_of_request(request: Request) -> Codec:
 
 def codec_of_answer(request: Request) -> Codec:
     """By Accept. Raises HTTPException 406."""
-    kind = preferred(request.headers.get("accept"), [*CODECS, *_ALIASES])
+    kind = preferred(request.headers.getlist("accept"), [*CODECS, *_ALIASES])
     return CODECS[_ALIASES.get(kind, kind)]
 
 

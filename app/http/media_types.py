@@ -10,15 +10,16 @@ def media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def preferred(accept: str | None, offered: Sequence[str]) -> str:
-    """The one of `offered` that `accept` likes best, the first of equals. Raises HTTPException 406 if none will do."""
-    if accept is None:
+def preferred(accept: Sequence[str], offered: Sequence[str]) -> str:
+    """The one of `offered` that the Accept lines like best, the first of equals. Raises HTTPException 406."""
+    if not accept:
         return offered[0]
-    ranges = [_range(part) for part in accept.split(",") if part.strip()]
+    given = ", ".join(accept)
+    ranges = [_range(part) for part in given.split(",") if part.strip()]
     qualities = [_quality(each, ranges) for each in offered]
     best = max(qualities)
     if best <= 0:
-        raise HTTPException(406, f"Accept is {accept[:100]}; this resource is {' or '.join(offered)}.")
+        raise HTTPException(406, f"Accept is {given[:100]}; this resource is {' or '.join(offered)}.")
     return offered[qualities.index(best)]
 
 
@@ -31,7 +32,7 @@ def _range(part: str) -> tuple[str, float]:
                 quality = float(parameter[2:])
             except ValueError:
                 quality = 0.0
-    return name, quality
+    return name, quality if 0 <= quality <= 1 else 0.0
 
 
 def _quality(offered: str, ranges: Sequence[tuple[str, float]]) -> float:

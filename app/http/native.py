@@ -92,7 +92,7 @@ async def feature_support(request: Request) -> Response:
     given = codec_of_request(request)
     with service.memory.open() as memory:
         body = await read_body(request, service.settings, memory)
-        query = validate(FeatureSupportQuery, read_document(given, body, service.settings))
+        query = validate(FeatureSupportQuery, read_document(given, body, service.settings, memory))
     return Response(b"".join(wanted.encode(check_feature_support(query), memory)), media_type=wanted.media_type)
 
 
@@ -108,5 +108,5 @@ async def _hang_up(request: Request) -> None:
 
 
 def _json(request: Request, document: Any) -> Response:
-    preferred(request.headers.get("accept"), [JsonCodec.media_type])
+    preferred(request.headers.getlist("accept"), [JsonCodec.media_type])
     return Response(orjson.dumps(document), media_type=JsonCodec.media_type)

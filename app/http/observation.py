@@ -73,7 +73,7 @@ class Observation:
             log.info(
                 "%s %s %d",
                 scope["method"],
-                scope["path"],
+                scope["raw_path"].decode(),  # percent-encoded, so that it stays on its line in the text format
                 status,
                 extra={
                     "request_id": state["request_id"],

@@ -10,6 +10,7 @@ from typing import Any, get_args, get_origin
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
+from starlette.responses import Response
 
 from app.capabilities import FeatureSupportQuery, example
 from app.dispatch import DispatchRequest, DispatchResponse
@@ -23,18 +24,25 @@ _REFUSALS = {
     400: "The request cannot be read.",
     401: "An API key is required.",
     404: "There is no such thing.",
-    405: "The path exists, but not with this method.",
     406: "Accept names no representation that this resource has.",
     408: "The request did not arrive in time.",
     413: "The request is over a limit.",
     415: "Content-Type names no representation that can be read.",
     422: "The request is against the contract.",
+    431: "The request's header is over a limit.",
     500: "The service failed.",
     503: "The service is busy, starting or draining; try again after Retry-After seconds.",
     504: "The deadline passed.",
 }
-_COMMON = (401, 405, 406, 500)
-_WITH_BODY = (400, 408, 413, 415, 422, 503)
+_ANY = (400, 408, 431, 500)
+_API = (401, 406)
+_WITH_BODY = (413, 415, 422, 503)
+_HEADERS = {
+    "X-Request-ID": "Id of the request, as sent or made.",
+    "WWW-Authenticate": "How to send an API key (RFC 6750).",
+    "Retry-After": "Seconds to wait before the request is sent again.",
+}
+_HEADERS_OF = {401: "WWW-Authenticate", 503: "Retry-After"}
 
 _schemas: dict[str, TypeAdapter[Any]] = {}
 
@@ -63,7 +71,7 @@ def dispatch() -> dict[str, Any]:
         MSGPACK: _msgpack(DispatchRequest, suffix="Msgpack"),
     }
     answers = {JSON: {"schema": _ref(DispatchResponse)}, MSGPACK: _msgpack(DispatchResponse, suffix="Msgpack")}
-    return _operation("dispatch", answers, *_WITH_BODY, 504, body=body)
+    return _operation("dispatch", answers, *_API, *_WITH_BODY, 504, body=body)
 
 
 def feature_support(kind: Any) -> dict[str, Any]:
@@ -71,18 +79,28 @@ def feature_support(kind: Any) -> dict[str, Any]:
     asked = {"Feature": "FEATURE_LEVELS", "RequestedFeatureLevels": ["1_0", "5_0"]}
     body = {JSON: {"schema": _ref(FeatureSupportQuery), "example": asked}, MSGPACK: _msgpack(FeatureSupportQuery)}
     answers = {JSON: {"schema": {"anyOf": [_ref(each) for each in get_args(kind)]}}, MSGPACK: _msgpack(*get_args(kind))}
-    return _operation("checkFeatureSupport", answers, *_WITH_BODY, body=body)
+    return _operation("checkFeatureSupport", answers, *_API, *_WITH_BODY, body=body)
 
 
 def answer(operation_id: str, kind: Any, parameter: dict[str, Any] | None = None, *statuses: int) -> dict[str, Any]:
     """Of a GET that answers with `kind` in JSON."""
     schema = {"type": "array", "items": _ref(*get_args(kind))} if get_origin(kind) is list else _ref(kind)
-    return _operation(operation_id, {JSON: {"schema": schema}}, *statuses, parameter=parameter)
+    return _operation(operation_id, {JSON: {"schema": schema}}, *_API, *statuses, parameter=parameter)
+
+
+def health(operation_id: str, kind: Any, *statuses: int) -> dict[str, Any]:
+    """Of a GET that probes send, which have no key; it answers with `kind` whatever the status."""
+    answers = {JSON: {"schema": _ref(kind)}}
+    made = _operation(operation_id, answers, *statuses)
+    for status in statuses:
+        made["openapi_extra"]["responses"][str(status)]["content"] = answers
+    made["openapi_extra"]["security"] = []
+    return made
 
 
 def metrics() -> dict[str, Any]:
     """Of GET /metrics."""
-    return _operation("getMetrics", {"text/plain": {"schema": {"type": "string"}}})
+    return _operation("getMetrics", {"text/plain": {"schema": {"type": "string"}}}, 401)
 
 
 def install(app: FastAPI) -> None:
@@ -99,6 +117,10 @@ def install(app: FastAPI) -> None:
             )
             components = made.setdefault("components", {})
             components["schemas"] = _definitions()
+            components["headers"] = {
+                name: {"description": text, "schema": {"type": "integer" if name == "Retry-After" else "string"}}
+                for name, text in _HEADERS.items()
+            }
             components["securitySchemes"] = {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "An API key, where keys are set."}
             }
@@ -118,13 +140,23 @@ def _operation(
 ) -> dict[str, Any]:
     """Arguments for a route's decorator."""
     problem = {MEDIA_TYPE: {"schema": _ref(ProblemDetails)}}
-    responses: dict[str, Any] = {"200": {"description": "Success.", "content": answers}}
-    for status in sorted({*_COMMON, *statuses}):
-        responses[str(status)] = {"description": _REFUSALS[status], "content": problem}
+    responses = {"200": {"description": "Success.", "headers": _headers(200), "content": answers}}
+    for status in sorted({*_ANY, *statuses}):
+        responses[str(status)] = {
+            "description": _REFUSALS[status],
+            "headers": _headers(status),
+            "content": problem,
+        }
     extra: dict[str, Any] = {"responses": responses, "parameters": [_REQUEST_ID] + ([parameter] if parameter else [])}
     if body:
         extra["requestBody"] = {"required": True, "content": body}
-    return {"operation_id": operation_id, "openapi_extra": extra}
+    # Any other response class would have FastAPI add its media type.
+    return {"operation_id": operation_id, "openapi_extra": extra, "response_class": Response}
+
+
+def _headers(status: int) -> dict[str, Any]:
+    names = ["X-Request-ID"] + ([_HEADERS_OF[status]] if status in _HEADERS_OF else [])
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
 def _ref(kind: Any) -> dict[str, str]:
@@ -152,7 +184,9 @@ def _definitions() -> dict[str, Any]:
     )
     definitions: dict[str, Any] = schemas["$defs"]
     for schema in definitions.values():
+        schema.pop("title", None)  # generators name classes by titles, and the forms for MessagePack have the same
         for field in schema.get("properties", {}).values():
+            field.pop("title", None)
             if field.get("default", ...) is None:
                 del field["default"]  # generators take a field with a default for one that is always there
     return dict(sorted((definitions | _msgpack_forms(definitions)).items()))

@@ -19,14 +19,14 @@ class Health(TypedDict):
     status: State
 
 
-@router.get("/health/live", **openapi.answer("live", Health))
+@router.get("/health/live", **openapi.health("live", Health))
 async def live(request: Request) -> Response:
     """200 as long as the process answers at all."""
     service: Service = request.app.state.service
     return _health(service, 200)
 
 
-@router.get("/health/ready", **openapi.answer("ready", Health, None, 503))
+@router.get("/health/ready", **openapi.health("ready", Health, 503))
 async def ready(request: Request) -> Response:
     """200 when dispatches are taken; 503 while starting or draining."""
     service: Service = request.app.state.service

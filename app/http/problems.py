@@ -21,6 +21,13 @@ MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 1
 
 
+# Where Starlette gives no more than the title.
+_DETAILS = {
+    404: "There is nothing at this path.",
+    405: "The method is not allowed at this path; use one that the Allow header names.",
+}
+
+
 class ProblemError(TypedDict):
     """One thing that is wrong. `pointer` (RFC 6901) leads to the field in the request body."""
 
@@ -96,7 +103,8 @@ def problem_for(error: Exception) -> Problem:
         case Abandoned():
             return Problem(408, "The client closed the connection before its answer was ready.")  # seen in logs only
         case HTTPException():
-            return Problem(error.status_code, error.detail, headers=error.headers)
+            detail = _DETAILS.get(error.status_code) if error.detail == HTTPStatus(error.status_code).phrase else None
+            return Problem(error.status_code, detail or error.detail, headers=error.headers)
     return Problem(500, "The service failed to answer; its log says why, under the request's id.")
 
 

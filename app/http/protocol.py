@@ -35,7 +35,10 @@ class Limits:
     """What a client may ask of a connection before a request is handed to the application."""
 
     header_seconds: float = 10.0
-    """From the first byte of a header, or from accept for the first one, to its end, in seconds."""
+    """From the first byte of a header, or from accept for the first one, to its end, in seconds.
+
+    As long may a client go on sending a body after its request was answered.
+    """
     max_header_bytes: int = 32 * 1024
     """Of the request line and all header fields together, and of the trailer fields, in bytes."""
     max_header_fields: int = 100
@@ -105,7 +108,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
                     self.parser.feed_data(rest)
                     break
                 except httptools.HttpParserUpgrade as upgrade:
-                    self.parser.feed_data(self._header_without_upgrade())
+                    self._feed_without_upgrade()
                     rest = memoryview(rest)[upgrade.args[0] :]
             self._unfinished_bytes = 0 if self._progress else self._unfinished_bytes + len(data)
             if self._unfinished_bytes > self.limits.max_header_bytes:
@@ -143,19 +146,22 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self.headers = []
 
     def _should_upgrade(self) -> bool:
-        # Asked only for a request with an Upgrade (or CONNECT), of which the parser skips the body. uvicorn would start
-        # it without its body, and have the body parsed as the next request. With this answer uvicorn does not start
-        # it at all; data_received then feeds the same header without the Upgrade, which RFC 9110, 7.8 allows a server
-        # to ignore. It is not a rare case: Java's HttpClient offers to upgrade to HTTP/2 unless told not to.
+        # Asked only for a request with an Upgrade, of which the parser skips the body. uvicorn would start it without
+        # its body, and have the body parsed as the next request. With this answer uvicorn does not start it at all.
         return True
 
-    def _header_without_upgrade(self) -> bytes:
-        method = self.parser.get_method()
-        if method == b"CONNECT":
-            raise RequestError(501, "This server is not a proxy; send the request to it directly, without CONNECT.")
-        lines = [b"%b %b HTTP/%b" % (method, self.url, self.parser.get_http_version().encode())]
-        lines += [b"%b: %b" % (name, value) for name, value in self.headers if name != b"upgrade"]
-        return b"\r\n".join([*lines, b"", b""])
+    def _feed_without_upgrade(self) -> None:
+        """Feeds the header that was just received again, without its Upgrade.
+
+        RFC 9110, 7.8 allows a server to ignore it, and it is not rare: Java's HttpClient offers to upgrade to HTTP/2
+        unless told not to.
+        """
+        request_line = b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        fields = [b"%b: %b" % (name, value) for name, value in self.headers if name != b"upgrade"]
+        # After a request with "Connection: close" the parser takes nothing more.
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as in uvicorn
+        self.parser.feed_data(b"\r\n".join([request_line, *fields, b"", b""]))
 
     def _check_header(self) -> None:
         """Raises RequestError for what the parser lets pass, before the application gets to see it."""
@@ -179,8 +185,8 @@ class StrictHttpProtocol(HttpToolsProtocol):
             if name == b"host":
                 hosts += 1
             elif name == b"transfer-encoding":
-                # The parser sees to it that chunked comes last and once, but if it is missing only after this
-                # callback, when the application would be running already.
+                # That chunked comes last, and once, the parser has checked. Whether it is there at all it checks only
+                # after this callback, when the application would be running already.
                 if version == "1.0":
                     raise RequestError(400, "HTTP/1.0 has no Transfer-Encoding; send a Content-Length instead.")
                 if value.strip().lower() != b"chunked":
@@ -189,7 +195,9 @@ class StrictHttpProtocol(HttpToolsProtocol):
                     )
         if hosts > 1 or (hosts == 0 and version == "1.1"):
             raise RequestError(400, f"The request has {hosts} Host header fields; send exactly one.")
-        if not self.url.startswith(b"/") and self.url != b"*" and httptools.parse_url(self.url).path is None:
+        if self.parser.should_upgrade() and self.parser.get_method() == b"CONNECT":
+            raise RequestError(501, "This server is not a proxy; send the request to it directly, without CONNECT.")
+        if not self.url.startswith(b"/") and httptools.parse_url(self.url).path is None:
             raise RequestError(400, 'The request target has no path; add one that starts with "/".')
 
     def _header_too_large(self) -> RequestError:

@@ -1,0 +1,31 @@
+"""Cross-origin requests from web pages."""
+
+from collections.abc import Sequence
+
+from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from app.http.observation import REQUEST_ID
+from app.http.problems import Problem
+
+
+class Cors(CORSMiddleware):
+    """Lets pages of `origins` call the service. A refused preflight is a problem, like every other error."""
+
+    def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:
+        super().__init__(
+            app,
+            allow_origins=origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type", REQUEST_ID],
+            expose_headers=[REQUEST_ID, "Retry-After"],
+        )
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        response = super().preflight_response(request_headers)
+        if response.status_code == 200:
+            return response
+        headers = {name: value for name, value in response.headers.items() if not name.startswith("content-")}
+        return Problem(response.status_code, f"{bytes(response.body).decode()}.", headers=headers)
