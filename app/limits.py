@@ -54,7 +54,10 @@ class MemoryShare:
         self.held = 0
 
     def take(self, amount: int) -> None:
-        """Hold `amount` more bytes. Raises MemoryExhausted, holding no more than before."""
+        """Hold `amount` more bytes. Raises MemoryExhausted or LimitExceeded, holding no more than before."""
+        wanted, limit = self.held + amount, self._account.limit
+        if wanted > limit:  # there is no use in trying again
+            raise LimitExceeded("max_memory_bytes", "Bytes of the request's body, tensors and answer", wanted, limit)
         self._account.move(amount)
         self.held += amount
 

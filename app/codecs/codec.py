@@ -13,7 +13,7 @@ class Codec(Protocol):
 
     media_type: str
 
-    def decode(self, body: bytearray, max_structure_bytes: int, max_depth: int) -> object:
+    def decode(self, body: bytearray, max_structure_bytes: int, max_depth: int, memory: MemoryShare) -> object:
         """The document in `body`. Raises Unreadable, or LimitExceeded for what is not tensor data."""
 
     def binary(self, value: object, path: Path, memory: MemoryShare) -> Buffer:

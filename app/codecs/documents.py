@@ -13,14 +13,14 @@ CODECS: dict[str, Codec] = {codec.media_type: codec for codec in (JsonCodec(), M
 """By media type, the default first."""
 
 
-def read_document(codec: Codec, body: bytearray, settings: Settings) -> object:
+def read_document(codec: Codec, body: bytearray, settings: Settings, memory: MemoryShare) -> object:
     """What `body` says. Raises Unreadable, LimitExceeded."""
-    return codec.decode(body, settings.max_structure_bytes, settings.max_depth)
+    return codec.decode(body, settings.max_structure_bytes, settings.max_depth, memory)
 
 
 def read_dispatch(
     codec: Codec, body: bytearray, settings: Settings, memory: MemoryShare
 ) -> tuple[DispatchRequest, dict[str, Buffer]]:
     """The dispatch that `body` asks for, and its tensors' data. Raises ContractError, Unreadable, LimitExceeded."""
-    stated = validate(DispatchRequest, read_document(codec, body, settings))
+    stated = validate(DispatchRequest, read_document(codec, body, settings, memory))
     return stated, {name: codec.binary(value, ("inputs", name), memory) for name, value in stated.inputs.items()}

@@ -34,9 +34,12 @@ class JsonCodec:
 
     media_type = "application/json"
 
-    def decode(self, body: bytearray, max_structure_bytes: int, max_depth: int) -> object:
-        pieces, strings = ([memoryview(body)], []) if len(body) <= SMALL else _cut(body, max_structure_bytes)
+    def decode(self, body: bytearray, max_structure_bytes: int, max_depth: int, memory: MemoryShare) -> object:
+        pieces: list[Buffer] = [memoryview(body)]
+        strings: list[Buffer | str] = []
         try:
+            if len(body) > min(SMALL, max_structure_bytes):
+                pieces, strings = _cut(body, max_structure_bytes, memory)
             text = b"".join(pieces).decode()
             document = json.loads(text, object_pairs_hook=object_of, parse_constant=_no_constants)
             return _restore(document, strings, max_depth)
@@ -44,8 +47,10 @@ class JsonCodec:
             raise too_deep(max_depth) from None
         except UnicodeDecodeError:
             raise Unreadable("The body is not UTF-8, which JSON must be.") from None
-        except ValueError as error:
+        except json.JSONDecodeError as error:
             raise Unreadable(f"The body is not JSON: {error}.") from None
+        except ValueError:  # from int(), which takes sys.int_info.default_max_str_digits
+            raise Unreadable("The body has an integer of thousands of digits.") from None
 
     def binary(self, value: object, path: Path, memory: MemoryShare) -> Buffer:
         if not isinstance(value, str | memoryview):
@@ -76,7 +81,7 @@ class JsonCodec:
         return pieces
 
 
-def _cut(body: bytearray, max_structure_bytes: int) -> tuple[list[Buffer], list[Buffer | str]]:
+def _cut(body: bytearray, max_structure_bytes: int, memory: MemoryShare) -> tuple[list[Buffer], list[Buffer | str]]:
     """`body` in pieces, a mark in place of each long string; and those strings, as views, or as text if escaped."""
     view = memoryview(body)
     pieces: list[Buffer] = []
@@ -87,7 +92,7 @@ def _cut(body: bytearray, max_structure_bytes: int) -> tuple[list[Buffer], list[
         if closing - opening > LONG:
             pieces += [view[start : opening + 1], memoryview(f"{_MARK}{len(strings)}".encode())]
             escaped = body.find(b"\\", opening, closing) >= 0
-            strings.append(json.loads(body[opening : closing + 1]) if escaped else view[opening + 1 : closing])
+            strings.append(_unescape(view[opening : closing + 1], memory) if escaped else view[opening + 1 : closing])
             cut += closing - opening
             start = closing
         position = closing + 1
@@ -97,6 +102,14 @@ def _cut(body: bytearray, max_structure_bytes: int) -> tuple[list[Buffer], list[
     if len(body) - cut > max_structure_bytes:
         raise too_long(max_structure_bytes)
     return pieces, strings
+
+
+def _unescape(string: Buffer, memory: MemoryShare) -> str:
+    """A string as it stands in JSON, as text."""
+    memory.take(9 * string.nbytes)  # the bytes once, and text of up to 4 bytes a character before and after
+    text: str = json.loads(bytes(string).decode())
+    _refuse_surrogates(text)
+    return text
 
 
 def _closing_quote(body: bytearray, opening: int) -> int:
@@ -142,7 +155,7 @@ def _refuse_surrogates(text: str) -> None:
 
 
 def _no_constants(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")
+    raise Unreadable(f"The body is not JSON: {name} is no JSON number.")
 
 
 def _is_canonical(text: str | Buffer) -> bool:

@@ -22,7 +22,7 @@ class MsgpackCodec:
 
     media_type = "application/msgpack"
 
-    def decode(self, body: bytearray, max_structure_bytes: int, max_depth: int) -> object:
+    def decode(self, body: bytearray, max_structure_bytes: int, max_depth: int, memory: MemoryShare) -> object:
         reader = _Reader(body, max_structure_bytes, max_depth)
         document = reader.value(max_depth)
         if reader.position < len(body):
@@ -148,7 +148,7 @@ class _Reader:
 
     def _name(self) -> str:
         start = self.position
-        name = self.value(0)
+        name = self.value(1)  # deep enough to tell an array from a string
         if not isinstance(name, str):
             raise Unreadable(f"The map key at offset {start} is not a string.")
         return name

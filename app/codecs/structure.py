@@ -1,5 +1,7 @@
 """What documents of every representation have to obey."""
 
+from collections import Counter
+
 from app.limits import LimitExceeded
 
 
@@ -11,8 +13,7 @@ def object_of(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """A dict of `pairs`. Raises Unreadable if a name comes twice: a client might mean the other one."""
     result = dict(pairs)
     if len(result) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
         raise Unreadable(f"The name {twice[:80]!a} stands twice in one object; give it once.")
     return result
 
