@@ -112,13 +112,11 @@ def run(file: Path, output: Path | None, as_json: bool) -> None:
         with service.memory.open() as memory:
             answer = _dispatch(service, file, memory)
             if output:
-                output.write_bytes(b"".join(_codec(output).encode(answer, memory)))
+                _save(output, b"".join(_codec(output).encode(answer, memory)))
             if as_json:
                 click.echo(b"".join(CODECS["application/json"].encode(answer, memory)))
             elif not output:
                 _show_answer(answer)
-    except OSError as error:
-        _fail(f"{error.filename} cannot be {'written' if output else 'read'}: {error.strerror}.")
     finally:
         service.close()
 
@@ -162,12 +160,9 @@ def capabilities(as_json: bool) -> None:
         [each.name, each.kind, each.description, _gib(each.memory_total_bytes), _gib(each.memory_available_bytes)]
         for each in facts["devices"]
     ]
+    meanings = {name: info.description or "" for name, info in Settings.model_fields.items()}
     limits = [
-        [
-            name,
-            _amount(name, value),
-            (Settings.model_fields[name].description or "") if name in Settings.model_fields else "",
-        ]
+        [name, _amount(name, value), meanings.get(name, "DirectML's own limit.")]
         for name, value in facts["limits"].items()
     ]
     levels = facts["feature_levels"]
@@ -177,12 +172,15 @@ def capabilities(as_json: bool) -> None:
     )
     _print_table(["device", "kind", "description", "memory", "available"], devices)
     _print()
-    _print_table(["limit", "value", "of what"], limits)
+    _print_table(["limit", "value", "meaning"], limits)
 
 
 def _dispatch(service: Service, file: Path, memory: MemoryShare) -> DispatchResponse:
     try:
         body = bytearray(file.read_bytes())
+    except OSError as error:
+        _fail(f"{file} cannot be read: {error.strerror}.")
+    try:
         if len(body) > service.settings.max_body_bytes:
             raise LimitExceeded("max_body_bytes", "Bytes of the file", len(body), service.settings.max_body_bytes)
         request, data = read_dispatch(_codec(file), body, service.settings, memory)
@@ -193,6 +191,13 @@ def _dispatch(service: Service, file: Path, memory: MemoryShare) -> DispatchResp
         _fail(str(error))
     except DeadlineExceeded:
         _fail(f"The dispatch was not done within deadline_seconds, {service.settings.deadline_seconds:g}.")
+
+
+def _save(file: Path, data: bytes) -> None:
+    try:
+        file.write_bytes(data)
+    except OSError as error:
+        _fail(f"{file} cannot be written: {error.strerror}.")
 
 
 def _codec(file: Path) -> Codec:
@@ -234,7 +239,8 @@ def _show_answer(answer: DispatchResponse) -> None:
 def _preview(output: OutputTensor) -> str:
     """The first elements of the buffer, in memory order."""
     data = np.frombuffer(output["data"], numpy_type(output["DataType"]))
-    return " ".join(str(each) for each in data[:8]) + (" ..." if data.size > 8 else "")
+    shown = [f"{each:g}" if isinstance(each, float) else str(each) for each in data[:8].tolist()]
+    return " ".join(shown) + (" ..." if data.size > 8 else "")
 
 
 def _show_operator(described: OperatorDescription) -> None:
@@ -257,7 +263,7 @@ def _show_operator(described: OperatorDescription) -> None:
         _print(f"Note: {note}")
     _print("\nA request, for 'dmlserve run' or POST /v1/dispatch:")
     text = orjson.dumps(described["example"], option=orjson.OPT_INDENT_2).decode()
-    click.echo(re.sub(r"\[[\d,\s]+\]", lambda sizes: " ".join(sizes[0].split()), text))
+    click.echo(re.sub(r"\[[\d,\s]+\]", lambda sizes: str(orjson.loads(sizes[0])), text))
 
 
 def _support(support: list[SupportRow]) -> list[list[str]]:

@@ -11,6 +11,7 @@ from app import __version__
 from app.capabilities import Capabilities, capability
 from app.contract.constants import FeatureLevel
 from app.contract.tensors import MAX_ELEMENTS, MAX_RANK
+from app.contract.validation import brief
 from app.contract.violations import ContractError, Violation
 from app.dispatch import DispatchRequest, DispatchResponse, Execution, OutputTensor, bind
 from app.execution.device import Buffer, Device
@@ -133,7 +134,11 @@ class Service:
         if name not in self.devices:
             allowed = ["auto", *self.devices]
             raise ContractError(
-                [Violation(("device",), f"There is no device {name}; give {' or '.join(allowed)}.", name, allowed)],
+                [
+                    Violation(
+                        ("device",), f"There is no device {brief(name)}; give {' or '.join(allowed)}.", name, allowed
+                    )
+                ],
                 None,
             )
         return self.devices[name]
@@ -177,6 +182,7 @@ class Service:
         finally:
             if not result.done():
                 ticket.cancel()
+                result.cancel()  # or its exception, which nobody awaits any more, would be logged
 
 
 def _compile(request: DispatchRequest) -> CompiledOperator:

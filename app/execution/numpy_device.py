@@ -5,7 +5,7 @@ import os
 import platform
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
+from concurrent.futures import Executor, wait
 from typing import Any, Literal
 
 import numpy as np
@@ -53,7 +53,7 @@ class NumpyDevice:
     ) -> None:
         descs = [*compiled.inputs.values(), compiled.output]
         sizes, strides = collapse(compiled.output.Sizes, [desc.strides for desc in descs])
-        buffers = [*inputs.values(), output]
+        buffers = [*(inputs[name] for name in compiled.inputs), output]
         arrays = [_view(*each, sizes) for each in zip(buffers, descs, strides, strict=True)]
         program = lower(compiled.expression, list(compiled.inputs), compiled.output.DataType)
         self._run(program, arrays, list(blocks(sizes, BLOCK_ELEMENTS)), cancelled)
@@ -75,9 +75,11 @@ class NumpyDevice:
             work()
         finally:
             # A helper that has not started would find nothing left to do. One that has is in its last block.
-            for helper in helpers:
-                if not helper.cancel():
-                    helper.result()
+            started = [helper for helper in helpers if not helper.cancel()]
+            wait(started)
+            arrays.clear()  # a helper in the executor's queue, cancelled or not, is not to keep the tensors
+        for helper in started:
+            helper.result()
 
     def _register(self, number: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
         """Scratch of this thread, the same memory each time."""

@@ -16,7 +16,7 @@ from app.formula.values import FLOAT32, Constant, Input, Operation, Parameter, V
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Function: TypeAlias = Callable[..., object]
-"""Takes arrays and scalars, the array to write into last."""
+"""Takes arrays and scalars, and the array to write into as `out`."""
 
 
 def numpy_type(data_type: DataType) -> np.dtype[Any]:
@@ -67,7 +67,7 @@ EXPANSIONS: dict[str, Callable[[Operation], Value]] = {"multiply_add": _multiply
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`function(*arguments, out)`, all by slot."""
+    """`function(*arguments, out=out)`, all by slot."""
 
     function: Function
     arguments: tuple[int, ...]
@@ -87,7 +87,7 @@ class Program:
         """Compute one block. All arrays have the block's shape; `output` may be one of `inputs`, element by element."""
         slots = [*inputs, output, *self.scalars, *registers]
         for step in self.steps:
-            step.function(*[slots[slot] for slot in step.arguments], slots[step.out])
+            step.function(*[slots[slot] for slot in step.arguments], out=slots[step.out])
 
 
 def lower(expression: Value, inputs: Sequence[str], stored: DataType) -> Program:
@@ -108,9 +108,15 @@ def _expand(node: Value, done: dict[Value, Value]) -> Value:
             if node.name in EXPANSIONS:
                 result = _expand(EXPANSIONS[node.name](result), done)
             elif node.name == "cast" and isinstance(arguments[0], Constant | Parameter):
-                result = Constant(node.type, arguments[0].value)
-        done[node] = result
+                result = Constant(node.type, _scalar(arguments[0]).item())
+        done[node] = done[result] = result
     return done[node]
+
+
+def _scalar(node: Constant | Parameter) -> np.generic:
+    """The number of `node`, in its type."""
+    scalar: np.generic = np.dtype(node.type).type(node.value)
+    return scalar
 
 
 class _Lowering:
@@ -132,7 +138,7 @@ class _Lowering:
             self._append(root, self._output)
         else:
             self._steps.append(Step(_cast, (self._slot(root),), self._output))
-        scalars = tuple(np.dtype(node.type).type(node.value) for node in self._scalars)
+        scalars = tuple(map(_scalar, self._scalars))
         return Program(self._inputs, scalars, tuple(self._registers), tuple(self._steps))
 
     def _survey(self, node: Value) -> None:

@@ -28,6 +28,7 @@ class Ticket(Generic[T]):
     submitted: float = field(default_factory=perf_counter)
     queue_seconds: float = 0.0
     compute_seconds: float = 0.0
+    job: "Callable[[Ticket[T]], T] | None" = None
     _cancelled: threading.Event = field(default_factory=threading.Event)
 
     def cancel(self) -> None:
@@ -66,17 +67,18 @@ class WorkerPool:
             if self._admitted >= self.threads + self.queue_depth:
                 raise QueueFull(self.queue_depth)
             self._admitted += 1
-        ticket: Ticket[T] = Ticket()
-        ticket.future.add_done_callback(self._leave)
-        self.executor.submit(self._work, ticket, job)
+        ticket = Ticket(job=job)
+        ticket.future.add_done_callback(lambda _: self._leave(ticket))
+        self.executor.submit(self._work, ticket)
         return ticket
 
     def close(self) -> None:
         """Wait for what runs, drop what waits."""
         self.executor.shutdown(cancel_futures=True)
 
-    def _work(self, ticket: Ticket[T], job: Callable[[Ticket[T]], T]) -> None:
-        if not ticket.future.set_running_or_notify_cancel():
+    def _work(self, ticket: Ticket[T]) -> None:
+        job = ticket.job
+        if job is None or not ticket.future.set_running_or_notify_cancel():
             return
         started = perf_counter()
         ticket.queue_seconds = started - ticket.submitted
@@ -99,6 +101,7 @@ class WorkerPool:
         with self._lock:
             self._running -= 1
 
-    def _leave(self, _: "Future[T]") -> None:
+    def _leave(self, ticket: Ticket[T]) -> None:
+        ticket.job = None  # of a cancelled job the executor keeps the ticket until its turn; the data go at once
         with self._lock:
             self._admitted -= 1
