@@ -1,0 +1,266 @@
+"""What binds the fields of a descriptor together: sizes, data types, attributes, implied outputs."""
+
+import math
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.contract.constants import DataType
+from app.contract.scalars import FLOAT_MAX
+from app.contract.tensors import TensorDesc
+from app.contract.violations import ContractError, Hresult
+from app.operators.catalog import OPERATORS
+from app.operators.operator import Operator, Role
+from tests.contract.refusals import check_wording
+from tests.operators.descriptors import (
+    CELU,
+    CONSTANT_POW,
+    HARD_SIGMOID,
+    PARAMETERIZED_RELU,
+    compiled,
+    descriptor,
+    refusals,
+)
+
+every_operator = pytest.mark.parametrize("kind", OPERATORS)
+every_other_tensor = pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind, operator in OPERATORS.items() for name in operator.tensor_names()[1:]]
+)
+every_float = pytest.mark.parametrize(
+    ("kind", "name"), [(HARD_SIGMOID, "Alpha"), (HARD_SIGMOID, "Beta"), (CELU, "Alpha"), (CONSTANT_POW, "Exponent")]
+)
+DESC: dict[str, Any] = {"DataType": "FLOAT32", "Sizes": [1, 1, 2, 3]}
+
+
+def the_refusal(document: dict[str, Any]) -> Any:
+    (refusal,) = refusals(document)
+    check_wording(refusal)
+    return refusal
+
+
+# Sizes and data types
+
+
+@every_other_tensor
+@pytest.mark.parametrize("sizes", [[1, 1, 1, 3], [1, 1, 2, 1], [2, 3], [1, 1, 1, 2, 3], [1, 1, 3, 2], [6], [1]])
+def test_sizes_are_equal_without_broadcasting(kind: str, name: str, sizes: list[int]) -> None:
+    refusal = the_refusal(descriptor(kind, **{name: DESC | {"Sizes": sizes}}))
+    assert (refusal.pointer, refusal.given, refusal.allowed) == (f"/{name}/Sizes", sizes, DESC["Sizes"])
+    assert "stride 0" in refusal.message
+
+
+@every_other_tensor
+def test_data_types_are_equal(kind: str, name: str) -> None:
+    refusal = the_refusal(descriptor(kind, **{name: DESC | {"DataType": "FLOAT16"}}))
+    assert (refusal.pointer, refusal.given, refusal.allowed) == (f"/{name}/DataType", "FLOAT16", "FLOAT32")
+
+
+@every_operator
+def test_output_may_not_overlap_itself_nor_be_owned(kind: str) -> None:
+    found = refusals(descriptor(kind, OutputTensor=DESC | {"Strides": [0, 0, 0, 1], "Flags": "OWNED_BY_DML"}))
+    assert {refusal.pointer for refusal in found} == {"/OutputTensor/Strides", "/OutputTensor/Flags"}
+
+
+@every_operator
+def test_inputs_may_repeat_and_be_owned(kind: str) -> None:
+    desc = DESC | {"Strides": [0, 0, 0, 0], "Flags": ["OWNED_BY_DML"], "GuaranteedBaseOffsetAlignment": 256}
+    assert refusals(descriptor(kind, desc)) == []
+
+
+@every_operator
+def test_tensor_rules_point_into_the_operator(kind: str) -> None:
+    broken = DESC | {"DimensionCount": 2, "TotalTensorSizeInBytes": 4}
+    for name in OPERATORS[kind].tensor_names():
+        pointers = {refusal.pointer for refusal in refusals(descriptor(kind, **{name: broken}))}
+        assert pointers == {f"/{name}/DimensionCount", f"/{name}/TotalTensorSizeInBytes"}
+
+
+@every_operator
+def test_everything_wrong_is_told_at_once(kind: str) -> None:
+    names = OPERATORS[kind].tensor_names()
+    broken = {"DataType": "UINT64", "Sizes": [2], "TotalTensorSizeInBytes": 4}
+    found = refusals(descriptor(kind, **{names[-1]: broken}))
+    assert sorted({refusal.pointer.partition("/")[2] for refusal in found}) == [
+        f"{names[-1]}/{member}" for member in ("DataType", "Sizes", "TotalTensorSizeInBytes")
+    ]
+    for refusal in found:
+        check_wording(refusal)
+
+
+@every_operator
+def test_a_judgement_has_directmls_hresult(kind: str) -> None:
+    with pytest.raises(ContractError) as refusal:
+        compiled(descriptor(kind, {"DataType": "UINT64", "Sizes": [1]}))
+    assert refusal.value.hresult is Hresult.E_INVALIDARG
+
+
+# Implied output
+
+
+@every_operator
+@pytest.mark.parametrize(
+    "desc",
+    [
+        DESC,
+        {"DataType": "FLOAT16", "Sizes": [5]},
+        {"DataType": "FLOAT32", "Sizes": [4, 3], "Strides": [0, 1]},
+        {
+            "DataType": "FLOAT32",
+            "Sizes": [4, 3],
+            "Strides": [8, 2],
+            "TotalTensorSizeInBytes": 1024,
+            "Flags": "OWNED_BY_DML",
+        },
+    ],
+)
+@pytest.mark.parametrize("left_out", [{}, {"OutputTensor": None}])
+def test_left_out_output_is_packed_with_sizes_and_type_of_the_input(
+    kind: str, desc: dict[str, Any], left_out: dict[str, Any]
+) -> None:
+    made = compiled(descriptor(kind, desc, **left_out))
+    assert made.output == TensorDesc.model_validate({"DataType": desc["DataType"], "Sizes": desc["Sizes"]})
+    assert made.output_name == "OutputTensor"
+    assert list(made.inputs) == OPERATORS[kind].tensor_names(Role.INPUT)
+
+
+@every_operator
+def test_given_output_is_kept(kind: str) -> None:
+    output = DESC | {"Strides": [64, 64, 1, 2], "TotalTensorSizeInBytes": 64}
+    assert compiled(descriptor(kind, OutputTensor=output)).output == TensorDesc.model_validate(output)
+
+
+# FLOAT attributes
+
+
+@every_float
+@pytest.mark.parametrize(
+    "value", [0.1, 1 / 3, 1, -3, 2**24 + 1, FLOAT_MAX, -FLOAT_MAX, 1e-45, 1e-38, 3.4028235677973362e38]
+)
+def test_attributes_are_rounded_to_float(kind: str, name: str, value: float) -> None:
+    held = getattr(compiled(descriptor(kind, **{name: value})).operator, name)
+    assert held == float(np.float32(value))
+    assert type(held) is float
+
+
+@every_float
+@pytest.mark.parametrize(
+    ("value", "told", "allowed"),
+    [
+        (math.nan, "nan", f"-{FLOAT_MAX} to {FLOAT_MAX}"),
+        (math.inf, "inf", f"-{FLOAT_MAX} to {FLOAT_MAX}"),
+        (-math.inf, "-inf", f"-{FLOAT_MAX} to {FLOAT_MAX}"),
+        (3.5e38, 3.5e38, f"-{FLOAT_MAX} to {FLOAT_MAX}"),
+        (3.4028235677973366e38, 3.4028235677973366e38, f"-{FLOAT_MAX} to {FLOAT_MAX}"),  # halfway to the next power
+        (-1e300, -1e300, f"-{FLOAT_MAX} to {FLOAT_MAX}"),
+        (10**39, "an integer of 130 bits", f"-{FLOAT_MAX} to {FLOAT_MAX}"),
+        ("1", "1", "a number"),
+        ("nan", "nan", "a number"),
+        (True, True, "a number"),
+        ([1.0], [1.0], "a number"),
+        ({}, "an empty object", "a number"),
+    ],
+)
+def test_attributes_are_finite_floats(kind: str, name: str, value: Any, told: object, allowed: str) -> None:
+    refusal = the_refusal(descriptor(kind, **{name: value}))
+    assert (refusal.pointer, refusal.given, refusal.allowed) == (f"/{name}", told, allowed)
+
+
+@every_float
+def test_integers_beyond_any_float_are_refused(kind: str, name: str) -> None:
+    refusal = the_refusal(descriptor(kind, **{name: 10**400}))
+    assert (refusal.pointer, refusal.given) == (f"/{name}", "an integer of 1329 bits")
+
+
+def test_float_max_is_the_greatest_float() -> None:
+    assert struct.pack("<f", FLOAT_MAX) == b"\xff\xff\x7f\x7f"
+
+
+@pytest.mark.parametrize("alpha", [0, 0.0, -0.0, 1e-46, -7e-46])
+def test_celu_refuses_alpha_0(alpha: float) -> None:
+    refusal = the_refusal(descriptor(CELU, Alpha=alpha))
+    assert (refusal.pointer, refusal.given, refusal.allowed) == ("/Alpha", 0, "not 0")
+
+
+@pytest.mark.parametrize("alpha", [1e-45, -1e-45, 8e-46, -FLOAT_MAX, FLOAT_MAX])
+def test_celu_takes_any_other_alpha(alpha: float) -> None:
+    assert refusals(descriptor(CELU, Alpha=alpha)) == []
+
+
+@pytest.mark.parametrize("name", ["Alpha", "Beta"])
+def test_hard_sigmoid_takes_0(name: str) -> None:
+    assert refusals(descriptor(HARD_SIGMOID, **{name: 0})) == []
+
+
+# ScaleBias
+
+
+def scale_bias(value: Any) -> dict[str, Any]:
+    return descriptor(CONSTANT_POW, ScaleBias=value)
+
+
+@pytest.mark.parametrize(
+    "value", [None, {"Scale": 2, "Bias": -0.5}, {"Scale": 0, "Bias": 0}, {"Scale": FLOAT_MAX, "Bias": 1e-45}]
+)
+def test_scale_bias_is_optional(value: Any) -> None:
+    assert refusals(scale_bias(value)) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "pointer", "allowed"),
+    [
+        ({}, "/ScaleBias/Scale", "a value"),
+        ({"Scale": 1}, "/ScaleBias/Bias", "a value"),
+        ({"Bias": 1}, "/ScaleBias/Scale", "a value"),
+        ({"Scale": None, "Bias": 1}, "/ScaleBias/Scale", "a number"),
+        ({"Scale": 1, "Bias": "1"}, "/ScaleBias/Bias", "a number"),
+        ({"Scale": math.inf, "Bias": 1}, "/ScaleBias/Scale", f"-{FLOAT_MAX} to {FLOAT_MAX}"),
+        ({"Scale": 1, "Bias": 1e39}, "/ScaleBias/Bias", f"-{FLOAT_MAX} to {FLOAT_MAX}"),
+        ({"Scale": 1, "Bias": 1, "Offset": 0}, "/ScaleBias/Offset", ["Bias", "Scale"]),
+        (1, "/ScaleBias", "an object"),
+        ([1, 0], "/ScaleBias", "an object"),
+        (False, "/ScaleBias", "an object"),
+    ],
+)
+def test_scale_bias_is_whole(value: Any, pointer: str, allowed: object) -> None:
+    found = refusals(scale_bias(value))
+    for refusal in found:
+        check_wording(refusal)
+    assert (found[0].pointer, found[0].allowed) == (pointer, allowed)
+    assert len(found) == (2 if value == {} else 1)
+
+
+@pytest.mark.parametrize("kind", [HARD_SIGMOID, CELU, PARAMETERIZED_RELU])
+def test_activations_have_no_scale_bias(kind: str) -> None:
+    assert the_refusal(descriptor(kind, ScaleBias={"Scale": 1, "Bias": 0})).pointer == "/ScaleBias"
+
+
+@pytest.mark.parametrize("value", [0, 1, "name", [], {"DataType": "FLOAT32"}, True])
+@every_operator
+def test_a_tensor_is_a_descriptor(kind: str, value: Any) -> None:
+    for name in OPERATORS[kind].tensor_names():
+        pointers = {refusal.pointer for refusal in refusals(descriptor(kind, **{name: value}))}
+        assert pointers == {f"/{name}/Sizes" if isinstance(value, dict) else f"/{name}"}
+
+
+@every_operator
+def test_type_must_be_that_of_the_operator(kind: str) -> None:
+    for other in OPERATORS:
+        if other != kind:
+            with pytest.raises(ValueError, match="Input should be"):
+                OPERATORS[kind].model_validate(descriptor(kind, Type=other))
+
+
+def test_operators_are_whole() -> None:
+    """Each class says all that is made from it."""
+    for operator in OPERATORS.values():
+        assert issubclass(operator, Operator)
+        assert operator.summary().endswith(".")
+        assert operator.formula_text.startswith("f(x")
+        assert set(operator.in_place) <= set(operator.tensor_names(Role.INPUT))
+        assert len(operator.tensor_names(Role.OUTPUT)) == 1
+        assert all(note.endswith(".") for note in operator.notes)
+        for row in operator.support.rows:
+            assert set(row.tensors) <= set(operator.tensor_names())
+            assert set(row.data_types) <= set(DataType)

@@ -1,0 +1,105 @@
+"""The house: imports go one way, down, and each floor knows only what it needs to know."""
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from graphlib import TopologicalSorter
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+FLOORS = [
+    {"app", "app.settings"},
+    {"app.contract"},
+    {"app.formula"},
+    {"app.operators"},
+    {"app.limits", "app.execution"},
+    {"app.dispatch"},
+    {"app.capabilities", "app.codecs"},
+    {"app.service"},
+    {"app.http", "app.logs"},
+    {"app.main"},
+    {"app.cli"},
+]
+"""Rooms from the ground up. A room is a package, or a module that stands alone; it imports from lower floors only."""
+
+FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+
+LOWEST = {"numpy": "app.execution", "fastapi": "app.http", "starlette": "app.http", "uvicorn": "app.http"}
+"""Packages that only the named room and the floors above it may import."""
+
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted((ROOT / "app").rglob("*.py"))
+}
+MODULE = pytest.mark.parametrize("module", MODULES)
+
+
+@cache
+def imports(module: str) -> frozenset[str]:
+    """Modules that `module` imports, at its top or anywhere in it."""
+    return frozenset(_imports(ast.parse(MODULES[module].read_text())))
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.module, "imports are absolute"
+            assert not node.level, "imports are absolute"
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                yield submodule if submodule in MODULES else node.module
+
+
+def room_of(module: str) -> str:
+    return ".".join(module.split(".")[:2])
+
+
+def package_of(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def test_every_room_has_a_floor() -> None:
+    assert {room_of(module) for module in MODULES} == set(FLOOR_OF)
+
+
+@MODULE
+def test_imports_come_from_lower_floors_or_the_same_room(module: str) -> None:
+    room = room_of(module)
+    for imported in imports(module):
+        if package_of(imported) == "app" and room_of(imported) != room:
+            assert FLOOR_OF[room_of(imported)] < FLOOR_OF[room], f"{module} imports {imported}"
+
+
+def test_no_import_circle() -> None:
+    graph = {module: {each for each in imports(module) if each in MODULES} for module in MODULES}
+    TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+@MODULE
+def test_lower_floors_know_neither_arrays_nor_http(module: str) -> None:
+    for imported in imports(module):
+        lowest = LOWEST.get(package_of(imported))
+        assert lowest is None or FLOOR_OF[room_of(module)] >= FLOOR_OF[lowest], f"{module} imports {imported}"
+
+
+def test_every_imported_package_is_a_declared_dependency() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = {_normal(re.split(r"[<>=!~;\[ ]", each)[0]) for each in project["dependencies"]}
+    declared.add("pydantic-core")  # of which pydantic requires one version exactly
+    used = {package_of(imported) for module in MODULES for imported in imports(module)}
+    distributions = packages_distributions()
+    for package in used - sys.stdlib_module_names - {"app"}:
+        assert {_normal(each) for each in distributions[package]} & declared, f"{package} is imported"
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

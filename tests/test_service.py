@@ -1,0 +1,115 @@
+"""What the service leaves behind when nobody waits for a dispatch any more."""
+
+import asyncio
+import gc
+import logging
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.codecs.documents import CODECS
+from app.contract.validation import validate
+from app.dispatch import DispatchRequest
+from app.limits import LimitExceeded, MemoryAccount, MemoryExhausted
+from app.service import Abandoned, DeadlineExceeded, Service
+from app.settings import Settings
+from tests.http.load import slow_dispatch
+from tests.messages import CELU, request
+
+HALF_A_MINUTE = slow_dispatch(1 << 29)
+
+
+class Data(bytearray):
+    """Tensor data of which one can tell whether they are still there."""
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    made = Service(Settings(threads=1, max_tensor_bytes=1 << 30, max_memory_bytes=1 << 40, deadline_seconds=0.2))
+    made.open()
+    yield made
+    made.close()
+
+
+def with_data(message: dict[str, Any]) -> dict[str, Any]:
+    """`message` as it comes from the wire."""
+    return message | {"inputs": {name: memoryview(Data(data)) for name, data in message["inputs"].items()}}
+
+
+async def dispatch(service: Service, message: dict[str, Any], hang_up: "asyncio.Future[Any] | None" = None) -> None:
+    codec = CODECS["application/msgpack"]
+    stated = validate(DispatchRequest, message)
+    with service.memory.open() as memory:
+        data = {name: codec.binary(view, ("inputs", name), memory) for name, view in stated.inputs.items()}
+        await service.dispatch(stated, data, memory, hang_up)
+
+
+async def is_abandoned(service: Service, message: dict[str, Any], hang_up: "asyncio.Future[Any]") -> bool:
+    try:
+        await dispatch(service, message, hang_up)
+    except Abandoned:
+        return True
+    return False
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    while not happened():  # noqa: ASYNC110 - what happens, happens in a worker
+        await asyncio.sleep(0.01)
+
+
+def test_nothing_is_logged_of_a_dispatch_that_was_given_up(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        with pytest.raises(DeadlineExceeded):
+            await dispatch(service, with_data(HALF_A_MINUTE))
+        await until(lambda: service.pool.running == 0)
+        await asyncio.sleep(0.1)  # the worker's last word comes through the loop
+        gc.collect()  # asyncio tells of an exception that nobody awaited when it is thrown away
+
+    asyncio.run(main())
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_the_data_of_a_dispatch_that_waited_in_vain_are_let_go(service: Service) -> None:
+    """At once, not when a worker comes to its place in the queue: they are no longer accounted for."""
+    service.settings.deadline_seconds = 1000
+    message = with_data(request(CELU, {"InputTensor": np.ones(1000, np.float32)}))
+    data = weakref.ref(message["inputs"]["InputTensor"].obj)
+
+    async def main(message: dict[str, Any]) -> None:
+        hang_ups = [asyncio.get_running_loop().create_future() for _ in range(2)]
+        running = asyncio.ensure_future(is_abandoned(service, with_data(HALF_A_MINUTE), hang_ups[0]))
+        await until(lambda: service.pool.running == 1)
+        waiting = asyncio.ensure_future(is_abandoned(service, message, hang_ups[1]))
+        await until(lambda: service.pool.waiting == 1)
+        message.clear()
+
+        hang_ups[1].set_result(None)
+        assert await waiting
+        del waiting
+        gc.collect()
+        assert service.pool.running == 1
+        assert data() is None
+
+        hang_ups[0].set_result(None)
+        assert await running
+        await until(lambda: service.pool.running == 0)
+
+    asyncio.run(main(message))
+
+
+def test_what_can_never_fit_is_told_from_what_does_not_fit_now() -> None:
+    account = MemoryAccount(100)
+    with account.open() as one, account.open() as other:
+        one.take(60)
+        with pytest.raises(MemoryExhausted, match="50 bytes wanted, 40 of max_memory_bytes free"):
+            other.take(50)
+        with pytest.raises(LimitExceeded, match="101, where max_memory_bytes allows 100"):
+            other.take(101)
+        with pytest.raises(LimitExceeded, match="101, where max_memory_bytes allows 100"):
+            one.take(41)
+        assert (one.held, other.held, account.used) == (60, 0, 60)
+        other.take(40)
+    assert account.used == 0
