@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+import hypothesis
 import pytest
+
+# The same examples every time, and none fails for being slow on a busy machine.
+hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("fixed")
 
 COMMAND = Path(sys.executable).with_name("dmlserve")
 

@@ -50,7 +50,11 @@ def answer_of(response: httpx.Response) -> dict[str, Any]:
     """The decoded answer of either type, its data as bytes."""
     if response.headers["content-type"] == "application/msgpack":
         return msgpack.unpackb(response.content)  # type: ignore[no-any-return]
-    answer: dict[str, Any] = response.json()
+    return decoded(response.json())
+
+
+def decoded(answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer in JSON, its data as bytes."""
     for output in answer.get("outputs", {}).values():
         output["data"] = base64.b64decode(output["data"], validate=True)
     return answer

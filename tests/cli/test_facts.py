@@ -1,0 +1,128 @@
+"""`dmlserve operators` and `dmlserve capabilities`: what people and machines read."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app import __version__
+from app.capabilities import describe, summarize
+from app.operators.catalog import OPERATORS
+from app.operators.operator import Operator
+from app.settings import Settings
+from tests.cli.command import dmlserve, printed, refusal
+from tests.conftest import COMMAND
+
+OPERATOR = pytest.mark.parametrize("operator", OPERATORS.values(), ids=lambda operator: operator.short_name())
+
+
+def test_version() -> None:
+    assert printed(dmlserve("--version")) == f"dmlserve, version {__version__}\n"
+
+
+def test_operators_are_a_line_each_when_piped() -> None:
+    _, _, *lines = printed(dmlserve("operators")).splitlines()
+    for line, operator in zip(lines, OPERATORS.values(), strict=True):
+        introduced = operator.support.introduced
+        assert " ".join(line.split()) == f"{operator.short_name()} {introduced} {operator.formula_text}"
+
+
+def test_operators_for_machines() -> None:
+    assert json.loads(printed(dmlserve("operators", "--json"))) == [summarize(each) for each in OPERATORS.values()]
+
+
+@OPERATOR
+def test_operator_by_each_of_its_names(operator: type[Operator]) -> None:
+    text = printed(dmlserve("operators", operator.name()))
+    assert text == printed(dmlserve("operators", operator.short_name()))
+    assert text == printed(dmlserve("operators", operator.short_name().lower()))
+
+
+@OPERATOR
+def test_operator_tells_everything(operator: type[Operator]) -> None:
+    described = describe(operator)
+    text = printed(dmlserve("operators", operator.short_name()))
+    for fact in (operator.name(), described["summary"], described["formula"], *described["notes"]):
+        assert fact in text
+    lines = [line.split() for line in text.splitlines()]
+    for field in described["fields"]:
+        (line,) = [line for line in lines if line[:1] == [field["name"]]]
+        assert line[-len(field["description"].split()) :] == field["description"].split()
+    for row in described["support"]:
+        assert row["feature_level"].removeprefix("DML_FEATURE_LEVEL_") in [line[0] for line in lines if line]
+
+
+@OPERATOR
+def test_operator_for_machines(operator: type[Operator]) -> None:
+    assert json.loads(printed(dmlserve("operators", operator.short_name(), "--json"))) == describe(operator)
+
+
+@OPERATOR
+def test_the_shown_request_runs(operator: type[Operator], tmp_path: Path) -> None:
+    text = printed(dmlserve("operators", operator.short_name(), columns=80))
+    file = tmp_path / "request.json"
+    file.write_text(text[text.index("{") :])
+    assert operator.short_name() in printed(dmlserve("run", file))
+
+
+@pytest.mark.parametrize("name", ["CELU", "celu", "DML_OPERATOR_GEMM"])
+def test_unknown_operator(name: str) -> None:
+    (line,) = refusal(dmlserve("operators", name))
+    assert line.startswith(f"There is no operator {name}; ")
+    assert ("ACTIVATION_CELU?" in line) == (name in ("CELU", "celu"))
+
+
+def test_capabilities_for_people() -> None:
+    text = printed(
+        dmlserve("capabilities", env={"DMLSERVE_MAX_BODY_BYTES": "1500", "DMLSERVE_DEADLINE_SECONDS": "2.5"})
+    )
+    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in text.splitlines() if line}
+    assert f"{__version__}: {len(OPERATORS)} operators, feature levels 1_0 to 6_4" in rows["dmlserve"]
+    assert "GiB" in rows["numpy"]
+    assert rows["max_body_bytes"] == "1,500 bytes Request body."
+    assert rows["max_tensor_bytes"].startswith("256 MiB ")
+    assert rows["deadline_seconds"].startswith("2.5 s ")
+    assert rows["queue_depth"].startswith("64 ")
+
+
+def test_capabilities_for_machines() -> None:
+    facts = json.loads(printed(dmlserve("capabilities", "--json", env={"DMLSERVE_QUEUE_DEPTH": "7"})))
+    assert facts["version"] == __version__
+    assert facts["operators"] == list(OPERATORS)
+    assert {name for name in Settings.model_fields if Settings.is_limit(name)} < set(facts["limits"])
+    assert facts["limits"]["queue_depth"] == 7
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("command", ["operators", *(f"operators {name}" for name in OPERATORS), "capabilities"])
+def test_tables_fit_the_terminal(command: str, columns: int) -> None:
+    assert max(map(len, printed(dmlserve(*command.split(), columns=columns)).splitlines())) <= columns
+
+
+@pytest.mark.parametrize("command", ["operators", "operators ACTIVATION_CELU", "capabilities"])
+def test_tables_are_plain_text(command: str) -> None:
+    assert "\x1b" not in printed(dmlserve(*command.split()))
+    printed(dmlserve(*command.split(), charset="ascii")).encode("ascii")
+
+
+@pytest.mark.parametrize("command", [["operators"], ["operators", "--json"]])
+def test_a_reader_that_has_enough_is_no_error(command: list[str]) -> None:
+    with subprocess.Popen([COMMAND, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout
+        assert running.stderr
+        running.stdout.close()
+        assert running.stderr.read() == b""
+
+
+def test_facts_load_no_http_server() -> None:
+    program = """if True:
+        import sys
+        from app.cli import main
+        main(["operators"], standalone_mode=False)
+        loaded = {"fastapi", "starlette", "uvicorn", "httptools", "prometheus_client"} & set(sys.modules)
+        sys.exit(f"loaded: {loaded}" if loaded else 0)
+    """
+    finished = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert (finished.returncode, finished.stderr) == (0, "")

@@ -1,0 +1,224 @@
+"""application/json, held against Python's own decoder."""
+
+import base64
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import assume, example, given, settings
+
+import app.codecs.json
+from app.codecs.codec import Codec
+from app.codecs.json import LONG, SMALL, JsonCodec
+from app.codecs.structure import Unreadable
+from app.contract.violations import ContractError
+from app.limits import LimitExceeded, MemoryAccount
+from tests.codecs.documents import (
+    MAX_DEPTH,
+    MAX_STRUCTURE_BYTES,
+    base64_in_place_of_bytes,
+    decode,
+    documents,
+    encoded,
+    mutations,
+    outcome,
+    scalars,
+    share,
+    texts,
+    views_of_bytes,
+)
+
+CODEC: Codec = JsonCodec()
+
+
+def plain(body: bytes) -> Any:
+    """What Python's decoder makes of `body`, as strict as ours must be, or Unreadable."""
+
+    def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError("a name stands twice")
+        return dict(pairs)
+
+    def refuse(token: str) -> None:
+        raise ValueError(token)
+
+    try:
+        document = json.loads(body.decode(), object_pairs_hook=object_of, parse_constant=refuse)
+        json.dumps(document, ensure_ascii=False).encode()  # half a surrogate pair has no UTF-8
+    except ValueError:
+        return Unreadable
+    return document
+
+
+@contextmanager
+def cutting() -> Iterator[None]:
+    """Small bodies are treated as if they were large: strings of 4 bytes and more are cut out."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(app.codecs.json, "SMALL", 0)
+        patch.setattr(app.codecs.json, "LONG", 4)
+        yield
+
+
+def assert_same(ours: Any, theirs: Any) -> None:
+    """Equal, with types, signs of zero and order."""
+    assert repr(ours) == repr(theirs)
+
+
+any_bytes = st.binary() | st.text('{}[]",:\\u0e-1tn d8\n').map(str.encode)
+short_names = st.text("abcdefg /", max_size=3)
+texts_to_cut = st.builds(str.__mul__, texts, st.integers(0, 30)) | st.text('"\\/é\n\x00\U0001f600a', max_size=30)
+documents_to_cut = st.recursive(
+    scalars | texts_to_cut,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(short_names, inner, max_size=4),
+    max_leaves=15,
+)
+
+
+@settings(max_examples=300)
+@given(any_bytes)
+@example(b'{"a": 1, "a": 2}')
+@example(b'["\\ud800"]')
+@example(b"[NaN]")
+@example(b"[1e400, -0, 0.0, 1E5]")
+@example(b'"\\ud83d\\ude00"')
+@example(b"\xef\xbb\xbf1")
+@example(b"9" * 5000)
+@example(b'["' + b"\\" * 8 + b'"]')
+@example(b'["' + b"\\" * 9 + b'"]')
+def test_any_bytes(body: bytes) -> None:
+    ours = outcome(lambda: decode(CODEC, body))
+    assume(ours is not LimitExceeded)
+    assert_same(ours, plain(body))
+
+
+@settings(max_examples=300)
+@given(any_bytes | mutations(documents_to_cut.map(lambda document: json.dumps(document).encode())))
+@example(b'"\x00aaaa\\n"')
+@example(b'"aaaa\\q"')
+@example(b'"aaaa\\ud800"')
+@example(b'"\xff\xff\xff\xff\xff\\n"')
+def test_any_bytes_in_a_large_body(body: bytes) -> None:
+    """What is cut out is not looked at before it is used; but it changes nothing that is valid."""
+    with cutting():
+        ours = outcome(lambda: CODEC.decode(bytearray(body), MAX_STRUCTURE_BYTES, MAX_DEPTH, share()))
+        theirs = plain(body)
+        if theirs is not Unreadable and ours is not Unreadable:
+            assert_same(decode(CODEC, body), theirs)
+
+
+@given(documents_to_cut, st.booleans(), st.sampled_from([None, 2]))
+def test_valid_documents(document: Any, ensure_ascii: bool, indent: int | None) -> None:
+    body = json.dumps(document, ensure_ascii=ensure_ascii, indent=indent).encode()
+    assert_same(decode(CODEC, body), document)
+    with cutting():
+        assert_same(decode(CODEC, body), document)
+
+
+@pytest.mark.parametrize("length", [0, 1, LONG - 2, LONG - 1, LONG, LONG + 1, SMALL, 3 * SMALL])
+@pytest.mark.parametrize("end", ["", '"', "\\", "\\\\", '\\"', "/", "é", "\n", "\U0001f600", "\x00", "\\u0041"])
+@pytest.mark.parametrize("ensure_ascii", [True, False])
+def test_long_strings_of_every_end(length: int, end: str, ensure_ascii: bool) -> None:
+    text = "A" * length + end
+    document = {"a": text, "b": [text, {"c": end + text}], "d": 1, "e": "A" * SMALL}
+    body = json.dumps(document, ensure_ascii=ensure_ascii).encode()
+    assert len(body) > SMALL
+    assert decode(CODEC, body) == document
+
+
+def test_a_long_string_alone() -> None:
+    for text in ("A" * 2 * SMALL, "\\" * 2 * SMALL, '"' * 2 * SMALL):
+        assert decode(CODEC, json.dumps(text).encode()) == text
+
+
+@pytest.mark.parametrize("name", ["n" * LONG, "n" * 2 * SMALL, "\n" * LONG])
+@pytest.mark.parametrize("inside", ["{}", '{{"a": {}}}', "[{}]"])
+def test_long_names_in_a_large_body(name: str, inside: str) -> None:
+    body = inside.replace("{}", json.dumps({name: "A" * SMALL})).replace("{{", "{").replace("}}", "}")
+    assert outcome(lambda: decode(CODEC, body.encode())) is Unreadable
+
+
+@pytest.mark.parametrize("spoilt", ['"', '\\"', "\\", '"a', '": "', '",', '":', "\\u12", "\\ud800", "\x00\\n"])
+def test_spoilt_ends_of_a_large_body(spoilt: str) -> None:
+    body = b'{"a": "' + b"A" * SMALL + spoilt.encode()
+    for end in (b"", b"}", b'"}'):
+        if plain(body + end) is Unreadable:
+            assert outcome(lambda end=end: decode(CODEC, body + end)) is Unreadable  # type: ignore[misc]
+
+
+def test_long_strings_are_views_of_the_body() -> None:
+    body = bytearray(b'{"inputs": {"a": "' + b"A" * SMALL + b'"}}')
+    document: Any = CODEC.decode(body, MAX_STRUCTURE_BYTES, MAX_DEPTH, share())
+    view = document["inputs"]["a"]
+    assert isinstance(view, memoryview)
+    assert view.obj is body
+
+
+def test_memory_is_accounted_for_before_a_long_string_is_unescaped() -> None:
+    body = bytearray(b'["' + b"A" * SMALL + b'\\/"]')
+    memory = MemoryAccount(1 << 62).open()
+    CODEC.decode(body, MAX_STRUCTURE_BYTES, MAX_DEPTH, memory)
+    assert memory.held >= 4 * SMALL
+    with pytest.raises(LimitExceeded, match="max_memory_bytes"):
+        CODEC.decode(body, MAX_STRUCTURE_BYTES, MAX_DEPTH, MemoryAccount(2 * SMALL).open())
+
+
+@pytest.mark.parametrize("size", [100, 1000, 2 * SMALL])
+def test_structure_is_all_but_long_strings(size: int) -> None:
+    short_strings = json.dumps(["A" * 9] * (size // 13))
+    body = f'[{short_strings}, "{"A" * SMALL}"]'.encode()
+    structure = len(body) - SMALL
+    decode(CODEC, body, structure)
+    assert outcome(lambda: decode(CODEC, body, structure - 10)) is LimitExceeded
+
+
+class TestTensorData:
+    PATH = ("inputs", "InputTensor")
+
+    def read(self, value: object) -> bytes:
+        return bytes(CODEC.binary(value, self.PATH, share()))
+
+    @given(st.binary())
+    def test_every_data_can_be_sent(self, data: bytes) -> None:
+        text = base64.b64encode(data)
+        assert self.read(text.decode()) == data
+        assert self.read(memoryview(text)) == data
+
+    @given(st.text() | st.text("AZaz09+/=-_ \n", max_size=12) | st.binary().map(lambda data: data.decode("latin-1")))
+    def test_each_in_one_form_only(self, text: str) -> None:
+        for value in (text, memoryview(text.encode("utf-8", "replace"))):
+            try:
+                data = self.read(value)
+            except ContractError:
+                continue
+            assert base64.b64encode(data).decode() == text
+
+    @given(documents())
+    def test_anything_else_is_refused(self, value: Any) -> None:
+        assume(not isinstance(value, str))
+        with pytest.raises(ContractError, match="InputTensor must be a string of base64") as refusal:
+            self.read(value)
+        assert refusal.value.violations[0].path == self.PATH
+
+    def test_is_writable(self) -> None:
+        """So that a result can take its place."""
+        assert not CODEC.binary("AAAA", self.PATH, share()).readonly
+
+    def test_memory_is_accounted_for(self) -> None:
+        memory = share()
+        CODEC.binary("AAAA" * 100, self.PATH, memory)
+        assert memory.held == 300
+        with pytest.raises(LimitExceeded, match="max_memory_bytes"):
+            CODEC.binary("AAAA" * 100, self.PATH, MemoryAccount(299).open())
+
+
+json_scalars = scalars | st.sampled_from(["\x00", '"\x00"', '\\"\x00\\"'])
+
+
+@given(documents(json_scalars | st.binary()))
+def test_what_is_encoded_is_decoded(document: Any) -> None:
+    body = encoded(CODEC, views_of_bytes(document))
+    assert_same(json.loads(body), base64_in_place_of_bytes(document))
+    assert_same(decode(CODEC, body), base64_in_place_of_bytes(document))

@@ -1,0 +1,147 @@
+"""application/msgpack, held against the library of that name."""
+
+from typing import Any
+
+import hypothesis.strategies as st
+import msgpack
+import pytest
+from hypothesis import assume, example, given, settings
+
+from app.codecs.codec import Codec
+from app.codecs.msgpack import MsgpackCodec
+from app.codecs.structure import Unreadable
+from app.contract.violations import ContractError
+from app.limits import LimitExceeded
+from tests.codecs.documents import (
+    MAX_DEPTH,
+    MAX_STRUCTURE_BYTES,
+    decode,
+    documents,
+    encoded,
+    mutations,
+    outcome,
+    scalars,
+    share,
+    views_of_bytes,
+)
+
+CODEC: Codec = MsgpackCodec()
+
+leaves = scalars | st.binary() | st.sampled_from([b"b" * 300, b"b" * 70_000])
+valid = documents(leaves).map(msgpack.packb)
+
+
+def plain(body: bytes) -> Any:
+    """What the library makes of `body`, as strict as ours must be, or Unreadable."""
+
+    def object_of(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs) or not all(isinstance(name, str) for name, _ in pairs):
+            raise ValueError("a name stands twice or is none")
+        return dict(pairs)
+
+    def refuse(code: int, data: bytes) -> None:
+        raise ValueError("an extension")
+
+    try:
+        document = msgpack.unpackb(body, object_pairs_hook=object_of, ext_hook=refuse, timestamp=0)
+    except (ValueError, TypeError):  # TypeError: a name that cannot be one
+        return Unreadable
+    return Unreadable if holds(document, msgpack.Timestamp) else document
+
+
+def holds(value: Any, kind: type) -> bool:
+    if isinstance(value, dict | list):
+        return any(holds(each, kind) for each in (value.values() if isinstance(value, dict) else value))
+    return isinstance(value, kind)
+
+
+def assert_same(ours: Any, theirs: Any) -> None:
+    """Equal, with types, signs of zero, NaNs and order."""
+    assert repr(ours) == repr(theirs)
+
+
+@settings(max_examples=300)
+@given(st.binary() | mutations(valid))
+@example(b"")
+@example(b"\xc1")
+@example(b"\x81\xa1a\x01\x02")
+@example(b"\x82\xa1a\x01\xa1a\x02")
+@example(b"\x81\xc4\x01a\x01")
+@example(b"\x81\x90\x01")
+@example(b"\xd6\xff\x00\x00\x00\x00")
+@example(b"\x91\xd4\x05a")
+@example(b"\xdd\xff\xff\xff\xff")
+@example(b"\xca\x7f\xc0\x00\x00")
+@example(b"\xa3\xed\xa0\x80")
+def test_any_bytes(body: bytes) -> None:
+    ours = outcome(lambda: decode(CODEC, body))
+    assume(ours is not LimitExceeded)
+    assert_same(ours, plain(body))
+
+
+@given(documents(leaves))
+def test_valid_documents(document: Any) -> None:
+    assert_same(decode(CODEC, msgpack.packb(document)), document)
+
+
+@given(st.lists(st.floats(width=32)))
+def test_float32_numbers(numbers: list[float]) -> None:
+    assert_same(decode(CODEC, msgpack.packb(numbers, use_single_float=True)), numbers)
+
+
+@given(documents(leaves))
+def test_what_is_encoded_is_decoded(document: Any) -> None:
+    assert_same(decode(CODEC, encoded(CODEC, views_of_bytes(document))), document)
+
+
+@given(documents(leaves))
+def test_what_is_encoded_is_what_the_library_decodes(document: Any) -> None:
+    assert_same(msgpack.unpackb(encoded(CODEC, views_of_bytes(document))), document)
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 65_535, 65_536, 300_000])
+def test_data_are_views_of_the_body(size: int) -> None:
+    """Nothing is copied, and a result can take the place of the data."""
+    body = bytearray(msgpack.packb({"inputs": {"a": b"x" * size}}))
+    document: Any = CODEC.decode(body, MAX_STRUCTURE_BYTES, MAX_DEPTH, share())
+    view = document["inputs"]["a"]
+    assert view.obj is body
+    assert (view.nbytes, view.readonly) == (size, False)
+    assert CODEC.binary(view, ("inputs", "a"), share()) is view
+
+
+def test_answers_are_not_copied() -> None:
+    data = memoryview(bytearray(1000))
+    pieces = CODEC.encode({"outputs": {"a": {"data": data}}, "b": 1}, share())
+    assert any(piece is data for piece in pieces)
+
+
+@given(documents(leaves))
+def test_data_are_bin_and_nothing_else(document: Any) -> None:
+    decoded = CODEC.decode(bytearray(msgpack.packb(document)), MAX_STRUCTURE_BYTES, MAX_DEPTH, share())
+    if isinstance(document, bytes):
+        assert CODEC.binary(decoded, ("inputs", "a"), share()) == document
+    else:
+        with pytest.raises(ContractError, match="Data of a must be binary"):
+            CODEC.binary(decoded, ("inputs", "a"), share())
+
+
+@given(documents(leaves))
+def test_structure_is_all_but_bin(document: Any) -> None:
+    body = msgpack.packb(document)
+    structure = len(body) - bytes_in(document)
+    decode(CODEC, body, structure)
+    assert outcome(lambda: decode(CODEC, body, structure - 1)) is LimitExceeded
+
+
+def bytes_in(value: Any) -> int:
+    if isinstance(value, dict | list):
+        return sum(bytes_in(each) for each in (value.values() if isinstance(value, dict) else value))
+    return len(value) if isinstance(value, bytes) else 0
+
+
+@pytest.mark.parametrize("opening", [b"\x91", b"\x81\xa1a", b"\xdc\x00\x01", b"\xdf\x00\x00\x00\x01\xa1a"])
+@pytest.mark.parametrize("depth", [1, 8, 256])
+def test_depth(opening: bytes, depth: int) -> None:
+    decode(CODEC, opening * depth + b"\x00", max_depth=depth)
+    assert outcome(lambda: decode(CODEC, opening * (depth + 1) + b"\x00", max_depth=depth)) is LimitExceeded

@@ -1,0 +1,153 @@
+"""How a body arrives: whole, in chunks, late, cut short, or not as announced."""
+
+import json
+from collections.abc import Iterator
+
+import msgpack
+import numpy as np
+import pytest
+
+from tests.conftest import RunningServer, running_server
+from tests.http.refusals import refusal_of
+from tests.http.wire import CHUNKED, JSON, chunks, connection, header, length
+from tests.messages import CELU, as_json, output_of, request
+
+MESSAGE = request(CELU, {"InputTensor": np.array([1, 2, 3], np.float32)})
+BODY = json.dumps(as_json(MESSAGE)).encode()
+MSGPACK_BODY: bytes = msgpack.packb(MESSAGE)
+MSGPACK = b"Content-Type: application/msgpack"
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize(("kind", "body"), [(JSON, BODY), (MSGPACK, MSGPACK_BODY)], ids=["json", "msgpack"])
+def test_chunks(server: RunningServer, kind: bytes, body: bytes, size: int) -> None:
+    pieces = [body[start : start + size] for start in range(0, len(body), size)]
+    with connection(server) as client:
+        assert output_of(client.ask(header(kind, CHUNKED), chunks(*pieces))).tolist() == [1, 2, 3]
+
+
+def test_pieces_that_come_one_after_another(server: RunningServer) -> None:
+    with connection(server) as client:
+        client.send(header(JSON, length(len(BODY))))
+        for start in range(0, len(BODY), 10):
+            client.send(BODY[start : start + 10])
+        assert output_of(client.receive()).tolist() == [1, 2, 3]
+
+
+def test_expectation_of_100_continue(server: RunningServer) -> None:
+    with connection(server) as client:
+        client.send(header(JSON, length(len(BODY)), b"Expect: 100-continue"))
+        assert client.receive().status_code == 100
+        assert output_of(client.ask(BODY)).tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("fields", [(), (length(0),), (CHUNKED,)], ids=["no length", "length 0", "no chunk"])
+@pytest.mark.parametrize("kind", [JSON, MSGPACK])
+def test_empty(server: RunningServer, kind: bytes, fields: tuple[bytes, ...]) -> None:
+    with connection(server) as client:
+        problem = refusal_of(client.ask(header(kind, *fields), chunks() if CHUNKED in fields else b""), 400)
+    assert "empty" in problem["detail"]
+
+
+def test_a_length_that_is_too_small_cuts_the_document(server: RunningServer) -> None:
+    """What is left over is no request; it is answered too, and the connection ends."""
+    with connection(server) as client:
+        refusal_of(client.ask(header(JSON, length(len(BODY) - 5)), BODY), 400)
+        leftover = client.receive()
+        assert leftover.status_code == 400
+        assert leftover.headers["content-type"] == "application/problem+json"
+        assert client.is_closed()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        (b"Content-Length: x",),
+        (b"Content-Length: -1",),
+        (b"Content-Length: +5",),
+        (b"Content-Length: 1_0",),
+        (b"Content-Length: 0x10",),
+        (b"Content-Length: 5, 5",),
+        (b"Content-Length: 99999999999999999999999999",),
+        (length(5), length(6)),
+        (length(5), CHUNKED),
+    ],
+    ids=lambda fields: " & ".join(field.decode() for field in fields),
+)
+def test_lengths_that_say_nothing_certain(server: RunningServer, fields: tuple[bytes, ...]) -> None:
+    with connection(server) as client:
+        response = client.ask(header(JSON, *fields), b"12345")
+        assert response.status_code == 400
+        assert response.headers["content-type"] == "application/problem+json"
+        assert client.is_closed()
+
+
+@pytest.mark.parametrize("chunk", [b"x\r\n", b"-1\r\n", b"5\r\n1234567\r\n", b"fffffffffffffffff\r\n", b"\r\n"])
+def test_chunks_that_lie(server: RunningServer, chunk: bytes) -> None:
+    with connection(server) as client:
+        response = client.ask(header(JSON, CHUNKED), b"2\r\n{}\r\n", chunk)
+        assert response.status_code == 400
+        assert response.headers["content-type"] == "application/problem+json"
+        assert client.is_closed()
+
+
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server that does not wait long for a body."""
+    with running_server(tmp_path_factory.mktemp("impatient") / "log", "--body-seconds", "0.2") as running:
+        yield running
+
+
+class TestLate:
+    """A body that is never complete."""
+
+    @pytest.mark.parametrize(
+        "sent",
+        [
+            [header(JSON, length(len(BODY)))],
+            [header(JSON, length(len(BODY))), BODY[:-1]],
+            [header(JSON, CHUNKED)],
+            [header(JSON, CHUNKED), b"5\r\n{"],
+            [header(JSON, CHUNKED), b"2\r\n{}\r\n"],
+            [header(JSON, length(len(BODY)), path=b"/v1/feature-support"), BODY[:-1]],
+        ],
+        ids=["nothing", "cut short", "no chunk", "half a chunk", "no last chunk", "feature support"],
+    )
+    def test_is_refused_in_time(self, impatient: RunningServer, sent: list[bytes]) -> None:
+        with connection(impatient) as client:
+            problem = refusal_of(client.ask(*sent), 408)
+        assert "body_seconds, 0.2" in problem["detail"]
+
+    def test_is_refused_although_it_trickles(self, impatient: RunningServer) -> None:
+        """The whole body has a deadline, not each piece."""
+        with connection(impatient) as client:
+            client.send(header(JSON, CHUNKED))
+            client.socket.settimeout(0.02)
+            for _ in range(1000):
+                client.send(b"1\r\n \r\n")
+                try:
+                    answer = client.socket.recv(100)
+                except TimeoutError:
+                    continue
+                assert answer.startswith(b"HTTP/1.1 408 ")
+                return
+        raise AssertionError("the server waits for ever")
+
+
+def test_errors_leave_the_connection_usable(server: RunningServer) -> None:
+    """Also where the body was not looked at."""
+    wrong = [
+        (header(JSON, length(2), path=b"/nowhere"), 404),
+        (header(JSON, length(2), method=b"PUT"), 405),
+        (header(JSON, length(2), b"Accept: text/html"), 406),
+        (header(b"Content-Type: text/html", length(2)), 415),
+        (header(JSON, length(2), path=b"/v1/operators/NONE", method=b"GET"), 404),
+        (header(JSON, length(2), path=b"/v1/feature-support"), 422),
+        (header(JSON, length(2)), 422),
+    ]
+    with connection(server) as client:
+        for head, status in wrong:
+            refusal_of(client.ask(head, b"{}"), status)
+        refusal_of(client.ask(header(JSON, length(1)), b"["), 400)
+        assert output_of(client.ask(header(JSON, length(len(BODY))), BODY)).tolist() == [1, 2, 3]
+        assert output_of(client.ask(header(MSGPACK, length(len(MSGPACK_BODY))), MSGPACK_BODY)).tolist() == [1, 2, 3]

@@ -1,0 +1,202 @@
+"""More work than workers: queue, deadline, memory, hang-ups; and many clients at once."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import msgpack
+import numpy as np
+import pytest
+
+from tests.conftest import RunningServer, ServerFactory, running_server
+from tests.http.load import ENDLESS, ENDLESS_SETTINGS, metric, slow_dispatch, start, wait_for, wait_until
+from tests.http.refusals import refusal_of
+from tests.http.wire import JSON, connection, header, length
+from tests.messages import CELU, CONSTANT_POW, PARAMETERIZED_RELU, output_of, post_json, post_msgpack, request
+
+SMALL = request(CELU, {"InputTensor": np.array([1, 2, 3], np.float32)})
+
+
+def assert_try_again(response: httpx.Response) -> dict[str, Any]:
+    """The problem of a 503 that says when to try again."""
+    problem = refusal_of(response, 503)
+    assert int(response.headers["retry-after"]) > 0
+    return problem
+
+
+@pytest.fixture(scope="module")
+def one_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server that runs one dispatch while another may wait."""
+    with running_server(tmp_path_factory.mktemp("busy") / "log", *ENDLESS_SETTINGS, "--queue-depth", "1") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server that gives up on long dispatches."""
+    flags = [*ENDLESS_SETTINGS, "--deadline-seconds", "0.3"]
+    with running_server(tmp_path_factory.mktemp("impatient") / "log", *flags) as running:
+        yield running
+
+
+@contextmanager
+def client_of(server: RunningServer) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=server.url, timeout=60) as client:
+        yield client
+
+
+class TestQueue:
+    def test_full(self, one_worker: RunningServer) -> None:
+        """What is one too many is refused at once, what waits is answered."""
+        with client_of(one_worker) as client, connection(one_worker) as busy, connection(one_worker) as waiting:
+            start(busy, ENDLESS)
+            wait_for(client, "running_dispatches", 1)
+            start(waiting, SMALL)
+            wait_for(client, "queue_depth", 1)
+            for post in (post_json, post_msgpack):
+                assert "busy" in assert_try_again(post(client, SMALL))["detail"]
+            assert client.get("/health/ready").status_code == 200
+            assert client.get("/v1/capabilities").status_code == 200
+            assert (metric(client, "running_dispatches"), metric(client, "queue_depth")) == (1, 1)
+
+            busy.hang_up()
+            response = waiting.receive()
+            assert output_of(response).tolist() == [1, 2, 3]
+            assert msgpack.unpackb(response.content)["execution"]["queue_seconds"] > 0
+            wait_for(client, "running_dispatches", 0)
+            output_of(post_json(client, SMALL))
+
+    def test_a_hang_up_frees_its_place(self, one_worker: RunningServer) -> None:
+        with client_of(one_worker) as client, connection(one_worker) as busy:
+            start(busy, ENDLESS)
+            wait_for(client, "running_dispatches", 1)
+            for _ in range(3):
+                with connection(one_worker) as waiting:
+                    start(waiting, SMALL)
+                    wait_for(client, "queue_depth", 1)
+                    assert_try_again(post_json(client, SMALL))
+                wait_for(client, "queue_depth", 0)
+            assert metric(client, "running_dispatches") == 1
+
+    def test_a_hang_up_stops_what_runs(self, one_worker: RunningServer) -> None:
+        with client_of(one_worker) as client:
+            for _ in range(3):
+                with connection(one_worker) as busy:
+                    start(busy, ENDLESS)
+                    wait_for(client, "running_dispatches", 1)
+                wait_for(client, "running_dispatches", 0)
+                wait_for(client, "memory_bytes", 0)
+                output_of(post_json(client, SMALL))
+            assert metric(client, "dispatches_total", operator=CONSTANT_POW, device="numpy") == 0
+
+
+class TestDeadline:
+    def test_passes_while_it_runs(self, impatient: RunningServer) -> None:
+        with client_of(impatient) as client:
+            for post in (post_json, post_msgpack):
+                problem = refusal_of(post(client, ENDLESS), 504)
+                assert "deadline_seconds" in problem["detail"]
+            wait_for(client, "running_dispatches", 0)
+            wait_for(client, "memory_bytes", 0)
+        assert '"ERROR"' not in impatient.log.read_text()
+
+    def test_passes_while_it_waits(self, impatient: RunningServer) -> None:
+        with client_of(impatient) as client, connection(impatient) as one, connection(impatient) as other:
+            start(one, ENDLESS)
+            start(other, ENDLESS)
+            refusal_of(one.receive(), 504)
+            refusal_of(other.receive(), 504)
+            wait_for(client, "queue_depth", 0)
+            wait_for(client, "running_dispatches", 0)
+
+
+class TestMemory:
+    MIB = 1 << 20
+
+    def test_held_by_others(self, start_server: ServerFactory) -> None:
+        running = start_server("--max-memory-bytes", str(2 * self.MIB))
+        message = request(CELU, {"InputTensor": np.ones(100_000, np.float32)})
+        with client_of(running) as client, connection(running) as slow:
+            output_of(post_msgpack(client, message))
+            slow.send(header(JSON, length(1_800_000)), b" " * 1_799_999)
+            wait_until(lambda: metric(client, "memory_bytes") >= 1_799_999)
+            for post in (post_json, post_msgpack):
+                problem = assert_try_again(post(client, message))
+                assert "max_memory_bytes" in problem["detail"]
+                assert problem["hresult"] == "0x8007000E"
+            output_of(post_json(client, SMALL))
+            slow.hang_up()
+            wait_for(client, "memory_bytes", 0)
+            output_of(post_json(client, message))
+
+    def test_is_given_back_whatever_happens(self, server: RunningServer, client: httpx.Client) -> None:
+        headers = {"content-type": "application/json"}
+        for _ in range(5):
+            output_of(post_json(client, SMALL))
+            output_of(post_msgpack(client, SMALL))
+            for body in (b"{", b"{}", b'{"inputs": {"InputTensor": "%b"}}' % (b"A" * 100_000), b"[" * 1000):
+                assert 400 <= client.post("/v1/dispatch", content=body, headers=headers).status_code < 500
+                assert 400 <= client.post("/v1/feature-support", content=body, headers=headers).status_code < 500
+            with connection(server) as hanging_up:
+                hanging_up.send(header(JSON, length(1000)), b"{")
+        wait_for(client, "memory_bytes", 0)
+
+
+def test_a_hang_up_within_the_body(server: RunningServer, client: httpx.Client) -> None:
+    """Nothing is left of it but a line in the log."""
+    with connection(server) as hanging_up:
+        hanging_up.send(header(JSON, length(500_000), b"X-Request-ID: hung-up-1"), b"{" * 100_000)
+        wait_until(lambda: metric(client, "memory_bytes") >= 100_000)
+    wait_for(client, "memory_bytes", 0)
+    wait_until(lambda: "hung-up-1" in server.log.read_text())
+    output_of(post_json(client, SMALL))
+
+
+def test_a_slow_client_holds_nobody_up(server: RunningServer, client: httpx.Client) -> None:
+    body = msgpack.packb(SMALL)
+    with connection(server) as slow_header, connection(server) as slow_body, connection(server) as slow_reader:
+        whole = header(b"Content-Type: application/msgpack", length(len(body)))
+        slow_header.send(whole[:20])
+        slow_body.send(whole, body[:-1])
+        start(slow_reader, slow_dispatch(1 << 20))  # and does not read the 2 MiB that it is answered
+        for post in (post_json, post_msgpack):
+            for _ in range(20):
+                output_of(post(client, SMALL))
+        assert output_of(slow_body.ask(body[-1:])).tolist() == [1, 2, 3]
+        assert output_of(slow_header.ask(whole[20:], body)).tolist() == [1, 2, 3]
+        assert output_of(slow_reader.receive()).size == 1 << 20
+
+
+def test_many_clients_get_their_own_answers(server: RunningServer) -> None:
+    """Different operators, sizes, encodings, layouts and errors, all at the same time."""
+
+    def one_client(seed: int) -> None:
+        random = np.random.default_rng(seed)
+        with httpx.Client(base_url=server.url, timeout=60) as client:
+            for turn in range(12):
+                rows, columns = (int(size) for size in random.integers(1, 300, 2))
+                x = random.integers(-100, 100, (rows, columns)).astype(np.float32)
+                slope = random.integers(-9, 9, (rows, columns)).astype(np.float32)
+                post = (post_json, post_msgpack)[(seed + turn) % 2]
+                if turn % 4 == 3:
+                    wrong = request(CELU, {"InputTensor": x}, {"Alpha": 0.0})
+                    assert refusal_of(post(client, wrong), 422)["errors"][0]["given"] == 0
+                in_place: dict[str, Any] = {"in_place": "InputTensor"} if turn % 3 else {}
+                relu = request(PARAMETERIZED_RELU, {"InputTensor": x, "SlopeTensor": slope}, **in_place)
+                np.testing.assert_array_equal(output_of(post(client, relu)), np.where(x >= 0, x, x * slope))
+                desc = {"DataType": "FLOAT32", "Sizes": [columns, rows], "Strides": [1, columns]}
+                power = request(CONSTANT_POW, {"InputTensor": x}, {"InputTensor": desc, "Exponent": 2.0})
+                np.testing.assert_array_equal(output_of(post(client, power)), x.T**2)
+
+    with ThreadPoolExecutor(12) as clients:
+        list(clients.map(one_client, range(12)))
+
+
+def test_pipelined_requests_are_answered_in_order(server: RunningServer) -> None:
+    with connection(server) as client:
+        for size in range(1, 11):
+            start(client, request(CELU, {"InputTensor": np.full(size, size, np.float32)}))
+        for size in range(1, 11):
+            assert output_of(client.receive()).tolist() == [size] * size

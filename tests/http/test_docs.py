@@ -1,0 +1,112 @@
+"""/docs and /openapi.json, which need no other host."""
+
+import re
+from html.parser import HTMLParser
+from urllib.parse import urljoin, urlsplit
+
+import httpx
+import pytest
+
+from tests.conftest import ServerFactory
+from tests.http.refusals import refusal_of
+from tests.messages import output_of
+
+OPERATIONS = {
+    ("post", "/v1/dispatch"): "dispatch",
+    ("get", "/v1/capabilities"): "getCapabilities",
+    ("get", "/v1/operators"): "listOperators",
+    ("get", "/v1/operators/{Type}"): "getOperator",
+    ("post", "/v1/feature-support"): "checkFeatureSupport",
+    ("get", "/health/live"): "live",
+    ("get", "/health/ready"): "ready",
+    ("get", "/metrics"): "getMetrics",
+}
+
+
+class Links(HTMLParser):
+    """What a page loads."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.targets: set[str] = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.targets |= {value for name, value in attributes if name in ("src", "href") and value}
+
+
+@pytest.fixture(scope="module")
+def page(client: httpx.Client) -> str:
+    response = client.get("/docs")
+    assert response.headers["content-type"].startswith("text/html")
+    return response.text
+
+
+def test_the_page_names_no_other_host(page: str) -> None:
+    assert "http:" not in page
+    assert "https:" not in page
+    assert not re.findall(r"""["'(]//""", page)
+
+
+def test_all_that_the_page_loads_is_served(client: httpx.Client, page: str) -> None:
+    targets = Links(page).targets
+    kinds = {"js": "javascript", "css": "text/css", "png": "image/png"}
+    assert {target.rpartition(".")[2] for target in targets} == kinds.keys()
+    for target in targets:
+        url = urlsplit(urljoin(f"{client.base_url}/docs", target))
+        assert url.netloc == urlsplit(str(client.base_url)).netloc
+        response = client.get(url.path)
+        assert response.status_code == 200
+        assert kinds[target.rpartition(".")[2]] in response.headers["content-type"]
+        assert response.content
+
+
+def test_the_style_loads_nothing_more(client: httpx.Client) -> None:
+    style = client.get("/docs/assets/swagger-ui.css").text
+    assert "@import" not in style
+    assert not [url for url in re.findall(r"url\(([^)]*)", style) if not url.strip("'\"").startswith("data:")]
+
+
+def test_the_page_shows_our_document(client: httpx.Client, page: str) -> None:
+    (shown,) = re.findall(r"""url: ['"]([^'"]*)['"]""", page)
+    assert urljoin("/docs", shown) == "/openapi.json"
+
+
+@pytest.mark.parametrize(
+    "path", ["/docs/assets/nothing.js", "/docs/assets/", "/docs/assets/..%2f..%2fmain.py", "/docs/x"]
+)
+def test_what_is_not_there(client: httpx.Client, path: str) -> None:
+    refusal_of(client.get(path), 404)
+
+
+def test_the_document(client: httpx.Client) -> None:
+    document = client.get("/openapi.json").json()
+    assert document["openapi"].startswith("3.1")
+    operations = {
+        (method, path): operation["operationId"]
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    }
+    assert operations == OPERATIONS
+    dispatch = document["paths"]["/v1/dispatch"]["post"]
+    both = {"application/json", "application/msgpack"}
+    assert dispatch["requestBody"]["content"].keys() == both
+    assert dispatch["responses"]["200"]["content"].keys() == both
+
+
+def test_every_example_of_the_document_works(client: httpx.Client) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    examples = paths["/v1/dispatch"]["post"]["requestBody"]["content"]["application/json"]["examples"]
+    assert len(examples) >= 4
+    for example in examples.values():
+        output_of(client.post("/v1/dispatch", json=example["value"]))
+    example = paths["/v1/feature-support"]["post"]["requestBody"]["content"]["application/json"]["example"]
+    assert client.post("/v1/feature-support", json=example).status_code == 200
+
+
+def test_the_documentation_can_be_left_out(start_server: ServerFactory) -> None:
+    running = start_server("--no-docs")
+    with httpx.Client(base_url=running.url) as client:
+        for path in ("/docs", "/docs/assets/swagger-ui.css", "/openapi.json"):
+            refusal_of(client.get(path), 404)
+        assert client.get("/v1/operators").status_code == 200

@@ -1,0 +1,196 @@
+"""What the service tells of itself: health, capabilities, operators, feature support."""
+
+import json
+from typing import Any
+
+import httpx
+import msgpack
+import pytest
+
+from app import __version__
+from app.operators.catalog import OPERATORS
+from tests.http.refusals import error_at, refusal_of
+from tests.messages import CELU, CONSTANT_POW, HARD_SIGMOID, PARAMETERIZED_RELU, output_of
+
+NAMES = [HARD_SIGMOID, CELU, PARAMETERIZED_RELU, CONSTANT_POW]
+LEVELS = ["1_0", "2_0", "2_1", "3_0", "3_1", "4_0", "4_1", "5_0", "5_1", "5_2", "6_0", "6_1", "6_2", "6_3", "6_4"]
+
+
+@pytest.mark.parametrize("path", ["/health/live", "/health/ready"])
+def test_health(client: httpx.Client, path: str) -> None:
+    response = client.get(path)
+    assert (response.status_code, response.json()) == (200, {"status": "ready"})
+    assert response.headers["cache-control"] == "no-store"
+
+
+def test_capabilities(client: httpx.Client) -> None:
+    told = client.get("/v1/capabilities").json()
+    assert told["version"] == __version__
+    assert told["state"] == "ready"
+    assert told["feature_levels"] == [f"DML_FEATURE_LEVEL_{level}" for level in LEVELS]
+    assert told["operators"] == list(OPERATORS)
+    assert set(NAMES) <= set(told["operators"])
+    (device,) = told["devices"]
+    assert (device["name"], device["kind"]) == ("numpy", "cpu")
+    assert "NumPy" in device["description"]
+    assert 0 < device["memory_available_bytes"] <= device["memory_total_bytes"]
+    assert {"FLOAT32", "FLOAT16", "INT8"} <= set(device["data_types"])
+    assert told["limits"]["max_tensor_bytes"] == 256 << 20
+
+
+def test_list_of_operators(client: httpx.Client) -> None:
+    summaries = client.get("/v1/operators").json()
+    assert [summary["Type"] for summary in summaries] == list(OPERATORS)
+    by_name = {summary["Type"]: summary for summary in summaries}
+    assert by_name[CELU] == {
+        "Type": CELU,
+        "family": "ACTIVATION",
+        "summary": "Continuously differentiable exponential linear unit.",
+        "formula": "f(x) = max(0, x) + min(0, Alpha * (exp(x / Alpha) - 1))",
+        "introduced": "DML_FEATURE_LEVEL_3_0",
+        "in_place": ["InputTensor"],
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_operators_are_described(client: httpx.Client, name: str) -> None:
+    described = client.get(f"/v1/operators/{name}").json()
+    assert described == client.get(f"/v1/operators/{name.removeprefix('DML_OPERATOR_')}").json()
+    assert described["Type"] == name
+    assert described["struct"] == f"DML_{name.removeprefix('DML_OPERATOR_')}_OPERATOR_DESC"
+    assert {field["kind"] for field in described["fields"]} <= {"input_tensor", "output_tensor", "attribute"}
+    assert all(field["description"] for field in described["fields"])
+    assert [row["feature_level"] for row in described["support"]] == sorted(
+        (row["feature_level"] for row in described["support"]), reverse=True
+    )
+    assert described["support"][-1]["feature_level"] == described["introduced"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_example_of_an_operator_works(client: httpx.Client, name: str) -> None:
+    example = client.get(f"/v1/operators/{name}").json()["example"]
+    assert example["operator"]["Type"] == name
+    output_of(client.post("/v1/dispatch", json=example))
+
+
+def test_fields_and_support_of_an_operator(client: httpx.Client) -> None:
+    described = client.get("/v1/operators/ELEMENT_WISE_CONSTANT_POW").json()
+    fields = {field["name"]: field for field in described["fields"]}
+    assert {name: (field["type"], field["required"], field["default"]) for name, field in fields.items()} == {
+        "InputTensor": ("DML_TENSOR_DESC", True, None),
+        "OutputTensor": ("DML_TENSOR_DESC", False, None),
+        "ScaleBias": ("DML_SCALE_BIAS", False, None),
+        "Exponent": ("FLOAT", True, None),
+    }
+    tensor = {"data_types": ["FLOAT32", "FLOAT16"], "dimension_counts": [4]}
+    assert described["support"][-1] == {
+        "feature_level": "DML_FEATURE_LEVEL_1_0",
+        "tensors": {"InputTensor": tensor, "OutputTensor": tensor},
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["NONE", "activation_celu", "DML_OPERATOR_", "DML_OPERATOR_DML_OPERATOR_X", "%ff", "x" * 5000]
+)
+def test_unknown_operators(client: httpx.Client, name: str) -> None:
+    response = client.get(f"/v1/operators/{name}")
+    assert "GET /v1/operators lists them" in refusal_of(response, 404)["detail"]
+    assert len(response.content) < 1000
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/v1", "/v1/dispatch/x", "/v2", "/health", "/favicon.ico", "//", "/v1//dispatch"]
+)
+def test_unknown_paths(client: httpx.Client, path: str) -> None:
+    refusal_of(client.get(httpx.URL(str(client.base_url)).copy_with(raw_path=path.encode())), 404)
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/v1/dispatch", "POST"),
+        ("/v1/feature-support", "POST"),
+        ("/v1/capabilities", "GET"),
+        ("/v1/operators", "GET"),
+        ("/v1/operators/ACTIVATION_CELU", "GET"),
+        ("/health/live", "GET"),
+        ("/health/ready", "GET"),
+        ("/metrics", "GET"),
+    ],
+)
+def test_methods(client: httpx.Client, path: str, allowed: str) -> None:
+    for method in {"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND"} - {allowed}:
+        response = client.request(method, path)
+        assert "Allow" in refusal_of(response, 405)["detail"]
+        assert allowed in response.headers["allow"]
+    response = client.head(path)
+    assert response.status_code in (200, 405)
+    assert response.content == b""
+
+
+class TestFeatureSupport:
+    def ask(self, client: httpx.Client, question: object) -> httpx.Response:
+        return client.post("/v1/feature-support", json=question)
+
+    @pytest.mark.parametrize("prefix", ["", "DML_FEATURE_"])
+    @pytest.mark.parametrize(
+        ("data_type", "supported"),
+        [
+            ("FLOAT32", True),
+            ("FLOAT16", True),
+            ("DML_TENSOR_DATA_TYPE_INT8", True),
+            ("UINT4", False),
+            ("DML_TENSOR_DATA_TYPE_INT4", False),
+        ],
+    )
+    def test_data_types(self, client: httpx.Client, prefix: str, data_type: str, supported: bool) -> None:
+        question = {"Feature": f"{prefix}TENSOR_DATA_TYPE_SUPPORT", "DataType": data_type}
+        assert self.ask(client, question).json() == {"IsSupported": supported}
+
+    @pytest.mark.parametrize("prefix", ["", "DML_FEATURE_"])
+    @pytest.mark.parametrize(
+        ("levels", "highest"),
+        [(["1_0"], "1_0"), (["1_0", "5_0", "2_1"], "5_0"), (["DML_FEATURE_LEVEL_6_4", "6_3"], "6_4"), (LEVELS, "6_4")],
+    )
+    def test_feature_levels(self, client: httpx.Client, prefix: str, levels: list[str], highest: str) -> None:
+        question: dict[str, Any] = {"Feature": f"{prefix}FEATURE_LEVELS", "RequestedFeatureLevels": levels}
+        answer = {"MaxSupportedFeatureLevel": f"DML_FEATURE_LEVEL_{highest}"}
+        assert self.ask(client, question).json() == answer
+        assert self.ask(client, question | {"RequestedFeatureLevelCount": len(levels)}).json() == answer
+
+    @pytest.mark.parametrize(
+        ("question", "pointer"),
+        [
+            ([], ""),
+            ({}, "/Feature"),
+            ({"Feature": "NONE"}, "/Feature"),
+            ({"Feature": 1}, "/Feature"),
+            ({"Feature": "TENSOR_DATA_TYPE_SUPPORT"}, "/DataType"),
+            ({"Feature": "TENSOR_DATA_TYPE_SUPPORT", "DataType": "FLOAT31"}, "/DataType"),
+            ({"Feature": "TENSOR_DATA_TYPE_SUPPORT", "DataType": "INT8", "More": 1}, "/More"),
+            ({"Feature": "FEATURE_LEVELS"}, "/RequestedFeatureLevels"),
+            ({"Feature": "FEATURE_LEVELS", "RequestedFeatureLevels": []}, "/RequestedFeatureLevels"),
+            ({"Feature": "FEATURE_LEVELS", "RequestedFeatureLevels": ["1_0"] * 65}, "/RequestedFeatureLevels"),
+            ({"Feature": "FEATURE_LEVELS", "RequestedFeatureLevels": "1_0"}, "/RequestedFeatureLevels"),
+            ({"Feature": "FEATURE_LEVELS", "RequestedFeatureLevels": ["1_0", "9_9"]}, "/RequestedFeatureLevels/1"),
+            (
+                {"Feature": "FEATURE_LEVELS", "RequestedFeatureLevels": ["1_0"], "RequestedFeatureLevelCount": 2},
+                "/RequestedFeatureLevelCount",
+            ),
+        ],
+        ids=json.dumps,
+    )
+    def test_refusals(self, client: httpx.Client, question: object, pointer: str) -> None:
+        error_at(pointer, self.ask(client, question))
+
+    def test_msgpack(self, client: httpx.Client) -> None:
+        question = msgpack.packb({"Feature": "TENSOR_DATA_TYPE_SUPPORT", "DataType": "FLOAT16"})
+        headers = {"content-type": "application/msgpack", "accept": "application/msgpack"}
+        response = client.post("/v1/feature-support", content=question, headers=headers)
+        assert response.headers["content-type"] == "application/msgpack"
+        assert msgpack.unpackb(response.content) == {"IsSupported": True}
+
+    @pytest.mark.parametrize("body", ["", "{", "NaN", '{"Feature": "A", "Feature": "A"}'])
+    def test_what_is_no_document(self, client: httpx.Client, body: str) -> None:
+        headers = {"content-type": "application/json"}
+        refusal_of(client.post("/v1/feature-support", content=body, headers=headers), 400)

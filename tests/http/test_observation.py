@@ -1,0 +1,203 @@
+"""What is noted of each request: its id, a line in the log, metrics."""
+
+import json
+import re
+from datetime import datetime
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.conftest import RunningServer, ServerFactory
+from tests.http.load import metric, series, wait_until
+from tests.http.refusals import refusal_of
+from tests.http.wire import connection, header
+from tests.messages import CELU, output_of, post_json, post_msgpack, request
+
+SMALL = request(CELU, {"InputTensor": np.array([1, 2, 3], np.float32)})
+ID = "X-Request-ID"
+
+
+class TestRequestId:
+    def test_is_made(self, client: httpx.Client) -> None:
+        ids = {client.get("/health/live").headers[ID] for _ in range(10)}
+        assert len(ids) == 10
+        assert all(re.fullmatch(r"[0-9a-f]{32}", each) for each in ids)
+
+    @pytest.mark.parametrize("given", ["a", "0b5f-42", "~!@#$%^&*(){}", "x" * 128])
+    def test_is_taken(self, client: httpx.Client, given: str) -> None:
+        assert client.get("/health/live", headers={ID: given}).headers[ID] == given
+
+    @pytest.mark.parametrize("given", [b"", b"two words", b"x" * 129, b"\xe4", b"tab\there", b"\x80\xff"])
+    def test_is_made_where_the_given_one_will_not_do(self, client: httpx.Client, given: bytes) -> None:
+        answered = client.get("/health/live", headers=[(ID.encode(), given)]).headers[ID]
+        assert re.fullmatch(r"[0-9a-f]{32}", answered)
+
+    @pytest.mark.parametrize(
+        ("method", "path", "headers", "status"),
+        [
+            ("GET", "/nowhere", {}, 404),
+            ("PUT", "/v1/dispatch", {}, 405),
+            ("POST", "/v1/dispatch", {"accept": "text/html"}, 406),
+            ("POST", "/v1/dispatch", {}, 415),
+            ("POST", "/v1/dispatch", {"content-type": "application/json"}, 400),
+            ("GET", "/docs", {}, 200),
+            ("GET", "/openapi.json", {}, 200),
+            ("GET", "/metrics", {}, 200),
+            ("GET", "/v1/operators/", {}, 307),
+        ],
+    )
+    def test_is_on_every_answer(
+        self, client: httpx.Client, method: str, path: str, headers: dict[str, str], status: int
+    ) -> None:
+        response = client.request(method, path, headers=headers | {ID: "mine"})
+        assert response.status_code == status
+        assert response.headers.get_list(ID) == ["mine"]
+
+
+def lines_of(server: RunningServer) -> list[dict[str, Any]]:
+    *lines, _ = server.log.read_text().split("\n")  # what follows the last end of line is still being written
+    return [json.loads(line) for line in lines]
+
+
+def line_about(server: RunningServer, request_id: str) -> dict[str, Any]:
+    """The line of a request, which comes right after its answer."""
+    wait_until(lambda: f'"{request_id}"' in server.log.read_text().rpartition("\n")[0])
+    (line,) = [line for line in lines_of(server) if line.get("request_id") == request_id]
+    return line
+
+
+class TestLog:
+    def test_of_a_dispatch(self, server: RunningServer, client: httpx.Client) -> None:
+        response = post_msgpack(client, SMALL)
+        line = line_about(server, response.headers[ID])
+        assert datetime.fromisoformat(line.pop("time")).tzinfo
+        assert 0 < line.pop("seconds") < 60
+        assert line == {
+            "level": "INFO",
+            "logger": "app.request",
+            "message": "POST /v1/dispatch 200",
+            "request_id": response.headers[ID],
+            "client": "127.0.0.1",
+            "method": "POST",
+            "path": "/v1/dispatch",
+            "status": 200,
+            "request_bytes": len(response.request.content),
+            "response_bytes": len(response.content),
+            "operator": CELU,
+            "device": "numpy",
+        }
+
+    def test_of_a_refusal(self, server: RunningServer, client: httpx.Client) -> None:
+        response = client.get("/nowhere", headers={ID: "refusal-1"})
+        line = line_about(server, "refusal-1")
+        assert (line["status"], line["operator"], line["device"]) == (404, None, None)
+        assert line["response_bytes"] == len(response.content)
+
+    def test_is_one_object_a_line_whatever_is_asked(self, server: RunningServer, client: httpx.Client) -> None:
+        for number, path in enumerate(("/a%0a%22%7d", "/%ff%fe", "/%e2%80%a8", "/%1b[31m")):
+            client.get(path, headers={ID: f"forged-{number}"})
+            assert line_about(server, f"forged-{number}")["message"] == f"GET {path} 404"
+
+    def test_of_a_request_that_breaks_http(self, server: RunningServer) -> None:
+        with connection(server) as broken:
+            assert broken.ask(b"NONSENSE\r\n\r\n").status_code == 400
+        assert any(line["level"] == "WARNING" and "400" in line["message"] for line in lines_of(server))
+
+    def test_as_text(self, start_server: ServerFactory) -> None:
+        running = start_server("--log-format", "text")
+        with httpx.Client(base_url=running.url) as client:
+            client.get("/a%0aforged")
+        line = re.compile(r"INFO +app.request: GET /a%0aforged 404$", re.MULTILINE)
+        wait_until(lambda: bool(line.search(running.log.read_text())))
+
+    def test_without_requests(self, start_server: ServerFactory) -> None:
+        running = start_server("--no-access-log")
+        with httpx.Client(base_url=running.url) as client:
+            output_of(post_json(client, SMALL))
+            assert metric(client, "dispatches_total", operator=CELU, device="numpy") == 1
+        assert running.stop() == 0
+        assert "/v1/dispatch" not in running.log.read_text()
+
+    def test_of_the_start(self, server: RunningServer) -> None:
+        (line,) = [line for line in lines_of(server) if "ready on" in line["message"]]
+        assert "NumPy" in line["message"]
+
+
+class TestMetrics:
+    def test_format(self, client: httpx.Client) -> None:
+        response = client.get("/metrics")
+        assert response.headers["content-type"].startswith("text/plain; version=")
+        text = response.text
+        for name, kind in {
+            "http_requests_total": "counter",
+            "http_request_duration_seconds": "histogram",
+            "http_request_size_bytes": "histogram",
+            "http_response_size_bytes": "histogram",
+            "dispatches_total": "counter",
+            "dispatch_queue_seconds": "histogram",
+            "dispatch_compute_seconds": "histogram",
+            "queue_depth": "gauge",
+            "running_dispatches": "gauge",
+            "memory_bytes": "gauge",
+            "ready": "gauge",
+            "start_time_seconds": "gauge",
+        }.items():
+            assert f"# TYPE dmlserve_{name} {kind}\n" in text
+
+    def test_count_what_happens(self, client: httpx.Client) -> None:
+        def requests(route: str, method: str, status: int) -> str:
+            return f'http_requests_total{{method="{method}",route="{route}",status="{status}"}}'
+
+        on_numpy = f'{{device="numpy",operator="{CELU}"}}'
+        before = series(client)
+        for _ in range(3):
+            response = post_msgpack(client, SMALL)
+            output_of(response)
+        for _ in range(2):
+            refusal_of(client.post("/v1/dispatch"), 415)
+        client.get("/v1/operators/ACTIVATION_CELU")
+        client.get("/v1/operators/ACTIVATION_HARD_SIGMOID")
+
+        def grown(name: str) -> float:
+            return series(client).get(name, 0) - before.get(name, 0)
+
+        wait_until(lambda: grown(requests("/v1/operators/{Type}", "GET", 200)) == 2)
+        assert grown(requests("/v1/dispatch", "POST", 200)) == 3
+        assert grown(requests("/v1/dispatch", "POST", 415)) == 2
+        assert grown(f"dispatches_total{on_numpy}") == 3
+        assert grown(f"dispatch_compute_seconds_count{on_numpy}") == 3
+        assert grown(f"dispatch_compute_seconds_sum{on_numpy}") > 0
+        assert grown('dispatch_queue_seconds_count{device="numpy"}') == 3
+        assert grown('http_request_duration_seconds_count{route="/v1/dispatch"}') == 5
+        received = grown('http_request_size_bytes_sum{route="/v1/dispatch"}')
+        assert received == 3 * len(response.request.content)
+        assert grown('http_response_size_bytes_sum{route="/v1/dispatch"}') > 3 * len(response.content)
+        assert metric(client, "ready") == 1
+
+    def test_clients_cannot_make_up_series(self, server: RunningServer, client: httpx.Client) -> None:
+        def ask_for(number: int) -> None:
+            for path in (
+                f"/unknown/{number}",
+                f"/v1/operators/NONE{number}",
+                f"/docs/assets/{number}",
+                f"/v1/{number}/",
+            ):
+                client.get(path)
+                client.post(path)
+            for method in (f"M{number}", "PROPFIND", "OPTIONS", "PURGE"):
+                with connection(server) as raw:  # not all of them are methods to every parser
+                    assert raw.ask(header(method=method.encode())).status_code >= 400
+            made_up = request(f"MADE_UP_{number}", {"InputTensor": np.array([1], np.float32)}, device=f"{number}")
+            refusal_of(post_json(client, made_up), 422)
+
+        ask_for(0)
+        client.get("/metrics")
+        wait_until(lambda: metric(client, "http_requests_total", route="/metrics", method="GET", status="200") > 0)
+        known = series(client).keys()
+        for number in range(1, 5):
+            ask_for(number)
+        assert series(client).keys() == known
+        assert not any("unknown" in name or "NONE" in name or "MADE_UP" in name for name in known)
+        assert any('method="other"' in name for name in known)
