@@ -1,0 +1,296 @@
+"""What the OpenAPI document says: all of it, in a valid form, and nothing that is not so."""
+
+import base64
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import msgpack
+import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from app.operators.catalog import OPERATORS
+from app.operators.operator import PREFIX
+from tests.conftest import ServerFactory, running_server
+from tests.messages import problem_of
+
+Json = dict[str, Any]
+
+OPERATION_IDS = {
+    ("post", "/v1/dispatch"): "dispatch",
+    ("get", "/v1/capabilities"): "getCapabilities",
+    ("get", "/v1/operators"): "listOperators",
+    ("get", "/v1/operators/{Type}"): "getOperator",
+    ("post", "/v1/feature-support"): "checkFeatureSupport",
+    ("get", "/health/live"): "live",
+    ("get", "/health/ready"): "ready",
+    ("get", "/metrics"): "getMetrics",
+}
+"""Generated clients name their functions by these: a change breaks the code that calls them."""
+
+JSON, MSGPACK, PROBLEM, TEXT = "application/json", "application/msgpack", "application/problem+json", "text/plain"
+OPEN = {"live", "ready"}  # need no API key
+
+every_operation = pytest.mark.parametrize(("method", "path"), OPERATION_IDS, ids=OPERATION_IDS.values())
+
+
+def found(document: Json, method: str, path: str) -> Json:
+    operation: Json = document["paths"][path][method]
+    return operation
+
+
+def resolved(document: Json, reference: str) -> Any:
+    """What a $ref of the document leads to."""
+    assert reference.startswith("#/")
+    part: Any = document
+    for name in reference[2:].split("/"):
+        part = part[name.replace("~1", "/").replace("~0", "~")]
+    return part
+
+
+def everything(part: Any) -> Iterator[Json]:
+    """Every object of a document."""
+    if isinstance(part, dict):
+        yield part
+    for each in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        yield from everything(each)
+
+
+def test_it_is_valid_openapi(document: Json) -> None:
+    assert document["openapi"].startswith("3.1.")
+    assert [error.message for error in OpenAPIV31SpecValidator(document).iter_errors()] == []
+
+
+def test_operation_ids_are_stable(document: Json) -> None:
+    ids = {
+        (method, path): operation["operationId"]
+        for path, operations in document["paths"].items()
+        for method, operation in operations.items()
+    }
+    assert ids == OPERATION_IDS
+
+
+def test_every_reference_leads_somewhere(document: Json) -> None:
+    references = [part["$ref"] for part in everything(document) if isinstance(part.get("$ref"), str)]
+    for part in everything(document):
+        if "propertyName" in part and "mapping" in part:
+            references += part["mapping"].values()
+    assert len(references) > 100
+    for reference in references:
+        assert isinstance(resolved(document, reference), dict), reference
+
+
+def test_every_component_is_used_and_described(document: Json) -> None:
+    used = {part["$ref"] for part in everything(document) if isinstance(part.get("$ref"), str)}
+    for kind in ("schemas", "headers"):
+        for name, component in document["components"][kind].items():
+            assert f"#/components/{kind}/{name}" in used
+            assert component["description"], name
+            assert "title" not in component, "generators would name classes by it"
+
+
+@every_operation
+def test_every_operation_is_described(document: Json, method: str, path: str) -> None:
+    operation = found(document, method, path)
+    assert set(operation["tags"]) <= {tag["name"] for tag in document["tags"] if tag["description"]}
+    assert len(operation["tags"]) == 1
+    assert operation["summary"]
+    assert operation["description"].endswith(".")
+    for parameter in operation["parameters"]:
+        assert parameter["description"].endswith(".")
+        assert parameter["schema"]
+
+
+@every_operation
+def test_every_answer_has_a_schema(document: Json, method: str, path: str) -> None:
+    operation = found(document, method, path)
+    name = operation["operationId"]
+    for status, answer in operation["responses"].items():
+        kinds = set(answer["content"])
+        if status == "200":
+            both = name in ("dispatch", "checkFeatureSupport")
+            assert kinds == ({JSON, MSGPACK} if both else {TEXT} if name == "getMetrics" else {JSON})
+        elif (name, status) == ("ready", "503"):
+            assert answer["content"] == operation["responses"]["200"]["content"]
+        else:
+            assert kinds == {PROBLEM}
+            assert answer["content"][PROBLEM]["schema"] == {"$ref": "#/components/schemas/ProblemDetails"}
+        assert answer["description"].endswith(".")
+        assert all(content["schema"] for content in answer["content"].values())
+        assert "X-Request-ID" in answer["headers"]
+    assert ("Retry-After" in operation["responses"].get("503", {}).get("headers", {})) == (
+        "503" in operation["responses"]
+    )
+
+
+@every_operation
+def test_every_refusal_is_listed(document: Json, method: str, path: str) -> None:
+    operation = found(document, method, path)
+    name = operation["operationId"]
+    expected = {200, 400, 408, 431, 500}
+    if name not in OPEN:
+        expected |= {401}
+    if path.startswith("/v1/"):
+        expected |= {406}
+    if "{" in path:
+        expected |= {404}
+    if method == "post":
+        expected |= {413, 415, 422, 503}
+    if name == "dispatch":
+        expected |= {504}
+    if name == "ready":
+        expected |= {503}
+    assert set(operation["responses"]) == {str(status) for status in expected}
+    assert operation.get("security", document["security"]) == ([] if name in OPEN else [{}, {"bearer": []}])
+
+
+@pytest.fixture(scope="module")
+def strict_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A client of a service that refuses much."""
+    log = tmp_path_factory.mktemp("strict") / "log"
+    with (
+        running_server(log, "--max-body-bytes", "1024", DMLSERVE_API_KEYS="secret") as server,
+        httpx.Client(base_url=server.url) as client,
+    ):
+        yield client
+
+
+@every_operation
+def test_refusals_are_those_listed(document: Json, strict_client: httpx.Client, method: str, path: str) -> None:
+    listed = found(document, method, path)["responses"]
+    path = path.replace("{Type}", "ACTIVATION_CELU")
+    key = {"authorization": "Bearer secret"}
+    tried: list[tuple[int, dict[str, str], bytes]] = [(431, key | {"x-long": "x" * 40_000}, b"")]
+    if "401" in listed:
+        tried += [(401, {}, b""), (401, {"authorization": "Bearer other"}, b"")]
+    else:
+        assert strict_client.get(path).status_code == 200
+    if "406" in listed:
+        tried += [(406, key | {"accept": "image/png"}, b"")]
+    if method == "post":
+        json = key | {"content-type": JSON}
+        tried += [(400, json, b"{"), (413, json, b" " * 2000), (415, key, b"{}"), (422, json, b"{}")]
+    for status, headers, content in tried:
+        response = strict_client.request(method, path, headers=headers, content=content)
+        problem_of(response, status)
+        assert PROBLEM in listed[str(status)]["content"]
+        if status != 431:  # that one is refused before it has an id
+            assert all(name in response.headers for name in listed[str(status)]["headers"])
+
+
+def test_what_a_draining_service_answers_is_listed(document: Json, start_server: ServerFactory) -> None:
+    server = start_server("--drain-seconds", "30")
+    with httpx.Client(base_url=server.url) as client:
+        server.process.send_signal(signal.SIGTERM)
+        end = time.monotonic() + 10
+        while (ready := client.get("/health/ready")).status_code == 200 and time.monotonic() < end:
+            time.sleep(0.02)
+        example = next(example for path, example in examples(document) if path == "/v1/dispatch")
+        refused = client.post("/v1/dispatch", json=example)
+    for response, method, path in ((ready, "get", "/health/ready"), (refused, "post", "/v1/dispatch")):
+        listed = found(document, method, path)["responses"][str(response.status_code)]
+        assert response.headers["content-type"] in listed["content"]
+        assert all(name in response.headers for name in listed["headers"])
+    assert ready.json() == {"status": "draining"}
+    problem_of(refused, 503)
+
+
+def test_dispatch_has_both_media_types(document: Json) -> None:
+    operation = found(document, "post", "/v1/dispatch")
+    for content, name in (
+        (operation["requestBody"]["content"], "DispatchRequest"),
+        (operation["responses"]["200"]["content"], "DispatchResponse"),
+    ):
+        assert content.keys() == {JSON, MSGPACK}
+        assert content[JSON]["schema"] == {"$ref": f"#/components/schemas/{name}"}
+        packed = content[MSGPACK]["schema"]
+        assert packed["contentMediaType"] == MSGPACK
+        assert packed["contentSchema"] == {"$ref": f"#/components/schemas/{name}Msgpack"}
+
+
+def test_messagepack_differs_from_json_in_tensor_data_only(document: Json) -> None:
+    schemas = document["components"]["schemas"]
+
+    def without_data(part: Any) -> Any:
+        if isinstance(part, list):
+            return [without_data(each) for each in part]
+        if not isinstance(part, dict):
+            return part.removesuffix("Msgpack") if isinstance(part, str) else part
+        if part.get("contentEncoding") == "base64" or part.get("format") == "binary":
+            return "data"
+        return {name: without_data(each) for name, each in part.items()}
+
+    forms = {name for name in schemas if name.endswith("Msgpack")}
+    assert forms == {"DispatchRequestMsgpack", "DispatchResponseMsgpack", "OutputTensorMsgpack"}
+    for form in forms:
+        plain = schemas[form.removesuffix("Msgpack")]
+        assert schemas[form] != plain
+        assert without_data(schemas[form]) == without_data(plain)
+    assert not any(part.get("contentEncoding") for form in forms for part in everything(schemas[form]))
+
+
+def test_every_operator_is_there_with_all_its_fields(document: Json) -> None:
+    schemas = document["components"]["schemas"]
+    choice = schemas["DispatchRequest"]["properties"]["operator"]
+    mapping = choice["discriminator"]["mapping"]
+    assert choice["oneOf"] == [{"$ref": f"#/components/schemas/{kind.__name__}"} for kind in OPERATORS.values()]
+    assert mapping.keys() == OPERATORS.keys() | {name.removeprefix(PREFIX) for name in OPERATORS}
+    for name, kind in OPERATORS.items():
+        assert mapping[name] == mapping[name.removeprefix(PREFIX)] == f"#/components/schemas/{kind.__name__}"
+        schema = schemas[kind.__name__]
+        assert schema["description"] == kind.summary()
+        assert schema["additionalProperties"] is False
+        assert schema["properties"].keys() == kind.model_fields.keys()
+        assert set(schema["required"]) == {field for field, info in kind.model_fields.items() if info.is_required()}
+        assert schema["properties"]["Type"]["enum"] == [name, name.removeprefix(PREFIX)]
+        for field, info in kind.model_fields.items():
+            stated = schema["properties"][field]
+            if not info.is_required() and info.default is not None:
+                assert stated["default"] == info.default
+            assert stated.keys() & {"type", "$ref", "anyOf"}
+
+
+def test_every_field_of_a_request_is_described(document: Json) -> None:
+    schemas = document["components"]["schemas"]
+    operators = [kind.__name__ for kind in OPERATORS.values()]
+    queries = ["TensorDataTypeSupportQuery", "FeatureLevelsQuery"]
+    for name in ("DispatchRequest", "DispatchRequestMsgpack", "TensorDesc", "ScaleBias", *operators, *queries):
+        for field, stated in schemas[name]["properties"].items():
+            assert stated.get("description", "").endswith((".", "?")), f"{name}.{field}"
+
+
+def examples(document: Json) -> Iterator[tuple[str, Any]]:
+    """Examples of request bodies, each with its path."""
+    for path, operations in document["paths"].items():
+        body = operations.get("post", {}).get("requestBody", {"content": {}})
+        for content in body["content"].values():
+            if "example" in content:
+                yield path, content["example"]
+            for each in content.get("examples", {}).values():
+                yield path, each["value"]
+
+
+def test_every_example_gives_200(document: Json, client: httpx.Client) -> None:
+    tried = list(examples(document))
+    assert {example["operator"]["Type"] for _, example in tried if "operator" in example} == OPERATORS.keys()
+    assert {path for path, _ in tried} == {path for method, path in OPERATION_IDS if method == "post"}
+    for path, example in tried:
+        response = client.post(path, json=example)
+        assert response.status_code == 200, response.text
+        as_bytes = {name: base64.b64decode(data) for name, data in example.get("inputs", {}).items()}
+        packed = msgpack.packb(example | ({"inputs": as_bytes} if as_bytes else {}))
+        response = client.post(path, content=packed, headers={"content-type": MSGPACK})
+        assert response.status_code == 200, response.text
+
+
+def test_examples_of_parameters_give_200(document: Json, client: httpx.Client) -> None:
+    found_some = False
+    for path, operations in document["paths"].items():
+        for parameter in operations.get("get", {}).get("parameters", []):
+            if parameter["in"] == "path":
+                found_some = True
+                response = client.get(path.replace(f"{{{parameter['name']}}}", parameter["example"]))
+                assert response.status_code == 200
+    assert found_some

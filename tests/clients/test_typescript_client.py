@@ -1,0 +1,49 @@
+"""The document gives TypeScript types that compile strictly, and a client with them works."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import RunningServer
+from tests.readme import code
+
+SOURCES = Path(__file__).with_name("typescript")
+
+pytestmark = [
+    pytest.mark.skipif(not (shutil.which("node") and shutil.which("npm")), reason="Node.js and npm are not installed"),
+    pytest.mark.timeout(600),  # npm fetches packages
+]
+
+
+def run(folder: Path, *command: str) -> str:
+    environment = os.environ | {"NO_COLOR": "1", "NPM_CONFIG_UPDATE_NOTIFIER": "false"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with the generated types, made by the README's line, and everything compiled."""
+    made = tmp_path_factory.mktemp("typescript")
+    shutil.copytree(SOURCES, made, dirs_exist_ok=True)
+    run(made, "npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--prefer-offline", "--loglevel=error")
+    printed = run(made, "bash", "-euc", code("sh", "openapi-typescript", server.url) + " 2>&1")
+    (made / "example.ts").write_text(code("ts", "createClient", server.url))
+    assert "warning" not in printed.lower(), printed
+    run(made, str(made / "node_modules/.bin/tsc"), "-p", ".")
+    return made
+
+
+def test_the_lines_of_the_readme_run(folder: Path) -> None:
+    printed = run(folder, "node", "built/example.js").partition("[")[2]
+    numbers = [float(number) for number in re.findall(r"-?[\d.]+", printed)]
+    assert numbers == pytest.approx([-1.729, -1.264, 0, 1, 2, 4], abs=1e-3)
+
+
+def test_every_operation_works(folder: Path, server: RunningServer) -> None:
+    assert run(folder, "node", "built/main.js", server.url) == "done\n"

@@ -1,0 +1,99 @@
+"""The client itself: every form of a case reaches the service as it stands."""
+
+import base64
+import math
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from tests.conformance.client import Case, HttpClient, message
+from tests.conftest import RunningServer
+from tests.messages import Array
+
+
+@pytest.fixture(params=["json", "msgpack"])
+def conformance_client(server: RunningServer, request: pytest.FixtureRequest) -> Iterator[HttpClient]:
+    encoding: Literal["json", "msgpack"] = request.param
+    client = HttpClient(server.url, encoding)
+    with client.http:
+        yield client
+
+
+def tensor(array: Array, **members: Any) -> dict[str, Any]:
+    described = {"DataType": array.dtype.name.upper(), "Sizes": list(array.shape), "Strides": None}
+    return described | {"data_b64": base64.b64encode(array.tobytes()).decode()} | members
+
+
+def case(operator: str, attributes: dict[str, Any], tensors: dict[str, Any]) -> Case:
+    return {
+        "operator": operator,
+        "attributes": attributes,
+        "feature_level": None,
+        "tensors": tensors,
+        "output": {"name": "OutputTensor", "DataType": "FLOAT32", "Sizes": [2, 3], "data_b64": "not sent"},
+    }
+
+
+X = np.array([[-4, -2, 0], [1, 2, 4]], np.float32)
+
+
+def test_outputs_have_shape_and_type(conformance_client: HttpClient) -> None:
+    slope = tensor(np.array([0.5, 2, 3], np.float32), Sizes=[2, 3], Strides=[0, 1])
+    stated = case("ACTIVATION_PARAMETERIZED_RELU", {}, {"InputTensor": tensor(X), "SlopeTensor": slope})
+    status, outputs, _ = conformance_client.execute(stated)
+    assert status == 200
+    assert outputs
+    np.testing.assert_array_equal(outputs["OutputTensor"], np.array([[-2, -4, 0], [1, 2, 4]], np.float32), strict=True)
+
+
+def test_output_through_its_strides(conformance_client: HttpClient) -> None:
+    stated = case("ELEMENT_WISE_CONSTANT_POW", {"ScaleBias": {"Scale": 2, "Bias": 1}, "Exponent": 1}, {})
+    stated["tensors"]["InputTensor"] = tensor(X)
+    stated["output"]["Strides"] = [1, 4]
+    _, outputs, _ = conformance_client.execute(stated)
+    assert outputs
+    np.testing.assert_array_equal(outputs["OutputTensor"], 2 * X + 1)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "members", "field"),
+    [
+        ({"Alpha": 0}, {}, "Alpha"),
+        ({"Alpha": math.nan}, {}, "Alpha"),
+        ({"Alpha": -math.inf}, {}, "Alpha"),
+        ({}, {"feature_level": "2_1"}, "Type"),
+        ({}, {"tensors": {}}, "InputTensor"),
+        ({}, {"tensors": {"InputTensor": tensor(X[:, :2], Sizes=[2, 3])}}, "InputTensor"),
+        ({}, {"output": {"name": "OutputTensor", "DataType": "INT8", "Sizes": [2, 3]}}, "OutputTensor/DataType"),
+        ({}, {"output": {"name": "ResultTensor", "DataType": "FLOAT32", "Sizes": [2, 3]}}, "ResultTensor"),
+    ],
+)
+def test_refusals_name_the_field(
+    attributes: dict[str, Any], members: dict[str, Any], field: str, conformance_client: HttpClient
+) -> None:
+    stated = case("ACTIVATION_CELU", attributes, {"InputTensor": tensor(X)}) | members
+    status, outputs, body = conformance_client.execute(stated)
+    assert (status, outputs) == (422, None)
+    assert field in body
+
+
+def test_lists_what_the_service_lists(conformance_client: HttpClient) -> None:
+    assert "ACTIVATION_CELU" in conformance_client.operators()
+
+
+def test_axes_bring_their_count() -> None:
+    assert message(case("ACTIVATION_SOFTMAX1", {"Axes": [0, 2]}, {}), {})["operator"] == {
+        "Type": "ACTIVATION_SOFTMAX1",
+        "Axes": [0, 2],
+        "AxisCount": 2,
+        "OutputTensor": {"DataType": "FLOAT32", "Sizes": [2, 3]},
+    }
+
+
+def test_structures_are_stated_whole() -> None:
+    fused = {"Type": "ACTIVATION_ELU", "Alpha": 0.5}
+    operator = message(case("ELEMENT_WISE_ADD1", {"FusedActivation": fused}, {"ATensor": tensor(X)}), {})["operator"]
+    assert operator["FusedActivation"] == fused
+    assert operator["ATensor"] == {"DataType": "FLOAT32", "Sizes": [2, 3], "Strides": None}
