@@ -20,16 +20,16 @@ from rich.table import Table
 from app import __version__
 from app.capabilities import OperatorDescription, SupportRow, describe, summarize
 from app.codecs.codec import Codec
-from app.codecs.documents import CODECS, read_dispatch
 from app.codecs.structure import Unreadable
 from app.contract.constants import FeatureLevel
 from app.contract.violations import ContractError
 from app.dispatch import DispatchResponse, OutputTensor
 from app.execution.numpy_lowering import numpy_type
 from app.limits import LimitExceeded, MemoryShare
+from app.messages import CODECS, Dispatch, DispatchReader
 from app.operators.catalog import OPERATORS, find_operator
 from app.operators.operator import PREFIX
-from app.service import DeadlineExceeded, Service
+from app.service import DeadlineExceeded, Outcome, Service
 from app.settings import GIB, KIB, MIB, Settings
 
 _LISTED = "'dmlserve operators' lists them."
@@ -110,13 +110,13 @@ def run(file: Path, output: Path | None, as_json: bool) -> None:
     service.open()
     try:
         with service.memory.open() as memory:
-            answer = _dispatch(service, file, memory)
+            dispatch, outcome = _dispatch(service, file, memory)
             if output:
-                _save(output, b"".join(_codec(output).encode(answer, memory)))
+                _save(output, b"".join(dispatch.write(_codec(output), outcome, memory)))
             if as_json:
-                click.echo(b"".join(CODECS["application/json"].encode(answer, memory)))
+                click.echo(b"".join(dispatch.write(CODECS["application/json"], outcome, memory)))
             elif not output:
-                _show_answer(answer)
+                _show_answer(dispatch.prepared.answer(outcome.output, outcome.queue_seconds, outcome.compute_seconds))
     finally:
         service.close()
 
@@ -175,7 +175,7 @@ def capabilities(as_json: bool) -> None:
     _print_table(["limit", "value", "meaning"], limits)
 
 
-def _dispatch(service: Service, file: Path, memory: MemoryShare) -> DispatchResponse:
+def _dispatch(service: Service, file: Path, memory: MemoryShare) -> tuple[Dispatch, Outcome]:
     try:
         body = bytearray(file.read_bytes())
     except OSError as error:
@@ -183,8 +183,8 @@ def _dispatch(service: Service, file: Path, memory: MemoryShare) -> DispatchResp
     try:
         if len(body) > service.settings.max_body_bytes:
             raise LimitExceeded("max_body_bytes", "Bytes of the file", len(body), service.settings.max_body_bytes)
-        request, data = read_dispatch(_codec(file), body, service.settings, memory)
-        return asyncio.run(service.dispatch(request, data, memory))
+        dispatch, data = DispatchReader(service).read(_codec(file), body, memory)
+        return dispatch, asyncio.run(service.execute(dispatch.prepared, data, memory))
     except ContractError as error:
         _fail(*(f"{violation.pointer}: {violation.message}" for violation in error.violations))
     except (Unreadable, LimitExceeded) as error:

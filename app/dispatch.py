@@ -116,7 +116,7 @@ def bind(compiled: CompiledOperator, data: Mapping[str, Buffer]) -> dict[str, Bu
             violations.append(
                 Violation((name,), f"Data for {name} are missing; every input of the descriptor is bound.", None, name)
             )
-        elif data[name].nbytes not in _lengths(desc):
+        elif data[name].nbytes not in data_lengths(desc):
             violations.append(_wrong_length(name, desc, data[name].nbytes))
     if violations:
         # In DirectML a wrong number of bindings or a binding of the wrong size removes the device.
@@ -124,13 +124,13 @@ def bind(compiled: CompiledOperator, data: Mapping[str, Buffer]) -> dict[str, Bu
     return {name: data[name] for name in descs}
 
 
-def _lengths(desc: TensorDesc) -> set[int]:
+def data_lengths(desc: TensorDesc) -> set[int]:
     """Bytes that data for `desc` may have."""
     return {desc.data_bytes, desc.minimum_bytes, desc.total_bytes}
 
 
 def _wrong_length(name: str, desc: TensorDesc, given: int) -> Violation:
-    allowed = sorted(_lengths(desc))
+    allowed = sorted(data_lengths(desc))
     return Violation(
         (name,),
         f"Data for {name} are {given} bytes; {desc.DataType} {desc.Sizes}"

@@ -12,6 +12,7 @@ from app import __version__, logs
 from app.http import docs, native, openapi, operations
 from app.http.auth import Authentication
 from app.http.cors import Cors
+from app.http.dispatch import DispatchEndpoint, DispatchRoute
 from app.http.metrics import Metrics
 from app.http.observation import Observation
 from app.http.problems import HANDLED, answer_problem
@@ -58,6 +59,7 @@ def create_app(settings: Settings, service: Service) -> FastAPI:
     )
     app.state.service = service
     app.state.metrics = metrics
+    app.router.routes.insert(0, DispatchRoute(DispatchEndpoint(service)))  # the first to be tried
     app.include_router(native.router)
     app.include_router(operations.router)
     openapi.install(app)

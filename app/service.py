@@ -1,8 +1,10 @@
 """The one door between the protocols and the devices: dispatch, capabilities, life cycle."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from app.contract.constants import FeatureLevel
 from app.contract.tensors import MAX_ELEMENTS, MAX_RANK
 from app.contract.validation import brief
 from app.contract.violations import ContractError, Violation
-from app.dispatch import DispatchRequest, DispatchResponse, Execution, OutputTensor, bind
+from app.dispatch import DispatchRequest, DispatchResponse, Execution, OutputTensor, bind, data_lengths
 from app.execution.device import Buffer, Device
 from app.execution.numpy_device import NumpyDevice
 from app.execution.pool import Ticket, WorkerPool
@@ -21,6 +23,9 @@ from app.limits import LimitExceeded, MemoryAccount, MemoryShare
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
 from app.settings import Settings
+
+INLINE_ELEMENTS = 1 << 13
+"""Outputs of at most so many elements are computed where the request is: to hand them to a worker would take longer."""
 
 
 class State(StrEnum):
@@ -79,54 +84,43 @@ class Service:
             limits=limits | {"max_dimension_count": MAX_RANK, "max_elements": MAX_ELEMENTS},
         )
 
-    async def dispatch(
-        self,
-        request: DispatchRequest,
-        data: Mapping[str, Buffer],
-        memory: MemoryShare,
-        hang_up: "asyncio.Future[Any] | None" = None,
-    ) -> DispatchResponse:
-        """Execute `request` with the tensors in `data` and answer with the results as buffers.
-
-        `memory` is the request's share, to which the output is added; `hang_up` is done when the client has gone.
-        Raises ContractError, LimitExceeded, MemoryExhausted, QueueFull, Draining, DeadlineExceeded, Abandoned.
-        """
-        if self.state is State.DRAINING:
-            raise Draining
+    def prepare(self, request: DispatchRequest) -> "Prepared":
+        """Judge `request`, without its data. Raises ContractError, LimitExceeded."""
         device = self._device(request.device)
         compiled = _compile(request)
         self._limit(compiled)
-        try:
-            inputs = bind(compiled, data)
-        except ContractError as error:
-            raise _below(error, "inputs") from None
-        output = self._output(compiled, inputs, request.in_place, memory)
+        if request.in_place is not None:
+            compiled.check_in_place(request.in_place)
+        return Prepared(compiled, request.in_place, device)
+
+    async def execute(
+        self,
+        prepared: "Prepared",
+        data: Mapping[str, Buffer],
+        memory: MemoryShare,
+        hang_up: "Callable[[], Awaitable[None]] | None" = None,
+    ) -> "Outcome":
+        """Execute what was prepared, on `data`.
+
+        `memory` is the request's share, to which the output is added; `hang_up()` returns when the client has gone.
+        Raises ContractError, MemoryExhausted, QueueFull, Draining, DeadlineExceeded, Abandoned.
+        """
+        if self.state is State.DRAINING:
+            raise Draining
+        buffers = prepared.bind(data)
+        output = self._output(prepared, buffers, memory)
+        if prepared.inline:
+            self.pool.check_room()  # a full queue is full for small ones too
+            started = perf_counter()
+            prepared.kernel.dispatch(buffers, output, _never)
+            return Outcome(output, 0.0, perf_counter() - started)
 
         def job(ticket: Ticket[None]) -> None:
-            device.dispatch(compiled, inputs, output, ticket.cancelled)
+            prepared.kernel.dispatch(buffers, output, ticket.cancelled)
 
         ticket = self.pool.submit(job)
         await self._finish(ticket, hang_up)
-        return DispatchResponse(
-            outputs={
-                compiled.output_name: OutputTensor(
-                    DataType=compiled.output.DataType,
-                    Sizes=compiled.output.Sizes,
-                    Strides=compiled.output.Strides,
-                    TotalTensorSizeInBytes=compiled.output.total_bytes,
-                    data=output,
-                )
-            },
-            execution=Execution(
-                device=device.name,
-                kind=device.kind,
-                fallback_reason=None,
-                in_place=request.in_place is not None,
-                queue_seconds=ticket.queue_seconds,
-                compute_seconds=ticket.compute_seconds,
-            ),
-            capability=capability(type(compiled.operator), compiled.level),
-        )
+        return Outcome(output, ticket.queue_seconds, ticket.compute_seconds)
 
     def _device(self, name: str) -> Device:
         if name == "auto":
@@ -154,35 +148,101 @@ class Service:
                         "max_tensor_bytes", f"{what} of {name} in bytes", size, most, ("operator", name)
                     )
 
-    def _output(
-        self, compiled: CompiledOperator, inputs: Mapping[str, Buffer], in_place: str | None, memory: MemoryShare
-    ) -> Buffer:
-        size = compiled.output.data_bytes
-        if in_place is not None:
-            compiled.check_in_place(in_place)
-            taken = inputs[in_place]
+    @staticmethod
+    def _output(prepared: "Prepared", inputs: list[Buffer], memory: MemoryShare) -> Buffer:
+        size = prepared.output_bytes
+        if prepared.in_place is not None:
+            taken = inputs[prepared.input_names.index(prepared.in_place)]
             return (memoryview(bytearray(taken)) if taken.readonly else taken)[:size]
         memory.take(size)
         # Gaps between the elements are not written: they must not show what the memory held before.
-        gapless = compiled.output.reach == compiled.output.elements
-        return (np.empty if gapless else np.zeros)(size, np.uint8).data
+        return (np.empty if prepared.gapless else np.zeros)(size, np.uint8).data
 
-    async def _finish(self, ticket: Ticket[None], hang_up: "asyncio.Future[Any] | None") -> None:
+    async def _finish(self, ticket: Ticket[None], hang_up: "Callable[[], Awaitable[None]] | None") -> None:
         """Wait for the result; a job that nobody will read gives its place free."""
         result = asyncio.wrap_future(ticket.future)
+        gone = asyncio.ensure_future(hang_up()) if hang_up else None
         try:
-            waiting = {result} if hang_up is None else {result, hang_up}
-            await asyncio.wait(waiting, timeout=self.settings.deadline_seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {result, gone} if gone else {result},
+                timeout=self.settings.deadline_seconds,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
             if result.done():
                 result.result()
-            elif hang_up is not None and hang_up.done():
+            elif gone and gone.done():
                 raise Abandoned
             else:
                 raise DeadlineExceeded
         finally:
+            if gone:
+                gone.cancel()
             if not result.done():
                 ticket.cancel()
                 result.cancel()  # or its exception, which nobody awaits any more, would be logged
+
+
+class Prepared:
+    """A request that has passed judgement, on its device, for any data: all that need not be found out again."""
+
+    def __init__(self, compiled: CompiledOperator, in_place: str | None, device: Device) -> None:
+        self.compiled = compiled
+        self.in_place = in_place
+        self.device = device
+        self.kernel = device.prepare(compiled)
+        self.input_names = list(compiled.inputs)
+        self.output_bytes = compiled.output.data_bytes
+        self.gapless = compiled.output.reach == compiled.output.elements
+        self.inline = compiled.output.elements <= INLINE_ELEMENTS
+        self._input_sizes = [(name, data_lengths(desc)) for name, desc in compiled.inputs.items()]
+
+    def bind(self, data: Mapping[str, Buffer]) -> list[Buffer]:
+        """`data` in the order of the bind points. Raises ContractError."""
+        if len(data) == len(self._input_sizes) and all(
+            name in data and data[name].nbytes in sizes for name, sizes in self._input_sizes
+        ):
+            return [data[name] for name in self.input_names]
+        try:
+            return list(bind(self.compiled, data).values())
+        except ContractError as error:
+            raise _below(error, "inputs") from None
+
+    def answer(self, data: Any, queue_seconds: Any, compute_seconds: Any) -> DispatchResponse:
+        """The answer with these values, or with holes for them."""
+        compiled, output = self.compiled, self.compiled.output
+        return DispatchResponse(
+            outputs={
+                compiled.output_name: OutputTensor(
+                    DataType=output.DataType,
+                    Sizes=output.Sizes,
+                    Strides=output.Strides,
+                    TotalTensorSizeInBytes=output.total_bytes,
+                    data=data,
+                )
+            },
+            execution=Execution(
+                device=self.device.name,
+                kind=self.device.kind,
+                fallback_reason=None,
+                in_place=self.in_place is not None,
+                queue_seconds=queue_seconds,
+                compute_seconds=compute_seconds,
+            ),
+            capability=capability(type(compiled.operator), compiled.level),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The output's buffer, and how long it took, in seconds."""
+
+    output: Buffer
+    queue_seconds: float
+    compute_seconds: float
+
+
+def _never() -> bool:
+    return False
 
 
 def _compile(request: DispatchRequest) -> CompiledOperator:

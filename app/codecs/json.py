@@ -1,26 +1,26 @@
 """application/json, with tensor data as base64 (RFC 4648, section 4: padded, canonical, no white space).
 
-A large body is nearly all base64, so its long strings are cut out before parsing: the parser sees a small document, and
+A body is nearly all base64, so its long strings are cut out before parsing: the parser sees a small document, and
 tensor data are decoded straight from the body's bytes.
 """
 
 import json
 import secrets
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
 import pybase64
 
+from app.codecs.codec import Body, Hole, Piece, Span
 from app.codecs.structure import Unreadable, object_of, too_deep, too_long
 from app.contract.validation import brief
 from app.contract.violations import ContractError, Path, Violation
 from app.execution.device import Buffer
 from app.limits import MemoryShare
 
-SMALL = 1 << 16
-"""A body of at most so many bytes is parsed as it is."""
-LONG = 1 << 12
-"""Strings of at least so many bytes are cut out of larger ones."""
+LONG = 24
+"""Strings of at least so many bytes are cut out."""
 
 _MARK = secrets.token_hex(16)  # stands for a string that was cut out; no client knows it
 _NUL = b'"\x00"'  # cannot be in what orjson makes, since it escapes NUL
@@ -34,15 +34,22 @@ class JsonCodec:
 
     media_type = "application/json"
 
-    def decode(self, body: bytearray, max_structure_bytes: int, max_depth: int, memory: MemoryShare) -> object:
-        pieces: list[Buffer] = [memoryview(body)]
-        strings: list[Buffer | str] = []
+    def decode(self, body: Body, max_structure_bytes: int, max_depth: int, memory: MemoryShare) -> Any:
         try:
-            if len(body) > min(SMALL, max_structure_bytes):
-                pieces, strings = _cut(body, max_structure_bytes, memory)
+            pieces, strings = _cut(body, max_structure_bytes)
             text = b"".join(pieces).decode()
             document = json.loads(text, object_pairs_hook=object_of, parse_constant=_no_constants)
-            return _restore(document, strings, max_depth)
+            data = document.pop("inputs", None) if isinstance(document, dict) else None
+            if isinstance(data, dict):
+                data = {name: _span(value, strings, body) for name, value in data.items()}
+
+            def texts(text: str) -> str:
+                """The string that `text` stands for."""
+                span = strings.get(text)
+                return _unescape(memoryview(body)[span.start - 1 : span.stop + 1], memory) if span else _checked(text)
+
+            document = _restore(document, texts, max_depth)
+            return document if data is None else document | {"inputs": _restore(data, texts, max_depth - 1)}
         except RecursionError:
             raise too_deep(max_depth) from None
         except UnicodeDecodeError:
@@ -52,47 +59,52 @@ class JsonCodec:
         except ValueError:  # from int(), which takes sys.int_info.default_max_str_digits
             raise Unreadable("The body has an integer of thousands of digits.") from None
 
-    def binary(self, value: object, path: Path, memory: MemoryShare) -> Buffer:
-        if not isinstance(value, str | memoryview):
+    def binary(self, body: Body, value: object, path: Path, memory: MemoryShare) -> Buffer:
+        if isinstance(value, Span):
+            text: str | Buffer = memoryview(body)[value.start : value.stop]
+        elif isinstance(value, str):
+            text = value
+        else:
             raise _not_base64(value, path, "must be a string of base64")
-        memory.take(len(value) * 3 // 4)
+        memory.take(len(text) * 3 // 4)
         try:
-            data = pybase64.b64decode_as_bytearray(value, validate=True)
+            data = pybase64.b64decode_as_bytearray(text, validate=True)
         except ValueError:
             raise _not_base64(value, path, "is not base64 (RFC 4648, section 4: padded, without white space)") from None
-        if not _is_canonical(value):
+        if not _is_canonical(text):
             raise _not_base64(value, path, "is not canonical base64: the unused bits of its last character are not 0")
         return memoryview(data)
 
-    def encode(self, document: Any, memory: MemoryShare) -> list[bytes | Buffer]:
-        buffers: list[Buffer] = []
+    def encode(self, document: Any) -> list[Piece | Hole]:
+        holes: list[Hole] = []
 
         def note(value: object) -> orjson.Fragment:
-            assert isinstance(value, memoryview)
-            buffers.append(value)
+            assert isinstance(value, Hole)
+            holes.append(value)
             return orjson.Fragment(_NUL)
 
-        text = orjson.dumps(document, default=note)
-        first, *rest = text.split(_NUL)
-        pieces: list[bytes | Buffer] = [first]
-        for buffer, piece in zip(buffers, rest, strict=True):
-            memory.take((buffer.nbytes + 2) // 3 * 4)
-            pieces += [b'"', pybase64.b64encode(buffer), b'"', piece]
-        return pieces
+        first, *rest = orjson.dumps(document, note, orjson.OPT_PASSTHROUGH_DATACLASS).split(_NUL)
+        return [first, *(each for pair in zip(holes, rest, strict=True) for each in pair)]
+
+    def encode_value(self, value: float | Buffer, memory: MemoryShare) -> Sequence[Piece]:
+        if isinstance(value, memoryview):
+            memory.take((value.nbytes + 2) // 3 * 4)
+            return b'"', pybase64.b64encode(value), b'"'
+        return (orjson.dumps(value),)
 
 
-def _cut(body: bytearray, max_structure_bytes: int, memory: MemoryShare) -> tuple[list[Buffer], list[Buffer | str]]:
-    """`body` in pieces, a mark in place of each long string; and those strings, as views, or as text if escaped."""
+def _cut(body: Body, max_structure_bytes: int) -> tuple[list[Buffer], dict[str, Span]]:
+    """`body` in pieces, a mark in place of each long string, and where these strings are, by mark."""
     view = memoryview(body)
     pieces: list[Buffer] = []
-    strings: list[Buffer | str] = []
+    strings: dict[str, Span] = {}
     start = position = cut = 0
     while (opening := body.find(b'"', position)) >= 0:
         closing = _closing_quote(body, opening)
         if closing - opening > LONG:
-            pieces += [view[start : opening + 1], memoryview(f"{_MARK}{len(strings)}".encode())]
-            escaped = body.find(b"\\", opening, closing) >= 0
-            strings.append(_unescape(view[opening : closing + 1], memory) if escaped else view[opening + 1 : closing])
+            mark = f"{_MARK}{len(strings)}"
+            pieces += [view[start : opening + 1], memoryview(mark.encode())]
+            strings[mark] = Span(opening + 1, closing)
             cut += closing - opening
             start = closing
         position = closing + 1
@@ -108,11 +120,18 @@ def _unescape(string: Buffer, memory: MemoryShare) -> str:
     """A string as it stands in JSON, as text."""
     memory.take(9 * string.nbytes)  # the bytes once, and text of up to 4 bytes a character before and after
     text: str = json.loads(bytes(string).decode())
-    _refuse_surrogates(text)
+    return _checked(text)
+
+
+def _checked(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Unreadable(f"The string {text[:40]!a} holds half of a surrogate pair.") from None
     return text
 
 
-def _closing_quote(body: bytearray, opening: int) -> int:
+def _closing_quote(body: Body, opening: int) -> int:
     closing = opening
     while (closing := body.find(b'"', closing + 1)) >= 0:
         escapes = closing
@@ -123,35 +142,23 @@ def _closing_quote(body: bytearray, opening: int) -> int:
     raise Unreadable("The body is not JSON: a string in it has no end.")
 
 
-def _restore(value: Any, strings: list[Buffer | str], depth: int) -> Any:
-    """`value` with the long strings in place of their marks. Raises RecursionError if it nests deeper than `depth`."""
+def _span(value: object, strings: dict[str, Span], body: Body) -> object:
+    """The span of a string that was cut out and is its characters as they are; else `value`."""
+    span = strings.get(value) if isinstance(value, str) else None
+    return span if span and body.find(b"\\", span.start, span.stop) < 0 else value
+
+
+def _restore(value: Any, texts: Callable[[str], str], depth: int) -> Any:
+    """`value` with the strings that were cut out. Raises RecursionError if it nests deeper than `depth`."""
     if isinstance(value, str):
-        if value.startswith(_MARK):
-            return strings[int(value.removeprefix(_MARK))]
-        if not value.isascii():
-            _refuse_surrogates(value)
-        return value
+        return texts(value)
     if isinstance(value, dict | list):
         if depth == 0:
             raise RecursionError
         if isinstance(value, list):
-            return [_restore(each, strings, depth - 1) for each in value]
-        return {_name(name): _restore(each, strings, depth - 1) for name, each in value.items()}
+            return [_restore(each, texts, depth - 1) for each in value]
+        return object_of([(texts(name), _restore(each, texts, depth - 1)) for name, each in value.items()])
     return value
-
-
-def _name(name: str) -> str:
-    if name.startswith(_MARK):
-        raise Unreadable(f"The body has a name of more than {LONG} characters.")
-    _refuse_surrogates(name)
-    return name
-
-
-def _refuse_surrogates(text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise Unreadable(f"The string {text[:40]!a} holds half of a surrogate pair.") from None
 
 
 def _no_constants(name: str) -> None:
@@ -165,5 +172,5 @@ def _is_canonical(text: str | Buffer) -> bool:
 
 
 def _not_base64(value: object, path: Path, why: str) -> ContractError:
-    shown = f"{len(value)} characters" if isinstance(value, memoryview) else brief(value)
+    shown = f"{value.stop - value.start} characters" if isinstance(value, Span) else brief(value)
     return ContractError([Violation(path, f"Data of {path[-1]} {why}.", shown, "base64 text")], hresult=None)

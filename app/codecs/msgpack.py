@@ -6,10 +6,12 @@ Source of the format: the MessagePack specification.
 """
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 from msgpack import Packer
 
+from app.codecs.codec import Body, Hole, Piece, Span
 from app.codecs.structure import Unreadable, object_of, too_deep, too_long
 from app.contract.validation import brief
 from app.contract.violations import ContractError, Path, Violation
@@ -22,31 +24,34 @@ class MsgpackCodec:
 
     media_type = "application/msgpack"
 
-    def decode(self, body: bytearray, max_structure_bytes: int, max_depth: int, memory: MemoryShare) -> object:
+    def decode(self, body: Body, max_structure_bytes: int, max_depth: int, memory: MemoryShare) -> Any:
         reader = _Reader(body, max_structure_bytes, max_depth)
         document = reader.value(max_depth)
         if reader.position < len(body):
             raise Unreadable(f"The body goes on for {len(body) - reader.position} bytes after its document.")
         return document
 
-    def binary(self, value: object, path: Path, memory: MemoryShare) -> Buffer:
-        if not isinstance(value, memoryview):
-            given = brief(value)
-            raise ContractError(
-                [Violation(path, f"Data of {path[-1]} must be binary (MessagePack's bin).", given, "bin")], hresult=None
-            )
-        return value
+    def binary(self, body: Body, value: object, path: Path, memory: MemoryShare) -> Buffer:
+        if not isinstance(value, Span):
+            message = f"Data of {path[-1]} must be binary (MessagePack's bin)."
+            raise ContractError([Violation(path, message, brief(value), "bin")], hresult=None)
+        return memoryview(body)[value.start : value.stop]
 
-    def encode(self, document: Any, memory: MemoryShare) -> list[bytes | Buffer]:
-        pieces: list[bytes | Buffer] = []
+    def encode(self, document: Any) -> list[Piece | Hole]:
+        pieces: list[Piece | Hole] = []
         packer = Packer(autoreset=False)
         _pack(document, packer, pieces)
         pieces.append(packer.bytes())
         return pieces
 
+    def encode_value(self, value: float | Buffer, memory: MemoryShare) -> Sequence[Piece]:
+        if isinstance(value, memoryview):
+            return struct.pack(">BI", 0xC6, value.nbytes), value
+        return (struct.pack(">Bd", 0xCB, value),)
 
-def _pack(value: Any, packer: Packer, pieces: list[bytes | Buffer]) -> None:
-    """Append `value` to `packer`; buffers go to `pieces` as they are, after what was packed before them."""
+
+def _pack(value: Any, packer: Packer, pieces: list[Piece | Hole]) -> None:
+    """Append `value` to `packer`; holes go to `pieces`, after what was packed before them."""
     if isinstance(value, dict):
         packer.pack_map_header(len(value))
         for name, each in value.items():
@@ -56,8 +61,8 @@ def _pack(value: Any, packer: Packer, pieces: list[bytes | Buffer]) -> None:
         packer.pack_array_header(len(value))
         for each in value:
             _pack(each, packer, pieces)
-    elif isinstance(value, memoryview):
-        pieces += [packer.bytes(), struct.pack(">BI", 0xC6, value.nbytes), value]
+    elif isinstance(value, Hole):
+        pieces += [packer.bytes(), value]
         packer.reset()
     else:
         packer.pack(value)
@@ -66,7 +71,7 @@ def _pack(value: Any, packer: Packer, pieces: list[bytes | Buffer]) -> None:
 class _Reader:
     """Reads values from `body`, whose structure (all but bin) is at most `max_structure_bytes` long."""
 
-    def __init__(self, body: bytearray, max_structure_bytes: int, max_depth: int) -> None:
+    def __init__(self, body: Body, max_structure_bytes: int, max_depth: int) -> None:
         self.position = 0
         self._body = body
         self._view = memoryview(body)
@@ -127,9 +132,10 @@ class _Reader:
     def _unsigned(self, size: int) -> int:
         return int.from_bytes(self._take(size), "big")
 
-    def _bin(self, length: int) -> Buffer:
+    def _bin(self, length: int) -> Span:
         self._bin_bytes += length
-        return self._take(length)
+        self._take(length)
+        return Span(self.position - length, self.position)
 
     def _text(self, length: int) -> str:
         start = self.position

@@ -1,6 +1,6 @@
 """What a device is to the rest: a name, facts about it, and dispatch."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -36,16 +36,17 @@ class Device(Protocol):
     def info(self) -> DeviceInfo:
         """Facts as of now."""
 
-    def dispatch(
-        self,
-        compiled: CompiledOperator,
-        inputs: Mapping[str, Buffer],
-        output: Buffer,
-        cancelled: Callable[[], bool],
-    ) -> None:
+    def prepare(self, compiled: CompiledOperator) -> "Kernel":
+        """What is worth doing once for many dispatches."""
+
+
+class Kernel(Protocol):
+    """A compiled operator on a device, ready to be dispatched."""
+
+    def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> None:
         """Compute `output` from `inputs`.
 
-        `inputs` holds a buffer for each input of `compiled`, each at least as long as its descriptor reaches, and so
-        does `output`, which may be one of them if the operator permits that. Bytes between the output's elements are
-        left as they are. Raises Cancelled soon after `cancelled()` turns true.
+        There is a buffer for each input, in the order of the bind points, each at least as long as its descriptor
+        reaches, and so is `output`, which may be one of them if the operator permits that. Bytes between the output's
+        elements are left as they are. Raises Cancelled soon after `cancelled()` turns true.
         """

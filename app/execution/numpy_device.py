@@ -4,22 +4,24 @@ import itertools
 import os
 import platform
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, wait
 from typing import Any, Literal
 
 import numpy as np
 
 from app.contract.constants import DataType
-from app.contract.tensors import TensorDesc
 from app.execution.device import Buffer, Cancelled, DeviceInfo
-from app.execution.layout import Index, blocks, collapse
-from app.execution.numpy_lowering import Array, Program, lower, numpy_type
+from app.execution.layout import blocks, collapse
+from app.execution.numpy_lowering import Array, Program, Step, lower, numpy_type
 from app.operators.compiled import CompiledOperator
 
 BLOCK_ELEMENTS = 1 << 16
 """Elements computed at a time: few enough that a block's scratch stays in the cache, enough that a second thread
 pays (each NumPy call takes the interpreter's lock again)."""
+
+TABULATED = 1 << 18
+"""A float16 function of one input is looked up in a table from so many elements on."""
 
 
 class NumpyDevice:
@@ -31,7 +33,6 @@ class NumpyDevice:
     def __init__(self, helpers: Executor, threads: int) -> None:
         self._helpers = helpers
         self._threads = threads
-        self._scratch = _Scratch()
 
     def info(self) -> DeviceInfo:
         total, available = _memory()
@@ -44,33 +45,47 @@ class NumpyDevice:
             data_types=[data_type for data_type in DataType if data_type.bits >= 8],
         )
 
-    def dispatch(
-        self,
-        compiled: CompiledOperator,
-        inputs: Mapping[str, Buffer],
-        output: Buffer,
-        cancelled: Callable[[], bool],
-    ) -> None:
-        descs = [*compiled.inputs.values(), compiled.output]
-        sizes, strides = collapse(compiled.output.Sizes, [desc.strides for desc in descs])
-        buffers = [*(inputs[name] for name in compiled.inputs), output]
-        arrays = [_view(*each, sizes) for each in zip(buffers, descs, strides, strict=True)]
-        program = lower(compiled.expression, list(compiled.inputs), compiled.output.DataType)
-        self._run(program, arrays, list(blocks(sizes, BLOCK_ELEMENTS)), cancelled)
+    def prepare(self, compiled: CompiledOperator) -> "NumpyKernel":
+        return NumpyKernel(compiled, self._helpers, self._threads)
 
-    def _run(self, program: Program, arrays: list[Array], indices: list[Index], cancelled: Callable[[], bool]) -> None:
+
+class NumpyKernel:
+    """Implements `Kernel`."""
+
+    def __init__(self, compiled: CompiledOperator, helpers: Executor, threads: int) -> None:
+        descs = [*compiled.inputs.values(), compiled.output]
+        self._sizes, strides = collapse(compiled.output.Sizes, [desc.strides for desc in descs])
+        types = [numpy_type(desc.DataType) for desc in descs]
+        self._views = [
+            (dtype, [step * dtype.itemsize for step in steps]) for dtype, steps in zip(types, strides, strict=True)
+        ]
+        program = lower(compiled.expression, list(compiled.inputs), compiled.output.DataType)
+        self._program = program
+        self._tabulated = (
+            len(types) == 2 and types[0] == types[1] == np.float16 and compiled.output.elements >= TABULATED
+        )
+        self._blocks = list(blocks(self._sizes, BLOCK_ELEMENTS))
+        self._helpers = helpers
+        self._helper_count = min(threads, len(self._blocks)) - 1
+
+    def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> None:
+        # NumPy checks that the strides stay inside the buffers.
+        arrays: list[Array] = [
+            np.ndarray(self._sizes, dtype, buffer, 0, strides)
+            for buffer, (dtype, strides) in zip([*inputs, output], self._views, strict=True)
+        ]
         turns = itertools.count()  # hands each block to one thread
+        program = self._table() if self._tabulated else self._program
 
         def work() -> None:
             with np.errstate(all="ignore"):
-                while (turn := next(turns)) < len(indices):
+                while (turn := next(turns)) < len(self._blocks):
                     if cancelled():
                         raise Cancelled
-                    *inputs, output = [array[indices[turn]] for array in arrays]
-                    registers = [self._register(*each, output.shape) for each in enumerate(program.registers)]
-                    program.run(inputs, output, registers)
+                    *parts, part = [array[self._blocks[turn]] for array in arrays]
+                    _run(program, parts, part)
 
-        helpers = [self._helpers.submit(work) for _ in range(min(self._threads, len(indices)) - 1)]
+        helpers = [self._helpers.submit(work) for _ in range(self._helper_count)]
         try:
             work()
         finally:
@@ -81,13 +96,31 @@ class NumpyDevice:
         for helper in started:
             helper.result()
 
-    def _register(self, number: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-        """Scratch of this thread, the same memory each time."""
-        registers = self._scratch.registers
-        flat = registers.get((number, dtype))
-        if flat is None:
-            flat = registers[number, dtype] = np.empty(BLOCK_ELEMENTS, dtype)
-        return flat[: np.prod(shape, dtype=int)].reshape(shape)
+    def _table(self) -> Program:
+        """The same function of one float16, looked up: all there are of them are computed once, and each only once."""
+        every = np.arange(1 << 16, dtype=np.uint16)
+        results = np.empty_like(every)
+        with np.errstate(all="ignore"):
+            _run(self._program, [every.view(np.float16)], results.view(np.float16))
+
+        def look_up(x: Array, out: Array) -> None:
+            np.take(results, x.view(np.uint16), out=out.view(np.uint16), mode="clip")
+
+        return Program(self._program.inputs, (), (), (Step(look_up, (0,), 1),))
+
+
+def _run(program: Program, inputs: list[Array], output: Array) -> None:
+    """One block."""
+    registers = [_register(number, dtype, output) for number, dtype in enumerate(program.registers)]
+    program.run(inputs, output, registers)
+
+
+def _register(number: int, dtype: np.dtype[Any], like: Array) -> Array:
+    """Scratch of this thread in the shape of `like`, the same memory each time."""
+    flat = _scratch.registers.get((number, dtype))
+    if flat is None:
+        flat = _scratch.registers[number, dtype] = np.empty(BLOCK_ELEMENTS, dtype)
+    return flat[: like.size].reshape(like.shape)
 
 
 class _Scratch(threading.local):
@@ -97,10 +130,7 @@ class _Scratch(threading.local):
         self.registers: dict[tuple[int, np.dtype[Any]], Array] = {}
 
 
-def _view(buffer: Buffer, desc: TensorDesc, strides: list[int], sizes: list[int]) -> Array:
-    """The tensor's elements in place. NumPy checks that the strides stay inside the buffer."""
-    dtype = numpy_type(desc.DataType)
-    return np.ndarray(sizes, dtype, buffer, strides=[stride * dtype.itemsize for stride in strides])
+_scratch = _Scratch()
 
 
 def _memory() -> tuple[int | None, int | None]:

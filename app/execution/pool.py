@@ -64,13 +64,17 @@ class WorkerPool:
     def submit(self, job: Callable[[Ticket[T]], T]) -> Ticket[T]:
         """Queue `job`, which is given its own ticket. Raises QueueFull."""
         with self._lock:
-            if self._admitted >= self.threads + self.queue_depth:
-                raise QueueFull(self.queue_depth)
+            self.check_room()
             self._admitted += 1
         ticket = Ticket(job=job)
         ticket.future.add_done_callback(lambda _: self._leave(ticket))
         self.executor.submit(self._work, ticket)
         return ticket
+
+    def check_room(self) -> None:
+        """Raise QueueFull unless one more job may be submitted now."""
+        if self._admitted >= self.threads + self.queue_depth:
+            raise QueueFull(self.queue_depth)
 
     def close(self) -> None:
         """Wait for what runs, drop what waits."""

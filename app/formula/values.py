@@ -111,6 +111,11 @@ def expm1(x: Value) -> Value:
     return Operation(x.type, "expm1", (x,))
 
 
+def expm1_of_negative(x: Value) -> Value:
+    """The same for an `x` that is never positive."""
+    return Operation(x.type, "expm1_of_negative", (x,))
+
+
 def sqrt(x: Value) -> Value:
     """The square root by IEEE 754: NaN below 0, -0 of -0."""
     return Operation(x.type, "sqrt", (x,))

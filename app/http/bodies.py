@@ -1,22 +1,22 @@
 """Request bodies in, answers out."""
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Send
 
-from app.codecs.codec import Codec
-from app.codecs.documents import CODECS
+from app.codecs.codec import Body, Codec, Piece
 from app.codecs.structure import Unreadable
-from app.execution.device import Buffer
 from app.http.media_types import media_type, preferred
 from app.limits import LimitExceeded, MemoryShare
+from app.messages import CODECS
 from app.service import Abandoned
 from app.settings import Settings
+
+Headers = Mapping[bytes, bytes]
+"""Header fields by lower-case name."""
 
 _ALIASES = {"application/x-msgpack": "application/msgpack", "application/vnd.msgpack": "application/msgpack"}
 
@@ -24,49 +24,54 @@ JOINED = 1 << 16
 """Answers of at most so many bytes are joined into one piece: a copy costs less than a second write."""
 
 
-def codec_of_request(request: Request) -> Codec:
+def fields(raw: Sequence[tuple[bytes, bytes]]) -> Headers:
+    """Header fields by name; those that come several times are joined (RFC 9110, 5.3)."""
+    headers = dict(raw)
+    if len(headers) < len(raw):
+        headers = {name: b", ".join(value for other, value in raw if other == name) for name in headers}
+    return headers
+
+
+def codec_of_request(headers: Headers) -> Codec:
     """By Content-Type. Raises HTTPException 415."""
-    header = request.headers.get("content-type", "")
-    kind = media_type(header)
+    coding = headers.get(b"content-encoding", b"identity")
+    if coding.lower() != b"identity":
+        raise HTTPException(415, f"Content-Encoding is {coding[:100].decode('latin-1')}; send the body as it is.")
+    return _codec_of_request(headers.get(b"content-type", b""))
+
+
+@lru_cache
+def _codec_of_request(header: bytes) -> Codec:
+    text = header.decode("latin-1")
+    kind = media_type(text)
     codec = CODECS.get(_ALIASES.get(kind, kind))
     if codec is None:
-        given = f"is {header[:100]}" if header else "is missing"
+        given = f"is {text[:100]}" if text else "is missing"
         raise HTTPException(415, f"Content-Type {given}; send {' or '.join(CODECS)}.")
-    coding = request.headers.get("content-encoding", "identity")
-    if coding.lower() != "identity":
-        raise HTTPException(415, f"Content-Encoding is {coding[:100]}; send the body as it is.")
     return codec
 
 
-def codec_of_answer(request: Request) -> Codec:
+def codec_of_answer(headers: Headers) -> Codec:
     """By Accept. Raises HTTPException 406."""
-    kind = preferred(request.headers.getlist("accept"), [*CODECS, *_ALIASES])
+    return _codec_of_answer(headers.get(b"accept"))
+
+
+@lru_cache
+def _codec_of_answer(header: bytes | None) -> Codec:
+    kind = preferred([] if header is None else [header.decode("latin-1")], [*CODECS, *_ALIASES])
     return CODECS[_ALIASES.get(kind, kind)]
 
 
-async def read_body(request: Request, settings: Settings, memory: MemoryShare) -> bytearray:
+async def read_body(headers: Headers, receive: Receive, settings: Settings, memory: MemoryShare) -> Body:
     """The whole body. Raises LimitExceeded before anything is read that is announced to be too large."""
-    announced = int(request.headers.get("content-length", 0))
+    announced = int(headers.get(b"content-length", b"0"))
     most = settings.max_body_bytes
     if announced > most:
         raise LimitExceeded("max_body_bytes", "Bytes of the body", announced, most)
     memory.take(announced)
-    body = bytearray()
     try:
         async with asyncio.timeout(settings.body_seconds):
-            while True:
-                message = await request.receive()
-                if message["type"] == "http.disconnect":
-                    raise Abandoned
-                piece: bytes = message.get("body", b"")
-                if len(body) + len(piece) > announced:  # chunked: no length was announced
-                    if len(body) + len(piece) > most:
-                        raise LimitExceeded("max_body_bytes", "Bytes of the body", None, most)
-                    memory.take(len(body) + len(piece) - announced)
-                    announced = len(body) + len(piece)
-                body += piece
-                if not message.get("more_body", False):
-                    break
+            body = await _read(receive, announced, most, memory)
     except TimeoutError:
         raise HTTPException(
             408, f"The body was not complete within body_seconds, {settings.body_seconds:g}; send it again."
@@ -76,21 +81,35 @@ async def read_body(request: Request, settings: Settings, memory: MemoryShare) -
     return body
 
 
-class PiecesResponse(Response):
-    """An answer in several pieces, none of them copied, that holds `resources` until it is sent."""
+async def _read(receive: Receive, announced: int, most: int, memory: MemoryShare) -> Body:
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Abandoned
+        piece: bytes = message.get("body", b"")
+        more: bool = message.get("more_body", False)
+        if len(body) + len(piece) > announced:  # chunked: no length was announced
+            if len(body) + len(piece) > most:
+                raise LimitExceeded("max_body_bytes", "Bytes of the body", None, most)
+            memory.take(len(body) + len(piece) - announced)
+            announced = len(body) + len(piece)
+        if not more and not body:
+            return piece  # whole, the usual case of a small body
+        body += piece
+        if not more:
+            return body
 
-    def __init__(self, pieces: Sequence[bytes | Buffer], media_type: str, resources: ExitStack) -> None:
-        self._pieces = [piece for piece in pieces if len(piece)]
-        self._resources = resources
-        super().__init__(media_type=media_type)
-        length = sum(len(piece) for piece in self._pieces)
-        self.headers["content-length"] = str(length)
-        if length <= JOINED:
-            self._pieces = [b"".join(self._pieces)]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._resources:
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            for piece in self._pieces:
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+async def send_pieces(send: Send, pieces: Sequence[Piece], content_type: str) -> None:
+    """Answer 200 with `pieces`, one after another, large ones without a copy."""
+    length = sum(map(len, pieces))
+    headers = [(b"content-length", b"%d" % length), (b"content-type", content_type.encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    if length > JOINED:
+        *pieces, last = pieces
+        for piece in pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+    else:
+        last = b"".join(pieces)
+    await send({"type": "http.response.body", "body": last, "more_body": False})

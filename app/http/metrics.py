@@ -1,13 +1,14 @@
 """Prometheus metrics of one application."""
 
 import time
+from functools import cache
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 
 from app import __version__
-from app.dispatch import Execution
-from app.service import Service, State
+from app.service import Outcome, Prepared, Service, State
 
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _BYTES = tuple(4.0**exponent for exponent in range(4, 15))  # 256 B to 256 MiB
 
@@ -58,11 +59,45 @@ class Metrics:
         Gauge("dmlserve_start_time_seconds", "Unix time of the start.", registry=registry).set(time.time())
         Info("dmlserve_build", "Version.", registry=registry).info({"version": __version__})
 
-    def dispatched(self, operator: str, execution: Execution) -> None:
-        device = execution["device"]
-        self.dispatches.labels(operator, device).inc()
-        self.queue_seconds.labels(device).observe(execution["queue_seconds"])
-        self.compute_seconds.labels(operator, device).observe(execution["compute_seconds"])
+        # To find a child by its labels costs more than to count in it.
+        self._of_requests = cache(self._find_of_requests)
+        self._of_dispatches = cache(self._find_of_dispatches)
+
+    def requested(self, route: str, method: str, status: int, received: int, sent: int, seconds: float) -> None:
+        """Count an answered request. `route` is a path's template, `received` and `sent` are bytes."""
+        requests, duration, request_size, response_size = self._of_requests(
+            route, method if method in _METHODS else "other", status
+        )
+        requests.inc()
+        duration.observe(seconds)
+        request_size.observe(received)
+        response_size.observe(sent)
+
+    def dispatched(self, prepared: Prepared, outcome: Outcome) -> None:
+        """Count a dispatch."""
+        dispatches, queue_seconds, compute_seconds = self._of_dispatches(
+            prepared.compiled.operator.name(), prepared.device.name
+        )
+        dispatches.inc()
+        queue_seconds.observe(outcome.queue_seconds)
+        compute_seconds.observe(outcome.compute_seconds)
+
+    def _find_of_requests(
+        self, route: str, method: str, status: int
+    ) -> tuple[Counter, Histogram, Histogram, Histogram]:
+        return (
+            self.requests.labels(route, method, status),
+            self.request_seconds.labels(route),
+            self.request_bytes.labels(route),
+            self.response_bytes.labels(route),
+        )
+
+    def _find_of_dispatches(self, operator: str, device: str) -> tuple[Counter, Histogram, Histogram]:
+        return (
+            self.dispatches.labels(operator, device),
+            self.queue_seconds.labels(device),
+            self.compute_seconds.labels(operator, device),
+        )
 
     def render(self) -> bytes:
         """All of it in the text format."""

@@ -1,9 +1,6 @@
-"""The native API, /v1/...: dispatch, capabilities, operators, feature support."""
+"""The native API, /v1/..., but for dispatch: capabilities, operators, feature support."""
 
-import asyncio
-from collections.abc import Callable
-from contextlib import ExitStack
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request
@@ -21,44 +18,16 @@ from app.capabilities import (
     describe,
     summarize,
 )
-from app.codecs.documents import read_dispatch, read_document
 from app.codecs.json import JsonCodec
 from app.contract.validation import validate
 from app.http import openapi
-from app.http.bodies import PiecesResponse, codec_of_answer, codec_of_request, read_body
+from app.http.bodies import codec_of_answer, codec_of_request, fields, read_body
 from app.http.media_types import preferred
+from app.messages import read_document
 from app.operators.catalog import OPERATORS, find_operator
 from app.service import Service
 
-OFFLOADED = 1 << 20
-"""Documents of at least so many bytes are decoded and encoded in a thread; the event loop goes on meanwhile."""
-
-T = TypeVar("T")
-
 router = APIRouter(prefix="/v1", tags=["native"])
-
-
-@router.post("/dispatch", **openapi.dispatch())
-async def dispatch(request: Request) -> Response:
-    """Execute one operator: a descriptor and tensors in, the result and what the device is capable of out."""
-    service: Service = request.app.state.service
-    wanted = codec_of_answer(request)
-    given = codec_of_request(request)
-    with ExitStack() as resources:
-        memory = resources.enter_context(service.memory.open())
-        body = await read_body(request, service.settings, memory)
-        size = len(body)
-        stated, data = await _aside(size, lambda: read_dispatch(given, body, service.settings, memory))
-        request.state.operator = stated.operator.name()
-        hang_up = asyncio.ensure_future(_hang_up(request))
-        try:
-            answer = await service.dispatch(stated, data, memory, hang_up)
-        finally:
-            hang_up.cancel()
-        request.state.execution = answer["execution"]
-        size = sum(output["TotalTensorSizeInBytes"] for output in answer["outputs"].values())
-        pieces = await _aside(size, lambda: wanted.encode(answer, memory))
-        return PiecesResponse(pieces, wanted.media_type, resources.pop_all())
 
 
 @router.get("/capabilities", **openapi.answer("getCapabilities", Capabilities))
@@ -88,23 +57,14 @@ async def operator(request: Request) -> Response:
 async def feature_support(request: Request) -> Response:
     """DirectML's CheckFeatureSupport: is a data type supported, which of some feature levels is the highest."""
     service: Service = request.app.state.service
-    wanted = codec_of_answer(request)
-    given = codec_of_request(request)
+    headers = fields(request.headers.raw)
+    wanted = codec_of_answer(headers)
+    given = codec_of_request(headers)
     with service.memory.open() as memory:
-        body = await read_body(request, service.settings, memory)
+        body = await read_body(headers, request.receive, service.settings, memory)
         query = validate(FeatureSupportQuery, read_document(given, body, service.settings, memory))
-    return Response(b"".join(wanted.encode(check_feature_support(query), memory)), media_type=wanted.media_type)
-
-
-async def _aside(size: int, work: Callable[[], T]) -> T:
-    """`work` done here if it concerns few bytes, in a thread if many."""
-    return work() if size < OFFLOADED else await asyncio.to_thread(work)
-
-
-async def _hang_up(request: Request) -> None:
-    """Returns when the client has gone."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+    pieces = wanted.encode(check_feature_support(query))
+    return Response(pieces[0], media_type=wanted.media_type)
 
 
 def _json(request: Request, document: Any) -> Response:

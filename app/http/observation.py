@@ -1,18 +1,19 @@
 """What is noted of each request: an id, a line in the log, metrics."""
 
 import logging
+import os
 import re
-import uuid
 from time import perf_counter
+from typing import Any
 
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.http.metrics import Metrics
+from app.service import Outcome, Prepared
 
-REQUEST_ID = "x-request-id"
-_ACCEPTED_ID = re.compile(r"[\x21-\x7e]{1,128}")
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+REQUEST_ID = "X-Request-ID"
+_FIELD = REQUEST_ID.lower().encode()
+_ACCEPTED_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
 log = logging.getLogger("app.request")
 
@@ -23,19 +24,17 @@ class Observation:
     def __init__(self, app: ASGIApp, metrics: Metrics, access_log: bool) -> None:
         self._app = app
         self._metrics = metrics
-        self._access_log = access_log
+        self._access_log = access_log and log.isEnabledFor(logging.INFO)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         started = perf_counter()
-        headers = Headers(scope=scope)
-        given = headers.get(REQUEST_ID, "")
-        request_id = given if _ACCEPTED_ID.fullmatch(given) else uuid.uuid4().hex
-        state = scope.setdefault("state", {})
-        state["request_id"] = request_id
-        status, received, sent = 0, 0, 0
+        given = next((value for name, value in scope["headers"] if name == _FIELD), b"")
+        request_id = given if _ACCEPTED_ID.fullmatch(given) else os.urandom(16).hex().encode()
+        scope.setdefault("state", {})["request_id"] = request_id.decode()
+        status, received, sent = 500, 0, 0
 
         async def counting_receive() -> Message:
             nonlocal received
@@ -47,7 +46,7 @@ class Observation:
             nonlocal status, sent
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)[REQUEST_ID] = request_id
+                message["headers"] = [*message.get("headers", ()), (_FIELD, request_id)]
             else:
                 sent += len(message.get("body", b""))
             await send(message)
@@ -55,36 +54,28 @@ class Observation:
         try:
             await self._app(scope, counting_receive, identifying_send)
         finally:
-            self._note(scope, status or 500, received, sent, perf_counter() - started)
+            self._note(scope, status, received, sent, perf_counter() - started)
 
     def _note(self, scope: Scope, status: int, received: int, sent: int, seconds: float) -> None:
-        state = scope["state"]
-        route = getattr(scope.get("route"), "path", "none")  # the template, not the path that was asked for
-        method = scope["method"] if scope["method"] in _METHODS else "other"
-        metrics = self._metrics
-        metrics.requests.labels(route, method, status).inc()
-        metrics.request_seconds.labels(route).observe(seconds)
-        metrics.request_bytes.labels(route).observe(received)
-        metrics.response_bytes.labels(route).observe(sent)
-        execution = state.get("execution")
-        if execution:
-            metrics.dispatched(state["operator"], execution)
+        # The template of the path, not the path that was asked for.
+        route = getattr(scope.get("route"), "path", "none")
+        self._metrics.requested(route, scope["method"], status, received, sent, seconds)
+        prepared: Prepared | None = scope["state"].get("dispatch")
+        outcome: Outcome | None = scope["state"].get("outcome")
+        if prepared and outcome:
+            self._metrics.dispatched(prepared, outcome)
         if self._access_log:
-            log.info(
-                "%s %s %d",
-                scope["method"],
-                scope["raw_path"].decode(),  # percent-encoded, so that it stays on its line in the text format
-                status,
-                extra={
-                    "request_id": state["request_id"],
-                    "client": scope["client"][0] if scope.get("client") else None,
-                    "method": scope["method"],
-                    "path": scope["path"],
-                    "status": status,
-                    "seconds": round(seconds, 6),
-                    "request_bytes": received,
-                    "response_bytes": sent,
-                    "operator": state.get("operator"),
-                    "device": execution and execution["device"],
-                },
-            )
+            facts: dict[str, Any] = {
+                "request_id": scope["state"]["request_id"],
+                "client": scope["client"][0] if scope.get("client") else None,
+                "method": scope["method"],
+                "path": scope["path"],
+                "status": status,
+                "seconds": round(seconds, 6),
+                "request_bytes": received,
+                "response_bytes": sent,
+                "operator": prepared and prepared.compiled.operator.name(),
+                "device": prepared and prepared.device.name,
+            }
+            path = scope["raw_path"].decode()  # percent-encoded, so that it stays on its line in the text format
+            log.info("%s %s %d", scope["method"], path, status, extra=facts)

@@ -9,7 +9,7 @@ from app.contract.constants import DataType, FeatureLevel
 from app.contract.scalars import Float
 from app.contract.support import FLOATS, Row, SupportTable
 from app.contract.violations import Violation
-from app.formula.values import Value, expm1, maximum, minimum, multiply_add, where, widen
+from app.formula.values import Value, expm1, expm1_of_negative, maximum, minimum, multiply_add, where, widen
 from app.operators.operator import InputTensorDesc, Operator, OutputTensorDesc, Parameters
 
 
@@ -31,7 +31,9 @@ class ActivationHardSigmoid(Operator):
     )
 
     def formula(self, p: Parameters, x: Value) -> Value:
-        return maximum(0, minimum(multiply_add(p.Alpha, x, p.Beta), 1))
+        # Where the line is between 0 and 1, a Beta of at most 1 keeps the product below 2 and its rounding below 6e-8.
+        line = p.Alpha * x + p.Beta if abs(self.Beta) <= 1 else multiply_add(p.Alpha, x, p.Beta)
+        return maximum(0, minimum(line, 1))
 
 
 class ActivationCelu(Operator):
@@ -55,10 +57,13 @@ class ActivationCelu(Operator):
             yield Violation(("Alpha",), "Alpha is 0 but the formula divides by it; give any other number.", 0, "not 0")
 
     def formula(self, p: Parameters, x: Value) -> Value:
-        # In float32 only where no step loses digits: a negative Alpha magnifies the rounding of x / Alpha by up to
-        # 88, and an Alpha above 1 lets x / Alpha become subnormal while the result is not.
-        v = x if 0 < self.Alpha <= 1 else widen(x)
-        return maximum(0, v) + minimum(0, p.Alpha * expm1(v / p.Alpha))
+        if self.Alpha < 0:
+            # In float64, since the exponential of a positive number magnifies the rounding of x / Alpha by up to 88.
+            return maximum(0, x) + minimum(0, p.Alpha * expm1(widen(x) / p.Alpha))
+        # The exponential is wanted where x is negative, and positive x need not go through it. In float64 unless the
+        # division is exact: its rounding adds to the others, and x / Alpha may be subnormal while the result is not.
+        v = x if self.Alpha == 1 else widen(x)
+        return maximum(0, v) + p.Alpha * expm1_of_negative(minimum(v / p.Alpha, 0))
 
 
 class ActivationParameterizedRelu(Operator):

@@ -19,7 +19,7 @@ SCRIPTS = Path(sysconfig.get_path("scripts"))
 def run(*command: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
     """Runs a command with none of the caller's own settings of the service."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("DMLSERVE_", "COMPOSE_"))}
-    return subprocess.run(command, cwd=ROOT, env=clean | env, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, check=False, cwd=ROOT, env=clean | env, capture_output=True, text=True, timeout=60)
 
 
 def compose(*options: str, **env: str) -> dict[str, Any]:

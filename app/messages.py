@@ -1,0 +1,78 @@
+"""Dispatches as documents: requests read, answers written, each in any representation."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from app.codecs.codec import Body, Codec, Hole, Piece, Span
+from app.codecs.json import JsonCodec
+from app.codecs.msgpack import MsgpackCodec
+from app.codecs.templates import Templates
+from app.contract.validation import validate
+from app.contract.violations import ContractError
+from app.dispatch import DispatchRequest
+from app.execution.device import Buffer
+from app.limits import MemoryShare
+from app.service import Outcome, Prepared, Service
+from app.settings import Settings
+
+CODECS: dict[str, Codec] = {codec.media_type: codec for codec in (JsonCodec(), MsgpackCodec())}
+"""By media type, the default first."""
+
+_HOLES = ("output", "queue_seconds", "compute_seconds")
+"""Fields of `Outcome`, in the order in which `Prepared.answer` takes them."""
+
+
+def read_document(codec: Codec, body: Body, settings: Settings, memory: MemoryShare) -> object:
+    """What `body` says. Raises Unreadable, LimitExceeded."""
+    return codec.decode(body, settings.max_structure_bytes, settings.max_depth, memory)
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """What all documents have in common that differ in tensor data only: the request, and the form of its answers."""
+
+    prepared: Prepared
+    inputs: Mapping[str, object]
+    answers: dict[str, list[Piece | Hole]] = field(default_factory=dict)
+
+    def data(self, codec: Codec, body: Body, memory: MemoryShare) -> dict[str, Buffer]:
+        """The tensors' data in `body`. Raises ContractError."""
+        return {name: codec.binary(body, value, ("inputs", name), memory) for name, value in self.inputs.items()}
+
+    def write(self, codec: Codec, outcome: Outcome, memory: MemoryShare) -> list[Piece]:
+        """The answer, in pieces."""
+        form = self.answers.get(codec.media_type)
+        if form is None:
+            form = codec.encode(self.prepared.answer(*map(Hole, _HOLES)))
+            self.answers[codec.media_type] = form
+        pieces: list[Piece] = []
+        for piece in form:
+            if isinstance(piece, Hole):
+                pieces += codec.encode_value(getattr(outcome, piece.name), memory)
+            else:
+                pieces.append(piece)
+        return pieces
+
+
+class DispatchReader:
+    """Reads dispatches. One that differs from an earlier one in its tensor data only is judged no second time."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._templates: Templates[Dispatch] = Templates(most=256, most_bytes=1 << 14)
+
+    def read(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]]:
+        """The request in `body`, and its tensors' data. Raises ContractError, Unreadable, LimitExceeded."""
+        known = self._templates.find(codec, body)
+        if known:
+            try:
+                return known, known.data(codec, body, memory)
+            except ContractError:
+                pass  # what looked like tensor data is not; the whole document tells what it is
+        request = validate(DispatchRequest, read_document(codec, body, self._service.settings, memory))
+        dispatch = Dispatch(self._service.prepare(request), request.inputs)
+        data = dispatch.data(codec, body, memory)
+        spans = [value for value in request.inputs.values() if isinstance(value, Span)]
+        if len(spans) == len(request.inputs):
+            self._templates.add(codec, body, spans, dispatch)
+        return dispatch, data
