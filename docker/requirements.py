@@ -15,7 +15,7 @@ def main(pyproject: str, extras: str = "") -> None:
     if unknown := [extra for extra in wanted if extra not in optional]:
         raise SystemExit(f"no such extra: {', '.join(unknown)}; there are: {', '.join(optional)}")
     for requirement in [*project.get("dependencies", []), *(line for extra in wanted for line in optional[extra])]:
-        print(requirement)
+        print(requirement)  # noqa: T201
 
 
 if __name__ == "__main__":
