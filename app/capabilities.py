@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter
 from pydantic.fields import FieldInfo
@@ -17,6 +17,8 @@ from app.dispatch import Capability, TensorCapability
 from app.execution.device import DeviceInfo
 from app.operators.catalog import OPERATORS
 from app.operators.operator import Operator, Role, ScaleBias
+
+Family: TypeAlias = Literal["ACTIVATION", "ELEMENT_WISE"]
 
 _FEATURE = "What is asked, with or without DML_FEATURE_."
 
@@ -46,6 +48,18 @@ class FeatureSupportQuery(
     RootModel[Annotated[TensorDataTypeSupportQuery | FeatureLevelsQuery, Field(discriminator="Feature")]]
 ):
     """A query of IDMLDevice::CheckFeatureSupport."""
+
+
+class OperatorFilter(BaseModel):
+    """Which operators are meant. A field that is left out asks for nothing."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    family: Family | None = Field(None, description="Operators of this family.")
+    data_type: DataType | None = Field(None, description="Operators that have a tensor which may be of this type.")
+    feature_level: FeatureLevel = Field(
+        NEWEST, description="Operators that exist at this level, with the types that they take there."
+    )
 
 
 class TensorDataTypeSupport(TypedDict):
@@ -93,7 +107,7 @@ class OperatorSummary(TypedDict):
     """An operator in a list."""
 
     Type: str
-    family: Literal["ACTIVATION", "ELEMENT_WISE"]
+    family: Family
     summary: str
     formula: str
     introduced: str
@@ -131,6 +145,20 @@ def summarize(operator: type[Operator]) -> OperatorSummary:
         introduced=operator.support.introduced.full_name,
         in_place=list(operator.in_place),
     )
+
+
+def select(wanted: OperatorFilter) -> list[type[Operator]]:
+    """The operators that `wanted` means, in the order of the catalog."""
+    return [
+        operator
+        for operator in OPERATORS.values()
+        if (row := operator.support.at(wanted.feature_level))
+        and wanted.family in (None, operator.family())
+        and (
+            wanted.data_type is None
+            or any(wanted.data_type in row.of(tensor).data_types for tensor in operator.tensor_names())
+        )
+    ]
 
 
 def describe(operator: type[Operator]) -> OperatorDescription:

@@ -138,6 +138,8 @@ def test_every_refusal_is_listed(document: Json, method: str, path: str) -> None
         expected |= {404}
     if method == "post":
         expected |= {413, 415, 422, 503}
+    if name == "listOperators":
+        expected |= {422}
     if name == "dispatch":
         expected |= {504}
     if name == "ready":
@@ -178,6 +180,22 @@ def test_refusals_are_those_listed(document: Json, strict_client: httpx.Client, 
         assert PROBLEM in listed[str(status)]["content"]
         if status != 431:  # that one is refused before it has an id
             assert all(name in response.headers for name in listed[str(status)]["headers"])
+
+
+def test_filters_of_operators_are_as_described(document: Json, client: httpx.Client) -> None:
+    operation = found(document, "get", "/v1/operators")
+    filters = {each["name"]: each["schema"] for each in operation["parameters"] if each["in"] == "query"}
+    assert filters.keys() == {"family", "data_type", "feature_level"}
+    for name, schema in filters.items():
+        stated = resolved(document, schema["$ref"]) if "$ref" in schema else schema
+        for value in stated["enum"]:
+            assert client.get("/v1/operators", params={name: value}).status_code == 200, (name, value)
+        refused = problem_of(client.get("/v1/operators", params={name: "other"}), 422)
+        assert set(refused["errors"][0]["allowed"]) <= set(stated["enum"])
+    everything = client.get("/v1/operators").json()
+    assert (
+        client.get("/v1/operators", params={"feature_level": filters["feature_level"]["default"]}).json() == everything
+    )
 
 
 def test_what_a_draining_service_answers_is_listed(document: Json, start_server: ServerFactory) -> None:

@@ -157,6 +157,10 @@ def test_what_the_service_tells_of_itself(generated: Generated) -> None:
 
     summaries = generated.call("native.list_operators")
     assert [each.type_ for each in summaries] == capabilities.operators
+    with_int8 = generated.call("native.list_operators", family="ACTIVATION", data_type="INT8", feature_level="5_1")
+    assert "DML_OPERATOR_ACTIVATION_PARAMETERIZED_RELU" in [each.type_ for each in with_int8]
+    assert len(with_int8) < len(summaries)
+    assert isinstance(generated.call("native.list_operators", data_type="FLOAT8"), models.ProblemDetails)
     described = generated.call("native.get_operator", "ACTIVATION_CELU")
     assert {field.name for field in described.fields} == {"InputTensor", "OutputTensor", "Alpha"}
     assert described.support[0].tensors["InputTensor"].data_types == ["FLOAT32", "FLOAT16"]

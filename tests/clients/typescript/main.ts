@@ -109,6 +109,13 @@ void [unknown, foreign, missing, untyped];
   assert.equal(capabilities.limits["max_dimension_count"], 8);
   const summaries = (await client.GET("/v1/operators")).data!;
   assert.deepEqual(summaries.map((each) => each.Type), capabilities.operators);
+  const query = { family: "ACTIVATION", data_type: "INT8", feature_level: "5_1" } as const;
+  const withInt8 = (await client.GET("/v1/operators", { params: { query } })).data!;
+  assert.ok(withInt8.some((each) => each.Type === "DML_OPERATOR_ACTIVATION_PARAMETERIZED_RELU"));
+  assert.ok(withInt8.length < summaries.length);
+  // @ts-expect-error: there is no such data type
+  const refused = await client.GET("/v1/operators", { params: { query: { data_type: "FLOAT8" } } });
+  assert.equal(refused.error?.status, 422);
   for (const Type of ["ACTIVATION_CELU", "DML_OPERATOR_ACTIVATION_CELU"]) {
     const described = (await client.GET("/v1/operators/{Type}", { params: { path: { Type } } })).data!;
     assert.deepEqual(described.fields.map((each) => each.name).sort(), ["Alpha", "InputTensor", "OutputTensor"]);
