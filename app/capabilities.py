@@ -1,9 +1,11 @@
 """What is known of operators and levels, as clients read it. Everything here follows from the operator classes."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
+import orjson
 from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter
 from pydantic.fields import FieldInfo
 from typing_extensions import TypedDict
@@ -189,6 +191,28 @@ def example(operator: type[Operator]) -> dict[str, Any]:
         "operator": {"Type": operator.name()} | dict.fromkeys(inputs, desc) | attributes,
         "inputs": dict.fromkeys(inputs, data),
     }
+
+
+def paste(request: Any) -> str:
+    """A request as JSON to read and to paste, lists of numbers on one line each."""
+    text = orjson.dumps(request, option=orjson.OPT_INDENT_2).decode()
+    return re.sub(r"\[[\d,\s]+\]", lambda numbers: str(orjson.loads(numbers[0])), text)
+
+
+def support_groups(row: SupportRow) -> list[tuple[str, list[DataType], list[int]]]:
+    """Names of tensors that may be the same, or "all", with the data types and the dimension counts they may have."""
+    groups: dict[tuple[tuple[DataType, ...], tuple[int, ...]], list[str]] = {}
+    for tensor, can in row["tensors"].items():
+        groups.setdefault((tuple(can["data_types"]), tuple(can["dimension_counts"])), []).append(tensor)
+    return [
+        ("all" if len(groups) == 1 else ", ".join(tensors), list(types), list(counts))
+        for (types, counts), tensors in groups.items()
+    ]
+
+
+def span(counts: Sequence[int]) -> str:
+    """Dimension counts in words: the least to the most."""
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
 def check_feature_support(query: FeatureSupportQuery) -> TensorDataTypeSupport | MaxSupportedFeatureLevel:

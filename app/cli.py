@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,16 @@ from rich.console import Console
 from rich.table import Table
 
 from app import __version__
-from app.capabilities import OperatorDescription, OperatorFilter, SupportRow, describe, select, summarize
+from app.capabilities import (
+    OperatorDescription,
+    OperatorFilter,
+    describe,
+    paste,
+    select,
+    span,
+    summarize,
+    support_groups,
+)
 from app.codecs.codec import Codec
 from app.codecs.structure import Unreadable
 from app.contract.constants import FeatureLevel
@@ -286,36 +294,22 @@ def _show_operator(described: OperatorDescription) -> None:
     ]
     _print_table(["field", "type", "default", "meaning"], fields)
     _print()
-    _print_table(["from level", "dimensions", "tensors", "data types"], _support(described["support"]))
+    support = [
+        [_short(row["feature_level"]), span(counts), tensors, ", ".join(types)]
+        for row in described["support"]
+        for tensors, types, counts in support_groups(row)
+    ]
+    _print_table(["from level", "dimensions", "tensors", "data types"], support)
     _print(f"\nIn place: {', '.join(described['in_place']) or 'no'}")
     for note in described["notes"]:
         _print(f"Note: {note}")
     _print("\nA request, for 'dmlserve run' or POST /v1/dispatch:")
-    text = orjson.dumps(described["example"], option=orjson.OPT_INDENT_2).decode()
-    click.echo(re.sub(r"\[[\d,\s]+\]", lambda sizes: str(orjson.loads(sizes[0])), text))
-
-
-def _support(support: list[SupportRow]) -> list[list[str]]:
-    """A row for each level, and for each group of tensors that may be the same."""
-    rows = []
-    for row in support:
-        groups: dict[tuple[str, str], list[str]] = {}
-        for tensor, can in row["tensors"].items():
-            same = _span(can["dimension_counts"]), ", ".join(can["data_types"])
-            groups.setdefault(same, []).append(tensor)
-        for (dimensions, data_types), tensors in groups.items():
-            names = "all" if len(groups) == 1 else ", ".join(tensors)
-            rows.append([_short(row["feature_level"]), dimensions, names, data_types])
-    return rows
+    click.echo(paste(described["example"]))
 
 
 def _short(name: str) -> str:
     """A constant without its prefix."""
     return name.removeprefix(PREFIX).removeprefix(FeatureLevel.prefix())
-
-
-def _span(counts: list[int]) -> str:
-    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
 def _amount(limit: str, value: float) -> str:

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 from app import __version__, logs
-from app.http import docs, native, openapi, operations
+from app.http import docs, native, openapi, operations, reference
 from app.http.auth import Authentication
 from app.http.cors import Cors
 from app.http.dispatch import DispatchEndpoint, DispatchRoute
@@ -65,6 +65,7 @@ def create_app(settings: Settings, service: Service) -> FastAPI:
     openapi.install(app)
     if settings.docs:
         docs.install(app)
+        reference.install(app, next(device for device in service.devices.values() if device.kind == "cpu"))
     return app
 
 

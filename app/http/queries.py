@@ -12,9 +12,9 @@ from app.contract.violations import ContractError, Violation
 M = TypeVar("M", bound=BaseModel)
 
 
-def read_query(request: Request, model: type[M]) -> M:
+def read_query(request: Request, model: type[M], empty_is_absent: bool = False) -> M:
     """The query of `request` as `model`, whose fields are single texts. Raises ContractError."""
-    pairs = request.query_params.multi_items()
+    pairs = [pair for pair in request.query_params.multi_items() if pair[1] or not empty_is_absent]
     violations = [
         Violation((name,), f"{brief(name)} is given {count} times; give it once.", count, 1)
         for name, count in Counter(name for name, _ in pairs).items()
