@@ -78,8 +78,9 @@ def installed(wheel_of_sdist: Path, tmp_path_factory: pytest.TempPathFactory) ->
 def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     names = set(contents(wheel))
     about = {name for name in names if name.startswith(f"dmlserve-{__version__}.dist-info/")}
-    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "app").rglob("*") if path.suffix in (".py", ".typed")}
-    assert "app/py.typed" in names
+    kinds = {".py", ".typed", ".html", ".css", ".js"}
+    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "app").rglob("*") if path.suffix in kinds}
+    assert {"app/py.typed", "app/http/pages/operators.html"} < names
     assert names - about == sources
     assert any(name.endswith("LICENSE") for name in about)
 
@@ -123,6 +124,8 @@ def test_service_works_from_a_clean_environment(
             assert {asset.rpartition(".")[2] for asset in assets} == {"js", "css", "png"}
             for asset in assets:
                 assert client.get(f"/{asset}").raise_for_status().content
+            operators = client.get("/operators").raise_for_status().text
+            assert all(f'id="{operator.short_name()}"' in operators for operator in OPERATORS.values())
             answer = client.post("/v1/dispatch", json=example(ActivationHardSigmoid)).raise_for_status().json()
         assert answer["outputs"]["OutputTensor"]["Sizes"] == [1, 1, 2, 3]
         assert server.stop() == 0
