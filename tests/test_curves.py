@@ -13,11 +13,9 @@ from app.contract.constants import DataType
 from app.curves import REACH, Curve, curve
 from app.execution.device import Buffer, Device
 from app.execution.numpy_device import NumpyDevice
-from app.operators.activation import ActivationCelu, ActivationHardSigmoid, ActivationParameterizedRelu
 from app.operators.catalog import OPERATORS
-from app.operators.element_wise import ElementWiseConstantPow
 from app.operators.operator import Operator, Role
-from tests.messages import Array, output_of, post_msgpack, request
+from tests.messages import CELU, CONSTANT_POW, HARD_SIGMOID, PARAMETERIZED_RELU, Array, output_of, post_msgpack, request
 
 NUMPY = NumpyDevice(ThreadPoolExecutor(1), 1)
 
@@ -37,7 +35,7 @@ class Function:
 
 
 def curve_of(function: Callable[[Array], Array]) -> Curve:
-    drawn = curve(ActivationHardSigmoid, cast(Device, Function(function)))
+    drawn = curve(OPERATORS[HARD_SIGMOID], cast(Device, Function(function)))
     assert drawn
     return drawn
 
@@ -58,18 +56,18 @@ def test_points_are_what_a_dispatch_answers(operator: type[Operator], client: ht
 
 
 def test_functions_of_several_tensors_have_none() -> None:
-    assert curve(ActivationParameterizedRelu, NUMPY) is None
+    assert curve(OPERATORS[PARAMETERIZED_RELU], NUMPY) is None
 
 
 @pytest.mark.parametrize(
     "function", [lambda x: np.exp(x) / np.exp(x).sum(), lambda x: x == x.max(), lambda x: x[::-1]], ids=str
 )
 def test_functions_of_several_elements_have_none(function: Callable[[Array], Array]) -> None:
-    assert curve(ActivationHardSigmoid, cast(Device, Function(function))) is None
+    assert curve(OPERATORS[HARD_SIGMOID], cast(Device, Function(function))) is None
 
 
 def test_attributes_are_those_of_the_example() -> None:
-    celu, power = curve(ActivationCelu, NUMPY), curve(ElementWiseConstantPow, NUMPY)
+    celu, power = curve(OPERATORS[CELU], NUMPY), curve(OPERATORS[CONSTANT_POW], NUMPY)
     assert celu
     assert power
     assert (celu.data_type, celu.attributes) == (DataType.FLOAT32, {"Alpha": 1.0})

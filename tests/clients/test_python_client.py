@@ -14,10 +14,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import attrs
 import msgpack
 import numpy as np
 import pytest
 
+from app.operators.catalog import OPERATORS
+from tests.clients.trials import TRIALS, Trial
 from tests.conftest import RunningServer
 from tests.messages import Array
 from tests.readme import code
@@ -118,6 +121,26 @@ def test_every_operator_is_dispatched(generated: Generated) -> None:
         output = answer.outputs["OutputTensor"]
         assert (output.data_type, output.sizes, output.strides) == ("FLOAT32", [1, 1, 2, 3], None)
         np.testing.assert_allclose(np.frombuffer(base64.b64decode(output.data), np.float32), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("trial", TRIALS, ids=str)
+def test_kinds_of_operators(generated: Generated, trial: Trial) -> None:
+    """The descriptor read by its class has nothing but typed values, of which its constructor makes the same."""
+    models = generated.models
+    kind = getattr(models, OPERATORS[trial.name].__name__)
+    read = kind.from_dict(trial.operator)
+    values = {field.name: getattr(read, field.name) for field in attrs.fields(kind)}
+    assert sum(value is not generated.types.UNSET for value in values.values()) == len(trial.operator)
+    assert not [name for name, value in values.items() if isinstance(value, dict)]
+    operator = kind(**values)
+    assert operator.to_dict() == trial.operator
+    body = models.DispatchRequest(operator, models.DispatchRequestInputs.from_dict(trial.data))
+    assert models.DispatchRequest.from_dict(body.to_dict()) == body
+    answer = generated.call("native.dispatch", body=body)
+    assert isinstance(answer, models.DispatchResponse), answer
+    output = answer.outputs["OutputTensor"]
+    assert (output.data_type, output.sizes) == (trial.data_type, list(trial.expected.shape))
+    trial.check(base64.b64decode(output.data))
 
 
 def test_a_refusal_is_a_typed_problem(generated: Generated) -> None:

@@ -10,20 +10,20 @@ from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from html import unescape
-from typing import Literal
+from typing import Annotated, Literal
 
 import httpx
 import numpy as np
 import pytest
+from pydantic import Field
 
 from app.capabilities import describe
 from app.contract.constants import DataType, FeatureLevel
 from app.curves import curve
 from app.execution.numpy_device import NumpyDevice
 from app.http import reference
-from app.operators.activation import ActivationCelu
 from app.operators.catalog import OPERATORS
-from app.operators.operator import PREFIX
+from app.operators.operator import PREFIX, InputTensorDesc, Operator
 from tests.conftest import RunningServer, ServerFactory
 from tests.http.load import metric, wait_until
 from tests.http.refusals import error_at, refusal_of
@@ -158,10 +158,13 @@ def test_operators_of_one_variable_have_a_plot_that_is_named(sections: dict[str,
     assert "with Alpha = 1.0." in text_of(sections["ACTIVATION_CELU"])
 
 
-class Hostile(ActivationCelu):
+class Hostile(Operator):
     """</p><script>alert("summary")</script>"""
 
-    Type: Literal["DML_OPERATOR_ACTIVATION_HOSTILE", "ACTIVATION_HOSTILE"]  # type: ignore[assignment]
+    Type: Literal["DML_OPERATOR_ACTIVATION_HOSTILE", "ACTIVATION_HOSTILE"]
+    InputTensor: InputTensorDesc
+    Alpha: Annotated[float, Field(description="<b>'\"&")] = 1.0
+    support = OPERATORS[CELU].support
     formula_text = "x < 0 && x > 1 <img src=x onerror=alert(1)>"
     notes = ("'\"&<b>",)
 
