@@ -186,9 +186,9 @@ def _example_data(data_type: DataType, name: str, inputs: list[str], count: int)
         values: list[float] = [8, 6, 0, 1, 2, 4] if data_type.value.startswith("U") else [-4, -2, 0, 1, 2, 4]
     else:
         values = [0.5] if "Scale" in name else [1] if "ZeroPoint" in name else [2, 1, 3]
-    form: str = _STRUCT_FORMATS[data_type.value[0]][data_type.bytes.bit_length() - 1]
+    form = _STRUCT_FORMATS[data_type.value[0]][data_type.bytes.bit_length() - 1]
     elements = [values[i % len(values)] for i in range(count)]
-    return b64encode(struct.pack(f"<{count}{form}", *elements)).decode()
+    return str(b64encode(struct.pack(f"<{count}{form}", *elements)), "ascii")
 
 
 def check_feature_support(query: FeatureSupportQuery) -> TensorDataTypeSupport | MaxSupportedFeatureLevel:
@@ -255,7 +255,7 @@ def _attribute_type(info: FieldInfo) -> str:
         return "DML_SCALAR_UNION"
     (kind,) = kinds
     if issubclass(kind, Constant):
-        return kind.prefix().removesuffix("_")
+        return str(kind.prefix()).removesuffix("_")
     name = {float: "FLOAT", int: "UINT", ScaleBias: "DML_SCALE_BIAS"}[kind]
     return f"{name}[]" if get_origin(info.annotation) is list else name
 

@@ -33,6 +33,20 @@ Float = Annotated[
     AfterValidator(to_float),
     Field(json_schema_extra={"format": "float", "minimum": -FLOAT_MAX, "maximum": FLOAT_MAX}),
 ]
+
+
+def _in_float_range(value: float) -> float:
+    to_float(value)
+    return value
+
+
+Bound = Annotated[
+    float,
+    AfterValidator(_in_float_range),
+    Field(json_schema_extra={"format": "double", "minimum": -FLOAT_MAX, "maximum": FLOAT_MAX}),
+]
+"""A FLOAT that becomes a number of the tensor's type: of an integer type without being rounded to float32 before, so
+that whole numbers of up to 53 bits are taken as they are given."""
 Uint = Annotated[int, Field(ge=0, le=UINT_MAX)]
 Uint64 = Annotated[int, Field(ge=0, le=2**64 - 1)]
 

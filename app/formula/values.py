@@ -11,6 +11,7 @@ functions are as exact as float32 needs them, 2 ULP or so, of float64 arguments 
 Integers wrap around (two's complement). A bool is true or false, and 1 or 0 when it is cast or stored.
 """
 
+import math
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from typing import TypeAlias
 from app.contract.constants import DataType
 
 FLOAT32, FLOAT64, BOOL, INT8, INT64 = "float32", "float64", "bool", "int8", "int64"
-INFINITY = float("inf")
+INFINITY = math.inf
 
 # FLOAT16 is computed in float32 and rounded once, when it is stored: at least as exact as any device in float16.
 _COMPUTE = {DataType.FLOAT16: FLOAT32}
@@ -425,21 +426,20 @@ def converted(parameter: Parameter, data_type: DataType) -> Parameter:
     Source: the remarks on Min and Max of DML_ELEMENT_WISE_CLIP_OPERATOR_DESC, which do not name the ends.
     """
     type_, value = compute_type(data_type), parameter.value
-    if not is_float(type_):
-        least, most = integer_range(type_)
-        value = min(max(int(value), least), most)
-    elif data_type is DataType.FLOAT16:
-        value = half(value)
-    return Parameter(type_, parameter.name, value)
+    if is_float(type_):
+        return Parameter(type_, parameter.name, rounded(value, data_type))
+    least, most = integer_range(type_)
+    return Parameter(type_, parameter.name, min(max(int(value), least), most))
 
 
-def half(value: float) -> float:
-    """`value` rounded to FLOAT16, to nearest even."""
+def rounded(value: float, data_type: DataType) -> float:
+    """`value` as a number of the float type `data_type`: to nearest even, or an infinity beyond its range."""
+    form = {DataType.FLOAT16: "<e", DataType.FLOAT32: "<f", DataType.FLOAT64: "<d"}[data_type]
     try:
-        (rounded,) = struct.unpack("<e", struct.pack("<e", value))
+        (result,) = struct.unpack(form, struct.pack(form, value))
     except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
-    return float(rounded)
+        return math.copysign(math.inf, value)
+    return float(result)
 
 
 # Reduction

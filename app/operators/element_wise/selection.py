@@ -10,12 +10,12 @@ from pydantic import Field
 
 from app.contract import constants
 from app.contract.constants import FeatureLevel
-from app.contract.scalars import Float, Scalar, scalar_value
+from app.contract.scalars import Bound, Scalar, scalar_value
 from app.contract.support import SupportTable
 from app.contract.tensors import TensorDesc
 from app.contract.validation import brief
 from app.contract.violations import Violation
-from app.formula.values import Parameter, Value, compute_type, converted, half, maximum, minimum, not_equal, where
+from app.formula.values import Parameter, Value, compute_type, converted, maximum, minimum, not_equal, where
 from app.operators.forms import ScaledUnary
 from app.operators.operator import (
     SCALED_INTEGERS,
@@ -26,7 +26,8 @@ from app.operators.operator import (
 )
 
 BOUNDS = (
-    "Bounds are converted to the tensor's type: floats to nearest even, integers truncated toward zero and saturated."
+    "Bounds are converted to the tensor's type: floats to nearest even, integers truncated toward zero and saturated. "
+    "For integer tensors they are not rounded to float32 before."
 )
 CROSSED = "Min greater than Max is taken."
 NAN = "NaN stays NaN. DirectML's documentation does not say."
@@ -36,8 +37,8 @@ class ElementWiseClip(ScaledUnary):
     """Each element, or the nearer of two bounds."""
 
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_CLIP", "ELEMENT_WISE_CLIP"]
-    Min: Float = Field(description="Lower bound.", examples=[-1.0])
-    Max: Float = Field(description="Upper bound.", examples=[1.0])
+    Min: Bound = Field(description="Lower bound.", examples=[-1.0])
+    Max: Bound = Field(description="Upper bound.", examples=[1.0])
 
     formula_text = "f(x) = max(Min, min(g(x), Max)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
     support = SupportTable.of(
@@ -81,8 +82,8 @@ class ElementWiseClipGrad(Operator):
     InputTensor: InputTensorDesc
     InputGradientTensor: InputTensorDesc
     OutputGradientTensor: OutputTensorDesc = None
-    Min: Float = Field(description="Lower bound, where the gradient is 0.", examples=[-1.0])
-    Max: Float = Field(description="Upper bound, where the gradient is 0.", examples=[1.0])
+    Min: Bound = Field(description="Lower bound, where the gradient is 0.", examples=[-1.0])
+    Max: Bound = Field(description="Upper bound, where the gradient is 0.", examples=[1.0])
 
     formula_text = "f(x, gradient) = 0 if x <= Min or x >= Max, else gradient"
     in_place = ("InputTensor",)
@@ -153,14 +154,14 @@ def bound(operator: ElementWiseClip1 | ElementWiseClipGrad1, name: str) -> Param
     """Min or Max, as a number of MinMaxDataType."""
     data_type = operator.MinMaxDataType
     value = scalar_value(getattr(operator, name), data_type)
-    return Parameter(compute_type(data_type), name, half(value) if data_type is constants.DataType.FLOAT16 else value)
+    return converted(Parameter(compute_type(data_type), name, value), data_type)
 
 
 class ElementWiseThreshold(ScaledUnary):
     """Each element, or a lower bound."""
 
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_THRESHOLD", "ELEMENT_WISE_THRESHOLD"]
-    Min: Float = Field(description="Lower bound.", examples=[0.5])
+    Min: Bound = Field(description="Lower bound.", examples=[0.5])
 
     formula_text = "f(x) = max(g(x), Min), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
     support = SupportTable.of(
