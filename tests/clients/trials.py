@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX
 from tests.messages import Array, desc
 
@@ -132,4 +131,3 @@ TRIALS = [
         Axes=[1],
     ),
 ]
-TRIALS = [each for each in TRIALS if each.name in OPERATORS]
