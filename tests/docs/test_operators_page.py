@@ -199,7 +199,7 @@ def test_it_works_without_scripts(server: RunningServer, page: Page) -> None:
     try:
         page.open(f"{server.url}/operators")
         assert page.run(SHOWN) == NAMES
-        page.run("document.forms[0].elements.search.value = 'celu'")
+        page.run("document.forms[0].elements.search.value = 'activation_celu'")
         page.run("document.forms[0].querySelector('button').click()")
         page.wait_for("location.search")
         page.wait_for("document.readyState === 'complete'")
