@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from app.codecs.documents import CODECS
+
 from app.contract.validation import validate
 from app.dispatch import DispatchRequest
 from app.limits import LimitExceeded, MemoryAccount, MemoryExhausted

@@ -16,7 +16,7 @@ FLOAT_MAX = 3.4028234663852886e38
 def to_float(value: float) -> float:
     """`value` rounded to a finite float32, to nearest even. Raises PydanticCustomError if there is none."""
     try:
-        (rounded,) = struct.unpack("<f", struct.pack("<f", value))
+        (rounded,) = struct.unpack("<f", struct.pack("<f", float(value)))
     except OverflowError:
         rounded = math.inf
     if not math.isfinite(rounded):

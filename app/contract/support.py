@@ -100,5 +100,6 @@ def _data_types(word: str) -> tuple[DataType, ...]:
     if not match:
         raise ValueError(f"{word} is no data type")
     letter, most, least = match.groups()
-    bits = [each for each in (64, 32, 16, 8, 4) if int(least or most) <= each <= int(most)]
-    return tuple(DataType(f"{_FAMILIES[letter]}{each}") for each in bits)
+    widths = ["64", "32", "16", "8", "4"]
+    listed = widths[widths.index(most) : widths.index(least or most) + 1]
+    return tuple(DataType(_FAMILIES[letter] + width) for width in listed)

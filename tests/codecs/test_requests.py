@@ -7,10 +7,10 @@ import hypothesis.strategies as st
 import msgpack
 import numpy as np
 import pytest
+from app.codecs.documents import CODECS, read_dispatch, read_document
 from hypothesis import given, settings
 
 from app.codecs.codec import Codec
-from app.codecs.documents import CODECS, read_dispatch, read_document
 from app.codecs.structure import Unreadable
 from app.contract.violations import ContractError
 from app.limits import LimitExceeded

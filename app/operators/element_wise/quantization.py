@@ -57,7 +57,7 @@ class ElementWiseQuantizeLinear(Operator):
         if scale != expected:
             yield Violation(
                 ("ScaleTensor", "DataType"),
-                f"ScaleTensor is {scale}; it must be {expected}, since InputTensor is {given}.",
+                f"DataType of ScaleTensor is {scale}; it must be {expected}, since InputTensor is {given}.",
                 scale,
                 expected,
             )
