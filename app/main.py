@@ -45,7 +45,8 @@ def create_app(settings: Settings, service: Service) -> FastAPI:
     app = FastAPI(
         title="dmlserve",
         version=__version__,
-        description="DirectML's operator contract as an HTTP microservice.",
+        description="DirectML's operator contract as an HTTP microservice. Each operator by itself, with its formula, "
+        "curve and support table, is at [/operators](operators).",
         openapi_url="/openapi.json" if settings.docs else None,
         openapi_tags=[
             {"name": "native", "description": "Dispatch of operators and what they are capable of."},
@@ -65,7 +66,7 @@ def create_app(settings: Settings, service: Service) -> FastAPI:
     openapi.install(app)
     if settings.docs:
         docs.install(app)
-        reference.install(app, next(device for device in service.devices.values() if device.kind == "cpu"))
+        reference.install(app, min(service.devices.values(), key=lambda device: device.kind != "cpu"))
     return app
 
 

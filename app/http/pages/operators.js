@@ -11,7 +11,7 @@
     text: [".summary", ".formula", "h3"].map((part) => section.querySelector(part).textContent).join("\n").toLowerCase(),
   }));
 
-  // The same choice as GET /v1/operators makes, and besides by words.
+  // The same choice as GET /v1/operators makes, and besides by words. Levels compare as their names do.
   function isWanted(operator, family, dataType, level, words) {
     const row = operator.rows.filter(([from]) => !level || from <= level).at(-1);
     return (
