@@ -11,7 +11,7 @@ import pytest
 
 from app.contract.constants import DataType
 from app.curves import REACH, Curve, curve
-from app.execution.device import Buffer, Device
+from app.execution.device import Device
 from app.execution.numpy_device import NumpyDevice
 from app.operators.catalog import OPERATORS
 from app.operators.operator import Operator, Role
@@ -29,7 +29,7 @@ class Function:
     def prepare(self, compiled: Any) -> "Function":
         return self
 
-    def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> None:
+    def dispatch(self, inputs: Sequence[memoryview], output: memoryview, cancelled: Callable[[], bool]) -> None:
         with np.errstate(all="ignore"):
             np.frombuffer(output, np.float32)[:] = self._function(np.frombuffer(inputs[0], np.float32))
 
