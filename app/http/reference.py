@@ -55,7 +55,7 @@ class Section:
 
 
 class Reference:
-    """The page, made when it is first asked for; whether it changed since then depends on nothing but the program."""
+    """The page, made when it is first asked for. It follows from the program alone, not from settings or requests."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
