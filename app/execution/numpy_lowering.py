@@ -53,6 +53,7 @@ def _exp_of_sum(high: Array, low: Array, out: Array) -> None:
     r = limited
     r -= n * _LN_2_HIGH  # exact, since the factor has few digits
     r -= n * _LN_2_LOW
+    r += low
     r += np.where(high < -128, np.float32(0), low) if not np.isfinite(low).all() else low
     result = r * _EXP[0]
     for coefficient in _EXP[1:]:
@@ -65,7 +66,9 @@ def _exp_of_sum(high: Array, low: Array, out: Array) -> None:
     half = powers >> 1  # in two steps, lest the power be subnormal, or none at all, where the result is not
     powers -= half
     result *= _power_of_2(half)
+    too_low = np.less(high, -128)
     np.multiply(result, _power_of_2(powers), out=out)
+    np.copyto(out, 0, where=too_low)  # where `low` may be NaN
 
 
 def _power_of_2(exponents: Array) -> Array:
