@@ -54,7 +54,6 @@ def _exp_of_sum(high: Array, low: Array, out: Array) -> None:
     r -= n * _LN_2_HIGH  # exact, since the factor has few digits
     r -= n * _LN_2_LOW
     r += low
-    r += np.where(high < -128, np.float32(0), low) if not np.isfinite(low).all() else low
     result = r * _EXP[0]
     for coefficient in _EXP[1:]:
         result += coefficient

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from app.buffers import Buffer
 from app.contract.constants import DataType
-from app.execution.device import Buffer
 from app.execution.layout import blocks, collapse
 from app.execution.numpy_lowering import Array, Program, lower, numpy_type
 from app.execution.numpy_threads import BLOCK_ELEMENTS, Threads, run_program, stored_types
