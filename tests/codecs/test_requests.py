@@ -8,7 +8,6 @@ import hypothesis.strategies as st
 import msgpack
 import numpy as np
 import pytest
-from app.codecs.documents import CODECS, read_document
 from hypothesis import given, settings
 
 from app.codecs.codec import Codec
