@@ -8,8 +8,9 @@ from typing import Literal
 
 import numpy as np
 
+from app.buffers import Buffer
 from app.contract.constants import DataType
-from app.execution.device import Buffer, DeviceInfo, Kernel
+from app.execution.device import DeviceInfo, Kernel
 from app.execution.layout import blocks, collapse
 from app.execution.numpy_lowering import Array, Program, Step, lower, numpy_type
 from app.execution.numpy_rows import NumpyRowKernel

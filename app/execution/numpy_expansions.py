@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 from app.formula.values import (
     FLOAT32,
-    FLOAT64,
     Operation,
     Value,
     absolute,
@@ -44,8 +43,8 @@ NORMAL_TAIL = (
 )
 """normal_cdf(-y) * exp(y^2 / 2) as a quotient of polynomials in y, for y from 0 to 14.5: 6e-9."""
 
-NORMAL_TAIL_IS_0 = 14.5
-"""From here on normal_cdf(-y) is 0 in float32, and so it is times y."""
+NORMAL_TAIL_IS_0 = 30.0
+"""Here exp(SHIFT - y^2 / 2) is 0 in float32; normal_cdf(-y) * y is so from 14.5 on."""
 
 SHIFT = 24
 
@@ -83,18 +82,17 @@ def _log1p_of_fraction(x: Value) -> Value:
 
 
 def _erf(x: Value) -> Value:
-    if x.type == FLOAT64:
-        return widen(_erf(cast(x, FLOAT32)))
-    x = maximum(minimum(x, ERF_IS_1), -ERF_IS_1)
-    numerator, denominator = (_polynomial(each, x * x) for each in ERF)
-    return maximum(minimum(x * (numerator / denominator), 1), -1)
+    """In float64, since near 1, where float32 is coarsest, the roundings of both polynomials would add up."""
+    v = maximum(minimum(widen(x), ERF_IS_1), -ERF_IS_1)
+    numerator, denominator = (_polynomial(each, v * v) for each in ERF)
+    return cast(v * (numerator / denominator), x.type)
 
 
 def _normal_cdf(x: Value) -> Value:
     """Of a negative x, exp(-x^2 / 2) times a quotient of polynomials; of others, 1 minus that of -x.
 
-    In float32, for exp takes long in float64, but for two things: what the exponent's rounding would cost is made up
-    for, and all is exp(SHIFT) times too large until the end, lest it be subnormal.
+    exp is that of float32, for in float64 it takes long: what the rounding of the exponent would cost is made up for,
+    and it is exp(SHIFT) times too large, lest it be subnormal.
     """
     if x.type == FLOAT32:
         return cast(_normal_cdf(widen(x)), FLOAT32)
@@ -103,8 +101,8 @@ def _normal_cdf(x: Value) -> Value:
     rounded = cast(exponent, FLOAT32)
     shifted = exp(rounded)
     shifted = shifted + shifted * cast(exponent - widen(rounded), FLOAT32)
-    numerator, denominator = (_polynomial(each, y) for each in NORMAL_TAIL)
-    tail = widen(shifted * (numerator / denominator)) * math.exp(-SHIFT)
+    numerator, denominator = (_polynomial(each, widen(y)) for each in NORMAL_TAIL)
+    tail = widen(shifted) * (numerator / denominator) * math.exp(-SHIFT)
     return where(x < 0, tail, 1 - tail)
 
 

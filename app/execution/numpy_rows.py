@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from app.buffers import Buffer
 from app.contract.constants import DataType
-from app.execution.device import Buffer
 from app.execution.layout import blocks, collapse
 from app.execution.numpy_lowering import Array, Program, lower, numpy_type
 from app.execution.numpy_threads import BLOCK_ELEMENTS, Threads, run_program, stored_types
@@ -270,9 +270,6 @@ def _reduced(reduction: str, values: Array, places: Array | None, axes: tuple[in
         case "maximum":
             return np.asarray(np.maximum.reduce(values, axis=axes, keepdims=True))
         case "sum":
-            if axes == (values.ndim - 1,) and values.dtype == np.float32 and values.shape[-1] <= BLOCK_ELEMENTS:
-                # NumPy adds contiguous elements pairwise.
-                return np.add.reduce(values, axis=axes, keepdims=True).astype(np.float64)
             return np.asarray(np.add.reduce(values, axis=axes, dtype=np.float64, keepdims=True))
         case "first_maximum":
             assert places is not None

@@ -12,6 +12,7 @@ from app.formula.values import (
     copysign,
     equal,
     exp,
+    exp_of_sum,
     log1p_of_fraction,
     maximum,
     multiply_add,
@@ -56,22 +57,17 @@ def constant_power(base: Value, exponent: Parameter) -> Value:
 
 
 def exp_of_product(a: Value, b: Value) -> Value:
-    """exp(a * b) of float32 where that is at most 1, as exact as exp: the product's rounding, which exp would magnify
-    by up to 88, is made up for. With e for that rounding, exp(p + e) is exp(p) * (1 + e)."""
+    """exp(a * b) of float32 where that is at most 1: the product's rounding, which exp would magnify by up to 88, is
+    made up for."""
     product = a * b
-    rest = multiply_add(a, b, -product)
-    whole = exp(product)
-    # Below -128 all is 0, and the rounding of an infinite product would be NaN.
-    return where(product < -128, 0, whole + whole * rest)
+    return exp_of_sum(product, multiply_add(a, b, -product))
 
 
 def exp_of_difference(a: Value, b: Value) -> Value:
-    """exp(a - b) of float32 where that is at most 1, as exact as exp: see `exp_of_product`."""
+    """exp(a - b) of float32 where that is at most 1, in the same way, by Knuth's two-sum."""
     difference = a - b
-    subtrahend = a - difference  # and what each of the terms has lost (Knuth's two-sum)
-    rest = (a - (difference + subtrahend)) + (subtrahend - b)
-    whole = exp(difference)
-    return where(difference < -128, 0, whole + whole * rest)
+    subtrahend = a - difference
+    return exp_of_sum(difference, (a - (difference + subtrahend)) + (subtrahend - b))
 
 
 def sigmoid(decay: Value, negative: Value) -> Value:

@@ -145,8 +145,8 @@ class Operation(Value):
 class Reduction(Value):
     """One value of all the `argument`s of a group: of the elements that differ only along the operator's axes.
 
-    By `name`: `maximum`, NaN if any is NaN; `sum`, in any order, in float32 with partial sums of few elements or in
-    float64; `first_maximum`, the Position (an int64) of the first NaN, else of the first of the largest.
+    By `name`: `maximum`, NaN if any is NaN; `sum`, in any order, with no more than one rounding to `type`;
+    `first_maximum`, the Position (an int64) of the first NaN, else of the first of the largest.
     """
 
     name: str
@@ -268,6 +268,14 @@ def where(condition: Value, a: Value | Number, b: Value | Number) -> Value:
 
 def exp(x: Value) -> Value:
     return _of_float("exp", x)
+
+
+def exp_of_sum(high: Value, low: Value) -> Value:
+    """exp(high + low) of a float32 that is at most 0 and what its rounding has lost: 0 below -128, whatever is lost.
+
+    It is exp(high) * (1 + low), but within 2 ULP, so that what is made of it has some left.
+    """
+    return Operation(high.type, "exp_of_sum", _alike(high, low))
 
 
 def expm1(x: Value) -> Value:

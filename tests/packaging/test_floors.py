@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 FLOORS = [
-    {"app", "app.settings"},
+    {"app", "app.settings", "app.buffers"},
     {"app.contract"},
     {"app.formula"},
     {"app.operators"},
@@ -23,7 +23,8 @@ FLOORS = [
     {"app.dispatch"},
     {"app.capabilities", "app.codecs"},
     {"app.service", "app.curves"},
-    {"app.http", "app.logs"},
+    {"app.messages", "app.logs"},
+    {"app.http"},
     {"app.main"},
     {"app.cli"},
 ]
