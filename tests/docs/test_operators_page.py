@@ -98,7 +98,7 @@ def test_typing_searches(opened: Page) -> None:
 
 
 def test_filters_choose_what_the_api_lists(opened: Page, client: httpx.Client) -> None:
-    """Every level with every type, in the script; some of each against the API, which is tested by itself."""
+    """Some values of each field, in every combination; what the API lists is tested by itself."""
     for family in ("", "ACTIVATION", "ELEMENT_WISE"):
         for data_type in ("", DataType.FLOAT16, DataType.INT8, DataType.UINT64, DataType.INT4):
             for level in ("", FeatureLevel.V1_0, FeatureLevel.V3_0, FeatureLevel.V5_0, FeatureLevel.V5_1):

@@ -98,6 +98,10 @@ def test_operators_are_chosen_as_the_readme_does(server: RunningServer, tmp_path
     assert [PREFIX + name for name in re.findall(r"^(?:ACTIVATION|ELEMENT_WISE)\w+", printed, re.MULTILINE)] == expected
 
 
+def test_the_readme_counts_the_operators() -> None:
+    assert re.findall(r"all (\d+) `ACTIVATION_\*` and `ELEMENT_WISE_\*` operators", README) == [str(len(OPERATORS))]
+
+
 def test_every_path_of_the_api_table_exists(client: httpx.Client) -> None:
     paths = set(re.findall(r"`(?:GET |POST )?(/[\w/{}.-]+)`", README.partition("A dispatch has these fields")[0]))
     known = set(client.get("/openapi.json").json()["paths"]) | {"/docs", "/operators", "/openapi.json"}
