@@ -41,42 +41,6 @@ def _where(condition: Array, a: Array, b: Array, out: Array) -> None:
     np.bitwise_xor(mask, b.view(bits), out=out.view(bits))
 
 
-_LOG2_E, _LN_2_HIGH, _LN_2_LOW = (np.float32(each) for each in (1.44269504, 0.693359375, -2.12194440e-4))
-_EXP = [np.float32(each) for each in (1.9875691e-4, 1.3981999e-3, 8.3334519e-3, 4.1665796e-2, 1.6666666e-1, 0.5)]
-"""(exp(r) - 1 - r) / r^2 by powers of r from the highest on, for |r| up to ln(2) / 2 (Cephes' expf)."""
-
-
-def _exp_of_sum(high: Array, low: Array, out: Array) -> None:
-    """2^n * exp(r): 1 ULP, where NumPy's exp has 2.5."""
-    limited = np.maximum(high, np.float32(-128))
-    n = np.rint(limited * _LOG2_E)
-    r = limited
-    r -= n * _LN_2_HIGH  # exact, since the factor has few digits
-    r -= n * _LN_2_LOW
-    r += low
-    result = r * _EXP[0]
-    for coefficient in _EXP[1:]:
-        result += coefficient
-        result *= r
-    result *= r
-    result += r
-    result += np.float32(1)
-    powers = n.astype(np.int32)
-    half = powers >> 1  # in two steps, lest the power be subnormal, or none at all, where the result is not
-    powers -= half
-    result *= _power_of_2(half)
-    too_low = np.less(high, -128)
-    np.multiply(result, _power_of_2(powers), out=out)
-    np.copyto(out, 0, where=too_low)  # where `low` may be NaN
-
-
-def _power_of_2(exponents: Array) -> Array:
-    """As float32, by its bits; of int32, which are lost."""
-    exponents += 127
-    exponents <<= 23
-    return exponents.view(np.float32)
-
-
 def _saturate(x: Array, out: Array) -> None:
     least, most = np.iinfo(out.dtype).min, np.iinfo(out.dtype).max
     largest = np.nextafter(np.float64(2) ** 64, 0) if out.dtype == np.uint64 else np.float64(most)
@@ -105,7 +69,6 @@ FUNCTIONS: dict[str, Function] = {
     "cast": _cast,
     "saturate": _saturate,
     "bit_count": np.bitwise_count,
-    "exp_of_sum": _exp_of_sum,
 }
 """One row for each operation of `app/formula/values.py` that is no expansion: mostly NumPy's function of that name."""
 

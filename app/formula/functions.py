@@ -12,10 +12,9 @@ from app.formula.values import (
     copysign,
     equal,
     exp,
-    exp_of_sum,
+    exp_of_product,
     log1p_of_fraction,
     maximum,
-    multiply_add,
     power,
     sqrt,
     trunc,
@@ -54,20 +53,6 @@ def constant_power(base: Value, exponent: Parameter) -> Value:
             return where(equal(base, -math.inf), math.inf, sqrt(base) + 0)
         case _:
             return power(base, exponent)
-
-
-def exp_of_product(a: Value, b: Value) -> Value:
-    """exp(a * b) of float32 where that is at most 1: the product's rounding, which exp would magnify by up to 88, is
-    made up for."""
-    product = a * b
-    return exp_of_sum(product, multiply_add(a, b, -product))
-
-
-def exp_of_difference(a: Value, b: Value) -> Value:
-    """exp(a - b) of float32 where that is at most 1, in the same way, by Knuth's two-sum."""
-    difference = a - b
-    subtrahend = a - difference
-    return exp_of_sum(difference, (a - (difference + subtrahend)) + (subtrahend - b))
 
 
 def sigmoid(decay: Value, negative: Value) -> Value:

@@ -270,12 +270,15 @@ def exp(x: Value) -> Value:
     return _of_float("exp", x)
 
 
-def exp_of_sum(high: Value, low: Value) -> Value:
-    """exp(high + low) of a float32 that is at most 0 and what its rounding has lost: 0 below -128, whatever is lost.
+def exp_of_difference(a: Value, b: Value) -> Value:
+    """exp(a - b) of float32 where that is at most 1, as exact as exp although it would magnify the difference's
+    rounding by up to 88; 0 where a is -inf and b is not."""
+    return _arithmetic("exp_of_difference", a, b)
 
-    It is exp(high) * (1 + low), but within 2 ULP, so that what is made of it has some left.
-    """
-    return Operation(high.type, "exp_of_sum", _alike(high, low))
+
+def exp_of_product(a: Value, b: Value) -> Value:
+    """exp(a * b) of float32 where that is at most 1, in the same way."""
+    return _arithmetic("exp_of_product", a, b)
 
 
 def expm1(x: Value) -> Value:

@@ -13,12 +13,12 @@ from app.contract.scalars import Uint
 from app.contract.support import SupportTable
 from app.contract.tensors import MAX_RANK
 from app.contract.violations import Violation
-from app.formula.functions import exp_of_difference
 from app.formula.values import (
     Position,
     Value,
     cast,
     equal,
+    exp_of_difference,
     first_maximum_of,
     log1p,
     maximum_of,

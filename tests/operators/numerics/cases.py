@@ -158,7 +158,7 @@ def _scaled(kind: str, exact: Callable[..., Array], scale: float, bias: float, b
 
 def _g(x: Array, scale: float, bias: float) -> Array:
     """Rounded to float64, as operators have it, since a sine of a large number depends on that."""
-    return (wide(scale) * x + wide(bias)).astype(np.float64).astype(np.longdouble)
+    return np.asarray((wide(scale) * x + wide(bias)).astype(np.float64), np.longdouble)
 
 
 def _shrink(x: Array, bias: Any, threshold: Any) -> Array:
@@ -228,6 +228,11 @@ ACTIVATIONS = [
     *[_line(*each) for each in [(1, 0), (0.5, 1), (-3, 0.1), (1e20, -1e20), (1 / 3, 1e-3)]],
     *[_hard_swish(*each) for each in [(1 / 6, 0.5), (1, 0), (-0.5, 0.25), (3, 3)]],
 ]
+ROUNDINGS: dict[str, Callable[..., Array]] = {
+    "HALVES_TO_NEAREST_EVEN": np.rint,
+    "TOWARD_ZERO": np.trunc,
+    "TOWARD_INFINITY": reference.round_half_away,
+}
 FUNCTIONS: dict[str, tuple[Callable[..., Array], tuple[float, ...], int]] = {
     "ABS": (np.abs, (), 0),
     "RECIP": (lambda x: 1 / x, (1e38, 3e-39), 1),
@@ -258,11 +263,7 @@ ELEMENT_WISES = [
     _element_wise("SIGN", lambda x: np.where(np.isnan(x), 0, np.sign(x)), bound=0),
     *[
         _element_wise("ROUND", exact, 0.5, 1.5, 2.5, 8388607.5, 0.49999997, bound=0, RoundingMode=mode)
-        for mode, exact in [
-            ("HALVES_TO_NEAREST_EVEN", np.rint),
-            ("TOWARD_ZERO", np.trunc),
-            ("TOWARD_INFINITY", reference.round_half_away),
-        ]
+        for mode, exact in ROUNDINGS.items()
     ],
     *[
         _element_wise(
@@ -283,33 +284,39 @@ SCALED = [
     for kind in FUNCTIONS
     for scale, bias in [(2, -1.5), (-1 / 3, 0.9999)]
 ]
-UNARY = [*HARD_SIGMOIDS, *CELUS, *CONSTANT_POWS, *SCALED_CONSTANT_POWS, *ACTIVATIONS, *ELEMENT_WISES, *SCALED]
+UNARY: list[Case] = [
+    *HARD_SIGMOIDS,
+    *CELUS,
+    *CONSTANT_POWS,
+    *SCALED_CONSTANT_POWS,
+    *ACTIVATIONS,
+    *ELEMENT_WISES,
+    *SCALED,
+]
 
 
 def _grad(kind: str, zero: Callable[[Array], Array], **attributes: Any) -> Case:
     return Case(kind, attributes, lambda x, g: np.where(zero(x), 0, g), 0)
 
 
-BINARY = [
+PAIRS: dict[str, tuple[Callable[..., Array], int]] = {
+    "ADD": (np.add, 0),
+    "ADD1": (np.add, 0),
+    "SUBTRACT": (np.subtract, 0),
+    "MULTIPLY": (np.multiply, 0),
+    "DIVIDE": (np.divide, 0),
+    "MAX": (np.maximum, 0),
+    "MIN": (np.minimum, 0),
+    "MEAN": (lambda a, b: (a + b) / 2, 1),
+    "DIFFERENCE_SQUARE": (lambda a, b: (a - b) * (a - b), 2),
+    "ATAN_YX": (np.arctan2, 4),
+    "POW": (lambda x, e: np.power(x.astype(np.float64), e.astype(np.float64)), 4),
+    "MODULUS_TRUNCATE": (np.fmod, 0),
+    "MODULUS_FLOOR": (reference.modulus_floor, 1),
+}
+BINARY: list[Case] = [
     *PARAMETERIZED_RELUS,
-    *[
-        Case(E + kind, {}, exact, bound)
-        for kind, exact, bound in [
-            ("ADD", np.add, 0),
-            ("ADD1", np.add, 0),
-            ("SUBTRACT", np.subtract, 0),
-            ("MULTIPLY", np.multiply, 0),
-            ("DIVIDE", np.divide, 0),
-            ("MAX", np.maximum, 0),
-            ("MIN", np.minimum, 0),
-            ("MEAN", lambda a, b: (a + b) / 2, 1),
-            ("DIFFERENCE_SQUARE", lambda a, b: (a - b) * (a - b), 2),
-            ("ATAN_YX", np.arctan2, 4),
-            ("POW", lambda x, e: np.power(x.astype(np.float64), e.astype(np.float64)), 4),
-            ("MODULUS_TRUNCATE", np.fmod, 0),
-            ("MODULUS_FLOOR", reference.modulus_floor, 1),
-        ]
-    ],
+    *[Case(E + kind, {}, exact, bound) for kind, (exact, bound) in PAIRS.items()],
     _grad(A + "RELU_GRAD", lambda x: ~(x > 0)),
     _grad(E + "CLIP_GRAD", lambda x: (x <= -1) | (x >= 2), Min=-1, Max=2),
 ]

@@ -49,11 +49,11 @@ def _power(base: Array, exponent: float) -> Array:
 
 
 def _erfc(x: Any) -> Any:
-    return np.frompyfunc(math.erfc, 1, 1)(np.asarray(x, np.float64)).astype(np.float64)
+    return np.asarray(np.frompyfunc(math.erfc, 1, 1)(np.asarray(x, np.float64)), np.float64)
 
 
 def erf(x: Array) -> Array:
-    return np.asarray(np.frompyfunc(math.erf, 1, 1)(np.asarray(x, np.float64)).astype(np.float64))
+    return np.asarray(np.frompyfunc(math.erf, 1, 1)(np.asarray(x, np.float64)), np.float64)
 
 
 def normal_cdf(x: Array) -> Array:

@@ -90,7 +90,7 @@ def some(dtype: str, seed: int) -> Array:
 def pairs(dtype: str) -> list[tuple[Array, Array]]:
     if np.dtype(dtype).itemsize == 1:
         every = np.arange(256).astype(np.uint8).view(dtype)
-        return [tuple(each.ravel() for each in np.meshgrid(every, every))]  # type: ignore[list-item]
+        return [tuple(each.ravel() for each in np.meshgrid(every, every))]
     meeting = tuple(each.ravel() for each in np.meshgrid(corners(dtype)[::3], corners(dtype)[1::3]))
     return [meeting, (some(dtype, 1), some(dtype, 2))]  # type: ignore[list-item]
 
