@@ -93,6 +93,7 @@ def serve(settings: Settings) -> bool:
         _serve(settings)
         return True
     address = uvicorn.Config("", host=settings.host, port=settings.port, log_config=None).bind_socket()
+    address.listen(2048)  # as uvicorn does, so that clients wait for the workers instead of being refused
     siblings = Siblings(settings.workers)
     return Supervisor(settings.workers, lambda number: _serve(settings, number, siblings, address)).run()
 
