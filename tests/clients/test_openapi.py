@@ -249,7 +249,7 @@ def test_every_operator_is_there_with_all_its_fields(document: Json) -> None:
             stated = schema["properties"][field]
             if not info.is_required() and info.default is not None:
                 assert stated["default"] == info.default
-            assert stated.keys() & {"type", "$ref", "anyOf"}
+            assert stated.keys() & {"type", "$ref", "anyOf", "oneOf"}
 
 
 def test_every_field_of_a_request_is_described(document: Json) -> None:
