@@ -13,6 +13,8 @@ from app.http import docs, native, openapi, operations
 from app.http.auth import Authentication
 from app.http.cors import Cors
 from app.http.dispatch import DispatchEndpoint, DispatchRoute
+from app.http.inference import endpoints
+from app.http.inference import routes as inference
 from app.http.metrics import Metrics
 from app.http.observation import Observation
 from app.http.problems import HANDLED, answer_problem
@@ -49,6 +51,7 @@ def create_app(settings: Settings, service: Service) -> FastAPI:
         openapi_url="/openapi.json" if settings.docs else None,
         openapi_tags=[
             {"name": "native", "description": "Dispatch of operators and what they are capable of."},
+            {"name": "inference", "description": "The Open Inference Protocol (KServe V2), with Triton's extensions."},
             {"name": "operations", "description": "Health and metrics."},
         ],
         docs_url=None,
@@ -60,7 +63,10 @@ def create_app(settings: Settings, service: Service) -> FastAPI:
     app.state.service = service
     app.state.metrics = metrics
     app.router.routes.insert(0, DispatchRoute(DispatchEndpoint(service)))  # the first to be tried
+    app.state.inference = endpoints.InferEndpoint(service)
+    app.router.routes[1:1] = endpoints.routes(app.state.inference)
     app.include_router(native.router)
+    app.include_router(inference.router)
     app.include_router(operations.router)
     openapi.install(app)
     if settings.docs:

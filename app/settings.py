@@ -36,6 +36,10 @@ class Settings(BaseSettings):
         default_factory=list, description="Origins whose pages may call the service, separated by commas; * for all."
     )
 
+    shared_memory: bool = Field(
+        False, description="Let clients of the Open Inference Protocol register this machine's POSIX shared memory."
+    )
+
     threads: int = Field(default_factory=_cpus, ge=1, le=1024, description="Worker threads that run dispatches.")
     queue_depth: int = Field(64, ge=0, le=65536, description="Dispatches that may wait for a worker; more get 503.")
     deadline_seconds: float = Field(30, gt=0, description="Longest time from a dispatch's admission to its result.")

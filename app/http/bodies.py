@@ -101,10 +101,12 @@ async def _read(receive: Receive, announced: int, most: int, memory: MemoryShare
             return body
 
 
-async def send_pieces(send: Send, pieces: Sequence[Piece], content_type: str) -> None:
-    """Answer 200 with `pieces`, one after another, large ones without a copy."""
+async def send_pieces(
+    send: Send, pieces: Sequence[Piece], content_type: str, more: Sequence[tuple[bytes, bytes]] = ()
+) -> None:
+    """Answer 200 with `pieces`, one after another, large ones without a copy; `more` are further header fields."""
     length = sum(map(len, pieces))
-    headers = [(b"content-length", b"%d" % length), (b"content-type", content_type.encode())]
+    headers = [(b"content-length", b"%d" % length), (b"content-type", content_type.encode()), *more]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     if length > JOINED:
         *pieces, last = pieces

@@ -4,7 +4,7 @@ Routes read and write documents themselves, for the sake of tensor data, so Fast
 functions here state them, once, and `install` adds their schemas to the document.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import Any, get_args, get_origin
 
 from fastapi import FastAPI
@@ -26,6 +26,7 @@ _REFUSALS = {
     404: "There is no such thing.",
     406: "Accept names no representation that this resource has.",
     408: "The request did not arrive in time.",
+    409: "There is such a thing already.",
     413: "The request is over a limit.",
     415: "Content-Type names no representation that can be read.",
     422: "The request is against the contract.",
@@ -67,31 +68,32 @@ def dispatch() -> dict[str, Any]:
     """Of POST /v1/dispatch."""
     examples = {operator.short_name(): {"value": example(operator)} for operator in OPERATORS.values()}
     body = {
-        JSON: {"schema": _ref(DispatchRequest), "examples": examples},
+        JSON: {"schema": ref(DispatchRequest), "examples": examples},
         MSGPACK: _msgpack(DispatchRequest, suffix="Msgpack"),
     }
-    answers = {JSON: {"schema": _ref(DispatchResponse)}, MSGPACK: _msgpack(DispatchResponse, suffix="Msgpack")}
-    return _operation("dispatch", answers, *_API, *_WITH_BODY, 504, body=body)
+    answers = {JSON: {"schema": ref(DispatchResponse)}, MSGPACK: _msgpack(DispatchResponse, suffix="Msgpack")}
+    return operation("dispatch", answers, *_API, *_WITH_BODY, 504, body=body)
 
 
 def feature_support(kind: Any) -> dict[str, Any]:
     """Of POST /v1/feature-support, which answers with `kind`."""
     asked = {"Feature": "FEATURE_LEVELS", "RequestedFeatureLevels": ["1_0", "5_0"]}
-    body = {JSON: {"schema": _ref(FeatureSupportQuery), "example": asked}, MSGPACK: _msgpack(FeatureSupportQuery)}
-    answers = {JSON: {"schema": {"anyOf": [_ref(each) for each in get_args(kind)]}}, MSGPACK: _msgpack(*get_args(kind))}
-    return _operation("checkFeatureSupport", answers, *_API, *_WITH_BODY, body=body)
+    body = {JSON: {"schema": ref(FeatureSupportQuery), "example": asked}, MSGPACK: _msgpack(FeatureSupportQuery)}
+    answers = {JSON: {"schema": {"anyOf": [ref(each) for each in get_args(kind)]}}, MSGPACK: _msgpack(*get_args(kind))}
+    return operation("checkFeatureSupport", answers, *_API, *_WITH_BODY, body=body)
 
 
 def answer(operation_id: str, kind: Any, parameter: dict[str, Any] | None = None, *statuses: int) -> dict[str, Any]:
     """Of a GET that answers with `kind` in JSON."""
-    schema = {"type": "array", "items": _ref(*get_args(kind))} if get_origin(kind) is list else _ref(kind)
-    return _operation(operation_id, {JSON: {"schema": schema}}, *_API, *statuses, parameter=parameter)
+    schema = {"type": "array", "items": ref(*get_args(kind))} if get_origin(kind) is list else ref(kind)
+    parameters = [parameter] if parameter else []
+    return operation(operation_id, {JSON: {"schema": schema}}, *_API, *statuses, parameters=parameters)
 
 
 def health(operation_id: str, kind: Any, *statuses: int) -> dict[str, Any]:
     """Of a GET that probes send, which have no key; it answers with `kind` whatever the status."""
-    answers = {JSON: {"schema": _ref(kind)}}
-    made = _operation(operation_id, answers, *statuses)
+    answers = {JSON: {"schema": ref(kind)}}
+    made = operation(operation_id, answers, *statuses)
     for status in statuses:
         made["openapi_extra"]["responses"][str(status)]["content"] = answers
     made["openapi_extra"]["security"] = []
@@ -100,7 +102,7 @@ def health(operation_id: str, kind: Any, *statuses: int) -> dict[str, Any]:
 
 def metrics() -> dict[str, Any]:
     """Of GET /metrics."""
-    return _operation("getMetrics", {"text/plain": {"schema": {"type": "string"}}}, 401)
+    return operation("getMetrics", {"text/plain": {"schema": {"type": "string"}}}, 401)
 
 
 def install(app: FastAPI) -> None:
@@ -131,23 +133,25 @@ def install(app: FastAPI) -> None:
     app.openapi = document  # type: ignore[method-assign]  # FastAPI's documented way
 
 
-def _operation(
+def operation(
     operation_id: str,
     answers: dict[str, Any],
     *statuses: int,
     body: dict[str, Any] | None = None,
-    parameter: dict[str, Any] | None = None,
+    parameters: Sequence[dict[str, Any]] = (),
+    error: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Arguments for a route's decorator."""
-    problem = {MEDIA_TYPE: {"schema": _ref(ProblemDetails)}}
+    """Arguments for a route's decorator. `error` is the form of a refusal, if not a problem."""
+    problem = {MEDIA_TYPE: {"schema": ref(ProblemDetails)}}
     responses = {"200": {"description": "Success.", "headers": _headers(200), "content": answers}}
     for status in sorted({*_ANY, *statuses}):
         responses[str(status)] = {
             "description": _REFUSALS[status],
             "headers": _headers(status),
-            "content": problem,
+            # What is no HTTP, or too much of a header, is refused before the path is known.
+            "content": problem if status == 431 else (error or problem) | (problem if status in _ANY else {}),
         }
-    extra: dict[str, Any] = {"responses": responses, "parameters": [_REQUEST_ID] + ([parameter] if parameter else [])}
+    extra: dict[str, Any] = {"responses": responses, "parameters": [_REQUEST_ID, *parameters]}
     if body:
         extra["requestBody"] = {"required": True, "content": body}
     # Any other response class would have FastAPI add its media type.
@@ -159,14 +163,15 @@ def _headers(status: int) -> dict[str, Any]:
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
-def _ref(kind: Any) -> dict[str, str]:
+def ref(kind: Any) -> dict[str, str]:
+    """A reference to the schema of `kind`, which is added to the document."""
     _schemas[kind.__name__] = TypeAdapter(kind)
     return {"$ref": f"#/components/schemas/{kind.__name__}"}
 
 
 def _msgpack(*kinds: Any, suffix: str = "") -> dict[str, Any]:
     """A body in MessagePack: bytes to generators, and what is in them to readers."""
-    contents = [{"$ref": _ref(kind)["$ref"] + suffix} for kind in kinds]
+    contents = [{"$ref": ref(kind)["$ref"] + suffix} for kind in kinds]
     schema = {
         "type": "string",
         "format": "binary",

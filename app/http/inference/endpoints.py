@@ -1,0 +1,128 @@
+"""POST /v2/models/{name}/infer, the path that tensors take: a plain ASGI application, as that of dispatch is."""
+
+import asyncio
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any, TypeVar
+
+from fastapi.routing import APIRoute
+from starlette.types import Receive, Scope, Send
+
+from app.codecs.codec import Body
+from app.codecs.structure import Unreadable
+from app.http.bodies import Headers, fields, read_body, send_pieces
+from app.http.dispatch import OFFLOADED
+from app.http.inference import openapi
+from app.http.inference.answers import JSON_LENGTH, Answer
+from app.http.inference.compression import coding_of_answer, coding_of_request, compress, decompress
+from app.http.inference.models import find_model
+from app.http.inference.requests import InferenceReader
+from app.http.inference.shared_memory import Regions
+from app.http.inference.statistics import VERSION, ModelCounts
+from app.operators.catalog import OPERATORS
+from app.service import Service
+
+_LENGTH = JSON_LENGTH.lower().encode()
+
+T = TypeVar("T")
+
+
+class InferEndpoint:
+    """The ASGI application behind the routes."""
+
+    def __init__(self, service: Service) -> None:
+        self.counts = {operator: ModelCounts() for operator in OPERATORS.values()}
+        self.regions = Regions()
+        self._service = service
+        self._reader = InferenceReader(service)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path_params"]
+        name = path["name"]
+        operator = find_model(name, path.get("version", VERSION))
+        counts = self.counts[operator]
+        started = perf_counter_ns()
+        succeeded = False
+        service, regions = self._service, self.regions
+        headers = fields(scope["headers"])
+        try:
+            given = coding_of_request(headers.get(b"content-encoding", b""))
+            wanted = coding_of_answer(headers.get(b"accept-encoding", b""))
+            with service.memory.open() as memory:
+                body = await read_body(headers, receive, service.settings, memory)
+                received = perf_counter_ns()
+                if given:
+                    most = service.settings.max_body_bytes
+                    body = await asyncio.to_thread(decompress, body, given, most, memory)
+                size = _json_bytes(headers, body)
+                inference, parts = await _aside(size, lambda: self._reader.read(name, operator, body, size))
+                scope["state"]["dispatch"] = inference.prepared
+                region = inference.form.region(regions)
+                copied = inference.copied_bytes
+                data = await _aside(copied, lambda: inference.data(parts, regions, memory))
+
+                async def hang_up() -> None:
+                    while (await receive())["type"] != "http.disconnect":
+                        pass
+
+                read = perf_counter_ns()
+                outcome = await service.execute(inference.prepared, data, memory, hang_up)
+                scope["state"]["outcome"] = outcome
+                executed = perf_counter_ns()
+
+                def write() -> Answer:
+                    answer = inference.form.write(parts.id, outcome, region, memory)
+                    return Answer(compress(answer.pieces, wanted, memory), answer.json_bytes) if wanted else answer
+
+                answer = await _aside(OFFLOADED if wanted else copied, write)
+                counts.executed(
+                    outcome.queue_seconds, read - received, outcome.compute_seconds, perf_counter_ns() - executed
+                )
+                more = [(b"content-encoding", wanted)] if wanted else []
+                if answer.json_bytes is not None:
+                    more.append((_LENGTH, b"%d" % answer.json_bytes))
+                await send_pieces(send, list(answer.pieces), answer.media_type, more)
+                succeeded = True
+        finally:
+            (counts.success if succeeded else counts.fail).add(perf_counter_ns() - started)
+
+
+def _json_bytes(headers: Headers, body: Body) -> int:
+    """How much of the body is JSON. Raises Unreadable."""
+    stated = headers.get(_LENGTH)
+    if stated is None:
+        return len(body)
+    if not stated.isdigit() or len(stated) > 18:
+        shown = stated[:40].decode("latin-1")
+        raise Unreadable(f"{JSON_LENGTH} is {shown}; give the bytes of the JSON.")
+    size = int(stated)
+    if size > len(body):
+        raise Unreadable(f"{JSON_LENGTH} is {size} but the body has {len(body)} bytes.")
+    return size
+
+
+class InferRoute(APIRoute):
+    """A route to `endpoint`, documented as FastAPI's are, but with no machinery between them."""
+
+    def __init__(self, endpoint: InferEndpoint, path: str, described: dict[str, Any]) -> None:
+        super().__init__(path, _documented, methods=["POST"], tags=["inference"], **described)
+        self.app = endpoint
+
+
+def routes(endpoint: InferEndpoint) -> list[InferRoute]:
+    """The routes to `endpoint`."""
+    return [
+        InferRoute(endpoint, "/v2/models/{name}/infer", openapi.infer("modelInfer")),
+        InferRoute(
+            endpoint, "/v2/models/{name}/versions/{version}/infer", openapi.infer("modelVersionInfer", "version")
+        ),
+    ]
+
+
+def _documented() -> None:
+    """Execute one operator: tensors in, the result out, as JSON numbers or binary."""
+
+
+async def _aside(size: int, work: Callable[[], T]) -> T:
+    """`work` done here if it concerns few bytes, in a thread if many."""
+    return work() if size < OFFLOADED else await asyncio.to_thread(work)
