@@ -32,9 +32,10 @@ _PIECE_BYTES = 1 << 18
 _PIECE_ELEMENTS = 1 << 15
 _NUMBER = b"+-.0123456789Ee"
 _SPACE = b" \t\r\n"
-_STRAY = re.compile(rb"[^\s,\[\]]*[^-+.0-9eE\s,\[\]][^\s,\[\]]*")
-_FRACTION = re.compile(rb"[^\s,\[\]]*[.eE][^\s,\[\]]*")
-_MISPLACED = re.compile(rb"[0-9]\s*\[|\]\s*[-0-9]|[0-9]\s+[-0-9.eE+]")
+_AS_DIGIT = bytes.maketrans(_NUMBER, b"0" * len(_NUMBER))
+_STRAY = re.compile(rb"[^-+.0-9eE\s,\[\]]")
+_FRACTION = re.compile(rb"[.eE]")
+_ENDS = re.compile(rb"[\s,\[\]]")
 
 
 def read_numbers(name: str, text: Buffer, shape: Sequence[int], datatype: str, memory: MemoryShare) -> Buffer:
@@ -46,8 +47,8 @@ def read_numbers(name: str, text: Buffer, shape: Sequence[int], datatype: str, m
     if datatype == "BOOL":
         numbers = numbers.replace(b"true", b"1").replace(b"false", b"0")
     _check_brackets(name, numbers, shape)
-    if dtype.kind in "iu" and (stray := _FRACTION.search(numbers)):
-        raise _refused(name, f"Data of {name} hold {_shown(stray[0])}; {datatype} takes whole numbers.")
+    if dtype.kind in "iu" and (found := _FRACTION.search(numbers)):
+        raise _refused(name, f"Data of {name} hold {_value(numbers, found.start())}; {datatype} takes whole numbers.")
     result = np.empty(elements, dtype)
     position = 0
     for piece in _pieces(numbers.translate(None, b"[]")):
@@ -84,15 +85,17 @@ def _check_brackets(name: str, text: bytes, shape: Sequence[int]) -> None:
     """Raise unless `text` has the brackets and commas of one list, or of lists nested as `shape` is."""
     elements = math.prod(shape)
     skeleton = text.translate(None, _NUMBER + _SPACE)
-    if stray := _STRAY.search(text):
-        raise _refused(name, f"Data of {name} hold {_shown(stray[0])}; they must be numbers.")
+    if skeleton.translate(None, b"[],") and (stray := _STRAY.search(text)):
+        raise _refused(name, f"Data of {name} hold {_value(text, stray.start())}; they must be numbers.")
     count = skeleton.count(b",") + 1 if re.search(rb"[0-9]", text) else 0
-    if count == elements and not _MISPLACED.search(text):
-        lists = sum(math.prod(shape[:axis]) for axis in range(len(shape)))
+    if count == elements:
         if skeleton == b"[%b]" % (b"," * (elements - 1)):
             return
+        lists = sum(math.prod(shape[:axis]) for axis in range(len(shape)))
         if skeleton.count(b"[") == lists and skeleton == _nested(shape):
-            return
+            digits = text.translate(_AS_DIGIT, _SPACE)
+            if b"0[" not in digits and b"]0" not in digits:
+                return
     raise _refused(
         name,
         f"Data of {name} are {count} values{' in other lists' if count == elements else ''}; shape {list(shape)} takes "
@@ -137,8 +140,12 @@ def _converted(name: str, values: list[Any], datatype: str, dtype: np.dtype[Any]
     return result
 
 
-def _shown(text: bytes) -> str:
-    return text[:40].decode("ascii", "backslashreplace")
+def _value(text: bytes, position: int) -> str:
+    """The value in `text` that has something at `position`, for a refusal."""
+    start = max(position - 20, 0)
+    before = _ENDS.split(text[start:position])[-1]
+    after = _ENDS.split(text[position : position + 20])[0]
+    return (before + after).decode("ascii", "backslashreplace")
 
 
 def _refused(name: str, message: str) -> ContractError:
