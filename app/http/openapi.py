@@ -40,9 +40,11 @@ _API = (401, 406)
 _WITH_BODY = (413, 415, 422, 503)
 _HEADERS = {
     "X-Request-ID": "Id of the request, as sent or made.",
+    "Inference-Header-Content-Length": "Bytes of the JSON at the beginning of a body that goes on with binary data.",
     "WWW-Authenticate": "How to send an API key (RFC 6750).",
     "Retry-After": "Seconds to wait before the request is sent again.",
 }
+_TEXT_HEADERS = ("X-Request-ID", "WWW-Authenticate")
 _HEADERS_OF = {401: "WWW-Authenticate", 503: "Retry-After"}
 
 _schemas: dict[str, TypeAdapter[Any]] = {}
@@ -120,7 +122,7 @@ def install(app: FastAPI) -> None:
             components = made.setdefault("components", {})
             components["schemas"] = _definitions()
             components["headers"] = {
-                name: {"description": text, "schema": {"type": "integer" if name == "Retry-After" else "string"}}
+                name: {"description": text, "schema": {"type": "string" if name in _TEXT_HEADERS else "integer"}}
                 for name, text in _HEADERS.items()
             }
             components["securitySchemes"] = {
@@ -194,7 +196,16 @@ def _definitions() -> dict[str, Any]:
             field.pop("title", None)
             if field.get("default", ...) is None:
                 del field["default"]  # generators take a field with a default for one that is always there
+    _widen(definitions)
     return dict(sorted((definitions | _msgpack_forms(definitions)).items()))
+
+
+def _widen(part: Any) -> None:
+    """Say that integers have 64 bits, where generators would take 32, which sizes and times do not fit."""
+    if isinstance(part, dict) and part.get("type") == "integer":
+        part["format"] = "int64"
+    for each in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        _widen(each)
 
 
 def _msgpack_forms(definitions: dict[str, Any]) -> dict[str, Any]:
