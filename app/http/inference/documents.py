@@ -246,7 +246,7 @@ class SharedMemoryRegisterRequest(_Document):
 
     key: str = Field(description="Name of the object, as for shm_open.")
     offset: Uint64 = Field(0, description="Where in the object the region begins, in bytes.")
-    byte_size: Uint64 = Field(ge=1, description="Bytes of the region.")
+    byte_size: Annotated[Uint64, Field(ge=1, description="Bytes of the region.")]
 
 
 class SharedMemoryRegion(TypedDict):
