@@ -2,6 +2,7 @@
 
 import gzip
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from tests.conftest import ServerFactory
 from tests.inference.wire import CELU, LENGTH, X, behind, body, error_of, listed
 
-COMPRESS = {"gzip": gzip.compress, "deflate": zlib.compress}
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress}
 coding = pytest.mark.parametrize("coding", COMPRESS)
 
 

@@ -1,5 +1,6 @@
 """Inference: tensors in every form in and out, attributes, ids, versions, what is the same as in a dispatch."""
 
+import base64
 import itertools
 import json
 from typing import Any
@@ -197,7 +198,7 @@ def test_every_operator_is_a_model_that_answers_as_a_dispatch_does(client: httpx
     metadata = client.get(f"/v2/models/{name}").json()
     datatypes = {"FLOAT16": "FP16", "FLOAT32": "FP32", "FLOAT64": "FP64"}
     tensors = {each["name"]: stated[each["name"]] for each in metadata["inputs"] if stated.get(each["name"])}
-    data = [messages.base64.b64decode(example["inputs"][each]) for each in tensors]
+    data = [base64.b64decode(example["inputs"][each]) for each in tensors]
     if any(
         each["DataType"] not in {*datatypes, "INT8", "UINT8", "INT16", "UINT16", "INT32", "UINT32", "INT64", "UINT64"}
         for each in tensors.values()

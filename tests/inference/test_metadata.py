@@ -61,8 +61,8 @@ def test_index_refuses_what_it_does_not_know(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize("version", ["", "/versions/1"])
 def test_model(client: httpx.Client, version: str) -> None:
-    allowed = {"datatypes": ["FP32", "FP16"], "dimension_counts": [1, 2, 3, 4, 5, 6, 7, 8]}
-    described = {"datatype": "FP32", "shape": [-1, -1, -1, -1]}
+    allowed: dict[str, Any] = {"datatypes": ["FP32", "FP16"], "dimension_counts": [1, 2, 3, 4, 5, 6, 7, 8]}
+    described: dict[str, Any] = {"datatype": "FP32", "shape": [-1, -1, -1, -1]}
     number = {"type": "FLOAT", "description": "Applied to the input before the function. Null: the input as it is."}
     assert client.get(f"/v2/models/element_wise_constant_pow{version}").json() == {
         "name": "element_wise_constant_pow",

@@ -3,6 +3,7 @@
 import os
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
@@ -35,12 +36,21 @@ def client(sharing: RunningServer) -> Iterator[httpx.Client]:
         assert opened.post(UNREGISTER).status_code == 200
 
 
+@dataclass(frozen=True)
+class Memory:
+    """A shared memory object."""
+
+    name: str
+    buf: memoryview
+
+
 @pytest.fixture
-def memory() -> Iterator[SharedMemory]:
-    """A shared memory object of one page, full of 255."""
+def memory() -> Iterator[Memory]:
+    """One page, full of 255."""
     made = SharedMemory(f"dmlserve-test-{uuid.uuid4()}", create=True, size=4096)
+    assert made.buf is not None
     made.buf[:] = b"\xff" * 4096
-    yield made
+    yield Memory(made.name, made.buf)
     made.close()
     made.unlink()
 
@@ -54,11 +64,11 @@ def shared(region: str, byte_size: int, offset: int = 0) -> dict[str, Any]:
     return {"shared_memory_region": region, "shared_memory_byte_size": byte_size, "shared_memory_offset": offset}
 
 
-def put(memory: SharedMemory, array: Array, offset: int) -> None:
+def put(memory: Memory, array: Array, offset: int) -> None:
     memory.buf[offset : offset + array.nbytes] = array.tobytes()
 
 
-def test_inputs_and_outputs(client: httpx.Client, memory: SharedMemory) -> None:
+def test_inputs_and_outputs(client: httpx.Client, memory: Memory) -> None:
     put(memory, X, 100)
     before = bytes(memory.buf)
     assert register(client, "in", memory.name, 50, 90).status_code == 200
@@ -71,12 +81,13 @@ def test_inputs_and_outputs(client: httpx.Client, memory: SharedMemory) -> None:
         {"name": "OutputTensor", "datatype": "FP32", "shape": [2, 3], "parameters": shared("out", 24, 8)}
     ]
     expected = np.where(X > 0, X, np.expm1(X))
-    np.testing.assert_allclose(np.frombuffer(memory.buf[1008:1032], np.float32).reshape(2, 3), expected, rtol=1e-6)
+    found = np.frombuffer(bytes(memory.buf[1008:1032]), np.float32).reshape(2, 3)
+    np.testing.assert_allclose(found, np.asarray(expected), rtol=1e-6)
     after = bytes(memory.buf)
     assert after[:1008] + after[1032:] == before[:1008] + before[1032:]  # nothing else was written
 
 
-def test_mixed_with_other_forms(client: httpx.Client, memory: SharedMemory) -> None:
+def test_mixed_with_other_forms(client: httpx.Client, memory: Memory) -> None:
     x = X.astype(np.float16)
     put(memory, x, 0)
     register(client, "r", memory.name, 4096)
@@ -86,7 +97,7 @@ def test_mixed_with_other_forms(client: httpx.Client, memory: SharedMemory) -> N
     assert bytes(memory.buf[:12]) == x.tobytes(), "a client's input is not written to"
 
 
-def test_status(client: httpx.Client, memory: SharedMemory) -> None:
+def test_status(client: httpx.Client, memory: Memory) -> None:
     assert client.get(STATUS).json() == []
     register(client, "a", memory.name, 16)
     register(client, "b", memory.name, 16, 32)
@@ -149,7 +160,7 @@ def test_a_key_that_leads_elsewhere(client: httpx.Client, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("byte_size", "offset"), [(4097, 0), (1, 4096), (4096, 1), (1, 2**63), (2**64 - 1, 1)])
 def test_a_region_that_is_not_all_in_the_object(
-    client: httpx.Client, memory: SharedMemory, byte_size: int, offset: int
+    client: httpx.Client, memory: Memory, byte_size: int, offset: int
 ) -> None:
     said = error_of(register(client, "r", memory.name, byte_size, offset))
     assert said == f"{memory.name} has 4096 bytes; {byte_size} at offset {offset} are not all in it."
@@ -170,7 +181,7 @@ def test_registrations_that_are_none(client: httpx.Client, document: dict[str, A
     assert error_of(response).startswith(said)
 
 
-def test_a_name_is_registered_once(client: httpx.Client, memory: SharedMemory) -> None:
+def test_a_name_is_registered_once(client: httpx.Client, memory: Memory) -> None:
     assert register(client, "r", memory.name, 16).status_code == 200
     assert error_of(register(client, "r", memory.name, 32), 409).startswith("There is a region r already")
 
@@ -187,7 +198,7 @@ def test_a_name_is_registered_once(client: httpx.Client, memory: SharedMemory) -
     ],
 )
 def test_inputs_that_are_not_all_in_their_region(
-    client: httpx.Client, memory: SharedMemory, parameters: dict[str, Any], said: str
+    client: httpx.Client, memory: Memory, parameters: dict[str, Any], said: str
 ) -> None:
     register(client, "r", memory.name, 100)
     document = {"inputs": [tensor("InputTensor", X, parameters=parameters)]}
@@ -205,7 +216,7 @@ def test_inputs_that_are_not_all_in_their_region(
     ],
 )
 def test_outputs_that_are_not_all_in_their_region(
-    client: httpx.Client, memory: SharedMemory, parameters: dict[str, Any], said: str
+    client: httpx.Client, memory: Memory, parameters: dict[str, Any], said: str
 ) -> None:
     register(client, "r", memory.name, 100)
     document = {"inputs": [listed("InputTensor", X)], "outputs": [{"name": "OutputTensor", "parameters": parameters}]}
@@ -213,7 +224,7 @@ def test_outputs_that_are_not_all_in_their_region(
     assert bytes(memory.buf) == b"\xff" * 4096
 
 
-def test_an_object_that_shrinks(client: httpx.Client, sharing: RunningServer, memory: SharedMemory) -> None:
+def test_an_object_that_shrinks(client: httpx.Client, sharing: RunningServer, memory: Memory) -> None:
     """Mapped memory would end the process at the first access to what is gone."""
     register(client, "r", memory.name, 4096)
     os.truncate(f"/dev/shm/{memory.name}", 10)
@@ -227,7 +238,7 @@ def test_an_object_that_shrinks(client: httpx.Client, sharing: RunningServer, me
     os.truncate(f"/dev/shm/{memory.name}", 4096)
 
 
-def test_files_are_closed(client: httpx.Client, sharing: RunningServer, memory: SharedMemory) -> None:
+def test_files_are_closed(client: httpx.Client, sharing: RunningServer, memory: Memory) -> None:
     def opened() -> int:
         links = Path(f"/proc/{sharing.process.pid}/fd").iterdir()
         return sum(memory.name in os.readlink(link) for link in links)
@@ -242,13 +253,13 @@ def test_files_are_closed(client: httpx.Client, sharing: RunningServer, memory: 
     assert opened() == 0
 
 
-def test_regions_are_counted(client: httpx.Client, memory: SharedMemory) -> None:
+def test_regions_are_counted(client: httpx.Client, memory: Memory) -> None:
     for number in range(1024):
         assert register(client, f"r{number}", memory.name, 16).status_code == 200
     assert error_of(register(client, "more", memory.name, 16)) == "There are 1024 regions, the most there may be."
 
 
-def test_it_is_off_by_default(start_server: ServerFactory, memory: SharedMemory) -> None:
+def test_it_is_off_by_default(start_server: ServerFactory, memory: Memory) -> None:
     server = start_server()
     with httpx.Client(base_url=server.url) as closed:
         assert error_of(register(closed, "r", memory.name, 16), 404).startswith("Shared memory is off")

@@ -60,9 +60,9 @@ def infer(operation_id: str, *path: str) -> dict[str, Any]:
     return described
 
 
-def answer(operation_id: str, kind: Any, *path: str) -> dict[str, Any]:
-    """Of a GET that answers with `kind`; `path` are the path's parameters."""
-    statuses = (401, 404) if path else (401,)
+def answer(operation_id: str, kind: Any, *path: str, may_lack: bool = False) -> dict[str, Any]:
+    """Of a GET that answers with `kind`; `path` are the path's parameters. `may_lack`: it may be switched off."""
+    statuses = (401, 404) if path or may_lack else (401,)
     return operation(operation_id, _content(kind), *statuses, parameters=_path(*path), error=_ERROR)
 
 
@@ -84,13 +84,17 @@ def ready(operation_id: str, *path: str) -> dict[str, Any]:
     return described
 
 
-def post(operation_id: str, asked: Any, kind: Any, *statuses: int, path: tuple[str, ...] = ()) -> dict[str, Any]:
+def post(
+    operation_id: str, asked: Any, kind: Any, *statuses: int, path: tuple[str, ...] = (), example: Any = None
+) -> dict[str, Any]:
     """Of a POST that asks with a document, or with nothing, and answers with `kind`, or with nothing."""
-    body = {JSON: {"schema": ref(asked)}} if asked else None
+    body = {JSON: {"schema": ref(asked)} | ({"example": example} if example else {})} if asked else None
     statuses = (401, *((404,) if path else ()), *((413, 503) if asked else ()), *statuses)
     described = operation(
         operation_id, _content(kind) if kind else {}, *statuses, body=body, parameters=_path(*path), error=_ERROR
     )
+    if example is not None:  # a default that goes without saying
+        described["openapi_extra"]["requestBody"]["required"] = False
     if not kind:
         del described["openapi_extra"]["responses"]["200"]["content"]
     return described

@@ -87,7 +87,12 @@ async def statistics(request: Request) -> Response:
 
 @router.post(
     "/repository/index",
-    **openapi.post("getRepositoryIndex", documents.RepositoryIndexRequest, list[documents.RepositoryModel]),
+    **openapi.post(
+        "getRepositoryIndex",
+        documents.RepositoryIndexRequest,
+        list[documents.RepositoryModel],
+        example={"ready": True},
+    ),
 )
 async def index(request: Request) -> Response:
     """All models."""
@@ -106,7 +111,9 @@ async def index(request: Request) -> Response:
     return _json(listed if is_ready or not asked.ready else [])
 
 
-@router.get(f"{MEMORY}/status", **openapi.answer("getSharedMemoryStatus", list[documents.SharedMemoryRegion]))
+@router.get(
+    f"{MEMORY}/status", **openapi.answer("getSharedMemoryStatus", list[documents.SharedMemoryRegion], may_lack=True)
+)
 @router.get(f"{REGION}/status", **openapi.answer("getSharedMemoryRegion", list[documents.SharedMemoryRegion], "region"))
 async def regions(request: Request) -> Response:
     """The registered regions of shared memory, or one of them."""
