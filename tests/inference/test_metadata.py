@@ -49,7 +49,7 @@ def test_a_draining_service_is_live_but_not_ready(start_server: ServerFactory) -
         assert refused.headers["retry-after"]
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b'{"ready": true}', b'{"ready": false}'])
+@pytest.mark.parametrize("content", [b"", b"null", b"{}", b'{"ready": true}', b'{"ready": false}'])
 def test_index(client: httpx.Client, content: bytes) -> None:
     index = client.post("/v2/repository/index", content=content).json()
     assert index == [{"name": name, "version": "1", "state": "READY", "reason": ""} for name in OPERATORS]

@@ -182,7 +182,9 @@ async def _read(request: Request, kind: type[M], default: M | None = None) -> M:
         return default
     with service.memory.open() as memory:
         body = await read_body(headers, request.receive, service.settings, memory)
-        return validate(kind, read_document(CODECS["application/json"], body, service.settings, memory))
+        document = read_document(CODECS["application/json"], body, service.settings, memory)
+    # Generated clients say null for a body that was left out.
+    return default if default and document is None else validate(kind, document)
 
 
 def _readiness(document: Any, is_ready: bool) -> Response:
