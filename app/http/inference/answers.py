@@ -1,11 +1,10 @@
 """Inference answers: JSON, and behind it or in shared memory the output's data."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import orjson
 
-from app.codecs.codec import Piece
+from app.codecs.codec import Encoded, Piece
 from app.contract.violations import ContractError, Violation
 from app.http.inference.documents import InferOutput, InferResponse, OutputParameters
 from app.http.inference.shared_memory import Region, Regions
@@ -23,7 +22,7 @@ JSON_LENGTH = "Inference-Header-Content-Length"
 class Answer:
     """`json_bytes` is how many of the bytes are JSON, where others follow."""
 
-    pieces: Iterable[Piece]
+    content: Encoded
     json_bytes: int | None
 
     @property
@@ -79,11 +78,11 @@ class AnswerForm:
             text = b'{"id":%b,%b' % (orjson.dumps(request_id), text[1:])
         if region:
             region.write(self._wanted.shared_memory_offset, outcome.output)
-            return Answer([text], None)
+            return _answer([text], None)
         if self._binary:
-            return Answer([text, outcome.output], len(text))
+            return _answer([text, outcome.output], len(text))
         numbers = write_numbers(self._name, outcome.output, self._data_type, memory)
-        return Answer([text[:-3], b',"data":', *numbers, text[-3:]], None)
+        return _answer([text[:-3], b',"data":', *numbers, text[-3:]], None)
 
     def _check_shared(self, size: int) -> None:
         name, wanted = self._name, self._wanted
@@ -95,6 +94,10 @@ class AnswerForm:
             raise _refused(
                 name, f"{name} is {size} bytes; shared_memory_byte_size is {wanted.shared_memory_byte_size}."
             )
+
+
+def _answer(pieces: list[Piece], json_bytes: int | None) -> Answer:
+    return Answer(Encoded(sum(map(len, pieces)), pieces), json_bytes)
 
 
 def _refused(name: str, message: str) -> ContractError:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from starlette.exceptions import HTTPException
 
-from app.codecs.codec import Body, Piece
+from app.codecs.codec import Body, Encoded, Piece
 from app.codecs.structure import Unreadable
 from app.limits import LimitExceeded, MemoryShare
 
@@ -64,10 +64,10 @@ def decompress(body: Body, coding: bytes, most: int, memory: MemoryShare) -> Bod
     if trailing:
         raise Unreadable(f"The body goes on for {trailing} bytes after its {coding.decode()} data.")
     memory.give(len(body))
-    return result
+    return memoryview(result)
 
 
-def compress(pieces: Iterable[Piece], coding: bytes, memory: MemoryShare) -> list[Piece]:
+def compress(pieces: Iterable[Piece], coding: bytes, memory: MemoryShare) -> Encoded:
     """`pieces` compressed, at the level that costs least time."""
 
     def compressed() -> Iterator[bytes]:
@@ -80,4 +80,4 @@ def compress(pieces: Iterable[Piece], coding: bytes, memory: MemoryShare) -> lis
     for piece in compressed():
         memory.take(len(piece))
         result.append(piece)
-    return result
+    return Encoded(sum(map(len, result)), result)

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.codecs.codec import Body
 from app.codecs.structure import Unreadable
-from app.http.bodies import Headers, fields, read_body, send_pieces
+from app.http.bodies import Align, Headers, fields, no_data, read_body, send_pieces
 from app.http.dispatch import OFFLOADED
 from app.http.inference import openapi
 from app.http.inference.answers import JSON_LENGTH, Answer
@@ -49,7 +49,7 @@ class InferEndpoint:
             given = coding_of_request(headers.get(b"content-encoding", b""))
             wanted = coding_of_answer(headers.get(b"accept-encoding", b""))
             with service.memory.open() as memory:
-                body = await read_body(headers, receive, service.settings, memory)
+                body = await read_body(scope, headers, receive, service.settings, memory, _alignment(headers))
                 received = perf_counter_ns()
                 if given:
                     most = service.settings.max_body_bytes
@@ -72,7 +72,9 @@ class InferEndpoint:
 
                 def write() -> Answer:
                     answer = inference.form.write(parts.id, outcome, region, memory)
-                    return Answer(compress(answer.pieces, wanted, memory), answer.json_bytes) if wanted else answer
+                    if not wanted:
+                        return answer
+                    return Answer(compress(answer.content.pieces, wanted, memory), answer.json_bytes)
 
                 answer = await _aside(OFFLOADED if wanted else copied, write)
                 counts.executed(
@@ -81,10 +83,18 @@ class InferEndpoint:
                 more = [(b"content-encoding", wanted)] if wanted else []
                 if answer.json_bytes is not None:
                     more.append((_LENGTH, b"%d" % answer.json_bytes))
-                await send_pieces(send, list(answer.pieces), answer.media_type, more)
+                await send_pieces(send, answer.content, answer.media_type, more)
                 succeeded = True
         finally:
             (counts.success if succeeded else counts.fail).add(perf_counter_ns() - started)
+
+
+def _alignment(headers: Headers) -> Align:
+    """Where the binary data of a body begin, as its header says."""
+    stated = headers.get(_LENGTH, b"")
+    if not stated.isdigit() or len(stated) > 18 or b"content-encoding" in headers:
+        return no_data
+    return lambda _beginning, length: min(int(stated), max(length, 0))
 
 
 def _json_bytes(headers: Headers, body: Body) -> int:

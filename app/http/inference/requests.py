@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
+from app.buffers import Buffer
 from app.codecs.codec import Body, Span
 from app.codecs.structure import Unreadable
 from app.contract.validation import brief, validate
 from app.contract.violations import ContractError, Path, Violation
 from app.dispatch import DispatchRequest
-from app.execution.device import Buffer
 from app.http.inference.answers import AnswerForm
 from app.http.inference.documents import (
     InferInput,

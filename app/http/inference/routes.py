@@ -181,7 +181,7 @@ async def _read(request: Request, kind: type[M], default: M | None = None) -> M:
     if default and headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers:
         return default
     with service.memory.open() as memory:
-        body = await read_body(headers, request.receive, service.settings, memory)
+        body = await read_body(request.scope, headers, request.receive, service.settings, memory)
         document = read_document(CODECS["application/json"], body, service.settings, memory)
     # Generated clients say null for a body that was left out.
     return default if default and document is None else validate(kind, document)

@@ -12,12 +12,10 @@ import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
+from app.buffers import Buffer
 from app.contract import violations
 from app.contract.validation import brief
 from app.contract.violations import ContractError, Violation
-from app.execution.device import Buffer
 from app.http.inference import documents
 from app.limits import MemoryShare
 
@@ -48,8 +46,7 @@ class Region:
     def read(self, start: int, size: int, memory: MemoryShare) -> Buffer:
         """A copy of `size` bytes from `start` on. Raises ContractError, MemoryExhausted, LimitExceeded."""
         self._check(start, size)
-        memory.take(size)
-        copy = np.empty(size, np.uint8).data
+        copy = memory.buffer(size)
         done = 0
         while done < size:
             count = os.preadv(self.file, [copy[done:]], self.offset + start + done)

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import orjson
 
+from app.buffers import Buffer
 from app.codecs.codec import Piece
 from app.codecs.structure import Unreadable
 from app.contract.constants import DataType
 from app.contract.violations import ContractError, Violation
-from app.execution.device import Buffer
 from app.execution.numpy_lowering import numpy_type
 from app.limits import MemoryShare
 
@@ -42,14 +42,15 @@ def read_numbers(name: str, text: Buffer, shape: Sequence[int], datatype: str, m
     """The elements that `text`, a JSON array, lists. Raises ContractError, Unreadable, LimitExceeded."""
     elements = math.prod(shape)
     dtype = numpy_type(DATATYPES[datatype])
-    memory.take(elements * dtype.itemsize + 3 * len(text))
+    buffer = memory.buffer(elements * dtype.itemsize)
+    memory.take(3 * len(text))
     numbers = bytes(text)
     if datatype == "BOOL":
         numbers = numbers.replace(b"true", b"1").replace(b"false", b"0")
     _check_brackets(name, numbers, shape)
     if dtype.kind in "iu" and (found := _FRACTION.search(numbers)):
         raise _refused(name, f"Data of {name} hold {_value(numbers, found.start())}; {datatype} takes whole numbers.")
-    result = np.empty(elements, dtype)
+    result = np.frombuffer(buffer, dtype)
     position = 0
     for piece in _pieces(numbers.translate(None, b"[]")):
         try:
@@ -62,7 +63,7 @@ def read_numbers(name: str, text: Buffer, shape: Sequence[int], datatype: str, m
     if position != elements:
         raise Unreadable(f"Data of {name} are not JSON numbers: there is a comma without a number.")
     memory.give(3 * len(text))
-    return result.data.cast("B")
+    return buffer
 
 
 def write_numbers(name: str, data: Buffer, data_type: DataType, memory: MemoryShare) -> Iterator[Piece]:
