@@ -73,7 +73,7 @@ def python(request: pytest.FixtureRequest) -> Path:
     interpreter, complete = folder / "bin/python", folder / "complete"
     if not (complete.exists() and interpreter.exists()):
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        install = [interpreter, "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
+        install = [str(interpreter), "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
         done = subprocess.run([*install, VERSION], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         complete.touch()

@@ -58,7 +58,7 @@ def test_mixed_forms_types_and_parameters(client: Any) -> None:
     mixed = [tensor("InputTensor", X, binary=False), tensor("SlopeTensor", SLOPE)]
     np.testing.assert_array_equal(client.infer(MODEL, mixed).as_numpy("OutputTensor"), RESULT)
     for dtype in (np.float16, np.int8, np.int16, np.int32):
-        x = X.astype(dtype)
+        x: Array = X.astype(np.dtype(dtype))
         inputs = [tensor("InputTensor", x), tensor("SlopeTensor", x)]
         expected = np.where(x >= 0, x, x * x)
         np.testing.assert_array_equal(client.infer(MODEL, inputs).as_numpy("OutputTensor"), expected)

@@ -203,8 +203,8 @@ class InferenceReader:
         for name, stated in parameters.outputs.items():
             implied: Mapping[str, object] = {}
             if len(stated) < len(_OUTPUT_MEMBERS):
-                plain = validate(DispatchRequest, document | {"operator": descriptor}).operator.with_outputs()
-                implied = {member: getattr(getattr(plain, name), member) for member in _OUTPUT_MEMBERS}
+                plain = self._service.prepare(validate(DispatchRequest, document | {"operator": descriptor}))
+                implied = {member: getattr(plain.compiled.output, member) for member in _OUTPUT_MEMBERS}
             descriptor = descriptor | {name: {**implied, **stated}}
         return self._service.prepare(validate(DispatchRequest, document | {"operator": descriptor}))
 

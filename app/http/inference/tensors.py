@@ -4,6 +4,7 @@ The text is never parsed as a whole: its brackets are compared with those that t
 read in pieces, so that a big tensor takes hardly more memory than its text and its elements.
 """
 
+import contextlib
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -125,20 +126,20 @@ def _pieces(text: bytes) -> Iterator[bytes]:
 
 def _converted(name: str, values: list[Any], datatype: str, dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
     """`values` as elements. Raises ContractError for those that are none."""
-    given = np.array(values)  # integers as such if they all fit 64 bits, else float64
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
-            result = given.astype(dtype)
-        fits = bool(np.isfinite(result).all())
+            result = np.array(values, np.float64).astype(dtype)
+        if np.isfinite(result).all():
+            return result
         bounds = f"{-np.finfo(dtype).max} to {np.finfo(dtype).max}"
     else:
-        least, most = (0, 1) if datatype == "BOOL" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        fits = given.dtype.kind in "iu" and int(given.min()) >= least and int(given.max()) <= most
-        result = given.astype(dtype) if fits else given
-        bounds = "true or false" if datatype == "BOOL" else f"{least} to {most}"
-    if not fits:
-        raise _refused(name, f"Data of {name} hold a number that is no {datatype}; that is {bounds}.")
-    return result
+        bounds = "true or false" if datatype == "BOOL" else f"{np.iinfo(dtype).min} to {np.iinfo(dtype).max}"
+        if float not in set(map(type, values)):  # else one has more than 64 bits
+            with contextlib.suppress(OverflowError):
+                result = np.array(values, dtype)
+                if datatype != "BOOL" or result.max() <= 1:
+                    return result
+    raise _refused(name, f"Data of {name} hold a number that is no {datatype}; that is {bounds}.")
 
 
 def _value(text: bytes, position: int) -> str:
