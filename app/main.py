@@ -1,18 +1,20 @@
 """Wiring: settings in, application or running server out."""
 
+import functools
 import logging
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import uvicorn
 from fastapi import FastAPI
-from starlette.middleware import Middleware
+from starlette.types import ASGIApp
 
 from app import __version__, logs
 from app.http import docs, native, openapi, operations
 from app.http.auth import Authentication
 from app.http.cors import Cors
-from app.http.dispatch import DispatchEndpoint, DispatchRoute
+from app.http.dispatch import DispatchRoute, Shortcut
 from app.http.inference import endpoints
 from app.http.inference import routes as inference
 from app.http.metrics import Metrics
@@ -20,27 +22,30 @@ from app.http.observation import Observation
 from app.http.problems import HANDLED, answer_problem
 from app.http.protocol import Limits, protocol_class
 from app.http.server import Server
+from app.http.workers import Siblings, Supervisor
 from app.service import Service
 from app.settings import Settings
 
 log = logging.getLogger("app")
 
 
-def create_app(settings: Settings, service: Service) -> FastAPI:
-    """The ASGI application. It opens `service` when it starts and closes it when it ends."""
+def create_app(settings: Settings, service: Service, number: int = 0, siblings: Siblings | None = None) -> FastAPI:
+    """All routes. The application opens `service` when it starts and closes it when it ends.
+
+    It is worker `number` of the `siblings`, if there are several.
+    """
     metrics = Metrics(service)
-    middleware = [Middleware(Observation, metrics=metrics, access_log=settings.access_log)]
-    if settings.cors_origins:
-        middleware.append(Middleware(Cors, origins=settings.cors_origins))
-    keys = settings.keys()
-    if keys:
-        middleware.append(Middleware(Authentication, keys=keys))
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        if siblings:
+            await siblings.answer(number, metrics.snapshot)
         service.open()
+        keys = len(settings.keys())
+        if settings.api_keys_file and not keys:
+            log.warning("There is no key in api_keys_file, %s: every client is let in", settings.api_keys_file)
         devices = ", ".join(device.info().description for device in service.devices.values())
-        log.info("dmlserve %s is ready on %s; API keys: %s", __version__, devices, len(keys) or "none")
+        log.info("dmlserve %s is ready on %s; API keys: %s", __version__, devices, keys or "none")
         yield
         service.close()
 
@@ -56,15 +61,15 @@ def create_app(settings: Settings, service: Service) -> FastAPI:
         ],
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # to a client that posts, a redirect is worse than a 404
         lifespan=lifespan,
-        middleware=middleware,
         exception_handlers=dict.fromkeys(HANDLED, answer_problem),
     )
     app.state.service = service
     app.state.metrics = metrics
-    app.router.routes.insert(0, DispatchRoute(DispatchEndpoint(service)))  # the first to be tried
-    app.state.inference = endpoints.InferEndpoint(service)
-    app.router.routes[1:1] = endpoints.routes(app.state.inference)
+    app.state.ask_siblings = functools.partial(siblings.ask, number) if siblings else None
+    app.state.inference = endpoints.InferEndpoint(service, metrics.inferences)
+    app.router.routes += [DispatchRoute(service), *endpoints.routes(app.state.inference)]
     app.include_router(native.router)
     app.include_router(inference.router)
     app.include_router(operations.router)
@@ -74,12 +79,35 @@ def create_app(settings: Settings, service: Service) -> FastAPI:
     return app
 
 
-def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT, finish what runs, return."""
+def surround(app: FastAPI, settings: Settings) -> ASGIApp:
+    """`app` with what happens to each request before and after."""
+    asgi: ASGIApp = Shortcut(app)
+    if keys := settings.keys():
+        asgi = Authentication(asgi, keys)
+    if settings.cors_origins:
+        asgi = Cors(asgi, settings.cors_origins)
+    return Observation(asgi, app.state.metrics, settings.access_log)
+
+
+def serve(settings: Settings) -> bool:
+    """Serve until SIGTERM or SIGINT, finish what runs, return whether all went well."""
     logs.configure(settings)
+    if settings.workers == 1:
+        _serve(settings)
+        return True
+    address = uvicorn.Config("", host=settings.host, port=settings.port, log_config=None).bind_socket()
+    siblings = Siblings(settings.workers)
+    return Supervisor(settings.workers, lambda number: _serve(settings, number, siblings, address)).run()
+
+
+def _serve(
+    settings: Settings, number: int = 0, siblings: Siblings | None = None, address: socket.socket | None = None
+) -> None:
+    """What one process does."""
     service = Service(settings)
+    app = create_app(settings, service, number, siblings)
     config = uvicorn.Config(
-        create_app(settings, service),
+        surround(app, settings),
         host=settings.host,
         port=settings.port,
         http=protocol_class(
@@ -97,4 +125,5 @@ def serve(settings: Settings) -> None:
         timeout_keep_alive=settings.keep_alive_seconds,
         timeout_graceful_shutdown=settings.shutdown_seconds,
     )
-    Server(config, on_drain=service.drain, drain_seconds=settings.drain_seconds).run()
+    server = Server(config, on_drain=service.drain, drain_seconds=settings.drain_seconds)
+    server.run([address] if address else None)

@@ -77,6 +77,12 @@ class NumpyKernel:
         ]
         turns = itertools.count()  # hands each block to one thread
         program = self._table() if self._tabulated else self._program
+        if len(self._blocks) == 1:
+            if cancelled():
+                raise Cancelled
+            with np.errstate(all="ignore"):
+                _run(program, arrays[:-1], arrays[-1])
+            return
 
         def work() -> None:
             with np.errstate(all="ignore"):

@@ -2,20 +2,20 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any
 
+from fastapi import FastAPI
 from fastapi.routing import APIRoute
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.http import openapi
 from app.http.bodies import codec_of_answer, codec_of_request, fields, read_body, send_pieces
+from app.http.problems import EXPECTED, problem_for
 from app.messages import DispatchReader
 from app.service import Service
 
 OFFLOADED = 1 << 20
-"""Documents of at least so many bytes are decoded and encoded in a thread; the event loop goes on meanwhile."""
-
-T = TypeVar("T")
+"""Documents of at least so many bytes are decoded in a thread; the event loop goes on meanwhile."""
 
 
 class DispatchEndpoint:
@@ -32,8 +32,10 @@ class DispatchEndpoint:
         given = codec_of_request(headers)
         with service.memory.open() as memory:
             body = await read_body(scope, headers, receive, service.settings, memory, given.data_start)
-            size = len(body)
-            dispatch, data = await _aside(size, lambda: self._reader.read(given, body, memory))
+            if len(body) < OFFLOADED:
+                dispatch, data = self._reader.read(given, body, memory)
+            else:
+                dispatch, data = await asyncio.to_thread(self._reader.read, given, body, memory)
             scope["state"]["dispatch"] = dispatch.prepared
 
             async def hang_up() -> None:
@@ -45,18 +47,45 @@ class DispatchEndpoint:
             await send_pieces(send, dispatch.write(wanted, outcome), wanted.media_type)
 
 
-class DispatchRoute(APIRoute):
-    """The route, documented as FastAPI's are, but with no machinery between it and `endpoint`."""
+class DirectRoute(APIRoute):
+    """A route for POST to an ASGI application, documented as FastAPI's are. `documented` has the description."""
 
-    def __init__(self, endpoint: DispatchEndpoint) -> None:
-        super().__init__("/v1/dispatch", _documented, methods=["POST"], tags=["native"], **openapi.dispatch())
-        self.app = endpoint
+    def __init__(
+        self, path: str, app: ASGIApp, documented: Callable[[], None], tag: str, described: dict[str, Any]
+    ) -> None:
+        super().__init__(path, documented, methods=["POST"], tags=[tag], **described)
+        self.app = app
+
+
+class DispatchRoute(DirectRoute):
+    """The route of POST /v1/dispatch."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__("/v1/dispatch", DispatchEndpoint(service), _documented, "native", openapi.dispatch())
+
+
+class Shortcut:
+    """ASGI middleware right before the application. It sends dispatches and inferences straight to their endpoints.
+
+    What FastAPI and Starlette do in between, none of which they need, costs as much as a small dispatch itself.
+    """
+
+    def __init__(self, app: FastAPI) -> None:
+        self._app = app
+        self._routes = [route for route in app.routes if isinstance(route, DirectRoute)]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "POST":
+            for route in self._routes:
+                if found := route.path_regex.match(scope["path"]):
+                    scope["route"], scope["path_params"] = route, found.groupdict()
+                    try:
+                        await route.app(scope, receive, send)
+                    except EXPECTED as error:
+                        await problem_for(error)(scope, receive, send)
+                    return
+        await self._app(scope, receive, send)
 
 
 def _documented() -> None:
     """Execute one operator: a descriptor and tensors in, the result and what the device is capable of out."""
-
-
-async def _aside(size: int, work: Callable[[], T]) -> T:
-    """`work` done here if it concerns few bytes, in a thread if many."""
-    return work() if size < OFFLOADED else await asyncio.to_thread(work)

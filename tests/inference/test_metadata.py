@@ -11,6 +11,7 @@ import pytest
 from app import __version__
 from app.operators.catalog import OPERATORS
 from tests.conftest import ServerFactory
+from tests.http.load import metric, wait_until
 from tests.inference.wire import CELU, X, behind, error_of, listed, post, split
 
 
@@ -127,6 +128,7 @@ def test_statistics_count_what_was_done(start_server: ServerFactory) -> None:
     parts = ("queue", "compute_input", "compute_infer", "compute_output")
     with httpx.Client(base_url=server.url, timeout=30) as client:
         before = statistics(client)
+        assert "dmlserve_inference_seconds_total{" not in client.get("/metrics").text
         assert before["last_inference"] == before["inference_count"] == before["execution_count"] == 0
         assert before["batch_stats"] == []
         assert all(each == {"count": 0, "ns": 0} for each in before["inference_stats"].values())
@@ -154,7 +156,27 @@ def test_statistics_count_what_was_done(start_server: ServerFactory) -> None:
         assert batch == {"batch_size": 1, **{name: counted[name] for name in parts if name != "queue"}}
 
         assert statistics(client, "/v2/models/ACTIVATION_CELU/versions/1/stats") == after | {"name": "ACTIVATION_CELU"}
+        metrics = client.get("/metrics").text
+        for name in ("success", "fail", *parts):
+            labels = f'operator="DML_OPERATOR_ACTIVATION_CELU",part="{name}"'
+            assert f"dmlserve_inference_seconds_total{{{labels}}} {counted[name]['ns'] / 1e9}" in metrics
         every = client.get("/v2/models/stats").json()["model_stats"]
         assert {each["name"]: each["inference_count"] for each in every} == dict.fromkeys(OPERATORS, 0) | {
             "DML_OPERATOR_ACTIVATION_CELU": 3
         }
+
+
+def test_statistics_are_of_all_workers(start_server: ServerFactory) -> None:
+    server = start_server("--workers", "2")
+    with httpx.Client(base_url=server.url) as client:
+        wait_until(lambda: metric(client, "workers") == 2)
+    asked = 20
+    for _ in range(asked):
+        with httpx.Client(base_url=server.url) as client:  # each connection finds one worker or the other
+            split(post(client, CELU, {"inputs": [listed("InputTensor", X)]}))
+            error_of(client.post(CELU, content=b"{}"))
+    with httpx.Client(base_url=server.url) as client:
+        counted = statistics(client)
+        assert counted["inference_count"] == asked
+        assert counted["inference_stats"]["fail"]["count"] == asked
+        assert statistics(client) == counted

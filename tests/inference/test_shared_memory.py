@@ -1,6 +1,7 @@
 """Triton's system shared memory: regions by name, and nothing outside them."""
 
 import os
+import subprocess
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.conftest import RunningServer, ServerFactory, running_server
+from tests.conftest import COMMAND, RunningServer, ServerFactory, running_server
 from tests.inference.wire import CELU, RELU, X, behind, error_of, listed, post, split, tensor
 from tests.messages import Array
 
@@ -269,3 +270,14 @@ def test_it_is_off_by_default(start_server: ServerFactory, memory: Memory) -> No
         document = {"inputs": [listed("InputTensor", X)], "outputs": outputs}
         assert error_of(post(closed, CELU, document)).startswith("OutputTensor is in shared memory, which is off")
         assert "system_shared_memory" not in closed.get("/v2").json()["extensions"]
+
+
+def test_it_is_for_one_worker(tmp_path: Path) -> None:
+    """Another worker would not know a region that was registered with this one."""
+    flags = ["--shared-memory", "--workers", "2"]
+    done = subprocess.run([COMMAND, "serve", *flags], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert (
+        done.stderr
+        == "Error: --shared-memory is True, but regions are registered with one process, so give one worker.\n"
+    )

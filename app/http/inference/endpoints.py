@@ -3,23 +3,21 @@
 import asyncio
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
 from app.codecs.codec import Body
 from app.codecs.structure import Unreadable
 from app.http.bodies import Align, Headers, fields, no_data, read_body, send_pieces
-from app.http.dispatch import OFFLOADED
+from app.http.dispatch import OFFLOADED, DirectRoute
 from app.http.inference import openapi
 from app.http.inference.answers import JSON_LENGTH, Answer
 from app.http.inference.compression import coding_of_answer, coding_of_request, compress, decompress
 from app.http.inference.models import find_model
 from app.http.inference.requests import InferenceReader
 from app.http.inference.shared_memory import Regions
-from app.http.inference.statistics import VERSION, ModelCounts
-from app.operators.catalog import OPERATORS
+from app.http.inference.statistics import VERSION, InferenceCounts
 from app.service import Service
 
 _LENGTH = JSON_LENGTH.lower().encode()
@@ -30,17 +28,16 @@ T = TypeVar("T")
 class InferEndpoint:
     """The ASGI application behind the routes."""
 
-    def __init__(self, service: Service) -> None:
-        self.counts = {operator: ModelCounts() for operator in OPERATORS.values()}
+    def __init__(self, service: Service, counts: InferenceCounts) -> None:
         self.regions = Regions()
         self._service = service
+        self._counts = counts
         self._reader = InferenceReader(service)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path_params"]
         name = path["name"]
         operator = find_model(name, path.get("version", VERSION))
-        counts = self.counts[operator]
         started = perf_counter_ns()
         succeeded = False
         service, regions = self._service, self.regions
@@ -77,8 +74,12 @@ class InferEndpoint:
                     return Answer(compress(answer.content.pieces, wanted, memory), answer.json_bytes)
 
                 answer = await _aside(OFFLOADED if wanted else copied, write)
-                counts.executed(
-                    outcome.queue_seconds, read - received, outcome.compute_seconds, perf_counter_ns() - executed
+                self._counts.executed(
+                    operator.name(),
+                    queue=int(outcome.queue_seconds * 1e9),
+                    compute_input=read - received,
+                    compute_infer=int(outcome.compute_seconds * 1e9),
+                    compute_output=perf_counter_ns() - executed,
                 )
                 more = [(b"content-encoding", wanted)] if wanted else []
                 if answer.json_bytes is not None:
@@ -86,7 +87,7 @@ class InferEndpoint:
                 await send_pieces(send, answer.content, answer.media_type, more)
                 succeeded = True
         finally:
-            (counts.success if succeeded else counts.fail).add(perf_counter_ns() - started)
+            self._counts.observe(operator.name(), "success" if succeeded else "fail", perf_counter_ns() - started)
 
 
 def _alignment(headers: Headers) -> Align:
@@ -111,21 +112,12 @@ def _json_bytes(headers: Headers, body: Body) -> int:
     return size
 
 
-class InferRoute(APIRoute):
-    """A route to `endpoint`, documented as FastAPI's are, but with no machinery between them."""
-
-    def __init__(self, endpoint: InferEndpoint, path: str, described: dict[str, Any]) -> None:
-        super().__init__(path, _documented, methods=["POST"], tags=["inference"], **described)
-        self.app = endpoint
-
-
-def routes(endpoint: InferEndpoint) -> list[InferRoute]:
+def routes(endpoint: InferEndpoint) -> list[DirectRoute]:
     """The routes to `endpoint`."""
+    plain, versioned = openapi.infer("modelInfer"), openapi.infer("modelVersionInfer", "version")
     return [
-        InferRoute(endpoint, "/v2/models/{name}/infer", openapi.infer("modelInfer")),
-        InferRoute(
-            endpoint, "/v2/models/{name}/versions/{version}/infer", openapi.infer("modelVersionInfer", "version")
-        ),
+        DirectRoute("/v2/models/{name}/infer", endpoint, _documented, "inference", plain),
+        DirectRoute("/v2/models/{name}/versions/{version}/infer", endpoint, _documented, "inference", versioned),
     ]
 
 
