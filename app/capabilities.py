@@ -1,22 +1,28 @@
 """What is known of operators and levels, as clients read it. Everything here follows from the operator classes."""
 
-from collections.abc import Iterator
+import re
+import struct
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
+import orjson
 from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter
 from pydantic.fields import FieldInfo
 from typing_extensions import TypedDict
 
 from app.contract import constants
 from app.contract.constants import NEWEST, Constant, DataType, FeatureLevel
-from app.contract.scalars import Uint
-from app.contract.tensors import TensorDesc
+from app.contract.scalars import ScalarUnion, Uint
 from app.contract.violations import ContractError, Violation
 from app.dispatch import Capability, TensorCapability
 from app.execution.device import DeviceInfo
 from app.operators.catalog import OPERATORS
+from app.operators.fusion import Fused
 from app.operators.operator import Operator, Role, ScaleBias
+
+Family: TypeAlias = Literal["ACTIVATION", "ELEMENT_WISE"]
 
 _FEATURE = "What is asked, with or without DML_FEATURE_."
 
@@ -46,6 +52,18 @@ class FeatureSupportQuery(
     RootModel[Annotated[TensorDataTypeSupportQuery | FeatureLevelsQuery, Field(discriminator="Feature")]]
 ):
     """A query of IDMLDevice::CheckFeatureSupport."""
+
+
+class OperatorFilter(BaseModel):
+    """Which operators are meant. A field that is left out asks for nothing."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    family: Family | None = Field(None, description="Operators of this family.")
+    data_type: DataType | None = Field(None, description="Operators that have a tensor which may be of this type.")
+    feature_level: FeatureLevel = Field(
+        NEWEST, description="Operators that exist at this level, with the types that they take there."
+    )
 
 
 class TensorDataTypeSupport(TypedDict):
@@ -93,7 +111,7 @@ class OperatorSummary(TypedDict):
     """An operator in a list."""
 
     Type: str
-    family: Literal["ACTIVATION", "ELEMENT_WISE"]
+    family: Family
     summary: str
     formula: str
     introduced: str
@@ -133,6 +151,20 @@ def summarize(operator: type[Operator]) -> OperatorSummary:
     )
 
 
+def select(wanted: OperatorFilter) -> list[type[Operator]]:
+    """The operators that `wanted` means, in the order of the catalog."""
+    return [
+        operator
+        for operator in OPERATORS.values()
+        if (row := operator.support.at(wanted.feature_level))
+        and wanted.family in (None, operator.family())
+        and (
+            wanted.data_type is None
+            or any(wanted.data_type in row.of(tensor).data_types for tensor in operator.tensor_names())
+        )
+    ]
+
+
 def describe(operator: type[Operator]) -> OperatorDescription:
     return OperatorDescription(
         **summarize(operator),
@@ -149,18 +181,66 @@ def describe(operator: type[Operator]) -> OperatorDescription:
 
 def example(operator: type[Operator]) -> dict[str, Any]:
     """A small dispatch request in JSON that works when pasted."""
-    desc = {"DataType": "FLOAT32", "Sizes": [1, 1, 2, 3]}
+    row = operator.support.rows[0]  # the types that it is for in the first place: integers where these are bits
     inputs = operator.tensor_names(Role.INPUT)
+    types = {name: _example_type(row.of(name).data_types) for name in inputs}
+    descs = {
+        name: {"DataType": types[name], "Sizes": [1, 1, 1, 1] if name in operator.one_element else [1, 1, 2, 3]}
+        for name in inputs
+    }
     attributes = {
         name: info.examples[0] if info.is_required() and info.examples else info.default
         for name, info in operator.model_fields.items()
         if name in operator.attribute_names() and info.default is not None
     }
-    data = "AACAwAAAAMAAAAAAAACAPwAAAEAAAIBA"  # -4, -2, 0, 1, 2, 4
     return {
-        "operator": {"Type": operator.name()} | dict.fromkeys(inputs, desc) | attributes,
-        "inputs": dict.fromkeys(inputs, data),
+        "operator": {"Type": operator.name()} | descs | attributes,
+        "inputs": {
+            name: _example_data(types[name], name, inputs, 1 if name in operator.one_element else 6) for name in inputs
+        },
     }
+
+
+def _example_type(data_types: tuple[DataType, ...]) -> DataType:
+    return next((each for each in (DataType.FLOAT32, DataType.UINT8) if each in data_types), data_types[0])
+
+
+_STRUCT_FORMATS = {"F": " efd", "I": "bhiq", "U": "BHIQ"}
+"""By the first letter of a data type and the logarithm of its bytes."""
+
+
+def _example_data(data_type: DataType, name: str, inputs: list[str], count: int) -> str:
+    """Base64 of `count` numbers for the input `name`: -4, -2, 0, 1, 2, 4 or, unsigned, 8, 6, 0, 1, 2, 4 for the first
+    input, halves for a scale, ones for a zero point, and 2, 1, 3 again and again for others."""
+    if name == inputs[0]:
+        values: list[float] = [8, 6, 0, 1, 2, 4] if data_type.value.startswith("U") else [-4, -2, 0, 1, 2, 4]
+    else:
+        values = [0.5] if "Scale" in name else [1] if "ZeroPoint" in name else [2, 1, 3]
+    form = _STRUCT_FORMATS[data_type.value[0]][data_type.bytes.bit_length() - 1]
+    elements = [values[i % len(values)] for i in range(count)]
+    return str(b64encode(struct.pack(f"<{count}{form}", *elements)), "ascii")
+
+
+def paste(request: Any) -> str:
+    """A request as JSON to read and to paste, lists of numbers on one line each."""
+    text = orjson.dumps(request, option=orjson.OPT_INDENT_2).decode()
+    return re.sub(r"\[[\d,\s]+\]", lambda numbers: str(orjson.loads(numbers[0])), text)
+
+
+def support_groups(row: SupportRow) -> list[tuple[str, list[DataType], list[int]]]:
+    """Names of tensors that may be the same, or "all", with the data types and the dimension counts they may have."""
+    groups: dict[tuple[tuple[DataType, ...], tuple[int, ...]], list[str]] = {}
+    for tensor, can in row["tensors"].items():
+        groups.setdefault((tuple(can["data_types"]), tuple(can["dimension_counts"])), []).append(tensor)
+    return [
+        ("all" if len(groups) == 1 else ", ".join(tensors), list(types), list(counts))
+        for (types, counts), tensors in groups.items()
+    ]
+
+
+def span(counts: Sequence[int]) -> str:
+    """Dimension counts in words: the least to the most."""
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
 def check_feature_support(query: FeatureSupportQuery) -> TensorDataTypeSupport | MaxSupportedFeatureLevel:
@@ -218,16 +298,22 @@ def _fields(operator: type[Operator]) -> Iterator[FieldDescription]:
         )
 
 
-_ATTRIBUTE_TYPES: dict[type, str] = {
-    float: "FLOAT",
-    int: "UINT",
-    ScaleBias: "DML_SCALE_BIAS",
-    TensorDesc: "DML_TENSOR_DESC",
-}
-
-
 def _attribute_type(info: FieldInfo) -> str:
     """The C type of an attribute, from its annotation."""
-    annotation: Any = info.annotation
-    (kind,) = [each for each in get_args(annotation) or (annotation,) if each is not type(None)]
-    return kind.prefix().removesuffix("_") if issubclass(kind, Constant) else _ATTRIBUTE_TYPES[kind]
+    kinds = [each for each in _classes(info.annotation) if each is not type(None)]
+    if all(issubclass(kind, Fused) for kind in kinds):
+        return "DML_OPERATOR_DESC"
+    if ScalarUnion in kinds:
+        return "DML_SCALAR_UNION"
+    (kind,) = kinds
+    if issubclass(kind, Constant):
+        return str(kind.prefix()).removesuffix("_")
+    name = {float: "FLOAT", int: "UINT", ScaleBias: "DML_SCALE_BIAS"}[kind]
+    return f"{name}[]" if get_origin(info.annotation) is list else name
+
+
+def _classes(annotation: Any) -> list[Any]:
+    """Classes that an annotation mentions."""
+    if isinstance(annotation, type) and not get_args(annotation):
+        return [annotation]
+    return [each for argument in get_args(annotation) for each in _classes(argument)]
