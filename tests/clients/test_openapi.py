@@ -218,7 +218,7 @@ def test_refusals_are_those_listed(document: Json, strict_client: httpx.Client, 
     json = key | {"content-type": JSON}
     if "requestBody" in found(document, method, template):
         tried += [(400, json, b"{"), (413, json, b" " * 2000)]
-    if "422" in listed:
+    if "415" in listed and "422" in listed:
         tried += [(415, key, b"{}"), (422, json, b"{}")]
     for status, headers, content in tried:
         response = strict_client.request(method, path, headers=headers, content=content)
