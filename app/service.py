@@ -24,7 +24,7 @@ from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
 from app.settings import Settings
 
-INLINE_ELEMENTS = 1 << 13
+INLINE_ELEMENTS = 1 << 16
 """Outputs of at most so many elements are computed where the request is: to hand them to a worker would take longer."""
 
 

@@ -19,7 +19,12 @@ SETTINGS = Settings.model_fields
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     """The settings of servers that were to start; none does."""
     settings: list[Settings] = []
-    monkeypatch.setattr("app.main.serve", settings.append)
+
+    def serve(given: Settings) -> bool:
+        settings.append(given)
+        return True
+
+    monkeypatch.setattr("app.main.serve", serve)
     return settings
 
 
