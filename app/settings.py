@@ -29,7 +29,7 @@ class Settings(BaseSettings):
     )
     log_format: Literal["json", "text"] = Field("json", description="One JSON object a line, or lines for people.")
     access_log: bool = Field(True, description="Log each request.")
-    docs: bool = Field(True, description="Serve /docs and /openapi.json.")
+    docs: bool = Field(True, description="Serve /docs, /operators and /openapi.json.")
 
     api_keys: SecretStr = Field(
         SecretStr(""), description="API keys, separated by commas. With none, here or in the file, no key is asked for."
@@ -39,6 +39,9 @@ class Settings(BaseSettings):
         default_factory=list, description="Origins whose pages may call the service, separated by commas; * for all."
     )
 
+    workers: int = Field(
+        1, ge=1, le=256, description="Processes that share the port, each with threads, a queue and limits of its own."
+    )
     threads: int = Field(default_factory=_cpus, ge=1, le=1024, description="Worker threads that run dispatches.")
     queue_depth: int = Field(64, ge=0, le=65536, description="Dispatches that may wait for a worker; more get 503.")
     deadline_seconds: float = Field(30, gt=0, description="Longest time from a dispatch's admission to its result.")
