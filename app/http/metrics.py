@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from app import __version__
+from app.http.inference.statistics import InferenceCounts
 from app.service import Outcome, Prepared, Service, State
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -86,8 +87,9 @@ class Counts:
         self.compute_seconds = Histogram(
             "dmlserve_dispatch_compute_seconds", "Time on the device.", ["operator", "device"], _SECONDS
         )
+        self.inferences = InferenceCounts()
 
-    def all(self) -> dict[str, Counter | Histogram]:
+    def all(self) -> dict[str, Counter | Histogram | InferenceCounts]:
         return vars(self)
 
 
@@ -129,6 +131,18 @@ class Metrics:
         counts.dispatches.counts[operator, device] += 1
         counts.queue_seconds.observe(outcome.queue_seconds, device)
         counts.compute_seconds.observe(outcome.compute_seconds, operator, device)
+
+    @property
+    def inferences(self) -> InferenceCounts:
+        """Where inferences are counted."""
+        return self._counts.inferences
+
+    def inferences_of_all(self, snapshots: Iterable[bytes]) -> InferenceCounts:
+        """Those of this process and of other workers' snapshots."""
+        total = InferenceCounts()
+        for snapshot in [self.snapshot(), *snapshots]:
+            total.add(dict(msgpack.unpackb(snapshot, use_list=False)[0]["inferences"]))
+        return total
 
     def snapshot(self) -> bytes:
         """All there is to tell to another worker."""
