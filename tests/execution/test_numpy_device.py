@@ -25,6 +25,7 @@ from app.execution.numpy_lowering import Array, numpy_type
 from app.execution.numpy_threads import BLOCK_ELEMENTS
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator
+from app.operators.operator import Role
 from tests.operators.descriptors import ALIKE, CELU, PARAMETERIZED_RELU, compiled, descriptor
 
 SECONDS = 10
@@ -164,8 +165,9 @@ def test_in_place_equals_out_of_place(helpers: Executor, data: st.DataObject) ->
     )
     document = desc.model_dump(mode="json")
     attributes = {} if "Exponent" not in OPERATORS[kind].model_fields else {"Exponent": data.draw(EXPONENTS)}
-    operator = compiled(descriptor(kind, document, OutputTensor=document, **attributes))
-    operator.check_in_place("InputTensor")
+    taken, (output,) = OPERATORS[kind].in_place[0], OPERATORS[kind].tensor_names(Role.OUTPUT)
+    operator = compiled(descriptor(kind, document, **{output: document}, **attributes))
+    operator.check_in_place(taken)
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
     tensors = {name: Guarded(desc, rng, desc.total_bytes) for name in operator.inputs}
     inputs = {name: each.buffer for name, each in tensors.items()}
@@ -173,11 +175,11 @@ def test_in_place_equals_out_of_place(helpers: Executor, data: st.DataObject) ->
 
     apart = Guarded(desc, rng, desc.total_bytes)
     run(helpers, operator, inputs, apart.buffer, block=block, threads=threads)
-    x = tensors["InputTensor"]
+    x = tensors[taken]
     run(helpers, operator, inputs, x.buffer, block=block, threads=threads)
     assert same(x.elements, apart.elements)
     assert x.touched() <= x.owned()
-    assert all(not each.touched() for name, each in tensors.items() if name != "InputTensor")
+    assert all(not each.touched() for name, each in tensors.items() if name != taken)
 
 
 EXPONENTS = st.sampled_from([0, 1, 2, 3, -1, -2, 0.5, 2.5])

@@ -35,6 +35,23 @@ ALPHA = Parameter(FLOAT32, "Alpha", 0.5)
         (X >= Y, "greater_equal", BOOL, (X, Y)),
         (WHOLE * WHOLE, "multiply", "int32", (WHOLE, WHOLE)),
         (WHOLE >= 0, "greater_equal", BOOL, (WHOLE, 0)),
+        (X > Y, "greater", BOOL, (X, Y)),
+        (X < 1, "less", BOOL, (X, 1)),
+        (X <= Y, "less_equal", BOOL, (X, Y)),
+        (values.not_equal(WHOLE, 0), "not_equal", BOOL, (WHOLE, 0)),
+        (values.is_nan(X), "not_equal", BOOL, (X, X)),
+        (-X, "negative", FLOAT32, (X,)),
+        (WHOLE & 7, "bitwise_and", "int32", (WHOLE, 7)),
+        (WHOLE | WHOLE, "bitwise_or", "int32", (WHOLE, WHOLE)),
+        (WHOLE ^ 1, "bitwise_xor", "int32", (WHOLE, 1)),
+        (~WHOLE, "invert", "int32", (WHOLE,)),
+        (WHOLE << 3, "left_shift", "int32", (WHOLE, 3)),
+        (WHOLE >> WHOLE, "right_shift", "int32", (WHOLE, WHOLE)),
+        (values.quotient(WHOLE, 3), "quotient", "int32", (WHOLE, 3)),
+        (values.bit_count(WHOLE), "bit_count", "uint8", (WHOLE,)),
+        (values.saturate(WIDE, "int8"), "saturate", "int8", (WIDE,)),
+        (values.cast(WHOLE, FLOAT64), "cast", FLOAT64, (WHOLE,)),
+        (values.erf(X), "erf", FLOAT32, (X,)),
         (values.maximum(0, X), "maximum", FLOAT32, (0, X)),
         (values.minimum(X, 1), "minimum", FLOAT32, (X, 1)),
         (values.equal(X, -1), "equal", BOOL, (X, -1)),
@@ -85,6 +102,44 @@ def test_other_types_do_not_mix(other: Value) -> None:
 def test_a_formula_is_symbolic(combine: Callable[[float, float], Value]) -> None:
     with pytest.raises(TypeError, match="symbolic"):
         combine(1, 2)
+
+
+def test_floats_become_integers_by_saturation_alone() -> None:
+    with pytest.raises(TypeError, match="saturate"):
+        values.cast(X, "int32")
+    with pytest.raises(TypeError, match="floats"):
+        values.exp(WHOLE)
+    assert values.cast(X, FLOAT32) is X
+
+
+@pytest.mark.parametrize(
+    ("value", "data_type", "expected"),
+    [
+        (1.9, DataType.INT8, 1),
+        (-1.9, DataType.INT8, -1),
+        (-1.9, DataType.UINT8, 0),
+        (300.0, DataType.UINT8, 255),
+        (1e30, DataType.INT64, 2**63 - 1),
+        (-1e30, DataType.INT64, -(2**63)),
+        (2147483645.0, DataType.INT32, 2147483645),
+        (0.1, DataType.FLOAT16, 0.0999755859375),
+        (1e5, DataType.FLOAT16, float("inf")),
+        (-65520.0, DataType.FLOAT16, float("-inf")),
+        (0.1, DataType.FLOAT32, 0.10000000149011612),
+    ],
+)
+def test_attributes_become_numbers_of_the_tensors_type(value: float, data_type: DataType, expected: float) -> None:
+    made = values.converted(Parameter(FLOAT32, "Min", value), data_type)
+    assert (made.type, made.name, made.value) == (compute_type(data_type), "Min", expected)
+
+
+def test_parts_come_before_what_is_made_of_them() -> None:
+    total = values.sum_of(X * 2)
+    whole = X / total
+    order = list(values.parts(whole))
+    assert order[-1] is whole
+    assert len(order) == len(set(order)) == 5
+    assert order.index(X) < order.index(total) < order.index(whole)
 
 
 def test_widening_happens_once() -> None:

@@ -13,7 +13,9 @@ from tests.operators.descriptors import CELU, CONSTANT_POW, HARD_SIGMOID, PARAME
 from tests.operators.numerics.cases import (
     PARAMETERIZED_RELUS,
     UNARY,
+    A,
     Case,
+    E,
     float32_inputs,
     ordinary_float32,
     random_float32,
@@ -54,7 +56,15 @@ FORMULAS: dict[str, Callable[..., Real]] = {
     CELU: celu,
     PARAMETERIZED_RELU: parameterized_relu,
     CONSTANT_POW: constant_pow,
+    E + "ERF": lambda x, Scale=1, Bias=0: mp.erf(x * Scale + Bias),  # noqa: N803
+    A + "GELU": lambda x: x * mp.erfc(-x / mp.sqrt(2)) / 2,
+    A + "SIGMOID": lambda x: 1 / (1 + mp.exp(-x)),
+    A + "SOFTPLUS": lambda x, Steepness: mp.log1p(mp.exp(Steepness * x)) / Steepness,  # noqa: N803
+    E + "ASINH": lambda x, Scale=1, Bias=0: mp.asinh(x * Scale + Bias),  # noqa: N803
+    E + "SINH": lambda x, Scale=1, Bias=0: mp.sinh(x * Scale + Bias),  # noqa: N803
 }
+"""Of the four operators that came first, and of those whose reference is more than a function of NumPy's in long
+double, with two of these."""
 
 
 def exact(case: Case, *inputs: Array) -> Array:
@@ -75,6 +85,9 @@ def _as_double(result: Real) -> float:
 
 def defined(case: Case, x: Array) -> Array:
     """Of `x`, where mpmath knows the function."""
+    if case.kind not in (HARD_SIGMOID, CELU, PARAMETERIZED_RELU, CONSTANT_POW):
+        moderate: Array = x[np.abs(x) < 13]
+        return moderate
     if case.kind != CONSTANT_POW:
         return x
     scale_bias = case.attributes.get("ScaleBias", {"Scale": 1, "Bias": 0})
@@ -86,7 +99,7 @@ def defined(case: Case, x: Array) -> Array:
     return kept
 
 
-@pytest.mark.parametrize("case", UNARY, ids=str)
+@pytest.mark.parametrize("case", [case for case in UNARY if case.kind in FORMULAS], ids=str)
 def test_unary_reference_is_exact(case: Case) -> None:
     rng = np.random.default_rng(6)
     with np.errstate(all="ignore"):

@@ -66,7 +66,7 @@ def main() -> None:
             name = case.kind.removeprefix(PREFIX) + (" with ScaleBias" if "ScaleBias" in case.attributes else "")
             rows[name].append(worst(device, case))
     print("# Largest errors in ULP\n")
-    print(f"NumPy {np.__version__}, {platform.machine()}; all float16 values, special values and 2^20 random ones in ")
+    print(f"NumPy {np.__version__}, {platform.machine()}; all float16 values, special values and 2^20 random ones in")
     print("float32, for each choice of attributes in `cases.py`; made by `python -m tests.operators.numerics.worst`.\n")
     print("| operator | float32 | float16 |\n|---|--:|--:|")
     for name, each in sorted(rows.items()):
