@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from app.contract.constants import DataType
-from app.execution.device import Buffer, Cancelled, DeviceInfo
+from app.execution.device import Buffer, Cancelled, DeviceInfo, Ran
 from app.execution.layout import blocks, collapse
 from app.execution.numpy_lowering import Array, Program, Step, lower, numpy_type
 from app.operators.compiled import CompiledOperator
@@ -19,6 +19,8 @@ from app.operators.compiled import CompiledOperator
 BLOCK_ELEMENTS = 1 << 16
 """Elements computed at a time: few enough that a block's scratch stays in the cache, enough that a second thread
 pays (each NumPy call takes the interpreter's lock again)."""
+
+_RAN = Ran("numpy", "cpu")
 
 TABULATED = 1 << 18
 """A float16 function of one input is looked up in a table from so many elements on."""
@@ -68,7 +70,7 @@ class NumpyKernel:
         self._helpers = helpers
         self._helper_count = min(threads, len(self._blocks)) - 1
 
-    def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> None:
+    def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:
         # NumPy checks that the strides stay inside the buffers.
         arrays: list[Array] = [
             np.ndarray(self._sizes, dtype, buffer, 0, strides)
@@ -95,6 +97,7 @@ class NumpyKernel:
             arrays.clear()  # a helper in the executor's queue, cancelled or not, is not to keep the tensors
         for helper in started:
             helper.result()
+        return _RAN
 
     def _table(self) -> Program:
         """The same function of one float16, looked up: all there are of them are computed once, and each only once."""

@@ -1,0 +1,348 @@
+"""From a formula to CUDA C++: the function `element`, which computes one element from one of each input.
+
+The graph is the one that `numpy_lowering.py` walks, and FUNCTIONS here has a row for the same names. What depends on
+attributes only is computed once, on the host, and given to the kernel as an argument, so that a kernel serves all
+values of an attribute; only what chooses code becomes part of the source: types, and the class of an exponent.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from app.contract.constants import DataType
+from app.execution import numpy_lowering
+from app.execution.cuda_math import library
+from app.formula.values import BOOL, FLOAT32, FLOAT64, Constant, Input, Operation, Parameter, Value
+
+C_TYPES = {
+    "bool": "bool",
+    "float16": "half_bits",
+    "float32": "float",
+    "float64": "double",
+    "int8": "signed char",
+    "int16": "short",
+    "int32": "int",
+    "int64": "long long",
+    "uint8": "unsigned char",
+    "uint16": "unsigned short",
+    "uint32": "unsigned",
+    "uint64": "unsigned long long",
+}
+"""By NumPy name. float16 is only ever stored: elements are converted on loading and on storing."""
+
+SMOOTH = frozenset(
+    "add subtract multiply divide maximum minimum greater_equal equal where exp expm1 expm1_of_negative tanh sqrt "
+    "power cast multiply_add".split()
+)
+"""Operations that a slightly different argument gives a slightly different result. A formula of these alone may take
+reciprocals and, for FLOAT16, approximate functions and float32 instead of float64; one with `floor` in it may not."""
+
+_MODERATE = 2.0**60
+"""Attributes between its inverse and this leave float32 its digits and its range for FLOAT16 elements."""
+
+_NEAR, _NEAR_FOR_HALF = 16.0, 64.0
+"""Exponents up to these have quick powers."""
+
+Writer: TypeAlias = "Callable[[Lowering, Operation, Sequence[str]], str]"
+"""Gives the C++ expression of an operation from those of its arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """`source` defines `element`, a function of one stored element of each input, then of `arguments`."""
+
+    source: str
+    inputs: tuple[str, ...]
+    output: str
+    parameters: tuple[str, ...]
+    arguments: tuple[np.generic, ...]
+    """C types of the stored elements and of the arguments, and the arguments' values."""
+
+
+def lower(expression: Value, inputs: Sequence[tuple[str, DataType]], stored: DataType) -> Arithmetic:
+    """The arithmetic of an output whose elements are `expression`, stored as `stored`, over the inputs by name."""
+    return Lowering(expression, inputs, stored).arithmetic()
+
+
+class Lowering:
+    """Writes the nodes of one formula as declarations of C++."""
+
+    def __init__(self, root: Value, inputs: Sequence[tuple[str, DataType]], stored: DataType) -> None:
+        self.stored = stored
+        self.inputs = inputs
+        self._uniform: dict[Value, bool] = {}
+        self._root = root
+        self.smooth = stored in (DataType.FLOAT16, DataType.FLOAT32) and _names(root) <= SMOOTH
+        self.half = stored is DataType.FLOAT16 and self.smooth and self._is_moderate(root)
+        if self.half:
+            self._root = _narrow(root, {})
+        self._lines: list[str] = []
+        self._written: dict[Value, str] = {}
+        self._arguments: dict[Value, tuple[str, np.generic]] = {}
+        self._functions: set[str] = set()
+
+    def arithmetic(self) -> Arithmetic:
+        result = self._store(self.write(self._root), self._root.type)
+        types = tuple(C_TYPES[stored.value.lower()] for _, stored in self.inputs)
+        output = C_TYPES[self.stored.value.lower()]
+        parameters = tuple(C_TYPES[_name(value)] for _, value in self._arguments.values())
+        declared = [f"{kind} x{number}" for number, kind in enumerate(types)]
+        declared += [f"{kind} {name}" for kind, (name, _) in zip(parameters, self._arguments.values(), strict=True)]
+        body = "".join(f"    {line}\n" for line in [*self._lines, f"return {result};"])
+        return Arithmetic(
+            source=f"{library(self._functions)}\nDEVICE {output} element({', '.join(declared)})\n{{\n{body}}}\n",
+            inputs=types,
+            output=output,
+            parameters=parameters,
+            arguments=tuple(value for _, value in self._arguments.values()),
+        )
+
+    def function(self, name: str) -> str:
+        """`name`, which the source then defines."""
+        self._functions.add(name)
+        return name
+
+    def write(self, node: Value) -> str:
+        """The C++ expression of `node`: a name or a literal, so that it may stand several times."""
+        if node not in self._written:
+            self._written[node] = self._write(node)
+        return self._written[node]
+
+    def argument(self, key: Value, value: np.generic) -> str:
+        """The name of the kernel's argument for `key`."""
+        return self._arguments.setdefault(key, (f"p{len(self._arguments)}", value))[0]
+
+    def uniform(self, node: Value) -> bool:
+        """Whether `node` is the same for all elements."""
+        if node not in self._uniform:
+            self._uniform[node] = not isinstance(node, Input) and (
+                not isinstance(node, Operation) or all(map(self.uniform, node.arguments))
+            )
+        return self._uniform[node]
+
+    def _write(self, node: Value) -> str:
+        if isinstance(node, Constant):
+            return literal(scalar(node))
+        if isinstance(node, Parameter) or (self.uniform(node) and node.type != BOOL):
+            return self.argument(node, scalar(node))
+        if isinstance(node, Input):
+            number = [name for name, _ in self.inputs].index(node.name)
+            return self._declare(node.type, _convert(f"x{number}", node.stored.value.lower(), node.type))
+        assert isinstance(node, Operation)
+        arguments = [self.write(argument) for argument in node.arguments]
+        return self._declare(node.type, FUNCTIONS[node.name](self, node, arguments))
+
+    def _declare(self, kind: str, expression: str) -> str:
+        name = f"v{len(self._lines)}"
+        self._lines.append(f"{C_TYPES[kind]} {name} = {expression};")
+        return name
+
+    def _store(self, value: str, kind: str) -> str:
+        return _convert(value, kind, self.stored.value.lower())
+
+    def _is_moderate(self, node: Value) -> bool:
+        """Whether all attributes below `node` are of a size that float32 has digits for, exponents included."""
+        if isinstance(node, Parameter):
+            return node.value == 0 or 1 / _MODERATE <= abs(node.value) <= _MODERATE
+        if not isinstance(node, Operation):
+            return True
+        if node.name == "power" and not (
+            self.uniform(node.arguments[1]) and abs(scalar(node.arguments[1]).item()) <= _NEAR_FOR_HALF
+        ):
+            return False
+        return all(map(self._is_moderate, node.arguments))
+
+
+def scalar(node: Value) -> np.generic:
+    """The number of a value that is the same for all elements, in its type."""
+    if isinstance(node, Constant | Parameter):
+        given: np.generic = np.dtype(node.type).type(node.value)
+        return given
+    program = numpy_lowering.lower(node, [], DataType(node.type.upper()))
+    result = np.empty(1, node.type)
+    with np.errstate(all="ignore"):
+        program.run([], result, [np.empty(1, dtype) for dtype in program.registers])
+    number: np.generic = result[0]
+    return number
+
+
+def literal(value: np.generic) -> str:
+    """`value` to the last bit."""
+    number = value.item()
+    match _name(value):
+        case "float32":
+            exact = math.isfinite(number)
+            return f"{number.hex()}f" if exact else f"float_of_bits({hex(int(value.view(np.uint32)))}u)"
+        case "float64":
+            exact = math.isfinite(number)
+            return number.hex() if exact else f"double_of_bits({hex(int(value.view(np.uint64)))}ull)"
+        case "bool":
+            return "true" if number else "false"
+        case name:
+            return f"(({C_TYPES[name]}){number}{'ull' if name == 'uint64' else 'll'})"
+
+
+def _name(value: np.generic) -> str:
+    name: str = value.dtype.name
+    return name
+
+
+def _names(node: Value) -> set[str]:
+    """The operations in the graph below `node`."""
+    names: set[str] = set()
+    seen: set[Value] = set()
+    left = [node]
+    while left:
+        each = left.pop()
+        if each not in seen and isinstance(each, Operation):
+            names.add(each.name)
+            left += each.arguments
+        seen.add(each)
+    return names
+
+
+def _narrow(node: Value, done: dict[Value, Value]) -> Value:
+    """The graph with float32 in place of float64."""
+    if node not in done:
+        result = node
+        if isinstance(node, Operation):
+            arguments = tuple(_narrow(argument, done) for argument in node.arguments)
+            if node.name == "cast" and arguments[0].type == FLOAT32 and node.type == FLOAT64:
+                result = arguments[0]
+            else:
+                result = Operation(FLOAT32 if node.type == FLOAT64 else node.type, node.name, arguments)
+        elif isinstance(node, Constant) and node.type == FLOAT64:
+            result = Constant(FLOAT32, node.value)
+        done[node] = result
+    return done[node]
+
+
+def _convert(value: str, given: str, wanted: str) -> str:
+    """`value` of the NumPy type `given` as `wanted`, rounded once."""
+    if given == wanted:
+        return value
+    if given == "float16":
+        return _convert(f"float_of_half({value})", "float32", wanted)
+    if wanted == "float16":
+        return f"half_of_double({value})" if given == "float64" else f"half_of_float({_convert(value, given, FLOAT32)})"
+    return f"({C_TYPES[wanted]}){value}"
+
+
+# One row for each operation
+
+
+def _is_float(node: Value) -> bool:
+    return node.type in (FLOAT32, FLOAT64)
+
+
+def _binary(sign: str) -> Writer:
+    """Floats as C++ has them; integers wrap around, which only unsigned ones may do in C++."""
+
+    def write(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
+        a, b = arguments
+        if _is_float(node):
+            return f"{a} {sign} {b}"
+        wide = "unsigned long long" if np.dtype(node.type).itemsize == 8 else "unsigned"
+        return f"({C_TYPES[node.type]})(({wide}){a} {sign} ({wide}){b})"
+
+    return write
+
+
+def _compare(sign: str) -> Writer:
+    return lambda lowering, node, arguments: f"{arguments[0]} {sign} {arguments[1]}"
+
+
+def _call(name: str) -> Writer:
+    """A function of CUDA's own, which has an f at its end for float32."""
+    return lambda lowering, node, arguments: (
+        f"{name}{'f' if node.type == FLOAT32 else ''}({', '.join(arguments)})"
+    )
+
+
+def _extreme(sign: str) -> Writer:
+    """The larger or the smaller; NaN if either is. One comparison will do where one of both is known to be a number."""
+
+    def write(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
+        for number, other in ((0, 1), (1, 0)):
+            if isinstance(node.arguments[number], Constant):  # no formula has a NaN in it
+                return f"{arguments[number]} {sign} {arguments[other]} ? {arguments[number]} : {arguments[other]}"
+        a, b = arguments
+        if not _is_float(node):
+            return f"{a} {sign} {b} ? {a} : {b}"
+        return f"{a} {sign} {b} || {a} != {a} ? {a} : {b}"
+
+    return write
+
+
+def _divide(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
+    a, b = arguments
+    divisor = node.arguments[1]
+    if lowering.smooth and lowering.uniform(divisor) and (lowering.half or node.type == FLOAT64):
+        # Far more digits are left than are stored, and a product is ten times as quick.
+        value = scalar(divisor)
+        with np.errstate(all="ignore"):
+            inverse = value.dtype.type(1) / value
+        if np.isfinite(inverse) and abs(inverse) >= np.finfo(value.dtype).smallest_normal:
+            return f"{a} * {lowering.argument(node, inverse)}"
+    if lowering.half and isinstance(node.arguments[0], Constant) and node.arguments[0].value == 1:
+        return f"reciprocal_approx({b})"
+    if _is_float(node):
+        return f"{a} / {b}"
+    raise NotImplementedError("integers are not divided by this operation")
+
+
+def _sqrt(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
+    return f"sqrt_approx({arguments[0]})" if lowering.half else _call("sqrt")(lowering, node, arguments)
+
+
+def _power(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
+    base, exponent = node.arguments
+    if node.type == FLOAT32 and lowering.smooth and lowering.uniform(exponent):
+        value = scalar(exponent).item()
+        most = _NEAR_FOR_HALF if lowering.half else _NEAR
+        if 1 / _MODERATE <= abs(value) <= most:
+            whole = value == math.trunc(value)
+            classes = ", ".join("true" if each else "false" for each in (whole, whole and value % 2 == 1))
+            name = lowering.function("power_half" if lowering.half else "power_near")
+            return f"{name}<{classes}>({', '.join(arguments)})"
+    name = lowering.function("power_far" if node.type == FLOAT32 else "power_wide")
+    return f"{name}({', '.join(arguments)})"
+
+
+def _expm1_of_negative(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
+    if node.type == FLOAT64 and lowering.smooth:
+        return f"{lowering.function('expm1_of_negative_for_float')}({arguments[0]})"
+    return _call("expm1")(lowering, node, arguments)
+
+
+def _cast(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
+    return _convert(arguments[0], node.arguments[0].type, node.type)
+
+
+def _where(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
+    return "{} ? {} : {}".format(*arguments)
+
+
+FUNCTIONS: dict[str, Writer] = {
+    "add": _binary("+"),
+    "subtract": _binary("-"),
+    "multiply": _binary("*"),
+    "divide": _divide,
+    "maximum": _extreme(">"),
+    "minimum": _extreme("<"),
+    "greater_equal": _compare(">="),
+    "equal": _compare("=="),
+    "where": _where,
+    "exp": _call("exp"),
+    "expm1": _call("expm1"),
+    "tanh": _call("tanh"),
+    "sqrt": _sqrt,
+    "power": _power,
+    "cast": _cast,
+    "multiply_add": _call("fma"),
+    "expm1_of_negative": _expm1_of_negative,
+}
+"""One row for each operation of `app/formula/values.py`."""

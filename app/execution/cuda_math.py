@@ -1,0 +1,114 @@
+"""Functions in CUDA C++ that lowered formulas call and CUDA does not have: each by name, with what it needs.
+
+All but PRIMITIVES is plain C++, so that the tests can build it for the CPU. Kernels are compiled without contraction
+of products and sums: what is fused is written as fmaf.
+"""
+
+PRIMITIVES = r"""
+#define DEVICE static __device__ __forceinline__
+#define OUT_OF_LINE static __device__ __noinline__
+#define INFINITE __int_as_float(0x7f800000)
+#define NOT_A_NUMBER __int_as_float(0x7fffffff)
+
+typedef unsigned short half_bits;
+
+DEVICE float float_of_bits(unsigned bits) { return __uint_as_float(bits); }
+DEVICE unsigned bits_of_float(float x) { return __float_as_uint(x); }
+DEVICE double double_of_bits(unsigned long long bits) { return __longlong_as_double(bits); }
+DEVICE float float_of_half(half_bits x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y; }
+DEVICE half_bits half_of_float(float x) { half_bits y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
+DEVICE half_bits half_of_double(double x) { half_bits y; asm("cvt.rn.f16.f64 %0, %1;" : "=h"(y) : "d"(x)); return y; }
+DEVICE float reciprocal_approx(float x) { float y; asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+DEVICE float reciprocal_of_normal(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+DEVICE float sqrt_approx(float x) { float y; asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+DEVICE float log2_approx(float x) { float y; asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+DEVICE float exp2_approx(float x) { float y; asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+"""
+"""What needs the compiler for GPUs. The approximate functions err by 2^-22 or less, relative or absolute, and keep
+subnormal numbers, except for reciprocal_of_normal, whose argument and result are none."""
+
+LIBRARY: dict[str, str] = {
+    "power_far": r"""
+/* pow where the quick way does not lead: subnormal, infinite, NaN, negative, or a result near the ends of the range. */
+OUT_OF_LINE float power_far(float x, float exponent)
+{
+    if (x == 0.0f && exponent == exponent) {
+        float size = exponent > 0.0f ? 0.0f : exponent < 0.0f ? INFINITE : 1.0f;
+        bool odd = exponent == truncf(exponent) && fabsf(exponent * 0.5f) != truncf(fabsf(exponent * 0.5f));
+        return odd ? copysignf(size, x) : size;
+    }
+    return (float)pow((double)x, (double)exponent);
+}
+""",
+    "power_near": r"""
+/* pow for 2^-60 <= |exponent| <= 16, 2 ULP. WHOLE says if the exponent is a whole number, ODD if it is an odd one.
+
+   With x = 2^k m, m within sqrt(2) of 1, and s = (m - 1) / (m + 1), log2(m) = s (2 / ln 2 + s^2 Q(s^2)). The leading
+   terms are kept in two floats each, so that log2(x) is exact to 2^-30 and the exponent may multiply that. */
+template <bool WHOLE, bool ODD>
+DEVICE float power_near(float base, float exponent)
+{
+    float x = WHOLE ? fabsf(base) : base;
+    unsigned bits = bits_of_float(x);
+    int scale = (int)(bits - 0x3f3504f3u) & (int)0xff800000;
+    float k = (float)scale;                                  /* times 2^23, exact */
+    float m = float_of_bits(bits - (unsigned)scale);
+    float f = m - 1.0f, d = m + 1.0f;
+    float d_low = m - (d - 1.0f);
+    float r = reciprocal_of_normal(d);
+    float s = f * r;
+    float s_low = fmaf(-s, d_low, fmaf(-s, d, f)) * r;
+    float z = s * s;
+    float q = fmaf(fmaf(fmaf(0x1.5c62c8p-2f, z, 0x1.a59652p-2f), z, 0x1.277768p-1f), z, 0x1.ec709ep-1f);
+    float log_high = s * 0x1.715476p+1f;
+    float log_low = fmaf(s, fmaf(z, q, 0x1.4ae0c0p-25f), fmaf(s_low, 0x1.715476p+1f, fmaf(s, 0x1.715476p+1f, -log_high)));
+
+    float step = exponent * 0x1p-23f;
+    float high = step * k;
+    float high_low = fmaf(step, k, -high);
+    float rounder = fmaf(exponent, log_high, high) + 0x1.8p+23f;
+    float n = rounder - 0x1.8p+23f;
+    float y = fmaf(exponent, log_high, high - n) + fmaf(exponent, log_low, high_low);
+    float p = fmaf(fmaf(fmaf(fmaf(0x1.43eba6p-13f, y, 0x1.5f51dap-10f), y, 0x1.3b2a72p-7f), y, 0x1.c6aebap-5f), y,
+                   0x1.ebfbe0p-3f);
+    p = fmaf(fmaf(p, y, 0x1.62e430p-1f), y, 1.0f);
+    float result = float_of_bits(bits_of_float(p) + (bits_of_float(rounder) << 23));
+    if (bits - 0x00800000u >= 0x7f000000u || !(fabsf(n) <= 125.0f))
+        return power_far(base, exponent);
+    return ODD ? copysignf(result, base) : result;
+}
+""",
+    "power_wide": r"""
+/* Long, so it is there once and not for each element of a vector. */
+OUT_OF_LINE double power_wide(double x, double exponent) { return pow(x, exponent); }
+""",
+    "power_half": r"""
+/* pow for 2^-60 <= |exponent| <= 64 on its way to float16: the approximate functions are exact enough for it. */
+template <bool WHOLE, bool ODD>
+DEVICE float power_half(float base, float exponent)
+{
+    float x = WHOLE ? fabsf(base) : base == -INFINITE ? INFINITE : base;
+    float result = exp2_approx(exponent * log2_approx(x));
+    return ODD ? copysignf(result, base) : result;
+}
+""",
+    "expm1_of_negative_for_float": r"""
+/* exp(x) - 1 for x <= 0, with the digits that float32 has: near 0 the beginning of its series in double. */
+DEVICE double expm1_of_negative_for_float(double x)
+{
+    double far = (double)expm1f((float)x);
+    return x > -1e-4 ? x * (1.0 + x * (0.5 + x * 0x1.5555555555555p-3)) : far;
+}
+""",
+}
+
+NEEDS: dict[str, tuple[str, ...]] = {"power_near": ("power_far",)}
+"""Functions of LIBRARY that others call."""
+
+
+def library(names: set[str] | frozenset[str]) -> str:
+    """The source of the functions called `names`, each after what it needs."""
+    wanted: dict[str, None] = {}
+    for name in sorted(names):
+        wanted |= dict.fromkeys([*NEEDS.get(name, ()), name])
+    return "".join(LIBRARY[name] for name in wanted)

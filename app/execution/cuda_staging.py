@@ -1,0 +1,131 @@
+"""What lies between host memory and a GPU: pinned memory, a stream and memory on the device, in slots."""
+
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from app.execution.device import Buffer
+from app.execution.numpy_lowering import Array
+
+ALIGNMENT = 256
+"""Of each tensor in a slot: more than any access needs."""
+
+
+class PinnedBuffers:
+    """Host memory that the GPU reads and writes by itself, for requests and answers to lie in from the beginning.
+
+    What is allocated here and given to a dispatch is transferred without another copy on the host. At most `limit`
+    bytes at a time. Safe to use from several threads.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self._ranges: dict[int, int] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def allocate(self, size: int) -> Iterator[Buffer | None]:
+        """`size` bytes of pinned memory while the block runs; None where that would be beyond the limit."""
+        with self._lock:
+            granted = self.used + size <= self.limit
+            self.used += size if granted else 0
+        if not granted:
+            yield None
+            return
+        address = 0
+        try:
+            memory = _pinned(size)
+            address = memory.ptr
+            with self._lock:
+                self._ranges[address] = size
+            yield _bytes_of(memory, size).data
+        finally:
+            with self._lock:
+                self._ranges.pop(address, None)
+                self.used -= size
+
+    def holds(self, address: int, size: int) -> bool:
+        """Whether these bytes are pinned."""
+        with self._lock:
+            return any(start <= address and address + size <= start + held for start, held in self._ranges.items())
+
+
+class Slot:
+    """A stream with as much memory on either side as a chunk of a dispatch takes. One thread uses it at a time."""
+
+    def __init__(self, size: int) -> None:
+        import cupy  # noqa: PLC0415 - only with a GPU extra
+
+        self.size = size
+        self.stream: Any = cupy.cuda.Stream(non_blocking=True)
+        self._pinned = _pinned(size)
+        self._device = cupy.cuda.memory.Memory(size)
+        self.host = _bytes_of(self._pinned, size)
+        self.address: int = self._device.ptr
+
+
+class Slots:
+    """At most `count` slots of `size` bytes, each made when it is first wanted and kept from then on."""
+
+    def __init__(self, count: int, size: int) -> None:
+        self.count = count
+        self.size = size
+        self._free: queue.LifoQueue[Slot] = queue.LifoQueue()
+        self._lock = threading.Lock()
+        self.made = 0
+        self.taken = 0
+
+    @property
+    def pinned_bytes(self) -> int:
+        return self.made * self.size
+
+    @contextmanager
+    def take(self) -> Iterator[Slot]:
+        """A slot; waits until one is free."""
+        slot = self._take()
+        with self._lock:
+            self.taken += 1
+        try:
+            yield slot
+        finally:
+            with self._lock:
+                self.taken -= 1
+            self._free.put(slot)
+
+    def idle(self) -> int:
+        """How many could be had at once."""
+        return self.count - self.taken
+
+    def _take(self) -> Slot:
+        try:
+            return self._free.get_nowait()
+        except queue.Empty:
+            pass
+        with self._lock:
+            make = self.made < self.count
+            self.made += make
+        if not make:
+            return self._free.get()
+        try:
+            return Slot(self.size)
+        except BaseException:
+            with self._lock:
+                self.made -= 1
+            raise
+
+
+def _pinned(size: int) -> Any:
+    import cupy  # noqa: PLC0415 - only with a GPU extra
+
+    return cupy.cuda.pinned_memory.PinnedMemory(max(size, 1))  # not from CuPy's pool, which takes powers of two
+
+
+def _bytes_of(memory: Any, size: int) -> Array:
+    import cupy  # noqa: PLC0415 - only with a GPU extra
+
+    return np.frombuffer(cupy.cuda.pinned_memory.PinnedMemoryPointer(memory, 0), np.uint8, size)
