@@ -10,16 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.codecs.documents import CODECS
 from app.contract.validation import validate
 from app.dispatch import DispatchRequest
 from app.limits import LimitExceeded, MemoryAccount, MemoryExhausted
-from app.service import Abandoned, DeadlineExceeded, Service
+from app.service import INLINE_ELEMENTS, Abandoned, DeadlineExceeded, Service
 from app.settings import Settings
 from tests.http.load import slow_dispatch
 from tests.messages import CELU, request
 
-HALF_A_MINUTE = slow_dispatch(1 << 29)
+HALF_A_MINUTE = slow_dispatch(1 << 31)
 
 
 class Data(bytearray):
@@ -28,7 +27,7 @@ class Data(bytearray):
 
 @pytest.fixture
 def service() -> Iterator[Service]:
-    made = Service(Settings(threads=1, max_tensor_bytes=1 << 30, max_memory_bytes=1 << 40, deadline_seconds=0.2))
+    made = Service(Settings(threads=1, max_tensor_bytes=1 << 33, max_memory_bytes=1 << 40, deadline_seconds=0.2))
     made.open()
     yield made
     made.close()
@@ -40,11 +39,9 @@ def with_data(message: dict[str, Any]) -> dict[str, Any]:
 
 
 async def dispatch(service: Service, message: dict[str, Any], hang_up: "asyncio.Future[Any] | None" = None) -> None:
-    codec = CODECS["application/msgpack"]
     stated = validate(DispatchRequest, message)
     with service.memory.open() as memory:
-        data = {name: codec.binary(view, ("inputs", name), memory) for name, view in stated.inputs.items()}
-        await service.dispatch(stated, data, memory, hang_up)
+        await service.execute(service.prepare(stated), stated.inputs, memory, (lambda: hang_up) if hang_up else None)
 
 
 async def is_abandoned(service: Service, message: dict[str, Any], hang_up: "asyncio.Future[Any]") -> bool:
@@ -75,7 +72,7 @@ def test_nothing_is_logged_of_a_dispatch_that_was_given_up(service: Service, cap
 def test_the_data_of_a_dispatch_that_waited_in_vain_are_let_go(service: Service) -> None:
     """At once, not when a worker comes to its place in the queue: they are no longer accounted for."""
     service.settings.deadline_seconds = 1000
-    message = with_data(request(CELU, {"InputTensor": np.ones(1000, np.float32)}))
+    message = with_data(request(CELU, {"InputTensor": np.ones(INLINE_ELEMENTS + 1, np.float32)}))
     data = weakref.ref(message["inputs"]["InputTensor"].obj)
 
     async def main(message: dict[str, Any]) -> None:

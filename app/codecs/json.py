@@ -41,12 +41,19 @@ class JsonCodec:
             document = json.loads(text, object_pairs_hook=object_of, parse_constant=_no_constants)
             data = document.pop("inputs", None) if isinstance(document, dict) else None
             if isinstance(data, dict):
-                data = {name: _span(value, strings, body) for name, value in data.items()}
+                data = {name: _data(value, strings, body, memory) for name, value in data.items()}
+            left = max_structure_bytes - len(body) + sum(span.stop - span.start for span in strings.values())
 
             def texts(text: str) -> str:
-                """The string that `text` stands for."""
+                """The string that `text` stands for, which is no tensor data."""
+                nonlocal left
                 span = strings.get(text)
-                return _unescape(memoryview(body)[span.start - 1 : span.stop + 1], memory) if span else _checked(text)
+                if span is None:
+                    return _checked(text)
+                left -= span.stop - span.start
+                if left < 0:
+                    raise too_long(max_structure_bytes)
+                return _unescape(body, span, memory)
 
             document = _restore(document, texts, max_depth)
             return document if data is None else document | {"inputs": _restore(data, texts, max_depth - 1)}
@@ -116,10 +123,10 @@ def _cut(body: Body, max_structure_bytes: int) -> tuple[list[Buffer], dict[str, 
     return pieces, strings
 
 
-def _unescape(string: Buffer, memory: MemoryShare) -> str:
-    """A string as it stands in JSON, as text."""
-    memory.take(9 * string.nbytes)  # the bytes once, and text of up to 4 bytes a character before and after
-    text: str = json.loads(bytes(string).decode())
+def _unescape(body: Body, span: Span, memory: MemoryShare) -> str:
+    """The string at `span`."""
+    memory.take(9 * (span.stop - span.start))  # the bytes once, and text of up to 4 bytes a character before and after
+    text: str = json.loads(body[span.start - 1 : span.stop + 1].decode())
     return _checked(text)
 
 
@@ -142,10 +149,12 @@ def _closing_quote(body: Body, opening: int) -> int:
     raise Unreadable("The body is not JSON: a string in it has no end.")
 
 
-def _span(value: object, strings: dict[str, Span], body: Body) -> object:
-    """The span of a string that was cut out and is its characters as they are; else `value`."""
+def _data(value: object, strings: dict[str, Span], body: Body, memory: MemoryShare) -> object:
+    """Tensor data: the span of a string that was cut out, or its text if it has escapes; else `value`."""
     span = strings.get(value) if isinstance(value, str) else None
-    return span if span and body.find(b"\\", span.start, span.stop) < 0 else value
+    if span is None:
+        return value
+    return span if body.find(b"\\", span.start, span.stop) < 0 else _unescape(body, span, memory)
 
 
 def _restore(value: Any, texts: Callable[[str], str], depth: int) -> Any:

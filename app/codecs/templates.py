@@ -4,6 +4,7 @@ Clients send the same descriptor again and again. What was made of its bytes onc
 every body that has the same bytes around its tensor data.
 """
 
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Generic, TypeVar
@@ -42,14 +43,16 @@ class Templates(Generic[T]):
         self._most = most
         self._most_bytes = most_bytes
         self._by_length: OrderedDict[tuple[str, int], list[Template[T]]] = OrderedDict()
+        self._lock = threading.Lock()
 
     def find(self, codec: Codec, body: Body) -> T | None:
         """What was made of a body like this one."""
         key = codec.media_type, len(body)
-        for template in self._by_length.get(key, ()):
-            if template.matches(body):
-                self._by_length.move_to_end(key)
-                return template.made
+        with self._lock:
+            for template in self._by_length.get(key, ()):
+                if template.matches(body):
+                    self._by_length.move_to_end(key)
+                    return template.made
         return None
 
     def add(self, codec: Codec, body: Body, spans: Sequence[Span], made: T) -> None:
@@ -57,8 +60,9 @@ class Templates(Generic[T]):
         template = Template(body, sorted(spans, key=lambda span: span.start), made)
         if template.size > self._most_bytes:
             return
-        templates = self._by_length.setdefault((codec.media_type, len(body)), [])
-        templates.insert(0, template)
-        del templates[_OF_ONE_LENGTH:]
-        if len(self._by_length) > self._most:
-            self._by_length.popitem(last=False)
+        with self._lock:
+            templates = self._by_length.setdefault((codec.media_type, len(body)), [])
+            templates.insert(0, template)
+            del templates[_OF_ONE_LENGTH:]
+            if len(self._by_length) > self._most:
+                self._by_length.popitem(last=False)

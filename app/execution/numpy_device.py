@@ -121,7 +121,7 @@ def _run(program: Program, inputs: list[Array], output: Array) -> None:
 def _register(number: int, dtype: np.dtype[Any], like: Array) -> Array:
     """Scratch of this thread in the shape of `like`, the same memory each time."""
     flat = _scratch.registers.get((number, dtype))
-    if flat is None:
+    if flat is None or flat.size < like.size:
         flat = _scratch.registers[number, dtype] = np.empty(BLOCK_ELEMENTS, dtype)
     return flat[: like.size].reshape(like.shape)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 
-from app.codecs.codec import Codec
+from app.codecs.codec import Codec, Hole, Span
 from app.codecs.structure import Unreadable
 from app.limits import LimitExceeded, MemoryAccount, MemoryShare
 
@@ -23,10 +23,15 @@ def share() -> MemoryShare:
 def decode(
     codec: Codec, body: bytes, max_structure_bytes: int = MAX_STRUCTURE_BYTES, max_depth: int = MAX_DEPTH
 ) -> Any:
-    """What `body` says, with views as the text or the bytes that they show."""
-    document = codec.decode(bytearray(body), max_structure_bytes, max_depth, share())
+    """What `body` says, with spans as the text or the bytes that they are."""
+    document = codec.decode(body, max_structure_bytes, max_depth, share())
     is_text = codec.media_type == "application/json"
-    return replaced(document, memoryview, lambda view: bytes(view).decode() if is_text else bytes(view))
+
+    def shown(span: Span) -> str | bytes:
+        data = body[span.start : span.stop]
+        return data.decode() if is_text else data
+
+    return replaced(document, Span, shown)
 
 
 def outcome(read: Callable[[], Any]) -> Any:
@@ -38,7 +43,18 @@ def outcome(read: Callable[[], Any]) -> Any:
 
 
 def encoded(codec: Codec, document: Any) -> bytes:
-    return b"".join(bytes(piece) for piece in codec.encode(document, share()))
+    """`document` with its bytes as tensor data."""
+    data: dict[str, bytes] = {}
+
+    def hole(value: bytes) -> Hole:
+        name = str(len(data))
+        data[name] = value
+        return Hole(name)
+
+    pieces: list[Any] = []
+    for piece in codec.encode(replaced(document, bytes, hole)):
+        pieces += codec.encode_value(memoryview(data[piece.name]), share()) if isinstance(piece, Hole) else [piece]
+    return b"".join(pieces)
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -62,11 +78,6 @@ def replaced(value: Any, kind: type, replacement: Callable[[Any], Any]) -> Any:
     if isinstance(value, list):
         return [replaced(each, kind, replacement) for each in value]
     return replacement(value) if isinstance(value, kind) else value
-
-
-def views_of_bytes(value: Any) -> Any:
-    """`value` with tensor data as the service has them."""
-    return replaced(value, bytes, memoryview)
 
 
 def base64_in_place_of_bytes(value: Any) -> Any:

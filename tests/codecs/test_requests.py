@@ -1,6 +1,7 @@
 """Requests in either representation, spoilt at random: refused in the ways that are answered with a 4xx, or read."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import hypothesis.strategies as st
@@ -10,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 
 from app.codecs.codec import Codec
-from app.codecs.documents import CODECS, read_dispatch, read_document
 from app.codecs.structure import Unreadable
 from app.contract.violations import ContractError
 from app.limits import LimitExceeded
+from app.messages import CODECS, DispatchReader, read_document
+from app.service import Service
 from app.settings import Settings
 from tests.codecs.documents import mutations, outcome, share
 from tests.messages import CELU, CONSTANT_POW, PARAMETERIZED_RELU, as_json, request
@@ -41,27 +43,47 @@ cases = st.sampled_from(sorted(CODECS)).flatmap(
 )
 
 
-@pytest.mark.parametrize("media_type", CODECS)
-def test_unspoilt(media_type: str) -> None:
-    for body, message in zip(BODIES[media_type], REQUESTS, strict=True):
-        stated, data = read_dispatch(CODECS[media_type], bytearray(body), SETTINGS, share())
-        assert stated.operator.name() == message["operator"]["Type"]
-        assert {name: bytes(buffer) for name, buffer in data.items()} == message["inputs"]
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    made = Service(SETTINGS)
+    made.open()
+    yield made
+    made.close()
 
 
-@settings(max_examples=300)
-@given(cases)
-def test_spoilt(case: tuple[Codec, bytes]) -> None:
-    codec, body = case
-    refusal: Exception
+def read(reader: DispatchReader, codec: Codec, body: bytes) -> Any:
+    """What is understood of `body`, or the refusal."""
     try:
-        read_dispatch(codec, bytearray(body), SETTINGS, share())
-        return
-    except (Unreadable, LimitExceeded, ContractError) as error:
-        refusal = error
-    assert str(refusal)
-    for violation in refusal.violations if isinstance(refusal, ContractError) else ():
-        json.dumps([violation.message, violation.pointer, violation.given, violation.allowed], allow_nan=False)
+        dispatch, data = reader.read(codec, body, share())
+    except (Unreadable, LimitExceeded) as refusal:
+        return str(refusal)
+    except ContractError as refusal:
+        for violation in refusal.violations:
+            json.dumps([violation.message, violation.pointer, violation.given, violation.allowed], allow_nan=False)
+        return str(refusal)
+    compiled = dispatch.prepared.compiled
+    return compiled.operator, compiled.level, dispatch.prepared.in_place, {name: bytes(data[name]) for name in data}
+
+
+@pytest.mark.parametrize("media_type", CODECS)
+def test_unspoilt(service: Service, media_type: str) -> None:
+    reader = DispatchReader(service)
+    for body, message in [*zip(BODIES[media_type], REQUESTS, strict=True)] * 2:
+        operator, _, in_place, data = read(reader, CODECS[media_type], body)
+        assert operator.name() == message["operator"]["Type"]
+        assert in_place == message.get("in_place")
+        assert data == message["inputs"]
+
+
+@settings(max_examples=400)
+@given(cases)
+def test_spoilt(service: Service, case: tuple[Codec, bytes]) -> None:
+    """Read or refused; and one that resembles an earlier request is read like one that does not."""
+    codec, body = case
+    experienced = DispatchReader(service)
+    for unspoilt in BODIES[codec.media_type]:
+        experienced.read(codec, unspoilt, share())
+    assert read(experienced, codec, body) == read(DispatchReader(service), codec, body)
 
 
 @given(cases)

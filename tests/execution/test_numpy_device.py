@@ -50,7 +50,7 @@ def run(
     threads: int = 1,
 ) -> None:
     with mock.patch.object(numpy_device, "BLOCK_ELEMENTS", block):
-        NumpyDevice(helpers, threads).dispatch(operator, inputs, output, never)
+        NumpyDevice(helpers, threads).prepare(operator).dispatch(list(inputs.values()), output, never)
 
 
 class Guarded:
@@ -200,13 +200,6 @@ def test_threads_make_no_difference(helpers: Executor, elements: int, threads: i
     assert bytes(output) == expected.tobytes()
 
 
-def test_tensors_are_bound_by_name(helpers: Executor) -> None:
-    document, inputs, expected = big_tensors("INT8", 1000)
-    output = bytearray(1000)
-    run(helpers, compiled(document), dict(reversed(inputs.items())), memoryview(output))
-    assert bytes(output) == expected.tobytes()
-
-
 def test_one_device_for_many_threads(helpers: Executor) -> None:
     """Dispatches of different types and sizes at once, each with scratch of its own."""
     device = NumpyDevice(helpers, 2)
@@ -217,7 +210,7 @@ def test_one_device_for_many_threads(helpers: Executor) -> None:
         for elements in (1000 * number + 1, 70_000 + number, 3):
             document, inputs, expected = big_tensors(data_type, elements)
             output = bytearray(expected.nbytes)
-            device.dispatch(compiled(document), inputs, memoryview(output), never)
+            device.prepare(compiled(document)).dispatch(list(inputs.values()), memoryview(output), never)
             if bytes(output) != expected.tobytes():
                 wrong.append((number, elements))
 
@@ -296,8 +289,8 @@ def test_stops_within_a_block_of_each_thread(helpers: Executor, threads: int, af
     output = bytearray(b"\xff" * 4 * block * count)
     cancelled = cancelling(after)
     with mock.patch.object(numpy_device, "BLOCK_ELEMENTS", block), pytest.raises(Cancelled):
-        NumpyDevice(helpers, threads).dispatch(
-            operator, {"InputTensor": memoryview(bytes(len(output)))}, memoryview(output), cancelled
+        NumpyDevice(helpers, threads).prepare(operator).dispatch(
+            [memoryview(bytes(len(output)))], memoryview(output), cancelled
         )
     written = np.frombuffer(output, np.float32).reshape(count, block)
     assert np.count_nonzero(~np.isnan(written).all(axis=1)) == after
@@ -308,9 +301,7 @@ def test_not_cancelled_after_the_last_block(helpers: Executor) -> None:
     operator = compiled(descriptor(CELU, {"DataType": "FLOAT32", "Sizes": [64]}))
     output = bytearray(256)
     with mock.patch.object(numpy_device, "BLOCK_ELEMENTS", 16):
-        NumpyDevice(helpers, 1).dispatch(
-            operator, {"InputTensor": memoryview(bytes(256))}, memoryview(output), cancelling(4)
-        )
+        NumpyDevice(helpers, 1).prepare(operator).dispatch([memoryview(bytes(256))], memoryview(output), cancelling(4))
 
 
 def test_no_helper_works_on_after_cancellation(helpers: Executor) -> None:
@@ -328,7 +319,7 @@ def test_no_helper_works_on_after_cancellation(helpers: Executor) -> None:
     operator = compiled(descriptor(CELU, {"DataType": "FLOAT32", "Sizes": [1 << 20]}))
     data = memoryview(bytes(4 << 20))
     with pytest.raises(Cancelled):
-        NumpyDevice(helpers, threads).dispatch(operator, {"InputTensor": data}, memoryview(bytearray(data)), cancelled)
+        NumpyDevice(helpers, threads).prepare(operator).dispatch([data], memoryview(bytearray(data)), cancelled)
     assert inside == set()
 
 
@@ -346,7 +337,7 @@ def test_an_error_in_a_helper_is_not_lost(helpers: Executor) -> None:
     operator = compiled(descriptor(CELU, {"DataType": "FLOAT32", "Sizes": [1 << 18]}))
     data = memoryview(bytes(1 << 20))
     with pytest.raises(ZeroDivisionError):
-        NumpyDevice(helpers, 2).dispatch(operator, {"InputTensor": data}, memoryview(bytearray(data)), cancelled)
+        NumpyDevice(helpers, 2).prepare(operator).dispatch([data], memoryview(bytearray(data)), cancelled)
 
 
 # Facts

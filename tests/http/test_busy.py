@@ -10,6 +10,7 @@ import msgpack
 import numpy as np
 import pytest
 
+from app.service import INLINE_ELEMENTS
 from tests.conftest import RunningServer, ServerFactory, running_server
 from tests.http.load import ENDLESS, ENDLESS_SETTINGS, metric, slow_dispatch, start, wait_for, wait_until
 from tests.http.refusals import refusal_of
@@ -17,6 +18,9 @@ from tests.http.wire import JSON, connection, header, length
 from tests.messages import CELU, CONSTANT_POW, PARAMETERIZED_RELU, output_of, post_json, post_msgpack, request
 
 SMALL = request(CELU, {"InputTensor": np.array([1, 2, 3], np.float32)})
+X = np.arange(INLINE_ELEMENTS + 1, dtype=np.float32)
+QUEUED = request(CELU, {"InputTensor": X})
+"""Just large enough to be handed to a worker."""
 
 
 def assert_try_again(response: httpx.Response) -> dict[str, Any]:
@@ -53,17 +57,18 @@ class TestQueue:
         with client_of(one_worker) as client, connection(one_worker) as busy, connection(one_worker) as waiting:
             start(busy, ENDLESS)
             wait_for(client, "running_dispatches", 1)
-            start(waiting, SMALL)
+            start(waiting, QUEUED)
             wait_for(client, "queue_depth", 1)
             for post in (post_json, post_msgpack):
-                assert "busy" in assert_try_again(post(client, SMALL))["detail"]
+                for message in (SMALL, QUEUED):
+                    assert "busy" in assert_try_again(post(client, message))["detail"]
             assert client.get("/health/ready").status_code == 200
             assert client.get("/v1/capabilities").status_code == 200
             assert (metric(client, "running_dispatches"), metric(client, "queue_depth")) == (1, 1)
 
             busy.hang_up()
             response = waiting.receive()
-            assert output_of(response).tolist() == [1, 2, 3]
+            assert output_of(response).tolist() == X.tolist()
             assert msgpack.unpackb(response.content)["execution"]["queue_seconds"] > 0
             wait_for(client, "running_dispatches", 0)
             output_of(post_json(client, SMALL))
@@ -74,7 +79,7 @@ class TestQueue:
             wait_for(client, "running_dispatches", 1)
             for _ in range(3):
                 with connection(one_worker) as waiting:
-                    start(waiting, SMALL)
+                    start(waiting, QUEUED)
                     wait_for(client, "queue_depth", 1)
                     assert_try_again(post_json(client, SMALL))
                 wait_for(client, "queue_depth", 0)
@@ -160,7 +165,7 @@ def test_a_slow_client_holds_nobody_up(server: RunningServer, client: httpx.Clie
         whole = header(b"Content-Type: application/msgpack", length(len(body)))
         slow_header.send(whole[:20])
         slow_body.send(whole, body[:-1])
-        start(slow_reader, slow_dispatch(1 << 20))  # and does not read the 2 MiB that it is answered
+        start(slow_reader, slow_dispatch(1 << 20))  # and does not read the 4 MiB that it is answered
         for post in (post_json, post_msgpack):
             for _ in range(20):
                 output_of(post(client, SMALL))

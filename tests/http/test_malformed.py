@@ -439,7 +439,7 @@ def test_missing_fields(client: httpx.Client, pointer: str) -> None:
 class TestLongNames:
     """Whatever is long is not repeated at length."""
 
-    @pytest.mark.parametrize("size", [5_000, 60_000, 90_000])
+    @pytest.mark.parametrize("size", [5_000, 20_000])
     @pytest.mark.parametrize(
         "pointer", ["/device", "/in_place", "/feature_level", "/operator/Type", "/operator/InputTensor/DataType"]
     )
@@ -464,8 +464,9 @@ class TestLongNames:
         assert len(error_at(f"{pointer}/{name}", response)["message"]) < 500
 
     def test_as_a_field_of_a_large_json_body(self, client: httpx.Client) -> None:
-        body = json.dumps({"n" * 90_000: 1})
-        assert "name" in refusal_of(post(client, JSON, body), 400)["detail"]
+        name = "n" * 30_000
+        response = post(client, JSON, json.dumps(as_json(ALL_FIELDS) | {name: 1}))
+        assert len(error_at(f"/{name}", response)["message"]) < 500
 
 
 class TestManyErrors:

@@ -7,6 +7,7 @@ import httpx
 import numpy as np
 import pytest
 
+from app.service import INLINE_ELEMENTS
 from tests.conftest import RunningServer, ServerFactory
 from tests.http.load import ENDLESS, ENDLESS_SETTINGS, admitted, slow_dispatch, start, wait_for, wait_until
 from tests.http.refusals import refusal_of
@@ -14,6 +15,9 @@ from tests.http.wire import JSON, connection, header, length
 from tests.messages import CELU, output_of, post_json, request
 
 SMALL = request(CELU, {"InputTensor": np.array([1, 2, 3], np.float32)})
+X = np.arange(INLINE_ELEMENTS + 1, dtype=np.float32)
+QUEUED = request(CELU, {"InputTensor": X})
+"""Just large enough to be handed to a worker."""
 SECONDS = 60.0
 
 
@@ -37,11 +41,11 @@ def test_what_runs_and_what_waits_is_answered(start_server: ServerFactory) -> No
     ):
         start(first, slow_dispatch(elements))
         wait_until(lambda: admitted(client) == 1)
-        start(second, SMALL)
+        start(second, QUEUED)
         wait_until(lambda: admitted(client) == 2)
         running.process.send_signal(signal.SIGTERM)
         assert output_of(first.receive()).size == elements
-        assert output_of(second.receive()).tolist() == [1, 2, 3]
+        assert output_of(second.receive()).tolist() == X.tolist()
         assert first.is_closed()
     assert running.process.wait(SECONDS) == 0
 

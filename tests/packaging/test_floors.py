@@ -23,7 +23,8 @@ FLOORS = [
     {"app.dispatch"},
     {"app.capabilities", "app.codecs"},
     {"app.service"},
-    {"app.http", "app.logs"},
+    {"app.messages", "app.logs"},
+    {"app.http"},
     {"app.main"},
     {"app.cli"},
 ]

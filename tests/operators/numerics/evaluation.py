@@ -18,7 +18,8 @@ def evaluate(device: Device, kind: str, attributes: dict[str, Any], *inputs: Arr
         name: {"DataType": array.dtype.name.upper(), "Sizes": [array.size]}
         for name, array in zip(names, inputs, strict=True)
     }
-    buffers = {name: memoryview(array.tobytes()) for name, array in zip(names, inputs, strict=True)}
+    buffers = [memoryview(array.tobytes()) for array in inputs]
     output = np.empty_like(inputs[0])
-    device.dispatch(compiled({"Type": kind} | descs | attributes), buffers, output.view(np.uint8).data, lambda: False)
+    kernel = device.prepare(compiled({"Type": kind} | descs | attributes))
+    kernel.dispatch(buffers, output.view(np.uint8).data, lambda: False)
     return output

@@ -48,10 +48,13 @@ def neighbours(values: Array, count: int) -> Array:
     return from_order(np.clip(places, -most, most).ravel(), values.dtype)
 
 
-def check(actual: Array, exact: Array, ulp: int, *inputs: Array) -> None:
-    """Every result is within `ulp` of the exact one rounded once; else tells the worst."""
+def check(actual: Array, exact: Array, ulp: int, *inputs: Array, absolute: float = 0) -> None:
+    """Every result is within `ulp` of the exact one rounded once, or `absolute` of the exact one; else tells the worst."""
     expected = rounded(exact, actual.dtype)
     apart = distance(actual, expected)
+    if absolute:
+        with np.errstate(invalid="ignore"):
+            apart[np.abs(actual - exact) <= absolute] = 0
     worst = int(apart.argmax())
     told = ", ".join(f"{float(array[worst])!r} (0x{array[worst].view(f'u{array.itemsize}'):x})" for array in inputs)
     assert apart[worst] <= ulp, (
