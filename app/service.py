@@ -160,9 +160,9 @@ class Service:
         # Gaps between the elements are not written: they must not show what the memory held before.
         return (np.empty if prepared.gapless else np.zeros)(size, np.uint8).data
 
-    async def _finish(self, ticket: Ticket[None], hang_up: "Callable[[], Awaitable[None]] | None") -> None:
+    async def _finish(self, ticket: Ticket[Ran], hang_up: "Callable[[], Awaitable[None]] | None") -> Ran:
         """Wait for the result; a job that nobody will read gives its place free."""
-        result = asyncio.wrap_future(ticket.future)
+        result: asyncio.Future[Any] = asyncio.wrap_future(ticket.future)
         gone = asyncio.ensure_future(hang_up()) if hang_up else None
         try:
             await asyncio.wait(
@@ -171,11 +171,10 @@ class Service:
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if result.done():
-                result.result()
-            elif gone and gone.done():
+                return ticket.future.result()
+            if gone and gone.done():
                 raise Abandoned
-            else:
-                raise DeadlineExceeded
+            raise DeadlineExceeded
         finally:
             if gone:
                 gone.cancel()
@@ -209,7 +208,7 @@ class Prepared:
         except ContractError as error:
             raise _below(error, "inputs") from None
 
-    def answer(self, data: Any, queue_seconds: Any, compute_seconds: Any, ran: Ran) -> DispatchResponse:
+    def answer(self, ran: Ran, data: Any, queue_seconds: Any, compute_seconds: Any) -> DispatchResponse:
         """The answer of a dispatch that `ran` there, with these values, or with holes for them."""
         compiled, output = self.compiled, self.compiled.output
         return DispatchResponse(

@@ -37,7 +37,7 @@ def compile_source(source: str, architecture: int) -> bytes:
     program = nvrtc.createProgram(source, "dmlserve.cu", [], [])
     try:
         nvrtc.compileProgram(program, (*OPTIONS, f"-arch=sm_{architecture}"))
-        return bytes(nvrtc.getCUBIN(program))
+        return bytes(nvrtc.getCUBIN(program)) + b"\0"  # CuPy takes a byte too many off its end
     except nvrtc.NVRTCError as error:
         raise CompilationError(f"{error}\n{nvrtc.getProgramLog(program)}\n{source}") from None
     finally:

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
@@ -281,12 +281,13 @@ class CudaKernel:
     ) -> None:
         """Nothing to copy on the host: one thread keeps several streams busy."""
         slots = self._device.slots
-        with slots.take() as first:
-            taken = [first]
-            extra = [slots.take() for _ in range(min(STREAMS - 1, len(starts) - 1, slots.idle()))]
+        with ExitStack() as stack:
+            taken = [stack.enter_context(slots.take())]
+            for _ in range(min(STREAMS, len(starts)) - 1):
+                slot = stack.enter_context(slots.take_idle())
+                taken += [slot] if slot else []
+            launches = [self.launch() for _ in taken]
             try:
-                taken += [each.__enter__() for each in extra]
-                launches = [self.launch() for _ in taken]
                 for turn, start in enumerate(starts):
                     if cancelled():
                         raise Cancelled
@@ -294,10 +295,8 @@ class CudaKernel:
                     count = min(elements, self._count - start)
                     self._queue_chunk(taken[number], launches[number], buffers, start, count, staged=False)
             finally:
-                for slot in taken:
+                for slot in taken:  # the buffers are the GPU's until then
                     slot.stream.synchronize()
-                for each in extra:
-                    each.__exit__(None, None, None)
 
     def _queue_chunk(
         self, slot: Slot, launch: Launch, buffers: Sequence["_Host"], start: int, count: int, *, staged: bool
@@ -311,8 +310,12 @@ class CudaKernel:
         ]
         last = len(buffers) - 1
         for number in range(last):
-            device.to_device(places[number], buffers[number].reading(slot, room * number, spans[number]),
-                             spans[number].stop - spans[number].start, slot.stream)
+            device.to_device(
+                places[number],
+                buffers[number].reading(slot, room * number, spans[number]),
+                spans[number].stop - spans[number].start,
+                slot.stream,
+            )
         launch.bind(places, count)(slot.stream.ptr)
         out, span = buffers[last], spans[last]
         size = span.stop - span.start
@@ -424,4 +427,3 @@ def _facts(cupy: Any, ordinal: int) -> Facts:
 def _dotted(version: int) -> str:
     """CUDA's numbers: 13000 is 13.0."""
     return f"{version // 1000}.{version % 1000 // 10}"
-

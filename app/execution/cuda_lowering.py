@@ -34,8 +34,25 @@ C_TYPES = {
 """By NumPy name. float16 is only ever stored: elements are converted on loading and on storing."""
 
 SMOOTH = frozenset(
-    "add subtract multiply divide maximum minimum greater_equal equal where exp expm1 expm1_of_negative tanh sqrt "
-    "power cast multiply_add".split()
+    [
+        "add",
+        "subtract",
+        "multiply",
+        "divide",
+        "maximum",
+        "minimum",
+        "greater_equal",
+        "equal",
+        "where",
+        "exp",
+        "expm1",
+        "expm1_of_negative",
+        "tanh",
+        "sqrt",
+        "power",
+        "cast",
+        "multiply_add",
+    ]
 )
 """Operations that a slightly different argument gives a slightly different result. A formula of these alone may take
 reciprocals and, for FLOAT16, approximate functions and float32 instead of float64; one with `floor` in it may not."""
@@ -52,9 +69,14 @@ Writer: TypeAlias = "Callable[[Lowering, Operation, Sequence[str]], str]"
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """`source` defines `element`, a function of one stored element of each input, then of `arguments`."""
+    """`source` defines `element<NEAR>`, a function of one stored element of each input, then of `arguments`.
+
+    Its last parameter becomes true where NEAR must be false: quick ways do not lead everywhere. If `far` is false, this
+    does not happen.
+    """
 
     source: str
+    far: bool
     inputs: tuple[str, ...]
     output: str
     parameters: tuple[str, ...]
@@ -93,7 +115,11 @@ class Lowering:
         declared += [f"{kind} {name}" for kind, (name, _) in zip(parameters, self._arguments.values(), strict=True)]
         body = "".join(f"    {line}\n" for line in [*self._lines, f"return {result};"])
         return Arithmetic(
-            source=f"{library(self._functions)}\nDEVICE {output} element({', '.join(declared)})\n{{\n{body}}}\n",
+            source=(
+                f"{library(self._functions)}\ntemplate <bool NEAR>\n"
+                f"DEVICE {output} element({', '.join([*declared, 'bool& far'])})\n{{\n{body}}}\n"
+            ),
+            far="power_near" in self._functions,
             inputs=types,
             output=output,
             parameters=parameters,
@@ -122,6 +148,10 @@ class Lowering:
                 not isinstance(node, Operation) or all(map(self.uniform, node.arguments))
             )
         return self._uniform[node]
+
+    def is_one(self, node: Value) -> bool:
+        """Whether `node` is 1 for all elements."""
+        return self.uniform(node) and node.type != BOOL and scalar(node).item() == 1
 
     def _write(self, node: Value) -> str:
         if isinstance(node, Constant):
@@ -244,6 +274,11 @@ def _binary(sign: str) -> Writer:
     def write(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
         a, b = arguments
         if _is_float(node):
+            if sign == "*":  # a formula says so of Alpha, which is mostly 1
+                if lowering.is_one(node.arguments[0]):
+                    return b
+                if lowering.is_one(node.arguments[1]):
+                    return a
             return f"{a} {sign} {b}"
         wide = "unsigned long long" if np.dtype(node.type).itemsize == 8 else "unsigned"
         return f"({C_TYPES[node.type]})(({wide}){a} {sign} ({wide}){b})"
@@ -257,9 +292,7 @@ def _compare(sign: str) -> Writer:
 
 def _call(name: str) -> Writer:
     """A function of CUDA's own, which has an f at its end for float32."""
-    return lambda lowering, node, arguments: (
-        f"{name}{'f' if node.type == FLOAT32 else ''}({', '.join(arguments)})"
-    )
+    return lambda lowering, node, arguments: f"{name}{'f' if node.type == FLOAT32 else ''}({', '.join(arguments)})"
 
 
 def _extreme(sign: str) -> Writer:
@@ -280,12 +313,12 @@ def _extreme(sign: str) -> Writer:
 def _divide(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
     a, b = arguments
     divisor = node.arguments[1]
+    if lowering.is_one(divisor):
+        return a
     if lowering.smooth and lowering.uniform(divisor) and (lowering.half or node.type == FLOAT64):
         # Far more digits are left than are stored, and a product is ten times as quick.
-        value = scalar(divisor)
-        with np.errstate(all="ignore"):
-            inverse = value.dtype.type(1) / value
-        if np.isfinite(inverse) and abs(inverse) >= np.finfo(value.dtype).smallest_normal:
+        inverse = scalar(Operation(node.type, "divide", (Constant(node.type, 1), divisor)))
+        if 1e-37 < abs(inverse.item()) < math.inf:
             return f"{a} * {lowering.argument(node, inverse)}"
     if lowering.half and isinstance(node.arguments[0], Constant) and node.arguments[0].value == 1:
         return f"reciprocal_approx({b})"
@@ -299,23 +332,28 @@ def _sqrt(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> st
 
 
 def _power(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
-    base, exponent = node.arguments
+    exponent = node.arguments[1]
     if node.type == FLOAT32 and lowering.smooth and lowering.uniform(exponent):
         value = scalar(exponent).item()
         most = _NEAR_FOR_HALF if lowering.half else _NEAR
         if 1 / _MODERATE <= abs(value) <= most:
             whole = value == math.trunc(value)
             classes = ", ".join("true" if each else "false" for each in (whole, whole and value % 2 == 1))
-            name = lowering.function("power_half" if lowering.half else "power_near")
-            return f"{name}<{classes}>({', '.join(arguments)})"
+            if lowering.half:
+                return f"{lowering.function('power_half')}<{classes}>({', '.join(arguments)})"
+            near = f"{lowering.function('power_near')}<{classes}>({', '.join(arguments)}, far)"
+            return f"NEAR ? {near} : {lowering.function('power_far')}({', '.join(arguments)})"
     name = lowering.function("power_far" if node.type == FLOAT32 else "power_wide")
     return f"{name}({', '.join(arguments)})"
 
 
 def _expm1_of_negative(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
-    if node.type == FLOAT64 and lowering.smooth:
+    if node.type == FLOAT64:
+        if not lowering.smooth:
+            return f"expm1({arguments[0]})"
         return f"{lowering.function('expm1_of_negative_for_float')}({arguments[0]})"
-    return _call("expm1")(lowering, node, arguments)
+    name = lowering.function("expm1_of_negative_half" if lowering.half else "expm1_of_negative")
+    return f"{name}({arguments[0]})"
 
 
 def _cast(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:

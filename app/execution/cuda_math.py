@@ -18,6 +18,17 @@ DEVICE double double_of_bits(unsigned long long bits) { return __longlong_as_dou
 DEVICE float float_of_half(half_bits x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y; }
 DEVICE half_bits half_of_float(float x) { half_bits y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
 DEVICE half_bits half_of_double(double x) { half_bits y; asm("cvt.rn.f16.f64 %0, %1;" : "=h"(y) : "d"(x)); return y; }
+DEVICE float exp2_flushed(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+template <int AT, bool SIGN> DEVICE int byte_of(unsigned word)
+{
+    int y;
+    asm("prmt.b32 %0, %1, 0, %2;" : "=r"(y) : "r"(word), "n"((SIGN ? 8 + AT : 4) * 0x1110 + AT));
+    return y;
+}
+DEVICE unsigned word_of(int a, int b, int c, int d)
+{
+    return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
+}
 DEVICE float reciprocal_approx(float x) { float y; asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 DEVICE float reciprocal_of_normal(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 DEVICE float sqrt_approx(float x) { float y; asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
@@ -25,7 +36,7 @@ DEVICE float log2_approx(float x) { float y; asm("lg2.approx.f32 %0, %1;" : "=f"
 DEVICE float exp2_approx(float x) { float y; asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 """
 """What needs the compiler for GPUs. The approximate functions err by 2^-22 or less, relative or absolute, and keep
-subnormal numbers, except for reciprocal_of_normal, whose argument and result are none."""
+subnormal numbers, except for reciprocal_of_normal and exp2_flushed."""
 
 LIBRARY: dict[str, str] = {
     "power_far": r"""
@@ -41,12 +52,12 @@ OUT_OF_LINE float power_far(float x, float exponent)
 }
 """,
     "power_near": r"""
-/* pow for 2^-60 <= |exponent| <= 16, 2 ULP. WHOLE says if the exponent is a whole number, ODD if it is an odd one.
+/* pow for 2^-60 <= |exponent| <= 16, 2 ULP. Where it does not know the result, `far` becomes true. WHOLE says if the exponent is a whole number, ODD if it is an odd one.
 
    With x = 2^k m, m within sqrt(2) of 1, and s = (m - 1) / (m + 1), log2(m) = s (2 / ln 2 + s^2 Q(s^2)). The leading
    terms are kept in two floats each, so that log2(x) is exact to 2^-30 and the exponent may multiply that. */
 template <bool WHOLE, bool ODD>
-DEVICE float power_near(float base, float exponent)
+DEVICE float power_near(float base, float exponent, bool& far)
 {
     float x = WHOLE ? fabsf(base) : base;
     unsigned bits = bits_of_float(x);
@@ -61,7 +72,8 @@ DEVICE float power_near(float base, float exponent)
     float z = s * s;
     float q = fmaf(fmaf(fmaf(0x1.5c62c8p-2f, z, 0x1.a59652p-2f), z, 0x1.277768p-1f), z, 0x1.ec709ep-1f);
     float log_high = s * 0x1.715476p+1f;
-    float log_low = fmaf(s, fmaf(z, q, 0x1.4ae0c0p-25f), fmaf(s_low, 0x1.715476p+1f, fmaf(s, 0x1.715476p+1f, -log_high)));
+    float log_low = fmaf(s_low, 0x1.715476p+1f, fmaf(s, 0x1.715476p+1f, -log_high));
+    log_low = fmaf(s, fmaf(z, q, 0x1.4ae0c0p-25f), log_low);
 
     float step = exponent * 0x1p-23f;
     float high = step * k;
@@ -73,8 +85,7 @@ DEVICE float power_near(float base, float exponent)
                    0x1.ebfbe0p-3f);
     p = fmaf(fmaf(p, y, 0x1.62e430p-1f), y, 1.0f);
     float result = float_of_bits(bits_of_float(p) + (bits_of_float(rounder) << 23));
-    if (bits - 0x00800000u >= 0x7f000000u || !(fabsf(n) <= 125.0f))
-        return power_far(base, exponent);
+    far |= bits - 0x00800000u >= 0x7f000000u || !(fabsf(n) <= 125.0f);
     return ODD ? copysignf(result, base) : result;
 }
 """,
@@ -92,17 +103,42 @@ DEVICE float power_half(float base, float exponent)
     return ODD ? copysignf(result, base) : result;
 }
 """,
+    "expm1_of_negative": r"""
+/* exp(x) - 1 for x <= 0, 2 ULP. With x = n ln 2 + f it is 2^n (exp(f) - 1) + (2^n - 1), where the last term is exact. */
+DEVICE float expm1_of_negative(float x)
+{
+    x = x < -26.0f ? -26.0f : x; /* -1 from there on; NaN stays */
+    float rounder = fmaf(x, 0x1.715476p+0f, 0x1.8p+23f);
+    float n = rounder - 0x1.8p+23f;
+    float f = fmaf(n, -0x1.7f7d1cp-20f, fmaf(n, -0x1.62e4p-1f, x));
+    float q = fmaf(fmaf(fmaf(fmaf(0x1.6d1254p-10f, f, 0x1.120cbap-7f), f, 0x1.555518p-5f), f, 0x1.5554dcp-3f), f, 0x1.p-1f);
+    float p = fmaf(f * f, q, f);
+    float scale = float_of_bits((bits_of_float(rounder) << 23) + 0x3f800000u);
+    return fmaf(p, scale, scale - 1.0f);
+}
+""",
+    "expm1_of_negative_half": r"""
+/* The same with the digits that float16 has. */
+DEVICE float expm1_of_negative_half(float x)
+{
+    float near = x * fmaf(x, fmaf(x, fmaf(x, 0x1.555556p-5f, 0x1.555556p-3f), 0.5f), 1.0f);
+    return x > -0.25f ? near : exp2_flushed(x * 0x1.715476p+0f) - 1.0f;
+}
+""",
     "expm1_of_negative_for_float": r"""
 /* exp(x) - 1 for x <= 0, with the digits that float32 has: near 0 the beginning of its series in double. */
 DEVICE double expm1_of_negative_for_float(double x)
 {
-    double far = (double)expm1f((float)x);
+    double far = (double)expm1_of_negative((float)x);
     return x > -1e-4 ? x * (1.0 + x * (0.5 + x * 0x1.5555555555555p-3)) : far;
 }
 """,
 }
 
-NEEDS: dict[str, tuple[str, ...]] = {"power_near": ("power_far",)}
+NEEDS: dict[str, tuple[str, ...]] = {
+    "power_near": ("power_far",),
+    "expm1_of_negative_for_float": ("expm1_of_negative",),
+}
 """Functions of LIBRARY that others call."""
 
 

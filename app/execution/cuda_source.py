@@ -75,60 +75,96 @@ def _signature(arithmetic: Arithmetic, extra: Sequence[str] = ()) -> str:
     return f'extern "C" __global__ void __launch_bounds__({THREADS}) {KERNEL}({declared})'
 
 
-def _element(arithmetic: Arithmetic, arguments: Sequence[str]) -> str:
+def _element(arithmetic: Arithmetic, arguments: Sequence[str], *, near: bool = False) -> str:
     parameters = [f"p{number}" for number in range(len(arithmetic.parameters))]
-    return f"element({', '.join([*arguments, *parameters])})"
+    return f"element<{'true' if near else 'false'}>({', '.join([*arguments, *parameters, 'far'])})"
+
+
+_BYTES = ("signed char", "unsigned char")
+"""Kept four to a word: left to itself, the compiler takes three times as many instructions to get at them."""
 
 
 def _vectors(arithmetic: Arithmetic, width: int) -> str:
     types = dict.fromkeys([*arithmetic.inputs, arithmetic.output])
     return "".join(
-        f"struct __align__(sizeof({kind}) * {width}) vector_{kind.replace(' ', '_')} {{ {kind} at[{width}]; }};\n"
+        f"struct __align__(sizeof({kind}) * {width}) {_vector(kind)} "
+        + (f"{{ unsigned words[{width // 4}]; }};\n" if _in_words(kind, width) else f"{{ {kind} at[{width}]; }};\n")
         for kind in types
     )
+
+
+def _in_words(kind: str, width: int) -> bool:
+    return kind in _BYTES and width % 4 == 0
 
 
 def _vector(kind: str) -> str:
     return f"vector_{kind.replace(' ', '_')}"
 
 
+def _get(vector: str, kind: str, width: int, at: int) -> str:
+    """Element `at` of a vector."""
+    if not _in_words(kind, width):
+        return f"{vector}.at[{at}]"
+    return f"byte_of<{at % 4}, {'true' if kind == 'signed char' else 'false'}>({vector}.words[{at // 4}])"
+
+
+def _compute(arithmetic: Arithmetic, width: int, loaded: Sequence[str | None]) -> list[str]:
+    """Lines that fill the vector `r`. `loaded` names each input's vector, or is None for one that does not move."""
+    lines = [f"{_vector(arithmetic.output)} r;"]
+    results = []
+    for at in range(width):
+        given = [
+            f"a{number}" if name is None else _get(name, kind, width, at)
+            for number, (name, kind) in enumerate(zip(loaded, arithmetic.inputs, strict=True))
+        ]
+        results.append(_element(arithmetic, given, near=True))
+    if _in_words(arithmetic.output, width):
+        fours = (", ".join(results[at : at + 4]) for at in range(0, width, 4))
+        return [*lines, *(f"r.words[{number}] = word_of({each});" for number, each in enumerate(fours))]
+    return [*lines, *(f"r.at[{at}] = {each};" for at, each in enumerate(results))]
+
+
 def _packed(arithmetic: Arithmetic, layout: Layout) -> str:
     """One dimension. Every thread one vector; the last one computes what is left one by one."""
     width = layout.width
-    loads, elements, singles = [], [], []
+    loads, singles = [], []
+    loaded: list[str | None] = []
     for number, (kind, step) in enumerate(zip(arithmetic.inputs, layout.steps, strict=False)):
         if step is Step.NONE:
             loads.append(f"const {kind} a{number} = *in{number};")
-            elements.append(f"a{number}")
+            loaded.append(None)
             singles.append(f"*in{number}")
         else:
             name = _vector(kind)
             loads.append(f"const {name} a{number} = *reinterpret_cast<const {name}*>(in{number} + i);")
-            elements.append(f"a{number}.at[j]")
+            loaded.append(f"a{number}")
             singles.append(f"in{number}[i]")
     out = _vector(arithmetic.output)
     single = f"out[i] = {_element(arithmetic, singles)};"
-    lines = [f"const unsigned long long i = ((unsigned long long)blockIdx.x * {THREADS} + threadIdx.x) * {width};"]
+    lines = [
+        "bool far = false;",
+        f"const unsigned long long i = ((unsigned long long)blockIdx.x * {THREADS} + threadIdx.x) * {width};",
+    ]
     if width == 1:
         lines = [*lines, f"if (i < count) {single}"]
         return f"\n{_signature(arithmetic)}\n{_block(lines)}"
-    lines += [f"if (i + {width} <= count) {{"]
+    store = f"*reinterpret_cast<{out}*>(out + i) = r;"
+    lines += [f"unsigned long long end = i + {width};", "if (end <= count) {"]
     lines += [f"    {line}" for line in loads]
-    lines += [f"    {out} r;", "    #pragma unroll"]
-    lines += [f"    for (int j = 0; j < {width}; ++j) r.at[j] = {_element(arithmetic, elements)};"]
-    lines += [f"    *reinterpret_cast<{out}*>(out + i) = r;"]
-    lines += ["} else {", "    #pragma unroll 1"]
-    lines += [f"    for (unsigned long long k = i; k < count; ++k) {single.replace('[i]', '[k]')}", "}"]
+    lines += [f"    {line}" for line in _compute(arithmetic, width, loaded)]
+    # One look for all elements of a vector: a branch for each would keep the compiler from interleaving them.
+    lines += [f"    if (!far) {{ {store} return; }}" if arithmetic.far else f"    {store}\n        return;"]
+    lines += ["} else end = count;", "#pragma unroll 1"]
+    lines += [f"for (unsigned long long k = i; k < end; ++k) {single.replace('[i]', '[k]')}"]
     return f"\n{_vectors(arithmetic, width)}\n{_signature(arithmetic)}\n{_block(lines)}"
 
 
 def _strided(arithmetic: Arithmetic, layout: Layout) -> str:
     """Several dimensions, or gaps. Neighbouring threads compute neighbours along the output's innermost dimension."""
     rank, width, count = layout.rank, layout.width, len(layout.steps)
-    struct = (
-        f"struct shape {{ unsigned sizes[{rank}]; unsigned strides[{count}][{rank}]; }};\n"
-    )
+    struct = f"struct shape {{ unsigned sizes[{rank}]; unsigned strides[{count}][{rank}]; }};\n"
     lines = [
+        "bool far = false;",
         f"const unsigned long long i = ((unsigned long long)blockIdx.x * {THREADS} + threadIdx.x) * {width};",
         "if (i >= count) return;",
         "unsigned left = (unsigned)i;",  # a tensor has fewer than 2^32 elements
@@ -146,18 +182,25 @@ def _strided(arithmetic: Arithmetic, layout: Layout) -> str:
         element = _element(arithmetic, [f"in{n}[o{n}]" for n in range(last)])
         lines += [f"out[o{last}] = {element};"]
         return f"\n{struct}\n{_signature(arithmetic, ['const shape shape'])}\n{_block(lines)}"
-    elements = []
+    singles = []
+    loaded: list[str | None] = []
     for n, (kind, step) in enumerate(zip(arithmetic.inputs, layout.steps, strict=False)):
         if step is Step.NONE:
             lines += [f"const {kind} a{n} = in{n}[o{n}];"]
-            elements.append(f"a{n}")
+            loaded.append(None)
+            singles.append(f"a{n}")
         else:
             lines += [f"const {_vector(kind)} a{n} = *reinterpret_cast<const {_vector(kind)}*>(in{n} + o{n});"]
-            elements.append(f"a{n}.at[j]")
+            loaded.append(f"a{n}")
+            singles.append(f"in{n}[o{n} + j]")
     out = _vector(arithmetic.output)
-    lines += [f"{out} r;", "#pragma unroll"]
-    lines += [f"for (int j = 0; j < {width}; ++j) r.at[j] = {_element(arithmetic, elements)};"]
-    lines += [f"*reinterpret_cast<{out}*>(out + o{last}) = r;"]
+    store = f"*reinterpret_cast<{out}*>(out + o{last}) = r;"
+    lines += _compute(arithmetic, width, loaded)
+    if arithmetic.far:
+        lines += [f"if (!far) {{ {store} return; }}", "#pragma unroll 1"]
+        lines += [f"for (int j = 0; j < {width}; ++j) out[o{last} + j] = {_element(arithmetic, singles)};"]
+    else:
+        lines += [store]
     vectors = _vectors(arithmetic, width)
     return f"\n{struct}{vectors}\n{_signature(arithmetic, ['const shape shape'])}\n{_block(lines)}"
 

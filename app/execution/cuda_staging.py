@@ -86,8 +86,26 @@ class Slots:
 
     @contextmanager
     def take(self) -> Iterator[Slot]:
-        """A slot; waits until one is free."""
-        slot = self._take()
+        """A slot; waits until one is free. Who holds one does not take another this way: two could wait for ever."""
+        with self._lend(self._free_slot() or self._new_slot() or self._free.get()) as slot:
+            yield slot
+
+    @contextmanager
+    def take_idle(self) -> Iterator[Slot | None]:
+        """A slot if one is free."""
+        slot = self._free_slot() or self._new_slot()
+        if slot is None:
+            yield None
+            return
+        with self._lend(slot):
+            yield slot
+
+    def idle(self) -> int:
+        """How many could be had at once."""
+        return self.count - self.taken
+
+    @contextmanager
+    def _lend(self, slot: Slot) -> Iterator[Slot]:
         with self._lock:
             self.taken += 1
         try:
@@ -97,20 +115,17 @@ class Slots:
                 self.taken -= 1
             self._free.put(slot)
 
-    def idle(self) -> int:
-        """How many could be had at once."""
-        return self.count - self.taken
-
-    def _take(self) -> Slot:
+    def _free_slot(self) -> Slot | None:
         try:
             return self._free.get_nowait()
         except queue.Empty:
-            pass
+            return None
+
+    def _new_slot(self) -> Slot | None:
         with self._lock:
-            make = self.made < self.count
-            self.made += make
-        if not make:
-            return self._free.get()
+            if self.made == self.count:
+                return None
+            self.made += 1
         try:
             return Slot(self.size)
         except BaseException:

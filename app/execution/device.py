@@ -17,8 +17,11 @@ class Cancelled(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """Facts for the capabilities. Memory is in bytes; null where it cannot be told. Of GPUs also versions (of CUDA: what
-    the driver offers, and the runtime library), how many kernels are loaded, and why it is out of service, if it is."""
+    """Facts for the capabilities. Memory is in bytes; null where it cannot be told.
+
+    Of GPUs also: CUDA's version that the driver offers and the runtime library's, how many kernels are loaded, and why
+    it is out of service, if it is.
+    """
 
     name: str
     kind: Literal["cpu", "cuda"]

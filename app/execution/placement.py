@@ -41,8 +41,8 @@ NEVER = 1 << 62
 class Placement:
     """The devices there are, by name, and the choice among them.
 
-    `auto` is NumPy below `crossover` elements, where it is done before a GPU has the data, and above it the GPU with the
-    least work in hand. Every dispatch that a GPU does not manage is run by NumPy.
+    `auto` is NumPy below `crossover` elements, where it is done before a GPU has the data, and from there on the GPU
+    with the least work in hand. Every dispatch that a GPU does not manage is run by NumPy.
     """
 
     def __init__(self, settings: Settings, numpy_device: NumpyDevice) -> None:
@@ -122,9 +122,7 @@ class GuardedKernel:
             ran = self._numpy.dispatch(inputs, output, cancelled)
             return Ran(ran.device, ran.kind, failure.reason, gpu.name, failure.cause)
 
-    def _on_gpu(
-        self, gpu: CudaDevice, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]
-    ) -> Ran:
+    def _on_gpu(self, gpu: CudaDevice, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:
         kernel = self._kernels.get(gpu.name)
         if kernel is None:
             kernel = self._kernels[gpu.name] = gpu.prepare(self._compiled)
@@ -170,7 +168,7 @@ def find_gpus(settings: Settings) -> tuple[list[CudaDevice], list[str]]:
             continue
         try:
             found.append(CudaDevice(ordinal, cache, settings.staging_bytes))
-        except Exception as error:  # noqa: BLE001 - whatever a GPU or its driver does wrong, NumPy is there
+        except Exception as error:
             problems.append(f"cuda:{ordinal} does not start: {error}")
     return found, problems
 
@@ -185,11 +183,11 @@ def _missing() -> str | None:
         return "there is no NVIDIA driver (libcuda.so.1 cannot be loaded)"
     try:
         importlib.import_module("cupy")
-    except Exception as error:  # noqa: BLE001 - it loads a dozen libraries, each with its own way to fail
+    except Exception as error:
         return f"CuPy cannot be loaded: {_line(error)}"
     try:
         nvrtc_version()
-    except Exception as error:  # noqa: BLE001 - likewise
+    except Exception as error:
         return f"NVRTC cannot be loaded: {_line(error)}"
     return None
 
@@ -226,15 +224,15 @@ def samples() -> list[CompiledOperator]:
     return made
 
 
-def sample(name: str, tensors: dict[str, Any]) -> CompiledOperator:
-    """An operator on these tensors, with example attributes."""
+def sample(name: str, members: dict[str, Any]) -> CompiledOperator:
+    """An operator with these tensors and attributes; for attributes that it requires besides, the example's."""
     operator = OPERATORS[name]
     attributes = {
         field: info.examples[0]
         for field, info in operator.model_fields.items()
         if field in operator.attribute_names() and info.is_required() and info.examples
     }
-    return compile_operator(operator.model_validate({"Type": name} | tensors | attributes), NEWEST)
+    return compile_operator(operator.model_validate({"Type": name} | attributes | members), NEWEST)
 
 
 def measure_crossover(numpy_device: Device, gpu: Device) -> int:

@@ -39,6 +39,12 @@ class Metrics:
         self.dispatches = Counter(
             "dmlserve_dispatches", "Dispatches executed.", ["operator", "device"], registry=registry
         )
+        self.fallbacks = Counter(
+            "dmlserve_fallbacks",
+            "Dispatches that NumPy executed because the device chosen could not.",
+            ["device", "cause"],
+            registry=registry,
+        )
         self.queue_seconds = Histogram(
             "dmlserve_dispatch_queue_seconds", "Wait for a worker.", ["device"], buckets=_SECONDS, registry=registry
         )
@@ -75,9 +81,10 @@ class Metrics:
 
     def dispatched(self, prepared: Prepared, outcome: Outcome) -> None:
         """Count a dispatch."""
-        dispatches, queue_seconds, compute_seconds = self._of_dispatches(
-            prepared.compiled.operator.name(), prepared.device.name
-        )
+        ran = outcome.ran
+        dispatches, queue_seconds, compute_seconds = self._of_dispatches(prepared.compiled.operator.name(), ran.device)
+        if ran.failed is not None:
+            self.fallbacks.labels(ran.failed, ran.cause).inc()
         dispatches.inc()
         queue_seconds.observe(outcome.queue_seconds)
         compute_seconds.observe(outcome.compute_seconds)

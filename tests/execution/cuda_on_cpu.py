@@ -28,14 +28,16 @@ using std::fabs; using std::truncf; using std::copysignf; using std::fmaf; using
 #define OUT_OF_LINE static
 #define INFINITE __builtin_inff()
 typedef unsigned short half_bits;
-template <class To, class From> static To as(From x) { To y; static_assert(sizeof x == sizeof y, ""); std::memcpy(&y, &x, sizeof y); return y; }
+template <class To, class From> static To as(From x) { To y; std::memcpy(&y, &x, sizeof y); return y; }
 DEVICE float float_of_bits(unsigned x) { return as<float>(x); }
 DEVICE unsigned bits_of_float(float x) { return as<unsigned>(x); }
 DEVICE double double_of_bits(unsigned long long x) { return as<double>(x); }
 DEVICE float float_of_half(half_bits x) {
     unsigned sign = (x & 0x8000u) << 16, rest = x & 0x7fffu;
     if (rest >= 0x7c00u) return float_of_bits(sign | 0x7f800000u | (rest & 0x3ffu) << 13);
-    return copysignf(std::ldexp((float)(rest < 0x400u ? rest : (rest & 0x3ffu) | 0x400u), rest < 0x400u ? -24 : (int)(rest >> 10) - 25), float_of_bits(sign | 0x3f800000u));
+    bool normal = rest >= 0x400u;
+    float size = std::ldexp((float)(normal ? (rest & 0x3ffu) | 0x400u : rest), normal ? (int)(rest >> 10) - 25 : -24);
+    return sign ? -size : size;
 }
 DEVICE half_bits half_of_double(double x) {
     half_bits sign = std::signbit(x) ? 0x8000 : 0;
@@ -74,11 +76,15 @@ def build(folder: Path, operators: Sequence[CompiledOperator]) -> list[Element]:
     for each in arithmetics:
         if each.source not in numbers:
             numbers[each.source] = len(numbers)
-            parts.append(f"namespace n{numbers[each.source]} {{\n{each.source}\n}}\n{_loop(each, numbers[each.source])}")
+            parts.append(
+                f"namespace n{numbers[each.source]} {{\n{each.source}\n}}\n{_loop(each, numbers[each.source])}"
+            )
     (folder / "arithmetic.cpp").write_text("\n".join(parts))
     made = folder / "arithmetic.so"
     options = ["-std=c++17", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-w", *_fused_multiply_add()]
-    subprocess.run([COMPILER, *options, "-o", made, folder / "arithmetic.cpp"], check=True, capture_output=True, text=True)
+    subprocess.run(
+        [COMPILER, *options, "-o", made, folder / "arithmetic.cpp"], check=True, capture_output=True, text=True
+    )
     loaded = ctypes.CDLL(str(made))
     return [
         _element(loaded[f"loop{numbers[arithmetic.source]}"], arithmetic, operator.output.DataType)
@@ -97,7 +103,11 @@ def _loop(arithmetic: Arithmetic, number: int) -> str:
     parameters = [f"const {kind}* p{n}" for n, kind in enumerate(arithmetic.parameters)]
     given = [f"x{n}[i]" for n in range(len(inputs))] + [f"*p{n}" for n in range(len(parameters))]
     declared = ", ".join([*inputs, f"{arithmetic.output}* out", "long long count", *parameters])
-    body = f"for (long long i = 0; i < count; ++i) out[i] = n{number}::element({', '.join(given)});"
+    near, far = (f"n{number}::element<{each}>({', '.join([*given, 'far'])})" for each in ("true", "false"))
+    body = (
+        f"for (long long i = 0; i < count; ++i) {{ bool far = false; {arithmetic.output} y = {near}; "
+        f"out[i] = far ? {far} : y; }}"
+    )
     return f'extern "C" void loop{number}({declared}) {{ {body} }}'
 
 
