@@ -16,7 +16,16 @@ import numpy as np
 from app.contract.constants import DataType
 from app.execution.cuda_compiler import CompilationError, KernelCache
 from app.execution.cuda_lowering import Arithmetic, lower
-from app.execution.cuda_source import ACCESS_BYTES, KERNEL, THREADS, Step, choose_layout, render
+from app.execution.cuda_source import (
+    ACCESS_BYTES,
+    KERNEL,
+    THREADS,
+    Step,
+    choose_layout,
+    elements_of_block,
+    is_packed,
+    render,
+)
 from app.execution.cuda_staging import ALIGNMENT, PinnedBuffers, Slot, Slots
 from app.execution.device import Buffer, Cancelled, DeviceFailed, DeviceInfo, Ran
 from app.execution.layout import collapse
@@ -181,10 +190,12 @@ class CudaDevice:
 class Launch:
     """A kernel with its arguments laid out, to be queued again and again. One thread uses it at a time."""
 
-    def __init__(self, device: CudaDevice, source: str, width: int, tensors: int, arguments: Sequence[object]) -> None:
+    def __init__(
+        self, device: CudaDevice, source: str, per_block: int, tensors: int, arguments: Sequence[object]
+    ) -> None:
         self._device = device
         self._function = device.function(source)
-        self._per_block = THREADS * width
+        self._per_block = per_block
         self._pointers = (ctypes.c_uint64 * tensors)()
         self._count = ctypes.c_uint64()
         self._kept = [np.asarray(argument) for argument in arguments]
@@ -232,10 +243,9 @@ class CudaKernel:
             inputs = [(name, desc.DataType) for name, desc in compiled.inputs.items()]
             arithmetic = self._arithmetic = lower(compiled.expression, inputs, compiled.output.DataType)
         layout = choose_layout(self._sizes, self._strides, self._bytes, aligned=aligned)
-        packed = layout.rank == 1 and Step.ANY not in layout.steps
-        shape = [] if packed else [np.array([*self._sizes, *itertools.chain(*self._strides)], np.uint32)]
-        source = render(arithmetic, layout)
-        return Launch(self._device, source, layout.width, len(self._bytes), [*shape, *arithmetic.arguments])
+        shape = [] if is_packed(layout) else [np.array([*self._sizes, *itertools.chain(*self._strides)], np.uint32)]
+        source, elements = render(arithmetic, layout), elements_of_block(arithmetic, layout)
+        return Launch(self._device, source, elements, len(self._bytes), [*shape, *arithmetic.arguments])
 
     def bind(self, pointers: Sequence[int]) -> Launch:
         """The kernel over tensors on the device at these addresses, ready to be queued."""

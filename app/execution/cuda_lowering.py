@@ -331,6 +331,10 @@ def _sqrt(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> st
     return f"sqrt_approx({arguments[0]})" if lowering.half else _call("sqrt")(lowering, node, arguments)
 
 
+def _flags(values: Sequence[bool]) -> str:
+    return ", ".join("true" if value else "false" for value in values)
+
+
 def _power(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
     exponent = node.arguments[1]
     if node.type == FLOAT32 and lowering.smooth and lowering.uniform(exponent):
@@ -338,10 +342,11 @@ def _power(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> s
         most = _NEAR_FOR_HALF if lowering.half else _NEAR
         if 1 / _MODERATE <= abs(value) <= most:
             whole = value == math.trunc(value)
-            classes = ", ".join("true" if each else "false" for each in (whole, whole and value % 2 == 1))
+            classes = [whole, whole and value % 2 == 1]
             if lowering.half:
-                return f"{lowering.function('power_half')}<{classes}>({', '.join(arguments)})"
-            near = f"{lowering.function('power_near')}<{classes}>({', '.join(arguments)}, far)"
+                return f"{lowering.function('power_half')}<{_flags(classes)}>({', '.join(arguments)})"
+            classes.append((math.frexp(value)[0] * 2**16).is_integer())
+            near = f"{lowering.function('power_near')}<{_flags(classes)}>({', '.join(arguments)}, far)"
             return f"NEAR ? {near} : {lowering.function('power_far')}({', '.join(arguments)})"
     name = lowering.function("power_far" if node.type == FLOAT32 else "power_wide")
     return f"{name}({', '.join(arguments)})"

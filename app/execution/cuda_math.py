@@ -52,11 +52,12 @@ OUT_OF_LINE float power_far(float x, float exponent)
 }
 """,
     "power_near": r"""
-/* pow for 2^-60 <= |exponent| <= 16, 2 ULP. Where it does not know the result, `far` becomes true. WHOLE says if the exponent is a whole number, ODD if it is an odd one.
+/* pow for 2^-60 <= |exponent| <= 16, 2 ULP; where it does not know the result, `far` becomes true. WHOLE says if the
+   exponent is a whole number, ODD if it is an odd one, SHORT if it has 16 bits at most, so that k times it is exact.
 
    With x = 2^k m, m within sqrt(2) of 1, and s = (m - 1) / (m + 1), log2(m) = s (2 / ln 2 + s^2 Q(s^2)). The leading
    terms are kept in two floats each, so that log2(x) is exact to 2^-30 and the exponent may multiply that. */
-template <bool WHOLE, bool ODD>
+template <bool WHOLE, bool ODD, bool SHORT>
 DEVICE float power_near(float base, float exponent, bool& far)
 {
     float x = WHOLE ? fabsf(base) : base;
@@ -70,17 +71,17 @@ DEVICE float power_near(float base, float exponent, bool& far)
     float s = f * r;
     float s_low = fmaf(-s, d_low, fmaf(-s, d, f)) * r;
     float z = s * s;
-    float q = fmaf(fmaf(fmaf(0x1.5c62c8p-2f, z, 0x1.a59652p-2f), z, 0x1.277768p-1f), z, 0x1.ec709ep-1f);
-    float log_high = s * 0x1.715476p+1f;
-    float log_low = fmaf(s_low, 0x1.715476p+1f, fmaf(s, 0x1.715476p+1f, -log_high));
-    log_low = fmaf(s, fmaf(z, q, 0x1.4ae0c0p-25f), log_low);
+    float q = fmaf(fmaf(0x1.b4fdfp-2f, z, 0x1.27618cp-1f), z, 0x1.ec70a6p-1f);
+    float minus = s * -0x1.715476p+1f; /* the leading term of log2(m), negative so that no other product is needed */
+    float low = fmaf(s_low, 0x1.715476p+1f, fmaf(s, 0x1.715476p+1f, minus));
+    low = fmaf(s, fmaf(z, q, 0x1.4ae0c0p-25f), low);
 
     float step = exponent * 0x1p-23f;
     float high = step * k;
-    float high_low = fmaf(step, k, -high);
-    float rounder = fmaf(exponent, log_high, high) + 0x1.8p+23f;
+    float rounder = fmaf(-exponent, minus, high) + 0x1.8p+23f;
     float n = rounder - 0x1.8p+23f;
-    float y = fmaf(exponent, log_high, high - n) + fmaf(exponent, log_low, high_low);
+    float y = fmaf(-exponent, minus, high - n);
+    y = SHORT ? fmaf(exponent, low, y) : y + fmaf(exponent, low, fmaf(step, k, -high));
     float p = fmaf(fmaf(fmaf(fmaf(0x1.43eba6p-13f, y, 0x1.5f51dap-10f), y, 0x1.3b2a72p-7f), y, 0x1.c6aebap-5f), y,
                    0x1.ebfbe0p-3f);
     p = fmaf(fmaf(p, y, 0x1.62e430p-1f), y, 1.0f);
@@ -104,14 +105,15 @@ DEVICE float power_half(float base, float exponent)
 }
 """,
     "expm1_of_negative": r"""
-/* exp(x) - 1 for x <= 0, 2 ULP. With x = n ln 2 + f it is 2^n (exp(f) - 1) + (2^n - 1), where the last term is exact. */
+/* exp(x) - 1 for x <= 0, 2 ULP. With x = n ln 2 + f it is 2^n (exp(f) - 1) + (2^n - 1), the last term being exact. */
 DEVICE float expm1_of_negative(float x)
 {
     x = x < -26.0f ? -26.0f : x; /* -1 from there on; NaN stays */
     float rounder = fmaf(x, 0x1.715476p+0f, 0x1.8p+23f);
     float n = rounder - 0x1.8p+23f;
     float f = fmaf(n, -0x1.7f7d1cp-20f, fmaf(n, -0x1.62e4p-1f, x));
-    float q = fmaf(fmaf(fmaf(fmaf(0x1.6d1254p-10f, f, 0x1.120cbap-7f), f, 0x1.555518p-5f), f, 0x1.5554dcp-3f), f, 0x1.p-1f);
+    float q = fmaf(fmaf(fmaf(0x1.6d1254p-10f, f, 0x1.120cbap-7f), f, 0x1.555518p-5f), f, 0x1.5554dcp-3f);
+    q = fmaf(q, f, 0.5f);
     float p = fmaf(f * f, q, f);
     float scale = float_of_bits((bits_of_float(rounder) << 23) + 0x3f800000u);
     return fmaf(p, scale, scale - 1.0f);

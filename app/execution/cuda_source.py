@@ -8,8 +8,8 @@ from enum import StrEnum
 from app.execution.cuda_lowering import Arithmetic
 from app.execution.cuda_math import PRIMITIVES
 
-THREADS = 256
-"""Of a block. One vector for each thread and one block for each tile beat a persistent grid by 3 to 8% on an H200."""
+THREADS = 128
+"""Of a block. One block for each tile beats a persistent grid by 3 to 8% on an H200."""
 
 ACCESS_BYTES = 16
 """The most that a thread loads or stores at once."""
@@ -61,18 +61,46 @@ def choose_layout(
     return Layout(len(sizes), width, steps)
 
 
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Vectors that a thread of a packed kernel computes, and blocks that are to fit on a multiprocessor (0: any)."""
+
+    vectors: int
+    blocks: int
+
+
+def tune(arithmetic: Arithmetic, layout: Layout) -> Tuning:
+    """What an H200 was fastest with, of 13 shapes (`tests/benchmarks/README.md`): memory needs many threads, long
+    arithmetic two vectors each, so that the instructions of one fill the waits of the other."""
+    if not is_packed(layout) or layout.width == 1:
+        return Tuning(1, 0)
+    if arithmetic.far:
+        return Tuning(2, 16)
+    return Tuning(2, 12) if "double" in arithmetic.parameters else Tuning(1, 0)
+
+
+def is_packed(layout: Layout) -> bool:
+    """Whether the kernel needs no coordinates."""
+    return layout.rank == 1 and Step.ANY not in layout.steps
+
+
+def elements_of_block(arithmetic: Arithmetic, layout: Layout) -> int:
+    """Elements that a block computes."""
+    return THREADS * layout.width * tune(arithmetic, layout).vectors
+
+
 def render(arithmetic: Arithmetic, layout: Layout) -> str:
     """The source of the kernel. Its parameters: a pointer for each input, the output's, the elements to compute, then
     if there are several dimensions their sizes and each tensor's strides, then the arithmetic's."""
-    packed = layout.rank == 1 and Step.ANY not in layout.steps
-    return PRIMITIVES + arithmetic.source + (_packed if packed else _strided)(arithmetic, layout)
+    kernel = (_packed if is_packed(layout) else _strided)(arithmetic, layout)
+    return PRIMITIVES + arithmetic.source + kernel
 
 
-def _signature(arithmetic: Arithmetic, extra: Sequence[str] = ()) -> str:
+def _signature(arithmetic: Arithmetic, blocks: int = 0, extra: Sequence[str] = ()) -> str:
     inputs = [f"const {kind}* in{number}" for number, kind in enumerate(arithmetic.inputs)]
     parameters = [f"{kind} p{number}" for number, kind in enumerate(arithmetic.parameters)]
     declared = ", ".join([*inputs, f"{arithmetic.output}* out", "unsigned long long count", *extra, *parameters])
-    return f'extern "C" __global__ void __launch_bounds__({THREADS}) {KERNEL}({declared})'
+    return f'extern "C" __global__ void __launch_bounds__({THREADS}{f", {MIN_BLOCKS}" if MIN_BLOCKS else ""}) {KERNEL}({declared})'
 
 
 def _element(arithmetic: Arithmetic, arguments: Sequence[str], *, near: bool = False) -> str:
@@ -108,9 +136,9 @@ def _get(vector: str, kind: str, width: int, at: int) -> str:
     return f"byte_of<{at % 4}, {'true' if kind == 'signed char' else 'false'}>({vector}.words[{at // 4}])"
 
 
-def _compute(arithmetic: Arithmetic, width: int, loaded: Sequence[str | None]) -> list[str]:
-    """Lines that fill the vector `r`. `loaded` names each input's vector, or is None for one that does not move."""
-    lines = [f"{_vector(arithmetic.output)} r;"]
+def _compute(arithmetic: Arithmetic, width: int, loaded: Sequence[str | None], result: str = "r") -> list[str]:
+    """Lines that fill the vector `result`. `loaded` names each input's vector, or is None for one that does not move."""
+    lines = [f"{_vector(arithmetic.output)} {result};"]
     results = []
     for at in range(width):
         given = [
@@ -120,43 +148,53 @@ def _compute(arithmetic: Arithmetic, width: int, loaded: Sequence[str | None]) -
         results.append(_element(arithmetic, given, near=True))
     if _in_words(arithmetic.output, width):
         fours = (", ".join(results[at : at + 4]) for at in range(0, width, 4))
-        return [*lines, *(f"r.words[{number}] = word_of({each});" for number, each in enumerate(fours))]
-    return [*lines, *(f"r.at[{at}] = {each};" for at, each in enumerate(results))]
+        return [*lines, *(f"{result}.words[{number}] = word_of({each});" for number, each in enumerate(fours))]
+    return [*lines, *(f"{result}.at[{at}] = {each};" for at, each in enumerate(results))]
 
 
 def _packed(arithmetic: Arithmetic, layout: Layout) -> str:
-    """One dimension. Every thread one vector; the last one computes what is left one by one."""
-    width = layout.width
-    loads, singles = [], []
-    loaded: list[str | None] = []
-    for number, (kind, step) in enumerate(zip(arithmetic.inputs, layout.steps, strict=False)):
-        if step is Step.NONE:
-            loads.append(f"const {kind} a{number} = *in{number};")
-            loaded.append(None)
-            singles.append(f"*in{number}")
-        else:
-            name = _vector(kind)
-            loads.append(f"const {name} a{number} = *reinterpret_cast<const {name}*>(in{number} + i);")
-            loaded.append(f"a{number}")
-            singles.append(f"in{number}[i]")
-    out = _vector(arithmetic.output)
-    single = f"out[i] = {_element(arithmetic, singles)};"
-    lines = [
-        "bool far = false;",
-        f"const unsigned long long i = ((unsigned long long)blockIdx.x * {THREADS} + threadIdx.x) * {width};",
-    ]
+    """One dimension. A block computes a tile; of the last tile, and where quick ways do not lead, elements one by one."""
+    width, tuning = layout.width, tune(arithmetic, layout)
+    vectors = tuning.vectors
+    inputs = list(zip(arithmetic.inputs, layout.steps, strict=False))
+    singles = [f"*in{n}" if step is Step.NONE else f"in{n}[k]" for n, (_, step) in enumerate(inputs)]
+    single = f"out[k] = {_element(arithmetic, singles)};"
+    tile = elements_of_block(arithmetic, layout)
+    lines = ["bool far = false;"]
     if width == 1:
-        lines = [*lines, f"if (i < count) {single}"]
+        lines += [f"const unsigned long long k = (unsigned long long)blockIdx.x * {THREADS} + threadIdx.x;"]
+        lines += [f"if (k < count) {single}"]
         return f"\n{_signature(arithmetic)}\n{_block(lines)}"
-    store = f"*reinterpret_cast<{out}*>(out + i) = r;"
-    lines += [f"unsigned long long end = i + {width};", "if (end <= count) {"]
-    lines += [f"    {line}" for line in loads]
-    lines += [f"    {line}" for line in _compute(arithmetic, width, loaded)]
-    # One look for all elements of a vector: a branch for each would keep the compiler from interleaving them.
-    lines += [f"    if (!far) {{ {store} return; }}" if arithmetic.far else f"    {store}\n        return;"]
-    lines += ["} else end = count;", "#pragma unroll 1"]
-    lines += [f"for (unsigned long long k = i; k < end; ++k) {single.replace('[i]', '[k]')}"]
-    return f"\n{_vectors(arithmetic, width)}\n{_signature(arithmetic)}\n{_block(lines)}"
+    lines += [
+        f"const unsigned long long tile = (unsigned long long)blockIdx.x * {tile};",
+        f"const unsigned long long i = tile + threadIdx.x * {width};",
+        f"if (tile + {tile} <= count) {{",
+    ]
+    body = [f"const {kind} a{n} = *in{n};" for n, (kind, step) in enumerate(inputs) if step is Step.NONE]
+    places = [f"i + {v * THREADS * width}" for v in range(vectors)]
+    for v, place in enumerate(places):
+        body += [
+            f"const {_vector(kind)} a{n}_{v} = *reinterpret_cast<const {_vector(kind)}*>(in{n} + {place});"
+            for n, (kind, step) in enumerate(inputs)
+            if step is not Step.NONE
+        ]
+    out = _vector(arithmetic.output)
+    for v, place in enumerate(places):
+        loaded = [None if step is Step.NONE else f"a{n}_{v}" for n, (_, step) in enumerate(inputs)]
+        body += _compute(arithmetic, width, loaded, f"r{v}")
+        if not arithmetic.far:
+            body += [f"*reinterpret_cast<{out}*>(out + {place}) = r{v};"]
+    if arithmetic.far:
+        # One look for all of a thread: a branch for each element would keep the compiler from interleaving them.
+        stores = [f"*reinterpret_cast<{out}*>(out + {place}) = r{v};" for v, place in enumerate(places)]
+        body += [f"if (!far) {{ {' '.join(stores)} return; }}"]
+    else:
+        body += ["return;"]
+    lines += [*(f"    {line}" for line in body), "}", "#pragma unroll 1"]
+    lines += [f"for (unsigned long long start = i; start < tile + {tile}; start += {THREADS * width})"]
+    lines += ["    #pragma unroll 1"]
+    lines += [f"    for (unsigned long long k = start; k < start + {width} && k < count; ++k) {single}"]
+    return f"\n{_vectors(arithmetic, width)}\n{_signature(arithmetic, tuning.blocks)}\n{_block(lines)}"
 
 
 def _strided(arithmetic: Arithmetic, layout: Layout) -> str:
@@ -181,7 +219,7 @@ def _strided(arithmetic: Arithmetic, layout: Layout) -> str:
     if width == 1:
         element = _element(arithmetic, [f"in{n}[o{n}]" for n in range(last)])
         lines += [f"out[o{last}] = {element};"]
-        return f"\n{struct}\n{_signature(arithmetic, ['const shape shape'])}\n{_block(lines)}"
+        return f"\n{struct}\n{_signature(arithmetic, extra=['const shape shape'])}\n{_block(lines)}"
     singles = []
     loaded: list[str | None] = []
     for n, (kind, step) in enumerate(zip(arithmetic.inputs, layout.steps, strict=False)):
@@ -202,7 +240,7 @@ def _strided(arithmetic: Arithmetic, layout: Layout) -> str:
     else:
         lines += [store]
     vectors = _vectors(arithmetic, width)
-    return f"\n{struct}{vectors}\n{_signature(arithmetic, ['const shape shape'])}\n{_block(lines)}"
+    return f"\n{struct}{vectors}\n{_signature(arithmetic, extra=['const shape shape'])}\n{_block(lines)}"
 
 
 def _block(lines: Sequence[str]) -> str:

@@ -55,6 +55,7 @@ DEVICE float reciprocal_approx(float x) { return 1.0f / x; }
 DEVICE float reciprocal_of_normal(float x) { return 1.0f / x; }
 DEVICE float sqrt_approx(float x) { return std::sqrt(x); }
 DEVICE float log2_approx(float x) { return std::log2(x); }
+DEVICE float exp2_flushed(float x) { return std::exp2(x); }
 DEVICE float exp2_approx(float x) { return std::exp2(x); }
 """
 
