@@ -100,7 +100,8 @@ def _signature(arithmetic: Arithmetic, blocks: int = 0, extra: Sequence[str] = (
     inputs = [f"const {kind}* in{number}" for number, kind in enumerate(arithmetic.inputs)]
     parameters = [f"{kind} p{number}" for number, kind in enumerate(arithmetic.parameters)]
     declared = ", ".join([*inputs, f"{arithmetic.output}* out", "unsigned long long count", *extra, *parameters])
-    return f'extern "C" __global__ void __launch_bounds__({THREADS}{f", {MIN_BLOCKS}" if MIN_BLOCKS else ""}) {KERNEL}({declared})'
+    bounds = f"{THREADS}, {blocks}" if blocks else f"{THREADS}"
+    return f'extern "C" __global__ void __launch_bounds__({bounds}) {KERNEL}({declared})'
 
 
 def _element(arithmetic: Arithmetic, arguments: Sequence[str], *, near: bool = False) -> str:
@@ -137,7 +138,7 @@ def _get(vector: str, kind: str, width: int, at: int) -> str:
 
 
 def _compute(arithmetic: Arithmetic, width: int, loaded: Sequence[str | None], result: str = "r") -> list[str]:
-    """Lines that fill the vector `result`. `loaded` names each input's vector, or is None for one that does not move."""
+    """Lines that fill the vector `result`. `loaded` names each input's vector; None is an input that does not move."""
     lines = [f"{_vector(arithmetic.output)} {result};"]
     results = []
     for at in range(width):
@@ -153,7 +154,7 @@ def _compute(arithmetic: Arithmetic, width: int, loaded: Sequence[str | None], r
 
 
 def _packed(arithmetic: Arithmetic, layout: Layout) -> str:
-    """One dimension. A block computes a tile; of the last tile, and where quick ways do not lead, elements one by one."""
+    """One dimension. A block computes a tile; in the last, and where quick ways do not lead, elements one by one."""
     width, tuning = layout.width, tune(arithmetic, layout)
     vectors = tuning.vectors
     inputs = list(zip(arithmetic.inputs, layout.steps, strict=False))

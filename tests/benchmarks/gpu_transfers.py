@@ -6,6 +6,7 @@ Rates are bytes of one direction: a tensor of 1 GiB that goes in and comes out i
 """
 
 import argparse
+import os
 import tempfile
 import threading
 import time
@@ -21,6 +22,7 @@ import numpy as np
 from app.execution.cuda_compiler import KernelCache
 from app.execution.cuda_device import CudaDevice
 from app.execution.cuda_staging import PinnedBuffers
+from app.execution.device import Buffer, Kernel
 from app.execution.numpy_device import NumpyDevice
 from app.execution.placement import MEASURED, find_gpus, measure_crossover, sample, samples
 from app.settings import GIB, KIB, MIB, Settings
@@ -44,6 +46,11 @@ def seconds(call: Callable[[], object], repeats: int) -> float:
         call()
         times.append(time.perf_counter() - started)
     return median(times[1:])
+
+
+def dispatching(kernel: Kernel, source: Buffer, target: Buffer) -> Callable[[], object]:
+    """A dispatch of one tensor, to be called."""
+    return lambda: kernel.dispatch([source], target, never)
 
 
 def launch(gpu: CudaDevice) -> None:
@@ -84,6 +91,7 @@ def launch(gpu: CudaDevice) -> None:
 def first_use(gpu: CudaDevice) -> None:
     """Compiling, and loading what was compiled before."""
     print("## First use of a kernel, ms\n")
+    os.environ["CUDA_CACHE_DISABLE"] = "1"  # NVRTC has a cache of its own, which would make "cold" warm
     cold, warm = [], []
     with tempfile.TemporaryDirectory() as folder:
         for times in (cold, warm):
@@ -116,7 +124,7 @@ def transfers(gpu: CudaDevice) -> None:
             cases = {"pinned": (pinned_source, pinned_target), "ordinary": (source, target)}
             cases |= {"pinned to ordinary": (pinned_source, target), "ordinary to pinned": (source, pinned_target)}
             for name, (one, other) in cases.items():
-                took = seconds(lambda one=one, other=other: kernel.dispatch([one], other, never), repeats)  # type: ignore[misc]
+                took = seconds(dispatching(kernel, one, other), repeats)
                 print(f"| {size // MIB} MiB | {name} | {took * 1e3:.2f} | {size / took / 1e9:.1f} |", flush=True)
             assert np.array_equal(np.frombuffer(pinned_target, np.float32), y)
             assert np.allclose(y, np.clip(0.2 * x + 0.5, 0, 1), atol=1e-6)
@@ -137,7 +145,7 @@ def crossover(gpu: CudaDevice) -> None:
             took = []
             for device in (numpy_device, gpu):
                 kernel = device.prepare(hard_sigmoid(elements))
-                took.append(seconds(lambda kernel=kernel: kernel.dispatch([x], y, never), 15) * 1e6)  # type: ignore[misc]
+                took.append(seconds(dispatching(kernel, x, y), 15) * 1e6)
             print(f"| {elements} | {took[0]:.0f} | {took[1]:.0f} |")
         started = time.perf_counter()
         found = [measure_crossover(numpy_device, gpu) for _ in range(5)]
