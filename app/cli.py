@@ -112,9 +112,9 @@ def run(file: Path, output: Path | None, as_json: bool) -> None:
         with service.memory.open() as memory:
             dispatch, outcome = _dispatch(service, file, memory)
             if output:
-                _save(output, b"".join(dispatch.write(_codec(output), outcome, memory)))
+                _save(output, b"".join(dispatch.write(_codec(output), outcome).pieces))
             if as_json:
-                click.echo(b"".join(dispatch.write(CODECS["application/json"], outcome, memory)))
+                click.echo(b"".join(dispatch.write(CODECS["application/json"], outcome).pieces))
             elif not output:
                 timing = outcome.queue_seconds, outcome.compute_seconds
                 _show_answer(dispatch.prepared.answer(outcome.ran, outcome.output, *timing))
@@ -178,7 +178,7 @@ def capabilities(as_json: bool) -> None:
 
 def _dispatch(service: Service, file: Path, memory: MemoryShare) -> tuple[Dispatch, Outcome]:
     try:
-        body = bytearray(file.read_bytes())
+        body = memoryview(bytearray(file.read_bytes()))
     except OSError as error:
         _fail(f"{file} cannot be read: {error.strerror}.")
     try:

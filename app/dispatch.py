@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from typing_extensions import TypedDict
 
+from app.buffers import Buffer
 from app.contract import constants
 from app.contract.constants import NEWEST, FeatureLevel
 from app.contract.tensors import TensorDesc
 from app.contract.validation import brief
 from app.contract.violations import ContractError, Hresult, Violation
-from app.execution.device import Buffer
 from app.operators.catalog import OperatorDesc
 from app.operators.compiled import CompiledOperator
 

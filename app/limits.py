@@ -2,6 +2,7 @@
 
 import threading
 
+from app.buffers import Buffer, BufferPool, Pinning
 from app.contract.violations import Path
 
 
@@ -28,10 +29,11 @@ class MemoryExhausted(Exception):
 
 
 class MemoryAccount:
-    """Bytes promised to requests, at most `limit` at one time."""
+    """Bytes promised to requests, at most `limit` at one time, and the pool that their buffers come from."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, most_idle_bytes: int = 0, pinning: Pinning | None = None) -> None:
         self.limit = limit
+        self.pool = BufferPool(most_idle_bytes, pinning)
         self.used = 0
         self._lock = threading.Lock()
 
@@ -55,15 +57,29 @@ class MemoryShare:
 
     def take(self, amount: int) -> None:
         """Hold `amount` more bytes. Raises MemoryExhausted or LimitExceeded, holding no more than before."""
-        wanted, limit = self.held + amount, self._account.limit
-        if wanted > limit:  # there is no use in trying again
-            raise LimitExceeded("max_memory_bytes", "Bytes of the request's body, tensors and answer", wanted, limit)
+        self.check(amount)
         self._account.move(amount)
         self.held += amount
+
+    def check(self, amount: int) -> None:
+        """Raise LimitExceeded if `amount` more bytes could not be held even if there were no other requests."""
+        wanted, limit = self.held + amount, self._account.limit
+        if wanted > limit:
+            raise LimitExceeded("max_memory_bytes", "Bytes of the request's body, tensors and answer", wanted, limit)
 
     def give(self, amount: int) -> None:
         """Hold `amount` fewer bytes."""
         self.take(-amount)
+
+    def buffer(self, size: int) -> Buffer:
+        """A buffer of `size` bytes, held. Its contents are arbitrary. Raises like `take`."""
+        self.take(size)
+        return self._account.pool.take(size)
+
+    def larger(self, buffer: Buffer, size: int) -> Buffer:
+        """A buffer of `size` bytes, held in place of `buffer`, whose contents are still to be copied."""
+        self.take(size - len(buffer))
+        return self._account.pool.take(size)
 
     def __enter__(self) -> "MemoryShare":
         return self

@@ -76,7 +76,13 @@ def serve(settings: Settings) -> None:
         create_app(settings, service),
         host=settings.host,
         port=settings.port,
-        http=protocol_class(Limits(header_seconds=settings.header_seconds, max_header_bytes=settings.max_header_bytes)),
+        http=protocol_class(
+            Limits(
+                header_seconds=settings.header_seconds,
+                max_header_bytes=settings.max_header_bytes,
+                send_seconds=settings.send_seconds,
+            )
+        ),
         ws="none",
         lifespan="on",
         log_config=None,

@@ -1,16 +1,18 @@
 """Dispatches as documents: requests read, answers written, each in any representation."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
-from app.codecs.codec import Body, Codec, Hole, Piece, Span
+from app.buffers import Buffer
+from app.codecs.codec import Body, Codec, Encoded, Hole, Piece, Span
 from app.codecs.json import JsonCodec
 from app.codecs.msgpack import MsgpackCodec
 from app.codecs.templates import Templates
 from app.contract.validation import validate
 from app.contract.violations import ContractError
 from app.dispatch import DispatchRequest
-from app.execution.device import Buffer, Ran
+from app.execution.device import Ran
 from app.limits import MemoryShare
 from app.service import Outcome, Prepared, Service
 from app.settings import Settings
@@ -39,19 +41,22 @@ class Dispatch:
         """The tensors' data in `body`. Raises ContractError."""
         return {name: codec.binary(body, value, ("inputs", name), memory) for name, value in self.inputs.items()}
 
-    def write(self, codec: Codec, outcome: Outcome, memory: MemoryShare) -> list[Piece]:
-        """The answer, in pieces."""
+    def write(self, codec: Codec, outcome: Outcome) -> Encoded:
+        """The answer."""
         form = self.answers.get((codec.media_type, outcome.ran))
         if form is None:
             form = codec.encode(self.prepared.answer(outcome.ran, *map(Hole, _HOLES)))
             self.answers[codec.media_type, outcome.ran] = form
-        pieces: list[Piece] = []
+        length, pieces = 0, list[Iterable[Piece]]()
         for piece in form:
             if isinstance(piece, Hole):
-                pieces += codec.encode_value(getattr(outcome, piece.name), memory)
+                value = codec.encode_value(getattr(outcome, piece.name))
+                length += value.length
+                pieces.append(value.pieces)
             else:
-                pieces.append(piece)
-        return pieces
+                length += len(piece)
+                pieces.append((piece,))
+        return Encoded(length, chain.from_iterable(pieces))
 
 
 class DispatchReader:

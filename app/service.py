@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from app import __version__
+from app.buffers import Buffer
 from app.capabilities import Capabilities, capability
 from app.contract.constants import FeatureLevel
 from app.contract.tensors import MAX_ELEMENTS, MAX_RANK
 from app.contract.validation import brief
 from app.contract.violations import ContractError, Violation
 from app.dispatch import DispatchRequest, DispatchResponse, Execution, OutputTensor, bind, data_lengths
-from app.execution.device import Buffer, Device, Ran
+from app.execution.device import Device, Ran
 from app.execution.numpy_device import NumpyDevice
 from app.execution.placement import Placement
 from app.execution.pool import Ticket, WorkerPool
@@ -58,7 +59,7 @@ class Service:
         self.pool = WorkerPool(settings.threads, settings.queue_depth)
         self.placement = Placement(settings, NumpyDevice(self.pool.executor, settings.threads))
         self.devices: dict[str, Device] = self.placement.devices
-        self.memory = MemoryAccount(settings.max_memory_bytes)
+        self.memory = MemoryAccount(settings.max_memory_bytes, settings.idle_buffer_bytes, self.placement.pinned)
 
     def open(self) -> None:
         """From now on ready."""
@@ -156,9 +157,14 @@ class Service:
         if prepared.in_place is not None:
             taken = inputs[prepared.input_names.index(prepared.in_place)]
             return (memoryview(bytearray(taken)) if taken.readonly else taken)[:size]
-        memory.take(size)
-        # Gaps between the elements are not written: they must not show what the memory held before.
-        return (np.empty if prepared.gapless else np.zeros)(size, np.uint8).data
+        for number in prepared.reusable:
+            if not inputs[number].readonly:  # nobody else will read it, so its memory may as well hold the output
+                return inputs[number][:size]
+        buffer = memory.buffer(size)
+        if not prepared.gapless:
+            # Gaps between the elements are not written: they must not show what the memory held before.
+            np.frombuffer(buffer, np.uint8)[:] = 0
+        return buffer
 
     async def _finish(self, ticket: Ticket[Ran], hang_up: "Callable[[], Awaitable[None]] | None") -> Ran:
         """Wait for the result; a job that nobody will read gives its place free."""
@@ -194,8 +200,19 @@ class Prepared:
         self.input_names = list(compiled.inputs)
         self.output_bytes = compiled.output.data_bytes
         self.gapless = compiled.output.reach == compiled.output.elements
+        # A GPU that fails halfway must leave the inputs to NumPy.
+        names = self.input_names if device.kind == "cpu" else []
+        self.reusable = [number for number, name in enumerate(names) if self._is_reusable(name)]
         self.inline = compiled.output.elements <= INLINE_ELEMENTS and device.kind == "cpu"
         self._input_sizes = [(name, data_lengths(desc)) for name, desc in compiled.inputs.items()]
+
+    def _is_reusable(self, name: str) -> bool:
+        """Whether the output could take the buffer of this input without anybody noticing."""
+        try:
+            self.compiled.check_in_place(name)
+        except ContractError:
+            return False
+        return self.gapless
 
     def bind(self, data: Mapping[str, Buffer]) -> list[Buffer]:
         """`data` in the order of the bind points. Raises ContractError."""

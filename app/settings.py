@@ -14,6 +14,9 @@ def _cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+_LIMITS = ("queue_depth", "deadline_seconds", "header_seconds", "body_seconds", "send_seconds")
+
+
 class Settings(BaseSettings):
     """Sizes in bytes, times in seconds."""
 
@@ -46,7 +49,12 @@ class Settings(BaseSettings):
         0, ge=0, description="Elements from which `auto` takes a GPU; 0 measures that at the start."
     )
     staging_bytes: int = Field(
-        192 * MIB, ge=4 * MIB, description="Pinned memory, and as much of a GPU's own, that tensors are moved through."
+        192 * MIB,
+        ge=4 * MIB,
+        description="Pinned memory for each GPU, and as much of its own, that other tensors are moved through.",
+    )
+    pinned_bytes: int = Field(
+        1 * GIB, ge=0, description="Buffers of requests and answers that GPUs may read and write by themselves."
     )
     kernel_cache: str = Field(
         "", description="Folder to keep compiled kernels in, or none; by default the user's cache folder."
@@ -56,6 +64,9 @@ class Settings(BaseSettings):
     deadline_seconds: float = Field(30, gt=0, description="Longest time from a dispatch's admission to its result.")
     header_seconds: float = Field(10, gt=0, description="Longest time to receive a request's header.")
     body_seconds: float = Field(60, gt=0, description="Longest time to receive a request's body.")
+    send_seconds: float = Field(
+        30, gt=0, description="Longest time in which a client takes less than 64 KiB of an answer that waits for it."
+    )
     keep_alive_seconds: int = Field(30, ge=1, description="How long an idle connection is kept.")
     drain_seconds: float = Field(0, ge=0, description="After SIGTERM, how long to answer 503 before closing the port.")
     shutdown_seconds: int = Field(30, ge=1, description="After that, how long running requests may take to finish.")
@@ -70,11 +81,14 @@ class Settings(BaseSettings):
     max_memory_bytes: int = Field(
         4 * GIB, ge=1 * MIB, description="Bodies, tensors and answers of all requests at one time; more get 503."
     )
+    idle_buffer_bytes: int = Field(
+        256 * MIB, ge=0, description="Memory kept for the next large requests, which costs less than fresh memory."
+    )
 
     @classmethod
     def is_limit(cls, name: str) -> bool:
         """Whether a client may run into this setting, so that the capabilities show it."""
-        return name.startswith("max_") or name in ("queue_depth", "deadline_seconds", "header_seconds", "body_seconds")
+        return name.startswith("max_") or name in _LIMITS
 
     def keys(self) -> list[str]:
         """The API keys, of both sources. Raises OSError if the file cannot be read."""

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +15,16 @@ import httpx
 import hypothesis
 import pytest
 
+ROOT = Path(__file__).resolve().parents[1]
+
 # The same examples every time, and none fails for being slow on a busy machine.
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("fixed")
 
 COMMAND = Path(sys.executable).with_name("dmlserve")
+STOCK: tuple[str | Path, ...] = (sys.executable, Path(__file__).with_name("stock_protocol.py"))
+SERVER: tuple[str | Path, ...] = STOCK if os.environ.get("STOCK_PROTOCOL") else (COMMAND,)
+"""What serves in the tests: with STOCK_PROTOCOL=1 they show what does not depend on our HTTP protocol."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +46,14 @@ class RunningServer:
 
 
 @contextmanager
-def running_server(log: Path, *flags: str, **environment: str) -> Iterator[RunningServer]:
+def running_server(
+    log: Path, *flags: str, command: Sequence[str | Path] = SERVER, **environment: str
+) -> Iterator[RunningServer]:
     """`dmlserve serve` with `flags` on a free port, ready for requests; `environment` is added to ours."""
+    environment = {"PYTHONPATH": str(ROOT)} | environment
     with log.open("wb") as stderr:
         process = subprocess.Popen(
-            [COMMAND, "serve", "--port", "0", *flags], stderr=stderr, stdout=stderr, env=os.environ | environment
+            [*command, "serve", "--port", "0", *flags], stderr=stderr, stdout=stderr, env=os.environ | environment
         )
     try:
         url = _address(process, log)

@@ -5,6 +5,7 @@ from functools import cache
 import pytest
 
 from app.execution.cuda_device import CudaDevice
+from app.execution.cuda_staging import PinnedMemory
 from app.execution.placement import find_gpus
 from app.settings import MIB, Settings
 
@@ -12,7 +13,7 @@ from app.settings import MIB, Settings
 @cache
 def found() -> tuple[list[CudaDevice], list[str]]:
     """Devices, with little staging memory so that chunks are small, and why there are no others."""
-    return find_gpus(Settings(kernel_cache="none", staging_bytes=16 * MIB))
+    return find_gpus(Settings(kernel_cache="none", staging_bytes=16 * MIB), PinnedMemory(64 * MIB))
 
 
 def first_gpu() -> CudaDevice:

@@ -1,11 +1,11 @@
 """What a representation of documents is to the rest."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from app.buffers import Buffer
 from app.contract.violations import Path
-from app.execution.device import Buffer
 from app.limits import MemoryShare
 
 
@@ -24,17 +24,31 @@ class Hole:
     name: str
 
 
-Body: TypeAlias = bytes | bytearray
-"""A document as it came."""
+Body: TypeAlias = bytes | Buffer
+"""A document as it came. If it is a buffer, it is the request's own: a result may take the place of tensor data."""
 
 Piece: TypeAlias = bytes | Buffer
 """Part of an encoded document, to be sent as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A document to be sent, of `length` bytes, in pieces, of which large ones may be made as they are asked for."""
+
+    length: int
+    pieces: Iterable[Piece]
 
 
 class Codec(Protocol):
     """A representation of documents that may hold tensor data. `memory` is charged for every copy of those."""
 
     media_type: str
+
+    def data_start(self, beginning: bytes, length: int) -> int:
+        """Where, in a body of `length` bytes that begins like this, its first large tensor data probably begin; else 0.
+
+        Data that begin elsewhere are read all the same, only slower.
+        """
 
     def decode(self, body: Body, max_structure_bytes: int, max_depth: int, memory: MemoryShare) -> Any:
         """The document in `body`; tensor data, which are in the object `inputs` at its root, as spans.
@@ -49,5 +63,5 @@ class Codec(Protocol):
     def encode(self, document: Any) -> list[Piece | Hole]:
         """`document`, of dicts, lists, scalars and holes, in pieces."""
 
-    def encode_value(self, value: float | Buffer, memory: MemoryShare) -> Sequence[Piece]:
-        """What goes into a hole, in pieces: a number or tensor data."""
+    def encode_value(self, value: float | Buffer) -> Encoded:
+        """What goes into a hole: a number or tensor data."""

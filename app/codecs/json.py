@@ -5,23 +5,28 @@ tensor data are decoded straight from the body's bytes.
 """
 
 import json
+import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import orjson
 import pybase64
 
-from app.codecs.codec import Body, Hole, Piece, Span
+from app.buffers import Buffer
+from app.codecs.codec import Body, Encoded, Hole, Piece, Span
 from app.codecs.structure import Unreadable, object_of, too_deep, too_long
 from app.contract.validation import brief
 from app.contract.violations import ContractError, Path, Violation
-from app.execution.device import Buffer
 from app.limits import MemoryShare
 
 LONG = 24
 """Strings of at least so many bytes are cut out."""
 
+BLOCK = 3 << 16
+"""Bytes of tensor data that are decoded or encoded at a time: their text is still in the cache when it is copied."""
+
+_QUOTE, _BACKSLASH = re.compile(rb'"'), re.compile(rb"\\")
 _MARK = secrets.token_hex(16)  # stands for a string that was cut out; no client knows it
 _NUL = b'"\x00"'  # cannot be in what orjson makes, since it escapes NUL
 
@@ -33,6 +38,9 @@ class JsonCodec:
     """Implements `Codec`."""
 
     media_type = "application/json"
+
+    def data_start(self, beginning: bytes, length: int) -> int:
+        return 0  # they will lie elsewhere
 
     def decode(self, body: Body, max_structure_bytes: int, max_depth: int, memory: MemoryShare) -> Any:
         try:
@@ -73,14 +81,13 @@ class JsonCodec:
             text = value
         else:
             raise _not_base64(value, path, "must be a string of base64")
-        memory.take(len(text) * 3 // 4)
         try:
-            data = pybase64.b64decode_as_bytearray(text, validate=True)
+            data = _decode_base64(text.encode() if isinstance(text, str) else text, memory)
         except ValueError:
             raise _not_base64(value, path, "is not base64 (RFC 4648, section 4: padded, without white space)") from None
         if not _is_canonical(text):
             raise _not_base64(value, path, "is not canonical base64: the unused bits of its last character are not 0")
-        return memoryview(data)
+        return data
 
     def encode(self, document: Any) -> list[Piece | Hole]:
         holes: list[Hole] = []
@@ -93,11 +100,30 @@ class JsonCodec:
         first, *rest = orjson.dumps(document, note, orjson.OPT_PASSTHROUGH_DATACLASS).split(_NUL)
         return [first, *(each for pair in zip(holes, rest, strict=True) for each in pair)]
 
-    def encode_value(self, value: float | Buffer, memory: MemoryShare) -> Sequence[Piece]:
+    def encode_value(self, value: float | Buffer) -> Encoded:
         if isinstance(value, memoryview):
-            memory.take((value.nbytes + 2) // 3 * 4)
-            return b'"', pybase64.b64encode(value), b'"'
-        return (orjson.dumps(value),)
+            return Encoded(2 + (value.nbytes + 2) // 3 * 4, _encode_base64(value))
+        text = orjson.dumps(value)
+        return Encoded(len(text), (text,))
+
+
+def _decode_base64(text: bytes | Buffer, memory: MemoryShare) -> Buffer:
+    """Raises ValueError."""
+    if len(text) % 4:
+        raise ValueError
+    text = memoryview(text)
+    data = memory.buffer(len(text) // 4 * 3 - bytes(text[-2:]).count(b"="))
+    for start in range(0, len(data), BLOCK):
+        # Assignment raises ValueError if a block is shorter for having its padding in the middle of the text.
+        data[start : start + BLOCK] = pybase64.b64decode(text[start // 3 * 4 :][: BLOCK // 3 * 4], validate=True)
+    return data
+
+
+def _encode_base64(data: Buffer) -> Iterator[Piece]:
+    yield b'"'
+    for start in range(0, len(data), BLOCK):
+        yield pybase64.b64encode(data[start : start + BLOCK])
+    yield b'"'
 
 
 def _cut(body: Body, max_structure_bytes: int) -> tuple[list[Buffer], dict[str, Span]]:
@@ -106,7 +132,8 @@ def _cut(body: Body, max_structure_bytes: int) -> tuple[list[Buffer], dict[str, 
     pieces: list[Buffer] = []
     strings: dict[str, Span] = {}
     start = position = cut = 0
-    while (opening := body.find(b'"', position)) >= 0:
+    while quote := _QUOTE.search(body, position):
+        opening = quote.start()
         closing = _closing_quote(body, opening)
         if closing - opening > LONG:
             mark = f"{_MARK}{len(strings)}"
@@ -126,7 +153,7 @@ def _cut(body: Body, max_structure_bytes: int) -> tuple[list[Buffer], dict[str, 
 def _unescape(body: Body, span: Span, memory: MemoryShare) -> str:
     """The string at `span`."""
     memory.take(9 * (span.stop - span.start))  # the bytes once, and text of up to 4 bytes a character before and after
-    text: str = json.loads(body[span.start - 1 : span.stop + 1].decode())
+    text: str = json.loads(str(body[span.start - 1 : span.stop + 1], "utf-8"))
     return _checked(text)
 
 
@@ -140,8 +167,8 @@ def _checked(text: str) -> str:
 
 def _closing_quote(body: Body, opening: int) -> int:
     closing = opening
-    while (closing := body.find(b'"', closing + 1)) >= 0:
-        escapes = closing
+    while quote := _QUOTE.search(body, closing + 1):
+        closing = escapes = quote.start()
         while body[escapes - 1] == ord("\\"):
             escapes -= 1
         if (closing - escapes) % 2 == 0:
@@ -154,7 +181,7 @@ def _data(value: object, strings: dict[str, Span], body: Body, memory: MemorySha
     span = strings.get(value) if isinstance(value, str) else None
     if span is None:
         return value
-    return span if body.find(b"\\", span.start, span.stop) < 0 else _unescape(body, span, memory)
+    return _unescape(body, span, memory) if _BACKSLASH.search(body, span.start, span.stop) else span
 
 
 def _restore(value: Any, texts: Callable[[str], str], depth: int) -> Any:

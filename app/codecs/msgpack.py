@@ -6,16 +6,15 @@ Source of the format: the MessagePack specification.
 """
 
 import struct
-from collections.abc import Sequence
 from typing import Any
 
 from msgpack import Packer
 
-from app.codecs.codec import Body, Hole, Piece, Span
+from app.buffers import Buffer
+from app.codecs.codec import Body, Encoded, Hole, Piece, Span
 from app.codecs.structure import Unreadable, object_of, too_deep, too_long
 from app.contract.validation import brief
 from app.contract.violations import ContractError, Path, Violation
-from app.execution.device import Buffer
 from app.limits import MemoryShare
 
 
@@ -23,6 +22,14 @@ class MsgpackCodec:
     """Implements `Codec`."""
 
     media_type = "application/msgpack"
+
+    def data_start(self, beginning: bytes, length: int) -> int:
+        place = -1
+        while (place := beginning.find(b"\xc6", place + 1)) >= 0:  # bin with a length of 4 bytes
+            data = place + 5
+            if length // 4 <= int.from_bytes(beginning[place + 1 : data], "big") <= length - data:
+                return data
+        return 0
 
     def decode(self, body: Body, max_structure_bytes: int, max_depth: int, memory: MemoryShare) -> Any:
         reader = _Reader(body, max_structure_bytes, max_depth)
@@ -44,10 +51,10 @@ class MsgpackCodec:
         pieces.append(packer.bytes())
         return pieces
 
-    def encode_value(self, value: float | Buffer, memory: MemoryShare) -> Sequence[Piece]:
+    def encode_value(self, value: float | Buffer) -> Encoded:
         if isinstance(value, memoryview):
-            return struct.pack(">BI", 0xC6, value.nbytes), value
-        return (struct.pack(">Bd", 0xCB, value),)
+            return Encoded(5 + value.nbytes, (struct.pack(">BI", 0xC6, value.nbytes), value))
+        return Encoded(9, (struct.pack(">Bd", 0xCB, value),))
 
 
 def _pack(value: Any, packer: Packer, pieces: list[Piece | Hole]) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from app.buffers import Buffer
 from app.contract.constants import DataType
 from app.execution.cuda_compiler import CompilationError, KernelCache
 from app.execution.cuda_lowering import Arithmetic, lower
@@ -26,8 +27,8 @@ from app.execution.cuda_source import (
     is_packed,
     render,
 )
-from app.execution.cuda_staging import ALIGNMENT, PinnedBuffers, Slot, Slots
-from app.execution.device import Buffer, Cancelled, DeviceFailed, DeviceInfo, Ran
+from app.execution.cuda_staging import ALIGNMENT, PinnedMemory, Slot, Slots
+from app.execution.device import Cancelled, DeviceFailed, DeviceInfo, Ran
 from app.execution.layout import collapse
 from app.operators.compiled import CompiledOperator
 
@@ -57,13 +58,14 @@ class Facts:
 class CudaDevice:
     """Implements `Device` on the GPU number `ordinal`, with threads, streams and pinned memory of its own.
 
-    `staging_bytes` is how much pinned memory dispatches are moved through; as much again is taken on the device.
+    `staging_bytes` is how much pinned memory dispatches are moved through, as much again being taken on the device;
+    buffers that lie in `pinned` are moved as they are.
     Dispatches raise DeviceFailed; once the GPU has failed for good, `out_of_service` says why.
     """
 
     kind: Literal["cpu", "cuda"] = "cuda"
 
-    def __init__(self, ordinal: int, cache: KernelCache, staging_bytes: int) -> None:
+    def __init__(self, ordinal: int, cache: KernelCache, staging_bytes: int, pinned: PinnedMemory) -> None:
         import cupy  # noqa: PLC0415 - only with a GPU extra
 
         self._cupy = cupy
@@ -75,7 +77,7 @@ class CudaDevice:
         self.facts = _facts(cupy, ordinal)
         self.pool: Any = cupy.cuda.MemoryPool()
         self.slots = Slots(SLOTS, staging_bytes // SLOTS // ALIGNMENT * ALIGNMENT)
-        self.pinned = PinnedBuffers(staging_bytes)
+        self.pinned = pinned
         self.copiers = ThreadPoolExecutor(SLOTS, thread_name_prefix=f"dmlserve-{self.name}", initializer=self.use)
         self.load = 0
         """Bytes that dispatches under way read and write."""
@@ -403,7 +405,7 @@ class CudaKernel:
 class _Host:
     """A tensor's buffer on the host: the `size` bytes that its layout reaches."""
 
-    def __init__(self, buffer: Buffer, size: int, pinned: PinnedBuffers) -> None:
+    def __init__(self, buffer: Buffer, size: int, pinned: PinnedMemory) -> None:
         self.size = size
         self.bytes = np.frombuffer(buffer, np.uint8)
         self.address: int = self.bytes.__array_interface__["data"][0]

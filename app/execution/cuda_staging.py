@@ -1,5 +1,9 @@
 """What lies between host memory and a GPU: pinned memory, a stream and memory on the device, in slots."""
 
+import contextlib
+import ctypes
+import logging
+import mmap
 import queue
 import threading
 from collections.abc import Iterator
@@ -8,51 +12,82 @@ from typing import Any
 
 import numpy as np
 
-from app.execution.device import Buffer
+from app.buffers import Buffer
 from app.execution.numpy_lowering import Array
+
+log = logging.getLogger("app.execution")
 
 ALIGNMENT = 256
 """Of each tensor in a slot: more than any access needs."""
 
+SMALLEST_PINNED = 1 << 20
+"""Smaller buffers are copied in less time than it takes to find out that they need not be."""
 
-class PinnedBuffers:
-    """Host memory that the GPU reads and writes by itself, for requests and answers to lie in from the beginning.
+_PORTABLE = 1  # cudaHostRegisterPortable: for all GPUs
 
-    What is allocated here and given to a dispatch is transferred without another copy on the host. At most `limit`
-    bytes at a time. Safe to use from several threads.
+
+class PinnedMemory:
+    """Host memory that GPUs read and write by themselves, for requests and answers to lie in from the beginning.
+
+    A dispatch on buffers in it copies nothing on the host. At most `limit` bytes at a time. Implements `Pinning`, so
+    that a `BufferPool` has its buffers here. Safe to use from several threads.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
         self._ranges: dict[int, int] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the garbage collector may return a buffer while this thread is in here
+
+    def pin(self, memory: mmap.mmap) -> None:
+        size = len(memory)
+        if size >= SMALLEST_PINNED and self._grant(size):
+            address = _address_of(memory)
+            try:
+                _runtime().hostRegister(address, size, _PORTABLE)
+            except Exception as error:
+                log.info("%d bytes are not pinned: %s", size, error)
+                self._return(size)
+            else:
+                self._ranges[address] = size
+
+    def unpin(self, memory: mmap.mmap) -> None:
+        address = _address_of(memory)
+        if address in self._ranges:
+            self._return(self._ranges.pop(address))
+            with contextlib.suppress(Exception):  # of a lost GPU, which has let go of it already
+                _runtime().hostUnregister(address)
 
     @contextmanager
     def allocate(self, size: int) -> Iterator[Buffer | None]:
         """`size` bytes of pinned memory while the block runs; None where that would be beyond the limit."""
-        with self._lock:
-            granted = self.used + size <= self.limit
-            self.used += size if granted else 0
-        if not granted:
+        if not self._grant(size):
             yield None
             return
         address = 0
         try:
             memory = _pinned(size)
             address = memory.ptr
-            with self._lock:
-                self._ranges[address] = size
+            self._ranges[address] = size
             yield _bytes_of(memory, size).data
         finally:
-            with self._lock:
-                self._ranges.pop(address, None)
-                self.used -= size
+            self._ranges.pop(address, None)
+            self._return(size)
 
     def holds(self, address: int, size: int) -> bool:
         """Whether these bytes are pinned."""
+        ranges = list(self._ranges.items())
+        return any(start <= address and address + size <= start + held for start, held in ranges)
+
+    def _grant(self, size: int) -> bool:
         with self._lock:
-            return any(start <= address and address + size <= start + held for start, held in self._ranges.items())
+            granted = self.used + size <= self.limit
+            self.used += size if granted else 0
+        return granted
+
+    def _return(self, size: int) -> None:
+        with self._lock:
+            self.used -= size
 
 
 class Slot:
@@ -132,6 +167,16 @@ class Slots:
             with self._lock:
                 self.made -= 1
             raise
+
+
+def _runtime() -> Any:
+    import cupy  # noqa: PLC0415 - only with a GPU extra
+
+    return cupy.cuda.runtime
+
+
+def _address_of(memory: mmap.mmap) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 
 def _pinned(size: int) -> Any:

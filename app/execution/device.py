@@ -4,11 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from app.buffers import Buffer
 from app.contract.constants import DataType
 from app.operators.compiled import CompiledOperator
-
-Buffer = memoryview
-"""Contiguous bytes. A tensor's elements lie in it as its descriptor says, little-endian."""
 
 
 class Cancelled(Exception):

@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from app.buffers import Buffer
 from app.contract.constants import DataType
-from app.execution.device import Buffer, Cancelled, DeviceInfo, Ran
+from app.execution.device import Cancelled, DeviceInfo, Ran
 from app.execution.layout import blocks, collapse
 from app.execution.numpy_lowering import Array, Program, Step, lower, numpy_type
 from app.operators.compiled import CompiledOperator

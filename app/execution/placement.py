@@ -11,10 +11,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from app.buffers import Buffer
 from app.contract.constants import NEWEST
 from app.execution.cuda_compiler import KernelCache, cache_folder, nvrtc_version
 from app.execution.cuda_device import CudaDevice, CudaKernel
-from app.execution.device import Buffer, Device, DeviceFailed, DeviceInfo, Kernel, Ran
+from app.execution.cuda_staging import PinnedMemory
+from app.execution.device import Device, DeviceFailed, DeviceInfo, Kernel, Ran
 from app.execution.numpy_device import NumpyDevice
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
@@ -48,11 +50,14 @@ class Placement:
     def __init__(self, settings: Settings, numpy_device: NumpyDevice) -> None:
         self._settings = settings
         self._numpy = numpy_device
-        self.gpus, self.problems = find_gpus(settings)
+        self.pinned = PinnedMemory(settings.pinned_bytes)
+        self.gpus, self.problems = find_gpus(settings, self.pinned)
         self.devices: dict[str, Device] = {numpy_device.name: numpy_device}
         self.devices |= {gpu.name: Guarded([gpu], numpy_device) for gpu in self.gpus}
         self._auto = Guarded(self.gpus, numpy_device)
         self.crossover = settings.crossover_elements or NEVER
+        if not self.gpus:
+            self.pinned.limit = 0
         for problem in self.problems:
             log.info("NumPy runs all dispatches: %s", problem)
 
@@ -146,7 +151,7 @@ def _same(one: Buffer, other: Buffer) -> bool:
     return bool(a == b)
 
 
-def find_gpus(settings: Settings) -> tuple[list[CudaDevice], list[str]]:
+def find_gpus(settings: Settings, pinned: PinnedMemory) -> tuple[list[CudaDevice], list[str]]:
     """The GPUs that `settings` permit and that work, and why there are no others."""
     if settings.gpus == "none":
         return [], ["the setting gpus is none"]
@@ -167,7 +172,7 @@ def find_gpus(settings: Settings) -> tuple[list[CudaDevice], list[str]]:
             problems.append(f"there is no cuda:{ordinal}, only {count} GPU{'s' * (count != 1)}")
             continue
         try:
-            found.append(CudaDevice(ordinal, cache, settings.staging_bytes))
+            found.append(CudaDevice(ordinal, cache, settings.staging_bytes, pinned))
         except Exception as error:
             problems.append(f"cuda:{ordinal} does not start: {error}")
     return found, problems

@@ -1,15 +1,18 @@
 """Request bodies in, answers out."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from typing import TypeAlias
 
 from starlette.exceptions import HTTPException
-from starlette.types import Receive, Send
+from starlette.types import Receive, Scope, Send
 
-from app.codecs.codec import Body, Codec, Piece
+from app.buffers import Buffer
+from app.codecs.codec import Body, Codec, Encoded
 from app.codecs.structure import Unreadable
 from app.http.media_types import media_type, preferred
+from app.http.transfer import RECEIVE_INTO, Disconnected, ReceiveInto
 from app.limits import LimitExceeded, MemoryShare
 from app.messages import CODECS
 from app.service import Abandoned
@@ -21,7 +24,21 @@ Headers = Mapping[bytes, bytes]
 _ALIASES = {"application/x-msgpack": "application/msgpack", "application/vnd.msgpack": "application/msgpack"}
 
 JOINED = 1 << 16
-"""Answers of at most so many bytes are joined into one piece: a copy costs less than a second write."""
+"""So many bytes are rather copied once more than handed over in a call of their own."""
+
+FIRST, GROWTH = 1 << 20, 8
+"""Bytes of a body's first buffer, if it needs as many, and how many times as large the next one is, or twice that."""
+
+ALIGNMENT = 64
+"""Of tensor data in memory, in bytes: a cache line, and more than any vector register."""
+
+Align: TypeAlias = Callable[[bytes, int], int]
+"""Given the beginning of a body and its length, the offset at which its first large tensor data begin, or 0."""
+
+
+def no_data(beginning: bytes, length: int) -> int:
+    """Of a body without tensor data."""
+    return 0
 
 
 def fields(raw: Sequence[tuple[bytes, bytes]]) -> Headers:
@@ -62,54 +79,116 @@ def _codec_of_answer(header: bytes | None) -> Codec:
     return CODECS[_ALIASES.get(kind, kind)]
 
 
-async def read_body(headers: Headers, receive: Receive, settings: Settings, memory: MemoryShare) -> Body:
-    """The whole body. Raises LimitExceeded before anything is read that is announced to be too large."""
-    announced = int(headers.get(b"content-length", b"0"))
+async def read_body(
+    scope: Scope, headers: Headers, receive: Receive, settings: Settings, memory: MemoryShare, align: Align = no_data
+) -> Body:
+    """The whole body; where `align` finds tensor data in it, these begin at a multiple of 64 bytes in memory.
+
+    Raises LimitExceeded before anything is read that is announced to be too large.
+    """
+    announced = int(headers.get(b"content-length", b"-1"))
     most = settings.max_body_bytes
     if announced > most:
         raise LimitExceeded("max_body_bytes", "Bytes of the body", announced, most)
-    memory.take(announced)
+    memory.check(announced)
+    receive_into: ReceiveInto | None = scope.get("extensions", {}).get(RECEIVE_INTO)
     try:
         async with asyncio.timeout(settings.body_seconds):
-            body = await _read(receive, announced, most, memory)
+            body = await _Reading(receive, receive_into, announced, most, memory, align).whole()
     except TimeoutError:
         raise HTTPException(
             408, f"The body was not complete within body_seconds, {settings.body_seconds:g}; send it again."
         ) from None
+    except Disconnected:
+        raise Abandoned from None
     if not body:
         raise Unreadable("The body is empty; send a document.")
     return body
 
 
-async def _read(receive: Receive, announced: int, most: int, memory: MemoryShare) -> Body:
-    body = bytearray()
-    while True:
-        message = await receive()
+class _Reading:
+    """A body on its way into one buffer, which grows with it.
+
+    Memory is taken as the body arrives: a client that announces a large body and does not
+    send it holds nobody up.
+    """
+
+    def __init__(
+        self,
+        receive: Receive,
+        receive_into: ReceiveInto | None,
+        announced: int,
+        most: int,
+        memory: MemoryShare,
+        align: Align,
+    ) -> None:
+        self._receive = receive
+        self._receive_into = receive_into
+        self._announced = announced
+        self._most = most
+        self._memory = memory
+        self._align = align
+        self._buffer: Buffer = memoryview(b"")
+        self._length = 0
+
+    async def whole(self) -> Body:
+        piece, more = await self._piece()
+        if not more:
+            self._check(len(piece))
+            self._memory.take(len(piece))
+            return piece  # the usual case of a small body
+        shift = -self._align(piece, self._announced) % ALIGNMENT
+        self._append(piece, shift)
+        if self._receive_into and self._announced - self._length >= JOINED:
+            while self._length < self._announced:
+                self._grow(self._length + 1, shift)
+                await self._receive_into(self._buffer[shift + self._length :])
+                self._length = len(self._buffer) - shift
+        else:
+            while more:
+                piece, more = await self._piece()
+                self._append(piece, shift)
+        return self._buffer[shift : shift + self._length]
+
+    async def _piece(self) -> tuple[bytes, bool]:
+        message = await self._receive()
         if message["type"] == "http.disconnect":
             raise Abandoned
-        piece: bytes = message.get("body", b"")
-        more: bool = message.get("more_body", False)
-        if len(body) + len(piece) > announced:  # chunked: no length was announced
-            if len(body) + len(piece) > most:
-                raise LimitExceeded("max_body_bytes", "Bytes of the body", None, most)
-            memory.take(len(body) + len(piece) - announced)
-            announced = len(body) + len(piece)
-        if not more and not body:
-            return piece  # whole, the usual case of a small body
-        body += piece
-        if not more:
-            return body
+        return message.get("body", b""), message.get("more_body", False)
+
+    def _check(self, length: int) -> None:
+        if length > self._most:  # chunked: no length was announced
+            raise LimitExceeded("max_body_bytes", "Bytes of the body", None, self._most)
+
+    def _append(self, piece: bytes, shift: int) -> None:
+        end = self._length + len(piece)
+        self._grow(end, shift)
+        self._buffer[shift + self._length : shift + end] = piece
+        self._length = end
+
+    def _grow(self, least: int, shift: int) -> None:
+        """Make room for `least` bytes, but for no more than were announced."""
+        self._check(least)
+        if shift + least <= len(self._buffer):
+            return
+        size = FIRST
+        while size < shift + least:
+            size *= GROWTH
+        if 2 * size > shift + self._announced > shift:
+            size = shift + self._announced  # at once rather than soon
+        old, self._buffer = self._buffer, self._memory.larger(self._buffer, size)
+        filled = shift + self._length
+        self._buffer[shift:filled] = old[shift:filled]
 
 
-async def send_pieces(send: Send, pieces: Sequence[Piece], content_type: str) -> None:
-    """Answer 200 with `pieces`, one after another, large ones without a copy."""
-    length = sum(map(len, pieces))
-    headers = [(b"content-length", b"%d" % length), (b"content-type", content_type.encode())]
+async def send_pieces(send: Send, content: Encoded, content_type: str) -> None:
+    """Answer 200 with `content`, large pieces without a copy. Returns when nearly all of it is sent."""
+    headers = [(b"content-length", b"%d" % content.length), (b"content-type", content_type.encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    if length > JOINED:
-        *pieces, last = pieces
-        for piece in pieces:
+    last = b""
+    if content.length > JOINED:
+        for piece in content.pieces:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
     else:
-        last = b"".join(pieces)
+        last = b"".join(content.pieces)
     await send({"type": "http.response.body", "body": last, "more_body": False})

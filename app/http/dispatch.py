@@ -31,7 +31,7 @@ class DispatchEndpoint:
         wanted = codec_of_answer(headers)
         given = codec_of_request(headers)
         with service.memory.open() as memory:
-            body = await read_body(headers, receive, service.settings, memory)
+            body = await read_body(scope, headers, receive, service.settings, memory, given.data_start)
             size = len(body)
             dispatch, data = await _aside(size, lambda: self._reader.read(given, body, memory))
             scope["state"]["dispatch"] = dispatch.prepared
@@ -42,8 +42,7 @@ class DispatchEndpoint:
 
             outcome = await service.execute(dispatch.prepared, data, memory, hang_up)
             scope["state"]["outcome"] = outcome
-            pieces = await _aside(size, lambda: dispatch.write(wanted, outcome, memory))
-            await send_pieces(send, pieces, wanted.media_type)
+            await send_pieces(send, dispatch.write(wanted, outcome), wanted.media_type)
 
 
 class DispatchRoute(APIRoute):

@@ -59,6 +59,7 @@ class Metrics:
             ("dmlserve_queue_depth", "Dispatches waiting for a worker.", lambda: service.pool.waiting),
             ("dmlserve_running_dispatches", "Dispatches in the workers' hands.", lambda: service.pool.running),
             ("dmlserve_memory_bytes", "Bytes that requests hold.", lambda: service.memory.used),
+            ("dmlserve_idle_buffer_bytes", "Bytes kept for the next requests.", lambda: service.memory.pool.idle_bytes),
             ("dmlserve_ready", "1 if dispatches are taken.", lambda: service.state is State.READY),
         ):
             Gauge(name, help_text, registry=registry).set_function(value)

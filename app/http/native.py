@@ -61,7 +61,7 @@ async def feature_support(request: Request) -> Response:
     wanted = codec_of_answer(headers)
     given = codec_of_request(headers)
     with service.memory.open() as memory:
-        body = await read_body(headers, request.receive, service.settings, memory)
+        body = await read_body(request.scope, headers, request.receive, service.settings, memory)
         query = validate(FeatureSupportQuery, read_document(given, body, service.settings, memory))
     pieces = wanted.encode(check_feature_support(query))
     return Response(pieces[0], media_type=wanted.media_type)

@@ -8,12 +8,17 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.buffers import Buffer
 from app.http.metrics import Metrics
+from app.http.problems import Problem
+from app.http.transfer import RECEIVE_INTO, ReceiveInto
 from app.service import Outcome, Prepared
 
 REQUEST_ID = "X-Request-ID"
 _FIELD = REQUEST_ID.lower().encode()
 _ACCEPTED_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+
+_FAILURE = Problem(500, "The server failed to answer the request; report it, with its X-Request-ID.")
 
 log = logging.getLogger("app.request")
 
@@ -34,7 +39,7 @@ class Observation:
         given = next((value for name, value in scope["headers"] if name == _FIELD), b"")
         request_id = given if _ACCEPTED_ID.fullmatch(given) else os.urandom(16).hex().encode()
         scope.setdefault("state", {})["request_id"] = request_id.decode()
-        status, received, sent = 500, 0, 0
+        status, received, sent, started_answer = 500, 0, 0, False
 
         async def counting_receive() -> Message:
             nonlocal received
@@ -43,16 +48,30 @@ class Observation:
             return message
 
         async def identifying_send(message: Message) -> None:
-            nonlocal status, sent
+            nonlocal status, sent, started_answer
             if message["type"] == "http.response.start":
+                started_answer = True
                 status = message["status"]
                 message["headers"] = [*message.get("headers", ()), (_FIELD, request_id)]
             else:
                 sent += len(message.get("body", b""))
             await send(message)
 
+        receive_into: ReceiveInto | None = scope.get("extensions", {}).get(RECEIVE_INTO)
+        if receive_into:
+
+            async def counting_receive_into(buffer: Buffer) -> None:
+                nonlocal received
+                await receive_into(buffer)
+                received += len(buffer)
+
+            scope["extensions"][RECEIVE_INTO] = counting_receive_into
         try:
             await self._app(scope, counting_receive, identifying_send)
+        except Exception:
+            if not started_answer:
+                await _FAILURE(scope, receive, identifying_send)
+            raise  # it will be logged
         finally:
             self._note(scope, status, received, sent, perf_counter() - started)
 
@@ -61,7 +80,8 @@ class Observation:
         route = getattr(scope.get("route"), "path", "none")
         self._metrics.requested(route, scope["method"], status, received, sent, seconds)
         prepared: Prepared | None = scope["state"].get("dispatch")
-        outcome: Outcome | None = scope["state"].get("outcome")
+        # Taken out, since the connection keeps the scope until its next request, and with it the output's memory.
+        outcome: Outcome | None = scope["state"].pop("outcome", None)
         if prepared and outcome:
             self._metrics.dispatched(prepared, outcome)
         if self._access_log:

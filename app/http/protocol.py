@@ -6,8 +6,11 @@ What stock uvicorn leaves open and this module closes:
 - Errors are answered at once and in plain text, even in the middle of an earlier answer; here they are RFC 9457
   problems, given when their turn in the pipeline comes, and not lost to a TCP reset.
 - The body of a request with an Upgrade is dropped, or parsed as the next request; here it is a body.
+- A client that does not read its answer holds it in memory forever; here it has to take some of it now and then.
 - Some malformed requests reach the application: HTTP/0.9 and 2.0, no or two Host fields, transfer codings other than
   "chunked", trailer fields among the header fields of a request that is already running.
+
+Large bodies can be received into buffers of the application: see transfer.py.
 
 The protocol is chosen with `uvicorn.Config(http=protocol_class(Limits(...)))`. It has no WebSockets.
 """
@@ -26,8 +29,14 @@ from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from app.buffers import Buffer
+from app.http.transfer import LARGE, RECEIVE_INTO, BodyReceiver, Disconnected
+
 LINGER_SECONDS = 1.0
 """How long a refused client may go on sending before the connection is cut, in seconds."""
+
+LEAST_PROGRESS = 1 << 16
+"""Bytes of an answer that waits for its client which the client must take within `send_seconds`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +51,8 @@ class Limits:
     max_header_bytes: int = 32 * 1024
     """Of the request line and all header fields together, and of the trailer fields, in bytes."""
     max_header_fields: int = 100
+    send_seconds: float = 30.0
+    """In which a client that does not keep up with its answer must take LEAST_PROGRESS of it."""
 
 
 class RequestError(Exception):
@@ -57,12 +68,22 @@ class RequestError(Exception):
 class StrictHttpProtocol(HttpToolsProtocol):
     """One connection.
 
-    Whatever goes wrong while a request is received ends in `_refuse`. A subclass that receives bodies its own way
-    overrides `on_body` and may raise `RequestError` there.
+    Whatever goes wrong while a request is received ends in `_refuse`.
     """
 
     # CPython keeps at most 30 attributes of an instance where it finds them fast, and uvicorn uses nearly all of them.
-    __slots__ = ("_header_timer", "_last_answer", "_progress", "_read_bytes", "_refused", "_unfinished_bytes")
+    __slots__ = (
+        "_body_left",
+        "_header_timer",
+        "_last_answer",
+        "_progress",
+        "_read_bytes",
+        "_receiver",
+        "_refused",
+        "_send_timer",
+        "_unfinished_bytes",
+        "_unsent_bytes",
+    )
 
     limits: ClassVar[Limits] = Limits()
 
@@ -84,6 +105,12 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self._unfinished_bytes = 0
         self._progress = False
 
+        self._body_left = 0  # bytes of a large body that did not arrive yet
+        self._receiver: BodyReceiver | None = None  # in our place while such a body arrives
+
+        self._send_timer: asyncio.TimerHandle | None = None
+        self._unsent_bytes = 0  # when that timer was started
+
     # The connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
@@ -92,6 +119,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_header_timer()
+        self._stop_send_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -135,10 +163,51 @@ class StrictHttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         self._stop_header_timer()
         self._progress = True
+        if self.cycle is not None and self.cycle.scope is self.scope:  # else it is an Upgrade, and comes again
+            # The parser has seen to it that the field is there once, is a number and is not beside chunked.
+            self._body_left = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
+            if self._body_left > LARGE:
+                receive_into: Any = functools.partial(self._receive_into, self.cycle)
+                self.scope["extensions"] = {RECEIVE_INTO: receive_into}
 
     def on_body(self, body: bytes) -> None:
         self._progress = True
+        self._body_left -= len(body)
         super().on_body(body)
+
+    async def _receive_into(self, cycle: RequestResponseCycle, buffer: Buffer) -> None:
+        """What the extension RECEIVE_INTO is for the request of `cycle`."""
+        at_hand = min(len(cycle.body), len(buffer))
+        buffer[:at_hand] = cycle.body[:at_hand]
+        cycle.body = cycle.body[at_hand:]
+        if at_hand == len(buffer):
+            return
+        if cycle.disconnected:
+            raise Disconnected
+        if self._receiver is None:
+            self._receiver = BodyReceiver(self, self._body_left)
+        await self._receiver.fill(buffer[at_hand:])
+
+    def end_body(self) -> None:
+        """Takes over again from the receiver of a large body, which has all of it."""
+        self._receiver = None
+        self._body_left = 0
+        # The old parser still waits for a body. What comes now begins a request.
+        self.parser = self._new_parser()
+        self._unfinished_bytes = 0
+        paused = self.flow.read_paused
+        self.flow.pause_reading()
+        self.transport.set_protocol(self)
+        if not paused:
+            self.flow.resume_reading()
+        if not self.cycle.response_complete:
+            self.cycle.more_body = False
+            self.cycle.message_event.set()
+
+    def _new_parser(self) -> httptools.HttpRequestParser:
+        parser = httptools.HttpRequestParser(self)
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as in uvicorn
+        return parser
 
     def on_chunk_header(self) -> None:
         # The parser reports trailer fields as header fields, and uvicorn would add them to those of the request that
@@ -159,8 +228,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         request_line = b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
         fields = [b"%b: %b" % (name, value) for name, value in self.headers if name != b"upgrade"]
         # After a request with "Connection: close" the parser takes nothing more.
-        self.parser = httptools.HttpRequestParser(self)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as in uvicorn
+        self.parser = self._new_parser()
         self.parser.feed_data(b"\r\n".join([request_line, *fields, b"", b""]))
 
     def _check_header(self) -> None:
@@ -236,6 +304,34 @@ class StrictHttpProtocol(HttpToolsProtocol):
             )
         else:
             self.transport.close()  # there is no request that an answer could belong to
+
+    # The deadline of an answer
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stop_send_timer()
+        self._start_send_timer()
+
+    def resume_writing(self) -> None:
+        self._stop_send_timer()
+        super().resume_writing()
+
+    def _start_send_timer(self) -> None:
+        self._unsent_bytes = self.transport.get_write_buffer_size()
+        self._send_timer = self.loop.call_later(self.limits.send_seconds, self._on_send_deadline)
+
+    def _stop_send_timer(self) -> None:
+        if self._send_timer is not None:
+            self._send_timer.cancel()
+            self._send_timer = None
+
+    def _on_send_deadline(self) -> None:
+        if self._unsent_bytes - self.transport.get_write_buffer_size() < LEAST_PROGRESS:
+            seconds = self.limits.send_seconds
+            self.logger.warning("Dropped a client that took nothing of its answer for %g seconds", seconds)
+            self.transport.abort()
+        else:
+            self._start_send_timer()
 
     # Refusal
 

@@ -17,6 +17,7 @@ import cupy
 import numpy as np
 
 from app.execution.cuda_device import CudaDevice
+from app.execution.cuda_staging import PinnedMemory
 from app.execution.placement import find_gpus, sample
 from app.settings import Settings
 
@@ -322,7 +323,7 @@ def main() -> None:
     parser.add_argument("--sizes", default="16,256", help="Mi elements")
     arguments = parser.parse_args()
     others = [each for each in arguments.others.split(",") if each]
-    gpus, problems = find_gpus(Settings(kernel_cache="none"))
+    gpus, problems = find_gpus(Settings(kernel_cache="none"), PinnedMemory(0))
     assert gpus, problems
     gpus[0].use()
     print(f"{gpus[0].facts}\n")

@@ -19,10 +19,11 @@ from typing import Any
 import cupy
 import numpy as np
 
+from app.buffers import Buffer
 from app.execution.cuda_compiler import KernelCache
 from app.execution.cuda_device import CudaDevice
-from app.execution.cuda_staging import PinnedBuffers
-from app.execution.device import Buffer, Kernel
+from app.execution.cuda_staging import PinnedMemory
+from app.execution.device import Kernel
 from app.execution.numpy_device import NumpyDevice
 from app.execution.placement import MEASURED, find_gpus, measure_crossover, sample, samples
 from app.settings import GIB, KIB, MIB, Settings
@@ -95,7 +96,7 @@ def first_use(gpu: CudaDevice) -> None:
     cold, warm = [], []
     with tempfile.TemporaryDirectory() as folder:
         for times in (cold, warm):
-            device = CudaDevice(gpu.ordinal, KernelCache(Path(folder)), 16 * MIB)
+            device = CudaDevice(gpu.ordinal, KernelCache(Path(folder)), 16 * MIB, PinnedMemory(0))
             for compiled in samples():
                 started = time.perf_counter()
                 device.prepare(compiled).launch()
@@ -108,7 +109,7 @@ def first_use(gpu: CudaDevice) -> None:
 def transfers(gpu: CudaDevice) -> None:
     """Host to host through the GPU."""
     gpu.use()
-    gpu.pinned = PinnedBuffers(4 * GIB)
+    gpu.pinned = PinnedMemory(4 * GIB)
     print("## Host to host, hard sigmoid, float32\n")
     print("| tensor | from and to | ms | GB/s each way |\n|---|---|---|---|")
     for size in (1 * MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB):
@@ -183,7 +184,7 @@ def several(gpus: list[CudaDevice]) -> None:
     kept = []
     for gpu in gpus:
         gpu.use()
-        gpu.pinned = PinnedBuffers(8 * GIB)
+        gpu.pinned = PinnedMemory(8 * GIB)
         stream = cupy.cuda.Stream(non_blocking=True)
         x, y = cupy.ones(count, np.float32), cupy.empty(count, np.float32)
         bound = gpu.prepare(hard_sigmoid(count)).bind([x.data.ptr, y.data.ptr])
@@ -233,7 +234,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", default="launch,first,transfers,crossover,gpus")
     parts = parser.parse_args().parts.split(",")
-    gpus, problems = find_gpus(Settings(kernel_cache="none"))
+    gpus, problems = find_gpus(Settings(kernel_cache="none"), PinnedMemory(4 * GIB))
     assert gpus, problems
     print(f"{len(gpus)} GPUs, {gpus[0].facts}\n")
     one: dict[str, Callable[[CudaDevice], None]] = {

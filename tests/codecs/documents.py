@@ -53,7 +53,13 @@ def encoded(codec: Codec, document: Any) -> bytes:
 
     pieces: list[Any] = []
     for piece in codec.encode(replaced(document, bytes, hole)):
-        pieces += codec.encode_value(memoryview(data[piece.name]), share()) if isinstance(piece, Hole) else [piece]
+        if isinstance(piece, Hole):
+            value = codec.encode_value(memoryview(data[piece.name]))
+            made = list(value.pieces)
+            assert sum(map(len, made)) == value.length
+            pieces += made
+        else:
+            pieces.append(piece)
     return b"".join(pieces)
 
 

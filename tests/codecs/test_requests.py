@@ -90,4 +90,4 @@ def test_spoilt(service: Service, case: tuple[Codec, bytes]) -> None:
 def test_spoilt_documents(case: tuple[Codec, bytes]) -> None:
     """Decoding alone raises nothing but what the protocol of codecs names."""
     codec, body = case
-    outcome(lambda: read_document(codec, bytearray(body), SETTINGS, share()))
+    outcome(lambda: read_document(codec, body, SETTINGS, share()))

@@ -22,7 +22,7 @@ def test_other_data_are_the_same() -> None:
     known = templates()
     known.add(JSON, BODY, list(reversed(SPANS)), "made")
     assert known.find(JSON, BODY) == "made"
-    assert known.find(JSON, bytearray(b"begin 1234 middle 5678 end")) == "made"
+    assert known.find(JSON, memoryview(b"begin 1234 middle 5678 end")) == "made"
 
 
 @pytest.mark.parametrize("offset", [each for each in range(len(BODY)) if not 6 <= each < 10 and not 18 <= each < 22])

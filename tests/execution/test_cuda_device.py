@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from app.contract.tensors import TensorDesc
 from app.execution.cuda_device import CudaDevice
-from app.execution.cuda_staging import PinnedBuffers
+from app.execution.cuda_staging import PinnedMemory
 from app.execution.device import Cancelled, DeviceFailed
 from app.execution.numpy_device import NumpyDevice
 from app.execution.placement import Guarded
@@ -110,7 +110,7 @@ def test_resident_tensors_need_no_alignment(gpu: CudaDevice, offset: int) -> Non
 
 
 def test_pinned_buffers_are_used_as_they_are(gpu: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "pinned", PinnedBuffers(64 << 20))
+    monkeypatch.setattr(gpu, "pinned", PinnedMemory(64 << 20))
     count = 3_000_001
     operator = compiled(descriptor(CELU, {"DataType": "FLOAT32", "Sizes": [count]}))
     with gpu.pinned.allocate(4 * count) as source, gpu.pinned.allocate(4 * count) as target:

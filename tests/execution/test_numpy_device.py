@@ -15,10 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.buffers import Buffer
 from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc
 from app.execution import numpy_device
-from app.execution.device import Buffer, Cancelled
+from app.execution.device import Cancelled
 from app.execution.numpy_device import NumpyDevice
 from app.execution.numpy_lowering import Array, numpy_type
 from app.operators.catalog import OPERATORS

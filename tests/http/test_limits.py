@@ -33,6 +33,7 @@ SMALL_LIMITS = {
     "deadline_seconds": 9.0,
     "header_seconds": 8.0,
     "body_seconds": 7.0,
+    "send_seconds": 6.0,
 }
 
 

@@ -49,7 +49,7 @@ def neighbours(values: Array, count: int) -> Array:
 
 
 def check(actual: Array, exact: Array, ulp: int, *inputs: Array, absolute: float = 0) -> None:
-    """Every result is within `ulp` of the exact one rounded once, or `absolute` of the exact one; else tells the worst."""
+    """Every result is within `ulp` of the exact one rounded once, or `absolute` of that one; else tells the worst."""
     expected = rounded(exact, actual.dtype)
     apart = distance(actual, expected)
     if absolute:

@@ -1,0 +1,105 @@
+"""Large bodies, received straight into the application's buffers.
+
+uvicorn hands a body over in pieces, each of which was copied twice on the way. An application that has a buffer for it
+asks for the extension RECEIVE_INTO of its scope, which is there for bodies worth it, and has the kernel put the bytes
+where they belong.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeAlias
+
+from uvicorn.protocols.http.flow_control import FlowControl
+
+from app.buffers import Buffer
+
+RECEIVE_INTO = "dmlserve.receive_into"
+"""Name of the ASGI extension: a `ReceiveInto`."""
+
+ReceiveInto: TypeAlias = Callable[[Buffer], Awaitable[None]]
+"""Fills a buffer with the next bytes of the body, of which there must be as many. It is for use when `receive` has
+returned what it had. Raises Disconnected."""
+
+LARGE = 1 << 18
+"""Bodies of more bytes have the extension."""
+
+_DISCARDED = bytearray(1 << 16)
+"""What nobody waits for any more goes here."""
+
+
+class Disconnected(Exception):
+    """The client hung up in the middle of its body."""
+
+
+class Connection(Protocol):
+    """What a receiver needs of the HTTP protocol that it stands in for."""
+
+    loop: asyncio.AbstractEventLoop
+    transport: asyncio.Transport
+    flow: FlowControl
+
+    def end_body(self) -> None: ...
+    def eof_received(self) -> None: ...
+    def connection_lost(self, exc: Exception | None) -> None: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+
+
+class BodyReceiver(asyncio.BufferedProtocol):
+    """Stands in for a connection's HTTP protocol while the rest of a body, `left` bytes, arrives.
+
+    Between two calls of `fill` nothing is read, unless the request is over: what is left is then dropped.
+    """
+
+    def __init__(self, http: Connection, left: int) -> None:
+        self.left = left
+        self._http = http
+        self._target: Buffer | None = None
+        self._filled = 0
+        self._full: asyncio.Future[None] | None = None
+        http.flow.pause_reading()  # a transport asks what its protocol is when it starts to read
+        http.transport.set_protocol(self)
+
+    async def fill(self, target: Buffer) -> None:
+        """Receive as many bytes as `target` has, at most `left`. Raises Disconnected."""
+        self._target, self._filled = target, 0
+        self._full = self._http.loop.create_future()
+        self._http.flow.resume_reading()
+        try:
+            await self._full
+        finally:
+            self._target = self._full = None
+            if self.left:
+                self._http.flow.pause_reading()
+
+    # What transports call
+
+    def get_buffer(self, sizehint: int) -> Buffer:
+        if self._target is None:
+            return memoryview(_DISCARDED)[: self.left]
+        return self._target[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.left -= nbytes
+        self._filled += nbytes
+        if self._target is not None and self._filled == len(self._target):
+            self._target = None
+            self._http.flow.pause_reading()
+            if self._full is not None and not self._full.done():
+                self._full.set_result(None)
+        if self.left == 0:
+            self._http.end_body()
+
+    def eof_received(self) -> None:
+        self._http.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._full is not None and not self._full.done():
+            self._full.set_exception(Disconnected())
+        self._http.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._http.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._http.resume_writing()
