@@ -1,8 +1,10 @@
 """What is known of operators and levels, as clients read it. Everything here follows from the operator classes."""
 
+import struct
+from base64 import b64encode
 from collections.abc import Iterator
 from functools import cache
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter
 from pydantic.fields import FieldInfo
@@ -10,12 +12,12 @@ from typing_extensions import TypedDict
 
 from app.contract import constants
 from app.contract.constants import NEWEST, Constant, DataType, FeatureLevel
-from app.contract.scalars import Uint
-from app.contract.tensors import TensorDesc
+from app.contract.scalars import ScalarUnion, Uint
 from app.contract.violations import ContractError, Violation
 from app.dispatch import Capability, TensorCapability
 from app.execution.device import DeviceInfo
 from app.operators.catalog import OPERATORS
+from app.operators.fusion import Fused
 from app.operators.operator import Operator, Role, ScaleBias
 
 _FEATURE = "What is asked, with or without DML_FEATURE_."
@@ -151,18 +153,44 @@ def describe(operator: type[Operator]) -> OperatorDescription:
 
 def example(operator: type[Operator]) -> dict[str, Any]:
     """A small dispatch request in JSON that works when pasted."""
-    desc = {"DataType": "FLOAT32", "Sizes": [1, 1, 2, 3]}
+    row = operator.support.rows[-1]
     inputs = operator.tensor_names(Role.INPUT)
+    types = {name: _example_type(row.of(name).data_types) for name in inputs}
+    descs = {
+        name: {"DataType": types[name], "Sizes": [1, 1, 1, 1] if name in operator.one_element else [1, 1, 2, 3]}
+        for name in inputs
+    }
     attributes = {
         name: info.examples[0] if info.is_required() and info.examples else info.default
         for name, info in operator.model_fields.items()
         if name in operator.attribute_names() and info.default is not None
     }
-    data = "AACAwAAAAMAAAAAAAACAPwAAAEAAAIBA"  # -4, -2, 0, 1, 2, 4
     return {
-        "operator": {"Type": operator.name()} | dict.fromkeys(inputs, desc) | attributes,
-        "inputs": dict.fromkeys(inputs, data),
+        "operator": {"Type": operator.name()} | descs | attributes,
+        "inputs": {
+            name: _example_data(types[name], name, inputs, 1 if name in operator.one_element else 6) for name in inputs
+        },
     }
+
+
+def _example_type(data_types: tuple[DataType, ...]) -> DataType:
+    return DataType.FLOAT32 if DataType.FLOAT32 in data_types else data_types[0]
+
+
+_STRUCT_FORMATS = {"F": " efd", "I": "bhiq", "U": "BHIQ"}
+"""By the first letter of a data type and the logarithm of its bytes."""
+
+
+def _example_data(data_type: DataType, name: str, inputs: list[str], count: int) -> str:
+    """Base64 of `count` numbers for the input `name`: -4, -2, 0, 1, 2, 4 or, unsigned, 8, 6, 0, 1, 2, 4 for the first
+    input, halves for a scale, ones for a zero point, and 2, 1, 3 again and again for others."""
+    if name == inputs[0]:
+        values: list[float] = [8, 6, 0, 1, 2, 4] if data_type.value.startswith("U") else [-4, -2, 0, 1, 2, 4]
+    else:
+        values = [0.5] if "Scale" in name else [1] if "ZeroPoint" in name else [2, 1, 3]
+    form = _STRUCT_FORMATS[data_type.value[0]][data_type.bytes.bit_length() - 1]
+    elements = [values[i % len(values)] for i in range(count)]
+    return str(b64encode(struct.pack(f"<{count}{form}", *elements)), "ascii")
 
 
 def check_feature_support(query: FeatureSupportQuery) -> TensorDataTypeSupport | MaxSupportedFeatureLevel:
@@ -220,16 +248,22 @@ def _fields(operator: type[Operator]) -> Iterator[FieldDescription]:
         )
 
 
-_ATTRIBUTE_TYPES: dict[type, str] = {
-    float: "FLOAT",
-    int: "UINT",
-    ScaleBias: "DML_SCALE_BIAS",
-    TensorDesc: "DML_TENSOR_DESC",
-}
-
-
 def _attribute_type(info: FieldInfo) -> str:
     """The C type of an attribute, from its annotation."""
-    annotation: Any = info.annotation
-    (kind,) = [each for each in get_args(annotation) or (annotation,) if each is not type(None)]
-    return kind.prefix().removesuffix("_") if issubclass(kind, Constant) else _ATTRIBUTE_TYPES[kind]
+    kinds = [each for each in _classes(info.annotation) if each is not type(None)]
+    if all(issubclass(kind, Fused) for kind in kinds):
+        return "DML_OPERATOR_DESC"
+    if ScalarUnion in kinds:
+        return "DML_SCALAR_UNION"
+    (kind,) = kinds
+    if issubclass(kind, Constant):
+        return str(kind.prefix()).removesuffix("_")
+    name = {float: "FLOAT", int: "UINT", ScaleBias: "DML_SCALE_BIAS"}[kind]
+    return f"{name}[]" if get_origin(info.annotation) is list else name
+
+
+def _classes(annotation: Any) -> list[Any]:
+    """Classes that an annotation mentions."""
+    if isinstance(annotation, type) and not get_args(annotation):
+        return [annotation]
+    return [each for argument in get_args(annotation) for each in _classes(argument)]

@@ -95,7 +95,7 @@ class Service:
         self._limit(compiled)
         if request.in_place is not None:
             compiled.check_in_place(request.in_place)
-        device = self.placement.choose(request.device, compiled.output.elements)
+        device = self.placement.choose(request.device, compiled)
         assert device is not None  # it was looked for before
         return Prepared(compiled, request.in_place, device)
 

@@ -96,6 +96,30 @@ class TensorFlag(Constant):
         return "DML_TENSOR_FLAG_"
 
 
+class RoundingMode(Constant):
+    """DML_ROUNDING_MODE: to the nearest, ties to even; truncation; to the nearest, ties away from zero."""
+
+    HALVES_TO_NEAREST_EVEN = "HALVES_TO_NEAREST_EVEN"
+    TOWARD_ZERO = "TOWARD_ZERO"
+    TOWARD_INFINITY = "TOWARD_INFINITY"
+
+    @classmethod
+    def prefix(cls) -> str:
+        return "DML_ROUNDING_MODE_"
+
+
+class IsInfinityMode(Constant):
+    """DML_IS_INFINITY_MODE: which infinities are looked for."""
+
+    EITHER = "EITHER"
+    POSITIVE = "POSITIVE"
+    NEGATIVE = "NEGATIVE"
+
+    @classmethod
+    def prefix(cls) -> str:
+        return "DML_IS_INFINITY_MODE_"
+
+
 class FeatureLevel(Constant):
     """DML_FEATURE_LEVEL, each a strict superset of the lower ones.
 

@@ -1,11 +1,13 @@
-"""Numbers as the fields of DirectML's structures hold them: UINT, UINT64 and FLOAT."""
+"""Numbers as the fields of DirectML's structures hold them: UINT, UINT64, FLOAT and DML_SCALAR_UNION."""
 
 import math
 import struct
-from typing import Annotated
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
 from pydantic_core import PydanticCustomError
+
+from app.contract.constants import DataType
 
 UINT_MAX = 2**32 - 1
 FLOAT_MAX = 3.4028234663852886e38
@@ -14,7 +16,7 @@ FLOAT_MAX = 3.4028234663852886e38
 def to_float(value: float) -> float:
     """`value` rounded to a finite float32, to nearest even. Raises PydanticCustomError if there is none."""
     try:
-        (rounded,) = struct.unpack("<f", struct.pack("<f", value))
+        (rounded,) = struct.unpack("<f", struct.pack("<f", float(value)))
     except OverflowError:
         rounded = math.inf
     if not math.isfinite(rounded):
@@ -31,5 +33,94 @@ Float = Annotated[
     AfterValidator(to_float),
     Field(json_schema_extra={"format": "float", "minimum": -FLOAT_MAX, "maximum": FLOAT_MAX}),
 ]
+
+
+def _in_float_range(value: float) -> float:
+    to_float(value)
+    return value
+
+
+Bound = Annotated[
+    float,
+    AfterValidator(_in_float_range),
+    Field(json_schema_extra={"format": "double", "minimum": -FLOAT_MAX, "maximum": FLOAT_MAX}),
+]
+"""A FLOAT that becomes a number of the tensor's type: of an integer type without being rounded to float32 before, so
+that whole numbers of up to 53 bits are taken as they are given."""
 Uint = Annotated[int, Field(ge=0, le=UINT_MAX)]
 Uint64 = Annotated[int, Field(ge=0, le=2**64 - 1)]
+
+
+class ScalarUnion(BaseModel):
+    """DML_SCALAR_UNION: a number in the member of its type, all others absent. FLOAT16 is UInt16, by its bits."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    Float32: Float | None = Field(None, description="Of FLOAT32.")
+    Int64: int | None = Field(None, ge=-(2**63), le=2**63 - 1, description="Of INT64.")
+    Int32: int | None = Field(None, ge=-(2**31), le=2**31 - 1, description="Of INT32.")
+    Int16: int | None = Field(None, ge=-(2**15), le=2**15 - 1, description="Of INT16.")
+    Int8: int | None = Field(None, ge=-(2**7), le=2**7 - 1, description="Of INT8.")
+    UInt64: int | None = Field(None, ge=0, le=2**64 - 1, description="Of UINT64.")
+    UInt32: int | None = Field(None, ge=0, le=2**32 - 1, description="Of UINT32.")
+    UInt16: int | None = Field(None, ge=0, le=2**16 - 1, description="Of UINT16, or the bits of a FLOAT16.")
+    UInt8: int | None = Field(None, ge=0, le=2**8 - 1, description="Of UINT8.")
+
+    def value(self, data_type: DataType) -> int | float:
+        """The number, as `data_type` reads it. Raises ValueError unless its member, and no other, is given."""
+        member = _MEMBERS.get(data_type)
+        given = [name for name, value in self if value is not None]
+        if given != [member]:
+            told = " and ".join(given) or "no member"
+            raise ValueError(f"has {told}; a number of {data_type} is given as {member} alone")
+        value: int | float = getattr(self, given[0])
+        return float(struct.unpack("<e", struct.pack("<H", value))[0]) if data_type is DataType.FLOAT16 else value
+
+
+_MEMBERS = {
+    DataType.FLOAT32: "Float32",
+    DataType.FLOAT16: "UInt16",
+    DataType.INT64: "Int64",
+    DataType.INT32: "Int32",
+    DataType.INT16: "Int16",
+    DataType.INT8: "Int8",
+    DataType.UINT64: "UInt64",
+    DataType.UINT32: "UInt32",
+    DataType.UINT16: "UInt16",
+    DataType.UINT8: "UInt8",
+}
+
+
+def _form(value: Any) -> Literal["number", "union"] | None:
+    if isinstance(value, dict | ScalarUnion):
+        return "union"
+    return "number" if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+Scalar: TypeAlias = Annotated[
+    Annotated[int | float, Tag("number"), WithJsonSchema({"type": "number"})] | Annotated[ScalarUnion, Tag("union")],
+    Discriminator(
+        _form,
+        custom_error_type="scalar",
+        custom_error_message="must be a number, or an object with the one member of DML_SCALAR_UNION that it is in",
+        custom_error_context={"allowed": "a number"},
+    ),
+]
+"""A number of a type that another field tells: bare, or in its member of DML_SCALAR_UNION."""
+
+
+def scalar_value(scalar: int | float | ScalarUnion, data_type: DataType) -> int | float:
+    """`scalar` as a number of `data_type`. Raises ValueError with what is wrong, to follow the field's name."""
+    value = scalar.value(data_type) if isinstance(scalar, ScalarUnion) else scalar
+    if data_type.value.startswith("FLOAT"):
+        try:
+            return to_float(value)
+        except PydanticCustomError as error:
+            raise ValueError(error.message()) from None
+    signed = data_type.value.startswith("I")
+    least, most = (
+        (-(1 << (data_type.bits - 1)), (1 << (data_type.bits - 1)) - 1) if signed else (0, (1 << data_type.bits) - 1)
+    )
+    if isinstance(value, float) or not least <= value <= most:
+        raise ValueError(f"must be a whole number from {least} to {most}, since it is {data_type}")
+    return value

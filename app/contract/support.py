@@ -1,11 +1,25 @@
-"""Support tables: which data types and ranks each tensor of an operator takes, from which feature level."""
+"""Support tables: which data types and ranks each tensor of an operator takes, from which feature level.
 
+A row is written as one line of text: the level it holds from, the ranks, and the data types of all tensors.
+
+    4_1 1-8 F32-16 I64-8 U32
+
+Types are letters and bits: F32 is FLOAT32, I8 is INT8, and I64-8 is INT64, INT32, INT16 and INT8. Where tensors differ,
+groups follow each other, separated by commas, and a group may begin with the tensors it is for; one without names is
+for all others.
+
+    2_1 4 F32-16, OutputTensor U32 U8
+"""
+
+import re
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Self
 
 from app.contract.constants import DataType, FeatureLevel
 
-FLOATS = (DataType.FLOAT32, DataType.FLOAT16)
+_FAMILIES = {"F": "FLOAT", "I": "INT", "U": "UINT"}
+_TYPES = re.compile(r"([FIU])(\d+)(?:-(\d+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +47,22 @@ class Row:
     data_types: tuple[DataType, ...] = ()
     tensors: dict[str, tuple[DataType, ...]] = field(default_factory=dict)
 
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The row that `text` says. Raises ValueError."""
+        head, *groups = (group.split() for group in text.split(","))
+        level, ranks, *first = head
+        least, _, most = ranks.partition("-")
+        data_types: tuple[DataType, ...] = ()
+        tensors: dict[str, tuple[DataType, ...]] = {}
+        for group in (first, *groups):
+            names = [word for word in group if not _TYPES.fullmatch(word)]
+            types = tuple(each for word in group[len(names) :] for each in _data_types(word))
+            tensors |= dict.fromkeys(names, types)
+            if not names:
+                data_types = types
+        return cls(FeatureLevel(level), (int(least), int(most or least)), data_types, tensors)
+
     def of(self, tensor: str) -> TensorSupport:
         """What this row says of the tensor field `tensor`."""
         return TensorSupport(self.tensors.get(tensor, self.data_types), range(self.ranks[0], self.ranks[1] + 1))
@@ -45,9 +75,9 @@ class SupportTable:
     rows: tuple[Row, ...]
 
     @classmethod
-    def of(cls, *rows: Row) -> Self:
+    def of(cls, *rows: str) -> Self:
         """A table of `rows`, in any order."""
-        return cls(tuple(sorted(rows, key=lambda row: row.level)))
+        return cls(tuple(sorted(map(Row.parse, rows), key=lambda row: row.level)))
 
     @property
     def introduced(self) -> FeatureLevel:
@@ -61,3 +91,15 @@ class SupportTable:
     def first_with(self, tensor: str, data_type: DataType) -> FeatureLevel | None:
         """The first level at which `tensor` takes `data_type`, so that a refusal can say when it would not be one."""
         return next((row.level for row in self.rows if data_type in row.of(tensor).data_types), None)
+
+
+@cache
+def _data_types(word: str) -> tuple[DataType, ...]:
+    """`F64-16` is FLOAT64, FLOAT32 and FLOAT16."""
+    match = _TYPES.fullmatch(word)
+    if not match:
+        raise ValueError(f"{word} is no data type")
+    letter, most, least = match.groups()
+    widths = ["64", "32", "16", "8", "4"]
+    listed = widths[widths.index(most) : widths.index(least or most) + 1]
+    return tuple(DataType(_FAMILIES[letter] + width) for width in listed)

@@ -30,6 +30,7 @@ from app.execution.cuda_source import (
 from app.execution.cuda_staging import ALIGNMENT, PinnedMemory, Slot, Slots
 from app.execution.device import Cancelled, DeviceFailed, DeviceInfo, Ran
 from app.execution.layout import collapse
+from app.execution.numpy_threads import stored_types
 from app.operators.compiled import CompiledOperator
 
 log = logging.getLogger("app.execution")
@@ -227,9 +228,11 @@ class CudaKernel:
     def __init__(self, compiled: CompiledOperator, device: CudaDevice) -> None:
         self._compiled = compiled
         self._device = device
+        if compiled.axes:
+            raise DeviceFailed("unsupported", "operators that reduce run on NumPy")
         descs = [*compiled.inputs.values(), compiled.output]
-        self._sizes, self._strides = collapse(compiled.output.Sizes, [desc.strides for desc in descs])
-        self._bytes = [desc.DataType.bytes for desc in descs]
+        self._sizes, self._strides = collapse(compiled.output.Sizes, compiled.layouts())
+        self._bytes = [data_type.bytes for data_type in stored_types(compiled)]
         self._reach = [desc.data_bytes for desc in descs]
         self._gapless = compiled.output.reach == compiled.output.elements
         self._count = prod(self._sizes)
@@ -242,8 +245,8 @@ class CudaKernel:
         arithmetic = self._arithmetic
         if arithmetic is None:
             compiled = self._compiled
-            inputs = [(name, desc.DataType) for name, desc in compiled.inputs.items()]
-            arithmetic = self._arithmetic = lower(compiled.expression, inputs, compiled.output.DataType)
+            *inputs, output = zip([*compiled.inputs, compiled.output_name], stored_types(compiled), strict=True)
+            arithmetic = self._arithmetic = lower(compiled.expression, inputs, output[1])
         layout = choose_layout(self._sizes, self._strides, self._bytes, aligned=aligned)
         shape = [] if is_packed(layout) else [np.array([*self._sizes, *itertools.chain(*self._strides)], np.uint32)]
         source, elements = render(arithmetic, layout), elements_of_block(arithmetic, layout)

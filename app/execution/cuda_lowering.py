@@ -160,12 +160,13 @@ class Lowering:
             return self.argument(node, scalar(node))
         if isinstance(node, Input):
             number = [name for name, _ in self.inputs].index(node.name)
-            return self._declare(node.type, _convert(f"x{number}", node.stored.value.lower(), node.type))
+            return self.declare(node.type, _convert(f"x{number}", node.stored.value.lower(), node.type))
         assert isinstance(node, Operation)
         arguments = [self.write(argument) for argument in node.arguments]
-        return self._declare(node.type, FUNCTIONS[node.name](self, node, arguments))
+        return self.declare(node.type, FUNCTIONS[node.name](self, node, arguments))
 
-    def _declare(self, kind: str, expression: str) -> str:
+    def declare(self, kind: str, expression: str) -> str:
+        """The name of a variable with this value."""
         name = f"v{len(self._lines)}"
         self._lines.append(f"{C_TYPES[kind]} {name} = {expression};")
         return name
@@ -212,7 +213,7 @@ def literal(value: np.generic) -> str:
         case "bool":
             return "true" if number else "false"
         case name:
-            return f"(({C_TYPES[name]}){number}{'ull' if name == 'uint64' else 'll'})"
+            return f"(({C_TYPES[name]}){hex(number & (1 << 64) - 1)}ull)"
 
 
 def _name(value: np.generic) -> str:
@@ -274,7 +275,7 @@ def _binary(sign: str) -> Writer:
     def write(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
         a, b = arguments
         if _is_float(node):
-            if sign == "*":  # a formula says so of Alpha, which is mostly 1
+            if sign == "*" and node.arguments:  # a formula says so of Alpha, which is mostly 1
                 if lowering.is_one(node.arguments[0]):
                     return b
                 if lowering.is_one(node.arguments[1]):
@@ -324,7 +325,7 @@ def _divide(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> 
         return f"reciprocal_approx({b})"
     if _is_float(node):
         return f"{a} / {b}"
-    raise NotImplementedError("integers are not divided by this operation")
+    raise TypeError("integers have a quotient")
 
 
 def _sqrt(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
@@ -348,8 +349,18 @@ def _power(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> s
             classes.append((math.frexp(value)[0] * 2**16).is_integer())
             near = f"{lowering.function('power_near')}<{_flags(classes)}>({', '.join(arguments)}, far)"
             return f"NEAR ? {near} : {lowering.function('power_far')}({', '.join(arguments)})"
+    if not _is_float(node):
+        return f"({C_TYPES[node.type]}){lowering.function('power_of_integers')}({', '.join(arguments)})"
     name = lowering.function("power_far" if node.type == FLOAT32 else "power_wide")
     return f"{name}({', '.join(arguments)})"
+
+
+def _multiply_add(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
+    if node.type == FLOAT32:
+        return _call("fma")(lowering, node, arguments)
+    a, b, c = arguments  # of others the product is rounded, too, as elsewhere
+    product = lowering.declare(node.type, _binary("*")(lowering, Operation(node.type, "multiply"), [a, b]))
+    return _binary("+")(lowering, node, [product, c])
 
 
 def _expm1_of_negative(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
@@ -369,23 +380,159 @@ def _where(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> s
     return "{} ? {} : {}".format(*arguments)
 
 
+def _width(node: Value) -> int:
+    """Of an integer, in bits."""
+    return 8 * np.dtype(node.type).itemsize
+
+
+def _signed(node: Value) -> bool:
+    return node.type.startswith("int")
+
+
+def _wrapped(node: Value, expression: str) -> str:
+    """`expression` over unsigned numbers, as the integer type of `node`."""
+    return f"({C_TYPES[node.type]})({expression})"
+
+
+def _unsigned(node: Value, value: str) -> str:
+    return f"({'unsigned long long' if _width(node) == 64 else 'unsigned'}){value}"
+
+
+def _negative(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
+    (a,) = arguments
+    return f"-{a}" if _is_float(node) else _wrapped(node, f"0u - {_unsigned(node, a)}")
+
+
+def _absolute(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
+    (a,) = arguments
+    if _is_float(node):
+        return _call("fabs")(lowering, node, arguments)
+    return f"{a} < 0 ? {_negative(lowering, node, arguments)} : {a}" if _signed(node) else a
+
+
+def _bitwise(sign: str) -> Writer:
+    return lambda lowering, node, arguments: _wrapped(node, f"{arguments[0]} {sign} {arguments[1]}")
+
+
+def _invert(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
+    return f"!{arguments[0]}" if node.type == BOOL else _wrapped(node, f"~{arguments[0]}")
+
+
+def _left_shift(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
+    a, b = (_unsigned(node, each) for each in arguments)
+    return f"{b} >= {_width(node)}u ? ({C_TYPES[node.type]})0 : {_wrapped(node, f'({a}) << ({b})')}"
+
+
+def _right_shift(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
+    a, b = arguments[0], _unsigned(node, arguments[1])
+    beyond = f"({a} < 0 ? -1 : 0)" if _signed(node) else "0"
+    return f"({C_TYPES[node.type]})({b} >= {_width(node)}u ? {beyond} : {a} >> ({b}))"
+
+
+def _quotient(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
+    a, b = arguments
+    kind = C_TYPES[node.type]
+    wrap = f"{b} == -1 ? {_negative(lowering, node, [a])} : " if _signed(node) else ""
+    return f"{b} == 0 ? ({kind})0 : {wrap}({kind})({a} / {b})"
+
+
+def _fmod(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
+    if _is_float(node):
+        return _call("fmod")(lowering, node, arguments)
+    a, b = arguments
+    kind = C_TYPES[node.type]
+    wrap = f" || {b} == -1" if _signed(node) else ""
+    return f"{b} == 0{wrap} ? ({kind})0 : ({kind})({a} % {b})"
+
+
+def _remainder(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
+    rest = lowering.declare(node.type, _fmod(lowering, node, arguments))
+    b = arguments[1]
+    kind = C_TYPES[node.type]
+    if _is_float(node):
+        zero = _call("copysign")(lowering, node, [f"({kind})0", b])
+        return f"{rest} == 0 ? {zero} : ({rest} < 0) != ({b} < 0) ? {rest} + {b} : {rest}"
+    if not _signed(node):
+        return rest
+    return f"{rest} != 0 && ({rest} < 0) != ({b} < 0) ? ({kind})({rest} + {b}) : {rest}"
+
+
+def _saturate(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
+    (x,) = arguments
+    kind = C_TYPES[node.type]
+    least, most = np.iinfo(node.type).min, np.iinfo(node.type).max
+    ends = [literal(np.dtype(node.type).type(each)) for each in (least, most)]
+    # Beyond 2^53 the double next to `most` is above it, and what is not below that is not in range.
+    below, above = float(least).hex(), float(most).hex()
+    return f"{x} != {x} ? ({kind})0 : {x} <= {below} ? {ends[0]} : {x} >= {above} ? {ends[1]} : ({kind}){x}"
+
+
+def _bit_count(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
+    argument = node.arguments[0]
+    mask = hex((1 << _width(argument)) - 1)
+    return f"(unsigned char)ones_of((unsigned long long){arguments[0]} & {mask}ull)"
+
+
 FUNCTIONS: dict[str, Writer] = {
     "add": _binary("+"),
     "subtract": _binary("-"),
     "multiply": _binary("*"),
     "divide": _divide,
+    "negative": _negative,
+    "absolute": _absolute,
+    "copysign": _call("copysign"),
     "maximum": _extreme(">"),
     "minimum": _extreme("<"),
+    "multiply_add": _multiply_add,
+    "quotient": _quotient,
+    "fmod": _fmod,
+    "remainder": _remainder,
+    "greater": _compare(">"),
     "greater_equal": _compare(">="),
+    "less": _compare("<"),
+    "less_equal": _compare("<="),
     "equal": _compare("=="),
+    "not_equal": _compare("!="),
     "where": _where,
-    "exp": _call("exp"),
-    "expm1": _call("expm1"),
-    "tanh": _call("tanh"),
-    "sqrt": _sqrt,
-    "power": _power,
+    "bitwise_and": _bitwise("&"),
+    "bitwise_or": _bitwise("|"),
+    "bitwise_xor": _bitwise("^"),
+    "invert": _invert,
+    "left_shift": _left_shift,
+    "right_shift": _right_shift,
+    "bit_count": _bit_count,
     "cast": _cast,
-    "multiply_add": _call("fma"),
+    "saturate": _saturate,
+    "power": _power,
+    "sqrt": _sqrt,
     "expm1_of_negative": _expm1_of_negative,
+    "log1p_of_fraction": _call("log1p"),
+    "normal_cdf": _call("normcdf"),
+    "arcsin": _call("asin"),
+    "arccos": _call("acos"),
+    "arctan": _call("atan"),
+    "arctan2": _call("atan2"),
+    "arcsinh": _call("asinh"),
+    "arccosh": _call("acosh"),
+    "arctanh": _call("atanh"),
+} | {
+    name: _call(name)
+    for name in [
+        "exp",
+        "expm1",
+        "log",
+        "log1p",
+        "tanh",
+        "erf",
+        "sin",
+        "cos",
+        "tan",
+        "sinh",
+        "cosh",
+        "floor",
+        "ceil",
+        "trunc",
+        "rint",
+    ]
 }
 """One row for each operation of `app/formula/values.py`."""

@@ -15,6 +15,7 @@ typedef unsigned short half_bits;
 DEVICE float float_of_bits(unsigned bits) { return __uint_as_float(bits); }
 DEVICE unsigned bits_of_float(float x) { return __float_as_uint(x); }
 DEVICE double double_of_bits(unsigned long long bits) { return __longlong_as_double(bits); }
+DEVICE int ones_of(unsigned long long x) { return __popcll(x); }
 DEVICE float float_of_half(half_bits x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y; }
 DEVICE half_bits half_of_float(float x) { half_bits y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
 DEVICE half_bits half_of_double(double x) { half_bits y; asm("cvt.rn.f16.f64 %0, %1;" : "=h"(y) : "d"(x)); return y; }
@@ -93,6 +94,18 @@ DEVICE float power_near(float base, float exponent, bool& far)
     "power_wide": r"""
 /* Long, so it is there once and not for each element of a vector. */
 OUT_OF_LINE double power_wide(double x, double exponent) { return pow(x, exponent); }
+""",
+    "power_of_integers": r"""
+/* The product of `exponent` bases, wrapped around. */
+DEVICE long long power_of_integers(long long base, long long exponent)
+{
+    unsigned long long result = 1, factor = (unsigned long long)base;
+    for (unsigned long long left = (unsigned long long)exponent; left; left >>= 1) {
+        if (left & 1) result *= factor;
+        factor *= factor;
+    }
+    return (long long)result;
+}
 """,
     "power_half": r"""
 /* pow for 2^-60 <= |exponent| <= 64 on its way to float16: the approximate functions are exact enough for it. */

@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from app.contract.constants import DataType
-from app.formula.values import FLOAT32, Constant, Input, Operation, Parameter, Value, where, widen
+from app.execution.numpy_expansions import EXPANSIONS
+from app.formula.values import BOOL, Constant, Input, Operation, Parameter, Value
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Function: TypeAlias = Callable[..., object]
@@ -33,54 +34,38 @@ def _where(condition: Array, a: Array, b: Array, out: Array) -> None:
     bits = np.dtype(f"i{out.itemsize}")
     mask = condition.view(np.int8).astype(bits)
     np.negative(mask, out=mask)
+    if b.ndim == 0 and b.view(bits) == 0:
+        np.bitwise_and(mask, a.view(bits), out=out.view(bits))
+        return
     mask &= np.bitwise_xor(a.view(bits), b.view(bits))
     np.bitwise_xor(mask, b.view(bits), out=out.view(bits))
 
 
+def _saturate(x: Array, out: Array) -> None:
+    least, most = np.iinfo(out.dtype).min, np.iinfo(out.dtype).max
+    largest = np.nextafter(np.float64(2) ** 64, 0) if out.dtype == np.uint64 else np.float64(most)
+    if out.dtype == np.int64:
+        largest = np.nextafter(np.float64(2) ** 63, 0)
+    limited = np.maximum(x, np.float64(least))
+    np.minimum(limited, largest, out=limited)
+    limited[np.isnan(limited)] = 0
+    np.copyto(out, limited, casting="unsafe")
+    if out.dtype.itemsize == 8:
+        out[np.greater(x, largest)] = most  # which is no float64
+
+
 FUNCTIONS: dict[str, Function] = {
-    "add": np.add,
-    "subtract": np.subtract,
-    "multiply": np.multiply,
-    "divide": np.divide,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "greater_equal": np.greater_equal,
-    "equal": np.equal,
-    "where": _where,
-    "exp": np.exp,
-    "expm1": np.expm1,
-    "tanh": np.tanh,
-    "sqrt": np.sqrt,
-    "power": np.power,
-    "cast": _cast,
-}
-"""One row for each operation of `app/formula/values.py` that NumPy has a function for."""
-
-
-def _multiply_add(node: Operation) -> Value:
-    """A product of two float32 is exact in float64, so the sum's two roundings there and back count as one."""
-    a, b, c = node.arguments
-    return Operation(node.type, "cast", (widen(a) * widen(b) + widen(c),)) if node.type == FLOAT32 else a * b + c
-
-
-def _expm1_of_negative(node: Operation) -> Value:
-    """NumPy's expm1 computes one element at a time; these take a third of its time.
-
-    In float32 with t = tanh(x / 2) it is 2t / (1 - t), where nothing cancels: 1 - t is between 1 and 2; 3 ULP at most.
-    In float64, where digits abound, exp(x) - 1, but near 0 the beginning of its series; 1e-12 relative.
-    """
-    (x,) = node.arguments
-    if node.type == FLOAT32:
-        t = Operation(node.type, "tanh", (x * 0.5,))
-        return (t + t) / (1 - t)
-    return where(x >= -1e-4, x + x * x * (0.5 + x * (1 / 6)), Operation(node.type, "exp", (x,)) - 1)
-
-
-EXPANSIONS: dict[str, Callable[[Operation], Value]] = {
-    "multiply_add": _multiply_add,
-    "expm1_of_negative": _expm1_of_negative,
-}
-"""Operations that NumPy has no function for, as others."""
+    name: getattr(np, name)
+    for name in (
+        *("add", "subtract", "multiply", "divide", "negative", "absolute", "copysign", "maximum", "minimum"),
+        *("greater", "greater_equal", "less", "less_equal", "equal", "not_equal"),
+        *("bitwise_and", "bitwise_or", "bitwise_xor", "invert", "left_shift", "right_shift"),
+        *("exp", "expm1", "log", "log1p", "sqrt", "power", "tanh", "sinh", "cosh", "arcsinh", "arccosh", "arctanh"),
+        *("sin", "cos", "tan", "arcsin", "arccos", "arctan", "arctan2", "floor", "ceil", "trunc", "rint"),
+        *("floor_divide", "fmod"),
+    )
+} | {"where": _where, "cast": _cast, "saturate": _saturate, "bit_count": np.bitwise_count}
+"""One row for each operation of `app/formula/values.py` that is no expansion: mostly NumPy's function of that name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +85,13 @@ class Program:
     scalars: tuple[np.generic, ...]
     registers: tuple[np.dtype[Any], ...]
     steps: tuple[Step, ...]
+    boolean: bool = False
+    """The last step writes true and false, into an output of bytes."""
 
     def run(self, inputs: Sequence[Array], output: Array, registers: Sequence[Array]) -> None:
         """Compute one block. All arrays have the block's shape; `output` may be one of `inputs`, element by element."""
-        slots = [*inputs, output, *self.scalars, *registers]
+        written = output.view(np.bool_) if self.boolean else output
+        slots = [*inputs, written, *self.scalars, *registers]
         for step in self.steps:
             step.function(*[slots[slot] for slot in step.arguments], out=slots[step.out])
 
@@ -117,18 +105,27 @@ def lower(expression: Value, inputs: Sequence[str], stored: DataType) -> Program
 
 
 def _expand(node: Value, done: dict[Value, Value]) -> Value:
-    """`node` made of what NumPy has: EXPANSIONS applied, casts of scalars folded. A node used twice stays one node."""
+    """`node` made of what NumPy has: EXPANSIONS applied, scalars computed. A node used twice stays one node."""
     if node not in done:
         result = node
         if isinstance(node, Operation):
             arguments = tuple(_expand(argument, done) for argument in node.arguments)
             result = Operation(node.type, node.name, arguments)
             if node.name in EXPANSIONS:
-                result = _expand(EXPANSIONS[node.name](result), done)
-            elif node.name == "cast" and isinstance(arguments[0], Constant | Parameter):
-                result = Constant(node.type, _scalar(arguments[0]).item())
+                result = _expand(EXPANSIONS[node.name](*arguments), done)
+            elif all(isinstance(argument, Constant | Parameter) for argument in arguments):
+                result = _folded(result)
         done[node] = done[result] = result
     return done[node]
+
+
+def _folded(node: Operation) -> Constant:
+    """An operation on scalars, computed."""
+    result = np.empty((), node.type)
+    scalars = [np.asarray(_scalar(each)) for each in node.arguments if isinstance(each, Constant | Parameter)]
+    with np.errstate(all="ignore"):
+        FUNCTIONS[node.name](*scalars, out=result)
+    return Constant(node.type, result.item())
 
 
 def _scalar(node: Constant | Parameter) -> np.generic:
@@ -152,12 +149,13 @@ class _Lowering:
 
     def program(self, root: Value, stored: np.dtype[Any]) -> Program:
         self._survey(root)
-        if isinstance(root, Operation) and np.dtype(root.type) == stored:
+        boolean = root.type == BOOL and stored.itemsize == 1
+        if isinstance(root, Operation) and (boolean or np.dtype(root.type) == stored):
             self._append(root, self._output)
         else:
             self._steps.append(Step(_cast, (self._slot(root),), self._output))
         scalars = tuple(map(_scalar, self._scalars))
-        return Program(self._inputs, scalars, tuple(self._registers), tuple(self._steps))
+        return Program(self._inputs, scalars, tuple(self._registers), tuple(self._steps), boolean)
 
     def _survey(self, node: Value) -> None:
         """Number the scalars and count how often each value is read."""

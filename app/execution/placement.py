@@ -78,10 +78,11 @@ class Placement:
         for gpu in self.gpus:
             gpu.close()
 
-    def choose(self, name: str, elements: int) -> Device | None:
-        """The device for an output of so many elements; None if there is none of this name."""
+    def choose(self, name: str, compiled: CompiledOperator) -> Device | None:
+        """The device for a dispatch; None if there is none of this name."""
         if name == "auto":
-            return self._auto if self.gpus and elements >= self.crossover else self._numpy
+            large = compiled.output.elements >= self.crossover
+            return self._auto if self.gpus and large and not compiled.axes else self._numpy
         return self.devices.get(name)
 
     def troubles(self) -> list[str]:

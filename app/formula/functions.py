@@ -1,8 +1,31 @@
-"""Functions shared by several formulas, made of the elementary operations."""
+"""Functions shared by several formulas, made of the elementary operations of `values.py`."""
 
 import math
 
-from app.formula.values import Constant, Parameter, Value, equal, power, sqrt, where
+from app.formula.values import (
+    INT64,
+    Constant,
+    Parameter,
+    Value,
+    absolute,
+    cast,
+    copysign,
+    equal,
+    exp,
+    log1p_of_fraction,
+    maximum,
+    multiply_add,
+    power,
+    sqrt,
+    trunc,
+    where,
+)
+
+FLOAT_MAX = 3.4028234663852886e38
+NORMAL_EXP = 87.0
+"""exp(-NORMAL_EXP) is a normal float32, and so is all above."""
+BEFORE_HALF = 0.49999997
+"""The float32 before 0.5."""
 
 
 def constant_power(base: Value, exponent: Parameter) -> Value:
@@ -32,3 +55,60 @@ def constant_power(base: Value, exponent: Parameter) -> Value:
             return where(equal(base, -math.inf), math.inf, sqrt(base) + 0)
         case _:
             return power(base, exponent)
+
+
+def exp_of_product(a: Value, b: Value) -> Value:
+    """exp(a * b) of float32 where that is at most 1, as exact as exp: the product's rounding, which exp would magnify
+    by up to 88, is made up for. With e for that rounding, exp(p + e) is exp(p) * (1 + e)."""
+    product = a * b
+    rest = multiply_add(a, b, -product)
+    whole = exp(product)
+    # Below -128 all is 0, and the rounding of an infinite product would be NaN.
+    return where(product < -128, 0, whole + whole * rest)
+
+
+def exp_of_difference(a: Value, b: Value) -> Value:
+    """exp(a - b) of float32 where that is at most 1, as exact as exp: see `exp_of_product`."""
+    difference = a - b
+    subtrahend = a - difference  # and what each of the terms has lost (Knuth's two-sum)
+    rest = (a - (difference + subtrahend)) + (subtrahend - b)
+    whole = exp(difference)
+    return where(difference < -128, 0, whole + whole * rest)
+
+
+def sigmoid(decay: Value, negative: Value) -> Value:
+    """1 / (1 + exp(-z)), from `decay`, exp(-|z|), and whether z is negative: neither side overflows or cancels."""
+    return where(negative, decay, 1) / (1 + decay)
+
+
+def softplus(z: Value, decay: Value) -> Value:
+    """ln(1 + exp(z)), from z and `decay`, exp(-|z|)."""
+    return maximum(z, 0) + log1p_of_fraction(decay)
+
+
+def round_half_away(x: Value) -> Value:
+    """The nearest whole number, of two the one further from 0.
+
+    What is added is less than a half, lest the number before a half be rounded up.
+    """
+    return trunc(x + copysign(BEFORE_HALF, x))
+
+
+def decay_of(x: Value) -> Value:
+    """exp(-|x|)."""
+    return exp(-absolute(x))
+
+
+def decay_of_product(a: Value, b: Value) -> Value:
+    """exp(-|a * b|)."""
+    return exp_of_product(absolute(a), -absolute(b))
+
+
+def integer_power(base: Value, exponent: Value) -> Value:
+    """base^exponent of integers, truncated toward zero and wrapped around to the type of `base`.
+
+    A negative exponent makes the reciprocal of a power: 1 of 1, 1 or -1 of -1, and 0 of others (so of 0).
+    """
+    b, e = cast(base, INT64), cast(exponent, INT64)  # whose lowest bits are those of the product in any type
+    is_whole = (e >= 0) | equal(absolute(b), 1)
+    return cast(power(where(is_whole, b, 0), absolute(e)), base.type)

@@ -1,23 +1,41 @@
 """Symbolic values: what an operator's formula is made of.
 
 A formula is written as ordinary arithmetic on `Value`s and becomes a graph of `Operation`s over `Input`s, `Parameter`s
-and `Constant`s. The graph knows types but no sizes: it says what happens to one element. A device lowers it by a table
-with one row for each operation name (`app/execution/numpy_lowering.py`), so the mathematics stands in one place.
+and `Constant`s, and, where an operator reduces, `Reduction`s. The graph knows types but no sizes: it says what happens
+to one element. A device lowers it by a table with one row for each operation name, so that the mathematics stands in
+one place; what each operation means, to the last bit where that is defined, is said here at the function that makes it.
+
+For all of them: types are those of NumPy by name. A FLOAT16 element is loaded as float32 and rounded when it is stored.
+Floats follow IEEE 754, to nearest even, with subnormals; which NaN comes out of a NaN is left open. Transcendental
+functions are as exact as float32 needs them, 2 ULP or so, of float64 arguments too: no result is stored as FLOAT64.
+Integers wrap around (two's complement). A bool is true or false, and 1 or 0 when it is cast or stored.
 """
 
+import math
+import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from app.contract.constants import DataType
 
-FLOAT32, FLOAT64, BOOL = "float32", "float64", "bool"
+FLOAT32, FLOAT64, BOOL, INT8, INT64 = "float32", "float64", "bool", "int8", "int64"
+INFINITY = math.inf
 
 # FLOAT16 is computed in float32 and rounded once, when it is stored: at least as exact as any device in float16.
 _COMPUTE = {DataType.FLOAT16: FLOAT32}
+
+Number: TypeAlias = int | float
 
 
 def compute_type(data_type: DataType) -> str:
     """The type, by its NumPy name, in which elements of `data_type` are computed."""
     return _COMPUTE.get(data_type, data_type.value.lower())
+
+
+def is_float(type_: str) -> bool:
+    """Whether values of the type called `type_` are floats."""
+    return type_.startswith("float")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -26,32 +44,70 @@ class Value:
 
     type: str
 
-    def __add__(self, other: "Value | float") -> "Value":
+    def __add__(self, other: "Value | Number") -> "Value":
         return _arithmetic("add", self, other)
 
-    def __radd__(self, other: float) -> "Value":
+    def __radd__(self, other: Number) -> "Value":
         return _arithmetic("add", other, self)
 
-    def __sub__(self, other: "Value | float") -> "Value":
+    def __sub__(self, other: "Value | Number") -> "Value":
         return _arithmetic("subtract", self, other)
 
-    def __rsub__(self, other: float) -> "Value":
+    def __rsub__(self, other: Number) -> "Value":
         return _arithmetic("subtract", other, self)
 
-    def __mul__(self, other: "Value | float") -> "Value":
+    def __mul__(self, other: "Value | Number") -> "Value":
         return _arithmetic("multiply", self, other)
 
-    def __rmul__(self, other: float) -> "Value":
+    def __rmul__(self, other: Number) -> "Value":
         return _arithmetic("multiply", other, self)
 
-    def __truediv__(self, other: "Value | float") -> "Value":
+    def __truediv__(self, other: "Value | Number") -> "Value":
+        """Of floats: x / 0 is an infinity, 0 / 0 NaN. Integers have `quotient`."""
         return _arithmetic("divide", self, other)
 
-    def __rtruediv__(self, other: float) -> "Value":
+    def __rtruediv__(self, other: Number) -> "Value":
         return _arithmetic("divide", other, self)
 
-    def __ge__(self, other: "Value | float") -> "Value":
+    def __neg__(self) -> "Value":
+        """With the other sign, of zeros and NaN too; the least integer is its own negative."""
+        return Operation(self.type, "negative", (self,))
+
+    # Comparisons: false where either is NaN.
+
+    def __gt__(self, other: "Value | Number") -> "Value":
+        return _comparison("greater", self, other)
+
+    def __ge__(self, other: "Value | Number") -> "Value":
         return _comparison("greater_equal", self, other)
+
+    def __lt__(self, other: "Value | Number") -> "Value":
+        return _comparison("less", self, other)
+
+    def __le__(self, other: "Value | Number") -> "Value":
+        return _comparison("less_equal", self, other)
+
+    # Of integers bit by bit; of bools, and, or, exclusive or, not.
+
+    def __and__(self, other: "Value | Number") -> "Value":
+        return _arithmetic("bitwise_and", self, other)
+
+    def __or__(self, other: "Value | Number") -> "Value":
+        return _arithmetic("bitwise_or", self, other)
+
+    def __xor__(self, other: "Value | Number") -> "Value":
+        return _arithmetic("bitwise_xor", self, other)
+
+    def __invert__(self) -> "Value":
+        return Operation(self.type, "invert", (self,))
+
+    def __lshift__(self, other: "Value | Number") -> "Value":
+        """Of unsigned integers: zeros enter on the right; 0 for counts at or above the width."""
+        return _arithmetic("left_shift", self, other)
+
+    def __rshift__(self, other: "Value | Number") -> "Value":
+        """Zeros, or of signed integers copies of the sign, enter on the left; so they do beyond the width."""
+        return _arithmetic("right_shift", self, other)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -67,14 +123,14 @@ class Parameter(Value):
     """An attribute: an argument of the kernel, so that kernels are shared by all values of it."""
 
     name: str
-    value: float
+    value: Number
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Constant(Value):
     """A number that belongs to the formula."""
 
-    value: float
+    value: Number
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -85,69 +141,341 @@ class Operation(Value):
     arguments: tuple[Value, ...] = field(default=())
 
 
-def maximum(a: Value | float, b: Value | float) -> Value:
-    """The larger of both; NaN if either is NaN."""
+@dataclass(frozen=True, eq=False, slots=True)
+class Reduction(Value):
+    """One value of all the `argument`s of a group: of the elements that differ only along the operator's axes.
+
+    By `name`: `maximum`, NaN if any is NaN; `sum`, in any order, in float32 with partial sums of few elements or in
+    float64; `first_maximum`, the Position (an int64) of the first NaN, else of the first of the largest.
+    """
+
+    name: str
+    argument: Value
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Position(Value):
+    """Where an element is in its group, an int64 from 0, row-major along the operator's axes."""
+
+
+def parts(value: Value) -> Iterator[Value]:
+    """`value` and everything that it is made of, each once, arguments before what is made of them."""
+    seen: set[Value] = set()
+
+    def visit(node: Value) -> Iterator[Value]:
+        if node in seen:
+            return
+        seen.add(node)
+        for argument in arguments_of(node):
+            yield from visit(argument)
+        yield node
+
+    return visit(value)
+
+
+def arguments_of(node: Value) -> tuple[Value, ...]:
+    """What `node` is made of directly."""
+    match node:
+        case Operation():
+            return node.arguments
+        case Reduction():
+            return (node.argument,)
+    return ()
+
+
+# Arithmetic
+
+
+def maximum(a: Value | Number, b: Value | Number) -> Value:
+    """The larger of both; NaN if either is NaN; either one of two zeros."""
     return _arithmetic("maximum", a, b)
 
 
-def minimum(a: Value | float, b: Value | float) -> Value:
-    """The smaller of both; NaN if either is NaN."""
+def minimum(a: Value | Number, b: Value | Number) -> Value:
+    """The smaller of both; NaN if either is NaN; either one of two zeros."""
     return _arithmetic("minimum", a, b)
 
 
-def equal(a: Value | float, b: Value | float) -> Value:
+def absolute(x: Value) -> Value:
+    """Without the sign; the least integer stays as it is."""
+    return Operation(x.type, "absolute", (x,))
+
+
+def copysign(magnitude: Value | Number, sign: Value | Number) -> Value:
+    """A float's `magnitude` with the sign bit of `sign`, which may be a zero or NaN."""
+    return _arithmetic("copysign", magnitude, sign)
+
+
+def multiply_add(a: Value | Number, b: Value | Number, c: Value | Number) -> Value:
+    """a * b + c, of float32 rounded once: exact also where product and sum cancel."""
+    a, b = _alike(a, b)
+    b, c = _alike(b, c)
+    a, c = _alike(a, c)
+    return Operation(a.type, "multiply_add", (a, b, c))
+
+
+def quotient(a: Value | Number, b: Value | Number) -> Value:
+    """Of integers, truncated toward zero. a / 0 is 0; the least integer over -1 wraps around to itself."""
+    return _arithmetic("quotient", a, b)
+
+
+def remainder_of_truncation(a: Value | Number, b: Value | Number) -> Value:
+    """a - b * trunc(a / b), exactly, with the sign of `a`: C's fmod. By 0: of integers 0, of floats NaN."""
+    return _arithmetic("fmod", a, b)
+
+
+def remainder_of_floor(a: Value | Number, b: Value | Number) -> Value:
+    """a - b * floor(a / b) with the sign of `b`: Python's %. By 0: of integers 0, of floats NaN.
+
+    Of floats `remainder_of_truncation`, plus b where that is not 0 and its sign is not that of b; a zero has b's sign.
+    """
+    return _arithmetic("remainder", a, b)
+
+
+def power(base: Value | Number, exponent: Value | Number) -> Value:
+    """IEEE 754's pow: NaN for a negative base unless the exponent is a whole number; 1 for exponent 0.
+
+    Of integers, whose exponent must not be negative, the product of that many bases, which wraps around; 0^0 is 1.
+    """
+    return _arithmetic("power", base, exponent)
+
+
+# Comparison and choice
+
+
+def equal(a: Value | Number, b: Value | Number) -> Value:
     """Whether both are the same number; false if either is NaN."""
     return _comparison("equal", a, b)
 
 
-def where(condition: Value, a: Value | float, b: Value | float) -> Value:
+def not_equal(a: Value | Number, b: Value | Number) -> Value:
+    """Whether they are not the same number; true if either is NaN."""
+    return _comparison("not_equal", a, b)
+
+
+def is_nan(x: Value) -> Value:
+    return not_equal(x, x)
+
+
+def where(condition: Value, a: Value | Number, b: Value | Number) -> Value:
     """`a` where `condition` holds, else `b`."""
     a, b = _alike(a, b)
     return Operation(a.type, "where", (condition, a, b))
 
 
+# Functions of floats
+
+
+def exp(x: Value) -> Value:
+    return _of_float("exp", x)
+
+
 def expm1(x: Value) -> Value:
     """exp(x) - 1 without cancellation near 0."""
-    return Operation(x.type, "expm1", (x,))
+    return _of_float("expm1", x)
 
 
 def expm1_of_negative(x: Value) -> Value:
     """The same for an `x` that is never positive."""
-    return Operation(x.type, "expm1_of_negative", (x,))
+    return _of_float("expm1_of_negative", x)
+
+
+def log(x: Value) -> Value:
+    """The natural logarithm: NaN below 0, -inf of both zeros."""
+    return _of_float("log", x)
+
+
+def log1p(x: Value) -> Value:
+    """log(1 + x) without cancellation near 0: NaN below -1, -inf at -1."""
+    return _of_float("log1p", x)
+
+
+def log1p_of_fraction(x: Value) -> Value:
+    """The same for an `x` from 0 to 1, or NaN."""
+    return _of_float("log1p_of_fraction", x)
 
 
 def sqrt(x: Value) -> Value:
     """The square root by IEEE 754: NaN below 0, -0 of -0."""
-    return Operation(x.type, "sqrt", (x,))
+    return _of_float("sqrt", x)
 
 
-def multiply_add(a: Value | float, b: Value | float, c: Value | float) -> Value:
-    """a * b + c, rounded once: exact also where product and sum cancel."""
-    a, b = _alike(a, b)
-    b, c = _alike(b, c)
-    return Operation(a.type, "multiply_add", (a, b, c))
+def tanh(x: Value) -> Value:
+    return _of_float("tanh", x)
 
 
-def power(base: Value, exponent: Value | float) -> Value:
-    """IEEE 754's pow: NaN for a negative base unless the exponent is a whole number; 1 for exponent 0."""
-    return _arithmetic("power", base, exponent)
+def erf(x: Value) -> Value:
+    """2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x."""
+    return _of_float("erf", x)
+
+
+def normal_cdf(x: Value) -> Value:
+    """erfc(-x / sqrt(2)) / 2: the normal distribution's area left of `x`, down to the least subnormal."""
+    return _of_float("normal_cdf", x)
+
+
+def sin(x: Value) -> Value:
+    """Of radians; NaN of infinities. So are `cos` and `tan`."""
+    return _of_float("sin", x)
+
+
+def cos(x: Value) -> Value:
+    return _of_float("cos", x)
+
+
+def tan(x: Value) -> Value:
+    return _of_float("tan", x)
+
+
+def arcsin(x: Value) -> Value:
+    """NaN beyond -1 and 1."""
+    return _of_float("arcsin", x)
+
+
+def arccos(x: Value) -> Value:
+    """From 0 to pi; NaN beyond -1 and 1."""
+    return _of_float("arccos", x)
+
+
+def arctan(x: Value) -> Value:
+    return _of_float("arctan", x)
+
+
+def arctan2(y: Value, x: Value) -> Value:
+    """The angle of the point (x, y), from -pi to pi; at the origin, as in C, 0 or pi by the sign of x, signed as y."""
+    return _arithmetic("arctan2", y, x)
+
+
+def sinh(x: Value) -> Value:
+    return _of_float("sinh", x)
+
+
+def cosh(x: Value) -> Value:
+    return _of_float("cosh", x)
+
+
+def arcsinh(x: Value) -> Value:
+    return _of_float("arcsinh", x)
+
+
+def arccosh(x: Value) -> Value:
+    """NaN below 1."""
+    return _of_float("arccosh", x)
+
+
+def arctanh(x: Value) -> Value:
+    """Infinities at -1 and 1, NaN beyond."""
+    return _of_float("arctanh", x)
+
+
+def floor(x: Value) -> Value:
+    """The next whole number down. This and its like keep the sign of zero, infinities and NaN."""
+    return _of_float("floor", x)
+
+
+def ceil(x: Value) -> Value:
+    """The next whole number up."""
+    return _of_float("ceil", x)
+
+
+def trunc(x: Value) -> Value:
+    """The next whole number toward zero."""
+    return _of_float("trunc", x)
+
+
+def rint(x: Value) -> Value:
+    """The nearest whole number, of two the even one."""
+    return _of_float("rint", x)
+
+
+# Conversion
+
+
+def cast(x: Value, type_: str) -> Value:
+    """`x` as another type: of floats and to floats rounded to nearest even, between integers the lowest bits."""
+    if is_float(x.type) and not is_float(type_):
+        raise TypeError(f"{x.type} is converted to {type_} by `saturate`")
+    return x if x.type == type_ else Operation(type_, "cast", (x,))
 
 
 def widen(x: Value) -> Value:
-    """`x` as float64, for formulas that would magnify the rounding of float32 steps."""
-    return x if x.type == FLOAT64 else Operation(FLOAT64, "cast", (x,))
+    """`x` as float64, for formulas that would magnify the rounding of float32 steps; exact but of 64-bit integers."""
+    return cast(x, FLOAT64)
 
 
-def _arithmetic(name: str, a: Value | float, b: Value | float) -> Operation:
+def saturate(x: Value, type_: str) -> Value:
+    """The float64 `x` truncated toward zero to an integer type, or the nearest end of its range; 0 of NaN."""
+    return Operation(type_, "saturate", (widen(x),))
+
+
+def bit_count(x: Value) -> Value:
+    """How many bits of an integer are 1, as uint8."""
+    return Operation("uint8", "bit_count", (x,))
+
+
+def integer_range(type_: str) -> tuple[int, int]:
+    """The least and the largest number of the integer type called `type_`."""
+    bits = int(type_.lstrip("uint"))
+    return (0, (1 << bits) - 1) if type_.startswith("u") else (-1 << (bits - 1), (1 << (bits - 1)) - 1)
+
+
+def converted(parameter: Parameter, data_type: DataType) -> Parameter:
+    """A FLOAT attribute as a tensor of `data_type` holds it: a float rounded to nearest even, an integer truncated
+    toward zero, or the nearest end of its range.
+
+    Source: the remarks on Min and Max of DML_ELEMENT_WISE_CLIP_OPERATOR_DESC, which do not name the ends.
+    """
+    type_, value = compute_type(data_type), parameter.value
+    if is_float(type_):
+        return Parameter(type_, parameter.name, rounded(value, data_type))
+    least, most = integer_range(type_)
+    return Parameter(type_, parameter.name, min(max(int(value), least), most))
+
+
+def rounded(value: float, data_type: DataType) -> float:
+    """`value` as a number of the float type `data_type`: to nearest even, or an infinity beyond its range."""
+    form = {DataType.FLOAT16: "<e", DataType.FLOAT32: "<f", DataType.FLOAT64: "<d"}[data_type]
+    try:
+        (result,) = struct.unpack(form, struct.pack(form, value))
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    return float(result)
+
+
+# Reduction
+
+
+def maximum_of(x: Value) -> Value:
+    """Of a group (`Reduction`)."""
+    return Reduction(x.type, "maximum", x)
+
+
+def sum_of(x: Value) -> Value:
+    """Of a group (`Reduction`)."""
+    return Reduction(x.type, "sum", x)
+
+
+def first_maximum_of(x: Value) -> Value:
+    """The Position of a group's first maximum (`Reduction`)."""
+    return Reduction(INT64, "first_maximum", x)
+
+
+def _of_float(name: str, x: Value) -> Operation:
+    if not is_float(x.type):
+        raise TypeError(f"{name} is a function of floats, not of {x.type}")
+    return Operation(x.type, name, (x,))
+
+
+def _arithmetic(name: str, a: Value | Number, b: Value | Number) -> Operation:
     a, b = _alike(a, b)
     return Operation(a.type, name, (a, b))
 
 
-def _comparison(name: str, a: Value | float, b: Value | float) -> Operation:
+def _comparison(name: str, a: Value | Number, b: Value | Number) -> Operation:
     return Operation(BOOL, name, _alike(a, b))
 
 
-def _alike(a: Value | float, b: Value | float) -> tuple[Value, Value]:
+def _alike(a: Value | Number, b: Value | Number) -> tuple[Value, Value]:
     """Both as values of one type: a number takes the other's type, float32 widens to float64."""
     if not isinstance(a, Value):
         if not isinstance(b, Value):

@@ -1,25 +1,56 @@
 """All operators: the one list that everything else is made from."""
 
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, TypeAlias, Union
+from typing import TYPE_CHECKING, Annotated, TypeAlias, Union, get_args
 
 from pydantic import Field
 
-from app.operators import activation, element_wise
+from app.operators.activation import exponential_units, linear, rectifiers, sigmoids, softmax
+from app.operators.element_wise import (
+    arithmetic,
+    bits,
+    comparison,
+    exponential,
+    logical,
+    quantization,
+    rounding,
+    selection,
+    trigonometric,
+)
 from app.operators.operator import PREFIX, Operator
+
+MODULES = (
+    linear,
+    rectifiers,
+    exponential_units,
+    sigmoids,
+    softmax,
+    arithmetic,
+    rounding,
+    exponential,
+    trigonometric,
+    selection,
+    comparison,
+    logical,
+    bits,
+    quantization,
+)
 
 
 def _operators(module: ModuleType) -> list[type[Operator]]:
-    """The operators that `module` defines, in its order."""
+    """The operators that `module` defines, in its order; what has no name of its own is a form of several."""
     return [
         value
         for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Operator) and value.__module__ == module.__name__
+        if isinstance(value, type)
+        and issubclass(value, Operator)
+        and value.__module__ == module.__name__
+        and get_args(value.model_fields["Type"].annotation)
     ]
 
 
 OPERATORS: dict[str, type[Operator]] = {
-    operator.name(): operator for module in (activation, element_wise) for operator in _operators(module)
+    operator.name(): operator for module in MODULES for operator in _operators(module)
 }
 """Operator classes by full name."""
 

@@ -1,8 +1,9 @@
 """A descriptor that has passed judgement, ready for any device: what DirectML calls a compiled operator."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.contract.constants import FeatureLevel
+from app.contract.constants import DataType, FeatureLevel
 from app.contract.tensors import TensorDesc
 from app.contract.validation import brief
 from app.contract.violations import ContractError, Hresult, Violation
@@ -20,6 +21,18 @@ class CompiledOperator:
     output_name: str
     output: TensorDesc
     expression: Value
+    stored_types: dict[str, DataType]
+    """How kernels read and write the elements of each tensor, which differs from its DataType for raw bits."""
+    axes: tuple[int, ...]
+    """Dimensions that reductions in `expression` go over; none where it has no reductions."""
+
+    def layouts(self) -> list[Sequence[int]]:
+        """Strides along the output's dimensions of the inputs, in the order of the bind points, and of the output.
+
+        Those of a tensor of one element are 0: it is the same for all.
+        """
+        descs = [*self.inputs.values(), self.output]
+        return [desc.strides if desc.elements > 1 else [0] * self.output.rank for desc in descs]
 
     def check_in_place(self, name: str) -> None:
         """Raise ContractError unless the output may take the buffer of the input `name`.
@@ -52,9 +65,18 @@ class CompiledOperator:
 def compile_operator(operator: Operator, level: FeatureLevel) -> CompiledOperator:
     """Judge `operator` as a device of `level` does. Raises ContractError with all that is wrong."""
     operator.judge(level)  # as it was stated: an implied output is right by construction
-    operator = operator.with_outputs()
+    operator = operator.with_outputs(level)
     ((output_name, output),) = operator.tensors(Role.OUTPUT).items()
-    return CompiledOperator(operator, level, operator.tensors(Role.INPUT), output_name, output, operator.expression())
+    return CompiledOperator(
+        operator,
+        level,
+        operator.tensors(Role.INPUT),
+        output_name,
+        output,
+        operator.expression(),
+        operator.stored_types(),
+        operator.axes(),
+    )
 
 
 def _aliasing(message: str, given: str, allowed: list[str] | None) -> ContractError:

@@ -9,12 +9,22 @@ from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from app.contract.constants import FeatureLevel
+from app.contract.constants import DataType, FeatureLevel
 from app.contract.scalars import Float
 from app.contract.support import SupportTable
 from app.contract.tensors import TensorDesc
 from app.contract.violations import ContractError, Violation
-from app.formula.values import FLOAT32, Input, Parameter, Value, compute_type, multiply_add, widen
+from app.formula.values import (
+    FLOAT32,
+    Input,
+    Parameter,
+    Value,
+    compute_type,
+    is_float,
+    multiply_add,
+    saturate,
+    widen,
+)
 
 PREFIX = "DML_OPERATOR_"
 
@@ -27,6 +37,7 @@ class Role(Enum):
 
 
 InputTensorDesc = Annotated[TensorDesc, Role.INPUT, Field(description="Read, never written.")]
+OptionalInputTensorDesc = Annotated[TensorDesc | None, Role.INPUT, Field(description="Read, never written.")]
 OutputTensorDesc = Annotated[
     TensorDesc | None,
     Role.OUTPUT,
@@ -53,7 +64,7 @@ class Operator(BaseModel):
 
     A subclass states its fields as DirectML names them (tensors in the structure's order, `Annotated` with their
     `Role`), its support table, which inputs its output may alias, the formula as the documentation prints it, and
-    `formula` itself. Optional attributes have their default in the field.
+    `formula` itself. Optional attributes have their default in the field. `forms.py` has the usual sets of fields.
     """
 
     # Defaults are validated since they are to be FLOAT as well: 0.2 left out and 0.2 given are one number.
@@ -62,12 +73,28 @@ class Operator(BaseModel):
     formula_text: ClassVar[str]
     support: ClassVar[SupportTable]
     in_place: ClassVar[tuple[str, ...]] = ()
+    same_types: ClassVar[tuple[tuple[str, ...], ...] | None] = None
+    """Groups of tensors whose data types are equal; None: all tensors are one."""
+    one_element: ClassVar[tuple[str, ...]] = ()
+    """Tensors of one element each, where the others have equal sizes."""
     notes: ClassVar[tuple[str, ...]] = ()  # choices made where the documentation is silent, shown to users
     Type: str
 
     formula: ClassVar[Callable[..., Value]]
     """Method `formula(p, x, ...)`: the output's element, from the attributes as `Parameters` and one value for each
     input tensor in the structure's order."""
+
+    def axes(self) -> tuple[int, ...]:
+        """Dimensions that the formula's reductions go over."""
+        return ()
+
+    def is_bitwise(self) -> bool:
+        """Whether the formula works on the raw bits of elements, which it is given as unsigned integers."""
+        return False
+
+    def implied_type(self, level: FeatureLevel) -> DataType:
+        """The output's data type where the request leaves it out."""
+        return next(iter(self.tensors(Role.INPUT).values())).DataType
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
         """Constraints of this operator alone, beyond support table, sizes and data types."""
@@ -121,15 +148,14 @@ class Operator(BaseModel):
         descs = {name: getattr(self, name) for name in self.tensor_names(role)}
         return {name: desc for name, desc in descs.items() if desc is not None}
 
-    def implied_output(self) -> TensorDesc:
-        """The output's descriptor where the request leaves it out."""
-        first = next(iter(self.tensors(Role.INPUT).values()))
-        return TensorDesc(DataType=first.DataType, Sizes=first.Sizes)
-
-    def with_outputs(self) -> "Operator":
-        """The same descriptor with every output's descriptor filled in."""
+    def with_outputs(self, level: FeatureLevel) -> "Operator":
+        """The same descriptor with every output's descriptor filled in: packed, of the sizes of the first input."""
         missing = [name for name in self.tensor_names(Role.OUTPUT) if getattr(self, name) is None]
-        return self.model_copy(update=dict.fromkeys(missing, self.implied_output())) if missing else self
+        if not missing:
+            return self
+        first = next(iter(self.tensors(Role.INPUT).values()))
+        implied = TensorDesc(DataType=self.implied_type(level), Sizes=first.Sizes)
+        return self.model_copy(update=dict.fromkeys(missing, implied))
 
     def judge(self, level: FeatureLevel) -> None:
         """Raise ContractError with every rule that this descriptor breaks on a device of `level`."""
@@ -181,10 +207,13 @@ class Operator(BaseModel):
             raise ContractError(violations)
 
     def _alike_violations(self) -> Iterator[Violation]:
-        """All tensors have the sizes and the data type of the first: element-wise operators broadcast nothing."""
-        (first_name, first), *others = self.tensors().items()
-        for name, desc in others:
-            if desc.Sizes != first.Sizes:
+        """Element-wise operators broadcast nothing: sizes are equal, and so are data types where the operator says."""
+        tensors = self.tensors()
+        (first_name, first), *_ = tensors.items()
+        for name, desc in tensors.items():
+            if name in self.one_element:
+                yield from self._one_element_violations(name, desc, first_name, first)
+            elif desc.Sizes != first.Sizes:
                 yield Violation(
                     (name, "Sizes"),
                     f"{name} has Sizes {desc.Sizes} but {first_name} has {first.Sizes}; they must be equal, and "
@@ -192,18 +221,43 @@ class Operator(BaseModel):
                     desc.Sizes,
                     first.Sizes,
                 )
-            if desc.DataType != first.DataType:
-                yield Violation(
-                    (name, "DataType"),
-                    f"{name} is {desc.DataType} but {first_name} is {first.DataType}; their DataType must be equal.",
-                    desc.DataType,
-                    first.DataType,
-                )
+        for group in (tuple(tensors),) if self.same_types is None else self.same_types:
+            there = [name for name in group if name in tensors]
+            for name in there[1:]:
+                data_type, model = tensors[name].DataType, tensors[there[0]].DataType
+                if data_type != model:
+                    yield Violation(
+                        (name, "DataType"),
+                        f"{name} is {data_type} but {there[0]} is {model}; their DataType must be equal.",
+                        data_type,
+                        model,
+                    )
+
+    @staticmethod
+    def _one_element_violations(name: str, desc: TensorDesc, first_name: str, first: TensorDesc) -> Iterator[Violation]:
+        if desc.elements != 1 or desc.rank != first.rank:
+            ones = [1] * first.rank
+            yield Violation(
+                (name, "Sizes"),
+                f"{name} has Sizes {desc.Sizes}; it must have one element and as many dimensions as {first_name}, "
+                f"which is {ones}.",
+                desc.Sizes,
+                ones,
+            )
+
+    def stored_types(self) -> dict[str, DataType]:
+        """How kernels read and write the elements of each tensor: raw bits as unsigned integers of their width."""
+        return {
+            name: DataType(f"UINT{desc.DataType.bits}") if self.is_bitwise() else desc.DataType
+            for name, desc in self.tensors().items()
+        }
 
     def expression(self) -> Value:
-        """The formula over this descriptor's inputs and attributes."""
+        """The formula over this descriptor's inputs and attributes; optional inputs that are left out are None."""
+        types = self.stored_types()
         inputs = [
-            Input(compute_type(desc.DataType), name, desc.DataType) for name, desc in self.tensors(Role.INPUT).items()
+            Input(compute_type(types[name]), name, types[name]) if name in types else None
+            for name in self.tensor_names(Role.INPUT)
         ]
         return self.formula(Parameters(self), *inputs)
 
@@ -211,16 +265,17 @@ class Operator(BaseModel):
 class Parameters:
     """An operator's FLOAT attributes as symbolic values: `p.Alpha`, or `p["ScaleBias.Scale"]` inside a structure."""
 
-    def __init__(self, operator: Operator) -> None:
-        self._values: Mapping[str, Parameter] = dict(_float_attributes(operator))
+    def __init__(self, model: BaseModel, prefix: str = "") -> None:
+        self._values: Mapping[str, Parameter] = dict(_float_attributes(model, prefix))
+        self._prefix = prefix
 
     def __getattr__(self, name: str) -> Parameter:
-        return self._values[name]
+        return self._values[self._prefix + name]
 
     __getitem__ = __getattr__
 
 
-def _float_attributes(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
+def _float_attributes(model: BaseModel, prefix: str) -> Iterator[tuple[str, Parameter]]:
     for name, value in model:
         if isinstance(value, float):
             yield prefix + name, Parameter(FLOAT32, prefix + name, value)
@@ -231,6 +286,17 @@ def _float_attributes(model: BaseModel, prefix: str = "") -> Iterator[tuple[str,
 def scaled(p: Parameters, x: Value, scale_bias: ScaleBias | None) -> Value:
     """x * Scale + Bias where `scale_bias` is given, else `x`.
 
-    In float64, since the function that follows would magnify a rounding here without bound.
+    In float64, since the function that follows would magnify a rounding here without bound. Of an integer tensor,
+    whose operator has the note SCALED_INTEGERS, back in its type.
     """
-    return multiply_add(widen(x), widen(p["ScaleBias.Scale"]), widen(p["ScaleBias.Bias"])) if scale_bias else x
+    if scale_bias is None:
+        return x
+    y = multiply_add(widen(x), widen(p["ScaleBias.Scale"]), widen(p["ScaleBias.Bias"]))
+    return y if is_float(x.type) else saturate(y, x.type)
+
+
+SCALED_INTEGERS = (
+    "On integer tensors, x * Scale + Bias is computed in float64, truncated toward zero and saturated to the tensor's "
+    "type before the function. DirectML's documentation does not say."
+)
+WRAPPING = "Integer results wrap around (two's complement). DirectML's documentation does not say."

@@ -116,7 +116,7 @@ def timed(call: Callable[[int], object], stream: Any, *, repeats: int, batches: 
         end.record(stream)
         end.synchronize()
         times.append(cupy.cuda.get_elapsed_time(start, end) / 1e3 / repeats)
-    return median(times)
+    return float(median(times))
 
 
 def graphed(call: Callable[[int], object], stream: Any, *, repeats: int) -> float:
@@ -293,7 +293,7 @@ class Bench:
                 times.append(start.elapsed_time(end) / 1e3 / 8)
         del graph, sets
         torch.cuda.empty_cache()
-        return median(times[1:])
+        return float(median(times[1:]))
 
     def _jax(self, row: Row, tensors: int) -> float:
         import jax
@@ -313,7 +313,7 @@ class Bench:
                 result = function(*sets[n % len(sets)])
             result.block_until_ready()
             times.append((time.perf_counter() - started) / self.repeats)
-        return median(times)
+        return float(median(times))
 
 
 def main() -> None:

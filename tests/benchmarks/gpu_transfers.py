@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -69,9 +70,8 @@ def launch(gpu: CudaDevice) -> None:
     }
     kernel = cupy.ElementwiseKernel("T x", "T y", "y = fmaxf(0.f, fminf(0.2f * x + 0.5f, 1.f))", "peer")
     raw = cupy.RawKernel('extern "C" __global__ void k(const float* x, float* y) {}', "k")
-    calls: dict[str, Callable[[], object]] = {
-        name: (lambda bound=bound, handle=stream.ptr: bound(handle)) for name, bound in cases.items()
-    }
+    handle = stream.ptr
+    calls: dict[str, Callable[[], object]] = {name: partial(bound, handle) for name, bound in cases.items()}
     first = cases["HARD_SIGMOID, bound once"]
     calls["HARD_SIGMOID, bound anew each time"] = lambda: first.bind([x.data.ptr, y.data.ptr], KIB)(stream.ptr)
     calls["cupy.ElementwiseKernel, output given"] = lambda: kernel(x, y)
@@ -93,7 +93,8 @@ def first_use(gpu: CudaDevice) -> None:
     """Compiling, and loading what was compiled before."""
     print("## First use of a kernel, ms\n")
     os.environ["CUDA_CACHE_DISABLE"] = "1"  # NVRTC has a cache of its own, which would make "cold" warm
-    cold, warm = [], []
+    cold: list[float] = []
+    warm: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         for times in (cold, warm):
             device = CudaDevice(gpu.ordinal, KernelCache(Path(folder)), 16 * MIB, PinnedMemory(0))
@@ -180,7 +181,9 @@ def several(gpus: list[CudaDevice]) -> None:
         "| GPUs | resident, GB/s | over one | pinned, GB/s each way | over one | ordinary, GB/s each way | over one |"
     )
     print("|---|---|---|---|---|---|---|")
-    resident, pinned, ordinary = [], [], []
+    resident: list[Callable[[], None]] = []
+    pinned: list[Callable[[], None]] = []
+    ordinary: list[Callable[[], None]] = []
     kept = []
     for gpu in gpus:
         gpu.use()

@@ -28,6 +28,9 @@ using std::fabs; using std::truncf; using std::copysignf; using std::fmaf; using
 #define OUT_OF_LINE static
 #define INFINITE __builtin_inff()
 typedef unsigned short half_bits;
+DEVICE int ones_of(unsigned long long x) { return __builtin_popcountll(x); }
+DEVICE float normcdff(float x) { return (float)(std::erfc((double)x * -0.70710678118654752) / 2); }
+DEVICE double normcdf(double x) { return std::erfc(x * -0.70710678118654752) / 2; }
 template <class To, class From> static To as(From x) { To y; std::memcpy(&y, &x, sizeof y); return y; }
 DEVICE float float_of_bits(unsigned x) { return as<float>(x); }
 DEVICE unsigned bits_of_float(float x) { return as<unsigned>(x); }
@@ -64,8 +67,8 @@ Element = Callable[..., Array]
 
 def arithmetic_of(compiled: CompiledOperator) -> Arithmetic:
     """The lowered formula of an operator."""
-    inputs = [(name, desc.DataType) for name, desc in compiled.inputs.items()]
-    return lower(compiled.expression, inputs, compiled.output.DataType)
+    inputs = [(name, compiled.stored_types[name]) for name in compiled.inputs]
+    return lower(compiled.expression, inputs, compiled.stored_types[compiled.output_name])
 
 
 def build(folder: Path, operators: Sequence[CompiledOperator]) -> list[Element]:
@@ -88,7 +91,7 @@ def build(folder: Path, operators: Sequence[CompiledOperator]) -> list[Element]:
     )
     loaded = ctypes.CDLL(str(made))
     return [
-        _element(loaded[f"loop{numbers[arithmetic.source]}"], arithmetic, operator.output.DataType)
+        _element(loaded[f"loop{numbers[arithmetic.source]}"], arithmetic, operator.stored_types[operator.output_name])
         for arithmetic, operator in zip(arithmetics, operators, strict=True)
     ]
 
@@ -116,7 +119,8 @@ def _element(function: Callable[..., object], arithmetic: Arithmetic, stored: Da
     def element(*inputs: Array) -> Array:
         output = np.empty(inputs[0].shape, numpy_type(stored))
         parameters = [np.array(value) for value in arithmetic.arguments]
-        pointers = [ctypes.c_void_p(array.ctypes.data) for array in (*inputs, output)]
+        packed = [np.ascontiguousarray(array) for array in inputs]
+        pointers = [ctypes.c_void_p(array.ctypes.data) for array in (*packed, output)]
         function(*pointers, ctypes.c_longlong(output.size), *(ctypes.c_void_p(p.ctypes.data) for p in parameters))
         return output
 

@@ -1,8 +1,8 @@
-"""Descriptors of the four operators as requests put them, and what is said of them."""
+"""Descriptors of operators as requests put them, and what is said of them."""
 
 from typing import Any
 
-from app.contract.constants import NEWEST, FeatureLevel
+from app.contract.constants import NEWEST, DataType, FeatureLevel
 from app.contract.validation import validate
 from app.contract.violations import ContractError, Violation
 from app.operators.catalog import OPERATORS
@@ -14,15 +14,53 @@ CELU = PREFIX + "ACTIVATION_CELU"
 PARAMETERIZED_RELU = PREFIX + "ACTIVATION_PARAMETERIZED_RELU"
 CONSTANT_POW = PREFIX + "ELEMENT_WISE_CONSTANT_POW"
 
-# Attributes without a default, by operator: what a descriptor needs besides tensors.
-REQUIRED: dict[str, dict[str, Any]] = {CONSTANT_POW: {"Exponent": 2.5}}
+ATTRIBUTES: dict[str, Any] = {
+    "Alpha": 0.5,
+    "Beta": 1.0,
+    "Axes": [0],
+    "Exponent": 2.5,
+    "InfinityMode": "EITHER",
+    "Min": 0,
+    "Max": 1,
+    "RoundingMode": "TOWARD_ZERO",
+}
+"""A value for each attribute that some operator requires, but for MinMaxDataType."""
+
+ALIKE = [
+    kind
+    for kind, operator in OPERATORS.items()
+    if operator.same_types is None
+    and "MinMaxDataType" not in operator.attribute_names()
+    and {DataType.FLOAT32, DataType.FLOAT16} <= {*operator.support.rows[-1].data_types}
+]
+"""Operators whose tensors are all of one type, FLOAT32 and FLOAT16 among others, which no attribute has to repeat."""
 
 
 def descriptor(kind: str, desc: dict[str, Any] | None = None, /, **members: Any) -> dict[str, Any]:
-    """`kind` with `desc` for each input, and the attributes it requires; `members` are added or override."""
-    desc = desc or {"DataType": "FLOAT32", "Sizes": [1, 1, 2, 3]}
-    inputs = dict.fromkeys(OPERATORS[kind].tensor_names(Role.INPUT), desc)
-    return {"Type": kind} | inputs | REQUIRED.get(kind, {}) | members
+    """`kind` with `desc`, or one that fits, for each input, and the attributes it requires.
+
+    `members` are added or override.
+    """
+    operator = OPERATORS[kind]
+    inputs = {name: desc or fitting(kind, name) for name in operator.tensor_names(Role.INPUT)}
+    for name in operator.one_element:
+        inputs[name] = inputs[name] | {"Sizes": [1] * len(inputs[name]["Sizes"])}
+    names = operator.attribute_names()
+    attributes = {
+        name: ATTRIBUTES[name] for name in names if operator.model_fields[name].is_required() and name in ATTRIBUTES
+    }
+    if "MinMaxDataType" in names:
+        attributes["MinMaxDataType"] = inputs["InputTensor"]["DataType"]
+    return {"Type": kind} | inputs | attributes | members
+
+
+def fitting(kind: str, name: str) -> dict[str, Any]:
+    """A descriptor for the tensor `name` that is right at the newest level, with those of the other tensors."""
+    data_types = OPERATORS[kind].support.rows[-1].of(name).data_types
+    return {
+        "DataType": (DataType.FLOAT32 if DataType.FLOAT32 in data_types else data_types[0]).value,
+        "Sizes": [1, 1, 2, 3],
+    }
 
 
 def compiled(document: dict[str, Any], level: FeatureLevel = NEWEST) -> CompiledOperator:

@@ -28,6 +28,8 @@ class OperatorFacts:
     introduced: FeatureLevel
     in_place_inputs: list[str]
     typical_defaults: dict[str, float]
+    same_types: list[list[str]]
+    """Groups of tensors whose data types are equal."""
     fields: list[dict[str, Any]]
     support: dict[FeatureLevel, dict[str, TensorFacts]]
 
@@ -43,19 +45,29 @@ class OperatorFacts:
         """Fields of these kinds (input_tensor, output_tensor, attribute), in the structure's order."""
         return [field["name"] for field in self.fields if field["kind"] in kinds]
 
+    def levels(self) -> list[FeatureLevel]:
+        """The levels at which something changes, the ones before them, and the newest."""
+        every = list(FeatureLevel)
+        changes = [every.index(level) for level in self.support]
+        return [every[place] for place in sorted({*changes, *(max(each - 1, 0) for each in changes), len(every) - 1})]
+
 
 def _read(entry: dict[str, Any]) -> OperatorFacts:
+    """A field is its name, kind and type, and whether it is optional; a row says what groups of tensors may be."""
+    fields = [
+        {"name": name, "kind": kind, "type": type_, "optional": bool(optional)}
+        for name, kind, type_, *optional in map(str.split, entry["fields"])
+    ]
     support = {
-        FeatureLevel(row["feature_level"]): {
-            name: TensorFacts(
-                [DataType(each) for each in tensor["data_types"]],
-                range(tensor["dimension_counts"][0], tensor["dimension_counts"][1] + 1),
-            )
-            for name, tensor in row["tensors"].items()
+        FeatureLevel(level): {
+            name: TensorFacts([DataType(each) for each in data_types.split()], range(least, most + 1))
+            for names, ((least, most), data_types) in groups.items()
+            for name in names.split()
         }
-        for row in entry["support"]
+        for level, groups in entry["support"]
     }
-    return OperatorFacts(**entry | {"introduced": FeatureLevel(entry["introduced"]), "support": support})
+    changed = {"introduced": FeatureLevel(entry["introduced"]), "fields": fields, "support": support}
+    return OperatorFacts(**entry | changed)
 
 
 FACTS = [_read(entry) for entry in json.loads(Path(__file__).with_name("facts.json").read_text())]

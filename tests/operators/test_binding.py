@@ -10,7 +10,7 @@ from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator
 from app.operators.operator import Role
 from tests.contract.refusals import check_wording
-from tests.operators.descriptors import CELU, CONSTANT_POW, PARAMETERIZED_RELU, compiled, descriptor
+from tests.operators.descriptors import ALIKE, CELU, CONSTANT_POW, PARAMETERIZED_RELU, compiled, descriptor
 
 every_operator = pytest.mark.parametrize("kind", OPERATORS)
 
@@ -34,10 +34,14 @@ def lengths(kind: str, length: int) -> dict[str, int]:
     return dict.fromkeys(OPERATORS[kind].tensor_names(Role.INPUT), length)
 
 
+def fitting(operator: CompiledOperator) -> dict[str, int]:
+    return {name: desc.data_bytes for name, desc in operator.inputs.items()}
+
+
 @every_operator
 def test_bound_in_the_order_of_the_bind_points(kind: str) -> None:
     operator = compiled(descriptor(kind))
-    data = {name: memoryview(bytes(24)) for name in reversed(OPERATORS[kind].tensor_names(Role.INPUT))}
+    data = {name: memoryview(bytes(length)) for name, length in reversed(fitting(operator).items())}
     assert list(bind(operator, data)) == OPERATORS[kind].tensor_names(Role.INPUT)
 
 
@@ -45,7 +49,7 @@ def test_bound_in_the_order_of_the_bind_points(kind: str) -> None:
 def test_every_input_is_bound(kind: str) -> None:
     operator = compiled(descriptor(kind))
     for missing in operator.inputs:
-        given = lengths(kind, 24)
+        given = fitting(operator)
         del given[missing]
         (refusal,) = refusals(operator, given)
         assert (refusal.pointer, refusal.given, refusal.allowed) == (f"/{missing}", None, missing)
@@ -53,12 +57,30 @@ def test_every_input_is_bound(kind: str) -> None:
 
 
 @every_operator
-@pytest.mark.parametrize("name", ["OutputTensor", "Alpha", "inputTensor", "", "a/b~c", "Type"])
+@pytest.mark.parametrize("name", ["OutputTensor", "inputTensor", "a/b~c"])
 def test_nothing_else_is_bound(kind: str, name: str) -> None:
     operator = compiled(descriptor(kind))
-    (refusal,) = refusals(operator, lengths(kind, 24) | {name: 24})
+    (refusal,) = refusals(operator, fitting(operator) | {name: 24})
     assert refusal.pointer == "/" + name.replace("~", "~0").replace("/", "~1")
     assert (refusal.given, refusal.allowed) == (name, list(operator.inputs))
+
+
+@pytest.mark.parametrize("name", ["", "Alpha", "Type"])
+def test_other_names_are_no_inputs(name: str) -> None:
+    (refusal,) = refusals(compiled(descriptor(CELU)), {"InputTensor": 24, name: 24})
+    assert refusal.pointer == f"/{name}"
+
+
+def test_an_optional_input_is_bound_if_it_is_described() -> None:
+    kind = "DML_OPERATOR_ELEMENT_WISE_QUANTIZE_LINEAR"
+    with_zero, without = compiled(descriptor(kind)), compiled(descriptor(kind, ZeroPointTensor=None))
+    assert list(with_zero.inputs) == ["InputTensor", "ScaleTensor", "ZeroPointTensor"]
+    assert list(without.inputs) == ["InputTensor", "ScaleTensor"]
+    assert refusals(without, fitting(without)) == []
+    (refusal,) = refusals(with_zero, fitting(without))
+    assert refusal.pointer == "/ZeroPointTensor"
+    (refusal,) = refusals(without, fitting(with_zero))
+    assert "has no input ZeroPointTensor in this descriptor" in refusal.message
 
 
 def test_unary_operators_have_no_slope() -> None:
@@ -83,7 +105,7 @@ def test_unary_operators_have_no_slope() -> None:
         pytest.param({"DataType": "FLOAT32", "Sizes": [1000], "Strides": [0]}, {4}, id="one element"),
     ],
 )
-@every_operator
+@pytest.mark.parametrize("kind", ALIKE[::6])
 def test_length_of_data(kind: str, desc: dict[str, Any], allowed: set[int]) -> None:
     operator = compiled(descriptor(kind, desc))
     accepted = {length for length in range(130) if not refusals(operator, lengths(kind, length))}

@@ -12,7 +12,23 @@ from tests.operators.descriptors import compiled, descriptor, refusals
 from tests.operators.facts import FACTS, OperatorFacts
 
 of_each_operator = pytest.mark.parametrize("facts", FACTS, ids=str)
-C_TYPES = {"tensor_desc": "DML_TENSOR_DESC", "float": "FLOAT", "scale_bias": "DML_SCALE_BIAS", "uint": "UINT"}
+C_TYPES = {
+    "tensor_desc": "DML_TENSOR_DESC",
+    "float": "FLOAT",
+    "scale_bias": "DML_SCALE_BIAS",
+    "uint": "UINT",
+    "uint_array": "UINT[]",
+    "scalar_union": "DML_SCALAR_UNION",
+    "operator_desc": "DML_OPERATOR_DESC",
+    "rounding_mode": "DML_ROUNDING_MODE",
+    "is_infinity_mode": "DML_IS_INFINITY_MODE",
+    "tensor_data_type": "DML_TENSOR_DATA_TYPE",
+}
+
+
+def is_optional(field: dict[str, Any]) -> bool:
+    """Whether null will do: what may be null in DirectML, outputs, which are implied, and counts of an array."""
+    return field["optional"] or field["kind"] == "output_tensor" or field["name"] == "AxisCount"
 
 
 def test_every_operator_has_facts() -> None:
@@ -39,8 +55,7 @@ def test_description_tells_the_documented_facts(facts: OperatorFacts) -> None:
     told = [(field["name"], field["kind"], field["type"]) for field in described["fields"]]
     assert told == [(field["name"], field["kind"], C_TYPES[field["type"]]) for field in facts.fields]
     for field, documented in zip(described["fields"], facts.fields, strict=True):
-        optional = documented["optional"] or documented["kind"] == "output_tensor"
-        assert field["required"] == (not optional and field["name"] not in facts.typical_defaults)
+        assert field["required"] == (not is_optional(documented) and field["name"] not in facts.typical_defaults)
         assert field["default"] == facts.typical_defaults.get(field["name"])
         assert field["description"]
     assert {row["feature_level"]: row["tensors"] for row in described["support"]} == {
@@ -88,7 +103,7 @@ def test_required_fields(facts: OperatorFacts) -> None:
     for field in facts.fields:
         name = field["name"]
         rest = {other: value for other, value in whole.items() if other != name}
-        needed = not field["optional"] and name not in facts.typical_defaults and field["kind"] != "output_tensor"
+        needed = not is_optional(field) and name not in facts.typical_defaults
         found = refusals(rest)
         assert [each.pointer for each in found] == ([f"/{name}"] if needed else [])
         for each in found:
@@ -98,9 +113,8 @@ def test_required_fields(facts: OperatorFacts) -> None:
 @of_each_operator
 def test_null_is_for_optional_fields_alone(facts: OperatorFacts) -> None:
     for field in facts.fields:
-        optional = field["optional"] or field["kind"] == "output_tensor"
         pointers = [each.pointer for each in refusals(descriptor(facts.operator, **{field["name"]: None}))]
-        assert pointers == ([] if optional else [f"/{field['name']}"])
+        assert pointers == ([] if is_optional(field) else [f"/{field['name']}"])
 
 
 @of_each_operator

@@ -15,6 +15,7 @@ from app.operators.catalog import OPERATORS
 from app.operators.operator import Operator, Role
 from tests.contract.refusals import check_wording
 from tests.operators.descriptors import (
+    ALIKE,
     CELU,
     CONSTANT_POW,
     HARD_SIGMOID,
@@ -25,13 +26,19 @@ from tests.operators.descriptors import (
 )
 
 every_operator = pytest.mark.parametrize("kind", OPERATORS)
+alike = pytest.mark.parametrize("kind", ALIKE)
 every_other_tensor = pytest.mark.parametrize(
-    ("kind", "name"), [(kind, name) for kind, operator in OPERATORS.items() for name in operator.tensor_names()[1:]]
+    ("kind", "name"), [(kind, name) for kind in ALIKE for name in OPERATORS[kind].tensor_names()[1:]]
 )
 every_float = pytest.mark.parametrize(
     ("kind", "name"), [(HARD_SIGMOID, "Alpha"), (HARD_SIGMOID, "Beta"), (CELU, "Alpha"), (CONSTANT_POW, "Exponent")]
 )
 DESC: dict[str, Any] = {"DataType": "FLOAT32", "Sizes": [1, 1, 2, 3]}
+
+
+def output_of(kind: str) -> str:
+    (name,) = OPERATORS[kind].tensor_names(Role.OUTPUT)
+    return name
 
 
 def the_refusal(document: dict[str, Any]) -> Any:
@@ -57,19 +64,20 @@ def test_data_types_are_equal(kind: str, name: str) -> None:
     assert (refusal.pointer, refusal.given, refusal.allowed) == (f"/{name}/DataType", "FLOAT16", "FLOAT32")
 
 
-@every_operator
+@alike
 def test_output_may_not_overlap_itself_nor_be_owned(kind: str) -> None:
-    found = refusals(descriptor(kind, OutputTensor=DESC | {"Strides": [0, 0, 0, 1], "Flags": "OWNED_BY_DML"}))
-    assert {refusal.pointer for refusal in found} == {"/OutputTensor/Strides", "/OutputTensor/Flags"}
+    name = output_of(kind)
+    found = refusals(descriptor(kind, **{name: DESC | {"Strides": [0, 0, 0, 1], "Flags": "OWNED_BY_DML"}}))
+    assert {refusal.pointer for refusal in found} == {f"/{name}/Strides", f"/{name}/Flags"}
 
 
-@every_operator
+@alike
 def test_inputs_may_repeat_and_be_owned(kind: str) -> None:
     desc = DESC | {"Strides": [0, 0, 0, 0], "Flags": ["OWNED_BY_DML"], "GuaranteedBaseOffsetAlignment": 256}
     assert refusals(descriptor(kind, desc)) == []
 
 
-@every_operator
+@alike
 def test_tensor_rules_point_into_the_operator(kind: str) -> None:
     broken = DESC | {"DimensionCount": 2, "TotalTensorSizeInBytes": 4}
     for name in OPERATORS[kind].tensor_names():
@@ -77,10 +85,10 @@ def test_tensor_rules_point_into_the_operator(kind: str) -> None:
         assert pointers == {f"/{name}/DimensionCount", f"/{name}/TotalTensorSizeInBytes"}
 
 
-@every_operator
+@alike
 def test_everything_wrong_is_told_at_once(kind: str) -> None:
     names = OPERATORS[kind].tensor_names()
-    broken = {"DataType": "UINT64", "Sizes": [2], "TotalTensorSizeInBytes": 4}
+    broken = {"DataType": "UINT4", "Sizes": [9], "TotalTensorSizeInBytes": 4}
     found = refusals(descriptor(kind, **{names[-1]: broken}))
     assert sorted({refusal.pointer.partition("/")[2] for refusal in found}) == [
         f"{names[-1]}/{member}" for member in ("DataType", "Sizes", "TotalTensorSizeInBytes")
@@ -92,14 +100,14 @@ def test_everything_wrong_is_told_at_once(kind: str) -> None:
 @every_operator
 def test_a_judgement_has_directmls_hresult(kind: str) -> None:
     with pytest.raises(ContractError) as refusal:
-        compiled(descriptor(kind, {"DataType": "UINT64", "Sizes": [1]}))
+        compiled(descriptor(kind, {"DataType": "UINT4", "Sizes": [1]}))
     assert refusal.value.hresult is Hresult.E_INVALIDARG
 
 
 # Implied output
 
 
-@every_operator
+@alike
 @pytest.mark.parametrize(
     "desc",
     [
@@ -115,20 +123,20 @@ def test_a_judgement_has_directmls_hresult(kind: str) -> None:
         },
     ],
 )
-@pytest.mark.parametrize("left_out", [{}, {"OutputTensor": None}])
+@pytest.mark.parametrize("null", [False, True])
 def test_left_out_output_is_packed_with_sizes_and_type_of_the_input(
-    kind: str, desc: dict[str, Any], left_out: dict[str, Any]
+    kind: str, desc: dict[str, Any], null: bool
 ) -> None:
-    made = compiled(descriptor(kind, desc, **left_out))
+    made = compiled(descriptor(kind, desc, **({output_of(kind): None} if null else {})))
     assert made.output == TensorDesc.model_validate({"DataType": desc["DataType"], "Sizes": desc["Sizes"]})
-    assert made.output_name == "OutputTensor"
+    assert made.output_name == output_of(kind)
     assert list(made.inputs) == OPERATORS[kind].tensor_names(Role.INPUT)
 
 
-@every_operator
+@alike
 def test_given_output_is_kept(kind: str) -> None:
     output = DESC | {"Strides": [64, 64, 1, 2], "TotalTensorSizeInBytes": 64}
-    assert compiled(descriptor(kind, OutputTensor=output)).output == TensorDesc.model_validate(output)
+    assert compiled(descriptor(kind, **{output_of(kind): output})).output == TensorDesc.model_validate(output)
 
 
 # FLOAT attributes
@@ -257,10 +265,12 @@ def test_operators_are_whole() -> None:
     for operator in OPERATORS.values():
         assert issubclass(operator, Operator)
         assert operator.summary().endswith(".")
-        assert operator.formula_text.startswith("f(x")
+        assert operator.formula_text.startswith("f(")
         assert set(operator.in_place) <= set(operator.tensor_names(Role.INPUT))
         assert len(operator.tensor_names(Role.OUTPUT)) == 1
         assert all(note.endswith(".") for note in operator.notes)
+        assert {name for group in operator.same_types or () for name in group} <= set(operator.tensor_names())
+        assert set(operator.one_element) <= set(operator.tensor_names(Role.INPUT))
         for row in operator.support.rows:
             assert set(row.tensors) <= set(operator.tensor_names())
             assert set(row.data_types) <= set(DataType)

@@ -1,0 +1,1 @@
+"""ACTIVATION_* operators, by family."""

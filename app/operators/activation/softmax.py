@@ -1,0 +1,210 @@
+"""ACTIVATION_* operators that set an element in relation to its group: all elements along one or several axes.
+
+Source: the DML_ACTIVATION_*_OPERATOR_DESC pages of DirectML's reference.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from app.contract.constants import FeatureLevel
+from app.contract.scalars import Uint
+from app.contract.support import SupportTable
+from app.contract.tensors import MAX_RANK
+from app.contract.violations import Violation
+from app.formula.functions import exp_of_difference
+from app.formula.values import (
+    Position,
+    Value,
+    cast,
+    equal,
+    first_maximum_of,
+    log1p,
+    maximum_of,
+    sum_of,
+    where,
+)
+from app.operators.forms import Unary
+from app.operators.operator import Parameters
+
+
+class OfRows(Unary):
+    """Groups are the rows of a matrix: the last dimension of at most two that are not 1."""
+
+    in_place = ()
+
+    def axes(self) -> tuple[int, ...]:
+        return (self.InputTensor.rank - 1,)
+
+    def rules(self, level: FeatureLevel) -> Iterator[Violation]:
+        sizes = self.InputTensor.Sizes
+        if any(size != 1 for size in sizes[:-2]):
+            yield Violation(
+                ("InputTensor", "Sizes"),
+                f"Sizes of InputTensor is {sizes}; all but the last two dimensions must be 1, since "
+                f"{self.short_name()} is for matrices, and {self.short_name()}1 for other axes.",
+                sizes,
+                [1] * (len(sizes) - 2) + sizes[-2:],
+            )
+
+
+class OfAxes(Unary):
+    """Groups are the elements that differ only along the dimensions in Axes."""
+
+    AxisCount: Uint | None = Field(None, description="Number of axes; if given, the length of Axes.")
+    Axes: Annotated[
+        list[Uint],
+        Field(
+            min_length=1,
+            max_length=MAX_RANK,
+            description="Dimensions to go along, each once; several are one joint group.",
+            examples=[[2, 3]],
+        ),
+    ]
+
+    in_place = ()
+
+    def axes(self) -> tuple[int, ...]:
+        return tuple(self.Axes)
+
+    def rules(self, level: FeatureLevel) -> Iterator[Violation]:
+        if self.AxisCount not in (None, len(self.Axes)):
+            yield Violation(
+                ("AxisCount",),
+                f"AxisCount is {self.AxisCount} but Axes has {len(self.Axes)} entries; they must agree.",
+                self.AxisCount,
+                len(self.Axes),
+            )
+        rank = self.InputTensor.rank
+        for place, axis in enumerate(self.Axes):
+            if axis >= rank:
+                yield Violation(
+                    ("Axes", place),
+                    f"Axes[{place}] is {axis} but InputTensor has {rank} dimensions; it must be at most {rank - 1}.",
+                    axis,
+                    f"<= {rank - 1}",
+                )
+            elif axis in self.Axes[:place]:
+                yield Violation(
+                    ("Axes", place), f"Axes[{place}] is {axis}, which is there already; give each once.", axis, None
+                )
+
+
+AXES = "An empty list of Axes, and an axis given twice, are refused. DirectML's documentation does not mention them."
+SPECIAL = "A group that holds NaN or +inf, or nothing but -inf, gives NaN where the formula does."
+FIRST = "NaN counts as greater than all numbers. DirectML's documentation does not say."
+
+
+def softmax(x: Value) -> Value:
+    """Without overflow: the largest exponential is 1."""
+    exponential = exp_of_difference(x, maximum_of(x))
+    return exponential / sum_of(exponential)
+
+
+def log_softmax(x: Value) -> Value:
+    """x - max - ln(sum(exp(x - max))), where the maxima's exponentials, which are 1, are counted instead of added:
+    what is beside the first of them is the argument of log1p, so that it is not lost beside 1."""
+    largest = maximum_of(x)
+    is_largest = x >= largest
+    others = sum_of(where(is_largest, 0, exp_of_difference(x, largest)))
+    ties = sum_of(cast(is_largest, x.type))
+    return (x - largest) - log1p(others + (ties - 1))
+
+
+def hardmax(x: Value) -> Value:
+    return cast(equal(Position("int64"), first_maximum_of(x)), x.type)
+
+
+class ActivationSoftmax(OfRows):
+    """Shares of each row's sum of exponentials."""
+
+    Type: Literal["DML_OPERATOR_ACTIVATION_SOFTMAX", "ACTIVATION_SOFTMAX"]
+
+    formula_text = "f(x) = exp(x) / sum(exp(x_k)) over the row of x"
+    support = SupportTable.of(
+        "3_0 1-8 F32-16",
+        "2_0 4-5 F32-16",
+        "1_0 4 F32-16",
+    )
+    notes = (SPECIAL,)
+
+    def formula(self, p: Parameters, x: Value) -> Value:
+        return softmax(x)
+
+
+class ActivationSoftmax1(OfAxes):
+    """Shares of each group's sum of exponentials."""
+
+    Type: Literal["DML_OPERATOR_ACTIVATION_SOFTMAX1", "ACTIVATION_SOFTMAX1"]
+
+    formula_text = "f(x) = exp(x) / sum(exp(x_k)) over the elements that differ from x only along Axes"
+    support = SupportTable.of("5_1 1-8 F32-16")
+    notes = (SPECIAL, AXES)
+
+    def formula(self, p: Parameters, x: Value) -> Value:
+        return softmax(x)
+
+
+class ActivationLogSoftmax(OfRows):
+    """Logarithms of the shares of each row's sum of exponentials."""
+
+    Type: Literal["DML_OPERATOR_ACTIVATION_LOG_SOFTMAX", "ACTIVATION_LOG_SOFTMAX"]
+
+    formula_text = "f(x) = ln(exp(x) / sum(exp(x_k))) over the row of x"
+    support = SupportTable.of(
+        "3_0 1-8 F32-16",
+        "2_0 4-5 F32-16",
+        "1_0 4 F32-16",
+    )
+    notes = (SPECIAL,)
+
+    def formula(self, p: Parameters, x: Value) -> Value:
+        return log_softmax(x)
+
+
+class ActivationLogSoftmax1(OfAxes):
+    """Logarithms of the shares of each group's sum of exponentials."""
+
+    Type: Literal["DML_OPERATOR_ACTIVATION_LOG_SOFTMAX1", "ACTIVATION_LOG_SOFTMAX1"]
+
+    formula_text = "f(x) = ln(exp(x) / sum(exp(x_k))) over the elements that differ from x only along Axes"
+    support = SupportTable.of("5_1 1-8 F32-16")
+    notes = (
+        SPECIAL,
+        AXES,
+        "The numeric examples on DirectML's page are those of ACTIVATION_HARDMAX1; its formula is followed.",
+    )
+
+    def formula(self, p: Parameters, x: Value) -> Value:
+        return log_softmax(x)
+
+
+class ActivationHardmax(OfRows):
+    """1 at the first maximum of each row, else 0."""
+
+    Type: Literal["DML_OPERATOR_ACTIVATION_HARDMAX", "ACTIVATION_HARDMAX"]
+
+    formula_text = "f(x) = 1 if x is the first maximum of its row, else 0"
+    support = SupportTable.of(
+        "3_0 1-8 F32-16",
+        "2_0 4-5 F32-16",
+        "1_0 4 F32-16",
+    )
+    notes = (FIRST,)
+
+    def formula(self, p: Parameters, x: Value) -> Value:
+        return hardmax(x)
+
+
+class ActivationHardmax1(OfAxes):
+    """1 at the first maximum of each group, else 0."""
+
+    Type: Literal["DML_OPERATOR_ACTIVATION_HARDMAX1", "ACTIVATION_HARDMAX1"]
+
+    formula_text = "f(x) = 1 if x is the first maximum of the elements that differ from it only along Axes, else 0"
+    support = SupportTable.of("5_1 1-8 F32-16")
+    notes = (FIRST, AXES, "Elements of a group follow each other row-major along Axes in ascending order.")
+
+    def formula(self, p: Parameters, x: Value) -> Value:
+        return hardmax(x)

@@ -1,0 +1,1 @@
+"""ELEMENT_WISE_* operators, by family."""

@@ -1,0 +1,110 @@
+"""Activations as part of another operator: DML_OPERATOR_DESC in the field FusedActivation.
+
+Source: "Using fused operators for improved performance" in DirectML's documentation.
+"""
+
+from collections.abc import Iterator
+from copy import copy
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias, Union
+
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, create_model, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticUndefined
+
+from app.contract.constants import FeatureLevel
+from app.contract.violations import Violation
+from app.formula.values import Value
+from app.operators.activation import exponential_units, linear, rectifiers, sigmoids
+from app.operators.operator import Operator, Parameters
+
+FUSABLE: tuple[type[Operator], ...] = (
+    linear.ActivationLinear,
+    sigmoids.ActivationSigmoid,
+    sigmoids.ActivationHardSigmoid,
+    sigmoids.ActivationTanh,
+    sigmoids.ActivationScaledTanh,
+    rectifiers.ActivationRelu,
+    rectifiers.ActivationLeakyRelu,
+    rectifiers.ActivationThresholdedRelu,
+    exponential_units.ActivationElu,
+    exponential_units.ActivationCelu,
+    exponential_units.ActivationScaledElu,
+    sigmoids.ActivationSoftplus,
+    sigmoids.ActivationParametricSoftplus,
+    sigmoids.ActivationSoftsign,
+    linear.ActivationIdentity,
+    rectifiers.ActivationShrink,
+    sigmoids.ActivationGelu,
+)
+"""What DirectML can fuse, in the order of its documentation. The list is for the newest feature level."""
+
+
+class Fused(BaseModel):
+    """Base of the fused activations: their attributes, all required. Tensors are those of the operator around it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    activation: ClassVar[type[Operator]]
+    Type: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_null_tensors(cls, value: Any) -> Any:
+        """DirectML has the tensors null; they may be left out as well."""
+        tensors = cls.activation.tensor_names()
+        if isinstance(value, dict):
+            return {name: each for name, each in value.items() if name not in tensors or each is not None}
+        return value
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        made = handler(schema)
+        handler.resolve_ref_schema(made)["properties"]["Type"]["default"] = cls.activation.name()  # as in operators
+        return made
+
+    def violations(self, level: FeatureLevel) -> Iterator[Violation]:
+        """What is wrong with it on a device of `level`."""
+        if self.activation.support.at(level) is None:
+            introduced = self.activation.support.introduced
+            yield Violation(
+                ("Type",),
+                f"{self.activation.name()} does not exist at feature level {level}; it was introduced at {introduced}.",
+                level.full_name,
+                f">= {introduced.full_name}",
+            )
+        yield from self._whole().rules(level)
+
+    def formula(self, prefix: str, x: Value) -> Value:
+        """The activation of `x`; its attributes are those of the operator around it with `prefix`."""
+        return self._whole().formula(Parameters(self, prefix), x)
+
+    def _whole(self) -> Operator:
+        """The activation itself, without tensors: it is asked for no more than its rules and its formula."""
+        return self.activation.model_construct(**dict(self))
+
+
+def _fused(activation: type[Operator]) -> type[Fused]:
+    """The model of `activation` as a part of another operator."""
+    fields: dict[str, Any] = {
+        "Type": (activation.model_fields["Type"].annotation, Field(description="Which activation."))
+    }
+    for name in activation.attribute_names():
+        info = copy(activation.model_fields[name])
+        info.default = PydanticUndefined
+        fields[name] = (info.annotation, info)
+    made = create_model(f"Fused{activation.__name__}", __base__=Fused, __doc__=activation.__doc__, **fields)
+    made.activation = activation
+    return made
+
+
+if TYPE_CHECKING:
+    FusedActivation: TypeAlias = Fused
+else:
+    FusedActivation = Annotated[
+        Union[tuple(map(_fused, FUSABLE))],  # noqa: UP007 - made at run time
+        Field(discriminator="Type"),
+    ]
+
+OptionalFusedActivation = Annotated[
+    FusedActivation | None, Field(description="Applied to the result before it is stored. Null: the result as it is.")
+]
