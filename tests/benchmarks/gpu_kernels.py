@@ -233,9 +233,8 @@ class Bench:
         return graphed(call, self.stream, repeats=self.repeats)
 
     def _fuse(self, row: Row, sets: list[list[Any]], tensors: int) -> float:
-        fused = cupy.fuse(
-            (lambda x, s: row.python(cupy, x, s)) if tensors == 2 else (lambda x: row.python(cupy, x)),
-            kernel_name="peer",
+        fused = cupy.fuse(kernel_name="peer")(
+            (lambda x, s: row.python(cupy, x, s)) if tensors == 2 else (lambda x: row.python(cupy, x))
         )
 
         def call(n: int) -> None:

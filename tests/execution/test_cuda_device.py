@@ -19,7 +19,9 @@ from app.execution.cuda_device import CudaDevice
 from app.execution.cuda_staging import PinnedMemory
 from app.execution.device import Cancelled, DeviceFailed
 from app.execution.numpy_device import NumpyDevice
+from app.execution.numpy_lowering import numpy_type
 from app.execution.placement import Guarded
+from tests.execution.test_cuda_lowering import compile_at, data_for, samples
 from tests.execution.test_numpy_device import DATA_TYPES, GUARD, layouts, never, same, slope_formula
 from tests.execution.test_numpy_device import Guarded as GuardedTensor
 from tests.gpu import first_gpu
@@ -222,6 +224,29 @@ def test_a_lost_context_takes_the_gpu_out_of_service(device: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     assert "survived" in done.stdout
+
+
+def test_every_operator_computes_what_numpy_does(gpu: CudaDevice, numpy_device: NumpyDevice) -> None:
+    """To within what approximations may differ; the tests of numerics tell more."""
+    rng = np.random.default_rng(8)
+    wrong = []
+    for sample in samples():
+        operator = compile_at(sample, 1 << 12)
+        buffers = [rng.permutation(array).view(np.uint8).data for array in data_for(operator, rng, 1 << 12)]
+        dtype = numpy_type(operator.stored_types[operator.output_name])
+        actual, expected = np.empty(1 << 12, dtype), np.empty(1 << 12, dtype)
+        numpy_device.prepare(operator).dispatch(buffers, expected.view(np.uint8).data, never)
+        gpu.prepare(operator).dispatch(buffers, actual.view(np.uint8).data, never)
+        tolerance = 2e-3 if dtype.itemsize == 2 else 3e-6
+        with np.errstate(all="ignore"):
+            near = np.isclose(actual.astype(np.float64), expected.astype(np.float64), rtol=tolerance, atol=1e-6)
+        if dtype.kind != "f":
+            near = actual == expected
+        near |= (actual != actual) & (expected != expected)
+        if not near.all():
+            worst = int((~near).argmax())
+            wrong.append((operator.operator.name(), dtype.name, int((~near).sum()), actual[worst], expected[worst]))
+    assert not wrong
 
 
 # Many at once

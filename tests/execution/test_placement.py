@@ -78,7 +78,7 @@ def numpy_device() -> Iterator[NumpyDevice]:
 
 
 @pytest.fixture
-def gpus(numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch) -> list[FakeGpu]:
+def gpus(numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Two of them, which every service and placement then finds."""
     found = [FakeGpu(numpy_device, ordinal) for ordinal in range(2)]
     monkeypatch.setattr(placement, "find_gpus", lambda settings, pinned: (found, []))
@@ -109,7 +109,7 @@ def run(device: Any, elements: int, *, in_place: bool = False) -> Ran:
 # The choice
 
 
-def test_auto_takes_a_gpu_from_the_crossover_on(gpus: list[FakeGpu], numpy_device: NumpyDevice) -> None:
+def test_auto_takes_a_gpu_from_the_crossover_on(gpus: list[Any], numpy_device: NumpyDevice) -> None:
     placed = place(numpy_device, crossover_elements=LARGE)
     assert placed.choose("auto", celu(LARGE - 1)) is numpy_device
     chosen = placed.choose("auto", celu(LARGE))
@@ -117,7 +117,7 @@ def test_auto_takes_a_gpu_from_the_crossover_on(gpus: list[FakeGpu], numpy_devic
     assert run(chosen, LARGE).device == "cuda:0"
 
 
-def test_a_name_forces(gpus: list[FakeGpu], numpy_device: NumpyDevice) -> None:
+def test_a_name_forces(gpus: list[Any], numpy_device: NumpyDevice) -> None:
     placed = place(numpy_device, crossover_elements=LARGE)
     for name in ("numpy", "cuda:0", "cuda:1"):
         for elements in (SMALL, LARGE):
@@ -127,7 +127,7 @@ def test_a_name_forces(gpus: list[FakeGpu], numpy_device: NumpyDevice) -> None:
     assert placed.choose("cuda:2", celu(1)) is None
 
 
-def test_auto_takes_the_gpu_with_the_least_load(gpus: list[FakeGpu], numpy_device: NumpyDevice) -> None:
+def test_auto_takes_the_gpu_with_the_least_load(gpus: list[Any], numpy_device: NumpyDevice) -> None:
     placed = place(numpy_device, crossover_elements=1)
     chosen = placed.choose("auto", celu(SMALL))
     gpus[0].load = 100
@@ -136,7 +136,7 @@ def test_auto_takes_the_gpu_with_the_least_load(gpus: list[FakeGpu], numpy_devic
     assert run(chosen, SMALL).device == "cuda:0"
 
 
-def test_auto_leaves_out_what_is_out_of_service(gpus: list[FakeGpu], numpy_device: NumpyDevice) -> None:
+def test_auto_leaves_out_what_is_out_of_service(gpus: list[Any], numpy_device: NumpyDevice) -> None:
     placed = place(numpy_device, crossover_elements=1)
     chosen = placed.choose("auto", celu(SMALL))
     gpus[0].out_of_service = "it fell off the bus"
@@ -155,15 +155,15 @@ def test_without_gpus_auto_is_numpy(numpy_device: NumpyDevice) -> None:
 def test_the_crossover_is_where_the_gpu_is_quicker_from_there_on(monkeypatch: pytest.MonkeyPatch) -> None:
     times = {1 << 12: (5, 1), 1 << 14: (1, 2), 1 << 16: (1, 2), 1 << 18: (3, 2), 1 << 20: (9, 2)}
     monkeypatch.setattr(placement, "MEASURED", list(times))
-    monkeypatch.setattr(placement, "_seconds", lambda kernel, data: kernel(data.nbytes // 4))
+    monkeypatch.setattr(placement, "_seconds", lambda kernel, data, output: kernel(data.nbytes // 4))
     devices: list[Any] = [SimpleNamespace(prepare=lambda _, n=n: lambda elements: times[elements][n]) for n in range(2)]
-    assert measure_crossover(*devices) == 1 << 18
+    assert measure_crossover(devices[0], devices[1], BufferPool(0)) == 1 << 18
     times[1 << 20] = (1, 2)
-    assert measure_crossover(*devices) == NEVER
+    assert measure_crossover(devices[0], devices[1], BufferPool(0)) == NEVER
 
 
 def test_the_crossover_is_measured_unless_it_is_set(
-    gpus: list[FakeGpu], numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch
+    gpus: list[Any], numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(placement, "measure_crossover", lambda *_: 4321)
     assert place(numpy_device).crossover == 4321
@@ -177,9 +177,7 @@ def failing(gpu: FakeGpu, *causes: Any) -> None:
     gpu.failures = [DeviceFailed(cause, f"{gpu.name} fails: {cause}") for cause in causes]
 
 
-def test_without_memory_it_is_tried_again_with_what_the_pool_had(
-    gpus: list[FakeGpu], numpy_device: NumpyDevice
-) -> None:
+def test_without_memory_it_is_tried_again_with_what_the_pool_had(gpus: list[Any], numpy_device: NumpyDevice) -> None:
     failing(gpus[0], "memory")
     assert run(Guarded(gpus[:1], numpy_device), SMALL) == Ran("cuda:0", "cuda")
     assert (gpus[0].freed, gpus[0].ran) == (1, 1)
@@ -188,11 +186,11 @@ def test_without_memory_it_is_tried_again_with_what_the_pool_had(
 @pytest.mark.parametrize("causes", [("memory", "memory"), ("lost",), ("error",), ("memory", "lost")])
 @pytest.mark.parametrize("in_place", [False, True])
 def test_numpy_answers_what_a_gpu_cannot(
-    gpus: list[FakeGpu], numpy_device: NumpyDevice, causes: tuple[Any, ...], in_place: bool
+    gpus: list[Any], numpy_device: NumpyDevice, causes: tuple[Any, ...], in_place: bool
 ) -> None:
     """Also in place, where half of the input is overwritten already."""
     failing(gpus[0], *causes)
-    ran = run(Guarded(gpus[:1], numpy_device), SMALL, in_place=in_place)  # type: ignore[arg-type]
+    ran = run(Guarded(gpus[:1], numpy_device), SMALL, in_place=in_place)
     assert ran == Ran("numpy", "cpu", f"cuda:0 fails: {causes[-1]}", "cuda:0", causes[-1])
     assert gpus[0].ran == 0
 
@@ -218,7 +216,7 @@ def dispatch(service: Service, device: str = "auto", elements: int = SMALL) -> t
     return prepared, outcome
 
 
-def test_an_answer_names_the_device_that_ran_it_and_why(gpus: list[FakeGpu]) -> None:
+def test_an_answer_names_the_device_that_ran_it_and_why(gpus: list[Any]) -> None:
     service = service_of()
     metrics = Metrics(service)
     for causes in ((), ("lost",), ("memory", "memory")):
@@ -236,7 +234,7 @@ def test_an_answer_names_the_device_that_ran_it_and_why(gpus: list[FakeGpu]) -> 
     service.close()
 
 
-def test_capabilities_list_gpus_and_their_troubles(gpus: list[FakeGpu]) -> None:
+def test_capabilities_list_gpus_and_their_troubles(gpus: list[Any]) -> None:
     service = service_of()
     gpus[1].out_of_service = "lost"
     facts = service.capabilities()
@@ -245,7 +243,7 @@ def test_capabilities_list_gpus_and_their_troubles(gpus: list[FakeGpu]) -> None:
     service.close()
 
 
-def test_a_gpu_is_never_waited_for_in_the_event_loop(gpus: list[FakeGpu]) -> None:
+def test_a_gpu_is_never_waited_for_in_the_event_loop(gpus: list[Any]) -> None:
     service = service_of()
     threads: list[str] = []
     gpus[0].free_memory = lambda: threads.append(threading.current_thread().name)  # type: ignore[method-assign]

@@ -19,7 +19,8 @@ LEVELS = ["1_0", "2_0", "2_1", "3_0", "3_1", "4_0", "4_1", "5_0", "5_1", "5_2", 
 @pytest.mark.parametrize("path", ["/health/live", "/health/ready"])
 def test_health(client: httpx.Client, path: str) -> None:
     response = client.get(path)
-    assert (response.status_code, response.json()) == (200, {"status": "ready"})
+    assert (response.status_code, response.json()["status"]) == (200, "ready")
+    assert response.json()["detail"] == client.get("/v1/capabilities").json()["device_troubles"]
     assert response.headers["cache-control"] == "no-store"
 
 
