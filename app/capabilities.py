@@ -174,7 +174,7 @@ def example(operator: type[Operator]) -> dict[str, Any]:
 
 
 def _example_type(data_types: tuple[DataType, ...]) -> DataType:
-    return DataType.FLOAT32 if DataType.FLOAT32 in data_types else data_types[0]
+    return next((each for each in (DataType.FLOAT32, DataType.UINT8) if each in data_types), data_types[0])
 
 
 _STRUCT_FORMATS = {"F": " efd", "I": "bhiq", "U": "BHIQ"}

@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 
 import uvicorn
 from fastapi import FastAPI
-from starlette.middleware import Middleware
+from starlette.types import ASGIApp
 
 from app import __version__, logs
 from app.http import docs, native, openapi, operations
 from app.http.auth import Authentication
 from app.http.cors import Cors
-from app.http.dispatch import DispatchEndpoint, DispatchRoute
+from app.http.dispatch import DispatchRoute, Shortcut
 from app.http.metrics import Metrics
 from app.http.observation import Observation
 from app.http.problems import HANDLED, answer_problem
@@ -25,20 +25,16 @@ log = logging.getLogger("app")
 
 
 def create_app(settings: Settings, service: Service) -> FastAPI:
-    """The ASGI application. It opens `service` when it starts and closes it when it ends."""
-    metrics = Metrics(service)
-    middleware = [Middleware(Observation, metrics=metrics, access_log=settings.access_log)]
-    if settings.cors_origins:
-        middleware.append(Middleware(Cors, origins=settings.cors_origins))
-    keys = settings.keys()
-    if keys:
-        middleware.append(Middleware(Authentication, keys=keys))
+    """All routes. The application opens `service` when it starts and closes it when it ends."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service.open()
+        keys = len(settings.keys())
+        if settings.api_keys_file and not keys:
+            log.warning("There is no key in api_keys_file, %s: every client is let in", settings.api_keys_file)
         devices = ", ".join(device.info().description for device in service.devices.values())
-        log.info("dmlserve %s is ready on %s; API keys: %s", __version__, devices, len(keys) or "none")
+        log.info("dmlserve %s is ready on %s; API keys: %s", __version__, devices, keys or "none")
         yield
         service.close()
 
@@ -53,13 +49,13 @@ def create_app(settings: Settings, service: Service) -> FastAPI:
         ],
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # to a client that posts, a redirect is worse than a 404
         lifespan=lifespan,
-        middleware=middleware,
         exception_handlers=dict.fromkeys(HANDLED, answer_problem),
     )
     app.state.service = service
-    app.state.metrics = metrics
-    app.router.routes.insert(0, DispatchRoute(DispatchEndpoint(service)))  # the first to be tried
+    app.state.metrics = Metrics(service)
+    app.router.routes.append(DispatchRoute(service))
     app.include_router(native.router)
     app.include_router(operations.router)
     openapi.install(app)
@@ -68,12 +64,22 @@ def create_app(settings: Settings, service: Service) -> FastAPI:
     return app
 
 
+def surround(app: FastAPI, settings: Settings) -> ASGIApp:
+    """`app` with what happens to each request before and after."""
+    asgi: ASGIApp = Shortcut(app)
+    if keys := settings.keys():
+        asgi = Authentication(asgi, keys)
+    if settings.cors_origins:
+        asgi = Cors(asgi, settings.cors_origins)
+    return Observation(asgi, app.state.metrics, settings.access_log)
+
+
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, finish what runs, return."""
     logs.configure(settings)
     service = Service(settings)
     config = uvicorn.Config(
-        create_app(settings, service),
+        surround(create_app(settings, service), settings),
         host=settings.host,
         port=settings.port,
         http=protocol_class(

@@ -2,10 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -194,6 +193,7 @@ class Prepared:
 
     def __init__(self, compiled: CompiledOperator, in_place: str | None, device: Device) -> None:
         self.compiled = compiled
+        self.operator_name = compiled.operator.name()
         self.in_place = in_place
         self.device = device
         self.kernel = device.prepare(compiled)
@@ -250,8 +250,7 @@ class Prepared:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The output's buffer, how long it took, in seconds, and where."""
 
     output: Buffer

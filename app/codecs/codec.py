@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from app.buffers import Buffer
 from app.contract.violations import Path
@@ -31,8 +31,7 @@ Piece: TypeAlias = bytes | Buffer
 """Part of an encoded document, to be sent as it is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
+class Encoded(NamedTuple):
     """A document to be sent, of `length` bytes, in pieces, of which large ones may be made as they are asked for."""
 
     length: int

@@ -17,6 +17,9 @@ from app.execution.numpy_rows import NumpyRowKernel
 from app.execution.numpy_threads import BLOCK_ELEMENTS, RAN, Threads, run_program, stored_types
 from app.operators.compiled import CompiledOperator
 
+UNSCRATCHED = 8
+"""How many times more elements a block has where a program needs no scratch."""
+
 TABULATED = 1 << 18
 """A float16 function of one input is looked up in a table from so many elements on."""
 
@@ -59,7 +62,9 @@ class NumpyKernel:
         program = lower(compiled.expression, list(compiled.inputs), compiled.stored_types[compiled.output_name])
         self._program = program
         self._tabulated = len(types) == 2 and types[0] == np.float16 and compiled.output.elements >= TABULATED
-        self._blocks = list(blocks(self._sizes, BLOCK_ELEMENTS))
+        # Without scratch there is nothing to keep in the cache, and every block costs some microseconds.
+        most = BLOCK_ELEMENTS if program.registers else UNSCRATCHED * BLOCK_ELEMENTS
+        self._blocks = list(blocks(self._sizes, most))
         self._threads = threads
 
     def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:

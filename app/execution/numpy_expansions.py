@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 from app.formula.values import (
     FLOAT32,
-    FLOAT64,
     Operation,
     Value,
     absolute,
@@ -44,8 +43,8 @@ NORMAL_TAIL = (
 )
 """normal_cdf(-y) * exp(y^2 / 2) as a quotient of polynomials in y, for y from 0 to 14.5: 6e-9."""
 
-NORMAL_TAIL_IS_0 = 14.5
-"""From here on normal_cdf(-y) is 0 in float32, and so it is times y."""
+NORMAL_TAIL_IS_0 = 30.0
+"""Here exp(SHIFT - y^2 / 2) is 0 in float32; normal_cdf(-y) * y is so from 14.5 on."""
 
 SHIFT = 24
 
@@ -62,6 +61,15 @@ def _polynomial(coefficients: Sequence[float], x: Value) -> Value:
 def _multiply_add(a: Value, b: Value, c: Value) -> Value:
     """A product of two float32 is exact in float64, so the sum's two roundings there and back count as one."""
     return cast(widen(a) * widen(b) + widen(c), FLOAT32) if a.type == FLOAT32 else a * b + c
+
+
+def _exp_of_difference(a: Value, b: Value) -> Value:
+    """In float64, in which the difference is exact enough."""
+    return cast(exp(widen(a) - widen(b)), a.type)
+
+
+def _exp_of_product(a: Value, b: Value) -> Value:
+    return cast(exp(widen(a) * widen(b)), a.type)
 
 
 def _expm1_of_negative(x: Value) -> Value:
@@ -83,18 +91,17 @@ def _log1p_of_fraction(x: Value) -> Value:
 
 
 def _erf(x: Value) -> Value:
-    if x.type == FLOAT64:
-        return widen(_erf(cast(x, FLOAT32)))
-    x = maximum(minimum(x, ERF_IS_1), -ERF_IS_1)
-    numerator, denominator = (_polynomial(each, x * x) for each in ERF)
-    return maximum(minimum(x * (numerator / denominator), 1), -1)
+    """In float64, since near 1, where float32 is coarsest, the roundings of both polynomials would add up."""
+    v = maximum(minimum(widen(x), ERF_IS_1), -ERF_IS_1)
+    numerator, denominator = (_polynomial(each, v * v) for each in ERF)
+    return cast(v * (numerator / denominator), x.type)
 
 
 def _normal_cdf(x: Value) -> Value:
     """Of a negative x, exp(-x^2 / 2) times a quotient of polynomials; of others, 1 minus that of -x.
 
-    In float32, for exp takes long in float64, but for two things: what the exponent's rounding would cost is made up
-    for, and all is exp(SHIFT) times too large until the end, lest it be subnormal.
+    exp is that of float32, for in float64 it takes long: what the rounding of the exponent would cost is made up for,
+    and it is exp(SHIFT) times too large, lest it be subnormal.
     """
     if x.type == FLOAT32:
         return cast(_normal_cdf(widen(x)), FLOAT32)
@@ -103,8 +110,8 @@ def _normal_cdf(x: Value) -> Value:
     rounded = cast(exponent, FLOAT32)
     shifted = exp(rounded)
     shifted = shifted + shifted * cast(exponent - widen(rounded), FLOAT32)
-    numerator, denominator = (_polynomial(each, y) for each in NORMAL_TAIL)
-    tail = widen(shifted * (numerator / denominator)) * math.exp(-SHIFT)
+    numerator, denominator = (_polynomial(each, widen(y)) for each in NORMAL_TAIL)
+    tail = widen(shifted) * (numerator / denominator) * math.exp(-SHIFT)
     return where(x < 0, tail, 1 - tail)
 
 
@@ -132,6 +139,8 @@ def _remainder(a: Value, b: Value) -> Value:
 
 EXPANSIONS: dict[str, Callable[..., Value]] = {
     "multiply_add": _multiply_add,
+    "exp_of_difference": _exp_of_difference,
+    "exp_of_product": _exp_of_product,
     "expm1_of_negative": _expm1_of_negative,
     "log1p_of_fraction": _log1p_of_fraction,
     "erf": _erf,

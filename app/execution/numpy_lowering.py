@@ -64,7 +64,12 @@ FUNCTIONS: dict[str, Function] = {
         *("sin", "cos", "tan", "arcsin", "arccos", "arctan", "arctan2", "floor", "ceil", "trunc", "rint"),
         *("floor_divide", "fmod"),
     )
-} | {"where": _where, "cast": _cast, "saturate": _saturate, "bit_count": np.bitwise_count}
+} | {
+    "where": _where,
+    "cast": _cast,
+    "saturate": _saturate,
+    "bit_count": np.bitwise_count,
+}
 """One row for each operation of `app/formula/values.py` that is no expansion: mostly NumPy's function of that name."""
 
 

@@ -147,6 +147,9 @@ class NumpyRowKernel:
         width = int(np.prod([self._sizes[axis] for axis in self._axes]))
         self._long = width > BLOCK_ELEMENTS
         stages = _Stages(list(compiled.inputs), keep=not self._long)
+        for node in parts(compiled.expression):
+            if isinstance(node, Reduction):  # first, so that what they keep is there for all that comes after
+                stages.cut(node)
         final = stages.cut(compiled.expression)
         self._final = stages.lower(final, compiled.stored_types[compiled.output_name])
         self._stages = stages.stages
@@ -272,12 +275,12 @@ def _reduced(reduction: str, values: Array, places: Array | None, axes: tuple[in
         case "maximum":
             return np.asarray(np.maximum.reduce(values, axis=axes, keepdims=True))
         case "sum":
-            if axes == (values.ndim - 1,) and values.dtype == np.float32 and values.shape[-1] <= BLOCK_ELEMENTS:
-                # NumPy adds contiguous elements pairwise.
-                return np.add.reduce(values, axis=axes, keepdims=True).astype(np.float64)
             return np.asarray(np.add.reduce(values, axis=axes, dtype=np.float64, keepdims=True))
         case "first_maximum":
             assert places is not None
+            if len(axes) == 1 and np.all(np.diff(places.reshape(-1)) > 0):  # NumPy's, too, is the first NaN if any is
+                first = np.argmax(values, axis=axes[0], keepdims=True)
+                return np.asarray(np.take(places.reshape(-1), first))
             largest = np.maximum.reduce(values, axis=axes, keepdims=True)
             is_largest = (values == largest) | (np.isnan(values) & np.isnan(largest))
             none = np.iinfo(np.int64).max

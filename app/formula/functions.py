@@ -12,9 +12,9 @@ from app.formula.values import (
     copysign,
     equal,
     exp,
+    exp_of_product,
     log1p_of_fraction,
     maximum,
-    multiply_add,
     power,
     sqrt,
     trunc,
@@ -55,25 +55,6 @@ def constant_power(base: Value, exponent: Parameter) -> Value:
             return where(equal(base, -math.inf), math.inf, sqrt(base) + 0)
         case _:
             return power(base, exponent)
-
-
-def exp_of_product(a: Value, b: Value) -> Value:
-    """exp(a * b) of float32 where that is at most 1, as exact as exp: the product's rounding, which exp would magnify
-    by up to 88, is made up for. With e for that rounding, exp(p + e) is exp(p) * (1 + e)."""
-    product = a * b
-    rest = multiply_add(a, b, -product)
-    whole = exp(product)
-    # Below -128 all is 0, and the rounding of an infinite product would be NaN.
-    return where(product < -128, 0, whole + whole * rest)
-
-
-def exp_of_difference(a: Value, b: Value) -> Value:
-    """exp(a - b) of float32 where that is at most 1, as exact as exp: see `exp_of_product`."""
-    difference = a - b
-    subtrahend = a - difference  # and what each of the terms has lost (Knuth's two-sum)
-    rest = (a - (difference + subtrahend)) + (subtrahend - b)
-    whole = exp(difference)
-    return where(difference < -128, 0, whole + whole * rest)
 
 
 def sigmoid(decay: Value, negative: Value) -> Value:

@@ -145,8 +145,8 @@ class Operation(Value):
 class Reduction(Value):
     """One value of all the `argument`s of a group: of the elements that differ only along the operator's axes.
 
-    By `name`: `maximum`, NaN if any is NaN; `sum`, in any order, in float32 with partial sums of few elements or in
-    float64; `first_maximum`, the Position (an int64) of the first NaN, else of the first of the largest.
+    By `name`: `maximum`, NaN if any is NaN; `sum`, in any order, with no more than one rounding to `type`;
+    `first_maximum`, the Position (an int64) of the first NaN, else of the first of the largest.
     """
 
     name: str
@@ -268,6 +268,17 @@ def where(condition: Value, a: Value | Number, b: Value | Number) -> Value:
 
 def exp(x: Value) -> Value:
     return _of_float("exp", x)
+
+
+def exp_of_difference(a: Value, b: Value) -> Value:
+    """exp(a - b) of float32 where that is at most 1, as exact as exp although it would magnify the difference's
+    rounding by up to 88; 0 where a is -inf and b is not."""
+    return _arithmetic("exp_of_difference", a, b)
+
+
+def exp_of_product(a: Value, b: Value) -> Value:
+    """exp(a * b) of float32 where that is at most 1, in the same way."""
+    return _arithmetic("exp_of_product", a, b)
 
 
 def expm1(x: Value) -> Value:

@@ -12,7 +12,7 @@ from app.buffers import Buffer
 from app.codecs.codec import Body, Codec, Encoded
 from app.codecs.structure import Unreadable
 from app.http.media_types import media_type, preferred
-from app.http.transfer import RECEIVE_INTO, Disconnected, ReceiveInto
+from app.http.transfer import RECEIVE_INTO, WHOLE_BODY, Disconnected, ReceiveInto
 from app.limits import LimitExceeded, MemoryShare
 from app.messages import CODECS
 from app.service import Abandoned
@@ -86,12 +86,17 @@ async def read_body(
 
     Raises LimitExceeded before anything is read that is announced to be too large.
     """
+    extensions = scope.get("extensions", {})
+    whole: bytes | None = extensions.get(WHOLE_BODY)
+    if whole and len(whole) <= settings.max_body_bytes:
+        memory.take(len(whole))
+        return whole
     announced = int(headers.get(b"content-length", b"-1"))
     most = settings.max_body_bytes
     if announced > most:
         raise LimitExceeded("max_body_bytes", "Bytes of the body", announced, most)
     memory.check(announced)
-    receive_into: ReceiveInto | None = scope.get("extensions", {}).get(RECEIVE_INTO)
+    receive_into: ReceiveInto | None = extensions.get(RECEIVE_INTO)
     try:
         async with asyncio.timeout(settings.body_seconds):
             body = await _Reading(receive, receive_into, announced, most, memory, align).whole()

@@ -1,21 +1,21 @@
 """POST /v1/dispatch, the path that tensors take. A plain ASGI application, since every microsecond counts here."""
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeVar
 
+from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
 from app.http import openapi
 from app.http.bodies import codec_of_answer, codec_of_request, fields, read_body, send_pieces
+from app.http.problems import EXPECTED, problem_for
 from app.messages import DispatchReader
 from app.service import Service
 
 OFFLOADED = 1 << 20
-"""Documents of at least so many bytes are decoded and encoded in a thread; the event loop goes on meanwhile."""
+"""Documents of at least so many bytes are decoded in a thread; the event loop goes on meanwhile."""
 
-T = TypeVar("T")
+PATH = "/v1/dispatch"
 
 
 class DispatchEndpoint:
@@ -32,8 +32,10 @@ class DispatchEndpoint:
         given = codec_of_request(headers)
         with service.memory.open() as memory:
             body = await read_body(scope, headers, receive, service.settings, memory, given.data_start)
-            size = len(body)
-            dispatch, data = await _aside(size, lambda: self._reader.read(given, body, memory))
+            if len(body) < OFFLOADED:
+                dispatch, data = self._reader.read(given, body, memory)
+            else:
+                dispatch, data = await asyncio.to_thread(self._reader.read, given, body, memory)
             scope["state"]["dispatch"] = dispatch.prepared
 
             async def hang_up() -> None:
@@ -46,17 +48,33 @@ class DispatchEndpoint:
 
 
 class DispatchRoute(APIRoute):
-    """The route, documented as FastAPI's are, but with no machinery between it and `endpoint`."""
+    """The route, documented as FastAPI's are."""
 
-    def __init__(self, endpoint: DispatchEndpoint) -> None:
-        super().__init__("/v1/dispatch", _documented, methods=["POST"], tags=["native"], **openapi.dispatch())
-        self.app = endpoint
+    def __init__(self, service: Service) -> None:
+        super().__init__(PATH, _documented, methods=["POST"], tags=["native"], **openapi.dispatch())
+        self.app = DispatchEndpoint(service)
+
+
+class Shortcut:
+    """ASGI middleware right before the application. It sends dispatches straight to their endpoint.
+
+    What FastAPI and Starlette do in between, none of which they need, costs as much as a small dispatch itself.
+    """
+
+    def __init__(self, app: FastAPI) -> None:
+        self._app = app
+        self._route = next(route for route in app.routes if isinstance(route, DispatchRoute))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] != PATH or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        scope["route"] = self._route
+        try:
+            await self._route.app(scope, receive, send)
+        except EXPECTED as error:
+            await problem_for(error)(scope, receive, send)
 
 
 def _documented() -> None:
     """Execute one operator: a descriptor and tensors in, the result and what the device is capable of out."""
-
-
-async def _aside(size: int, work: Callable[[], T]) -> T:
-    """`work` done here if it concerns few bytes, in a thread if many."""
-    return work() if size < OFFLOADED else await asyncio.to_thread(work)

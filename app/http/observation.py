@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.buffers import Buffer
 from app.http.metrics import Metrics
 from app.http.problems import Problem
-from app.http.transfer import RECEIVE_INTO, ReceiveInto
+from app.http.transfer import RECEIVE_INTO, WHOLE_BODY, ReceiveInto
 from app.service import Outcome, Prepared
 
 REQUEST_ID = "X-Request-ID"
@@ -57,7 +57,9 @@ class Observation:
                 sent += len(message.get("body", b""))
             await send(message)
 
-        receive_into: ReceiveInto | None = scope.get("extensions", {}).get(RECEIVE_INTO)
+        extensions = scope.get("extensions", {})
+        whole_body: bytes | None = extensions.get(WHOLE_BODY)
+        receive_into: ReceiveInto | None = extensions.get(RECEIVE_INTO)
         if receive_into:
 
             async def counting_receive_into(buffer: Buffer) -> None:
@@ -65,7 +67,7 @@ class Observation:
                 await receive_into(buffer)
                 received += len(buffer)
 
-            scope["extensions"][RECEIVE_INTO] = counting_receive_into
+            extensions[RECEIVE_INTO] = counting_receive_into
         try:
             await self._app(scope, counting_receive, identifying_send)
         except Exception:
@@ -73,6 +75,8 @@ class Observation:
                 await _FAILURE(scope, receive, identifying_send)
             raise  # it will be logged
         finally:
+            if whole_body is not None:
+                received = len(whole_body)
             self._note(scope, status, received, sent, perf_counter() - started)
 
     def _note(self, scope: Scope, status: int, received: int, sent: int, seconds: float) -> None:
@@ -94,7 +98,7 @@ class Observation:
                 "seconds": round(seconds, 6),
                 "request_bytes": received,
                 "response_bytes": sent,
-                "operator": prepared and prepared.compiled.operator.name(),
+                "operator": prepared and prepared.operator_name,
                 "device": outcome and outcome.ran.device,
             }
             path = scope["raw_path"].decode()  # percent-encoded, so that it stays on its line in the text format

@@ -113,7 +113,7 @@ async def answer_problem(request: Request, error: Exception) -> Response:
     return problem_for(error)
 
 
-HANDLED: tuple[type[Exception], ...] = (
+EXPECTED: tuple[type[Exception], ...] = (
     Unreadable,
     ContractError,
     LimitExceeded,
@@ -123,5 +123,8 @@ HANDLED: tuple[type[Exception], ...] = (
     DeadlineExceeded,
     Abandoned,
     HTTPException,
-    Exception,
 )
+"""What a request may come to grief of."""
+
+HANDLED = (*EXPECTED, Exception)
+"""What the application has `answer_problem` for."""

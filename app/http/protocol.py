@@ -30,7 +30,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from app.buffers import Buffer
-from app.http.transfer import LARGE, RECEIVE_INTO, BodyReceiver, Disconnected
+from app.http.transfer import LARGE, RECEIVE_INTO, WHOLE_BODY, BodyReceiver, Disconnected
 
 LINGER_SECONDS = 1.0
 """How long a refused client may go on sending before the connection is cut, in seconds."""
@@ -75,6 +75,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
     __slots__ = (
         "_body_left",
         "_header_timer",
+        "_is_first_read",
         "_last_answer",
         "_progress",
         "_read_bytes",
@@ -105,6 +106,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self._unfinished_bytes = 0
         self._progress = False
 
+        self._is_first_read = False  # of the body: the application was not called yet
         self._body_left = 0  # bytes of a large body that did not arrive yet
         self._receiver: BodyReceiver | None = None  # in our place while such a body arrives
 
@@ -127,6 +129,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
             return  # lingering: see _answer_and_close
         self._unset_keepalive_if_required()
         last_scope = self.scope
+        self._is_first_read = False
         self._read_bytes = len(data)
         self._progress = False
         rest: bytes | memoryview = data
@@ -164,6 +167,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self._stop_header_timer()
         self._progress = True
         if self.cycle is not None and self.cycle.scope is self.scope:  # else it is an Upgrade, and comes again
+            self._is_first_read = True
             # The parser has seen to it that the field is there once, is a number and is not beside chunked.
             self._body_left = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
             if self._body_left > LARGE:
@@ -174,6 +178,12 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self._progress = True
         self._body_left -= len(body)
         super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        if self._is_first_read and self.cycle.scope is self.scope and len(self.cycle.body) <= LARGE:
+            whole_body: Any = bytes(self.cycle.body)
+            self.scope["extensions"] = {WHOLE_BODY: whole_body}
 
     async def _receive_into(self, cycle: RequestResponseCycle, buffer: Buffer) -> None:
         """What the extension RECEIVE_INTO is for the request of `cycle`."""

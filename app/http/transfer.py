@@ -1,8 +1,9 @@
-"""Large bodies, received straight into the application's buffers.
+"""Bodies, without the detours of ASGI.
 
-uvicorn hands a body over in pieces, each of which was copied twice on the way. An application that has a buffer for it
-asks for the extension RECEIVE_INTO of its scope, which is there for bodies worth it, and has the kernel put the bytes
-where they belong.
+A small one is there before the application is called: the extension WHOLE_BODY of its scope hands it over. A large
+one uvicorn hands over in pieces, each of which was copied twice on the way. An application that has a buffer for it
+asks for the extension RECEIVE_INTO, which is there for bodies worth it, and has the kernel put the bytes where they
+belong.
 """
 
 import asyncio
@@ -12,6 +13,10 @@ from typing import Protocol, TypeAlias
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from app.buffers import Buffer
+
+WHOLE_BODY = "dmlserve.whole_body"
+"""Name of the ASGI extension that is there if a body came together with its header: the body, as bytes. `receive`
+returns it all the same."""
 
 RECEIVE_INTO = "dmlserve.receive_into"
 """Name of the ASGI extension: a `ReceiveInto`."""

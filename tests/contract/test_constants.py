@@ -6,7 +6,15 @@ import pytest
 from pydantic import TypeAdapter
 from pydantic_core import PydanticCustomError
 
-from app.contract.constants import NEWEST, Constant, DataType, FeatureLevel, TensorFlag
+from app.contract.constants import (
+    NEWEST,
+    Constant,
+    DataType,
+    FeatureLevel,
+    IsInfinityMode,
+    RoundingMode,
+    TensorFlag,
+)
 
 # DML_TENSOR_DATA_TYPE in the order of its values, from 1 on, with the bits of an element.
 DATA_TYPES = {
@@ -46,6 +54,8 @@ PREFIXES: dict[type[Constant], str] = {
     DataType: "DML_TENSOR_DATA_TYPE_",
     TensorFlag: "DML_TENSOR_FLAG_",
     FeatureLevel: "DML_FEATURE_LEVEL_",
+    RoundingMode: "DML_ROUNDING_MODE_",
+    IsInfinityMode: "DML_IS_INFINITY_MODE_",
 }
 MEMBERS = [member for kind in PREFIXES for member in kind]
 
@@ -56,7 +66,13 @@ def test_every_enumeration_is_tested() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "names"),
-    [(DataType, [*DATA_TYPES]), (TensorFlag, ["NONE", "OWNED_BY_DML"]), (FeatureLevel, [*FEATURE_LEVELS])],
+    [
+        (DataType, [*DATA_TYPES]),
+        (TensorFlag, ["NONE", "OWNED_BY_DML"]),
+        (FeatureLevel, [*FEATURE_LEVELS]),
+        (RoundingMode, ["HALVES_TO_NEAREST_EVEN", "TOWARD_ZERO", "TOWARD_INFINITY"]),
+        (IsInfinityMode, ["EITHER", "POSITIVE", "NEGATIVE"]),
+    ],
 )
 def test_members_are_the_documented_ones_in_the_order_of_their_values(kind: type[Constant], names: list[str]) -> None:
     assert [member.value for member in kind] == names

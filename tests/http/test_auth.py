@@ -168,3 +168,12 @@ def test_no_key_is_asked_for_where_none_is_set(start_server: ServerFactory, tmp_
     with httpx.Client(base_url=running.url) as client:
         output_of(client.post("/v1/dispatch", json=MESSAGE))
     assert "API keys: none" in running.log.read_text()
+
+
+def test_a_file_without_keys_is_warned_of(start_server: ServerFactory, tmp_path: Path) -> None:
+    """It is what compose mounts if no key is wanted; else it is a mistake."""
+    file = tmp_path / "keys"
+    file.write_text("# none yet\n")
+    running = start_server("--api-keys-file", str(file))
+    assert "every client is let in" in running.log.read_text()
+    output_of(httpx.post(f"{running.url}/v1/dispatch", json=MESSAGE))

@@ -45,7 +45,7 @@ class TestRequestId:
             ("GET", "/docs", {}, 200),
             ("GET", "/openapi.json", {}, 200),
             ("GET", "/metrics", {}, 200),
-            ("GET", "/v1/operators/", {}, 307),
+            ("GET", "/v1/operators/", {}, 404),
         ],
     )
     def test_is_on_every_answer(

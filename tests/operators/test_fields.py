@@ -28,7 +28,7 @@ C_TYPES = {
 
 def is_optional(field: dict[str, Any]) -> bool:
     """Whether null will do: what may be null in DirectML, outputs, which are implied, and counts of an array."""
-    return field["optional"] or field["kind"] == "output_tensor" or field["name"] == "AxisCount"
+    return bool(field["optional"]) or field["kind"] == "output_tensor" or field["name"] == "AxisCount"
 
 
 def test_every_operator_has_facts() -> None:

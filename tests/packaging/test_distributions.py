@@ -15,7 +15,7 @@ import pytest
 
 from app import __version__
 from app.capabilities import example
-from app.operators.activation import ActivationHardSigmoid
+from app.operators.activation.sigmoids import ActivationHardSigmoid
 from app.operators.catalog import OPERATORS
 from tests.conftest import running_server
 

@@ -13,7 +13,18 @@ from app.contract.scalars import Float
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.functions import FLOAT_MAX, NORMAL_EXP, decay_of, decay_of_product, sigmoid, softplus
-from app.formula.values import Value, absolute, exp, maximum, minimum, multiply_add, normal_cdf, tanh, widen
+from app.formula.values import (
+    Value,
+    absolute,
+    exp,
+    log1p_of_fraction,
+    maximum,
+    minimum,
+    multiply_add,
+    normal_cdf,
+    tanh,
+    widen,
+)
 from app.operators.forms import Unary
 from app.operators.operator import Parameters
 
@@ -141,7 +152,12 @@ class ActivationSoftplus(Unary):
     def formula(self, p: Parameters, x: Value) -> Value:
         if self.Steepness == 1:
             return softplus(x, decay_of(x))
-        return softplus_of_product(p.Steepness, x, 1 / self.Steepness) / p.Steepness
+        if abs(self.Steepness) < 0.5:
+            # What is lost as subnormal would be magnified.
+            product = p.Steepness * widen(x)
+            return softplus(product, decay_of(product)) / p.Steepness
+        line = maximum(x, 0) if self.Steepness > 0 else minimum(x, 0)  # without a product that may overflow
+        return widen(line) + widen(log1p_of_fraction(decay_of_product(p.Steepness, x))) / p.Steepness
 
 
 class ActivationParametricSoftplus(Unary):
@@ -159,7 +175,11 @@ class ActivationParametricSoftplus(Unary):
     )
 
     def formula(self, p: Parameters, x: Value) -> Value:
-        return p.Alpha * softplus_of_product(p.Beta, x, self.Alpha)
+        product = p.Beta * widen(x)  # which may overflow in float32 while the result does not
+        if abs(self.Alpha) > 2:
+            # What is lost as subnormal would be magnified.
+            return p.Alpha * softplus(product, decay_of(product))
+        return p.Alpha * (maximum(product, 0) + widen(log1p_of_fraction(decay_of_product(p.Beta, x))))
 
 
 class ActivationSwish(Unary):
@@ -215,11 +235,3 @@ def hard_sigmoid(beta: float, p: Parameters, x: Value) -> Value:
     # Where the line is between 0 and 1, a Beta of at most 1 keeps the product below 2 and its rounding below 6e-8.
     line = p.Alpha * x + p.Beta if abs(beta) <= 1 else multiply_add(p.Alpha, x, p.Beta)
     return maximum(0, minimum(line, 1))
-
-
-def softplus_of_product(scale: Value, x: Value, factor: float) -> Value:
-    """ln(1 + exp(scale * x)), of which `factor` is no problem: a large one would magnify what is lost as subnormal."""
-    if abs(factor) <= 2:
-        return softplus(scale * x, decay_of_product(scale, x))
-    product = scale * widen(x)
-    return softplus(product, decay_of(product))

@@ -13,12 +13,12 @@ from app.contract.scalars import Uint
 from app.contract.support import SupportTable
 from app.contract.tensors import MAX_RANK
 from app.contract.violations import Violation
-from app.formula.functions import exp_of_difference
 from app.formula.values import (
     Position,
     Value,
     cast,
     equal,
+    exp_of_difference,
     first_maximum_of,
     log1p,
     maximum_of,
@@ -92,7 +92,7 @@ class OfAxes(Unary):
 
 
 AXES = "An empty list of Axes, and an axis given twice, are refused. DirectML's documentation does not mention them."
-SPECIAL = "A group that holds NaN or +inf, or nothing but -inf, gives NaN where the formula does."
+SPECIAL = "A group that holds NaN or +inf, or nothing but -inf, is NaN throughout."
 FIRST = "NaN counts as greater than all numbers. DirectML's documentation does not say."
 
 
@@ -106,10 +106,11 @@ def log_softmax(x: Value) -> Value:
     """x - max - ln(sum(exp(x - max))), where the maxima's exponentials, which are 1, are counted instead of added:
     what is beside the first of them is the argument of log1p, so that it is not lost beside 1."""
     largest = maximum_of(x)
-    is_largest = x >= largest
+    difference = x - largest
+    is_largest = difference >= 0  # false of NaN
     others = sum_of(where(is_largest, 0, exp_of_difference(x, largest)))
     ties = sum_of(cast(is_largest, x.type))
-    return (x - largest) - log1p(others + (ties - 1))
+    return difference - log1p(others + (ties - 1))
 
 
 def hardmax(x: Value) -> Value:

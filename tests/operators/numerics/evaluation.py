@@ -5,21 +5,19 @@ from typing import Any
 import numpy as np
 
 from app.execution.device import Device
-from app.execution.numpy_lowering import Array
+from app.execution.numpy_lowering import Array, numpy_type
 from app.operators.catalog import OPERATORS
 from app.operators.operator import Role
 from tests.operators.descriptors import compiled
 
 
-def evaluate(device: Device, kind: str, attributes: dict[str, Any], *inputs: Array) -> Array:
-    """The operator's result for packed one-dimensional tensors."""
+def evaluate(device: Device, kind: str, attributes: dict[str, Any], *inputs: Array | None) -> Array:
+    """The operator's result for packed tensors of the arrays' sizes; None is an optional tensor that is left out."""
     names = OPERATORS[kind].tensor_names(Role.INPUT)
-    descs = {
-        name: {"DataType": array.dtype.name.upper(), "Sizes": [array.size]}
-        for name, array in zip(names, inputs, strict=True)
-    }
-    buffers = [memoryview(array.tobytes()) for array in inputs]
-    output = np.empty_like(inputs[0])
-    kernel = device.prepare(compiled({"Type": kind} | descs | attributes))
-    kernel.dispatch(buffers, output.view(np.uint8).data, lambda: False)
+    given = {name: array for name, array in zip(names, inputs, strict=True) if array is not None}
+    descs = {name: {"DataType": array.dtype.name.upper(), "Sizes": list(array.shape)} for name, array in given.items()}
+    operator = compiled({"Type": kind} | descs | attributes)
+    output: Array = np.empty(operator.output.Sizes, numpy_type(operator.output.DataType))
+    buffers = [memoryview(array.tobytes()) for array in given.values()]
+    device.prepare(operator).dispatch(buffers, output.reshape(-1).view(np.uint8).data, lambda: False)
     return output

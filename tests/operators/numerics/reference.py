@@ -4,6 +4,7 @@ Inputs are long double arrays that hold FLOAT32 or FLOAT16 values, attributes ar
 against mpmath.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -45,3 +46,36 @@ def _power(base: Array, exponent: float) -> Array:
     # The exponent as an array, since NumPy takes other functions, such as the square root, for some scalars.
     power: Array = np.power(base, np.full_like(base, np.float32(exponent)))
     return power
+
+
+def _erfc(x: Any) -> Any:
+    return np.asarray(np.frompyfunc(math.erfc, 1, 1)(np.asarray(x, np.float64)), np.float64)
+
+
+def erf(x: Array) -> Array:
+    return np.asarray(np.frompyfunc(math.erf, 1, 1)(np.asarray(x, np.float64)), np.float64)
+
+
+def normal_cdf(x: Array) -> Array:
+    """In double: sqrt(0.5) is rounded, so the tail is corrected by its derivative."""
+    z = -np.asarray(x, np.longdouble) * np.sqrt(np.longdouble(0.5))
+    near = z.astype(np.float64)
+    slope = -2 / np.sqrt(np.longdouble(np.pi)) * np.exp(-(np.longdouble(near) ** 2))
+    return np.asarray((_erfc(near) + np.nan_to_num(slope * (z - near))) / 2)
+
+
+def sigmoid(z: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-z)))
+
+
+def softplus(z: Array) -> Array:
+    return np.asarray(np.maximum(z, 0) + np.log1p(np.exp(-np.abs(z))))
+
+
+def round_half_away(x: Array) -> Array:
+    return np.asarray(np.copysign(np.floor(np.abs(x) + np.longdouble(0.5)), x))
+
+
+def modulus_floor(a: Array, b: Array) -> Array:
+    rest = np.fmod(a, b)
+    return np.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, np.copysign(rest, np.where(rest == 0, b, rest)))

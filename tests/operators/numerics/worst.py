@@ -1,5 +1,9 @@
-"""Prints the largest error of each operator and type in ULP: `python -m tests.operators.numerics.worst` in the root."""
+"""Prints the largest error of each operator and type in ULP: `python -m tests.operators.numerics.worst` in the root.
 
+`worst.md` keeps the table of the last run.
+"""
+
+import platform
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,8 +13,9 @@ import numpy as np
 from app.execution.device import Device
 from app.execution.numpy_device import NumpyDevice
 from app.execution.numpy_lowering import Array
+from app.operators.operator import PREFIX
 from tests.operators.numerics.cases import (
-    PARAMETERIZED_RELUS,
+    BINARY,
     SCALED_CONSTANT_POWS,
     UNARY,
     Case,
@@ -21,7 +26,7 @@ from tests.operators.numerics.cases import (
 )
 from tests.operators.numerics.evaluation import evaluate
 from tests.operators.numerics.reference import wide
-from tests.operators.numerics.ulp import distance, rounded
+from tests.operators.numerics.ulp import errors
 
 RANDOM = 1 << 20
 
@@ -30,9 +35,10 @@ def inputs_of(case: Case) -> Iterator[tuple[Array, ...]]:
     """All float16 values, then special and random float32 values: fewer where powers in long double take long."""
     count = RANDOM >> 5 if case in SCALED_CONSTANT_POWS else RANDOM
     singles = [float32_inputs(case), random_float32(count), ordinary_float32(count)]
-    if case in PARAMETERIZED_RELUS:
+    if case in BINARY:
         rng = np.random.default_rng(2)
-        yield rng.choice(all_float16(), count), rng.choice(all_float16(), count)
+        quiet = np.where(np.isnan(all_float16()), np.float16("nan"), all_float16())
+        yield rng.choice(quiet, count), rng.choice(quiet, count)
         yield from ((x, rng.permutation(x)) for x in singles)
     else:
         yield (all_float16(),)
@@ -43,10 +49,11 @@ def worst(device: Device, case: Case) -> dict[str, int]:
     """The largest error by type."""
     found: dict[str, int] = defaultdict(int)
     for inputs in inputs_of(case):
+        actual = evaluate(device, case.kind, case.attributes, *inputs)
         with np.errstate(all="ignore"):
             exact = case.exact(*map(wide, inputs))
-        actual = evaluate(device, case.kind, case.attributes, *inputs)
-        apart = distance(actual, rounded(exact, actual.dtype))
+            largest = case.largest(*map(wide, inputs)) if case.largest else None
+        apart = errors(actual, exact, largest)
         found[actual.dtype.name] = max(found[actual.dtype.name], int(apart.max()))
     return found
 
@@ -55,14 +62,16 @@ def main() -> None:
     rows: dict[str, list[dict[str, int]]] = defaultdict(list)
     with ThreadPoolExecutor(2) as helpers:
         device = NumpyDevice(helpers, 2)
-        for case in [*UNARY, *PARAMETERIZED_RELUS]:
-            found = worst(device, case)
-            print(f"{case!s:64} {found['float32']:4} {found['float16']:4}")
-            name = case.kind + (" with ScaleBias" if case in SCALED_CONSTANT_POWS else "")
-            rows[name].append(found)
-    print(f"\n{'worst':64} {'f32':>4} {'f16':>4}")
-    for name, each in rows.items():
-        print(f"{name:64} {max(found['float32'] for found in each):4} {max(found['float16'] for found in each):4}")
+        for case in [*UNARY, *BINARY]:
+            name = case.kind.removeprefix(PREFIX) + (" with ScaleBias" if "ScaleBias" in case.attributes else "")
+            rows[name].append(worst(device, case))
+    print("# Largest errors in ULP\n")
+    print(f"NumPy {np.__version__}, {platform.machine()}; all float16 values, special values and 2^20 random ones in ")
+    print("float32, for each choice of attributes in `cases.py`; made by `python -m tests.operators.numerics.worst`.\n")
+    print("| operator | float32 | float16 |\n|---|--:|--:|")
+    for name, each in sorted(rows.items()):
+        largest = [max(found[dtype] for found in each) for dtype in ("float32", "float16")]
+        print(f"| {name} | {largest[0]} | {largest[1]} |")
 
 
 if __name__ == "__main__":
