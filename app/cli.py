@@ -93,7 +93,8 @@ def serve(**flags: Any) -> None:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         _fail(f"The API keys' file {settings.api_keys_file} cannot be read: {reason}.")
-    run_server(settings)
+    if not run_server(settings):
+        sys.exit(1)
 
 
 @main.command()

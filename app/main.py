@@ -1,6 +1,8 @@
 """Wiring: settings in, application or running server out."""
 
+import functools
 import logging
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -18,17 +20,24 @@ from app.http.observation import Observation
 from app.http.problems import HANDLED, answer_problem
 from app.http.protocol import Limits, protocol_class
 from app.http.server import Server
+from app.http.workers import Siblings, Supervisor
 from app.service import Service
 from app.settings import Settings
 
 log = logging.getLogger("app")
 
 
-def create_app(settings: Settings, service: Service) -> FastAPI:
-    """All routes. The application opens `service` when it starts and closes it when it ends."""
+def create_app(settings: Settings, service: Service, number: int = 0, siblings: Siblings | None = None) -> FastAPI:
+    """All routes. The application opens `service` when it starts and closes it when it ends.
+
+    It is worker `number` of the `siblings`, if there are several.
+    """
+    metrics = Metrics(service)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        if siblings:
+            await siblings.answer(number, metrics.snapshot)
         service.open()
         keys = len(settings.keys())
         if settings.api_keys_file and not keys:
@@ -54,7 +63,8 @@ def create_app(settings: Settings, service: Service) -> FastAPI:
         exception_handlers=dict.fromkeys(HANDLED, answer_problem),
     )
     app.state.service = service
-    app.state.metrics = Metrics(service)
+    app.state.metrics = metrics
+    app.state.ask_siblings = functools.partial(siblings.ask, number) if siblings else None
     app.router.routes.append(DispatchRoute(service))
     app.include_router(native.router)
     app.include_router(operations.router)
@@ -74,12 +84,25 @@ def surround(app: FastAPI, settings: Settings) -> ASGIApp:
     return Observation(asgi, app.state.metrics, settings.access_log)
 
 
-def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT, finish what runs, return."""
+def serve(settings: Settings) -> bool:
+    """Serve until SIGTERM or SIGINT, finish what runs, return whether all went well."""
     logs.configure(settings)
+    if settings.workers == 1:
+        _serve(settings)
+        return True
+    address = uvicorn.Config("", host=settings.host, port=settings.port, log_config=None).bind_socket()
+    siblings = Siblings(settings.workers)
+    return Supervisor(settings.workers, lambda number: _serve(settings, number, siblings, address)).run()
+
+
+def _serve(
+    settings: Settings, number: int = 0, siblings: Siblings | None = None, address: socket.socket | None = None
+) -> None:
+    """What one process does."""
     service = Service(settings)
+    app = create_app(settings, service, number, siblings)
     config = uvicorn.Config(
-        surround(create_app(settings, service), settings),
+        surround(app, settings),
         host=settings.host,
         port=settings.port,
         http=protocol_class(
@@ -97,4 +120,5 @@ def serve(settings: Settings) -> None:
         timeout_keep_alive=settings.keep_alive_seconds,
         timeout_graceful_shutdown=settings.shutdown_seconds,
     )
-    Server(config, on_drain=service.drain, drain_seconds=settings.drain_seconds).run()
+    server = Server(config, on_drain=service.drain, drain_seconds=settings.drain_seconds)
+    server.run([address] if address else None)

@@ -39,6 +39,9 @@ class Settings(BaseSettings):
         default_factory=list, description="Origins whose pages may call the service, separated by commas; * for all."
     )
 
+    workers: int = Field(
+        1, ge=1, le=256, description="Processes that share the port, each with threads, a queue and limits of its own."
+    )
     threads: int = Field(default_factory=_cpus, ge=1, le=1024, description="Worker threads that run dispatches.")
     gpus: str = Field(
         "all",

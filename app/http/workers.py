@@ -1,0 +1,116 @@
+"""Several processes that serve one port, and what they tell each other."""
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from types import FrameType
+
+log = logging.getLogger("app")
+
+_ANSWER_SECONDS = 1.0
+"""How long a worker may take to answer another one."""
+_PR_SET_PDEATHSIG = 1  # of Linux' prctl
+_SHORT_LIFE_SECONDS = 5.0
+"""A worker that ends sooner is not started again at once."""
+
+
+class Siblings:
+    """What each of `count` workers has to reach the others: a local socket each, made before they part."""
+
+    def __init__(self, count: int) -> None:
+        self._listeners = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(count)]
+        for listener in self._listeners:
+            listener.bind(b"")  # Linux makes up a name that is no file
+            listener.listen()
+
+    async def answer(self, number: int, what: Callable[[], bytes]) -> None:
+        """As worker `number`, tell `what()` to whoever asks."""
+
+        async def tell(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(what())
+            writer.close()
+
+        self._server = await asyncio.start_unix_server(tell, sock=self._listeners[number].dup())
+
+    async def ask(self, number: int) -> list[bytes]:
+        """As worker `number`, what the others tell, but for those that do not."""
+        others = [listener.getsockname() for other, listener in enumerate(self._listeners) if other != number]
+        answers = await asyncio.gather(*map(_ask, others), return_exceptions=True)
+        return [answer for answer in answers if isinstance(answer, bytes)]
+
+
+async def _ask(name: bytes) -> bytes:
+    asking = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    asking.setblocking(False)
+    asking.connect(name)  # at once, or not at all
+    async with asyncio.timeout(_ANSWER_SECONDS):
+        reader, writer = await asyncio.open_unix_connection(sock=asking)
+        try:
+            return await reader.read()
+        finally:
+            writer.close()
+
+
+Ask = Callable[[], Awaitable[list[bytes]]]
+"""Asks the other workers."""
+
+
+class Supervisor:
+    """Runs `work(number)` in `count` processes. One that fails is started again; SIGTERM and SIGINT end them all."""
+
+    def __init__(self, count: int, work: Callable[[int], None]) -> None:
+        self._count = count
+        self._work = work
+        self._started: dict[int, tuple[int, float]] = {}  # number and time, by process id
+        self._stopping = False
+        self._failed = False
+
+    def run(self) -> bool:
+        """Returns when all have ended: whether they ended well."""
+        for name in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(name, self._forward)
+        for number in range(self._count):
+            self._start(number)
+        while self._started:
+            process, status = os.wait()
+            number, since = self._started.pop(process)
+            code = os.waitstatus_to_exitcode(status)
+            if self._stopping:
+                self._failed |= code != 0
+                continue
+            log.error("Worker %d, process %d, ended with %d; it is started again", number, process, code)
+            time.sleep(max(0.0, since + _SHORT_LIFE_SECONDS - time.monotonic()) and 1.0)
+            if not self._stopping:
+                self._start(number)
+        return not self._failed
+
+    def _start(self, number: int) -> None:
+        process = os.fork()
+        if process:
+            self._started[process] = number, time.monotonic()
+            if self._stopping:  # since the last look
+                os.kill(process, signal.SIGTERM)
+            return
+        code = 1
+        try:
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)  # nobody would stop a worker without its parent
+            os.setpgrp()  # Ctrl-C is the parent's to forward; twice would mean to hurry
+            for name in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(name, signal.SIG_DFL)
+            self._work(number)
+            code = 0
+        except BaseException:
+            log.exception("Worker %d failed", number)
+        finally:
+            logging.shutdown()
+            os._exit(code)  # the rest of what there is to clean up is the parent's
+
+    def _forward(self, number: int, frame: FrameType | None) -> None:
+        self._stopping = True
+        for process in self._started:
+            os.kill(process, number)
