@@ -246,7 +246,7 @@ def test_capabilities_list_gpus_and_their_troubles(gpus: list[Any]) -> None:
 def test_a_gpu_is_never_waited_for_in_the_event_loop(gpus: list[Any]) -> None:
     service = service_of()
     threads: list[str] = []
-    gpus[0].free_memory = lambda: threads.append(threading.current_thread().name)  # type: ignore[method-assign]
+    gpus[0].free_memory = lambda: threads.append(threading.current_thread().name)
     failing(gpus[0], "memory")
     dispatch(service, "cuda:0", elements=1)
     assert threads
