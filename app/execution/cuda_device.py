@@ -17,6 +17,7 @@ from app.buffers import Buffer
 from app.contract.constants import DataType
 from app.execution.cuda_compiler import CompilationError, KernelCache
 from app.execution.cuda_lowering import Arithmetic, lower
+from app.execution.cuda_rows import RowLowering, Rows
 from app.execution.cuda_source import (
     ACCESS_BYTES,
     KERNEL,
@@ -228,8 +229,6 @@ class CudaKernel:
     def __init__(self, compiled: CompiledOperator, device: CudaDevice) -> None:
         self._compiled = compiled
         self._device = device
-        if compiled.axes:
-            raise DeviceFailed("unsupported", "operators that reduce run on NumPy")
         descs = [*compiled.inputs.values(), compiled.output]
         self._sizes, self._strides = collapse(compiled.output.Sizes, compiled.layouts())
         self._bytes = [data_type.bytes for data_type in stored_types(compiled)]
@@ -238,14 +237,22 @@ class CudaKernel:
         self._count = prod(self._sizes)
         self._arithmetic: Arithmetic | None = None
         self._steps = choose_layout(self._sizes, self._strides, self._bytes, aligned=True).steps
-        self._chunked = len(self._sizes) == 1 and Step.ANY not in self._steps and self._steps[-1] is Step.UNIT
+        self._rows = Rows.of(compiled) if compiled.axes else None
+        self._chunked = (
+            self._rows is None
+            and len(self._sizes) == 1
+            and Step.ANY not in self._steps
+            and self._steps[-1] is Step.UNIT
+        )
 
     def launch(self, *, aligned: bool = True) -> Launch:
         """The kernel for device-resident tensors: to be bound to their addresses, the output's last."""
-        arithmetic = self._arithmetic
+        compiled, arithmetic = self._compiled, self._arithmetic
+        *inputs, output = zip([*compiled.inputs, compiled.output_name], stored_types(compiled), strict=True)
+        if self._rows:
+            source, arguments = RowLowering(compiled.expression, inputs, output[1]).source(self._rows)
+            return Launch(self._device, source, 1, len(self._bytes), [self._rows.shape, *arguments])
         if arithmetic is None:
-            compiled = self._compiled
-            *inputs, output = zip([*compiled.inputs, compiled.output_name], stored_types(compiled), strict=True)
             arithmetic = self._arithmetic = lower(compiled.expression, inputs, output[1])
         layout = choose_layout(self._sizes, self._strides, self._bytes, aligned=aligned)
         shape = [] if is_packed(layout) else [np.array([*self._sizes, *itertools.chain(*self._strides)], np.uint32)]
@@ -254,7 +261,9 @@ class CudaKernel:
 
     def bind(self, pointers: Sequence[int]) -> Launch:
         """The kernel over tensors on the device at these addresses, ready to be queued."""
-        return self.launch(aligned=all(pointer % ACCESS_BYTES == 0 for pointer in pointers)).bind(pointers, self._count)
+        return self.launch(aligned=all(pointer % ACCESS_BYTES == 0 for pointer in pointers)).bind(
+            pointers, self._rows.groups if self._rows else self._count
+        )
 
     def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:
         buffers = [

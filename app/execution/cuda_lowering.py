@@ -144,8 +144,8 @@ class Lowering:
     def uniform(self, node: Value) -> bool:
         """Whether `node` is the same for all elements."""
         if node not in self._uniform:
-            self._uniform[node] = not isinstance(node, Input) and (
-                not isinstance(node, Operation) or all(map(self.uniform, node.arguments))
+            self._uniform[node] = isinstance(node, Constant | Parameter) or (
+                isinstance(node, Operation) and all(map(self.uniform, node.arguments))
             )
         return self._uniform[node]
 
@@ -372,6 +372,17 @@ def _expm1_of_negative(lowering: "Lowering", node: Operation, arguments: Sequenc
     return f"{name}({arguments[0]})"
 
 
+def _exp_of(name: str, sign: str) -> Writer:
+    """exp of a product or a difference, exact also where float32 has no more digits for what is in between."""
+
+    def write(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
+        if node.type == FLOAT32:
+            return f"{lowering.function(name)}({', '.join(arguments)})"
+        return f"exp({arguments[0]} {sign} {arguments[1]})"
+
+    return write
+
+
 def _cast(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
     return _convert(arguments[0], node.arguments[0].type, node.type)
 
@@ -505,6 +516,8 @@ FUNCTIONS: dict[str, Writer] = {
     "saturate": _saturate,
     "power": _power,
     "sqrt": _sqrt,
+    "exp_of_product": _exp_of("exp_of_product", "*"),
+    "exp_of_difference": _exp_of("exp_of_difference", "-"),
     "expm1_of_negative": _expm1_of_negative,
     "log1p_of_fraction": _call("log1p"),
     "normal_cdf": _call("normcdf"),

@@ -117,6 +117,23 @@ DEVICE float power_half(float base, float exponent)
     return ODD ? copysignf(result, base) : result;
 }
 """,
+    "exp_of_product": r"""
+/* exp(a b) where that is at most 1; the rounding of the product, which exp magnifies by up to 88, is made up for. */
+DEVICE float exp_of_product(float a, float b)
+{
+    float product = a * b, whole = expf(product);
+    return product < -128.0f ? 0.0f : fmaf(whole, fmaf(a, b, -product), whole);
+}
+""",
+    "exp_of_difference": r"""
+/* exp(a - b) where that is at most 1, likewise, with what Knuth's two-sum says the difference has lost. */
+DEVICE float exp_of_difference(float a, float b)
+{
+    float difference = a - b, subtrahend = a - difference;
+    float rest = (a - (difference + subtrahend)) + (subtrahend - b), whole = expf(difference);
+    return difference < -128.0f ? 0.0f : fmaf(whole, rest, whole);
+}
+""",
     "expm1_of_negative": r"""
 /* exp(x) - 1 for x <= 0, 2 ULP. With x = n ln 2 + f it is 2^n (exp(f) - 1) + (2^n - 1), the last term being exact. */
 DEVICE float expm1_of_negative(float x)

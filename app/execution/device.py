@@ -34,7 +34,7 @@ class DeviceInfo:
     out_of_service: str | None = None
 
 
-FailureCause = Literal["memory", "lost", "error", "unsupported"]
+FailureCause = Literal["memory", "lost", "error"]
 
 
 class DeviceFailed(Exception):

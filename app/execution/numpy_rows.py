@@ -134,8 +134,8 @@ class NumpyRowKernel:
     def __init__(self, compiled: CompiledOperator, threads: Threads) -> None:
         sizes = compiled.output.Sizes
         # Two more layouts see to it that elements keep their places in groups, and that groups stay apart.
-        places = _packed(sizes, [axis in compiled.axes for axis in range(len(sizes))])
-        groups = _packed(sizes, [axis not in compiled.axes for axis in range(len(sizes))])
+        places = packed_along(sizes, [axis in compiled.axes for axis in range(len(sizes))])
+        groups = packed_along(sizes, [axis not in compiled.axes for axis in range(len(sizes))])
         self._sizes, strides = collapse(sizes, [places, groups, *compiled.layouts()])
         self._places, groups, *steps = strides
         self._axes = tuple(axis for axis, step in enumerate(groups) if step == 0)
@@ -258,7 +258,7 @@ class NumpyRowKernel:
         return total
 
 
-def _packed(sizes: Sequence[int], chosen: Sequence[bool]) -> list[int]:
+def packed_along(sizes: Sequence[int], chosen: Sequence[bool]) -> list[int]:
     """Row-major strides of the chosen dimensions, 0 for the others."""
     strides = [0] * len(sizes)
     step = 1

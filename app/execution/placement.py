@@ -81,8 +81,7 @@ class Placement:
     def choose(self, name: str, compiled: CompiledOperator) -> Device | None:
         """The device for a dispatch; None if there is none of this name."""
         if name == "auto":
-            large = compiled.output.elements >= self.crossover
-            return self._auto if self.gpus and large and not compiled.axes else self._numpy
+            return self._auto if self.gpus and compiled.output.elements >= self.crossover else self._numpy
         return self.devices.get(name)
 
     def troubles(self) -> list[str]:

@@ -9,13 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from app.capabilities import example
 from app.contract.constants import NEWEST
+from app.contract.validation import validate
 from app.execution import cuda_compiler
 from app.execution.cuda_compiler import OPTIONS, CompilationError, KernelCache, cache_folder, compile_source
+from app.execution.cuda_rows import RowLowering, Rows
 from app.execution.cuda_source import Layout, Step, choose_layout, render
 from app.execution.numpy_threads import stored_types
 from app.execution.placement import samples
-from app.operators.compiled import CompiledOperator
+from app.operators.catalog import OPERATORS
+from app.operators.compiled import CompiledOperator, compile_operator
 from tests.execution.cuda_on_cpu import arithmetic_of
 from tests.execution.test_cuda_lowering import samples as all_samples
 
@@ -64,6 +68,18 @@ def test_kernels_of_all_operators_compile(part: int) -> None:
     for operator in operators[part::4]:
         source = render(arithmetic_of(operator), layouts(operator)["packed"])
         assert compile_source(source, 90).startswith(b"\x7fELF")
+
+
+def test_kernels_of_operators_that_reduce_compile() -> None:
+    compiled = 0
+    for kind in OPERATORS.values():
+        operator = compile_operator(validate(kind, example(kind)["operator"]), NEWEST)
+        if operator.axes:
+            *inputs, output = zip([*operator.inputs, operator.output_name], stored_types(operator), strict=True)
+            source, _ = RowLowering(operator.expression, inputs, output[1]).source(Rows.of(operator))
+            assert compile_source(source, 90).startswith(b"\x7fELF")
+            compiled += 1
+    assert compiled == 6
 
 
 def test_nothing_flushes_subnormal_numbers() -> None:

@@ -14,13 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.capabilities import example
 from app.contract.tensors import TensorDesc
+from app.contract.validation import validate
 from app.execution.cuda_device import CudaDevice
 from app.execution.cuda_staging import PinnedMemory
 from app.execution.device import Cancelled, DeviceFailed
 from app.execution.numpy_device import NumpyDevice
 from app.execution.numpy_lowering import numpy_type
 from app.execution.placement import Guarded
+from app.operators.catalog import OPERATORS
 from tests.execution.test_cuda_lowering import compile_at, data_for, samples
 from tests.execution.test_numpy_device import DATA_TYPES, GUARD, layouts, never, same, slope_formula
 from tests.execution.test_numpy_device import Guarded as GuardedTensor
@@ -28,6 +31,12 @@ from tests.gpu import first_gpu
 from tests.operators.descriptors import CELU, CONSTANT_POW, HARD_SIGMOID, PARAMETERIZED_RELU, compiled, descriptor
 
 pytestmark = pytest.mark.gpu
+
+
+def reducing() -> list[str]:
+    """Operators that reduce."""
+    made = {name: validate(kind, example(kind)["operator"]) for name, kind in OPERATORS.items()}
+    return [name for name, each in made.items() if each.axes()]
 
 
 @pytest.fixture
@@ -247,6 +256,47 @@ def test_every_operator_computes_what_numpy_does(gpu: CudaDevice, numpy_device: 
             worst = int((~near).argmax())
             wrong.append((operator.operator.name(), dtype.name, int((~near).sum()), actual[worst], expected[worst]))
     assert not wrong
+
+
+@pytest.mark.parametrize("data_type", ["FLOAT32", "FLOAT16"])
+@pytest.mark.parametrize("operator", reducing(), ids=lambda each: each.removeprefix("DML_OPERATOR_ACTIVATION_"))
+@pytest.mark.parametrize(
+    ("sizes", "strides"),
+    [
+        ([1, 1, 1, 1], None),
+        ([2, 3, 4, 5], None),
+        ([7, 1, 3, 129], None),
+        ([3, 2, 5, 128], [1, 3, 6, 30]),
+        ([4, 1, 1, 100_003], None),
+        ([3000, 1, 1, 10], None),
+    ],
+)
+def test_operators_that_reduce(
+    gpu: CudaDevice,
+    numpy_device: NumpyDevice,
+    operator: str,
+    data_type: str,
+    sizes: list[int],
+    strides: list[int] | None,
+) -> None:
+    axes: dict[str, Any] = {"AxisCount": 2, "Axes": [1, 3]} if operator.endswith("1") else {}
+    if not axes:  # these take matrices
+        sizes, strides = [1, 1, int(np.prod(sizes[:-1])), sizes[-1]], None
+    desc: dict[str, Any] = {"DataType": data_type, "Sizes": sizes, "Strides": strides}
+    compiled_operator = compiled(descriptor(operator, desc, OutputTensor=desc, **axes))
+    rng = np.random.default_rng(9)
+    dtype = np.dtype(data_type.lower())
+    for special in ([], [np.nan], [np.inf], [-np.inf, -np.inf, 3, 3, 3]):
+        x = (rng.standard_normal(compiled_operator.output.reach) * 4).astype(dtype)
+        x[: len(special)] = special[: x.size]
+        actual, expected = np.zeros_like(x), np.zeros_like(x)
+        for device, output in ((gpu, actual), (numpy_device, expected)):
+            device.prepare(compiled_operator).dispatch([x.view(np.uint8).data], output.view(np.uint8).data, never)
+        tolerance = 2e-3 if dtype.itemsize == 2 else 3e-6
+        with np.errstate(all="ignore"):
+            near = np.isclose(actual.astype(np.float64), expected.astype(np.float64), rtol=tolerance, atol=1e-7)
+        near |= np.isnan(actual) & np.isnan(expected)
+        assert near.all(), (special, actual[~near][:3], expected[~near][:3])
 
 
 # Many at once
