@@ -1,11 +1,13 @@
 """What is known of operators and levels, as clients read it. Everything here follows from the operator classes."""
 
+import re
 import struct
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
+import orjson
 from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter
 from pydantic.fields import FieldInfo
 from typing_extensions import TypedDict
@@ -19,6 +21,8 @@ from app.execution.device import DeviceInfo
 from app.operators.catalog import OPERATORS
 from app.operators.fusion import Fused
 from app.operators.operator import Operator, Role, ScaleBias
+
+Family: TypeAlias = Literal["ACTIVATION", "ELEMENT_WISE"]
 
 _FEATURE = "What is asked, with or without DML_FEATURE_."
 
@@ -48,6 +52,18 @@ class FeatureSupportQuery(
     RootModel[Annotated[TensorDataTypeSupportQuery | FeatureLevelsQuery, Field(discriminator="Feature")]]
 ):
     """A query of IDMLDevice::CheckFeatureSupport."""
+
+
+class OperatorFilter(BaseModel):
+    """Which operators are meant. A field that is left out asks for nothing."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    family: Family | None = Field(None, description="Operators of this family.")
+    data_type: DataType | None = Field(None, description="Operators that have a tensor which may be of this type.")
+    feature_level: FeatureLevel = Field(
+        NEWEST, description="Operators that exist at this level, with the types that they take there."
+    )
 
 
 class TensorDataTypeSupport(TypedDict):
@@ -97,7 +113,7 @@ class OperatorSummary(TypedDict):
     """An operator in a list."""
 
     Type: str
-    family: Literal["ACTIVATION", "ELEMENT_WISE"]
+    family: Family
     summary: str
     formula: str
     introduced: str
@@ -137,6 +153,20 @@ def summarize(operator: type[Operator]) -> OperatorSummary:
     )
 
 
+def select(wanted: OperatorFilter) -> list[type[Operator]]:
+    """The operators that `wanted` means, in the order of the catalog."""
+    return [
+        operator
+        for operator in OPERATORS.values()
+        if (row := operator.support.at(wanted.feature_level))
+        and wanted.family in (None, operator.family())
+        and (
+            wanted.data_type is None
+            or any(wanted.data_type in row.of(tensor).data_types for tensor in operator.tensor_names())
+        )
+    ]
+
+
 def describe(operator: type[Operator]) -> OperatorDescription:
     return OperatorDescription(
         **summarize(operator),
@@ -153,7 +183,7 @@ def describe(operator: type[Operator]) -> OperatorDescription:
 
 def example(operator: type[Operator]) -> dict[str, Any]:
     """A small dispatch request in JSON that works when pasted."""
-    row = operator.support.rows[-1]
+    row = operator.support.rows[0]  # the types that it is for in the first place: integers where these are bits
     inputs = operator.tensor_names(Role.INPUT)
     types = {name: _example_type(row.of(name).data_types) for name in inputs}
     descs = {
@@ -191,6 +221,28 @@ def _example_data(data_type: DataType, name: str, inputs: list[str], count: int)
     form = _STRUCT_FORMATS[data_type.value[0]][data_type.bytes.bit_length() - 1]
     elements = [values[i % len(values)] for i in range(count)]
     return str(b64encode(struct.pack(f"<{count}{form}", *elements)), "ascii")
+
+
+def paste(request: Any) -> str:
+    """A request as JSON to read and to paste, lists of numbers on one line each."""
+    text = orjson.dumps(request, option=orjson.OPT_INDENT_2).decode()
+    return re.sub(r"\[[\d,\s]+\]", lambda numbers: str(orjson.loads(numbers[0])), text)
+
+
+def support_groups(row: SupportRow) -> list[tuple[str, list[DataType], list[int]]]:
+    """Names of tensors that may be the same, or "all", with the data types and the dimension counts they may have."""
+    groups: dict[tuple[tuple[DataType, ...], tuple[int, ...]], list[str]] = {}
+    for tensor, can in row["tensors"].items():
+        groups.setdefault((tuple(can["data_types"]), tuple(can["dimension_counts"])), []).append(tensor)
+    return [
+        ("all" if len(groups) == 1 else ", ".join(tensors), list(types), list(counts))
+        for (types, counts), tensors in groups.items()
+    ]
+
+
+def span(counts: Sequence[int]) -> str:
+    """Dimension counts in words: the least to the most."""
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
 def check_feature_support(query: FeatureSupportQuery) -> TensorDataTypeSupport | MaxSupportedFeatureLevel:

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,11 +17,21 @@ from rich.console import Console
 from rich.table import Table
 
 from app import __version__
-from app.capabilities import OperatorDescription, SupportRow, describe, summarize
+from app.capabilities import (
+    OperatorDescription,
+    OperatorFilter,
+    describe,
+    paste,
+    select,
+    span,
+    summarize,
+    support_groups,
+)
 from app.codecs.codec import Codec
 from app.codecs.structure import Unreadable
 from app.contract.constants import FeatureLevel
-from app.contract.violations import ContractError
+from app.contract.validation import validate
+from app.contract.violations import ContractError, Violation
 from app.dispatch import DispatchResponse, OutputTensor
 from app.execution.numpy_lowering import numpy_type
 from app.limits import LimitExceeded, MemoryShare
@@ -123,19 +132,27 @@ def run(file: Path, output: Path | None, as_json: bool) -> None:
         service.close()
 
 
+def _filter_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """A flag for each field of OperatorFilter, which judges what is given."""
+    for name, info in reversed(OperatorFilter.model_fields.items()):
+        command = click.option(_flag(name), name, metavar=name.rpartition("_")[2].upper(), help=info.description)(
+            command
+        )
+    return command
+
+
 @main.command()
 @click.argument("name", required=False)
+@_filter_flags
 @json_flag
-def operators(name: str | None, as_json: bool) -> None:
-    """List all operators, or show the one called NAME."""
+def operators(name: str | None, as_json: bool, **wanted: str | None) -> None:
+    """List all operators, or those that the flags ask for, or show the one called NAME."""
+    given = {field: value.upper() for field, value in wanted.items() if value is not None}
     if name is None:
-        summaries = [summarize(operator) for operator in OPERATORS.values()]
-        if as_json:
-            _print_json(summaries)
-        else:
-            rows = [[_short(each["Type"]), _short(each["introduced"]), each["formula"]] for each in summaries]
-            _print_table(["operator", "since", "formula"], rows)
+        _list_operators(given, as_json)
         return
+    if given:
+        _fail(f"Give a name, here {name}, or {' and '.join(map(_flag, given))}, not both.", status=2)
     found = find_operator(name.upper())
     if found is None:
         alike = [short for short in map(_short, OPERATORS) if name.upper() in short]
@@ -175,6 +192,26 @@ def capabilities(as_json: bool) -> None:
     _print_table(["device", "kind", "description", "memory", "available"], devices)
     _print()
     _print_table(["limit", "value", "meaning"], limits)
+
+
+def _list_operators(given: dict[str, str], as_json: bool) -> None:
+    try:
+        chosen = select(validate(OperatorFilter, given))
+    except ContractError as error:
+        _fail(*(_bad_flag(violation) for violation in error.violations), status=2)
+    summaries = [summarize(operator) for operator in chosen]
+    if as_json:
+        _print_json(summaries)
+    elif summaries:
+        rows = [[_short(each["Type"]), _short(each["introduced"]), each["formula"]] for each in summaries]
+        _print_table(["operator", "since", "formula"], rows)
+    else:
+        _print("No operator is like that.")
+
+
+def _bad_flag(violation: Violation) -> str:
+    allowed = violation.allowed if isinstance(violation.allowed, list) else []
+    return f"{_flag(str(violation.path[0]))} is {violation.given}; give one of {', '.join(map(str, allowed))}."
 
 
 def _dispatch(service: Service, file: Path, memory: MemoryShare) -> tuple[Dispatch, Outcome]:
@@ -259,36 +296,22 @@ def _show_operator(described: OperatorDescription) -> None:
     ]
     _print_table(["field", "type", "default", "meaning"], fields)
     _print()
-    _print_table(["from level", "dimensions", "tensors", "data types"], _support(described["support"]))
+    support = [
+        [_short(row["feature_level"]), span(counts), tensors, ", ".join(types)]
+        for row in described["support"]
+        for tensors, types, counts in support_groups(row)
+    ]
+    _print_table(["from level", "dimensions", "tensors", "data types"], support)
     _print(f"\nIn place: {', '.join(described['in_place']) or 'no'}")
     for note in described["notes"]:
         _print(f"Note: {note}")
     _print("\nA request, for 'dmlserve run' or POST /v1/dispatch:")
-    text = orjson.dumps(described["example"], option=orjson.OPT_INDENT_2).decode()
-    click.echo(re.sub(r"\[[\d,\s]+\]", lambda sizes: str(orjson.loads(sizes[0])), text))
-
-
-def _support(support: list[SupportRow]) -> list[list[str]]:
-    """A row for each level, and for each group of tensors that may be the same."""
-    rows = []
-    for row in support:
-        groups: dict[tuple[str, str], list[str]] = {}
-        for tensor, can in row["tensors"].items():
-            same = _span(can["dimension_counts"]), ", ".join(can["data_types"])
-            groups.setdefault(same, []).append(tensor)
-        for (dimensions, data_types), tensors in groups.items():
-            names = "all" if len(groups) == 1 else ", ".join(tensors)
-            rows.append([_short(row["feature_level"]), dimensions, names, data_types])
-    return rows
+    click.echo(paste(described["example"]))
 
 
 def _short(name: str) -> str:
     """A constant without its prefix."""
     return name.removeprefix(PREFIX).removeprefix(FeatureLevel.prefix())
-
-
-def _span(counts: list[int]) -> str:
-    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
 def _amount(limit: str, value: float) -> str:

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from app import __version__, logs
-from app.http import docs, native, openapi, operations
+from app.http import docs, native, openapi, operations, reference
 from app.http.auth import Authentication
 from app.http.cors import Cors
 from app.http.dispatch import DispatchRoute, Shortcut
@@ -50,7 +50,8 @@ def create_app(settings: Settings, service: Service, number: int = 0, siblings: 
     app = FastAPI(
         title="dmlserve",
         version=__version__,
-        description="DirectML's operator contract as an HTTP microservice.",
+        description="DirectML's operator contract as an HTTP microservice. Each operator by itself, with its formula, "
+        "curve and support table, is at [/operators](operators).",
         openapi_url="/openapi.json" if settings.docs else None,
         openapi_tags=[
             {"name": "native", "description": "Dispatch of operators and what they are capable of."},
@@ -71,6 +72,7 @@ def create_app(settings: Settings, service: Service, number: int = 0, siblings: 
     openapi.install(app)
     if settings.docs:
         docs.install(app)
+        reference.install(app, min(service.devices.values(), key=lambda device: device.kind != "cpu"))
     return app
 
 
@@ -91,6 +93,7 @@ def serve(settings: Settings) -> bool:
         _serve(settings)
         return True
     address = uvicorn.Config("", host=settings.host, port=settings.port, log_config=None).bind_socket()
+    address.listen(2048)  # as uvicorn does, so that clients wait for the workers instead of being refused
     siblings = Siblings(settings.workers)
     return Supervisor(settings.workers, lambda number: _serve(settings, number, siblings, address)).run()
 

@@ -29,7 +29,7 @@ class Settings(BaseSettings):
     )
     log_format: Literal["json", "text"] = Field("json", description="One JSON object a line, or lines for people.")
     access_log: bool = Field(True, description="Log each request.")
-    docs: bool = Field(True, description="Serve /docs and /openapi.json.")
+    docs: bool = Field(True, description="Serve /docs, /operators and /openapi.json.")
 
     api_keys: SecretStr = Field(
         SecretStr(""), description="API keys, separated by commas. With none, here or in the file, no key is asked for."

@@ -26,6 +26,8 @@ STOCK: tuple[str | Path, ...] = (sys.executable, Path(__file__).with_name("stock
 SERVER: tuple[str | Path, ...] = STOCK if os.environ.get("STOCK_PROTOCOL") else (COMMAND,)
 """What serves in the tests: with STOCK_PROTOCOL=1 they show what does not depend on our HTTP protocol."""
 
+ours_only = pytest.mark.skipif(SERVER is STOCK, reason="uvicorn's own protocol does not do this")
+
 
 @dataclass(frozen=True)
 class RunningServer:

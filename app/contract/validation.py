@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, RootModel, ValidationError
@@ -80,6 +81,9 @@ def _violation(model: type[BaseModel], value: object, error: Any) -> Violation:
             tag_name = context["discriminator"].strip("'")
             tag = brief(error["input"][tag_name])
             return Violation((*path, tag_name), f"{tag_name} {tag} is not known here.", tag, known)
+        case "literal_error":
+            expected = context["expected"].replace("'", "")
+            return Violation(path, f"{name} is {shown}; it must be {expected}.", given, re.split(", | or ", expected))
         case "greater_than_equal" | "less_than_equal" | "greater_than" | "less_than":
             ((relation, bound),) = context.items()
             symbol = {"ge": ">=", "le": "<=", "gt": ">", "lt": "<"}[relation]

@@ -62,9 +62,10 @@ class NumpyKernel:
         program = lower(compiled.expression, list(compiled.inputs), compiled.stored_types[compiled.output_name])
         self._program = program
         self._tabulated = len(types) == 2 and types[0] == np.float16 and compiled.output.elements >= TABULATED
-        # Without scratch there is nothing to keep in the cache, and every block costs some microseconds.
-        most = BLOCK_ELEMENTS if program.registers else UNSCRATCHED * BLOCK_ELEMENTS
-        self._blocks = list(blocks(self._sizes, most))
+        # Every block costs some microseconds; without scratch there is nothing to keep in the cache.
+        widest = max(dtype.itemsize for dtype in (*types, *program.registers))
+        factor = max(4 // widest, 1) if program.registers else UNSCRATCHED
+        self._blocks = list(blocks(self._sizes, factor * BLOCK_ELEMENTS))
         self._threads = threads
 
     def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:

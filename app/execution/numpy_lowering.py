@@ -41,6 +41,23 @@ def _where(condition: Array, a: Array, b: Array, out: Array) -> None:
     np.bitwise_xor(mask, b.view(bits), out=out.view(bits))
 
 
+def _minimum(a: Array, b: Array, out: Array) -> None:
+    """With a scalar by way of `clip`, which takes less than half the time."""
+    if a.ndim == 0 or b.ndim == 0:
+        x, scalar = (b, a) if a.ndim == 0 else (a, b)
+        np.clip(x, -np.inf if out.dtype.kind == "f" else np.iinfo(out.dtype).min, scalar, out=out)
+    else:
+        np.minimum(a, b, out=out)
+
+
+def _maximum(a: Array, b: Array, out: Array) -> None:
+    if a.ndim == 0 or b.ndim == 0:
+        x, scalar = (b, a) if a.ndim == 0 else (a, b)
+        np.clip(x, scalar, np.inf if out.dtype.kind == "f" else np.iinfo(out.dtype).max, out=out)
+    else:
+        np.maximum(a, b, out=out)
+
+
 def _saturate(x: Array, out: Array) -> None:
     least, most = np.iinfo(out.dtype).min, np.iinfo(out.dtype).max
     largest = np.nextafter(np.float64(2) ** 64, 0) if out.dtype == np.uint64 else np.float64(most)
@@ -57,7 +74,7 @@ def _saturate(x: Array, out: Array) -> None:
 FUNCTIONS: dict[str, Function] = {
     name: getattr(np, name)
     for name in (
-        *("add", "subtract", "multiply", "divide", "negative", "absolute", "copysign", "maximum", "minimum"),
+        *("add", "subtract", "multiply", "divide", "negative", "absolute", "copysign"),
         *("greater", "greater_equal", "less", "less_equal", "equal", "not_equal"),
         *("bitwise_and", "bitwise_or", "bitwise_xor", "invert", "left_shift", "right_shift"),
         *("exp", "expm1", "log", "log1p", "sqrt", "power", "tanh", "sinh", "cosh", "arcsinh", "arccosh", "arctanh"),
@@ -65,6 +82,9 @@ FUNCTIONS: dict[str, Function] = {
         *("floor_divide", "fmod"),
     )
 } | {
+    "clip": np.clip,
+    "minimum": _minimum,
+    "maximum": _maximum,
     "where": _where,
     "cast": _cast,
     "saturate": _saturate,
@@ -120,8 +140,21 @@ def _expand(node: Value, done: dict[Value, Value]) -> Value:
                 result = _expand(EXPANSIONS[node.name](*arguments), done)
             elif all(isinstance(argument, Constant | Parameter) for argument in arguments):
                 result = _folded(result)
+            elif node.name == "maximum":
+                result = _clipped(result)
         done[node] = done[result] = result
     return done[node]
+
+
+def _clipped(node: Operation) -> Operation:
+    """A minimum and a maximum with scalars in one pass, where the order of the two makes no difference."""
+    match node.arguments:
+        case (Operation(name="minimum", arguments=(x, Constant() | Parameter() as most)), least) | (
+            least,
+            Operation(name="minimum", arguments=(x, Constant() | Parameter() as most)),
+        ) if isinstance(least, Constant | Parameter) and least.value <= most.value:
+            return Operation(node.type, "clip", (x, least, most))
+    return node
 
 
 def _folded(node: Operation) -> Constant:

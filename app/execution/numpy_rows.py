@@ -45,6 +45,8 @@ class Stage:
     """
 
     program: Program
+    source: int | None
+    """The input that has the values already, by its place."""
     dtype: np.dtype[Any]
     result: str
     reduction: str | None
@@ -109,7 +111,8 @@ class _Stages:
     ) -> Value:
         program = self.lower(node, _stored(node))
         result = f"(result {len(self.stages)})"
-        self.stages.append(Stage(program, np.dtype(node.type), result, reduction, elements))
+        source = self._names.index(node.name) if isinstance(node, Input) and node.stored == _stored(node) else None
+        self.stages.append(Stage(program, source, np.dtype(node.type), result, reduction, elements))
         made = type_ or node.type
         return Input(made, result, DataType(made.upper()))
 
@@ -185,8 +188,11 @@ class NumpyRowKernel:
         known = [*inputs, self._position((slice(None),) * output.ndim)]
         of_groups = [1 if axis in self._axes else size for axis, size in enumerate(output.shape)]
         for stage in self._stages:
-            values: Array = np.empty(output.shape if stage.reduction else of_groups, stage.dtype)
-            run_program(stage.program, known, values)
+            if stage.source is None:
+                values: Array = np.empty(output.shape if stage.reduction else of_groups, stage.dtype)
+                run_program(stage.program, known, values)
+            else:
+                values = known[stage.source]
             known.append(
                 _reduced(stage.reduction, values, known[len(inputs)], self._axes) if stage.reduction else values
             )

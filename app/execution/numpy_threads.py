@@ -14,8 +14,8 @@ from app.execution.numpy_lowering import Array, Program
 from app.operators.compiled import CompiledOperator
 
 BLOCK_ELEMENTS = 1 << 16
-"""Elements computed at a time: few enough that a block's scratch stays in the cache, enough that a second thread
-pays (each NumPy call takes the interpreter's lock again)."""
+"""Elements of 4 bytes computed at a time: few enough that a block's scratch stays in the cache, enough that a second
+thread pays (each NumPy call takes the interpreter's lock again)."""
 
 
 RAN = Ran("numpy", "cpu")

@@ -23,6 +23,11 @@ def preferred(accept: Sequence[str], offered: Sequence[str]) -> str:
     return offered[qualities.index(best)]
 
 
+def accepts_gzip(accept_encoding: str) -> bool:
+    """Whether the line names gzip, and not as what the client does without."""
+    return any(name == "gzip" and quality > 0 for name, quality in map(_range, accept_encoding.split(",")))
+
+
 def _range(part: str) -> tuple[str, float]:
     name, *parameters = [each.strip().lower() for each in part.split(";")]
     quality = 1.0

@@ -12,10 +12,12 @@ from app.capabilities import (
     FeatureSupportQuery,
     MaxSupportedFeatureLevel,
     OperatorDescription,
+    OperatorFilter,
     OperatorSummary,
     TensorDataTypeSupport,
     check_feature_support,
     describe,
+    select,
     summarize,
 )
 from app.codecs.json import JsonCodec
@@ -23,8 +25,9 @@ from app.contract.validation import validate
 from app.http import openapi
 from app.http.bodies import codec_of_answer, codec_of_request, fields, read_body
 from app.http.media_types import preferred
+from app.http.queries import read_query
 from app.messages import read_document
-from app.operators.catalog import OPERATORS, find_operator
+from app.operators.catalog import find_operator
 from app.service import Service
 
 router = APIRouter(prefix="/v1", tags=["native"])
@@ -37,13 +40,18 @@ async def capabilities(request: Request) -> Response:
     return _json(request, service.capabilities())
 
 
-@router.get("/operators", **openapi.answer("listOperators", list[OperatorSummary]))
+@router.get(
+    "/operators",
+    **openapi.answer("listOperators", list[OperatorSummary], 422, parameters=openapi.query(OperatorFilter)),
+)
 async def operators(request: Request) -> Response:
-    """All operators, shortly."""
-    return _json(request, [summarize(operator) for operator in OPERATORS.values()])
+    """All operators, or some, shortly."""
+    return _json(request, [summarize(operator) for operator in select(read_query(request, OperatorFilter))])
 
 
-@router.get("/operators/{Type}", **openapi.answer("getOperator", OperatorDescription, openapi.OPERATOR_NAME, 404))
+@router.get(
+    "/operators/{Type}", **openapi.answer("getOperator", OperatorDescription, 404, parameters=[openapi.OPERATOR_NAME])
+)
 async def operator(request: Request) -> Response:
     """Everything known of an operator, by its name with or without DML_OPERATOR_."""
     name = request.path_params["Type"]

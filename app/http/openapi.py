@@ -4,18 +4,21 @@ Routes read and write documents themselves, for the sake of tensor data, so Fast
 functions here state them, once, and `install` adds their schemas to the document.
 """
 
-from collections.abc import Container
-from typing import Any, get_args, get_origin
+from collections.abc import Container, Sequence
+from typing import Any, TypeAlias, get_args, get_origin
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
+from pydantic.fields import FieldInfo
 from starlette.responses import Response
 
 from app.capabilities import FeatureSupportQuery, example
 from app.dispatch import DispatchRequest, DispatchResponse
 from app.http.problems import MEDIA_TYPE, ProblemDetails
 from app.operators.catalog import OPERATORS
+
+Json: TypeAlias = dict[str, Any]
 
 JSON, MSGPACK = "application/json", "application/msgpack"
 BIN = {"type": "string", "format": "binary", "description": "MessagePack's bin."}
@@ -63,6 +66,20 @@ _REQUEST_ID = {
 }
 
 
+def query(model: type[BaseModel]) -> list[Json]:
+    """Query parameters: the fields of `model`, none of which is required."""
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": False,
+            "description": info.description,
+            "schema": _parameter_schema(info),
+        }
+        for name, info in model.model_fields.items()
+    ]
+
+
 def dispatch() -> dict[str, Any]:
     """Of POST /v1/dispatch."""
     examples = {operator.short_name(): {"value": example(operator)} for operator in OPERATORS.values()}
@@ -82,10 +99,10 @@ def feature_support(kind: Any) -> dict[str, Any]:
     return _operation("checkFeatureSupport", answers, *_API, *_WITH_BODY, body=body)
 
 
-def answer(operation_id: str, kind: Any, parameter: dict[str, Any] | None = None, *statuses: int) -> dict[str, Any]:
+def answer(operation_id: str, kind: Any, *statuses: int, parameters: Sequence[Json] = ()) -> dict[str, Any]:
     """Of a GET that answers with `kind` in JSON."""
     schema = {"type": "array", "items": _ref(*get_args(kind))} if get_origin(kind) is list else _ref(kind)
-    return _operation(operation_id, {JSON: {"schema": schema}}, *_API, *statuses, parameter=parameter)
+    return _operation(operation_id, {JSON: {"schema": schema}}, *_API, *statuses, parameters=parameters)
 
 
 def health(operation_id: str, kind: Any, *statuses: int) -> dict[str, Any]:
@@ -136,7 +153,7 @@ def _operation(
     answers: dict[str, Any],
     *statuses: int,
     body: dict[str, Any] | None = None,
-    parameter: dict[str, Any] | None = None,
+    parameters: Sequence[Json] = (),
 ) -> dict[str, Any]:
     """Arguments for a route's decorator."""
     problem = {MEDIA_TYPE: {"schema": _ref(ProblemDetails)}}
@@ -147,7 +164,7 @@ def _operation(
             "headers": _headers(status),
             "content": problem,
         }
-    extra: dict[str, Any] = {"responses": responses, "parameters": [_REQUEST_ID] + ([parameter] if parameter else [])}
+    extra: dict[str, Any] = {"responses": responses, "parameters": [_REQUEST_ID, *parameters]}
     if body:
         extra["requestBody"] = {"required": True, "content": body}
     # Any other response class would have FastAPI add its media type.
@@ -162,6 +179,13 @@ def _headers(status: int) -> dict[str, Any]:
 def _ref(kind: Any) -> dict[str, str]:
     _schemas[kind.__name__] = TypeAdapter(kind)
     return {"$ref": f"#/components/schemas/{kind.__name__}"}
+
+
+def _parameter_schema(info: FieldInfo) -> Json:
+    """Of a constant or of one of some texts; null is said by leaving the parameter out."""
+    (kind,) = [each for each in get_args(info.annotation) or (info.annotation,) if each is not type(None)]
+    schema = _ref(kind) if isinstance(kind, type) else TypeAdapter(kind).json_schema()
+    return schema if info.default is None else schema | {"default": info.default}
 
 
 def _msgpack(*kinds: Any, suffix: str = "") -> dict[str, Any]:

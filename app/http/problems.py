@@ -29,7 +29,7 @@ _DETAILS = {
 
 
 class ProblemError(TypedDict):
-    """One thing that is wrong. `pointer` (RFC 6901) leads to the field in the request body."""
+    """One thing that is wrong. `pointer` (RFC 6901) leads to the field in the request body, or in the query."""
 
     pointer: str
     message: str

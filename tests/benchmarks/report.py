@@ -71,7 +71,8 @@ def facts(loadavg: float) -> str:
         "machine": f"{field('/proc/cpuinfo', 'model name')}, {len(os.sched_getaffinity(0))} cores, {memory:.0f} GiB, "
         f"{platform.system()} {platform.release()}",
         "load before": f"{loadavg:.2f} (1-minute average)",
-        "versions": f"Python {platform.python_version()}, {versions()}, {load.require_wrk()}",
+        "versions": f"Python {platform.python_version()}, {versions()}"
+        + (f", {load.require_wrk()}" if shutil.which("wrk") else ""),
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
     }
     return "".join(f"- {name}: {value}\n" for name, value in lines.items())

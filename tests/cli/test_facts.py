@@ -9,11 +9,13 @@ import pytest
 
 from app import __version__
 from app.capabilities import describe, summarize
+from app.contract.constants import DataType, FeatureLevel
 from app.operators.catalog import OPERATORS
-from app.operators.operator import Operator
+from app.operators.operator import PREFIX, Operator
 from app.settings import Settings
 from tests.cli.command import dmlserve, printed, refusal
 from tests.conftest import COMMAND
+from tests.operators.facts import takes
 
 OPERATOR = pytest.mark.parametrize("operator", OPERATORS.values(), ids=lambda operator: operator.short_name())
 
@@ -31,6 +33,54 @@ def test_operators_are_a_line_each_when_piped() -> None:
 
 def test_operators_for_machines() -> None:
     assert json.loads(printed(dmlserve("operators", "--json"))) == [summarize(each) for each in OPERATORS.values()]
+
+
+def listed(*flags: str) -> list[str]:
+    return [each["Type"] for each in json.loads(printed(dmlserve("operators", "--json", *flags)))]
+
+
+@pytest.mark.parametrize("level", [FeatureLevel.V1_0, FeatureLevel.V4_1, FeatureLevel.V6_4])
+@pytest.mark.parametrize("data_type", [DataType.FLOAT16, DataType.INT8, DataType.UINT4])
+def test_operators_of_a_type_at_a_level(level: FeatureLevel, data_type: DataType) -> None:
+    expected = [name for name in OPERATORS if takes(name, level, data_type)]
+    for flags in (
+        ("--feature-level", level.value, "--data-type", data_type.value),
+        ("--feature-level", level.full_name.lower(), "--data-type", data_type.full_name.lower()),
+    ):
+        assert listed(*flags) == expected
+        for family in ("ACTIVATION", "ELEMENT_WISE"):
+            of_family = [name for name in expected if name.startswith(PREFIX + family)]
+            assert listed(*flags, "--family", family) == listed(*flags, "--family", family.lower()) == of_family
+
+
+def test_operators_that_there_are_none_of() -> None:
+    assert printed(dmlserve("operators", "--data-type", "UINT4")) == "No operator is like that.\n"
+    assert listed("--data-type", "UINT4") == []
+
+
+def test_operators_are_filtered_for_people_too() -> None:
+    _, _, *lines = printed(dmlserve("operators", "--family", "activation")).splitlines()
+    assert [line.split()[0] for line in lines] == [
+        name.removeprefix(PREFIX) for name in OPERATORS if name.startswith(f"{PREFIX}ACTIVATION")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "allowed"),
+    [
+        ("--family", "CELU", "ACTIVATION, ELEMENT_WISE."),
+        ("--data-type", "FLOAT31", f"{', '.join(DataType)}."),
+        ("--feature-level", "6_5", f"{', '.join(FeatureLevel)}."),
+    ],
+)
+def test_unknown_filters(flag: str, value: str, allowed: str) -> None:
+    (line,) = refusal(dmlserve("operators", flag, value), status=2)
+    assert line == f"{flag} is {value}; give one of {allowed}"
+
+
+def test_a_name_is_not_filtered() -> None:
+    (line,) = refusal(dmlserve("operators", "ACTIVATION_CELU", "--family", "ACTIVATION"), status=2)
+    assert "ACTIVATION_CELU, or --family, not both" in line
 
 
 @OPERATOR

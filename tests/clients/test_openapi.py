@@ -138,6 +138,8 @@ def test_every_refusal_is_listed(document: Json, method: str, path: str) -> None
         expected |= {404}
     if method == "post":
         expected |= {413, 415, 422, 503}
+    if name == "listOperators":
+        expected |= {422}
     if name == "dispatch":
         expected |= {504}
     if name == "ready":
@@ -178,6 +180,22 @@ def test_refusals_are_those_listed(document: Json, strict_client: httpx.Client, 
         assert PROBLEM in listed[str(status)]["content"]
         if status != 431:  # that one is refused before it has an id
             assert all(name in response.headers for name in listed[str(status)]["headers"])
+
+
+def test_filters_of_operators_are_as_described(document: Json, client: httpx.Client) -> None:
+    operation = found(document, "get", "/v1/operators")
+    filters = {each["name"]: each["schema"] for each in operation["parameters"] if each["in"] == "query"}
+    assert filters.keys() == {"family", "data_type", "feature_level"}
+    for name, schema in filters.items():
+        stated = resolved(document, schema["$ref"]) if "$ref" in schema else schema
+        for value in stated["enum"]:
+            assert client.get("/v1/operators", params={name: value}).status_code == 200, (name, value)
+        refused = problem_of(client.get("/v1/operators", params={name: "other"}), 422)
+        assert set(refused["errors"][0]["allowed"]) <= set(stated["enum"])
+    everything = client.get("/v1/operators").json()
+    assert (
+        client.get("/v1/operators", params={"feature_level": filters["feature_level"]["default"]}).json() == everything
+    )
 
 
 def test_what_a_draining_service_answers_is_listed(document: Json, start_server: ServerFactory) -> None:
@@ -249,16 +267,56 @@ def test_every_operator_is_there_with_all_its_fields(document: Json) -> None:
             stated = schema["properties"][field]
             if not info.is_required() and info.default is not None:
                 assert stated["default"] == info.default
-            assert stated.keys() & {"type", "$ref", "anyOf"}
+            assert stated.keys() & {"type", "$ref", "anyOf", "oneOf"}
+
+
+def reached(document: Json, name: str) -> set[str]:
+    """The schema called `name` and all that it mentions, at any depth."""
+    found: set[str] = set()
+    new = {name}
+    while new:
+        found |= new
+        parts = [part for each in new for part in everything(document["components"]["schemas"][each])]
+        new = {str(part["$ref"]).rpartition("/")[2] for part in parts if isinstance(part.get("$ref"), str)} - found
+    return found
 
 
 def test_every_field_of_a_request_is_described(document: Json) -> None:
     schemas = document["components"]["schemas"]
-    operators = [kind.__name__ for kind in OPERATORS.values()]
-    queries = ["TensorDataTypeSupportQuery", "FeatureLevelsQuery"]
-    for name in ("DispatchRequest", "DispatchRequestMsgpack", "TensorDesc", "ScaleBias", *operators, *queries):
-        for field, stated in schemas[name]["properties"].items():
+    queries = reached(document, "TensorDataTypeSupportQuery") | reached(document, "FeatureLevelsQuery")
+    dispatches = reached(document, "DispatchRequest") | reached(document, "DispatchRequestMsgpack")
+    assert {kind.__name__ for kind in OPERATORS.values()} | {"TensorDesc", "ScaleBias", "ScalarUnion"} < dispatches
+    for name in queries | dispatches:
+        assert schemas[name]["description"], name
+        for field, stated in schemas[name].get("properties", {}).items():
             assert stated.get("description", "").endswith((".", "?")), f"{name}.{field}"
+
+
+def test_fields_that_are_no_plain_numbers(document: Json) -> None:
+    """Constants, numbers of a type that another field tells, lists, and activations within an operator."""
+    schemas = document["components"]["schemas"]
+
+    def stated(operator: str, field: str) -> Any:
+        return schemas[operator]["properties"][field]
+
+    assert stated("ElementWiseRound", "RoundingMode")["$ref"] == "#/components/schemas/RoundingMode"
+    assert {"TOWARD_ZERO", "DML_ROUNDING_MODE_TOWARD_ZERO"} < set(schemas["RoundingMode"]["enum"])
+    assert stated("ElementWiseClip1", "Min")["oneOf"] == [
+        {"type": "number"},
+        {"$ref": "#/components/schemas/ScalarUnion"},
+    ]
+    assert {"Float32", "Int64", "UInt8"} < schemas["ScalarUnion"]["properties"].keys()
+    assert stated("ActivationSoftmax1", "Axes")["type"] == "array"
+    fused, nothing = stated("ElementWiseAdd1", "FusedActivation")["anyOf"]
+    assert nothing == {"type": "null"}
+    assert fused["discriminator"]["propertyName"] == "Type"
+    assert len(fused["oneOf"]) > 10
+    for name, reference in fused["discriminator"]["mapping"].items():
+        schema = resolved(document, reference)
+        assert name in schema["properties"]["Type"]["enum"]
+        attributes = schemas[OPERATORS[PREFIX + name.removeprefix(PREFIX)].__name__]["properties"].keys()
+        assert schema["properties"].keys() == attributes - {"InputTensor", "OutputTensor"}
+        assert set(schema["required"]) == schema["properties"].keys()  # nothing is implied within another operator
 
 
 def examples(document: Json) -> Iterator[tuple[str, Any]]:

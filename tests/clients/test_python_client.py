@@ -14,10 +14,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import attrs
 import msgpack
 import numpy as np
 import pytest
 
+from app.operators.catalog import OPERATORS
+from tests.clients.trials import TRIALS, Trial
 from tests.conftest import RunningServer
 from tests.messages import Array
 from tests.readme import code
@@ -120,6 +123,26 @@ def test_every_operator_is_dispatched(generated: Generated) -> None:
         np.testing.assert_allclose(np.frombuffer(base64.b64decode(output.data), np.float32), expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("trial", TRIALS, ids=str)
+def test_kinds_of_operators(generated: Generated, trial: Trial) -> None:
+    """The descriptor read by its class has nothing but typed values, of which its constructor makes the same."""
+    models = generated.models
+    kind = getattr(models, OPERATORS[trial.name].__name__)
+    read = kind.from_dict(trial.operator)
+    values = {field.name: getattr(read, field.name) for field in attrs.fields(kind)}
+    assert sum(value is not generated.types.UNSET for value in values.values()) == len(trial.operator)
+    assert not [name for name, value in values.items() if isinstance(value, dict)]
+    operator = kind(**values)
+    assert operator.to_dict() == trial.operator
+    body = models.DispatchRequest(operator, models.DispatchRequestInputs.from_dict(trial.data))
+    assert models.DispatchRequest.from_dict(body.to_dict()) == body
+    answer = generated.call("native.dispatch", body=body)
+    assert isinstance(answer, models.DispatchResponse), answer
+    output = answer.outputs["OutputTensor"]
+    assert (output.data_type, output.sizes) == (trial.data_type, list(trial.expected.shape))
+    trial.check(base64.b64decode(output.data))
+
+
 def test_a_refusal_is_a_typed_problem(generated: Generated) -> None:
     models, dispatch = generated.models, generated.module("api.native.dispatch")
     body = generated.request(models.ActivationCelu(models.TensorDesc("FLOAT32", [6])))
@@ -157,6 +180,10 @@ def test_what_the_service_tells_of_itself(generated: Generated) -> None:
 
     summaries = generated.call("native.list_operators")
     assert [each.type_ for each in summaries] == capabilities.operators
+    with_int8 = generated.call("native.list_operators", family="ACTIVATION", data_type="INT8", feature_level="5_1")
+    assert "DML_OPERATOR_ACTIVATION_PARAMETERIZED_RELU" in [each.type_ for each in with_int8]
+    assert len(with_int8) < len(summaries)
+    assert isinstance(generated.call("native.list_operators", data_type="FLOAT8"), models.ProblemDetails)
     described = generated.call("native.get_operator", "ACTIVATION_CELU")
     assert {field.name for field in described.fields} == {"InputTensor", "OutputTensor", "Alpha"}
     assert described.support[0].tensors["InputTensor"].data_types == ["FLOAT32", "FLOAT16"]

@@ -18,7 +18,7 @@ import schemathesis
 from requests import Session
 from schemathesis import BaseSchema, Case, Config, DeserializationContext, Response, SerializationContext
 
-from app.contract.constants import NEWEST, FeatureLevel
+from app.contract.constants import NEWEST, DataType, FeatureLevel
 from app.contract.tensors import TensorDesc
 from app.main import create_app
 from app.operators.catalog import OPERATORS, find_operator
@@ -55,7 +55,14 @@ def document(operators: Sequence[type[Operator]]) -> dict[str, Any]:
     return made
 
 
-def load(operators: Sequence[type[Operator]], max_examples: int, mode: str, **more: Any) -> BaseSchema:
+def load(
+    operators: Sequence[type[Operator]],
+    all_of_them: Sequence[type[Operator]],
+    max_examples: int,
+    mode: str,
+    **more: Any,
+) -> BaseSchema:
+    """The service's schema with a few operators, or with all of them where there are to be many examples."""
     generation = {
         "mode": mode,
         "max-examples": EXAMPLES or max_examples,
@@ -63,19 +70,25 @@ def load(operators: Sequence[type[Operator]], max_examples: int, mode: str, **mo
         "database": "none",
     }
     config = Config.from_dict({"generation": generation} | more)
-    return schemathesis.openapi.from_dict(document(list(OPERATORS.values()) if EXAMPLES else operators), config=config)
+    return schemathesis.openapi.from_dict(document(operators if not EXAMPLES else all_of_them), config=config)
 
 
 # That sizes, strides and lengths of data must fit, and be within limits, cannot be said in a schema.
 TOLERANT = {"checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", 413, 422]}}}
+CLIP1, ADD1 = OPERATORS["DML_OPERATOR_ELEMENT_WISE_CLIP1"], OPERATORS["DML_OPERATOR_ELEMENT_WISE_ADD1"]
+PLAIN = [operator for operator in OPERATORS.values() if operator.rules is Operator.rules]
+"""Those that ask for nothing that neither a schema nor a support table says."""
+
 schema = load(
-    sorted(OPERATORS.values(), key=lambda operator: len(operator.model_fields))[-2:],
+    [CLIP1, ADD1],  # with all kinds of fields
+    list(OPERATORS.values()),
     20,
     "all",
     operations=[{"include-path": path} | TOLERANT for path in (DISPATCH, "/v1/feature-support")],
 )
 valid = load(
-    list(OPERATORS.values())[:: -(-len(OPERATORS) // 4)],
+    PLAIN[:: -(-len(PLAIN) // 4)],
+    PLAIN,
     200,
     "positive",
     phases={"coverage": {"enabled": False}, "examples": {"enabled": False}},
@@ -162,20 +175,30 @@ def mended(body: dict[str, Any], operator: type[Operator], binary: bool) -> dict
     first, *_ = inputs = operator.tensor_names(Role.INPUT)
     row = operator.support.at(level)
     assert row
-    allowed = row.of(first)
-    sizes = [int(size) % 4 + 1 for size in stated[first]["Sizes"]][-allowed.ranks[-1] :]
-    sizes = [1] * (allowed.ranks[0] - len(sizes)) + sizes
-    in_place = first if body.get("in_place") is not None else None
-    desc = {"DataType": allowed.data_types[sum(sizes) % len(allowed.data_types)].full_name, "Sizes": sizes}
+    ranks = row.of(first).ranks
+    sizes = [int(size) % 4 + 1 for size in stated[first]["Sizes"]][-ranks[-1] :]
+    sizes = [1] * (ranks[0] - len(sizes)) + sizes
+    in_place = first if body.get("in_place") is not None and first in operator.in_place else None
+    types: dict[str, str] = {}
+    groups = [operator.tensor_names()] if operator.same_types is None else operator.same_types
+    for group in [*groups, *([name] for name in operator.tensor_names())]:
+        allowed = row.of(group[0]).data_types
+        chosen = allowed[sum(sizes) % len(allowed)].full_name
+        types = dict.fromkeys(group, chosen) | types
+    if (
+        in_place
+        and DataType.parse(types[operator.tensor_names(Role.OUTPUT)[0]]).bits != DataType.parse(types[first]).bits
+    ):
+        in_place = None
     descs = {
-        name: desc | ({} if in_place else _mended_members(stated[name], sizes, name in inputs))
+        name: {"DataType": types[name], "Sizes": [1] * len(sizes) if name in operator.one_element else sizes}
+        | ({} if in_place else _mended_members(stated[name], sizes, name in inputs))
         for name in operator.tensor_names()
         if stated.get(name) is not None
     }
-    alpha = {"Alpha": stated["Alpha"] if abs(stated["Alpha"]) > 1e-30 else 1} if "Alpha" in stated else {}
-    data = {name: bytes(TensorDesc.model_validate(descs[name]).data_bytes) for name in inputs}
+    data = {name: bytes(TensorDesc.model_validate(descs[name]).data_bytes) for name in inputs if name in descs}
     return body | {
-        "operator": stated | descs | alpha,
+        "operator": {name: value for name, value in stated.items() if name not in operator.tensor_names()} | descs,
         "inputs": data if binary else {name: base64.b64encode(each).decode() for name, each in data.items()},
         "feature_level": level.full_name,
         "in_place": in_place,

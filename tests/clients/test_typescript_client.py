@@ -1,5 +1,7 @@
 """The document gives TypeScript types that compile strictly, and a client with them works."""
 
+import base64
+import json
 import os
 import re
 import shutil
@@ -8,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.clients.trials import TRIALS, ULPS
 from tests.conftest import RunningServer
 from tests.readme import code
 
@@ -26,6 +29,25 @@ def run(folder: Path, *command: str) -> str:
     return done.stdout
 
 
+def trials() -> str:
+    """The trials as a module, for the compiler to judge their descriptors."""
+    listed = [
+        {
+            "operator": trial.operator,
+            "inputs": trial.data,
+            "expected": {
+                "DataType": trial.data_type,
+                "Sizes": list(trial.expected.shape),
+                "bytes": trial.expected.dtype.itemsize,
+                "data": base64.b64encode(trial.expected.tobytes()).decode(),
+            },
+            "ulps": ULPS.get(trial.data_type, 0),
+        }
+        for trial in TRIALS
+    ]
+    return f'import type {{ Trial }} from "./main.js";\n\nexport const trials: Trial[] = {json.dumps(listed)};\n'
+
+
 @pytest.fixture(scope="module")
 def folder(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project with the generated types, made by the README's line, and everything compiled."""
@@ -33,6 +55,7 @@ def folder(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> P
     shutil.copytree(SOURCES, made, dirs_exist_ok=True)
     run(made, "npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--prefer-offline", "--loglevel=error")
     printed = run(made, "bash", "-euc", code("sh", "openapi-typescript", server.url) + " 2>&1")
+    (made / "trials.ts").write_text(trials())
     (made / "example.ts").write_text(code("ts", "createClient", server.url))
     assert "warning" not in printed.lower(), printed
     run(made, str(made / "node_modules/.bin/tsc"), "-p", ".")

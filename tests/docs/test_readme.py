@@ -14,7 +14,11 @@ from typing import Any
 import httpx
 import pytest
 
+from app.contract.constants import DataType, FeatureLevel
+from app.operators.catalog import OPERATORS
+from app.operators.operator import PREFIX
 from tests.conftest import COMMAND, RunningServer
+from tests.operators.facts import takes
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -48,12 +52,12 @@ def without_times(answer: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
 def test_the_request_answers_what_the_readme_says(server: RunningServer, tmp_path: Path) -> None:
-    answer = json.loads(run(block_with("sh", "curl -s"), server, tmp_path))
+    answer = json.loads(run(block_with("sh", "/v1/dispatch"), server, tmp_path))
     assert without_times(answer) == without_times(json.loads(block_with("json", '"outputs"')))
 
 
 def test_the_refusal_answers_what_the_readme_says(client: httpx.Client) -> None:
-    (body,) = re.findall(r"-d '(.*?)'", block_with("sh", "curl -s"), re.DOTALL)
+    (body,) = re.findall(r"-d '(.*?)'", block_with("sh", "/v1/dispatch"), re.DOTALL)
     request = json.loads(body)
     request["feature_level"] = "2_0"
     request["operator"]["InputTensor"]["Sizes"] = [2, 3]
@@ -71,8 +75,8 @@ def test_the_python_example_runs(server: RunningServer, tmp_path: Path) -> None:
 def test_the_commands_without_a_server_run(client: httpx.Client, tmp_path: Path) -> None:
     example = client.get("/v1/operators/ACTIVATION_CELU").json()["example"]
     (tmp_path / "request.json").write_text(json.dumps(example))
-    commands = [line.partition("#")[0].strip() for line in block_with("sh", "dmlserve operators").splitlines()]
-    assert len(commands) == 4
+    commands = [line.partition("#")[0].strip() for line in block_with("sh", "dmlserve capabilities").splitlines()]
+    assert len(commands) == 5
     for command in commands:
         completed = subprocess.run(
             command.replace(".venv/bin/dmlserve", str(COMMAND)).split(),
@@ -85,9 +89,22 @@ def test_the_commands_without_a_server_run(client: httpx.Client, tmp_path: Path)
         assert "CELU" in completed.stdout or "numpy" in completed.stdout or "CONSTANT_POW" in completed.stdout
 
 
+@pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
+def test_operators_are_chosen_as_the_readme_does(server: RunningServer, tmp_path: Path) -> None:
+    asked, listed = block_with("sh", "/v1/operators?").splitlines()
+    expected = [name for name in OPERATORS if takes(name, FeatureLevel.V5_1, DataType.INT8)]
+    assert [each["Type"] for each in json.loads(run(asked, server, tmp_path))] == expected
+    printed = run(listed.replace(".venv/bin/dmlserve", str(COMMAND)), server, tmp_path)
+    assert [PREFIX + name for name in re.findall(r"^(?:ACTIVATION|ELEMENT_WISE)\w+", printed, re.MULTILINE)] == expected
+
+
+def test_the_readme_counts_the_operators() -> None:
+    assert re.findall(r"all (\d+) `ACTIVATION_\*` and `ELEMENT_WISE_\*` operators", README) == [str(len(OPERATORS))]
+
+
 def test_every_path_of_the_api_table_exists(client: httpx.Client) -> None:
     paths = set(re.findall(r"`(?:GET |POST )?(/[\w/{}.-]+)`", README.partition("A dispatch has these fields")[0]))
-    known = set(client.get("/openapi.json").json()["paths"]) | {"/docs", "/openapi.json"}
+    known = set(client.get("/openapi.json").json()["paths"]) | {"/docs", "/operators", "/openapi.json"}
     assert paths == known
 
 

@@ -27,7 +27,7 @@ CLOSED = [
     ("PUT", "/v1/dispatch"),
     ("GET", "/"),
 ]
-OPEN = ["/health/live", "/health/ready", "/docs", "/docs/assets/swagger-ui.css", "/openapi.json"]
+OPEN = ["/health/live", "/health/ready", "/docs", "/docs/assets/swagger-ui.css", "/operators", "/openapi.json"]
 
 
 @pytest.fixture(scope="module")

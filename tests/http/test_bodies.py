@@ -7,7 +7,7 @@ import msgpack
 import numpy as np
 import pytest
 
-from tests.conftest import RunningServer, running_server
+from tests.conftest import RunningServer, ours_only, running_server
 from tests.http.refusals import refusal_of
 from tests.http.wire import CHUNKED, JSON, chunks, connection, header, length
 from tests.messages import CELU, as_json, output_of, request
@@ -49,6 +49,7 @@ def test_empty(server: RunningServer, kind: bytes, fields: tuple[bytes, ...]) ->
     assert "empty" in problem["detail"]
 
 
+@ours_only
 def test_a_length_that_is_too_small_cuts_the_document(server: RunningServer) -> None:
     """What is left over is no request; it is answered too, and the connection ends."""
     with connection(server) as client:
@@ -74,6 +75,7 @@ def test_a_length_that_is_too_small_cuts_the_document(server: RunningServer) -> 
     ],
     ids=lambda fields: " & ".join(field.decode() for field in fields),
 )
+@ours_only
 def test_lengths_that_say_nothing_certain(server: RunningServer, fields: tuple[bytes, ...]) -> None:
     with connection(server) as client:
         response = client.ask(header(JSON, *fields), b"12345")
@@ -83,6 +85,7 @@ def test_lengths_that_say_nothing_certain(server: RunningServer, fields: tuple[b
 
 
 @pytest.mark.parametrize("chunk", [b"x\r\n", b"-1\r\n", b"5\r\n1234567\r\n", b"fffffffffffffffff\r\n", b"\r\n"])
+@ours_only
 def test_chunks_that_lie(server: RunningServer, chunk: bytes) -> None:
     with connection(server) as client:
         response = client.ask(header(JSON, CHUNKED), b"2\r\n{}\r\n", chunk)

@@ -8,9 +8,11 @@ import msgpack
 import pytest
 
 from app import __version__
+from app.contract.constants import NEWEST, DataType, FeatureLevel
 from app.operators.catalog import OPERATORS
 from tests.http.refusals import error_at, refusal_of
 from tests.messages import CELU, CONSTANT_POW, HARD_SIGMOID, PARAMETERIZED_RELU, output_of
+from tests.operators.facts import takes
 
 NAMES = [HARD_SIGMOID, CELU, PARAMETERIZED_RELU, CONSTANT_POW]
 LEVELS = ["1_0", "2_0", "2_1", "3_0", "3_1", "4_0", "4_1", "5_0", "5_1", "5_2", "6_0", "6_1", "6_2", "6_3", "6_4"]
@@ -51,6 +53,60 @@ def test_list_of_operators(client: httpx.Client) -> None:
         "introduced": "DML_FEATURE_LEVEL_3_0",
         "in_place": ["InputTensor"],
     }
+
+
+def listed(client: httpx.Client, **query: str) -> list[str]:
+    return [summary["Type"] for summary in client.get("/v1/operators", params=query).json()]
+
+
+@pytest.mark.parametrize("level", FeatureLevel)
+def test_operators_of_a_level(client: httpx.Client, level: FeatureLevel) -> None:
+    expected = [name for name in OPERATORS if takes(name, level)]
+    assert listed(client, feature_level=level.value) == listed(client, feature_level=level.full_name) == expected
+
+
+@pytest.mark.parametrize("data_type", DataType)
+def test_operators_of_a_data_type(client: httpx.Client, data_type: DataType) -> None:
+    for query in (data_type.value, data_type.full_name):
+        assert listed(client, data_type=query) == [name for name in OPERATORS if takes(name, NEWEST, data_type)]
+    for level in ("1_0", "5_0", "5_1"):
+        expected = [name for name in OPERATORS if takes(name, FeatureLevel(level), data_type)]
+        assert listed(client, data_type=data_type, feature_level=level) == expected
+        assert listed(client, data_type=data_type, feature_level=level, family="ACTIVATION") == [
+            name for name in expected if "_ACTIVATION_" in name
+        ]
+
+
+def test_operators_of_a_family(client: httpx.Client) -> None:
+    activation, element_wise = (listed(client, family=family) for family in ("ACTIVATION", "ELEMENT_WISE"))
+    assert set(activation) | set(element_wise) == set(OPERATORS)
+    assert all("_ACTIVATION_" in name for name in activation)
+    assert all("_ELEMENT_WISE_" in name for name in element_wise)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("family", "CELU", ["ACTIVATION", "ELEMENT_WISE"]),
+        ("family", "activation", ["ACTIVATION", "ELEMENT_WISE"]),
+        ("family", "", ["ACTIVATION", "ELEMENT_WISE"]),
+        ("data_type", "FLOAT31", list(DataType)),
+        ("data_type", "DML_TENSOR_DATA_TYPE_", list(DataType)),
+        ("feature_level", "6_5", LEVELS),
+        ("feature_level", "null", LEVELS),
+        ("feature_level", "\xff" * 3000, LEVELS),
+        ("level", "6_4", ["data_type", "family", "feature_level"]),
+    ],
+)
+def test_unknown_filters_of_operators(client: httpx.Client, name: str, value: str, allowed: list[str]) -> None:
+    error = error_at(f"/{name}", client.get("/v1/operators", params={name: value}))
+    assert error["allowed"] == allowed
+    assert name in error["message"]
+
+
+def test_a_filter_is_given_once(client: httpx.Client) -> None:
+    error = error_at("/family", client.get("/v1/operators?family=ACTIVATION&data_type=INT8&family=ACTIVATION"))
+    assert error["message"] == "family is given 2 times; give it once."
 
 
 @pytest.mark.parametrize("name", NAMES)

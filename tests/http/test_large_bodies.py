@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from app.http.transfer import LARGE
-from tests.conftest import SERVER, STOCK, RunningServer, ServerFactory, running_server
+from tests.conftest import SERVER, STOCK, RunningServer, ServerFactory, ours_only, running_server
 from tests.http.load import metric, wait_for, wait_until
 from tests.http.refusals import refusal_of
 from tests.http.wire import CHUNKED, chunks, connection, header, length
@@ -194,6 +194,7 @@ def test_memory_that_others_hold(start_server: ServerFactory) -> None:
         check(second.ask(header(MSGPACK, ANSWER, length(len(body))), body), expected)
 
 
+@ours_only
 def test_an_answer_that_nobody_reads_is_dropped(start_server: ServerFactory) -> None:
     running = start_server("--send-seconds", "0.3")
     body, expected = body_of(4 * MIB)

@@ -12,7 +12,7 @@ import msgpack
 import numpy as np
 import pytest
 
-from tests.conftest import RunningServer, ServerFactory, running_server
+from tests.conftest import RunningServer, ServerFactory, ours_only, running_server
 from tests.http.refusals import error_at, refusal_of
 from tests.http.wire import CHUNKED, JSON, chunks, connection, header, length
 from tests.messages import CELU, PARAMETERIZED_RELU, as_json, output_of, post_json, post_msgpack, request
@@ -310,6 +310,7 @@ class TestMemoryIsNotTaken:
 
 
 @pytest.mark.parametrize("kind", ["many", "one"])
+@ours_only
 def test_headers(limited: RunningServer, kind: str) -> None:
     fields = [b"X-%d: y" % number for number in range(120)] if kind == "many" else [b"X: " + b"y" * 5000]
     with connection(limited) as client:

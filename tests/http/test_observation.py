@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.conftest import RunningServer, ServerFactory
+from tests.conftest import RunningServer, ServerFactory, ours_only
 from tests.http.load import metric, series, wait_until
 from tests.http.refusals import refusal_of
 from tests.http.wire import connection, header
@@ -100,6 +100,7 @@ class TestLog:
             client.get(path, headers={ID: f"forged-{number}"})
             assert line_about(server, f"forged-{number}")["message"] == f"GET {path} 404"
 
+    @ours_only
     def test_of_a_request_that_breaks_http(self, server: RunningServer) -> None:
         with connection(server) as broken:
             assert broken.ask(b"NONSENSE\r\n\r\n").status_code == 400

@@ -71,3 +71,10 @@ def _read(entry: dict[str, Any]) -> OperatorFacts:
 
 
 FACTS = [_read(entry) for entry in json.loads(Path(__file__).with_name("facts.json").read_text())]
+
+
+def takes(name: str, level: FeatureLevel, data_type: DataType | None = None) -> bool:
+    """Whether the operator exists at `level` and, if `data_type` is given, has a tensor that may be of this type."""
+    (facts,) = [facts for facts in FACTS if facts.operator == name]
+    row = facts.at(level)
+    return row is not None and (data_type is None or any(data_type in tensor.data_types for tensor in row.values()))

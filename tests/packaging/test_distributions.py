@@ -15,9 +15,9 @@ import pytest
 
 from app import __version__
 from app.capabilities import example
-from app.operators.activation.sigmoids import ActivationHardSigmoid
 from app.operators.catalog import OPERATORS
 from tests.conftest import running_server
+from tests.messages import HARD_SIGMOID
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -78,8 +78,9 @@ def installed(wheel_of_sdist: Path, tmp_path_factory: pytest.TempPathFactory) ->
 def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     names = set(contents(wheel))
     about = {name for name in names if name.startswith(f"dmlserve-{__version__}.dist-info/")}
-    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "app").rglob("*") if path.suffix in (".py", ".typed")}
-    assert "app/py.typed" in names
+    kinds = {".py", ".typed", ".html", ".css", ".js"}
+    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "app").rglob("*") if path.suffix in kinds}
+    assert {"app/py.typed", "app/http/pages/operators.html"} < names
     assert names - about == sources
     assert any(name.endswith("LICENSE") for name in about)
 
@@ -99,7 +100,7 @@ def test_sdist_holds_what_building_needs(sdist: Path) -> None:
 def test_command_works_from_a_clean_environment(installed: Path, tmp_path: Path) -> None:
     command = installed / "dmlserve"
     request = tmp_path / "request.json"
-    request.write_text(json.dumps(example(ActivationHardSigmoid)))
+    request.write_text(json.dumps(example(OPERATORS[HARD_SIGMOID])))
     assert execute(command, "--version", folder=tmp_path) == f"dmlserve, version {__version__}\n"
     listed = execute(command, "operators", folder=tmp_path)
     assert all(operator.short_name() in listed for operator in OPERATORS.values())
@@ -123,7 +124,9 @@ def test_service_works_from_a_clean_environment(
             assert {asset.rpartition(".")[2] for asset in assets} == {"js", "css", "png"}
             for asset in assets:
                 assert client.get(f"/{asset}").raise_for_status().content
-            answer = client.post("/v1/dispatch", json=example(ActivationHardSigmoid)).raise_for_status().json()
+            operators = client.get("/operators").raise_for_status().text
+            assert all(f'id="{operator.short_name()}"' in operators for operator in OPERATORS.values())
+            answer = client.post("/v1/dispatch", json=example(OPERATORS[HARD_SIGMOID])).raise_for_status().json()
         assert answer["outputs"]["OutputTensor"]["Sizes"] == [1, 1, 2, 3]
         assert server.stop() == 0
 

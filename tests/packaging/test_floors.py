@@ -22,7 +22,7 @@ FLOORS = [
     {"app.limits", "app.execution"},
     {"app.dispatch"},
     {"app.capabilities", "app.codecs"},
-    {"app.service"},
+    {"app.service", "app.curves"},
     {"app.messages", "app.logs"},
     {"app.http"},
     {"app.main"},

@@ -51,7 +51,7 @@ class ElementWiseClip(ScaledUnary):
 
     def function(self, p: Parameters, x: Value) -> Value:
         least, most = (converted(each, self.InputTensor.DataType) for each in (p.Min, p.Max))
-        return maximum(least, minimum(x, most))
+        return maximum(minimum(x, most), least)
 
 
 class ElementWiseClip1(ScaledUnary):
@@ -72,7 +72,7 @@ class ElementWiseClip1(ScaledUnary):
         yield from bound_violations(self, self.OutputTensor or self.InputTensor, "OutputTensor")
 
     def function(self, p: Parameters, x: Value) -> Value:
-        return maximum(bound(self, "Min"), minimum(x, bound(self, "Max")))
+        return maximum(minimum(x, bound(self, "Max")), bound(self, "Min"))
 
 
 class ElementWiseClipGrad(Operator):

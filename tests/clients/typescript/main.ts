@@ -4,9 +4,16 @@ import assert from "node:assert/strict";
 import { decode, encode } from "@msgpack/msgpack";
 import createClient from "openapi-fetch";
 import type { components, paths } from "./dmlserve.js";
+import { trials } from "./trials.js";
 
 type Schemas = components["schemas"];
 type Operator = Schemas["DispatchRequest"]["operator"];
+export interface Trial {
+  operator: Operator;
+  inputs: Record<string, string>;
+  expected: { DataType: Schemas["OutputTensor"]["DataType"]; Sizes: number[]; bytes: 1 | 2 | 4 | 8; data: string };
+  ulps: number;
+}
 
 const baseUrl = process.argv[2]!;
 const client = createClient<paths, "application/json" | "application/problem+json">({ baseUrl });
@@ -53,6 +60,25 @@ for (const [operator, more, f] of cases) {
   const strides: number[] | null = output.Strides;
   assert.deepEqual([output.DataType, sizes, strides], ["FLOAT32", [1, 1, 2, 3], null]);
   assertClose(numbersOf(Buffer.from(output.data, "base64")), x.map(f));
+}
+
+// Operators of all kinds, on several data types. Elements are compared by their bits, as integers.
+function integersOf(data: string, bytes: Trial["expected"]["bytes"]): bigint[] {
+  const buffer = Buffer.from(data, "base64");
+  return Array.from({ length: buffer.length / bytes }, (_, i) =>
+    bytes === 8 ? buffer.readBigInt64LE(i * bytes) : BigInt(buffer.readIntLE(i * bytes, bytes)),
+  );
+}
+for (const { operator, inputs, expected, ulps } of trials) {
+  const { data, error } = await client.POST("/v1/dispatch", { body: { operator, inputs } });
+  if (error) throw new Error(`${operator.Type}: ${error.detail}`);
+  const output = data.outputs["OutputTensor"]!;
+  assert.deepEqual([output.DataType, output.Sizes], [expected.DataType, expected.Sizes]);
+  const given = integersOf(output.data, expected.bytes);
+  const exact = integersOf(expected.data, expected.bytes);
+  assert.equal(given.length, exact.length);
+  const isClose = (each: bigint, i: number) => each - exact[i]! <= ulps && exact[i]! - each <= ulps;
+  assert.ok(given.every(isClose), `${operator.Type}: ${given} instead of ${exact}`);
 }
 
 // The operator's type decides which fields there are.
@@ -109,6 +135,13 @@ void [unknown, foreign, missing, untyped];
   assert.equal(capabilities.limits["max_dimension_count"], 8);
   const summaries = (await client.GET("/v1/operators")).data!;
   assert.deepEqual(summaries.map((each) => each.Type), capabilities.operators);
+  const query = { family: "ACTIVATION", data_type: "INT8", feature_level: "5_1" } as const;
+  const withInt8 = (await client.GET("/v1/operators", { params: { query } })).data!;
+  assert.ok(withInt8.some((each) => each.Type === "DML_OPERATOR_ACTIVATION_PARAMETERIZED_RELU"));
+  assert.ok(withInt8.length < summaries.length);
+  // @ts-expect-error: there is no such data type
+  const refused = await client.GET("/v1/operators", { params: { query: { data_type: "FLOAT8" } } });
+  assert.equal(refused.error?.status, 422);
   for (const Type of ["ACTIVATION_CELU", "DML_OPERATOR_ACTIVATION_CELU"]) {
     const described = (await client.GET("/v1/operators/{Type}", { params: { path: { Type } } })).data!;
     assert.deepEqual(described.fields.map((each) => each.name).sort(), ["Alpha", "InputTensor", "OutputTensor"]);
