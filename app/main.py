@@ -15,6 +15,8 @@ from app.http import docs, native, openapi, operations, reference
 from app.http.auth import Authentication
 from app.http.cors import Cors
 from app.http.dispatch import DispatchRoute, Shortcut
+from app.http.inference import endpoints
+from app.http.inference import routes as inference
 from app.http.metrics import Metrics
 from app.http.observation import Observation
 from app.http.problems import HANDLED, answer_problem
@@ -55,6 +57,7 @@ def create_app(settings: Settings, service: Service, number: int = 0, siblings: 
         openapi_url="/openapi.json" if settings.docs else None,
         openapi_tags=[
             {"name": "native", "description": "Dispatch of operators and what they are capable of."},
+            {"name": "inference", "description": "The Open Inference Protocol (KServe V2), with Triton's extensions."},
             {"name": "operations", "description": "Health and metrics."},
         ],
         docs_url=None,
@@ -66,8 +69,10 @@ def create_app(settings: Settings, service: Service, number: int = 0, siblings: 
     app.state.service = service
     app.state.metrics = metrics
     app.state.ask_siblings = functools.partial(siblings.ask, number) if siblings else None
-    app.router.routes.append(DispatchRoute(service))
+    app.state.inference = endpoints.InferEndpoint(service, metrics.inferences)
+    app.router.routes += [DispatchRoute(service), *endpoints.routes(app.state.inference)]
     app.include_router(native.router)
+    app.include_router(inference.router)
     app.include_router(operations.router)
     openapi.install(app)
     if settings.docs:

@@ -3,7 +3,8 @@
 import os
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -41,6 +42,10 @@ class Settings(BaseSettings):
 
     workers: int = Field(
         1, ge=1, le=256, description="Processes that share the port, each with threads, a queue and limits of its own."
+    )
+    shared_memory: bool = Field(
+        False,
+        description="Let clients of the Open Inference Protocol use this user's POSIX shared memory. For one worker.",
     )
     threads: int = Field(default_factory=_cpus, ge=1, le=1024, description="Worker threads that run dispatches.")
     gpus: str = Field(
@@ -100,6 +105,13 @@ class Settings(BaseSettings):
             with open(self.api_keys_file, encoding="utf-8") as file:
                 keys += [line for line in file if not line.lstrip().startswith("#")]
         return [key.strip() for key in keys if key.strip()]
+
+    @field_validator("shared_memory")
+    @classmethod
+    def _is_of_one_process(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and info.data.get("workers") != 1:
+            raise PydanticCustomError("one_worker", "regions are registered with one process, so give one worker")
+        return value
 
     @field_validator("cors_origins", mode="before")
     @classmethod

@@ -45,12 +45,11 @@ class TensorDesc(BaseModel):
     ] = None
     Flags: Annotated[
         _Flags,
-        BeforeValidator(
-            lambda flags: [flags] if isinstance(flags, str) else flags, json_schema_input_type=TensorFlag | _Flags
-        ),
+        # Generators make no class of "one or a list of them", so the document asks for the list.
+        BeforeValidator(lambda flags: [flags] if isinstance(flags, str) else flags, json_schema_input_type=_Flags),
         Field(
-            description="A flag or several. OWNED_BY_DML (inputs only): the data are copied at initialization, so no "
-            "output can take the buffer.",
+            description="A list, or one flag by itself. OWNED_BY_DML (inputs only): the data are copied at "
+            "initialization, so no output can take the buffer.",
         ),
     ] = []
     DimensionCount: Uint | None = Field(None, description="Number of dimensions; if given, the length of Sizes.")

@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.http.problems import Problem
 
-OPEN = ("/health/", "/docs", "/operators", "/openapi.json")
+OPEN = ("/health/", "/v2/health/", "/docs", "/operators", "/openapi.json")
 """Paths, and beginnings of paths, that need no key: they tell nothing of anyone, and probes and browsers send none."""
 
 

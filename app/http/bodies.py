@@ -186,9 +186,14 @@ class _Reading:
         self._buffer[shift:filled] = old[shift:filled]
 
 
-async def send_pieces(send: Send, content: Encoded, content_type: str) -> None:
-    """Answer 200 with `content`, large pieces without a copy. Returns when nearly all of it is sent."""
-    headers = [(b"content-length", b"%d" % content.length), (b"content-type", content_type.encode())]
+async def send_pieces(
+    send: Send, content: Encoded, content_type: str, more: Sequence[tuple[bytes, bytes]] = ()
+) -> None:
+    """Answer 200 with `content`, large pieces without a copy. Returns when nearly all of it is sent.
+
+    `more` are further header fields.
+    """
+    headers = [(b"content-length", b"%d" % content.length), (b"content-type", content_type.encode()), *more]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     last = b""
     if content.length > JOINED:

@@ -7,6 +7,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from app.http.inference.answers import JSON_LENGTH
 from app.http.observation import REQUEST_ID
 from app.http.problems import Problem
 
@@ -19,8 +20,8 @@ class Cors(CORSMiddleware):
             app,
             allow_origins=origins,
             allow_methods=["GET", "POST"],
-            allow_headers=["Authorization", "Content-Type", REQUEST_ID],
-            expose_headers=[REQUEST_ID, "Retry-After"],
+            allow_headers=["Authorization", "Content-Type", JSON_LENGTH, REQUEST_ID],
+            expose_headers=[JSON_LENGTH, REQUEST_ID, "Retry-After"],
         )
 
     def preflight_response(self, request_headers: Headers) -> Response:

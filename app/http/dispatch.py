@@ -1,10 +1,12 @@
 """POST /v1/dispatch, the path that tensors take. A plain ASGI application, since every microsecond counts here."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.http import openapi
 from app.http.bodies import codec_of_answer, codec_of_request, fields, read_body, send_pieces
@@ -14,8 +16,6 @@ from app.service import Service
 
 OFFLOADED = 1 << 20
 """Documents of at least so many bytes are decoded in a thread; the event loop goes on meanwhile."""
-
-PATH = "/v1/dispatch"
 
 
 class DispatchEndpoint:
@@ -47,33 +47,44 @@ class DispatchEndpoint:
             await send_pieces(send, dispatch.write(wanted, outcome), wanted.media_type)
 
 
-class DispatchRoute(APIRoute):
-    """The route, documented as FastAPI's are."""
+class DirectRoute(APIRoute):
+    """A route for POST to an ASGI application, documented as FastAPI's are. `documented` has the description."""
+
+    def __init__(
+        self, path: str, app: ASGIApp, documented: Callable[[], None], tag: str, described: dict[str, Any]
+    ) -> None:
+        super().__init__(path, documented, methods=["POST"], tags=[tag], **described)
+        self.app = app
+
+
+class DispatchRoute(DirectRoute):
+    """The route of POST /v1/dispatch."""
 
     def __init__(self, service: Service) -> None:
-        super().__init__(PATH, _documented, methods=["POST"], tags=["native"], **openapi.dispatch())
-        self.app = DispatchEndpoint(service)
+        super().__init__("/v1/dispatch", DispatchEndpoint(service), _documented, "native", openapi.dispatch())
 
 
 class Shortcut:
-    """ASGI middleware right before the application. It sends dispatches straight to their endpoint.
+    """ASGI middleware right before the application. It sends dispatches and inferences straight to their endpoints.
 
     What FastAPI and Starlette do in between, none of which they need, costs as much as a small dispatch itself.
     """
 
     def __init__(self, app: FastAPI) -> None:
         self._app = app
-        self._route = next(route for route in app.routes if isinstance(route, DispatchRoute))
+        self._routes = [route for route in app.routes if isinstance(route, DirectRoute)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] != PATH or scope["method"] != "POST":
-            await self._app(scope, receive, send)
-            return
-        scope["route"] = self._route
-        try:
-            await self._route.app(scope, receive, send)
-        except EXPECTED as error:
-            await problem_for(error)(scope, receive, send)
+        if scope["type"] == "http" and scope["method"] == "POST":
+            for route in self._routes:
+                if found := route.path_regex.match(scope["path"]):
+                    scope["route"], scope["path_params"] = route, found.groupdict()
+                    try:
+                        await route.app(scope, receive, send)
+                    except EXPECTED as error:
+                        await problem_for(error)(scope, receive, send)
+                    return
+        await self._app(scope, receive, send)
 
 
 def _documented() -> None:

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from app import __version__
+from app.http.inference.statistics import InferenceCounts
 from app.service import Outcome, Prepared, Service, State
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -91,8 +92,9 @@ class Counts:
         self.compute_seconds = Histogram(
             "dmlserve_dispatch_compute_seconds", "Time on the device.", ["operator", "device"], _SECONDS
         )
+        self.inferences = InferenceCounts()
 
-    def all(self) -> dict[str, Counter | Histogram]:
+    def all(self) -> dict[str, Counter | Histogram | InferenceCounts]:
         return vars(self)
 
 
@@ -136,6 +138,18 @@ class Metrics:
         counts.compute_seconds.observe(outcome.compute_seconds, operator, ran.device)
         if ran.failed and ran.cause:
             counts.fallbacks.counts[ran.failed, ran.cause] += 1
+
+    @property
+    def inferences(self) -> InferenceCounts:
+        """Where inferences are counted."""
+        return self._counts.inferences
+
+    def inferences_of_all(self, snapshots: Iterable[bytes]) -> InferenceCounts:
+        """Those of this process and of other workers' snapshots."""
+        total = InferenceCounts()
+        for snapshot in [self.snapshot(), *snapshots]:
+            total.add(dict(msgpack.unpackb(snapshot, use_list=False)[0]["inferences"]))
+        return total
 
     def snapshot(self) -> bytes:
         """All there is to tell to another worker."""

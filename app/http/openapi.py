@@ -29,6 +29,7 @@ _REFUSALS = {
     404: "There is no such thing.",
     406: "Accept names no representation that this resource has.",
     408: "The request did not arrive in time.",
+    409: "There is such a thing already.",
     413: "The request is over a limit.",
     415: "Content-Type names no representation that can be read.",
     422: "The request is against the contract.",
@@ -42,9 +43,11 @@ _API = (401, 406)
 _WITH_BODY = (413, 415, 422, 503)
 _HEADERS = {
     "X-Request-ID": "Id of the request, as sent or made.",
+    "Inference-Header-Content-Length": "Bytes of the JSON at the beginning of a body that goes on with binary data.",
     "WWW-Authenticate": "How to send an API key (RFC 6750).",
     "Retry-After": "Seconds to wait before the request is sent again.",
 }
+_TEXT_HEADERS = ("X-Request-ID", "WWW-Authenticate")
 _HEADERS_OF = {401: "WWW-Authenticate", 503: "Retry-After"}
 
 _schemas: dict[str, TypeAdapter[Any]] = {}
@@ -84,31 +87,31 @@ def dispatch() -> dict[str, Any]:
     """Of POST /v1/dispatch."""
     examples = {operator.short_name(): {"value": example(operator)} for operator in OPERATORS.values()}
     body = {
-        JSON: {"schema": _ref(DispatchRequest), "examples": examples},
+        JSON: {"schema": ref(DispatchRequest), "examples": examples},
         MSGPACK: _msgpack(DispatchRequest, suffix="Msgpack"),
     }
-    answers = {JSON: {"schema": _ref(DispatchResponse)}, MSGPACK: _msgpack(DispatchResponse, suffix="Msgpack")}
-    return _operation("dispatch", answers, *_API, *_WITH_BODY, 504, body=body)
+    answers = {JSON: {"schema": ref(DispatchResponse)}, MSGPACK: _msgpack(DispatchResponse, suffix="Msgpack")}
+    return operation("dispatch", answers, *_API, *_WITH_BODY, 504, body=body)
 
 
 def feature_support(kind: Any) -> dict[str, Any]:
     """Of POST /v1/feature-support, which answers with `kind`."""
     asked = {"Feature": "FEATURE_LEVELS", "RequestedFeatureLevels": ["1_0", "5_0"]}
-    body = {JSON: {"schema": _ref(FeatureSupportQuery), "example": asked}, MSGPACK: _msgpack(FeatureSupportQuery)}
-    answers = {JSON: {"schema": {"anyOf": [_ref(each) for each in get_args(kind)]}}, MSGPACK: _msgpack(*get_args(kind))}
-    return _operation("checkFeatureSupport", answers, *_API, *_WITH_BODY, body=body)
+    body = {JSON: {"schema": ref(FeatureSupportQuery), "example": asked}, MSGPACK: _msgpack(FeatureSupportQuery)}
+    answers = {JSON: {"schema": {"anyOf": [ref(each) for each in get_args(kind)]}}, MSGPACK: _msgpack(*get_args(kind))}
+    return operation("checkFeatureSupport", answers, *_API, *_WITH_BODY, body=body)
 
 
 def answer(operation_id: str, kind: Any, *statuses: int, parameters: Sequence[Json] = ()) -> dict[str, Any]:
     """Of a GET that answers with `kind` in JSON."""
-    schema = {"type": "array", "items": _ref(*get_args(kind))} if get_origin(kind) is list else _ref(kind)
-    return _operation(operation_id, {JSON: {"schema": schema}}, *_API, *statuses, parameters=parameters)
+    schema = {"type": "array", "items": ref(*get_args(kind))} if get_origin(kind) is list else ref(kind)
+    return operation(operation_id, {JSON: {"schema": schema}}, *_API, *statuses, parameters=parameters)
 
 
 def health(operation_id: str, kind: Any, *statuses: int) -> dict[str, Any]:
     """Of a GET that probes send, which have no key; it answers with `kind` whatever the status."""
-    answers = {JSON: {"schema": _ref(kind)}}
-    made = _operation(operation_id, answers, *statuses)
+    answers = {JSON: {"schema": ref(kind)}}
+    made = operation(operation_id, answers, *statuses)
     for status in statuses:
         made["openapi_extra"]["responses"][str(status)]["content"] = answers
     made["openapi_extra"]["security"] = []
@@ -117,7 +120,7 @@ def health(operation_id: str, kind: Any, *statuses: int) -> dict[str, Any]:
 
 def metrics() -> dict[str, Any]:
     """Of GET /metrics."""
-    return _operation("getMetrics", {"text/plain": {"schema": {"type": "string"}}}, 401)
+    return operation("getMetrics", {"text/plain": {"schema": {"type": "string"}}}, 401)
 
 
 def install(app: FastAPI) -> None:
@@ -135,7 +138,7 @@ def install(app: FastAPI) -> None:
             components = made.setdefault("components", {})
             components["schemas"] = _definitions()
             components["headers"] = {
-                name: {"description": text, "schema": {"type": "integer" if name == "Retry-After" else "string"}}
+                name: {"description": text, "schema": {"type": "string" if name in _TEXT_HEADERS else "integer"}}
                 for name, text in _HEADERS.items()
             }
             components["securitySchemes"] = {
@@ -148,21 +151,23 @@ def install(app: FastAPI) -> None:
     app.openapi = document  # type: ignore[method-assign]  # FastAPI's documented way
 
 
-def _operation(
+def operation(
     operation_id: str,
     answers: dict[str, Any],
     *statuses: int,
     body: dict[str, Any] | None = None,
     parameters: Sequence[Json] = (),
+    error: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Arguments for a route's decorator."""
-    problem = {MEDIA_TYPE: {"schema": _ref(ProblemDetails)}}
+    """Arguments for a route's decorator. `error` is the form of a refusal, if not a problem."""
+    problem = {MEDIA_TYPE: {"schema": ref(ProblemDetails)}}
     responses = {"200": {"description": "Success.", "headers": _headers(200), "content": answers}}
     for status in sorted({*_ANY, *statuses}):
         responses[str(status)] = {
             "description": _REFUSALS[status],
             "headers": _headers(status),
-            "content": problem,
+            # What is no HTTP, or too much of a header, is refused before the path is known.
+            "content": problem if status == 431 else (error or problem) | (problem if status in _ANY else {}),
         }
     extra: dict[str, Any] = {"responses": responses, "parameters": [_REQUEST_ID, *parameters]}
     if body:
@@ -176,7 +181,8 @@ def _headers(status: int) -> dict[str, Any]:
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
-def _ref(kind: Any) -> dict[str, str]:
+def ref(kind: Any) -> dict[str, str]:
+    """A reference to the schema of `kind`, which is added to the document."""
     _schemas[kind.__name__] = TypeAdapter(kind)
     return {"$ref": f"#/components/schemas/{kind.__name__}"}
 
@@ -184,13 +190,13 @@ def _ref(kind: Any) -> dict[str, str]:
 def _parameter_schema(info: FieldInfo) -> Json:
     """Of a constant or of one of some texts; null is said by leaving the parameter out."""
     (kind,) = [each for each in get_args(info.annotation) or (info.annotation,) if each is not type(None)]
-    schema = _ref(kind) if isinstance(kind, type) else TypeAdapter(kind).json_schema()
+    schema = ref(kind) if isinstance(kind, type) else TypeAdapter(kind).json_schema()
     return schema if info.default is None else schema | {"default": info.default}
 
 
 def _msgpack(*kinds: Any, suffix: str = "") -> dict[str, Any]:
     """A body in MessagePack: bytes to generators, and what is in them to readers."""
-    contents = [{"$ref": _ref(kind)["$ref"] + suffix} for kind in kinds]
+    contents = [{"$ref": ref(kind)["$ref"] + suffix} for kind in kinds]
     schema = {
         "type": "string",
         "format": "binary",
@@ -213,7 +219,16 @@ def _definitions() -> dict[str, Any]:
             field.pop("title", None)
             if field.get("default", ...) is None:
                 del field["default"]  # generators take a field with a default for one that is always there
+    _widen(definitions)
     return dict(sorted((definitions | _msgpack_forms(definitions)).items()))
+
+
+def _widen(part: Any) -> None:
+    """Say that integers have 64 bits, where generators would take 32, which sizes and times do not fit."""
+    if isinstance(part, dict) and part.get("type") == "integer":
+        part["format"] = "int64"
+    for each in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        _widen(each)
 
 
 def _msgpack_forms(definitions: dict[str, Any]) -> dict[str, Any]:

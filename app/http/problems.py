@@ -8,6 +8,7 @@ import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
 
 from app.codecs.structure import Unreadable
@@ -19,6 +20,8 @@ from app.service import Abandoned, DeadlineExceeded, Draining
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 1
+INFERENCE_PATHS = "/v2/"
+"""Where the Open Inference Protocol is spoken."""
 
 
 # Where Starlette gives no more than the title.
@@ -78,7 +81,20 @@ class Problem(Response):
         )
         if hresult:
             problem["hresult"] = hresult.value
+        self._detail = detail
         super().__init__(orjson.dumps(problem), status, headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and f"{scope['path']}/".startswith(INFERENCE_PATHS):
+            await self._as_inference_error()(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+    def _as_inference_error(self) -> Response:
+        """The same in the Open Inference Protocol, which has a shape of its own and knows 400, not 422."""
+        own = {name: value for name, value in self.headers.items() if not name.startswith("content-")}
+        status = 400 if self.status_code == 422 else self.status_code
+        return Response(orjson.dumps({"error": self._detail}), status, own, "application/json")
 
 
 def problem_for(error: Exception) -> Problem:

@@ -80,9 +80,11 @@ class Case:
         return [1, 1, *self.input.shape]
 
     def body(self, encoding: str) -> bytes:
-        """The request's body in `json` or `msgpack`, or the bare input tensor in `raw`."""
+        """The request's body in `json` or `msgpack`, an inference in `infer`, or the bare input tensor in `raw`."""
         if encoding == "raw":
             return self.input.tobytes()
+        if encoding == "infer":
+            return b"".join(self.inference())
         tensor = {"DataType": self.data_type, "Sizes": self.sizes}
         operator: dict[str, Any] = {"Type": self.operator.type, "InputTensor": tensor, **self.operator.attributes}
         inputs = {"InputTensor": self.input.tobytes()}
@@ -94,8 +96,29 @@ class Case:
         texts = {name: base64.b64encode(data).decode() for name, data in inputs.items()}
         return json.dumps({"operator": operator, "inputs": texts}).encode()
 
+    def inference(self) -> list[bytes]:
+        """An inference with binary data: its JSON, and each tensor's elements. There are no strides, so all of them."""
+        tensors = {"InputTensor": self.input}
+        if self.operator.sloped:
+            tensors["SlopeTensor"] = np.repeat(self.slope[:, None], self.input.shape[1], axis=1)
+        inputs = [
+            {
+                "name": name,
+                "shape": self.sizes,
+                "datatype": self.data_type.replace("FLOAT", "FP"),
+                "parameters": {"binary_data_size": array.nbytes},
+            }
+            for name, array in tensors.items()
+        ]
+        parameters = {**self.operator.attributes, "binary_data_output": True}
+        text = json.dumps({"inputs": inputs, "parameters": parameters}).encode()
+        return [text, *(array.tobytes() for array in tensors.values())]
+
     def check(self, encoding: str, answer: bytes) -> None:
         """WrongAnswerError unless the encoded answer holds this case's output."""
+        if encoding == "infer":
+            self._check_inference(answer)
+            return
         try:
             output = (json.loads if encoding == "json" else msgpack.unpackb)(answer)["outputs"]["OutputTensor"]
             data = base64.b64decode(output["data"], validate=True) if encoding == "json" else output["data"]
@@ -106,6 +129,18 @@ class Case:
         if described != expected:
             raise WrongAnswerError(f"output described as {described}, expected {expected}")
         self.check_data(data)
+
+    def _check_inference(self, answer: bytes) -> None:
+        try:
+            document, end = json.JSONDecoder().raw_decode(answer[:4096].decode("latin-1"))
+            (output,) = document["outputs"]
+            described = output["datatype"], output["shape"], output["parameters"]["binary_data_size"]
+        except (ValueError, LookupError, TypeError) as error:
+            raise WrongAnswerError(f"not an inference's answer: {error!r}: {answer[:200]!r}") from error
+        expected = self.data_type.replace("FLOAT", "FP"), self.sizes, self.input.nbytes
+        if described != expected:
+            raise WrongAnswerError(f"output described as {described}, expected {expected}")
+        self.check_data(answer[end:])
 
     def check_data(self, data: bytes) -> None:
         """WrongAnswerError unless the little-endian elements are this case's output; by blocks of rows, for memory."""

@@ -1,4 +1,4 @@
-"""Measure POST /v1/dispatch over HTTP: requests/s, latency and memory, beside a bare uvicorn echo.
+"""Measure dispatches, native ones and inferences, over HTTP: rate, latency and memory, beside a bare uvicorn echo.
 
 Each measurement of the service follows one of the yardstick, so that their ratio compares two neighbours in time.
 Every answer is checked once before it is timed. Exits with 1 if one was wrong or any timed request failed.

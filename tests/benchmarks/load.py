@@ -17,6 +17,7 @@ CONTENT_TYPES = {
     "json": "application/json",
     "msgpack": "application/msgpack",
     "raw": "application/octet-stream",
+    "infer": "application/octet-stream",
 }
 NO_WRK = """wrk, the load generator, is not installed or not on PATH.
   Debian, Ubuntu:  apt-get update && apt-get install -y wrk
@@ -29,11 +30,15 @@ class LoadError(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """A POST whose body lies in a file; `encoding` names its content type and that of the answer."""
+    """A POST whose body lies in a file; `encoding` names its content type and that of the answer.
+
+    Of an inference's body the first `json_bytes` are JSON.
+    """
 
     url: str
     encoding: str
     body: Path
+    json_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,8 @@ def send(request: Request, timeout: float = 120) -> bytes:
     connection = http.client.HTTPConnection(url.hostname or "127.0.0.1", url.port or 80, timeout=timeout)
     try:
         headers = {"Content-Type": content_type, "Accept": content_type}
+        if request.json_bytes is not None:
+            headers["Inference-Header-Content-Length"] = str(request.json_bytes)
         connection.request("POST", url.path, request.body.read_bytes(), headers)
         response = connection.getresponse()
         answer = response.read()
@@ -104,6 +111,8 @@ def run(request: Request, connections: int, seconds: int) -> Load:
     command = ["wrk", "--threads", "1", "--connections", str(connections), "--duration", f"{seconds}s"]
     command += ["--timeout", f"{timeout}s", "--script", str(SCRIPT), request.url]
     environment = os.environ | {"BODY_FILE": str(request.body), "CONTENT_TYPE": CONTENT_TYPES[request.encoding]}
+    if request.json_bytes is not None:
+        environment["JSON_BYTES"] = str(request.json_bytes)
     try:
         result = subprocess.run(
             command, env=environment, capture_output=True, text=True, check=False, timeout=seconds + 60

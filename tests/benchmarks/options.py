@@ -78,9 +78,9 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     result.add_argument("--serve-args", default="", metavar="ARGS", help='for `dmlserve serve`, e.g. "--workers 2"')
     result.add_argument(
         "--encodings",
-        type=listed(one_of("json", "msgpack")),
-        default=["json", "msgpack"],
-        help="default: json,msgpack",
+        type=listed(one_of("json", "msgpack", "infer")),
+        default=["json", "msgpack", "infer"],
+        help="infer is the Open Inference Protocol with binary data; default: json,msgpack,infer",
     )
     result.add_argument("--rounds", type=bounded(20), help="default 3; medians are taken over rounds")
     result.add_argument("--seconds", type=bounded(load.MAX_SECONDS), help="for each measurement")

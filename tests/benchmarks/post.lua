@@ -5,6 +5,7 @@ wrk.body = file:read("*a")
 file:close()
 wrk.headers["Content-Type"] = os.getenv("CONTENT_TYPE")
 wrk.headers["Accept"] = os.getenv("CONTENT_TYPE")
+wrk.headers["Inference-Header-Content-Length"] = os.getenv("JSON_BYTES") -- nil, so none, but for inferences
 
 function done(summary, latency)
   local errors = summary.errors

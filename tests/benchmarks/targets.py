@@ -40,6 +40,9 @@ class Targets:
         body = self.folder / f"{case.input.nbytes}.{encoding}"
         if not body.exists():
             body.write_bytes(case.body(encoding))
+        if encoding == "infer":
+            json_bytes = len(case.inference()[0])
+            return load.Request(f"{server.url}/v2/models/{case.operator.type}/infer", encoding, body, json_bytes)
         return load.Request(server.url + ("/" if encoding == "raw" else PATH), encoding, body)
 
     def target(self, server: servers.Server, case: cases.Case, encoding: str) -> Target:

@@ -1,9 +1,30 @@
 """What the tests of the OpenAPI document share."""
 
+import os
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+
+
+@pytest.fixture(scope="session")
+def node_modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What package.json of the TypeScript tests asks for, installed once."""
+    folder = tmp_path_factory.mktemp("node")
+    shutil.copy(Path(__file__).with_name("typescript") / "package.json", folder)
+    done = subprocess.run(
+        ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--prefer-offline", "--loglevel=error"],
+        cwd=folder,
+        env=os.environ | {"NO_COLOR": "1", "NPM_CONFIG_UPDATE_NOTIFIER": "false"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "node_modules"
 
 
 @pytest.fixture(scope="session")

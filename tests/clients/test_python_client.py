@@ -103,7 +103,7 @@ def test_every_module_can_be_imported(folder: Path) -> None:
 
 def test_every_operator_is_dispatched(generated: Generated) -> None:
     models = generated.models
-    desc = models.TensorDesc("FLOAT32", [1, 1, 2, 3], flags="OWNED_BY_DML")
+    desc = models.TensorDesc("FLOAT32", [1, 1, 2, 3], flags=["OWNED_BY_DML"])
     slope = np.full(6, 0.5, np.float32)
     scale_bias = models.ScaleBias(scale=2, bias=1)
     for operator, more, expected in (

@@ -79,12 +79,21 @@ CLIP1, ADD1 = OPERATORS["DML_OPERATOR_ELEMENT_WISE_CLIP1"], OPERATORS["DML_OPERA
 PLAIN = [operator for operator in OPERATORS.values() if operator.rules is Operator.rules]
 """Those that ask for nothing that neither a schema nor a support table says."""
 
+# That names are an operator's, and that the body has the length and the coding that its header says, neither.
+TOLERANT_OF_INFERENCE = {"checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", 400, 404, 413]}}}
+INFERENCE = [
+    "/v2/models/{name}/infer",
+    "/v2/models/{name}/versions/{version}/infer",
+    "/v2/systemsharedmemory/region/{region}/register",
+]
 schema = load(
     [CLIP1, ADD1],  # with all kinds of fields
     list(OPERATORS.values()),
     20,
     "all",
-    operations=[{"include-path": path} | TOLERANT for path in (DISPATCH, "/v1/feature-support")],
+    operations=[{"include-path": path} | TOLERANT for path in (DISPATCH, "/v1/feature-support")]
+    + [{"include-path": path} | TOLERANT_OF_INFERENCE for path in INFERENCE]
+    + [{"include-path": "/v2/repository/index", "checks": {"negative_data_rejection": {"enabled": False}}}],  # null
 )
 valid = load(
     PLAIN[:: -(-len(PLAIN) // 4)],

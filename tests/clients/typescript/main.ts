@@ -19,7 +19,7 @@ const baseUrl = process.argv[2]!;
 const client = createClient<paths, "application/json" | "application/problem+json">({ baseUrl });
 
 const x = [-4, -2, 0, 1, 2, 4];
-const InputTensor: Schemas["TensorDesc"] = { DataType: "FLOAT32", Sizes: [1, 1, 2, 3], Flags: "OWNED_BY_DML" };
+const InputTensor: Schemas["TensorDesc"] = { DataType: "FLOAT32", Sizes: [1, 1, 2, 3], Flags: ["OWNED_BY_DML"] };
 const SlopeTensor: Schemas["TensorDesc"] = {
   DataType: "DML_TENSOR_DATA_TYPE_FLOAT32",
   Sizes: [1, 1, 2, 3],

@@ -1,0 +1,258 @@
+"""The protocol's documents: requests as they are judged, answers as they are made.
+
+Source: the Open Inference Protocol's REST API, and Triton's extensions for binary tensor data, statistics, the model
+repository and system shared memory.
+"""
+
+from typing import Annotated, Any, NotRequired, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from typing_extensions import TypedDict
+
+from app.contract.scalars import Uint, Uint64
+from app.http.inference.tensors import DATATYPES
+
+Datatype: TypeAlias = Annotated[
+    str,
+    Field(
+        description="FP32 is DirectML's FLOAT32, and so on. BOOL is UINT8, of which every value but 0 is true.",
+        json_schema_extra={"enum": list(DATATYPES)},
+    ),
+]
+Values: TypeAlias = Annotated[
+    Any,
+    WithJsonSchema({"type": "array", "items": {}}),
+    Field(description="The elements, row-major: in one list, or in lists nested as the shape is. Not for FP16."),
+]
+Parameters: TypeAlias = dict[str, Any]
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class InputParameters(_Document):
+    """Where an input's elements are, if not in `data`: after the JSON, or in shared memory."""
+
+    binary_data_size: Uint64 | None = Field(None, description="Bytes after the JSON, in the order of the inputs.")
+    shared_memory_region: str | None = Field(None, description="Name of a registered region.")
+    shared_memory_byte_size: Uint64 | None = Field(None, description="Bytes in the region.")
+    shared_memory_offset: Uint64 = Field(0, description="Where in the region they begin.")
+
+
+class InferInput(_Document):
+    """An input tensor, packed: the operator's descriptor has the same name for it."""
+
+    name: str = Field(description="The tensor's name in the operator's descriptor.")
+    shape: list[Uint] = Field(description="Sizes of the dimensions, outermost first.")
+    datatype: Datatype
+    parameters: InputParameters | None = Field(None, description="Where the elements are, if not in data.")
+    data: Values = None
+
+
+class OutputParameters(_Document):
+    """Where an output's elements go: into `data`, after the JSON, or into shared memory."""
+
+    binary_data: bool | None = Field(None, description="After the JSON instead of in it.")
+    shared_memory_region: str | None = Field(None, description="Name of a registered region.")
+    shared_memory_byte_size: Uint64 | None = Field(None, description="Bytes in the region that may be written.")
+    shared_memory_offset: Uint64 = Field(0, description="Where in the region they begin.")
+
+
+class InferRequestedOutput(_Document):
+    """An output that is wanted."""
+
+    name: str = Field(description="The tensor's name in the operator's descriptor.")
+    parameters: OutputParameters | None = Field(None, description="Where its elements go.")
+
+
+class InferRequest(_Document):
+    """One execution of an operator."""
+
+    id: str | None = Field(None, max_length=1024, description="Told again in the answer.")
+    model_name: str | None = Field(None, description="If given, the name in the path.")
+    model_version: str | None = Field(None, description="If given, 1.")
+    parameters: Parameters = Field(
+        default_factory=dict,
+        description="The operator's attributes, those of structures dotted: ScaleBias.Scale; OutputTensor.DataType "
+        "where the operator leaves a choice; feature_level, device and in_place as in a dispatch; binary_data_output, "
+        "whether outputs come after the JSON.",
+    )
+    inputs: list[InferInput] = Field(description="The operator's input tensors.")
+    outputs: list[InferRequestedOutput] | None = Field(None, description="The outputs wanted. None or empty: all.")
+
+
+class InferOutput(TypedDict):
+    """An output tensor, packed. `data` is absent where the elements are after the JSON or in shared memory."""
+
+    name: str
+    datatype: Datatype
+    shape: list[int]
+    parameters: NotRequired[Parameters]
+    data: NotRequired[Values]
+
+
+class InferResponse(TypedDict):
+    """The answer to an inference. `parameters` say which device ran it and which feature level judged it."""
+
+    id: NotRequired[str]
+    model_name: str
+    model_version: str
+    parameters: Parameters
+    outputs: list[InferOutput]
+
+
+class InferenceError(TypedDict):
+    """Why a request failed."""
+
+    error: str
+
+
+class ServerMetadata(TypedDict):
+    """This service."""
+
+    name: str
+    version: str
+    extensions: list[str]
+
+
+class ServerLive(TypedDict):
+    """Whether the process answers."""
+
+    live: bool
+
+
+class ServerReady(TypedDict):
+    """Whether inferences are taken."""
+
+    ready: bool
+
+
+class ModelReady(TypedDict):
+    """Whether inferences with this model are taken."""
+
+    name: str
+    ready: bool
+
+
+class TensorMetadataParameters(TypedDict):
+    """What a tensor may be at the newest feature level."""
+
+    optional: bool
+    datatypes: list[Datatype]
+    dimension_counts: list[int]
+
+
+class TensorMetadata(TypedDict):
+    """A tensor of a model. `datatype` is the first of several; a dimension of -1 is variable, as is their number."""
+
+    name: str
+    datatype: Datatype
+    shape: list[int]
+    parameters: TensorMetadataParameters
+
+
+class AttributeMetadata(TypedDict):
+    """An attribute of an operator, given as a request's parameter. `default` is null where there is none."""
+
+    name: str
+    type: str
+    required: bool
+    default: Any
+    description: str
+
+
+class ModelMetadataParameters(TypedDict):
+    """What an operator has beside tensors."""
+
+    attributes: list[AttributeMetadata]
+
+
+class ModelMetadata(TypedDict):
+    """A model, which is an operator."""
+
+    name: str
+    versions: list[str]
+    platform: str
+    inputs: list[TensorMetadata]
+    outputs: list[TensorMetadata]
+    parameters: ModelMetadataParameters
+
+
+class RepositoryIndexRequest(_Document):
+    """Which models are listed."""
+
+    ready: bool = Field(False, description="Only those that are ready.")
+
+
+class RepositoryModel(TypedDict):
+    """A model in the list. `reason` is empty for one that is ready."""
+
+    name: str
+    version: str
+    state: str
+    reason: str
+
+
+class Duration(TypedDict):
+    """How often, and nanoseconds in all."""
+
+    count: int
+    ns: int
+
+
+class InferStatistics(TypedDict):
+    """Durations of inferences: whole, and of their parts. Nothing is cached, so cache_hit and cache_miss stay 0."""
+
+    success: Duration
+    fail: Duration
+    queue: Duration
+    compute_input: Duration
+    compute_infer: Duration
+    compute_output: Duration
+    cache_hit: Duration
+    cache_miss: Duration
+
+
+class BatchStatistics(TypedDict):
+    """The same by batch size; here each inference is executed by itself."""
+
+    batch_size: int
+    compute_input: Duration
+    compute_infer: Duration
+    compute_output: Duration
+
+
+class ModelStatistics(TypedDict):
+    """What was counted of one model since the start, in inferences of this protocol. `last_inference` is in ms."""
+
+    name: str
+    version: str
+    last_inference: int
+    inference_count: int
+    execution_count: int
+    inference_stats: InferStatistics
+    batch_stats: list[BatchStatistics]
+
+
+class Statistics(TypedDict):
+    """Statistics of models."""
+
+    model_stats: list[ModelStatistics]
+
+
+class SharedMemoryRegisterRequest(_Document):
+    """A POSIX shared memory object, or a part of it, to be used by a region's name."""
+
+    key: str = Field(description="Name of the object, as for shm_open.")
+    offset: Uint64 = Field(0, description="Where in the object the region begins, in bytes.")
+    byte_size: Annotated[Uint64, Field(ge=1, description="Bytes of the region.")]
+
+
+class SharedMemoryRegion(TypedDict):
+    """A registered region."""
+
+    name: str
+    key: str
+    offset: int
+    byte_size: int

@@ -1,0 +1,110 @@
+"""Models, which are the operators: their names, and what clients read of them."""
+
+from collections.abc import Iterator
+from functools import cache
+from types import NoneType
+from typing import Any, get_args
+
+from pydantic import BaseModel, TypeAdapter
+from pydantic.fields import FieldInfo
+from starlette.exceptions import HTTPException
+
+from app.capabilities import describe
+from app.contract.constants import NEWEST
+from app.http.inference import documents
+from app.http.inference.statistics import VERSION
+from app.http.inference.tensors import NAMES
+from app.operators.catalog import find_operator
+from app.operators.operator import Operator, Role
+
+PLATFORM = "dmlserve"
+
+
+def find_model(name: str, version: str = VERSION) -> type[Operator]:
+    """The operator that is the model `name`: its name or its short one, in any case. Raises HTTPException 404."""
+    found = find_operator(name) or find_operator(name.upper())
+    if found is None:
+        raise HTTPException(404, f"There is no model {name[:80]}; POST /v2/repository/index lists them.")
+    if version != VERSION:
+        raise HTTPException(404, f"Model {name[:80]} has no version {version[:80]}; there is {VERSION}.")
+    return found
+
+
+def metadata(operator: type[Operator], name: str) -> documents.ModelMetadata:
+    """What a client has to know of the model it calls `name`."""
+    return documents.ModelMetadata(
+        name=name,
+        versions=[VERSION],
+        platform=PLATFORM,
+        inputs=list(_tensors(operator, Role.INPUT)),
+        outputs=list(_tensors(operator, Role.OUTPUT)),
+        parameters=documents.ModelMetadataParameters(attributes=_attributes(operator)),
+    )
+
+
+def _tensors(operator: type[Operator], role: Role) -> Iterator[documents.TensorMetadata]:
+    row = operator.support.at(NEWEST)
+    assert row is not None, "the newest level has every operator"
+    for name in operator.tensor_names(role):
+        allowed = row.of(name)
+        datatypes = [NAMES[each] for each in allowed.data_types if each in NAMES]
+        if role is Role.INPUT and "UINT8" in datatypes:
+            datatypes.append("BOOL")
+        yield documents.TensorMetadata(
+            name=name,
+            datatype=datatypes[0],
+            shape=[-1] * (4 if 4 in allowed.ranks else allowed.ranks[0]),
+            parameters=documents.TensorMetadataParameters(
+                optional=not operator.model_fields[name].is_required(),
+                datatypes=datatypes,
+                dimension_counts=allowed.dimension_counts,
+            ),
+        )
+
+
+@cache
+def _attributes(operator: type[Operator]) -> list[documents.AttributeMetadata]:
+    described = [each for each in describe(operator)["fields"] if each["kind"] == "attribute"]
+    return [
+        attribute
+        for each in described
+        for attribute in _dotted(
+            documents.AttributeMetadata(
+                name=each["name"],
+                type=each["type"],
+                required=each["required"],
+                default=each["default"],
+                description=each["description"],
+            ),
+            operator.model_fields[each["name"]],
+        )
+    ]
+
+
+def _dotted(attribute: documents.AttributeMetadata, info: FieldInfo) -> list[documents.AttributeMetadata]:
+    """The attribute, or the members of the structure that it is."""
+    structure = _structure(info.annotation)
+    if structure is None:
+        return [attribute]
+    members = []
+    for name, member in structure.model_fields.items():
+        required = attribute["required"] and member.is_required()
+        default = None if member.is_required() else TypeAdapter(Any).dump_python(member.default, mode="json")
+        members.append(
+            documents.AttributeMetadata(
+                name=f"{attribute['name']}.{name}",
+                type="FLOAT" if member.annotation is float else attribute["type"],
+                required=required,
+                default=default,
+                description=f"{member.description or ''} {attribute['description']}".strip(),
+            )
+        )
+    return members
+
+
+def _structure(annotation: Any) -> type[BaseModel] | None:
+    """The one structure that a field may be; None for numbers, names, arrays and operators."""
+    choices = [each for each in get_args(annotation) or (annotation,) if each is not NoneType]
+    (kind, *others) = choices
+    is_structure = isinstance(kind, type) and issubclass(kind, BaseModel) and not issubclass(kind, Operator)
+    return kind if is_structure and not others else None

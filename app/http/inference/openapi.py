@@ -1,0 +1,112 @@
+"""What the protocol's routes say of themselves in the OpenAPI document."""
+
+from typing import Any
+
+from app.http.inference import documents
+from app.http.inference.answers import BINARY, JSON, JSON_LENGTH
+from app.http.openapi import operation, ref
+
+_PARAMETERS: dict[str, dict[str, Any]] = {
+    "name": {
+        "description": "A model: an operator's name, such as DML_OPERATOR_ACTIVATION_CELU or activation_celu.",
+        "example": "activation_celu",
+    },
+    "version": {"description": "The model's version, which is 1.", "example": "1"},
+    "region": {"description": "Name of a region of shared memory.", "example": "input0"},
+}
+_LENGTH = {
+    "name": JSON_LENGTH,
+    "in": "header",
+    "required": False,
+    "description": "Bytes of the JSON at the beginning of the body. Absent: all of it is JSON.",
+    "schema": {"type": "integer", "minimum": 0},
+}
+_ENCODING = {
+    "name": "Content-Encoding",
+    "in": "header",
+    "required": False,
+    "description": "How the body is compressed, if it is.",
+    "schema": {"type": "string", "enum": ["identity", "gzip", "deflate"]},
+}
+_ERROR = {JSON: {"schema": ref(documents.InferenceError)}}
+_EXAMPLE = {
+    "parameters": {"Alpha": 1.5},
+    "inputs": [{"name": "InputTensor", "shape": [2, 3], "datatype": "FP32", "data": [-4, -2, 0, 1, 2, 4]}],
+}
+
+
+def infer(operation_id: str, *path: str) -> dict[str, Any]:
+    """Of the inference routes."""
+    binary = {
+        "schema": {
+            "type": "string",
+            "format": "binary",
+            "description": f"{JSON_LENGTH} bytes of JSON, then each tensor's binary data, little-endian.",
+        }
+    }
+    body = {JSON: {"schema": ref(documents.InferRequest), "example": _EXAMPLE}, BINARY: binary}
+    answers = {JSON: {"schema": ref(documents.InferResponse)}, BINARY: binary}
+    described = operation(
+        operation_id,
+        answers,
+        *(401, 404, 413, 415, 503, 504),
+        body=body,
+        parameters=[*_path("name", *path), _LENGTH, _ENCODING],
+        error=_ERROR,
+    )
+    described["openapi_extra"]["responses"]["200"]["headers"][JSON_LENGTH] = {
+        "$ref": f"#/components/headers/{JSON_LENGTH}"
+    }
+    return described
+
+
+def answer(operation_id: str, kind: Any, *path: str, may_lack: bool = False) -> dict[str, Any]:
+    """Of a GET that answers with `kind`; `path` are the path's parameters. `may_lack`: it may be switched off."""
+    statuses = (401, 404) if path or may_lack else (401,)
+    return operation(operation_id, _content(kind), *statuses, parameters=_path(*path), error=_ERROR)
+
+
+def health(operation_id: str, kind: Any, *statuses: int) -> dict[str, Any]:
+    """Of a GET that probes send, which have no key; it answers with `kind` whatever the status."""
+    described = operation(operation_id, _content(kind), *statuses, error=_ERROR)
+    for status in statuses:
+        described["openapi_extra"]["responses"][str(status)]["content"] = _content(kind)
+    described["openapi_extra"]["security"] = []
+    return described
+
+
+def ready(operation_id: str, *path: str) -> dict[str, Any]:
+    """Of a model's readiness."""
+    described = operation(
+        operation_id, _content(documents.ModelReady), 401, 404, 503, parameters=_path(*path), error=_ERROR
+    )
+    described["openapi_extra"]["responses"]["503"]["content"] = _content(documents.ModelReady)
+    return described
+
+
+def post(
+    operation_id: str, asked: Any, kind: Any, *statuses: int, path: tuple[str, ...] = (), example: Any = None
+) -> dict[str, Any]:
+    """Of a POST that asks with a document, or with nothing, and answers with `kind`, or with nothing."""
+    body = {JSON: {"schema": ref(asked)} | ({"example": example} if example else {})} if asked else None
+    statuses = (401, *((404,) if path else ()), *((413, 503) if asked else ()), *statuses)
+    described = operation(
+        operation_id, _content(kind) if kind else {}, *statuses, body=body, parameters=_path(*path), error=_ERROR
+    )
+    if example is not None:  # a default that goes without saying
+        described["openapi_extra"]["requestBody"]["required"] = False
+    if not kind:
+        del described["openapi_extra"]["responses"]["200"]["content"]
+    return described
+
+
+def _content(kind: Any) -> dict[str, Any]:
+    listed = getattr(kind, "__args__", None)
+    return {JSON: {"schema": {"type": "array", "items": ref(*listed)} if listed else ref(kind)}}
+
+
+def _path(*names: str) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} | _PARAMETERS[name]
+        for name in names
+    ]

@@ -1,0 +1,328 @@
+"""Inference requests: JSON, and behind it or in shared memory the tensors' data.
+
+Clients send the same request again and again, with other data and another id. What differs is cut out first; what was
+made of the rest once, all judgement included, holds for every request with the same rest.
+"""
+
+import math
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol, TypeVar
+
+from app.buffers import Buffer
+from app.codecs.codec import Body, Span
+from app.codecs.structure import Unreadable
+from app.contract.validation import brief, validate
+from app.contract.violations import ContractError, Path, Violation
+from app.dispatch import DispatchRequest
+from app.http.inference.answers import AnswerForm
+from app.http.inference.documents import (
+    InferInput,
+    InferRequest,
+    InferRequestedOutput,
+    InputParameters,
+    OutputParameters,
+)
+from app.http.inference.shared_memory import Regions
+from app.http.inference.statistics import VERSION
+from app.http.inference.tensors import DATATYPES, read_numbers
+from app.limits import MemoryShare
+from app.messages import CODECS, read_document
+from app.operators.operator import Operator, Role
+from app.service import Prepared, Service
+
+_JSON = CODECS["application/json"]
+_ID = re.compile(rb'\{"id":\s?"([ !#-\[\]-~]{0,256})",')  # as clients write it: first, and without escapes
+_DATA = re.compile(rb'"data"\s*:\s*(\[[^"{}]*\])')  # without strings and objects: arrays of numbers, or of none
+_MARK = secrets.token_hex(16)  # stands for an array that was cut out; no client knows it
+_KEPT = 256
+_KEPT_BYTES = 1 << 14
+
+_SETTINGS = ("feature_level", "in_place", "device")
+_PROTOCOL = "binary_data_output"
+_OUTPUT_MEMBERS = ("DataType", "Sizes")
+_MOST_DOTS = 4
+
+N = TypeVar("N", InferInput, InferRequestedOutput)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A request's parts: where its numbers are in `body`, and where its binary data begin."""
+
+    body: Body
+    arrays: Sequence[Span]
+    binary: int
+    id: str | None
+
+
+class Source(Protocol):
+    """Where an input's elements are."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that are copied to get at them."""
+
+    def data(self, parts: Parts, regions: Regions, memory: MemoryShare) -> Buffer:
+        """The elements. Raises ContractError, Unreadable, LimitExceeded, MemoryExhausted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Behind the JSON."""
+
+    start: int
+    stop: int
+    size: int = 0
+
+    def data(self, parts: Parts, regions: Regions, memory: MemoryShare) -> Buffer:
+        return memoryview(parts.body)[parts.binary + self.start : parts.binary + self.stop]
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """In the JSON."""
+
+    name: str
+    array: int
+    shape: Sequence[int]
+    datatype: str
+    size: int
+
+    def data(self, parts: Parts, regions: Regions, memory: MemoryShare) -> Buffer:
+        span = parts.arrays[self.array]
+        return read_numbers(
+            self.name, memoryview(parts.body)[span.start : span.stop], self.shape, self.datatype, memory
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """In shared memory."""
+
+    region: str
+    offset: int
+    size: int
+
+    def data(self, parts: Parts, regions: Regions, memory: MemoryShare) -> Buffer:
+        return regions.find(self.region).read(self.offset, self.size, memory)
+
+
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """What all requests have in common that differ in tensor data and id only."""
+
+    prepared: Prepared
+    id: str | None
+    sources: Mapping[str, Source]
+    binary_bytes: int
+    copied_bytes: int
+    form: AnswerForm
+
+    def data(self, parts: Parts, regions: Regions, memory: MemoryShare) -> dict[str, Buffer]:
+        """The tensors' data."""
+        return {name: source.data(parts, regions, memory) for name, source in self.sources.items()}
+
+
+class InferenceReader:
+    """Reads inference requests."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._kept = lru_cache(_KEPT)(self._judge)
+
+    def read(self, name: str, operator: type[Operator], body: Body, json_bytes: int) -> tuple[Inference, Parts]:
+        """The request of which the first `json_bytes` are JSON. Raises ContractError, Unreadable, LimitExceeded."""
+        text: Any = body if json_bytes == len(body) else memoryview(body)[:json_bytes]
+        found = _ID.match(text)
+        start = found.end() if found else 0
+        pieces = [b"{"] if found else []
+        arrays: list[Span] = []
+        for array in _DATA.finditer(text, start):
+            span = Span(*array.span(1))
+            pieces += [bytes(text[start : span.start]), b'"%b%d"' % (_MARK.encode(), len(arrays))]
+            arrays.append(span)
+            start = span.stop
+        pieces.append(bytes(text[start:]))
+        structure = b"".join(pieces)
+        judge = self._kept if len(structure) <= _KEPT_BYTES else self._judge
+        inference = judge(name, operator, structure)
+        given = len(body) - json_bytes
+        if given != inference.binary_bytes:
+            raise Unreadable(
+                f"Behind the JSON are {given} bytes; binary_data_size of the inputs asks for {inference.binary_bytes}."
+            )
+        if found and inference.id is not None:
+            raise Unreadable("The name 'id' stands twice in one object; give it once.")
+        return inference, Parts(body, arrays, json_bytes, found[1].decode() if found else inference.id)
+
+    def _judge(self, name: str, operator: type[Operator], structure: bytes) -> Inference:
+        """Judge a request of which ids and arrays of numbers were cut out."""
+        settings = self._service.settings
+        with self._service.memory.open() as memory:
+            request = validate(InferRequest, read_document(_JSON, structure, settings, memory))
+        for what, given, allowed in (
+            ("model_name", request.model_name, name),
+            ("model_version", request.model_version, VERSION),
+        ):
+            if given not in (None, allowed):
+                raise _refused((what,), f"{what} is {brief(given)} but the path says {brief(allowed)}.", given, allowed)
+        inputs = _by_name("inputs", request.inputs, operator.tensor_names(Role.INPUT), operator)
+        outputs = _by_name("outputs", request.outputs or [], operator.tensor_names(Role.OUTPUT), operator)
+        for each in request.inputs:
+            _check_datatype(each)
+        if not settings.shared_memory:
+            _check_no_shared_memory([*request.inputs, *outputs.values()])
+        parameters = _Parameters(operator, request.parameters)
+        prepared = self._prepare(operator, inputs, parameters)
+
+        sources: dict[str, Source] = {}
+        binary = 0
+        for each in request.inputs:
+            source = _source(each, binary)
+            sources[each.name] = source
+            binary = source.stop if isinstance(source, Binary) else binary
+        output_name = prepared.compiled.output_name
+        wanted = outputs[output_name].parameters if outputs else None
+        form = AnswerForm(prepared, name, wanted or OutputParameters(), parameters.binary_data_output)
+        copied = sum(source.size for source in sources.values()) + form.copied_bytes
+        return Inference(prepared, request.id, sources, binary, copied, form)
+
+    def _prepare(
+        self, operator: type[Operator], inputs: Mapping[str, InferInput], parameters: "_Parameters"
+    ) -> Prepared:
+        """Judged as a dispatch with the same descriptor is."""
+        tensors = {
+            name: {"DataType": DATATYPES[each.datatype].value, "Sizes": each.shape} for name, each in inputs.items()
+        }
+        descriptor = {"Type": operator.name()} | tensors | parameters.attributes
+        document = {"inputs": dict.fromkeys(inputs), **parameters.settings}
+        for name, stated in parameters.outputs.items():
+            implied: Mapping[str, object] = {}
+            if len(stated) < len(_OUTPUT_MEMBERS):
+                plain = self._service.prepare(validate(DispatchRequest, document | {"operator": descriptor}))
+                implied = {member: getattr(plain.compiled.output, member) for member in _OUTPUT_MEMBERS}
+            descriptor = descriptor | {name: {**implied, **stated}}
+        return self._service.prepare(validate(DispatchRequest, document | {"operator": descriptor}))
+
+
+class _Parameters:
+    """A request's parameters, sorted: attributes by name, members of outputs by name, the service's own."""
+
+    def __init__(self, operator: type[Operator], given: Mapping[str, Any]) -> None:
+        self.attributes: dict[str, Any] = {}
+        self.outputs: dict[str, dict[str, Any]] = {}
+        self.settings: dict[str, Any] = {}
+        self.binary_data_output: bool | None = None
+        attributes, outputs = operator.attribute_names(), operator.tensor_names(Role.OUTPUT)
+        for name, value in given.items():
+            first, *rest = name.split(".", _MOST_DOTS)
+            if name in _SETTINGS:
+                self.settings[name] = value
+            elif name == _PROTOCOL:
+                if not isinstance(value, bool):
+                    raise _refused(
+                        ("parameters", name), f"{name} is {brief(value)}; it must be true or false.", brief(value)
+                    )
+                self.binary_data_output = value
+            elif first in attributes:
+                _put(self.attributes, name, [first, *rest], value)
+            elif first in outputs and len(rest) == 1 and rest[0] in _OUTPUT_MEMBERS:
+                _put(self.outputs, name, [first, *rest], DATATYPES.get(value, value) if rest == ["DataType"] else value)
+            else:
+                members = [f"{output}.{member}" for output in outputs for member in _OUTPUT_MEMBERS]
+                known = [*attributes, *members, *_SETTINGS, _PROTOCOL]
+                raise _refused(
+                    ("parameters", name),
+                    f"{brief(name)} is no parameter of {operator.name()}; known are {', '.join(known)}.",
+                    name,
+                    known,
+                )
+
+
+def _put(into: dict[str, Any], name: str, path: list[str], value: object) -> None:
+    """Set a member of nested objects. Raises ContractError if something is there already."""
+    *parents, last = path
+    for parent in parents:
+        into = into.setdefault(parent, {})
+        if not isinstance(into, dict):
+            break
+    if not isinstance(into, dict) or last in into:
+        raise _refused(("parameters", name), f"{brief(name)} is given twice, dotted and not.", name)
+    into[last] = value
+
+
+def _by_name(what: str, given: Sequence[N], known: Sequence[str], operator: type[Operator]) -> dict[str, N]:
+    result = {each.name: each for each in given}
+    for name in result:
+        if name not in known:
+            raise _refused(
+                (what,),
+                f"{operator.name()} has no {what[:-1]} {brief(name)}; {what} are {', '.join(known)}.",
+                name,
+                list(known),
+            )
+    if len(result) < len(given):
+        raise _refused((what,), f"A name stands twice among the {what}; give each tensor once.", len(given))
+    return result
+
+
+def _check_no_shared_memory(tensors: Sequence[InferInput | InferRequestedOutput]) -> None:
+    for tensor in tensors:
+        if tensor.parameters and tensor.parameters.shared_memory_region is not None:
+            raise _refused(
+                (tensor.name, "shared_memory_region"),
+                f"{tensor.name} is in shared memory, which is off here; use binary data, or have the service started "
+                "with --shared-memory.",
+            )
+
+
+def _check_datatype(tensor: InferInput) -> None:
+    if tensor.datatype not in DATATYPES:
+        raise _refused(
+            (tensor.name, "datatype"),
+            f"datatype of {tensor.name} is {brief(tensor.datatype)}; it must be one of {', '.join(DATATYPES)}.",
+            tensor.datatype,
+            list(DATATYPES),
+        )
+
+
+def _source(tensor: InferInput, binary: int) -> Source:
+    """Where the elements of `tensor` are; `binary` bytes behind the JSON belong to those before it."""
+    name, given = tensor.name, tensor.parameters or InputParameters()
+    ways = [
+        way
+        for way, value in (
+            ("data", tensor.data),
+            ("binary_data_size", given.binary_data_size),
+            ("shared_memory_region", given.shared_memory_region),
+        )
+        if value is not None
+    ]
+    if len(ways) != 1:
+        raise _refused(
+            (name,),
+            f"{name} has {' and '.join(ways) or 'no data'}; give one of data, binary_data_size, shared_memory_region.",
+            ways,
+        )
+    if given.shared_memory_region is not None:
+        if given.shared_memory_byte_size is None:
+            raise _refused((name,), f"{name} has a shared_memory_region without shared_memory_byte_size; give both.")
+        return Shared(given.shared_memory_region, given.shared_memory_offset, given.shared_memory_byte_size)
+    if given.binary_data_size is not None:
+        return Binary(binary, binary + given.binary_data_size)
+    if tensor.datatype == "FP16":
+        raise _refused(
+            (name, "data"), f"Data of {name} are numbers, but FP16 is taken as binary only (binary_data_size)."
+        )
+    if not (isinstance(tensor.data, str) and tensor.data.startswith(_MARK)):
+        raise _refused((name, "data"), f"Data of {name} must be an array of numbers.", brief(tensor.data))
+    size = math.prod(tensor.shape) * DATATYPES[tensor.datatype].bytes
+    return Numbers(name, int(tensor.data.removeprefix(_MARK)), tensor.shape, tensor.datatype, size)
+
+
+def _refused(path: Path, message: str, given: object = None, allowed: object = None) -> ContractError:
+    return ContractError([Violation(path, message, given, allowed)], hresult=None)

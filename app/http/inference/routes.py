@@ -1,0 +1,196 @@
+"""The protocol but for inference: metadata, readiness, repository index, statistics, shared memory."""
+
+from typing import Any, TypeVar
+
+import orjson
+from fastapi import APIRouter, Request
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from app import __version__
+from app.contract.validation import validate
+from app.http.bodies import fields, read_body
+from app.http.inference import documents, openapi
+from app.http.inference.endpoints import InferEndpoint
+from app.http.inference.models import PLATFORM, find_model, metadata
+from app.http.inference.shared_memory import AlreadyRegistered, Regions
+from app.http.inference.statistics import VERSION
+from app.http.metrics import Metrics
+from app.http.problems import RETRY_AFTER_SECONDS
+from app.http.workers import Ask
+from app.messages import CODECS, read_document
+from app.operators.catalog import OPERATORS
+from app.operators.operator import Operator
+from app.service import Service, State
+
+router = APIRouter(prefix="/v2", tags=["inference"])
+
+M = TypeVar("M", bound=BaseModel)
+
+MODEL, VERSIONED = "/models/{name}", "/models/{name}/versions/{version}"
+MEMORY, REGION = "/systemsharedmemory", "/systemsharedmemory/region/{region}"
+
+
+@router.get("", **openapi.answer("getServerMetadata", documents.ServerMetadata))
+async def server(request: Request) -> Response:
+    """Name, version and extensions of this service."""
+    extensions = ["binary_tensor_data", "statistics"]
+    if _service(request).settings.shared_memory:
+        extensions.append("system_shared_memory")
+    return _json(documents.ServerMetadata(name=PLATFORM, version=__version__, extensions=extensions))
+
+
+@router.get("/health/live", **openapi.health("getServerLive", documents.ServerLive))
+async def live(request: Request) -> Response:
+    """200 as long as the process answers at all."""
+    return _json(documents.ServerLive(live=True))
+
+
+@router.get("/health/ready", **openapi.health("getServerReady", documents.ServerReady, 503))
+async def ready(request: Request) -> Response:
+    """200 when inferences are taken; 503 while starting or draining."""
+    is_ready = _service(request).state is State.READY
+    return _readiness(documents.ServerReady(ready=is_ready), is_ready)
+
+
+@router.get("/models/stats", **openapi.answer("getStatistics", documents.Statistics))
+async def all_statistics(request: Request) -> Response:
+    """What the inferences of this protocol took, model by model, since the start."""
+    return await _statistics(request, {operator.name(): operator for operator in OPERATORS.values()})
+
+
+@router.get(MODEL, **openapi.answer("getModelMetadata", documents.ModelMetadata, "name"))
+@router.get(VERSIONED, **openapi.answer("getModelVersionMetadata", documents.ModelMetadata, "name", "version"))
+async def model(request: Request) -> Response:
+    """Inputs, outputs and attributes of a model, which is an operator."""
+    name, operator = _model(request)
+    return _json(metadata(operator, name))
+
+
+@router.get(f"{MODEL}/ready", **openapi.ready("getModelReady", "name"))
+@router.get(f"{VERSIONED}/ready", **openapi.ready("getModelVersionReady", "name", "version"))
+async def model_ready(request: Request) -> Response:
+    """200 when inferences with this model are taken; 503 while starting or draining."""
+    name, _ = _model(request)
+    is_ready = _service(request).state is State.READY
+    return _readiness(documents.ModelReady(name=name, ready=is_ready), is_ready)
+
+
+@router.get(f"{MODEL}/stats", **openapi.answer("getModelStatistics", documents.Statistics, "name"))
+@router.get(
+    f"{VERSIONED}/stats", **openapi.answer("getModelVersionStatistics", documents.Statistics, "name", "version")
+)
+async def statistics(request: Request) -> Response:
+    """What the inferences of this protocol with a model took since the start."""
+    name, operator = _model(request)
+    return await _statistics(request, {name: operator})
+
+
+@router.post(
+    "/repository/index",
+    **openapi.post(
+        "getRepositoryIndex",
+        documents.RepositoryIndexRequest,
+        list[documents.RepositoryModel],
+        example={"ready": True},
+    ),
+)
+async def index(request: Request) -> Response:
+    """All models."""
+    asked = await _read(request, documents.RepositoryIndexRequest, default=documents.RepositoryIndexRequest())
+    state = _service(request).state
+    is_ready = state is State.READY
+    listed = [
+        documents.RepositoryModel(
+            name=name,
+            version=VERSION,
+            state="READY" if is_ready else "UNAVAILABLE",
+            reason="" if is_ready else f"the service is {state}",
+        )
+        for name in OPERATORS
+    ]
+    return _json(listed if is_ready or not asked.ready else [])
+
+
+@router.get(
+    f"{MEMORY}/status", **openapi.answer("getSharedMemoryStatus", list[documents.SharedMemoryRegion], may_lack=True)
+)
+@router.get(f"{REGION}/status", **openapi.answer("getSharedMemoryRegion", list[documents.SharedMemoryRegion], "region"))
+async def regions(request: Request) -> Response:
+    """The registered regions of shared memory, or one of them."""
+    registered = _regions(request)
+    name = request.path_params.get("region")
+    if name is not None and name not in registered.names():
+        raise HTTPException(404, f"There is no region {name[:80]}.")
+    return _json(registered.documents(name))
+
+
+@router.post(
+    f"{REGION}/register",
+    **openapi.post("registerSharedMemory", documents.SharedMemoryRegisterRequest, None, 404, 409, path=("region",)),
+)
+async def register(request: Request) -> Response:
+    """Make a POSIX shared memory object, or a part of it, usable by a name."""
+    registered = _regions(request)
+    asked = await _read(request, documents.SharedMemoryRegisterRequest)
+    try:
+        registered.register(request.path_params["region"], asked.key, asked.offset, asked.byte_size)
+    except AlreadyRegistered as error:
+        raise HTTPException(409, str(error)) from None
+    return Response()
+
+
+@router.post(f"{MEMORY}/unregister", **openapi.post("unregisterAllSharedMemory", None, None, 404))
+@router.post(f"{REGION}/unregister", **openapi.post("unregisterSharedMemory", None, None, path=("region",)))
+async def unregister(request: Request) -> Response:
+    """Forget all regions, or one. One that is not registered is forgotten already."""
+    _regions(request).unregister(request.path_params.get("region"))
+    return Response()
+
+
+def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+def _regions(request: Request) -> Regions:
+    if not _service(request).settings.shared_memory:
+        raise HTTPException(404, "Shared memory is off; have the service started with --shared-memory.")
+    endpoint: InferEndpoint = request.app.state.inference
+    return endpoint.regions
+
+
+def _model(request: Request) -> tuple[str, type[Operator]]:
+    path = request.path_params
+    return path["name"], find_model(path["name"], path.get("version", VERSION))
+
+
+async def _statistics(request: Request, asked: dict[str, type[Operator]]) -> Response:
+    collected: Metrics = request.app.state.metrics
+    ask_siblings: Ask | None = request.app.state.ask_siblings
+    counts = collected.inferences_of_all(await ask_siblings() if ask_siblings else ())
+    listed = [counts.document(name, operator.name()) for name, operator in asked.items()]
+    return _json(documents.Statistics(model_stats=listed))
+
+
+async def _read(request: Request, kind: type[M], default: M | None = None) -> M:
+    """The body, which is JSON whatever its Content-Type says; `default` where there is none."""
+    service = _service(request)
+    headers = fields(request.headers.raw)
+    if default and headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers:
+        return default
+    with service.memory.open() as memory:
+        body = await read_body(request.scope, headers, request.receive, service.settings, memory)
+        document = read_document(CODECS["application/json"], body, service.settings, memory)
+    # Generated clients say null for a body that was left out.
+    return default if default and document is None else validate(kind, document)
+
+
+def _readiness(document: Any, is_ready: bool) -> Response:
+    headers = {} if is_ready else {"retry-after": str(RETRY_AFTER_SECONDS)}
+    return _json(document, 200 if is_ready else 503, headers | {"cache-control": "no-store"})
+
+
+def _json(document: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(orjson.dumps(document), status, headers, "application/json")

@@ -1,0 +1,225 @@
+"""Inference: tensors in every form in and out, attributes, ids, versions, what is the same as in a dispatch."""
+
+import base64
+import itertools
+import json
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from app.operators.catalog import OPERATORS
+from app.operators.operator import PREFIX, Role
+from tests import messages
+from tests.inference.wire import CELU, LENGTH, RELU, X, behind, body, datatype, listed, post, split
+from tests.messages import Array
+
+SLOPE = np.array([[0.5, 0.25, 1], [1, 1, 1]], np.float32)
+RESULT = np.where(X >= 0, X, SLOPE * X)
+
+
+def array_of(answer: dict[str, Any], data: bytes) -> Array:
+    """The one output of an answer."""
+    (output,) = answer["outputs"]
+    dtype = np.dtype(output["datatype"].lower().replace("fp", "float"))
+    if "data" in output:
+        assert data == b""
+        return np.array(output["data"], dtype).reshape(output["shape"])
+    assert output["parameters"] == {"binary_data_size": len(data)}
+    return np.frombuffer(data, dtype).reshape(output["shape"])
+
+
+@pytest.mark.parametrize("wanted", ["binary_data", "binary_data_output", "numbers"])
+@pytest.mark.parametrize("forms", list(itertools.product(["flat", "nested", "binary"], repeat=2)), ids="-".join)
+def test_any_mixture_of_forms(client: httpx.Client, forms: tuple[str, str], wanted: str) -> None:
+    tensors = {"InputTensor": X, "SlopeTensor": SLOPE}
+    inputs = [
+        behind(name, array) if form == "binary" else listed(name, array, form == "nested")
+        for form, (name, array) in zip(forms, tensors.items(), strict=True)
+    ]
+    data = [array.tobytes() for form, array in zip(forms, tensors.values(), strict=True) if form == "binary"]
+    document: dict[str, Any] = {"inputs": inputs}
+    if wanted == "binary_data":
+        document["outputs"] = [{"name": "OutputTensor", "parameters": {"binary_data": True}}]
+    elif wanted == "binary_data_output":
+        document["parameters"] = {"binary_data_output": True}
+    answer, found = split(post(client, RELU, document, *data))
+    assert (found != b"") == (wanted != "numbers")
+    np.testing.assert_array_equal(array_of(answer, found), RESULT)
+    assert answer["outputs"][0]["name"] == "OutputTensor"
+    assert answer["model_name"] == "activation_parameterized_relu"
+    assert answer["model_version"] == "1"
+    assert answer["parameters"] == {"device": "numpy", "feature_level": "DML_FEATURE_LEVEL_6_4"}
+
+
+def test_inputs_are_told_apart_by_name(client: httpx.Client) -> None:
+    document = {"inputs": [behind("SlopeTensor", SLOPE), behind("InputTensor", X)]}
+    answer, found = split(post(client, RELU, document, SLOPE.tobytes(), X.tobytes()))
+    np.testing.assert_array_equal(array_of(answer, found), RESULT)
+
+
+def test_what_is_said_of_one_output_goes_before_what_is_said_of_all(client: httpx.Client) -> None:
+    outputs = [{"name": "OutputTensor", "parameters": {"binary_data": False}}]
+    document = {"inputs": [listed("InputTensor", X)], "outputs": outputs, "parameters": {"binary_data_output": True}}
+    answer, found = split(post(client, CELU, document))
+    assert found == b""
+    assert len(answer["outputs"][0]["data"]) == X.size
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_integers(client: httpx.Client, dtype: str, nested: bool) -> None:
+    info = np.iinfo(dtype)
+    x = np.array([[info.min, -3], [7, info.max]], dtype)
+    slope = np.array([[1, 2], [3, 4]], dtype)
+    document = {"inputs": [listed("InputTensor", x, nested), listed("SlopeTensor", slope, nested)]}
+    answer, found = split(post(client, RELU, document))
+    assert answer["outputs"][0]["datatype"] == datatype(x)
+    np.testing.assert_array_equal(array_of(answer, found), np.where(x >= 0, x, x * slope))
+
+
+def test_float16_is_binary_without_asking(client: httpx.Client) -> None:
+    x = X.astype(np.float16)
+    answer, found = split(post(client, CELU, {"inputs": [behind("InputTensor", x)]}, x.tobytes()))
+    assert answer["outputs"][0]["datatype"] == "FP16"
+    expected = messages.output_of(messages.post_msgpack(client, messages.request(messages.CELU, {"InputTensor": x})))
+    np.testing.assert_array_equal(array_of(answer, found), expected)
+
+
+def test_numbers_keep_their_last_bit(client: httpx.Client) -> None:
+    """Both ways: every float32 goes through JSON and back unchanged."""
+    generator = np.random.default_rng(6)
+    x = np.abs(generator.integers(0, 1 << 32, 50_000, np.uint32).view(np.float32))
+    x = x[np.isfinite(x)]
+    x[:3] = np.finfo(np.float32).max, np.finfo(np.float32).smallest_subnormal, 0
+    answer, found = split(post(client, CELU, {"inputs": [listed("InputTensor", x)]}))
+    np.testing.assert_array_equal(array_of(answer, found), x)
+
+
+@pytest.mark.parametrize("name", ["activation_celu", "ACTIVATION_CELU", PREFIX + "ACTIVATION_CELU"])
+@pytest.mark.parametrize("version", ["", "/versions/1"])
+def test_names_and_versions(client: httpx.Client, name: str, version: str) -> None:
+    document = {"model_name": name, "inputs": [listed("InputTensor", X)]}
+    answer, _ = split(post(client, f"/v2/models/{name}{version}/infer", document))
+    assert (answer["model_name"], answer["model_version"]) == (name, "1")
+
+
+@pytest.mark.parametrize(
+    "request_id", ["1", "", "a b", 'quote"', "back\\slash", "\u00e9\u4e16", "x" * 1000, "{,}", "\t"]
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_the_id_comes_back(client: httpx.Client, request_id: str, first: bool) -> None:
+    document: dict[str, Any] = {"inputs": [listed("InputTensor", X)]}
+    document = {"id": request_id} | document if first else document | {"id": request_id}
+    for ensure_ascii in (True, False):
+        content = json.dumps(document, ensure_ascii=ensure_ascii).encode()
+        answer, _ = split(client.post(CELU, content=content))
+        assert answer["id"] == request_id
+
+
+def test_without_id_there_is_none(client: httpx.Client) -> None:
+    split(post(client, CELU, {"id": "other", "inputs": [listed("InputTensor", X)]}))
+    answer, _ = split(post(client, CELU, {"inputs": [listed("InputTensor", X)]}))
+    assert "id" not in answer
+
+
+def test_requests_alike_but_for_their_data_are_not_mixed_up(client: httpx.Client) -> None:
+    """The second of each pair differs from the first in one thing only, and is answered by what it says."""
+    for alpha in (1, 2):
+        for factor in (1, 3):
+            for form in ("numbers", "binary"):
+                x = X * factor
+                inputs = [behind("InputTensor", x) if form == "binary" else listed("InputTensor", x)]
+                document = {"id": f"{alpha}{factor}", "inputs": inputs, "parameters": {"Alpha": alpha}}
+                answer, found = split(post(client, CELU, document, *([x.tobytes()] if form == "binary" else [])))
+                expected = np.where(x > 0, x, alpha * np.expm1(np.float64(x) / alpha))
+                np.testing.assert_allclose(array_of(answer, found), expected, rtol=1e-6)
+                assert answer["id"] == f"{alpha}{factor}"
+
+
+def test_attributes_and_structures(client: httpx.Client) -> None:
+    path = "/v2/models/element_wise_constant_pow/infer"
+    parameters = {"Exponent": 2, "ScaleBias.Scale": 0.5, "ScaleBias.Bias": 1}
+    answer, found = split(post(client, path, {"inputs": [listed("InputTensor", X)], "parameters": parameters}))
+    np.testing.assert_array_equal(array_of(answer, found), (X * 0.5 + 1) ** 2)
+    whole = {"Exponent": 2, "ScaleBias": {"Scale": 0.5, "Bias": 1}}
+    again, found = split(post(client, path, {"inputs": [listed("InputTensor", X)], "parameters": whole}))
+    assert again == answer
+
+
+def test_the_output_may_be_stated(client: httpx.Client) -> None:
+    for name in ("FLOAT32", "DML_TENSOR_DATA_TYPE_FLOAT32", "FP32"):
+        parameters = {"OutputTensor.DataType": name, "OutputTensor.Sizes": [2, 3]}
+        answer, _ = split(post(client, CELU, {"inputs": [listed("InputTensor", X)], "parameters": parameters}))
+        assert answer["outputs"][0]["datatype"] == "FP32"
+
+
+def test_the_settings_of_a_dispatch(client: httpx.Client) -> None:
+    parameters = {"feature_level": "3_0", "in_place": "InputTensor", "device": "numpy"}
+    document = {"inputs": [behind("InputTensor", X)], "parameters": parameters}
+    answer, _ = split(post(client, CELU, document, X.tobytes()))
+    assert answer["parameters"]["feature_level"] == "DML_FEATURE_LEVEL_3_0"
+
+
+def test_a_header_of_any_length_shifts_the_data_without_harm(client: httpx.Client) -> None:
+    """Elements need not lie at a multiple of their size."""
+    for padding in range(5):
+        content, headers = body({"inputs": [behind("InputTensor", X)]})
+        content = b" " * padding + content
+        headers[LENGTH] = str(len(content))
+        answer, found = split(client.post(CELU, content=content + X.tobytes(), headers=headers))
+        assert array_of(answer, found)[1, 2] == 4
+
+
+def test_all_in_chunks(client: httpx.Client) -> None:
+    content, headers = body({"inputs": [behind("InputTensor", X)]}, X.tobytes())
+    answer, _ = split(client.post(CELU, content=iter([content[:9], content[9:]]), headers=headers))
+    assert answer["outputs"][0]["shape"] == [2, 3]
+
+
+def test_large_tensors_go_both_ways(client: httpx.Client) -> None:
+    x = np.random.default_rng(7).random((3, 1 << 19), np.float32)
+    for form in ("numbers", "binary"):
+        inputs = [behind("InputTensor", x) if form == "binary" else listed("InputTensor", x, nested=True)]
+        parameters = {"binary_data_output": form == "binary"}
+        document = {"inputs": inputs, "parameters": parameters}
+        answer, found = split(post(client, CELU, document, *([x.tobytes()] if form == "binary" else [])))
+        np.testing.assert_array_equal(array_of(answer, found), x)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_every_operator_is_a_model_that_answers_as_a_dispatch_does(client: httpx.Client, name: str) -> None:
+    """Its example, put as an inference; every number is the same."""
+    example = client.get(f"/v1/operators/{name}").json()["example"]
+    dispatched = messages.answer_of(client.post("/v1/dispatch", json=example))
+    operator = OPERATORS[name]
+    stated = example["operator"]
+    metadata = client.get(f"/v2/models/{name}").json()
+    datatypes = {"FLOAT16": "FP16", "FLOAT32": "FP32", "FLOAT64": "FP64"}
+    tensors = {each["name"]: stated[each["name"]] for each in metadata["inputs"] if stated.get(each["name"])}
+    data = [base64.b64decode(example["inputs"][each]) for each in tensors]
+    if any(
+        each["DataType"] not in {*datatypes, "INT8", "UINT8", "INT16", "UINT16", "INT32", "UINT32", "INT64", "UINT64"}
+        for each in tensors.values()
+    ):
+        pytest.skip("four-bit types are not in the protocol")
+    inputs = [
+        {
+            "name": each,
+            "shape": desc["Sizes"],
+            "datatype": datatypes.get(desc["DataType"], desc["DataType"]),
+            "parameters": {"binary_data_size": len(content)},
+        }
+        for (each, desc), content in zip(tensors.items(), data, strict=True)
+    ]
+    attributes = {each: stated[each] for each in operator.attribute_names() if stated.get(each) is not None}
+    for output in operator.tensor_names(Role.OUTPUT):
+        for member in ("DataType", "Sizes"):
+            if stated.get(output):
+                attributes[f"{output}.{member}"] = stated[output][member]
+    parameters = attributes | {"binary_data_output": True}
+    answer, found = split(post(client, f"/v2/models/{name}/infer", {"inputs": inputs, "parameters": parameters}, *data))
+    (output,) = dispatched["outputs"].values()
+    assert answer["outputs"][0]["shape"] == output["Sizes"]
+    assert found == output["data"]

@@ -1,0 +1,100 @@
+"""JSON numbers to elements and back, for each data type and shape, without a server."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from app.codecs.structure import Unreadable
+from app.contract.violations import ContractError
+from app.http.inference.tensors import DATATYPES, read_numbers, write_numbers
+from app.limits import LimitExceeded, MemoryAccount
+from tests.messages import Array
+
+INTEGERS = [name for name in DATATYPES if "INT" in name]
+TYPES = {name: np.dtype(data_type.value.lower()) for name, data_type in DATATYPES.items()}
+
+
+def read(text: str, shape: list[int], datatype: str, limit: int = 1 << 30) -> Array:
+    account = MemoryAccount(limit)
+    with account.open() as memory:
+        data = read_numbers("X", memoryview(text.encode()), shape, datatype, memory)
+        assert memory.held == data.nbytes
+    return np.frombuffer(data, TYPES[datatype]).reshape(shape)
+
+
+def write(array: Array, datatype: str) -> str:
+    with MemoryAccount(1 << 30).open() as memory:
+        data = np.ascontiguousarray(array).data.cast("B")
+        return b"".join(map(bytes, write_numbers("X", data, DATATYPES[datatype], memory))).decode()
+
+
+@pytest.mark.parametrize("datatype", INTEGERS)
+def test_integers_are_exact_to_their_ends(datatype: str) -> None:
+    info = np.iinfo(TYPES[datatype])
+    for values in ([info.min, info.max], [info.max, 0, 1], [info.min]):
+        text = json.dumps(values)
+        np.testing.assert_array_equal(read(text, [len(values)], datatype), np.array(values, TYPES[datatype]))
+        assert json.loads(write(np.array(values, TYPES[datatype]), datatype)) == values
+    for outside in (info.min - 1, info.max + 1, 10**25, -(10**25)):
+        with pytest.raises(ContractError, match=f"is no {datatype}; that is {info.min} to {info.max}"):
+            read(json.dumps([0, outside]), [2], datatype)
+    for text in ("[0.0]", "[1e0]", "[1E0]"):
+        with pytest.raises(ContractError, match=f"{datatype} takes whole numbers"):
+            read(text, [1], datatype)
+
+
+def test_bool() -> None:
+    np.testing.assert_array_equal(read("[[true, false], [1, 0]]", [2, 2], "BOOL"), [[1, 0], [1, 0]])
+    for text in ("[2]", "[-1]", "[1true]", "[truefalse]"):
+        with pytest.raises((ContractError, Unreadable)):
+            read(text, [1], "BOOL")
+
+
+@pytest.mark.parametrize("datatype", ["FP32", "FP64"])
+def test_every_float_comes_back(datatype: str) -> None:
+    dtype = TYPES[datatype]
+    bits = np.random.default_rng(3).integers(0, 1 << 63, 100_000, np.uint64)
+    x = (bits >> np.uint64(32)).astype(np.uint32).view(np.float32) if datatype == "FP32" else bits.view(np.float64)
+    x = np.concatenate([x[np.isfinite(x)], np.array([0, -0.0, np.finfo(dtype).max, np.finfo(dtype).tiny], dtype)])
+    again = read(write(x, datatype), [x.size], datatype)
+    np.testing.assert_array_equal(again.view(f"u{dtype.itemsize}"), x.view(f"u{dtype.itemsize}"))
+
+
+def test_what_rounds_beyond_the_largest_is_refused() -> None:
+    assert read("[3.4028235e38]", [1], "FP32") == np.finfo(np.float32).max
+    with pytest.raises(ContractError, match="is no FP32"):
+        read("[3.4028236e38]", [1], "FP32")
+    with pytest.raises(Unreadable):
+        read("[1e400]", [1], "FP64")
+
+
+@pytest.mark.parametrize("shape", [[1], [7], [1, 1, 1], [2, 3, 4], [1, 5, 1, 2], [2] * 8, [300, 400]])
+@pytest.mark.parametrize("space", ["", " \n\t"])
+def test_shapes(shape: list[int], space: str) -> None:
+    x = np.arange(math.prod(shape), dtype=np.int32).reshape(shape)
+    for values in (x.tolist(), x.reshape(-1).tolist()):
+        text = (
+            json.dumps(values, separators=(f"{space},{space}", ":")).replace("[", f"[{space}").replace("]", f"{space}]")
+        )
+        np.testing.assert_array_equal(read(text, shape, "INT32"), x)
+    if len(shape) > 1:
+        with pytest.raises(ContractError, match="values in other lists"):
+            read(json.dumps([x.tolist()]), shape, "INT32")
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "[[]]", "[,]", "[1,]", "[ ]", "[1,2", "[[1],2]", "[1],[2]", "[1[,]2]", "[1 1,2]"]
+)
+def test_what_is_no_array_of_two_numbers(text: str) -> None:
+    for shape in ([2], [1, 2], [2, 1]):
+        with pytest.raises((ContractError, Unreadable)):
+            read(text, shape, "FP32")
+
+
+def test_memory_is_held_before_it_is_used() -> None:
+    with pytest.raises(LimitExceeded):
+        read("[0]", [1 << 20], "FP32", limit=1 << 20)
+    with pytest.raises(LimitExceeded):
+        read(f"[{'0,' * 100_000}0]", [100_001], "UINT8", limit=1 << 18)

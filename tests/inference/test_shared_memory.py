@@ -1,0 +1,283 @@
+"""Triton's system shared memory: regions by name, and nothing outside them."""
+
+import os
+import subprocess
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing.shared_memory import SharedMemory
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.conftest import COMMAND, RunningServer, ServerFactory, running_server
+from tests.inference.wire import CELU, RELU, X, behind, error_of, listed, post, split, tensor
+from tests.messages import Array
+
+pytestmark = pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no POSIX shared memory")
+
+STATUS, UNREGISTER = "/v2/systemsharedmemory/status", "/v2/systemsharedmemory/unregister"
+
+
+@pytest.fixture(scope="module")
+def sharing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server with shared memory."""
+    with running_server(tmp_path_factory.mktemp("sharing") / "log", "--shared-memory") as running:
+        yield running
+
+
+@pytest.fixture
+def client(sharing: RunningServer) -> Iterator[httpx.Client]:
+    """A client of `sharing`, which forgets its regions afterwards."""
+    with httpx.Client(base_url=sharing.url, timeout=30) as opened:
+        yield opened
+        assert opened.post(UNREGISTER).status_code == 200
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A shared memory object."""
+
+    name: str
+    buf: memoryview
+
+
+@pytest.fixture
+def memory() -> Iterator[Memory]:
+    """One page, full of 255."""
+    made = SharedMemory(f"dmlserve-test-{uuid.uuid4()}", create=True, size=4096)
+    assert made.buf is not None
+    made.buf[:] = b"\xff" * 4096
+    yield Memory(made.name, made.buf)
+    made.close()
+    made.unlink()
+
+
+def register(client: httpx.Client, name: str, key: str, byte_size: int, offset: int = 0) -> httpx.Response:
+    document = {"key": key, "offset": offset, "byte_size": byte_size}
+    return client.post(f"/v2/systemsharedmemory/region/{name}/register", json=document)
+
+
+def shared(region: str, byte_size: int, offset: int = 0) -> dict[str, Any]:
+    return {"shared_memory_region": region, "shared_memory_byte_size": byte_size, "shared_memory_offset": offset}
+
+
+def put(memory: Memory, array: Array, offset: int) -> None:
+    memory.buf[offset : offset + array.nbytes] = array.tobytes()
+
+
+def test_inputs_and_outputs(client: httpx.Client, memory: Memory) -> None:
+    put(memory, X, 100)
+    before = bytes(memory.buf)
+    assert register(client, "in", memory.name, 50, 90).status_code == 200
+    assert register(client, "out", f"/{memory.name}", 200, 1000).status_code == 200
+    outputs = [{"name": "OutputTensor", "parameters": shared("out", 24, 8)}]
+    document = {"inputs": [tensor("InputTensor", X, parameters=shared("in", 24, 10))], "outputs": outputs}
+    answer, data = split(post(client, CELU, document))
+    assert data == b""
+    assert answer["outputs"] == [
+        {"name": "OutputTensor", "datatype": "FP32", "shape": [2, 3], "parameters": shared("out", 24, 8)}
+    ]
+    expected = np.where(X > 0, X, np.expm1(X))
+    found = np.frombuffer(bytes(memory.buf[1008:1032]), np.float32).reshape(2, 3)
+    np.testing.assert_allclose(found, np.asarray(expected), rtol=1e-6)
+    after = bytes(memory.buf)
+    assert after[:1008] + after[1032:] == before[:1008] + before[1032:]  # nothing else was written
+
+
+def test_mixed_with_other_forms(client: httpx.Client, memory: Memory) -> None:
+    x = X.astype(np.float16)
+    put(memory, x, 0)
+    register(client, "r", memory.name, 4096)
+    inputs = [behind("SlopeTensor", x), tensor("InputTensor", x, parameters=shared("r", 12))]
+    _, data = split(post(client, RELU, {"inputs": inputs, "parameters": {"in_place": "InputTensor"}}, x.tobytes()))
+    np.testing.assert_array_equal(np.frombuffer(data, np.float16).reshape(2, 3), np.where(x >= 0, x, x * x))
+    assert bytes(memory.buf[:12]) == x.tobytes(), "a client's input is not written to"
+
+
+def test_status(client: httpx.Client, memory: Memory) -> None:
+    assert client.get(STATUS).json() == []
+    register(client, "a", memory.name, 16)
+    register(client, "b", memory.name, 16, 32)
+    listed = [
+        {"name": "a", "key": memory.name, "offset": 0, "byte_size": 16},
+        {"name": "b", "key": memory.name, "offset": 32, "byte_size": 16},
+    ]
+    assert client.get(STATUS).json() == listed
+    assert client.get("/v2/systemsharedmemory/region/b/status").json() == listed[1:]
+    assert error_of(client.get("/v2/systemsharedmemory/region/c/status"), 404) == "There is no region c."
+    for _ in range(2):
+        assert client.post("/v2/systemsharedmemory/region/a/unregister").status_code == 200
+    assert client.get(STATUS).json() == listed[1:]
+    assert "system_shared_memory" in client.get("/v2").json()["extensions"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        "/",
+        "..",
+        "../etc/passwd",
+        "/../etc/passwd",
+        "a/b",
+        "//a",
+        "sem.lock",
+        "/sem.lock",
+        ".hidden",
+        "a\x00b",
+        "a b",
+        "x" * 300,
+    ],
+)
+def test_keys_that_are_no_names(client: httpx.Client, key: str) -> None:
+    assert "is no name of a shared memory object" in error_of(register(client, "r", key, 16))
+
+
+def test_a_key_that_leads_elsewhere(client: httpx.Client, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(bytes(64))
+    link = Path("/dev/shm") / f"dmlserve-test-{uuid.uuid4()}"
+    link.symlink_to(secret)
+    try:
+        assert "cannot be opened" in error_of(register(client, "r", link.name, 16))
+    finally:
+        link.unlink()
+    os.mkfifo(link)
+    try:
+        assert "is no shared memory object" in error_of(register(client, "r", link.name, 16))
+    finally:
+        link.unlink()
+    link.mkdir()
+    try:
+        assert "cannot be opened" in error_of(register(client, "r", link.name, 16))
+    finally:
+        link.rmdir()
+    assert "No such file" in error_of(register(client, "r", link.name, 16))
+
+
+@pytest.mark.parametrize(("byte_size", "offset"), [(4097, 0), (1, 4096), (4096, 1), (1, 2**63), (2**64 - 1, 1)])
+def test_a_region_that_is_not_all_in_the_object(
+    client: httpx.Client, memory: Memory, byte_size: int, offset: int
+) -> None:
+    said = error_of(register(client, "r", memory.name, byte_size, offset))
+    assert said == f"{memory.name} has 4096 bytes; {byte_size} at offset {offset} are not all in it."
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({}, "key is missing"),
+        ({"key": "k", "byte_size": 0}, "byte_size is 0; it must be >= 1."),
+        ({"key": "k", "byte_size": 4, "offset": -1}, "offset is -1; it must be >= 0."),
+        ({"key": 1, "byte_size": 4}, "key is 1; it must be a string."),
+        ({"key": "k", "byte_size": 4, "flags": 1}, "flags is not a field here"),
+    ],
+)
+def test_registrations_that_are_none(client: httpx.Client, document: dict[str, Any], said: str) -> None:
+    response = client.post("/v2/systemsharedmemory/region/r/register", json=document)
+    assert error_of(response).startswith(said)
+
+
+def test_a_name_is_registered_once(client: httpx.Client, memory: Memory) -> None:
+    assert register(client, "r", memory.name, 16).status_code == 200
+    assert error_of(register(client, "r", memory.name, 32), 409).startswith("There is a region r already")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        (shared("other", 24), "There is no region other; register it before its use."),
+        (shared("r", 24, 80), "Region r has 100 bytes; 24 at offset 80 are not all in it."),
+        (shared("r", 2**40), "Region r has 100 bytes;"),
+        (shared("r", 20), "Data for InputTensor are 20 bytes; FLOAT32 [2, 3] is 24 bytes."),
+        ({"shared_memory_region": "r"}, "InputTensor has a shared_memory_region without shared_memory_byte_size"),
+        (shared("r", 24) | {"binary_data_size": 24}, "InputTensor has binary_data_size and shared_memory_region;"),
+    ],
+)
+def test_inputs_that_are_not_all_in_their_region(
+    client: httpx.Client, memory: Memory, parameters: dict[str, Any], said: str
+) -> None:
+    register(client, "r", memory.name, 100)
+    document = {"inputs": [tensor("InputTensor", X, parameters=parameters)]}
+    assert error_of(post(client, CELU, document)).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        (shared("other", 24), "There is no region other; register it before its use."),
+        (shared("r", 24, 80), "Region r has 100 bytes; 24 at offset 80 are not all in it."),
+        (shared("r", 20), "OutputTensor is 24 bytes; shared_memory_byte_size is 20."),
+        ({"shared_memory_region": "r"}, "OutputTensor has a shared_memory_region without shared_memory_byte_size"),
+        (shared("r", 24) | {"binary_data": True}, "OutputTensor has binary_data and shared_memory_region;"),
+    ],
+)
+def test_outputs_that_are_not_all_in_their_region(
+    client: httpx.Client, memory: Memory, parameters: dict[str, Any], said: str
+) -> None:
+    register(client, "r", memory.name, 100)
+    document = {"inputs": [listed("InputTensor", X)], "outputs": [{"name": "OutputTensor", "parameters": parameters}]}
+    assert error_of(post(client, CELU, document)).startswith(said)
+    assert bytes(memory.buf) == b"\xff" * 4096
+
+
+def test_an_object_that_shrinks(client: httpx.Client, sharing: RunningServer, memory: Memory) -> None:
+    """Mapped memory would end the process at the first access to what is gone."""
+    register(client, "r", memory.name, 4096)
+    os.truncate(f"/dev/shm/{memory.name}", 10)
+    document = {"inputs": [tensor("InputTensor", X, parameters=shared("r", 24))]}
+    assert "has become smaller since; register it again." in error_of(post(client, CELU, document))
+    outputs = [{"name": "OutputTensor", "parameters": shared("r", 24, 100)}]
+    document = {"inputs": [listed("InputTensor", X)], "outputs": outputs}
+    assert "has become smaller since; register it again." in error_of(post(client, CELU, document))
+    assert os.stat(f"/dev/shm/{memory.name}").st_size == 10
+    assert sharing.process.poll() is None
+    os.truncate(f"/dev/shm/{memory.name}", 4096)
+
+
+def test_files_are_closed(client: httpx.Client, sharing: RunningServer, memory: Memory) -> None:
+    def opened() -> int:
+        links = Path(f"/proc/{sharing.process.pid}/fd").iterdir()
+        return sum(memory.name in os.readlink(link) for link in links)
+
+    for number in range(5):
+        register(client, f"r{number}", memory.name, 16)
+    assert opened() == 5
+    client.post("/v2/systemsharedmemory/region/r0/unregister")
+    assert opened() == 4
+    assert error_of(register(client, "r9", memory.name, 5000))
+    client.post(UNREGISTER)
+    assert opened() == 0
+
+
+def test_regions_are_counted(client: httpx.Client, memory: Memory) -> None:
+    for number in range(1024):
+        assert register(client, f"r{number}", memory.name, 16).status_code == 200
+    assert error_of(register(client, "more", memory.name, 16)) == "There are 1024 regions, the most there may be."
+
+
+def test_it_is_off_by_default(start_server: ServerFactory, memory: Memory) -> None:
+    server = start_server()
+    with httpx.Client(base_url=server.url) as closed:
+        assert error_of(register(closed, "r", memory.name, 16), 404).startswith("Shared memory is off")
+        document = {"inputs": [tensor("InputTensor", X, parameters=shared("r", 24))]}
+        assert error_of(post(closed, CELU, document)).startswith("InputTensor is in shared memory, which is off here")
+        outputs = [{"name": "OutputTensor", "parameters": shared("r", 24)}]
+        document = {"inputs": [listed("InputTensor", X)], "outputs": outputs}
+        assert error_of(post(closed, CELU, document)).startswith("OutputTensor is in shared memory, which is off")
+        assert "system_shared_memory" not in closed.get("/v2").json()["extensions"]
+
+
+def test_it_is_for_one_worker(tmp_path: Path) -> None:
+    """Another worker would not know a region that was registered with this one."""
+    flags = ["--shared-memory", "--workers", "2"]
+    done = subprocess.run([COMMAND, "serve", *flags], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert (
+        done.stderr
+        == "Error: --shared-memory is True, but regions are registered with one process, so give one worker.\n"
+    )
