@@ -8,7 +8,7 @@ import ctypes
 import mmap
 import threading
 import weakref
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 Buffer: TypeAlias = memoryview
 """Contiguous bytes. A tensor's elements lie in it as its descriptor says, little-endian."""
@@ -19,6 +19,16 @@ SMALLEST = 1 << 16
 _HUGE_PAGE = 1 << 21
 
 
+class Pinning(Protocol):
+    """Makes memory known to devices that then read and write it by themselves."""
+
+    def pin(self, memory: mmap.mmap) -> None:
+        """Called with each new buffer. Fails silently."""
+
+    def unpin(self, memory: mmap.mmap) -> None:
+        """Called before a buffer's memory is given back."""
+
+
 class BufferPool:
     """Keeps at most `most_idle_bytes` that nobody uses.
 
@@ -27,8 +37,9 @@ class BufferPool:
     forgotten, or given to a second request while a first one may still touch it.
     """
 
-    def __init__(self, most_idle_bytes: int) -> None:
+    def __init__(self, most_idle_bytes: int, pinning: Pinning | None = None) -> None:
         self._most_idle_bytes = most_idle_bytes
+        self._pinning = pinning
         self._idle: list[mmap.mmap] = []  # the one used last is the last
         self._lock = threading.RLock()  # the garbage collector may return a buffer here while this thread takes one
 
@@ -56,13 +67,17 @@ class BufferPool:
         if size >= _HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
             with contextlib.suppress(OSError):  # a kernel without them
                 memory.madvise(mmap.MADV_HUGEPAGE)
+        if self._pinning:
+            self._pinning.pin(memory)
         return memory
 
     def _give(self, memory: mmap.mmap) -> None:
         with self._lock:
             self._idle.append(memory)
             while self.idle_bytes > self._most_idle_bytes:
-                self._idle.pop(0)
+                dropped = self._idle.pop(0)
+                if self._pinning:
+                    self._pinning.unpin(dropped)
 
 
 def _rounded(size: int) -> int:

@@ -79,11 +79,13 @@ class MaxSupportedFeatureLevel(TypedDict):
 
 
 class Capabilities(TypedDict):
-    """What this service is and can do. `limits` are those in force: sizes in bytes, times in seconds."""
+    """What this service is and can do. `limits` are those in force: sizes in bytes, times in seconds. `device_troubles`
+    say why dispatches run on NumPy that might run on a GPU."""
 
     version: str
     state: str
     devices: list[DeviceInfo]
+    device_troubles: list[str]
     feature_levels: list[str]
     operators: list[str]
     limits: dict[str, float]

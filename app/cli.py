@@ -126,7 +126,8 @@ def run(file: Path, output: Path | None, as_json: bool) -> None:
             if as_json:
                 click.echo(b"".join(dispatch.write(CODECS["application/json"], outcome).pieces))
             elif not output:
-                _show_answer(dispatch.prepared.answer(outcome.output, outcome.queue_seconds, outcome.compute_seconds))
+                timing = outcome.queue_seconds, outcome.compute_seconds
+                _show_answer(dispatch.prepared.answer(outcome.ran, outcome.output, *timing))
     finally:
         service.close()
 

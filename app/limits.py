@@ -2,7 +2,7 @@
 
 import threading
 
-from app.buffers import Buffer, BufferPool
+from app.buffers import Buffer, BufferPool, Pinning
 from app.contract.violations import Path
 
 
@@ -31,9 +31,9 @@ class MemoryExhausted(Exception):
 class MemoryAccount:
     """Bytes promised to requests, at most `limit` at one time, and the pool that their buffers come from."""
 
-    def __init__(self, limit: int, most_idle_bytes: int = 0) -> None:
+    def __init__(self, limit: int, most_idle_bytes: int = 0, pinning: Pinning | None = None) -> None:
         self.limit = limit
-        self.pool = BufferPool(most_idle_bytes)
+        self.pool = BufferPool(most_idle_bytes, pinning)
         self.used = 0
         self._lock = threading.Lock()
 

@@ -12,6 +12,7 @@ from app.codecs.templates import Templates
 from app.contract.validation import validate
 from app.contract.violations import ContractError
 from app.dispatch import DispatchRequest
+from app.execution.device import Ran
 from app.limits import MemoryShare
 from app.service import Outcome, Prepared, Service
 from app.settings import Settings
@@ -20,7 +21,7 @@ CODECS: dict[str, Codec] = {codec.media_type: codec for codec in (JsonCodec(), M
 """By media type, the default first."""
 
 _HOLES = ("output", "queue_seconds", "compute_seconds")
-"""Fields of `Outcome`, in the order in which `Prepared.answer` takes them."""
+"""Fields of `Outcome` that differ from answer to answer, in the order in which `Prepared.answer` takes them."""
 
 
 def read_document(codec: Codec, body: Body, settings: Settings, memory: MemoryShare) -> object:
@@ -34,7 +35,7 @@ class Dispatch:
 
     prepared: Prepared
     inputs: Mapping[str, object]
-    answers: dict[str, list[Piece | Hole]] = field(default_factory=dict)
+    answers: dict[tuple[str, Ran], list[Piece | Hole]] = field(default_factory=dict)
 
     def data(self, codec: Codec, body: Body, memory: MemoryShare) -> dict[str, Buffer]:
         """The tensors' data in `body`. Raises ContractError."""
@@ -42,10 +43,10 @@ class Dispatch:
 
     def write(self, codec: Codec, outcome: Outcome) -> Encoded:
         """The answer."""
-        form = self.answers.get(codec.media_type)
+        form = self.answers.get((codec.media_type, outcome.ran))
         if form is None:
-            form = codec.encode(self.prepared.answer(*map(Hole, _HOLES)))
-            self.answers[codec.media_type] = form
+            form = codec.encode(self.prepared.answer(outcome.ran, *map(Hole, _HOLES)))
+            self.answers[codec.media_type, outcome.ran] = form
         length, pieces = 0, list[Iterable[Piece]]()
         for piece in form:
             if isinstance(piece, Hole):

@@ -16,8 +16,9 @@ from app.contract.tensors import MAX_ELEMENTS, MAX_RANK
 from app.contract.validation import brief
 from app.contract.violations import ContractError, Violation
 from app.dispatch import DispatchRequest, DispatchResponse, Execution, OutputTensor, bind, data_lengths
-from app.execution.device import Device
+from app.execution.device import Device, Ran
 from app.execution.numpy_device import NumpyDevice
+from app.execution.placement import Placement
 from app.execution.pool import Ticket, WorkerPool
 from app.limits import LimitExceeded, MemoryAccount, MemoryShare
 from app.operators.catalog import OPERATORS
@@ -55,13 +56,13 @@ class Service:
         self.settings = settings
         self.state = State.STARTING
         self.pool = WorkerPool(settings.threads, settings.queue_depth)
-        self.devices: dict[str, Device] = {
-            device.name: device for device in [NumpyDevice(self.pool.executor, settings.threads)]
-        }
-        self.memory = MemoryAccount(settings.max_memory_bytes, settings.idle_buffer_bytes)
+        self.placement = Placement(settings, NumpyDevice(self.pool.executor, settings.threads))
+        self.devices: dict[str, Device] = self.placement.devices
+        self.memory = MemoryAccount(settings.max_memory_bytes, settings.idle_buffer_bytes, self.placement.pinned)
 
     def open(self) -> None:
         """From now on ready."""
+        self.placement.open()
         self.state = State.READY
 
     def drain(self) -> None:
@@ -72,6 +73,7 @@ class Service:
         """Stop the workers once they are done."""
         self.state = State.DRAINING
         self.pool.close()
+        self.placement.close()
 
     def capabilities(self) -> Capabilities:
         limits = {name: value for name, value in self.settings if Settings.is_limit(name)}
@@ -79,6 +81,7 @@ class Service:
             version=__version__,
             state=self.state,
             devices=[device.info() for device in self.devices.values()],
+            device_troubles=self.placement.troubles(),
             feature_levels=[level.full_name for level in FeatureLevel],
             operators=list(OPERATORS),
             limits=limits | {"max_dimension_count": MAX_RANK, "max_elements": MAX_ELEMENTS},
@@ -86,11 +89,13 @@ class Service:
 
     def prepare(self, request: DispatchRequest) -> "Prepared":
         """Judge `request`, without its data. Raises ContractError, LimitExceeded."""
-        device = self._device(request.device)
+        self._check_device(request.device)
         compiled = _compile(request)
         self._limit(compiled)
         if request.in_place is not None:
             compiled.check_in_place(request.in_place)
+        device = self.placement.choose(request.device, compiled)
+        assert device is not None  # it was looked for before
         return Prepared(compiled, request.in_place, device)
 
     async def execute(
@@ -112,20 +117,18 @@ class Service:
         if prepared.inline:
             self.pool.check_room()  # a full queue is full for small ones too
             started = perf_counter()
-            prepared.kernel.dispatch(buffers, output, _never)
-            return Outcome(output, 0.0, perf_counter() - started)
+            ran = prepared.kernel.dispatch(buffers, output, _never)
+            return Outcome(output, 0.0, perf_counter() - started, ran)
 
-        def job(ticket: Ticket[None]) -> None:
-            prepared.kernel.dispatch(buffers, output, ticket.cancelled)
+        def job(ticket: Ticket[Ran]) -> Ran:
+            return prepared.kernel.dispatch(buffers, output, ticket.cancelled)
 
         ticket = self.pool.submit(job)
-        await self._finish(ticket, hang_up)
-        return Outcome(output, ticket.queue_seconds, ticket.compute_seconds)
+        ran = await self._finish(ticket, hang_up)
+        return Outcome(output, ticket.queue_seconds, ticket.compute_seconds, ran)
 
-    def _device(self, name: str) -> Device:
-        if name == "auto":
-            return next(iter(self.devices.values()))
-        if name not in self.devices:
+    def _check_device(self, name: str) -> None:
+        if name != "auto" and name not in self.devices:
             allowed = ["auto", *self.devices]
             raise ContractError(
                 [
@@ -135,7 +138,6 @@ class Service:
                 ],
                 None,
             )
-        return self.devices[name]
 
     def _limit(self, compiled: CompiledOperator) -> None:
         """Before any memory is taken: strides let a few bytes ask for gigabytes."""
@@ -163,9 +165,9 @@ class Service:
             np.frombuffer(buffer, np.uint8)[:] = 0
         return buffer
 
-    async def _finish(self, ticket: Ticket[None], hang_up: "Callable[[], Awaitable[None]] | None") -> None:
+    async def _finish(self, ticket: Ticket[Ran], hang_up: "Callable[[], Awaitable[None]] | None") -> Ran:
         """Wait for the result; a job that nobody will read gives its place free."""
-        result = asyncio.wrap_future(ticket.future)
+        result: asyncio.Future[Any] = asyncio.wrap_future(ticket.future)
         gone = asyncio.ensure_future(hang_up()) if hang_up else None
         try:
             await asyncio.wait(
@@ -174,11 +176,10 @@ class Service:
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if result.done():
-                result.result()
-            elif gone and gone.done():
+                return ticket.future.result()
+            if gone and gone.done():
                 raise Abandoned
-            else:
-                raise DeadlineExceeded
+            raise DeadlineExceeded
         finally:
             if gone:
                 gone.cancel()
@@ -199,8 +200,10 @@ class Prepared:
         self.input_names = list(compiled.inputs)
         self.output_bytes = compiled.output.data_bytes
         self.gapless = compiled.output.reach == compiled.output.elements
-        self.reusable = [number for number, name in enumerate(self.input_names) if self._is_reusable(name)]
-        self.inline = compiled.output.elements <= INLINE_ELEMENTS
+        # A GPU that fails halfway must leave the inputs to NumPy.
+        names = self.input_names if device.kind == "cpu" else []
+        self.reusable = [number for number, name in enumerate(names) if self._is_reusable(name)]
+        self.inline = compiled.output.elements <= INLINE_ELEMENTS and device.kind == "cpu"
         self._input_sizes = [(name, data_lengths(desc)) for name, desc in compiled.inputs.items()]
 
     def _is_reusable(self, name: str) -> bool:
@@ -222,8 +225,8 @@ class Prepared:
         except ContractError as error:
             raise _below(error, "inputs") from None
 
-    def answer(self, data: Any, queue_seconds: Any, compute_seconds: Any) -> DispatchResponse:
-        """The answer with these values, or with holes for them."""
+    def answer(self, ran: Ran, data: Any, queue_seconds: Any, compute_seconds: Any) -> DispatchResponse:
+        """The answer of a dispatch that `ran` there, with these values, or with holes for them."""
         compiled, output = self.compiled, self.compiled.output
         return DispatchResponse(
             outputs={
@@ -236,9 +239,9 @@ class Prepared:
                 )
             },
             execution=Execution(
-                device=self.device.name,
-                kind=self.device.kind,
-                fallback_reason=None,
+                device=ran.device,
+                kind=ran.kind,
+                fallback_reason=ran.fallback_reason,
                 in_place=self.in_place is not None,
                 queue_seconds=queue_seconds,
                 compute_seconds=compute_seconds,
@@ -248,11 +251,12 @@ class Prepared:
 
 
 class Outcome(NamedTuple):
-    """The output's buffer, and how long it took, in seconds."""
+    """The output's buffer, how long it took, in seconds, and where."""
 
     output: Buffer
     queue_seconds: float
     compute_seconds: float
+    ran: Ran
 
 
 def _never() -> bool:

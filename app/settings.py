@@ -48,6 +48,26 @@ class Settings(BaseSettings):
         description="Let clients of the Open Inference Protocol use this user's POSIX shared memory. For one worker.",
     )
     threads: int = Field(default_factory=_cpus, ge=1, le=1024, description="Worker threads that run dispatches.")
+    gpus: str = Field(
+        "all",
+        pattern=r"^(all|none|\d{1,3}(,\d{1,3})*)$",
+        description="GPUs to use: all, none, or their numbers separated by commas.",
+    )
+    crossover_elements: int = Field(
+        0, ge=0, description="Elements from which `auto` takes a GPU; 0 measures that at the start."
+    )
+    staging_bytes: int = Field(
+        192 * MIB,
+        ge=4 * MIB,
+        description="Pinned memory for each GPU, and as much of its own, that other tensors are moved through.",
+    )
+    pinned_bytes: int = Field(
+        1 * GIB, ge=0, description="Buffers of requests and answers that GPUs may read and write by themselves."
+    )
+    kernel_cache: str = Field(
+        "", description="Folder to keep compiled kernels in, or none; by default the user's cache folder."
+    )
+    compile_ahead: bool = Field(True, description="Compile GPU kernels of common operators before taking dispatches.")
     queue_depth: int = Field(64, ge=0, le=65536, description="Dispatches that may wait for a worker; more get 503.")
     deadline_seconds: float = Field(30, gt=0, description="Longest time from a dispatch's admission to its result.")
     header_seconds: float = Field(10, gt=0, description="Longest time to receive a request's header.")

@@ -15,7 +15,11 @@ class Cancelled(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """Facts for the capabilities. Memory is in bytes; null where it cannot be told."""
+    """Facts for the capabilities. Memory is in bytes; null where it cannot be told.
+
+    Of GPUs also: CUDA's version that the driver offers and the runtime library's, how many kernels are loaded, and why
+    it is out of service, if it is.
+    """
 
     name: str
     kind: Literal["cpu", "cuda"]
@@ -23,6 +27,34 @@ class DeviceInfo:
     memory_total_bytes: int | None
     memory_available_bytes: int | None
     data_types: list[DataType]
+    compute_capability: str | None = None
+    driver_version: str | None = None
+    runtime_version: str | None = None
+    kernels_cached: int | None = None
+    out_of_service: str | None = None
+
+
+FailureCause = Literal["memory", "lost", "error"]
+
+
+class DeviceFailed(Exception):
+    """A dispatch that the device should have been able to run. `reason` is for the client, `cause` for counting."""
+
+    def __init__(self, cause: FailureCause, reason: str) -> None:
+        self.cause = cause
+        self.reason = reason
+        super().__init__(reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """Where a dispatch ran, and if that is not where it should have, why and which device failed."""
+
+    device: str
+    kind: Literal["cpu", "cuda"]
+    fallback_reason: str | None = None
+    failed: str | None = None
+    cause: FailureCause | None = None
 
 
 class Device(Protocol):
@@ -41,10 +73,11 @@ class Device(Protocol):
 class Kernel(Protocol):
     """A compiled operator on a device, ready to be dispatched."""
 
-    def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> None:
+    def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:
         """Compute `output` from `inputs`.
 
         There is a buffer for each input, in the order of the bind points, each at least as long as its descriptor
         reaches, and so is `output`, which may be one of them if the operator permits that. Bytes between the output's
-        elements are left as they are. Raises Cancelled soon after `cancelled()` turns true.
+        elements are left as they are. Raises Cancelled soon after `cancelled()` turns true, and DeviceFailed if the
+        device is at fault.
         """

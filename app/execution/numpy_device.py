@@ -10,11 +10,11 @@ import numpy as np
 
 from app.buffers import Buffer
 from app.contract.constants import DataType
-from app.execution.device import DeviceInfo, Kernel
+from app.execution.device import DeviceInfo, Kernel, Ran
 from app.execution.layout import blocks, collapse
 from app.execution.numpy_lowering import Array, Program, Step, lower, numpy_type
 from app.execution.numpy_rows import NumpyRowKernel
-from app.execution.numpy_threads import BLOCK_ELEMENTS, Threads, run_program, stored_types
+from app.execution.numpy_threads import BLOCK_ELEMENTS, RAN, Threads, run_program, stored_types
 from app.operators.compiled import CompiledOperator
 
 UNSCRATCHED = 8
@@ -68,7 +68,7 @@ class NumpyKernel:
         self._blocks = list(blocks(self._sizes, factor * BLOCK_ELEMENTS))
         self._threads = threads
 
-    def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> None:
+    def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:
         # NumPy checks that the strides stay inside the buffers.
         arrays: list[Array] = [
             np.ndarray(self._sizes, dtype, buffer, 0, strides)
@@ -84,6 +84,7 @@ class NumpyKernel:
             self._threads.share(len(self._blocks), work, cancelled)
         finally:
             arrays.clear()  # a helper in the executor's queue, cancelled or not, is not to keep the tensors
+        return RAN
 
     def _table(self) -> Program:
         """The same function of one float16, looked up: all there are of them are computed once, and each only once."""

@@ -13,9 +13,10 @@ import numpy as np
 
 from app.buffers import Buffer
 from app.contract.constants import DataType
+from app.execution.device import Ran
 from app.execution.layout import blocks, collapse
 from app.execution.numpy_lowering import Array, Program, lower, numpy_type
-from app.execution.numpy_threads import BLOCK_ELEMENTS, Threads, run_program, stored_types
+from app.execution.numpy_threads import BLOCK_ELEMENTS, RAN, Threads, run_program, stored_types
 from app.formula.values import (
     FLOAT64,
     Constant,
@@ -136,8 +137,8 @@ class NumpyRowKernel:
     def __init__(self, compiled: CompiledOperator, threads: Threads) -> None:
         sizes = compiled.output.Sizes
         # Two more layouts see to it that elements keep their places in groups, and that groups stay apart.
-        places = _packed(sizes, [axis in compiled.axes for axis in range(len(sizes))])
-        groups = _packed(sizes, [axis not in compiled.axes for axis in range(len(sizes))])
+        places = packed_along(sizes, [axis in compiled.axes for axis in range(len(sizes))])
+        groups = packed_along(sizes, [axis not in compiled.axes for axis in range(len(sizes))])
         self._sizes, strides = collapse(sizes, [places, groups, *compiled.layouts()])
         self._places, groups, *steps = strides
         self._axes = tuple(axis for axis, step in enumerate(groups) if step == 0)
@@ -162,7 +163,7 @@ class NumpyRowKernel:
         self._parts = list(blocks(inner, BLOCK_ELEMENTS)) if self._long else []
         self._threads = threads
 
-    def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> None:
+    def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:
         arrays: list[Array] = [
             np.ndarray(self._sizes, dtype, buffer, 0, strides)
             for buffer, (dtype, strides) in zip([*inputs, output], self._views, strict=True)
@@ -180,6 +181,7 @@ class NumpyRowKernel:
                 self._threads.share(len(self._groups), work, cancelled)
         finally:
             arrays.clear()  # as in NumpyKernel
+        return RAN
 
     def _run(self, inputs: list[Array], output: Array) -> None:
         """A block of whole groups."""
@@ -262,7 +264,7 @@ class NumpyRowKernel:
         return total
 
 
-def _packed(sizes: Sequence[int], chosen: Sequence[bool]) -> list[int]:
+def packed_along(sizes: Sequence[int], chosen: Sequence[bool]) -> list[int]:
     """Row-major strides of the chosen dimensions, 0 for the others."""
     strides = [0] * len(sizes)
     step = 1

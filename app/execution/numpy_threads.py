@@ -9,13 +9,17 @@ from typing import Any
 import numpy as np
 
 from app.contract.constants import DataType
-from app.execution.device import Cancelled
+from app.execution.device import Cancelled, Ran
 from app.execution.numpy_lowering import Array, Program
 from app.operators.compiled import CompiledOperator
 
 BLOCK_ELEMENTS = 1 << 16
 """Elements of 4 bytes computed at a time: few enough that a block's scratch stays in the cache, enough that a second
 thread pays (each NumPy call takes the interpreter's lock again)."""
+
+
+RAN = Ran("numpy", "cpu")
+"""What NumPy's kernels answer."""
 
 
 class Threads:

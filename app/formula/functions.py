@@ -48,8 +48,10 @@ def constant_power(base: Value, exponent: Parameter) -> Value:
         case -2:
             reciprocal = 1 / base
             return reciprocal * reciprocal
+        # pow differs from roots in two places: pow(-0, 0.5) is +0 and pow(-inf, 0.5) is +inf.
+        case 2.5:
+            return where(equal(base, -math.inf), math.inf, base * base * (sqrt(base) + 0))
         case 0.5:
-            # pow differs from the square root in two places: pow(-0, 0.5) is +0 and pow(-inf, 0.5) is +inf.
             return where(equal(base, -math.inf), math.inf, sqrt(base) + 0)
         case _:
             return power(base, exponent)

@@ -83,6 +83,11 @@ class Counts:
         self.request_bytes = Histogram("dmlserve_http_request_size_bytes", "Request bodies.", ["route"], _BYTES)
         self.response_bytes = Histogram("dmlserve_http_response_size_bytes", "Answers' bodies.", ["route"], _BYTES)
         self.dispatches = Counter("dmlserve_dispatches", "Dispatches executed.", ["operator", "device"])
+        self.fallbacks = Counter(
+            "dmlserve_fallbacks",
+            "Dispatches that NumPy executed because the device chosen could not.",
+            ["device", "cause"],
+        )
         self.queue_seconds = Histogram("dmlserve_dispatch_queue_seconds", "Wait for a worker.", ["device"], _SECONDS)
         self.compute_seconds = Histogram(
             "dmlserve_dispatch_compute_seconds", "Time on the device.", ["operator", "device"], _SECONDS
@@ -127,10 +132,12 @@ class Metrics:
 
     def dispatched(self, prepared: Prepared, outcome: Outcome) -> None:
         """Count a dispatch."""
-        counts, operator, device = self._counts, prepared.operator_name, prepared.device.name
-        counts.dispatches.counts[operator, device] += 1
-        counts.queue_seconds.observe(outcome.queue_seconds, device)
-        counts.compute_seconds.observe(outcome.compute_seconds, operator, device)
+        counts, operator, ran = self._counts, prepared.operator_name, outcome.ran
+        counts.dispatches.counts[operator, ran.device] += 1
+        counts.queue_seconds.observe(outcome.queue_seconds, ran.device)
+        counts.compute_seconds.observe(outcome.compute_seconds, operator, ran.device)
+        if ran.failed and ran.cause:
+            counts.fallbacks.counts[ran.failed, ran.cause] += 1
 
     @property
     def inferences(self) -> InferenceCounts:

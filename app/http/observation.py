@@ -99,7 +99,7 @@ class Observation:
                 "request_bytes": received,
                 "response_bytes": sent,
                 "operator": prepared and prepared.operator_name,
-                "device": prepared and prepared.device.name,
+                "device": outcome and outcome.ran.device,
             }
             path = scope["raw_path"].decode()  # percent-encoded, so that it stays on its line in the text format
             log.info("%s %s %d", scope["method"], path, status, extra=facts)

@@ -15,9 +15,10 @@ router = APIRouter(tags=["operations"])
 
 
 class Health(TypedDict):
-    """State of the service: starting, ready or draining."""
+    """State of the service: starting, ready or draining. `detail` says what is amiss with its GPUs."""
 
     status: State
+    detail: list[str]
 
 
 @router.get("/health/live", **openapi.health("live", Health))
@@ -45,4 +46,9 @@ async def metrics(request: Request) -> Response:
 
 def _health(service: Service, status: int) -> Response:
     headers = {"cache-control": "no-store"} | ({"retry-after": str(RETRY_AFTER_SECONDS)} if status != 200 else {})
-    return Response(orjson.dumps(Health(status=service.state)), status, headers, "application/json")
+    return Response(
+        orjson.dumps(Health(status=service.state, detail=service.placement.troubles())),
+        status,
+        headers,
+        "application/json",
+    )

@@ -157,6 +157,8 @@ def _other_values(name: str, default: Any, folder: Path) -> tuple[str, str]:
         return _as_text(default + 1), _as_text(default + 2)
     if choices := [choice for choice in _choices(name) if choice != default]:
         return choices[0], choices[-1]
+    if name == "gpus":
+        return "none", "0,2"
     names = "one", "two"
     if name.endswith("_file"):
         for each in names:

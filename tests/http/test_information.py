@@ -10,6 +10,7 @@ import pytest
 from app import __version__
 from app.contract.constants import NEWEST, DataType, FeatureLevel
 from app.operators.catalog import OPERATORS
+from tests.conftest import ServerFactory
 from tests.http.refusals import error_at, refusal_of
 from tests.messages import CELU, CONSTANT_POW, HARD_SIGMOID, PARAMETERIZED_RELU, output_of
 from tests.operators.facts import takes
@@ -21,8 +22,19 @@ LEVELS = ["1_0", "2_0", "2_1", "3_0", "3_1", "4_0", "4_1", "5_0", "5_1", "5_2", 
 @pytest.mark.parametrize("path", ["/health/live", "/health/ready"])
 def test_health(client: httpx.Client, path: str) -> None:
     response = client.get(path)
-    assert (response.status_code, response.json()) == (200, {"status": "ready"})
+    assert (response.status_code, response.json()["status"]) == (200, "ready")
+    assert response.json()["detail"] == client.get("/v1/capabilities").json()["device_troubles"]
     assert response.headers["cache-control"] == "no-store"
+
+
+def test_a_service_without_gpu_says_why_in_its_log_too(start_server: ServerFactory) -> None:
+    server = start_server("--gpus", "none")
+    assert "NumPy runs all dispatches: the setting gpus is none" in server.log.read_text()
+    facts = httpx.get(f"{server.url}/v1/capabilities").json()
+    assert facts["device_troubles"] == ["the setting gpus is none"]
+    assert [device["name"] for device in facts["devices"]] == ["numpy"]
+    ready = httpx.get(f"{server.url}/health/ready")
+    assert (ready.status_code, ready.json()) == (200, {"status": "ready", "detail": ["the setting gpus is none"]})
 
 
 def test_capabilities(client: httpx.Client) -> None:

@@ -97,9 +97,24 @@ def test_every_imported_package_is_a_declared_dependency() -> None:
     declared = {_normal(re.split(r"[<>=!~;\[ ]", each)[0]) for each in project["dependencies"]}
     declared.add("pydantic-core")  # of which pydantic requires one version exactly
     used = {package_of(imported) for module in MODULES for imported in imports(module)}
+    used -= {"cupy", "cupy_backends"}  # extras have them, and the test below sees to who imports them
     distributions = packages_distributions()
     for package in used - sys.stdlib_module_names - {"app"}:
         assert {_normal(each) for each in distributions[package]} & declared, f"{package} is imported"
+
+
+@MODULE
+def test_cupy_is_imported_where_it_is_wanted_and_never_with_the_module(module: str) -> None:
+    """Without it the service starts, and with it no faster than it must."""
+    cupy = {"cupy", "cupy_backends"}
+    top = ast.Module([node for node in ast.parse(MODULES[module].read_text()).body if not _defines(node)], [])
+    assert not {package_of(imported) for imported in _imports(top)} & cupy
+    if {package_of(imported) for imported in imports(module)} & cupy:
+        assert module.startswith("app.execution.cuda_") or module == "app.execution.placement"
+
+
+def _defines(node: ast.stmt) -> bool:
+    return isinstance(node, ast.FunctionDef | ast.ClassDef)
 
 
 def _normal(name: str) -> str:

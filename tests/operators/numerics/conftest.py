@@ -7,11 +7,14 @@ import pytest
 
 from app.execution.device import Device
 from app.execution.numpy_device import NumpyDevice
+from tests.gpu import first_gpu
 
 
-@pytest.fixture(scope="session", params=["numpy"])
+@pytest.fixture(scope="session", params=["numpy", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> Iterator[Device]:
     """A device by name: another one needs a name in `params` and a branch here."""
-    assert request.param == "numpy"
+    if request.param == "cuda":
+        yield first_gpu()
+        return
     with ThreadPoolExecutor(2) as helpers:
         yield NumpyDevice(helpers, 2)

@@ -1,0 +1,126 @@
+"""From CUDA C++ to binaries: NVRTC with options of our own, and a cache of what it made on disk.
+
+CuPy's own compiler is passed by because it adds -ftz=true, which would lose subnormal numbers.
+"""
+
+import hashlib
+import logging
+import os
+import tempfile
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+
+log = logging.getLogger("app.execution")
+
+OPTIONS = ("-std=c++17", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-fmad=false", "-default-device")
+"""Every operation rounds once, as IEEE 754 says, and subnormal numbers are numbers."""
+
+
+class CompilationError(Exception):
+    """NVRTC refused a source, with its log: a defect of ours."""
+
+
+def nvrtc_version() -> tuple[int, int]:
+    """Major and minor. Raises ImportError or RuntimeError where there is no NVRTC to load."""
+    from cupy_backends.cuda.libs import nvrtc  # noqa: PLC0415 - only with a GPU extra
+
+    major, minor = nvrtc.getVersion()
+    return int(major), int(minor)
+
+
+def compile_source(source: str, architecture: int) -> bytes:
+    """The binary of `source` for `architecture` (90 is compute capability 9.0). Raises CompilationError."""
+    from cupy_backends.cuda.libs import nvrtc  # noqa: PLC0415 - only with a GPU extra
+
+    program = nvrtc.createProgram(source, "dmlserve.cu", [], [])
+    try:
+        nvrtc.compileProgram(program, (*OPTIONS, f"-arch=sm_{architecture}"))
+        return bytes(nvrtc.getCUBIN(program)) + b"\0"  # CuPy takes a byte too many off its end
+    except nvrtc.NVRTCError as error:
+        raise CompilationError(f"{error}\n{nvrtc.getProgramLog(program)}\n{source}") from None
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+class KernelCache:
+    """Binaries by source, options, architecture and NVRTC's version, in memory and under `folder`.
+
+    A file is written beside its place and renamed, so that another process sees all of it or nothing, and is believed
+    only if the hash at its head fits. A folder that cannot be written costs time and a warning, no more.
+    """
+
+    def __init__(self, folder: Path | None, compiler: Callable[[str, int], bytes] = compile_source) -> None:
+        self._folder = folder
+        self._compile = compiler
+        self._version = "unknown"
+        self._made: dict[str, Future[bytes]] = {}
+        self._lock = threading.Lock()
+        self.compiled = 0
+        """How often the compiler was called."""
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def binary(self, source: str, architecture: int) -> bytes:
+        """Compiled now, or before. Threads that want the same wait for one of them to make it."""
+        key = self._key(source, architecture)
+        with self._lock:
+            made = self._made.get(key)
+            mine = made is None
+            if made is None:
+                made = self._made[key] = Future()
+        if mine:
+            try:
+                made.set_result(self._read(key) or self._make(key, source, architecture))
+            except BaseException as error:
+                with self._lock:
+                    del self._made[key]
+                made.set_exception(error)
+        return made.result()
+
+    def _key(self, source: str, architecture: int) -> str:
+        if self._version == "unknown":
+            self._version = ".".join(map(str, nvrtc_version()))
+        parts = [source, *OPTIONS, f"sm_{architecture}", f"NVRTC {self._version}"]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    def _make(self, key: str, source: str, architecture: int) -> bytes:
+        binary = self._compile(source, architecture)
+        self.compiled += 1
+        self._write(key, binary)
+        return binary
+
+    def _read(self, key: str) -> bytes | None:
+        if self._folder is None:
+            return None
+        try:
+            stored = (self._folder / f"{key}.cubin").read_bytes()
+        except OSError:
+            return None
+        head, binary = stored[:32], stored[32:]
+        return binary if head == hashlib.sha256(binary).digest() else None
+
+    def _write(self, key: str, binary: bytes) -> None:
+        if self._folder is None:
+            return
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=self._folder)
+            with os.fdopen(handle, "wb") as file:
+                file.write(hashlib.sha256(binary).digest() + binary)
+            os.replace(name, self._folder / f"{key}.cubin")
+        except OSError as error:
+            log.warning("compiled kernels are not kept: %s: %s", self._folder, error.strerror)
+            self._folder = None
+
+
+def cache_folder(setting: str) -> Path | None:
+    """Where binaries are kept: `setting`, by default where XDG has caches; nowhere if it is `none`."""
+    if setting == "none":
+        return None
+    if setting:
+        return Path(setting)
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path("~").expanduser() / ".cache")
+    return Path(home) / "dmlserve" / "kernels"

@@ -1,0 +1,182 @@
+"""Functions in CUDA C++ that lowered formulas call and CUDA does not have: each by name, with what it needs.
+
+All but PRIMITIVES is plain C++, so that the tests can build it for the CPU. Kernels are compiled without contraction
+of products and sums: what is fused is written as fmaf.
+"""
+
+PRIMITIVES = r"""
+#define DEVICE static __device__ __forceinline__
+#define OUT_OF_LINE static __device__ __noinline__
+#define INFINITE __int_as_float(0x7f800000)
+#define NOT_A_NUMBER __int_as_float(0x7fffffff)
+
+typedef unsigned short half_bits;
+
+DEVICE float float_of_bits(unsigned bits) { return __uint_as_float(bits); }
+DEVICE unsigned bits_of_float(float x) { return __float_as_uint(x); }
+DEVICE double double_of_bits(unsigned long long bits) { return __longlong_as_double(bits); }
+DEVICE int ones_of(unsigned long long x) { return __popcll(x); }
+DEVICE float float_of_half(half_bits x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y; }
+DEVICE half_bits half_of_float(float x) { half_bits y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
+DEVICE half_bits half_of_double(double x) { half_bits y; asm("cvt.rn.f16.f64 %0, %1;" : "=h"(y) : "d"(x)); return y; }
+DEVICE float exp2_flushed(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+template <int AT, bool SIGN> DEVICE int byte_of(unsigned word)
+{
+    int y;
+    asm("prmt.b32 %0, %1, 0, %2;" : "=r"(y) : "r"(word), "n"((SIGN ? 8 + AT : 4) * 0x1110 + AT));
+    return y;
+}
+DEVICE unsigned word_of(int a, int b, int c, int d)
+{
+    return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
+}
+DEVICE float reciprocal_approx(float x) { float y; asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+DEVICE float reciprocal_of_normal(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+DEVICE float sqrt_approx(float x) { float y; asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+DEVICE float log2_approx(float x) { float y; asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+DEVICE float exp2_approx(float x) { float y; asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+"""
+"""What needs the compiler for GPUs. The approximate functions err by 2^-22 or less, relative or absolute, and keep
+subnormal numbers, except for reciprocal_of_normal and exp2_flushed."""
+
+LIBRARY: dict[str, str] = {
+    "power_far": r"""
+/* pow where the quick way does not lead: subnormal, infinite, NaN, negative, or a result near the ends of the range. */
+OUT_OF_LINE float power_far(float x, float exponent)
+{
+    if (x == 0.0f && exponent == exponent) {
+        float size = exponent > 0.0f ? 0.0f : exponent < 0.0f ? INFINITE : 1.0f;
+        bool odd = exponent == truncf(exponent) && fabsf(exponent * 0.5f) != truncf(fabsf(exponent * 0.5f));
+        return odd ? copysignf(size, x) : size;
+    }
+    return (float)pow((double)x, (double)exponent);
+}
+""",
+    "power_near": r"""
+/* pow for 2^-60 <= |exponent| <= 16, 2 ULP; where it does not know the result, `far` becomes true. WHOLE says if the
+   exponent is a whole number, ODD if it is an odd one, SHORT if it has 16 bits at most, so that k times it is exact.
+
+   With x = 2^k m, m within sqrt(2) of 1, and s = (m - 1) / (m + 1), log2(m) = s (2 / ln 2 + s^2 Q(s^2)). The leading
+   terms are kept in two floats each, so that log2(x) is exact to 2^-30 and the exponent may multiply that. */
+template <bool WHOLE, bool ODD, bool SHORT>
+DEVICE float power_near(float base, float exponent, bool& far)
+{
+    float x = WHOLE ? fabsf(base) : base;
+    unsigned bits = bits_of_float(x);
+    int scale = (int)(bits - 0x3f3504f3u) & (int)0xff800000;
+    float k = (float)scale;                                  /* times 2^23, exact */
+    float m = float_of_bits(bits - (unsigned)scale);
+    float f = m - 1.0f, d = m + 1.0f;
+    float d_low = m - (d - 1.0f);
+    float r = reciprocal_of_normal(d);
+    float s = f * r;
+    float s_low = fmaf(-s, d_low, fmaf(-s, d, f)) * r;
+    float z = s * s;
+    float q = fmaf(fmaf(0x1.b4fdfp-2f, z, 0x1.27618cp-1f), z, 0x1.ec70a6p-1f);
+    float minus = s * -0x1.715476p+1f; /* the leading term of log2(m), negative so that no other product is needed */
+    float low = fmaf(s_low, 0x1.715476p+1f, fmaf(s, 0x1.715476p+1f, minus));
+    low = fmaf(s, fmaf(z, q, 0x1.4ae0c0p-25f), low);
+
+    float step = exponent * 0x1p-23f;
+    float high = step * k;
+    float rounder = fmaf(-exponent, minus, high) + 0x1.8p+23f;
+    float n = rounder - 0x1.8p+23f;
+    float y = fmaf(-exponent, minus, high - n);
+    y = SHORT ? fmaf(exponent, low, y) : y + fmaf(exponent, low, fmaf(step, k, -high));
+    float p = fmaf(fmaf(fmaf(fmaf(0x1.43eba6p-13f, y, 0x1.5f51dap-10f), y, 0x1.3b2a72p-7f), y, 0x1.c6aebap-5f), y,
+                   0x1.ebfbe0p-3f);
+    p = fmaf(fmaf(p, y, 0x1.62e430p-1f), y, 1.0f);
+    float result = float_of_bits(bits_of_float(p) + (bits_of_float(rounder) << 23));
+    far |= bits - 0x00800000u >= 0x7f000000u || !(fabsf(n) <= 125.0f);
+    return ODD ? copysignf(result, base) : result;
+}
+""",
+    "power_wide": r"""
+/* Long, so it is there once and not for each element of a vector. */
+OUT_OF_LINE double power_wide(double x, double exponent) { return pow(x, exponent); }
+""",
+    "power_of_integers": r"""
+/* The product of `exponent` bases, wrapped around. */
+DEVICE long long power_of_integers(long long base, long long exponent)
+{
+    unsigned long long result = 1, factor = (unsigned long long)base;
+    for (unsigned long long left = (unsigned long long)exponent; left; left >>= 1) {
+        if (left & 1) result *= factor;
+        factor *= factor;
+    }
+    return (long long)result;
+}
+""",
+    "power_half": r"""
+/* pow for 2^-60 <= |exponent| <= 64 on its way to float16: the approximate functions are exact enough for it. */
+template <bool WHOLE, bool ODD>
+DEVICE float power_half(float base, float exponent)
+{
+    float x = WHOLE ? fabsf(base) : base == -INFINITE ? INFINITE : base;
+    float result = exp2_approx(exponent * log2_approx(x));
+    return ODD ? copysignf(result, base) : result;
+}
+""",
+    "exp_of_product": r"""
+/* exp(a b) where that is at most 1; the rounding of the product, which exp magnifies by up to 88, is made up for. */
+DEVICE float exp_of_product(float a, float b)
+{
+    float product = a * b, whole = expf(product);
+    return product < -128.0f ? 0.0f : fmaf(whole, fmaf(a, b, -product), whole);
+}
+""",
+    "exp_of_difference": r"""
+/* exp(a - b) where that is at most 1, likewise, with what Knuth's two-sum says the difference has lost. */
+DEVICE float exp_of_difference(float a, float b)
+{
+    float difference = a - b, subtrahend = a - difference;
+    float rest = (a - (difference + subtrahend)) + (subtrahend - b), whole = expf(difference);
+    return difference < -128.0f ? 0.0f : fmaf(whole, rest, whole);
+}
+""",
+    "expm1_of_negative": r"""
+/* exp(x) - 1 for x <= 0, 2 ULP. With x = n ln 2 + f it is 2^n (exp(f) - 1) + (2^n - 1), the last term being exact. */
+DEVICE float expm1_of_negative(float x)
+{
+    x = x < -26.0f ? -26.0f : x; /* -1 from there on; NaN stays */
+    float rounder = fmaf(x, 0x1.715476p+0f, 0x1.8p+23f);
+    float n = rounder - 0x1.8p+23f;
+    float f = fmaf(n, -0x1.7f7d1cp-20f, fmaf(n, -0x1.62e4p-1f, x));
+    float q = fmaf(fmaf(fmaf(0x1.6d1254p-10f, f, 0x1.120cbap-7f), f, 0x1.555518p-5f), f, 0x1.5554dcp-3f);
+    q = fmaf(q, f, 0.5f);
+    float p = fmaf(f * f, q, f);
+    float scale = float_of_bits((bits_of_float(rounder) << 23) + 0x3f800000u);
+    return fmaf(p, scale, scale - 1.0f);
+}
+""",
+    "expm1_of_negative_half": r"""
+/* The same with the digits that float16 has. */
+DEVICE float expm1_of_negative_half(float x)
+{
+    float near = x * fmaf(x, fmaf(x, fmaf(x, 0x1.555556p-5f, 0x1.555556p-3f), 0.5f), 1.0f);
+    return x > -0.25f ? near : exp2_flushed(x * 0x1.715476p+0f) - 1.0f;
+}
+""",
+    "expm1_of_negative_for_float": r"""
+/* exp(x) - 1 for x <= 0, with the digits that float32 has: near 0 the beginning of its series in double. */
+DEVICE double expm1_of_negative_for_float(double x)
+{
+    double far = (double)expm1_of_negative((float)x);
+    return x > -1e-4 ? x * (1.0 + x * (0.5 + x * 0x1.5555555555555p-3)) : far;
+}
+""",
+}
+
+NEEDS: dict[str, tuple[str, ...]] = {
+    "power_near": ("power_far",),
+    "expm1_of_negative_for_float": ("expm1_of_negative",),
+}
+"""Functions of LIBRARY that others call."""
+
+
+def library(names: set[str] | frozenset[str]) -> str:
+    """The source of the functions called `names`, each after what it needs."""
+    wanted: dict[str, None] = {}
+    for name in sorted(names):
+        wanted |= dict.fromkeys([*NEEDS.get(name, ()), name])
+    return "".join(LIBRARY[name] for name in wanted)

@@ -1,0 +1,217 @@
+"""CUDA kernels of formulas with reductions: a block for each group, which it goes over once for each reduction and once
+more for the elements.
+
+Sums are added in float64, each thread's part first. Nothing is written before all reductions are done, so the output
+may be one of the inputs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.contract.constants import DataType
+from app.execution.cuda_lowering import C_TYPES, Lowering
+from app.execution.cuda_math import PRIMITIVES, library
+from app.execution.cuda_source import KERNEL, THREADS
+from app.execution.layout import collapse
+from app.execution.numpy_rows import packed_along
+from app.formula.values import Position, Reduction, Value, parts
+from app.operators.compiled import CompiledOperator
+
+_REDUCERS = r"""
+template <class T> DEVICE T shared_by_all(T value)
+{
+    __shared__ T kept;
+    __syncthreads();
+    if (threadIdx.x == 0) kept = value;
+    __syncthreads();
+    return kept;
+}
+/* A halving tree over the threads' values. */
+template <class T, class Join> DEVICE T reduced(T value, Join join)
+{
+    __shared__ T values[THREADS];
+    __syncthreads();
+    values[threadIdx.x] = value;
+    __syncthreads();
+    #pragma unroll
+    for (int half = THREADS / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half) values[threadIdx.x] = join(values[threadIdx.x], values[threadIdx.x + half]);
+        __syncthreads();
+    }
+    return shared_by_all(values[0]);
+}
+template <class T> DEVICE T larger(T a, T b) { return a > b || a != a ? a : b; }
+template <class T> struct place { T value; long long at; };
+/* NaN before numbers, the larger before the smaller, and of equals the first; at < 0 is none. */
+template <class T> DEVICE place<T> first(place<T> a, place<T> b)
+{
+    if (a.at < 0) return b;
+    if (b.at < 0) return a;
+    bool nan_a = a.value != a.value, nan_b = b.value != b.value;
+    if (nan_a != nan_b) return nan_a ? a : b;
+    if (!nan_a && a.value != b.value) return a.value > b.value ? a : b;
+    return a.at < b.at ? a : b;
+}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """How an operator's groups lie: `outer` sizes of the dimensions that tell groups apart and `inner` of those within
+    one, with each tensor's strides, in elements, the output's last."""
+
+    outer: list[int]
+    inner: list[int]
+    outer_strides: list[list[int]]
+    inner_strides: list[list[int]]
+
+    @classmethod
+    def of(cls, compiled: CompiledOperator) -> "Rows":
+        sizes = compiled.output.Sizes
+        # Two more layouts see to it that elements keep their places in groups, and that groups stay apart.
+        places = packed_along(sizes, [axis in compiled.axes for axis in range(len(sizes))])
+        groups = packed_along(sizes, [axis not in compiled.axes for axis in range(len(sizes))])
+        # The places decide on the order of the inner dimensions, so that a position is a place.
+        merged, (places, groups, *steps) = collapse(sizes, [places, groups, *compiled.layouts()])
+        inner = [axis for axis, step in enumerate(groups) if step == 0]
+        outer = [axis for axis, step in enumerate(groups) if step != 0]
+        inner.sort(key=lambda axis: -places[axis])
+        return cls(
+            [merged[axis] for axis in outer] or [1],
+            [merged[axis] for axis in inner] or [1],
+            [[each[axis] for axis in outer] or [0] for each in steps],
+            [[each[axis] for axis in inner] or [0] for each in steps],
+        )
+
+    @property
+    def groups(self) -> int:
+        return int(np.prod(self.outer, dtype=np.int64))
+
+    @property
+    def shape(self) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+        """The kernel's argument."""
+        width = int(np.prod(self.inner, dtype=np.int64))
+        flat = [width, *self.outer, *self.inner]
+        flat += [step for each in (*self.outer_strides, *self.inner_strides) for step in each]
+        return np.array(flat, np.uint32)
+
+
+class RowLowering(Lowering):
+    """Writes a formula as one function for each reduction's elements, and one for the output's."""
+
+    def __init__(self, root: Value, inputs: Sequence[tuple[str, DataType]], stored: DataType) -> None:
+        super().__init__(root, inputs, stored)
+        self.smooth = self.half = False
+        self._functions_written: list[tuple[str, str, str]] = []
+        self.reductions = [node for node in parts(root) if isinstance(node, Reduction)]
+        self._known: dict[Value, str] = {}
+
+    def source(self, rows: Rows) -> tuple[str, tuple[np.generic, ...]]:
+        """The kernel, and the values of its last arguments."""
+        for number, node in enumerate(self.reductions):
+            self._define(f"stage{number}", node.argument, node.argument.type)
+            self._known[node] = f"r{number}"
+        self._define("element", self._root, None)
+        kernel = self._kernel(rows)
+        arguments = tuple(value for _, value in self._arguments.values())
+        define = f"#define THREADS {THREADS}\n"
+        body = "\n".join(text for _, _, text in self._functions_written)
+        signature = self._declared()
+        body = body.replace("PARAMETERS", "".join(f", {each}" for each in signature))
+        source = PRIMITIVES + define + _REDUCERS + library(self._functions) + body + kernel
+        return source, arguments
+
+    def _write(self, node: Value) -> str:
+        if node in self._known:
+            return self._known[node]
+        if isinstance(node, Position):
+            return "at"
+        return super()._write(node)
+
+    def _declared(self) -> list[str]:
+        return [f"{C_TYPES[value.dtype.name]} {name}" for name, value in self._arguments.values()]
+
+    def _define(self, name: str, node: Value, kind: str | None) -> None:
+        self._lines, self._written = [], {}
+        value = self.write(node)
+        if kind is None:
+            value, kind = self._store(value, node.type), self.stored.value.lower()
+        inputs = [f"{C_TYPES[stored.value.lower()]} x{n}" for n, (_, stored) in enumerate(self.inputs)]
+        results = [f"{C_TYPES[node.type]} {known}" for node, known in self._known.items()]
+        declared = ", ".join([*inputs, "long long at", "bool& far", *results])
+        lines = "".join(f"    {line}\n" for line in [*self._lines, f"return {value};"])
+        text = f"template <bool NEAR> DEVICE {C_TYPES[kind]} {name}({declared}PARAMETERS)\n{{\n{lines}}}\n"
+        self._functions_written.append((name, C_TYPES[kind], text))
+
+    def _kernel(self, rows: Rows) -> str:
+        tensors, outer, inner = len(self.inputs) + 1, len(rows.outer), len(rows.inner)
+        last = tensors - 1
+        names = [name for name, _ in self._arguments.values()]
+        stored = [C_TYPES[stored.value.lower()] for _, stored in self.inputs]
+        pointers = [f"const {kind}* in{n}" for n, kind in enumerate(stored)]
+        out = C_TYPES[self.stored.value.lower()]
+        declared = [*pointers, f"{out}* out", "unsigned long long count", "const shape shape", *self._declared()]
+        elements = [f"in{n}[o{n}]" for n in range(last)]
+
+        def call(name: str, known: int) -> str:
+            given = [*elements, "(long long)j", "far", *(f"r{n}" for n in range(known)), *names]
+            return f"{name}<false>({', '.join(given)})"
+
+        places = [
+            f"unsigned long long {', '.join(f'o{n} = g{n}' for n in range(tensors))}; unsigned left = j;",
+            "#pragma unroll",
+            f"for (int axis = {inner - 1}; axis >= 0; --axis) {{",
+            "    const unsigned above = left / shape.inner[axis], here = left - above * shape.inner[axis];",
+            *(f"    o{n} += (unsigned long long)here * shape.inner_strides[{n}][axis];" for n in range(tensors)),
+            "    left = above;",
+            "}",
+        ]
+        loop = f"for (unsigned j = threadIdx.x; j < shape.width; j += {THREADS}) {{"
+        lines = [
+            "bool far = false;",
+            "unsigned rest = blockIdx.x;",
+            f"unsigned long long {', '.join(f'g{n} = 0' for n in range(tensors))};",
+            "#pragma unroll",
+            f"for (int axis = {outer - 1}; axis >= 0; --axis) {{",
+            "    const unsigned above = rest / shape.outer[axis], here = rest - above * shape.outer[axis];",
+            *(f"    g{n} += (unsigned long long)here * shape.outer_strides[{n}][axis];" for n in range(tensors)),
+            "    rest = above;",
+            "}",
+        ]
+        for number, node in enumerate(self.reductions):
+            kind, result = C_TYPES[node.argument.type], C_TYPES[node.type]
+            value = call(f"stage{number}", number)
+            match node.name:
+                case "sum":
+                    start, update = "double all = 0;", f"all += (double){value};"
+                    join = "reduced(all, [](double a, double b) { return a + b; })"
+                case "maximum":
+                    start = f"{kind} all; bool any = false;"
+                    update = f"{kind} one = {value}; all = any ? larger(all, one) : one; any = true;"
+                    # A thread without elements takes the first one's, which changes no maximum.
+                    join = f"reduced(any ? all : shared, []({kind} a, {kind} b) {{ return larger(a, b); }})"
+                case _:
+                    start = f"place<{kind}> all = {{0, -1}};"
+                    update = f"all = first(all, place<{kind}>{{{value}, (long long)j}});"
+                    join = f"reduced(all, [](place<{kind}> a, place<{kind}> b) {{ return first(a, b); }}).at"
+            lines += [f"{result} r{number};", "{", f"    {start}", f"    {loop}"]
+            lines += [f"        {line}" for line in [*places, update]]
+            lines += ["    }"]
+            if node.name == "maximum":
+                lines += [f"    {kind} shared = shared_by_all(all);"]  # thread 0 has an element, always
+            lines += [f"    r{number} = ({result}){join};", "}"]
+        lines += [
+            loop,
+            *(f"    {line}" for line in places),
+            f"    out[o{last}] = {call('element', len(self.reductions))};",
+        ]
+        lines += ["}"]
+        struct = (
+            f"struct shape {{ unsigned width; unsigned outer[{outer}]; unsigned inner[{inner}]; "
+            f"unsigned outer_strides[{tensors}][{outer}]; unsigned inner_strides[{tensors}][{inner}]; }};\n"
+        )
+        body = "".join(f"    {line}\n" for line in lines)
+        head = f'extern "C" __global__ void __launch_bounds__({THREADS}) {KERNEL}({", ".join(declared)})'
+        return f"\n{struct}\n{head}\n{{\n{body}}}\n"

@@ -1,0 +1,266 @@
+"""What surrounds the kernels: launches, first use, transfers, the crossover with NumPy, several GPUs.
+
+    python tests/benchmarks/gpu_transfers.py [--parts launch,first,transfers,crossover,gpus]
+
+Rates are bytes of one direction: a tensor of 1 GiB that goes in and comes out in 20 ms is 53.7 GB/s.
+"""
+
+import argparse
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import cupy
+import numpy as np
+
+from app.buffers import Buffer, BufferPool
+from app.execution.cuda_compiler import KernelCache
+from app.execution.cuda_device import CudaDevice
+from app.execution.cuda_staging import PinnedMemory
+from app.execution.device import Kernel
+from app.execution.numpy_device import NumpyDevice
+from app.execution.placement import MEASURED, find_gpus, measure_crossover, sample, samples
+from app.settings import GIB, KIB, MIB, Settings
+
+HARD_SIGMOID = "DML_OPERATOR_ACTIVATION_HARD_SIGMOID"
+
+
+def never() -> bool:
+    return False
+
+
+def hard_sigmoid(elements: int) -> Any:
+    return sample(HARD_SIGMOID, {"InputTensor": {"DataType": "FLOAT32", "Sizes": [elements]}})
+
+
+def seconds(call: Callable[[], object], repeats: int) -> float:
+    """The median."""
+    times = []
+    for _ in range(repeats + 1):
+        started = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - started)
+    return median(times[1:])
+
+
+def dispatching(kernel: Kernel, source: Buffer, target: Buffer) -> Callable[[], object]:
+    """A dispatch of one tensor, to be called."""
+    return lambda: kernel.dispatch([source], target, never)
+
+
+def launch(gpu: CudaDevice) -> None:
+    """Python's time for one launch of a prepared dispatch, tensors on the device."""
+    gpu.use()
+    stream = cupy.cuda.Stream(non_blocking=True)
+    x, s, y = (cupy.ones(KIB, np.float32) for _ in range(3))
+    desc = {"DataType": "FLOAT32", "Sizes": [KIB]}
+    prelu = sample(
+        "DML_OPERATOR_ACTIVATION_PARAMETERIZED_RELU", {"InputTensor": desc, "SlopeTensor": desc | {"Strides": [0]}}
+    )
+    cases = {
+        "HARD_SIGMOID, bound once": gpu.prepare(hard_sigmoid(KIB)).bind([x.data.ptr, y.data.ptr]),
+        "PRELU, bound once": gpu.prepare(prelu).bind([x.data.ptr, s.data.ptr, y.data.ptr]),
+    }
+    kernel = cupy.ElementwiseKernel("T x", "T y", "y = fmaxf(0.f, fminf(0.2f * x + 0.5f, 1.f))", "peer")
+    raw = cupy.RawKernel('extern "C" __global__ void k(const float* x, float* y) {}', "k")
+    handle = stream.ptr
+    calls: dict[str, Callable[[], object]] = {name: partial(bound, handle) for name, bound in cases.items()}
+    first = cases["HARD_SIGMOID, bound once"]
+    calls["HARD_SIGMOID, bound anew each time"] = lambda: first.bind([x.data.ptr, y.data.ptr], KIB)(stream.ptr)
+    calls["cupy.ElementwiseKernel, output given"] = lambda: kernel(x, y)
+    calls["cupy.RawKernel, 2 arguments"] = lambda: raw((1,), (256,), (x, y))
+    print("## Launching 1 Ki elements, µs of Python per call (medians of 40 batches of 500)\n")
+    for name, call in calls.items():
+        times = []
+        for _ in range(40):
+            started = time.perf_counter()
+            for _ in range(500):
+                call()
+            times.append((time.perf_counter() - started) / 500)
+            cupy.cuda.Device().synchronize()
+        print(f"| {name} | {median(times) * 1e6:.1f} | least {min(times) * 1e6:.1f} |")
+    print()
+
+
+def first_use(gpu: CudaDevice) -> None:
+    """Compiling, and loading what was compiled before."""
+    print("## First use of a kernel, ms\n")
+    os.environ["CUDA_CACHE_DISABLE"] = "1"  # NVRTC has a cache of its own, which would make "cold" warm
+    cold: list[float] = []
+    warm: list[float] = []
+    power = "DML_OPERATOR_ELEMENT_WISE_CONSTANT_POW"
+    desc = {"DataType": "FLOAT32", "Sizes": [1 << 12]}
+    others = [sample(power, {"InputTensor": desc, "Exponent": each}) for each in (10.7, 4.0, 100.0)]
+    others.append(sample(power, {"InputTensor": desc, "Exponent": 7.1, "ScaleBias": {"Scale": 2.0, "Bias": 1.0}}))
+    with tempfile.TemporaryDirectory() as folder:
+        for times in (cold, warm):
+            device = CudaDevice(gpu.ordinal, KernelCache(Path(folder)), 16 * MIB, PinnedMemory(0))
+            for compiled in [*samples(), *others]:
+                started = time.perf_counter()
+                device.prepare(compiled).launch()
+                times.append((time.perf_counter() - started) * 1e3)
+            device.close()
+    print(f"| cold | median {median(cold):.0f} | most {max(cold):.0f} | of {len(cold)} kernels |")
+    print(f"| cached on disk | median {median(warm):.1f} | most {max(warm):.1f} | |\n")
+
+
+def transfers(gpu: CudaDevice) -> None:
+    """Host to host through the GPU."""
+    gpu.use()
+    gpu.pinned = PinnedMemory(4 * GIB)
+    print("## Host to host, hard sigmoid, float32\n")
+    print("| tensor | from and to | ms | GB/s each way |\n|---|---|---|---|")
+    for size in (1 * MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB):
+        kernel = gpu.prepare(hard_sigmoid(size // 4))
+        repeats = 5 if size == GIB else 15
+        x = np.random.default_rng(0).standard_normal(size // 4, np.float32)
+        y = np.ones_like(x)
+        source, target = x.view(np.uint8).data, y.view(np.uint8).data
+        with gpu.pinned.allocate(size) as pinned_source, gpu.pinned.allocate(size) as pinned_target:
+            assert pinned_source is not None
+            assert pinned_target is not None
+            pinned_source[:] = source
+            cases = {"pinned": (pinned_source, pinned_target), "ordinary": (source, target)}
+            cases |= {"pinned to ordinary": (pinned_source, target), "ordinary to pinned": (source, pinned_target)}
+            for name, (one, other) in cases.items():
+                took = seconds(dispatching(kernel, one, other), repeats)
+                print(f"| {size // MIB} MiB | {name} | {took * 1e3:.2f} | {size / took / 1e9:.1f} |", flush=True)
+            assert np.array_equal(np.frombuffer(pinned_target, np.float32), y)
+            assert np.allclose(y, np.clip(0.2 * x + 0.5, 0, 1), atol=1e-6)
+            del cases, one, other
+    print()
+
+
+def crossover(gpu: CudaDevice) -> None:
+    """NumPy against the GPU, ordinary host memory."""
+    print("## The crossover: hard sigmoid, float32, µs\n")
+    print("| elements | NumPy | GPU, ordinary memory | GPU, pinned memory |\n|---|---|---|---|")
+    threads = Settings().threads
+    with ThreadPoolExecutor(threads) as helpers:
+        numpy_device = NumpyDevice(helpers, threads)
+        for elements in MEASURED:
+            x = np.random.default_rng(0).standard_normal(elements, np.float32).view(np.uint8).data
+            y = np.empty(4 * elements, np.uint8).data
+            size = 4 * elements
+            with gpu.pinned.allocate(size) as source, gpu.pinned.allocate(size) as target:
+                assert source is not None
+                assert target is not None
+                source[:] = x
+                took = [
+                    seconds(dispatching(device.prepare(hard_sigmoid(elements)), one, other), 15) * 1e6
+                    for device, one, other in ((numpy_device, x, y), (gpu, x, y), (gpu, source, target))
+                ]
+            print(f"| {elements} | {' | '.join(f'{each:.0f}' for each in took)} |")
+        started = time.perf_counter()
+        found = [measure_crossover(numpy_device, gpu, BufferPool(0, gpu.pinned)) for _ in range(5)]
+        print(f"\nmeasured at a start (five times): {found}, {(time.perf_counter() - started) / 5 * 1e3:.0f} ms each")
+    print(f"({threads} threads)\n")
+
+
+def together(works: list[Callable[[], None]]) -> float:
+    """Seconds until all are done, each in a thread of its own, begun at once."""
+    gate = threading.Barrier(len(works) + 1)
+
+    def run(work: Callable[[], None]) -> None:
+        gate.wait()
+        work()
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    gate.wait()
+    started = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    return time.perf_counter() - started
+
+
+def several(gpus: list[CudaDevice]) -> None:
+    """Throughput of several GPUs over that of one."""
+    size, count = GIB, GIB // 4
+    print("## Several GPUs: hard sigmoid, float32, 1 GiB tensors\n")
+    print(
+        "| GPUs | resident, GB/s | over one | pinned, GB/s each way | over one | ordinary, GB/s each way | over one |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    resident: list[Callable[[], None]] = []
+    pinned: list[Callable[[], None]] = []
+    ordinary: list[Callable[[], None]] = []
+    kept = []
+    for gpu in gpus:
+        gpu.use()
+        gpu.pinned = PinnedMemory(8 * GIB)
+        stream = cupy.cuda.Stream(non_blocking=True)
+        x, y = cupy.ones(count, np.float32), cupy.empty(count, np.float32)
+        bound = gpu.prepare(hard_sigmoid(count)).bind([x.data.ptr, y.data.ptr])
+        kernel = gpu.prepare(hard_sigmoid(count))
+        spaces = [gpu.pinned.allocate(size) for _ in range(2)]
+        source, target = (each.__enter__() for each in spaces)
+        assert source is not None
+        assert target is not None
+        source[:] = bytes(size)
+        one, other = (np.ones(size, np.uint8).data for _ in range(2))
+        kept.append((x, y, spaces, stream))
+
+        def on_device(gpu: CudaDevice = gpu, bound: Any = bound, stream: Any = stream) -> None:
+            gpu.use()
+            for _ in range(400):
+                bound(stream.ptr)
+            stream.synchronize()
+
+        def from_pinned(kernel: Any = kernel, source: Any = source, target: Any = target) -> None:
+            for _ in range(6):
+                kernel.dispatch([source], target, never)
+
+        def from_ordinary(kernel: Any = kernel, one: Any = one, other: Any = other) -> None:
+            for _ in range(4):
+                kernel.dispatch([one], other, never)
+
+        resident.append(on_device)
+        pinned.append(from_pinned)
+        ordinary.append(from_ordinary)
+    first: list[float] = []
+    for number in range(1, len(gpus) + 1):
+        rates = []
+        for works, moved in ((resident, 400 * 2 * size), (pinned, 6 * size), (ordinary, 4 * size)):
+            together(works[:number])
+            took = median(together(works[:number]) for _ in range(3))
+            rates.append(number * moved / took / 1e9)
+        first = first or rates
+        cells = [f"{rate:.1f} | {rate / base:.2f}" for rate, base in zip(rates, first, strict=True)]
+        print(f"| {number} | {' | '.join(cells)} |", flush=True)
+    for _, _, spaces, _ in kept:
+        for space in spaces:
+            space.__exit__(None, None, None)
+    print()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", default="launch,first,transfers,crossover,gpus")
+    parts = parser.parse_args().parts.split(",")
+    gpus, problems = find_gpus(Settings(kernel_cache="none"), PinnedMemory(4 * GIB))
+    assert gpus, problems
+    print(f"{len(gpus)} GPUs, {gpus[0].facts}\n")
+    one: dict[str, Callable[[CudaDevice], None]] = {
+        "launch": launch,
+        "first": first_use,
+        "transfers": transfers,
+        "crossover": crossover,
+    }
+    for name, part in one.items():
+        if name in parts:
+            part(gpus[0])
+    if "gpus" in parts:
+        several(gpus)
+
+
+if __name__ == "__main__":
+    main()
