@@ -68,7 +68,7 @@ TRIALS = [
         "ACTIVATION_PARAMETERIZED_RELU",
         np.array([-6, -3, 5], I8),
         {"InputTensor": np.array([-2, -1, 5], I8), "SlopeTensor": np.array([3], I8)},
-        SlopeTensor={"DataType": "INT8", "Sizes": [3], "Strides": [0], "Flags": "OWNED_BY_DML"},
+        SlopeTensor={"DataType": "INT8", "Sizes": [3], "Strides": [0], "Flags": ["OWNED_BY_DML"]},
     ),
     trial(
         "ELEMENT_WISE_CONSTANT_POW",
