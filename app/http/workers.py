@@ -14,9 +14,18 @@ log = logging.getLogger("app")
 
 _ANSWER_SECONDS = 1.0
 """How long a worker may take to answer another one."""
+_ENDING = (signal.SIGTERM, signal.SIGINT)
 _PR_SET_PDEATHSIG = 1  # of Linux' prctl
 _SHORT_LIFE_SECONDS = 5.0
 """A worker that ends sooner is not started again at once."""
+
+
+class _Left(BaseException):
+    """A worker was told to end before its server was there."""
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise _Left
 
 
 class Siblings:
@@ -72,7 +81,7 @@ class Supervisor:
 
     def run(self) -> bool:
         """Returns when all have ended: whether they ended well."""
-        for name in (signal.SIGTERM, signal.SIGINT):
+        for name in _ENDING:
             signal.signal(name, self._forward)
         for number in range(self._count):
             self._start(number)
@@ -84,25 +93,31 @@ class Supervisor:
                 self._failed |= code != 0
                 continue
             log.error("Worker %d, process %d, ended with %d; it is started again", number, process, code)
-            time.sleep(max(0.0, since + _SHORT_LIFE_SECONDS - time.monotonic()) and 1.0)
-            if not self._stopping:
-                self._start(number)
+            if time.monotonic() - since < _SHORT_LIFE_SECONDS:
+                time.sleep(1)
+            self._start(number)
         return not self._failed
 
     def _start(self, number: int) -> None:
+        if self._stopping:
+            return
+        # Between the fork and its own handlers a signal would have a worker do what is its parent's to do.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
         process = os.fork()
         if process:
             self._started[process] = number, time.monotonic()
-            if self._stopping:  # since the last look
-                os.kill(process, signal.SIGTERM)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
             return
         code = 1
         try:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)  # nobody would stop a worker without its parent
             os.setpgrp()  # Ctrl-C is the parent's to forward; twice would mean to hurry
-            for name in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(name, signal.SIG_DFL)
+            for name in _ENDING:
+                signal.signal(name, _leave)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
             self._work(number)
+            code = 0
+        except _Left:
             code = 0
         except BaseException:
             log.exception("Worker %d failed", number)
