@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 
 from app import __version__, logs
 from app.http import docs, native, openapi, operations, reference
+from app.http.access_log import AccessLog
 from app.http.auth import Authentication
 from app.http.cors import Cors
 from app.http.dispatch import DispatchRoute, Shortcut
@@ -88,7 +89,9 @@ def surround(app: FastAPI, settings: Settings) -> ASGIApp:
         asgi = Authentication(asgi, keys)
     if settings.cors_origins:
         asgi = Cors(asgi, settings.cors_origins)
-    return Observation(asgi, app.state.metrics, settings.access_log)
+    logged = settings.access_log and logging.getLogger("app.request").isEnabledFor(logging.INFO)
+    access_log = AccessLog(as_json=settings.log_format == "json") if logged else None
+    return Observation(asgi, app.state.metrics, access_log)
 
 
 def serve(settings: Settings) -> bool:

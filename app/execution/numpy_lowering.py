@@ -41,9 +41,13 @@ def _where(condition: Array, a: Array, b: Array, out: Array) -> None:
     np.bitwise_xor(mask, b.view(bits), out=out.view(bits))
 
 
+_CLIPPED = 1 << 12
+"""Elements from which `np.clip`, which is called by way of Python, is quicker than `np.minimum` with a scalar."""
+
+
 def _minimum(a: Array, b: Array, out: Array) -> None:
     """With a scalar by way of `clip`, which takes less than half the time."""
-    if a.ndim == 0 or b.ndim == 0:
+    if out.size >= _CLIPPED and (a.ndim == 0 or b.ndim == 0):
         x, scalar = (b, a) if a.ndim == 0 else (a, b)
         np.clip(x, -np.inf if out.dtype.kind == "f" else np.iinfo(out.dtype).min, scalar, out=out)
     else:
@@ -51,11 +55,18 @@ def _minimum(a: Array, b: Array, out: Array) -> None:
 
 
 def _maximum(a: Array, b: Array, out: Array) -> None:
-    if a.ndim == 0 or b.ndim == 0:
+    if out.size >= _CLIPPED and (a.ndim == 0 or b.ndim == 0):
         x, scalar = (b, a) if a.ndim == 0 else (a, b)
         np.clip(x, scalar, np.inf if out.dtype.kind == "f" else np.iinfo(out.dtype).max, out=out)
     else:
         np.maximum(a, b, out=out)
+
+
+def _clip(x: Array, least: Array, most: Array, out: Array) -> None:
+    if out.size >= _CLIPPED:
+        np.clip(x, least, most, out=out)
+    else:
+        np.maximum(np.minimum(x, most, out=out), least, out=out)
 
 
 def _saturate(x: Array, out: Array) -> None:
@@ -82,7 +93,7 @@ FUNCTIONS: dict[str, Function] = {
         *("floor_divide", "fmod"),
     )
 } | {
-    "clip": np.clip,
+    "clip": _clip,
     "minimum": _minimum,
     "maximum": _maximum,
     "where": _where,

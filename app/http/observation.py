@@ -1,14 +1,14 @@
 """What is noted of each request: an id, a line in the log, metrics."""
 
-import logging
-import os
 import re
+from random import getrandbits
 from time import perf_counter
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.buffers import Buffer
+from app.http.access_log import AccessLog
 from app.http.metrics import Metrics
 from app.http.problems import Problem
 from app.http.transfer import RECEIVE_INTO, WHOLE_BODY, ReceiveInto
@@ -20,24 +20,24 @@ _ACCEPTED_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
 _FAILURE = Problem(500, "The server failed to answer the request; report it, with its X-Request-ID.")
 
-log = logging.getLogger("app.request")
-
 
 class Observation:
     """ASGI middleware around everything else."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, access_log: bool) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, access_log: AccessLog | None) -> None:
         self._app = app
         self._metrics = metrics
-        self._access_log = access_log and log.isEnabledFor(logging.INFO)
+        self._access_log = access_log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
+            if self._access_log:
+                self._access_log.flush()  # it is the end of the application
             return
         started = perf_counter()
         given = next((value for name, value in scope["headers"] if name == _FIELD), b"")
-        request_id = given if _ACCEPTED_ID.fullmatch(given) else os.urandom(16).hex().encode()
+        request_id = given if _ACCEPTED_ID.fullmatch(given) else b"%032x" % getrandbits(128)
         scope.setdefault("state", {})["request_id"] = request_id.decode()
         status, received, sent, started_answer = 500, 0, 0, False
 
@@ -89,6 +89,8 @@ class Observation:
         if prepared and outcome:
             self._metrics.dispatched(prepared, outcome)
         if self._access_log:
+            # The path is percent-encoded, so that it stays on its line in the text format.
+            message = f"{scope['method']} {scope['raw_path'].decode()} {status}"
             facts: dict[str, Any] = {
                 "request_id": scope["state"]["request_id"],
                 "client": scope["client"][0] if scope.get("client") else None,
@@ -101,5 +103,4 @@ class Observation:
                 "operator": prepared and prepared.operator_name,
                 "device": outcome and outcome.ran.device,
             }
-            path = scope["raw_path"].decode()  # percent-encoded, so that it stays on its line in the text format
-            log.info("%s %s %d", scope["method"], path, status, extra=facts)
+            self._access_log.add(message, facts)

@@ -32,6 +32,9 @@ from uvicorn.server import ServerState
 from app.buffers import Buffer
 from app.http.transfer import LARGE, RECEIVE_INTO, WHOLE_BODY, BodyReceiver, Disconnected
 
+_CONTINUE = b"HTTP/1.1 100 "
+_JOINED = 1 << 16  # bytes that are rather copied than sent by a call of their own
+
 LINGER_SECONDS = 1.0
 """How long a refused client may go on sending before the connection is cut, in seconds."""
 
@@ -413,7 +416,49 @@ class StrictHttpProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         if app is service_unavailable:
             app = _over_concurrency_limit
+        cork = _Cork(cycle.transport)
+        cycle.transport = cork  # type: ignore[assignment]  # it has what a cycle uses
+        cycle.on_response = functools.partial(self._on_response, cork)
         super()._start_asgi_task(cycle, functools.partial(_run, app, cycle))
+
+    def _on_response(self, cork: "_Cork") -> None:
+        cork.flush()  # the answer to HEAD has nothing that would have followed
+        self.on_response_complete()
+
+
+class _Cork:
+    """A transport that holds a response's header back until its body begins: one packet instead of two."""
+
+    __slots__ = ("_header", "_transport")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._header: bytes | None = None
+
+    def write(self, data: bytes | Buffer) -> None:
+        if self._header:
+            if len(data) <= _JOINED:
+                data = b"".join((self._header, data))
+            else:
+                self._transport.write(self._header)
+            self._header = b""
+            self._transport.write(data)
+        elif self._header is None and not bytes(data[:13]).startswith(_CONTINUE):
+            self._header = bytes(data)
+        else:
+            self._transport.write(data)
+
+    def flush(self) -> None:
+        if self._header:
+            self._transport.write(self._header)
+            self._header = b""
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
 
 
 async def _run(
