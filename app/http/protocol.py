@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 import httptools
 from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
 from uvicorn.config import Config
-from uvicorn.protocols.http.flow_control import service_unavailable
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, service_unavailable
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
@@ -180,7 +180,15 @@ class StrictHttpProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self._progress = True
         self._body_left -= len(body)
-        super().on_body(body)
+        cycle = self.cycle
+        if cycle.body or cycle.response_complete or self.parser.should_upgrade():
+            super().on_body(body)
+            return
+        # As uvicorn does, but the first piece is taken as it is instead of being copied twice.
+        cycle.body = body  # type: ignore[assignment]
+        if len(body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+        cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
