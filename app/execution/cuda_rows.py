@@ -64,6 +64,9 @@ template <class T> DEVICE place<T> first(place<T> a, place<T> b)
 """
 
 
+BLOCKS = 16
+"""That are to fit on a multiprocessor, so that some compute while others wait; half as many where more is kept."""
+
 MOST_KEPT = 16
 """Elements of a group that a thread holds in registers."""
 
@@ -185,7 +188,10 @@ class RowLowering(Lowering):
             *(f"    o{n} += (unsigned long long)here * shape.inner_strides[{n}][axis];" for n in range(tensors)),
             "    left = above;",
             "}",
-            *(f"o{n} += (unsigned long long)left * shape.inner_strides[{n}][0];" for n in range(tensors)),
+            *(
+                f"o{n} += {'left' if steps == [1] else f'(unsigned long long)left * shape.inner_strides[{n}][0]'};"
+                for n, steps in enumerate(rows.inner_strides)
+            ),
         ]
         loop = [f"for (unsigned j = threadIdx.x; j < shape.width; j += {THREADS}) {{"]
         if kept:  # all but the last of a thread's elements are there for certain
@@ -248,5 +254,6 @@ class RowLowering(Lowering):
             f"unsigned outer_strides[{tensors}][{outer}]; unsigned inner_strides[{tensors}][{inner}]; }};\n"
         )
         body = "".join(f"    {line}\n" for line in lines)
-        head = f'extern "C" __global__ void __launch_bounds__({THREADS}) {KERNEL}({", ".join(declared)})'
+        blocks = BLOCKS if 0 < kept <= MOST_KEPT // 2 else BLOCKS // 2
+        head = f'extern "C" __global__ void __launch_bounds__({THREADS}, {blocks}) {KERNEL}({", ".join(declared)})'
         return f"\n{struct}\n{head}\n{{\n{body}}}\n"
