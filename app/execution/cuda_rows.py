@@ -1,5 +1,5 @@
 """CUDA kernels of formulas with reductions: a block for each group, which it goes over once for each reduction and once
-more for the elements.
+more for the elements. Groups that fit are read into registers first, and then no more.
 
 Sums are added in float64, each thread's part first. Nothing is written before all reductions are done, so the output
 may be one of the inputs.
@@ -28,19 +28,26 @@ template <class T> DEVICE T shared_by_all(T value)
     __syncthreads();
     return kept;
 }
-/* A halving tree over the threads' values. */
+template <class T> union words { T value; int at[(sizeof(T) + 3) / 4]; };
+/* All the threads' values joined, for all of them: by lanes, then by warps. The order of joining must not matter. */
 template <class T, class Join> DEVICE T reduced(T value, Join join)
 {
-    __shared__ T values[THREADS];
-    __syncthreads();
-    values[threadIdx.x] = value;
-    __syncthreads();
     #pragma unroll
-    for (int half = THREADS / 2; half > 0; half /= 2) {
-        if (threadIdx.x < half) values[threadIdx.x] = join(values[threadIdx.x], values[threadIdx.x + half]);
-        __syncthreads();
+    for (int apart = 16; apart > 0; apart /= 2) {
+        words<T> mine, other;
+        mine.value = value;
+        #pragma unroll
+        for (int n = 0; n < sizeof(mine.at) / 4; ++n) other.at[n] = __shfl_xor_sync(~0u, mine.at[n], apart);
+        value = join(value, other.value);
     }
-    return shared_by_all(values[0]);
+    __shared__ T values[THREADS / 32];
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) values[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = values[0];
+    #pragma unroll
+    for (int warp = 1; warp < THREADS / 32; ++warp) value = join(value, values[warp]);
+    return value;
 }
 template <class T> DEVICE T larger(T a, T b) { return a > b || a != a ? a : b; }
 template <class T> struct place { T value; long long at; };
@@ -55,6 +62,13 @@ template <class T> DEVICE place<T> first(place<T> a, place<T> b)
     return a.at < b.at ? a : b;
 }
 """
+
+
+BLOCKS = 16
+"""That are to fit on a multiprocessor, so that some compute while others wait; half as many where more is kept."""
+
+MOST_KEPT = 16
+"""Elements of a group that a thread holds in registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +102,12 @@ class Rows:
     @property
     def groups(self) -> int:
         return int(np.prod(self.outer, dtype=np.int64))
+
+    @property
+    def kept(self) -> int:
+        """Elements that each thread reads into registers; 0 where a group has too many, or more than one dimension."""
+        kept = -(-self.inner[0] // THREADS)
+        return kept if len(self.inner) == 1 and kept <= MOST_KEPT else 0
 
     @property
     def shape(self) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
@@ -153,7 +173,8 @@ class RowLowering(Lowering):
         pointers = [f"const {kind}* in{n}" for n, kind in enumerate(stored)]
         out = C_TYPES[self.stored.value.lower()]
         declared = [*pointers, f"{out}* out", "unsigned long long count", "const shape shape", *self._declared()]
-        elements = [f"in{n}[o{n}]" for n in range(last)]
+        kept = rows.kept
+        elements = [f"x{n}[c]" if kept else f"in{n}[o{n}]" for n in range(last)]
 
         def call(name: str, known: int) -> str:
             given = [*elements, "(long long)j", "far", *(f"r{n}" for n in range(known)), *names]
@@ -162,13 +183,24 @@ class RowLowering(Lowering):
         places = [
             f"unsigned long long {', '.join(f'o{n} = g{n}' for n in range(tensors))}; unsigned left = j;",
             "#pragma unroll",
-            f"for (int axis = {inner - 1}; axis >= 0; --axis) {{",
+            f"for (int axis = {inner - 1}; axis > 0; --axis) {{",
             "    const unsigned above = left / shape.inner[axis], here = left - above * shape.inner[axis];",
             *(f"    o{n} += (unsigned long long)here * shape.inner_strides[{n}][axis];" for n in range(tensors)),
             "    left = above;",
             "}",
+            *(
+                f"o{n} += {'left' if steps == [1] else f'(unsigned long long)left * shape.inner_strides[{n}][0]'};"
+                for n, steps in enumerate(rows.inner_strides)
+            ),
         ]
-        loop = f"for (unsigned j = threadIdx.x; j < shape.width; j += {THREADS}) {{"
+        loop = [f"for (unsigned j = threadIdx.x; j < shape.width; j += {THREADS}) {{"]
+        if kept:  # all but the last of a thread's elements are there for certain
+            loop = [
+                "#pragma unroll",
+                f"for (int c = 0; c < {kept}; ++c) {{",
+                f"    const unsigned j = threadIdx.x + c * {THREADS};",
+                f"    if (c == {kept - 1} && j >= shape.width) break;",
+            ]
         lines = [
             "bool far = false;",
             "unsigned rest = blockIdx.x;",
@@ -180,38 +212,48 @@ class RowLowering(Lowering):
             "    rest = above;",
             "}",
         ]
+        if kept:
+            lines += [f"{kind} x{n}[{kept}];" for n, kind in enumerate(stored)]
+            loads = [f"x{n}[c] = in{n}[o{n}];" for n in range(last)]
+            lines += [*loop, *(f"    {line}" for line in [*places, *loads]), "}"]
         for number, node in enumerate(self.reductions):
             kind, result = C_TYPES[node.argument.type], C_TYPES[node.type]
             value = call(f"stage{number}", number)
             match node.name:
                 case "sum":
-                    start, update = "double all = 0;", f"all += (double){value};"
+                    start, update = "double all = 0;", [f"all += (double){value};"]
                     join = "reduced(all, [](double a, double b) { return a + b; })"
                 case "maximum":
                     start = f"{kind} all; bool any = false;"
-                    update = f"{kind} one = {value}; all = any ? larger(all, one) : one; any = true;"
+                    update = [f"{kind} one = {value}; all = any ? larger(all, one) : one; any = true;"]
                     # A thread without elements takes the first one's, which changes no maximum.
                     join = f"reduced(any ? all : shared, []({kind} a, {kind} b) {{ return larger(a, b); }})"
                 case _:
                     start = f"place<{kind}> all = {{0, -1}};"
-                    update = f"all = first(all, place<{kind}>{{{value}, (long long)j}});"
+                    update = [
+                        f"{kind} one = {value};",  # a thread meets its elements in order, so of equals the first stays
+                        "if (all.at < 0 || one > all.value || (one != one && all.value == all.value))",
+                        f"    all = place<{kind}>{{one, (long long)j}};",
+                    ]
                     join = f"reduced(all, [](place<{kind}> a, place<{kind}> b) {{ return first(a, b); }}).at"
-            lines += [f"{result} r{number};", "{", f"    {start}", f"    {loop}"]
-            lines += [f"        {line}" for line in [*places, update]]
+            lines += [f"{result} r{number};", "{", f"    {start}", *(f"    {line}" for line in loop)]
+            lines += [f"        {line}" for line in [*([] if kept else places), *update]]
             lines += ["    }"]
             if node.name == "maximum":
-                lines += [f"    {kind} shared = shared_by_all(all);"]  # thread 0 has an element, always
+                lines += [f"    {kind} shared = all;"]
+                lines += [f"    if (shape.width < {THREADS}) shared = shared_by_all(all);"]  # thread 0 has one, always
             lines += [f"    r{number} = ({result}){join};", "}"]
         lines += [
-            loop,
+            *loop,
             *(f"    {line}" for line in places),
             f"    out[o{last}] = {call('element', len(self.reductions))};",
+            "}",
         ]
-        lines += ["}"]
         struct = (
             f"struct shape {{ unsigned width; unsigned outer[{outer}]; unsigned inner[{inner}]; "
             f"unsigned outer_strides[{tensors}][{outer}]; unsigned inner_strides[{tensors}][{inner}]; }};\n"
         )
         body = "".join(f"    {line}\n" for line in lines)
-        head = f'extern "C" __global__ void __launch_bounds__({THREADS}) {KERNEL}({", ".join(declared)})'
+        blocks = BLOCKS if 0 < kept <= MOST_KEPT // 2 else BLOCKS // 2
+        head = f'extern "C" __global__ void __launch_bounds__({THREADS}, {blocks}) {KERNEL}({", ".join(declared)})'
         return f"\n{struct}\n{head}\n{{\n{body}}}\n"

@@ -69,12 +69,16 @@ class Tuning:
     blocks: int
 
 
+LONG = ("acosh", "asinh", "log1p")
+"""CUDA's functions in which one instruction waits for another so long that two vectors are worth their registers."""
+
+
 def tune(arithmetic: Arithmetic, layout: Layout) -> Tuning:
     """What an H200 was fastest with, of 13 shapes (`tests/benchmarks/README.md`): memory needs many threads, long
     arithmetic two vectors each, so that the instructions of one fill the waits of the other."""
     if not is_packed(layout) or layout.width == 1:
         return Tuning(1, 0)
-    if arithmetic.far:
+    if arithmetic.far or any(f" {name}" in arithmetic.source for name in LONG):
         return Tuning(2, 16)
     return Tuning(2, 12) if "double" in arithmetic.parameters else Tuning(1, 0)
 

@@ -130,6 +130,37 @@ def graphed(call: Callable[[int], object], stream: Any, *, repeats: int) -> floa
     return timed(lambda _: graph.launch(stream), stream, repeats=1) / repeats
 
 
+def copy_rate(size: int, stream: Any, *, repeats: int) -> float:
+    """Bytes per second, read and written, of the best copy of `size`: cudaMemcpyAsync's and a 16-byte kernel's."""
+    size = size // 16 * 16
+    sets = [
+        (random_tensor("INT8", size, n), random_tensor("INT8", size, n + 100))
+        for n in range(max(-(-ROTATED // size), 2))
+    ]
+    cupy.cuda.Device().synchronize()
+    kernel = cupy.RawKernel(
+        'extern "C" __global__ void copy(const int4* a, int4* b, long long n) {'
+        "long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; if (i < n) b[i] = a[i]; }",
+        "copy",
+    )
+    vectors = size // 16
+
+    def by_kernel(threads: int) -> Callable[[int], object]:
+        def call(n: int) -> None:
+            a, b = sets[n % len(sets)]
+            with stream:
+                kernel((-(-vectors // threads),), (threads,), (a, b, np.int64(vectors)))
+
+        return call
+
+    def by_memcpy(n: int) -> None:
+        a, b = sets[n % len(sets)]
+        cupy.cuda.runtime.memcpyAsync(b.data.ptr, a.data.ptr, size, 3, stream.ptr)
+
+    calls = [by_memcpy, by_kernel(128), by_kernel(256), by_kernel(512)]
+    return 2 * size / min(graphed(call, stream, repeats=repeats) for call in calls)
+
+
 class Bench:
     """Cases on one device and one size."""
 
@@ -153,33 +184,9 @@ class Bench:
         return made
 
     def copy(self, itemsize: int) -> float:
-        """Bytes per second, read and written, of the best copy: cudaMemcpyAsync's and a 16-byte kernel's."""
+        """Bytes per second, read and written, of the best copy of a tensor."""
         if itemsize not in self._copies:
-            data_type = {4: "FLOAT32", 2: "FLOAT16", 1: "INT8"}[itemsize]
-            sets = self.sets(data_type, 1, False)
-            size = self.count * itemsize
-            kernel = cupy.RawKernel(
-                'extern "C" __global__ void copy(const int4* a, int4* b, long long n) {'
-                "long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; if (i < n) b[i] = a[i]; }",
-                "copy",
-            )
-            vectors = size // 16
-
-            def by_kernel(threads: int) -> Callable[[int], object]:
-                def call(n: int) -> None:
-                    a, b = sets[n % len(sets)]
-                    with self.stream:
-                        kernel((-(-vectors // threads),), (threads,), (a, b, np.int64(vectors)))
-
-                return call
-
-            def by_memcpy(n: int) -> None:
-                a, b = sets[n % len(sets)]
-                cupy.cuda.runtime.memcpyAsync(b.data.ptr, a.data.ptr, size, 3, self.stream.ptr)
-
-            calls = [by_memcpy, by_kernel(128), by_kernel(256), by_kernel(512)]
-            best = min(graphed(call, self.stream, repeats=self.repeats) for call in calls)
-            self._copies[itemsize] = 2 * size / best
+            self._copies[itemsize] = copy_rate(self.count * itemsize, self.stream, repeats=self.repeats)
         return self._copies[itemsize]
 
     def row(self, row: Row, others: list[str]) -> dict[str, float]:

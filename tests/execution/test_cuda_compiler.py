@@ -82,6 +82,21 @@ def test_kernels_of_operators_that_reduce_compile() -> None:
     assert compiled == 6
 
 
+@pytest.mark.parametrize(
+    ("sizes", "axes", "kept"),
+    [([2, 2048], [1], 16), ([2, 2049], [1], 0), ([3, 4, 5], [0, 2], 0)],
+    ids=["kept in registers", "too long for that", "of two dimensions"],
+)
+def test_kernels_of_any_groups_compile(sizes: list[int], axes: list[int], kept: int) -> None:
+    document = {"Type": "ACTIVATION_SOFTMAX1", "Axes": axes, "InputTensor": {"DataType": "FLOAT16", "Sizes": sizes}}
+    operator = compile_operator(validate(OPERATORS["DML_OPERATOR_ACTIVATION_SOFTMAX1"], document), NEWEST)
+    *inputs, output = zip([*operator.inputs, operator.output_name], stored_types(operator), strict=True)
+    rows = Rows.of(operator)
+    assert rows.kept == kept
+    source, _ = RowLowering(operator.expression, inputs, output[1]).source(rows)
+    assert compile_source(source, 80).startswith(b"\x7fELF")
+
+
 def test_nothing_flushes_subnormal_numbers() -> None:
     assert "-ftz=false" in OPTIONS
     assert not any("fast" in option for option in OPTIONS)
