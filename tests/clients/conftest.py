@@ -23,7 +23,10 @@ def node_modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    told = done.stdout + done.stderr
+    if any(code in told for code in ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT")):
+        pytest.skip("npm's registry cannot be reached")
+    assert done.returncode == 0, told
     return folder / "node_modules"
 
 
