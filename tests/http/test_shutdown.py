@@ -72,7 +72,7 @@ def test_while_draining_the_rest_is_answered(start_server: ServerFactory) -> Non
         drain(running, client)
 
         ready = client.get("/health/ready")
-        assert ready.json() == {"status": "draining"}
+        assert ready.json()["status"] == "draining"
         assert int(ready.headers["retry-after"]) > 0
         refused = post_json(client, SMALL)
         assert "shutting down" in refusal_of(refused, 503)["detail"]
@@ -80,7 +80,7 @@ def test_while_draining_the_rest_is_answered(start_server: ServerFactory) -> Non
 
         refusal_of(slow.ask(body[-1:]), 503)  # although it began before
 
-        assert client.get("/health/live").json() == {"status": "draining"}
+        assert client.get("/health/live").json()["status"] == "draining"
         assert client.get("/v1/capabilities").json()["state"] == "draining"
         assert client.get("/v1/operators").status_code == 200
         assert "\ndmlserve_ready 0.0\n" in client.get("/metrics").text
