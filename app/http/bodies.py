@@ -12,7 +12,7 @@ from app.buffers import Buffer
 from app.codecs.codec import Body, Codec, Encoded
 from app.codecs.structure import Unreadable
 from app.http.media_types import media_type, preferred
-from app.http.transfer import RECEIVE_INTO, WHOLE_BODY, Disconnected, ReceiveInto
+from app.http.transfer import JOINED, RECEIVE_INTO, WHOLE_BODY, Disconnected, ReceiveInto
 from app.limits import LimitExceeded, MemoryShare
 from app.messages import CODECS
 from app.service import Abandoned
@@ -22,9 +22,6 @@ Headers = Mapping[bytes, bytes]
 """Header fields by lower-case name."""
 
 _ALIASES = {"application/x-msgpack": "application/msgpack", "application/vnd.msgpack": "application/msgpack"}
-
-JOINED = 1 << 16
-"""So many bytes are rather copied once more than handed over in a call of their own."""
 
 FIRST, GROWTH = 1 << 20, 8
 """Bytes of a body's first buffer, if it needs as many, and how many times as large the next one is, or twice that."""
@@ -114,8 +111,7 @@ async def read_body(
 class _Reading:
     """A body on its way into one buffer, which grows with it.
 
-    Memory is taken as the body arrives: a client that announces a large body and does not
-    send it holds nobody up.
+    Memory is taken as the body arrives: a client that announces a large body and does not send it holds nobody up.
     """
 
     def __init__(
@@ -184,6 +180,12 @@ class _Reading:
         old, self._buffer = self._buffer, self._memory.larger(self._buffer, size)
         filled = shift + self._length
         self._buffer[shift:filled] = old[shift:filled]
+
+
+async def hung_up(receive: Receive) -> None:
+    """Returns when the client has gone. For a request whose body was read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def send_pieces(

@@ -2,20 +2,30 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.http import openapi
-from app.http.bodies import codec_of_answer, codec_of_request, fields, read_body, send_pieces
+from app.http.bodies import codec_of_answer, codec_of_request, fields, hung_up, read_body, send_pieces
 from app.http.problems import EXPECTED, problem_for
 from app.messages import DispatchReader
 from app.service import Service
 
 OFFLOADED = 1 << 20
 """Documents of at least so many bytes are decoded in a thread; the event loop goes on meanwhile."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def aside(size: int, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """`work` done here if it concerns few bytes, in a thread if many."""
+    if size < OFFLOADED:
+        return work(*arguments, **named)
+    return await asyncio.to_thread(work, *arguments, **named)
 
 
 class DispatchEndpoint:
@@ -32,17 +42,9 @@ class DispatchEndpoint:
         given = codec_of_request(headers)
         with service.memory.open() as memory:
             body = await read_body(scope, headers, receive, service.settings, memory, given.data_start)
-            if len(body) < OFFLOADED:
-                dispatch, data = self._reader.read(given, body, memory)
-            else:
-                dispatch, data = await asyncio.to_thread(self._reader.read, given, body, memory)
+            dispatch, data = await aside(len(body), self._reader.read, given, body, memory)
             scope["state"]["dispatch"] = dispatch.prepared
-
-            async def hang_up() -> None:
-                while (await receive())["type"] != "http.disconnect":
-                    pass
-
-            outcome = await service.execute(dispatch.prepared, data, memory, hang_up)
+            outcome = await service.execute(dispatch.prepared, data, memory, lambda: hung_up(receive))
             scope["state"]["outcome"] = outcome
             await send_pieces(send, dispatch.write(wanted, outcome), wanted.media_type)
 

@@ -1,5 +1,7 @@
 """What operates the service: health, readiness, metrics."""
 
+from typing import Any
+
 import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -45,10 +47,10 @@ async def metrics(request: Request) -> Response:
 
 
 def _health(service: Service, status: int) -> Response:
+    return answer_probe(Health(status=service.state, detail=service.placement.troubles()), status)
+
+
+def answer_probe(document: Any, status: int) -> Response:
+    """`document` with 200, or 503 for not now."""
     headers = {"cache-control": "no-store"} | ({"retry-after": str(RETRY_AFTER_SECONDS)} if status != 200 else {})
-    return Response(
-        orjson.dumps(Health(status=service.state, detail=service.placement.troubles())),
-        status,
-        headers,
-        "application/json",
-    )
+    return Response(orjson.dumps(document), status, headers, "application/json")

@@ -30,10 +30,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from app.buffers import Buffer
-from app.http.transfer import LARGE, RECEIVE_INTO, WHOLE_BODY, BodyReceiver, Disconnected
+from app.http.transfer import JOINED, LARGE, RECEIVE_INTO, WHOLE_BODY, BodyReceiver, Disconnected
 
 _CONTINUE = b"HTTP/1.1 100 "
-_JOINED = 1 << 16  # bytes that are rather copied than sent by a call of their own
 
 LINGER_SECONDS = 1.0
 """How long a refused client may go on sending before the connection is cut, in seconds."""
@@ -445,7 +444,7 @@ class _Cork:
 
     def write(self, data: bytes | Buffer) -> None:
         if self._header:
-            if len(data) <= _JOINED:
+            if len(data) <= JOINED:
                 data = b"".join((self._header, data))
             else:
                 self._transport.write(self._header)

@@ -25,6 +25,9 @@ ReceiveInto: TypeAlias = Callable[[Buffer], Awaitable[None]]
 """Fills a buffer with the next bytes of the body, of which there must be as many. It is for use when `receive` has
 returned what it had. Raises Disconnected."""
 
+JOINED = 1 << 16
+"""So many bytes are rather copied once more than handed over in a call of their own."""
+
 LARGE = 1 << 18
 """Bodies of more bytes have the extension."""
 

@@ -1,16 +1,14 @@
 """POST /v2/models/{name}/infer, the path that tensors take: a plain ASGI application, as that of dispatch is."""
 
 import asyncio
-from collections.abc import Callable
 from time import perf_counter_ns
-from typing import TypeVar
 
 from starlette.types import Receive, Scope, Send
 
 from app.codecs.codec import Body
 from app.codecs.structure import Unreadable
-from app.http.bodies import Align, Headers, fields, no_data, read_body, send_pieces
-from app.http.dispatch import OFFLOADED, DirectRoute
+from app.http.bodies import Align, Headers, fields, hung_up, no_data, read_body, send_pieces
+from app.http.dispatch import OFFLOADED, DirectRoute, aside
 from app.http.inference import openapi
 from app.http.inference.answers import JSON_LENGTH, Answer
 from app.http.inference.compression import coding_of_answer, coding_of_request, compress, decompress
@@ -21,8 +19,6 @@ from app.http.inference.statistics import VERSION, InferenceCounts
 from app.service import Service
 
 _LENGTH = JSON_LENGTH.lower().encode()
-
-T = TypeVar("T")
 
 
 class InferEndpoint:
@@ -52,18 +48,13 @@ class InferEndpoint:
                     most = service.settings.max_body_bytes
                     body = await asyncio.to_thread(decompress, body, given, most, memory)
                 size = _json_bytes(headers, body)
-                inference, parts = await _aside(size, lambda: self._reader.read(name, operator, body, size))
+                inference, parts = await aside(size, self._reader.read, name, operator, body, size)
                 scope["state"]["dispatch"] = inference.prepared
                 region = inference.form.region(regions)
                 copied = inference.copied_bytes
-                data = await _aside(copied, lambda: inference.data(parts, regions, memory))
-
-                async def hang_up() -> None:
-                    while (await receive())["type"] != "http.disconnect":
-                        pass
-
+                data = await aside(copied, inference.data, parts, regions, memory)
                 read = perf_counter_ns()
-                outcome = await service.execute(inference.prepared, data, memory, hang_up)
+                outcome = await service.execute(inference.prepared, data, memory, lambda: hung_up(receive))
                 scope["state"]["outcome"] = outcome
                 executed = perf_counter_ns()
 
@@ -73,7 +64,7 @@ class InferEndpoint:
                         return answer
                     return Answer(compress(answer.content.pieces, wanted, memory), answer.json_bytes)
 
-                answer = await _aside(OFFLOADED if wanted else copied, write)
+                answer = await aside(OFFLOADED if wanted else copied, write)
                 self._counts.executed(
                     operator.name(),
                     queue=int(outcome.queue_seconds * 1e9),
@@ -123,8 +114,3 @@ def routes(endpoint: InferEndpoint) -> list[DirectRoute]:
 
 def _documented() -> None:
     """Execute one operator: tensors in, the result out, as JSON numbers or binary."""
-
-
-async def _aside(size: int, work: Callable[[], T]) -> T:
-    """`work` done here if it concerns few bytes, in a thread if many."""
-    return work() if size < OFFLOADED else await asyncio.to_thread(work)

@@ -16,7 +16,6 @@ from app.buffers import Buffer
 from app.codecs.codec import Body, Span
 from app.codecs.structure import Unreadable
 from app.contract.validation import brief, validate
-from app.contract.violations import ContractError, Path, Violation
 from app.dispatch import DispatchRequest
 from app.http.inference.answers import AnswerForm
 from app.http.inference.documents import (
@@ -26,7 +25,7 @@ from app.http.inference.documents import (
     InputParameters,
     OutputParameters,
 )
-from app.http.inference.shared_memory import Regions
+from app.http.inference.shared_memory import Regions, refused
 from app.http.inference.statistics import VERSION
 from app.http.inference.tensors import DATATYPES, read_numbers
 from app.limits import MemoryShare
@@ -169,7 +168,7 @@ class InferenceReader:
             ("model_version", request.model_version, VERSION),
         ):
             if given not in (None, allowed):
-                raise _refused((what,), f"{what} is {brief(given)} but the path says {brief(allowed)}.", given, allowed)
+                raise refused((what,), f"{what} is {brief(given)} but the path says {brief(allowed)}.", given, allowed)
         inputs = _by_name("inputs", request.inputs, operator.tensor_names(Role.INPUT), operator)
         outputs = _by_name("outputs", request.outputs or [], operator.tensor_names(Role.OUTPUT), operator)
         for each in request.inputs:
@@ -224,7 +223,7 @@ class _Parameters:
                 self.settings[name] = value
             elif name == _PROTOCOL:
                 if not isinstance(value, bool):
-                    raise _refused(
+                    raise refused(
                         ("parameters", name), f"{name} is {brief(value)}; it must be true or false.", brief(value)
                     )
                 self.binary_data_output = value
@@ -235,7 +234,7 @@ class _Parameters:
             else:
                 members = [f"{output}.{member}" for output in outputs for member in _OUTPUT_MEMBERS]
                 known = [*attributes, *members, *_SETTINGS, _PROTOCOL]
-                raise _refused(
+                raise refused(
                     ("parameters", name),
                     f"{brief(name)} is no parameter of {operator.name()}; known are {', '.join(known)}.",
                     name,
@@ -251,7 +250,7 @@ def _put(into: dict[str, Any], name: str, path: list[str], value: object) -> Non
         if not isinstance(into, dict):
             break
     if not isinstance(into, dict) or last in into:
-        raise _refused(("parameters", name), f"{brief(name)} is given twice, dotted and not.", name)
+        raise refused(("parameters", name), f"{brief(name)} is given twice, dotted and not.", name)
     into[last] = value
 
 
@@ -259,21 +258,21 @@ def _by_name(what: str, given: Sequence[N], known: Sequence[str], operator: type
     result = {each.name: each for each in given}
     for name in result:
         if name not in known:
-            raise _refused(
+            raise refused(
                 (what,),
                 f"{operator.name()} has no {what[:-1]} {brief(name)}; {what} are {', '.join(known)}.",
                 name,
                 list(known),
             )
     if len(result) < len(given):
-        raise _refused((what,), f"A name stands twice among the {what}; give each tensor once.", len(given))
+        raise refused((what,), f"A name stands twice among the {what}; give each tensor once.", len(given))
     return result
 
 
 def _check_no_shared_memory(tensors: Sequence[InferInput | InferRequestedOutput]) -> None:
     for tensor in tensors:
         if tensor.parameters and tensor.parameters.shared_memory_region is not None:
-            raise _refused(
+            raise refused(
                 (tensor.name, "shared_memory_region"),
                 f"{tensor.name} is in shared memory, which is off here; use binary data, or have the service started "
                 "with --shared-memory.",
@@ -282,7 +281,7 @@ def _check_no_shared_memory(tensors: Sequence[InferInput | InferRequestedOutput]
 
 def _check_datatype(tensor: InferInput) -> None:
     if tensor.datatype not in DATATYPES:
-        raise _refused(
+        raise refused(
             (tensor.name, "datatype"),
             f"datatype of {tensor.name} is {brief(tensor.datatype)}; it must be one of {', '.join(DATATYPES)}.",
             tensor.datatype,
@@ -303,26 +302,22 @@ def _source(tensor: InferInput, binary: int) -> Source:
         if value is not None
     ]
     if len(ways) != 1:
-        raise _refused(
+        raise refused(
             (name,),
             f"{name} has {' and '.join(ways) or 'no data'}; give one of data, binary_data_size, shared_memory_region.",
             ways,
         )
     if given.shared_memory_region is not None:
         if given.shared_memory_byte_size is None:
-            raise _refused((name,), f"{name} has a shared_memory_region without shared_memory_byte_size; give both.")
+            raise refused((name,), f"{name} has a shared_memory_region without shared_memory_byte_size; give both.")
         return Shared(given.shared_memory_region, given.shared_memory_offset, given.shared_memory_byte_size)
     if given.binary_data_size is not None:
         return Binary(binary, binary + given.binary_data_size)
     if tensor.datatype == "FP16":
-        raise _refused(
+        raise refused(
             (name, "data"), f"Data of {name} are numbers, but FP16 is taken as binary only (binary_data_size)."
         )
     if not (isinstance(tensor.data, str) and tensor.data.startswith(_MARK)):
-        raise _refused((name, "data"), f"Data of {name} must be an array of numbers.", brief(tensor.data))
+        raise refused((name, "data"), f"Data of {name} must be an array of numbers.", brief(tensor.data))
     size = math.prod(tensor.shape) * DATATYPES[tensor.datatype].bytes
     return Numbers(name, int(tensor.data.removeprefix(_MARK)), tensor.shape, tensor.datatype, size)
-
-
-def _refused(path: Path, message: str, given: object = None, allowed: object = None) -> ContractError:
-    return ContractError([Violation(path, message, given, allowed)], hresult=None)

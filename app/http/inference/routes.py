@@ -17,7 +17,7 @@ from app.http.inference.models import PLATFORM, find_model, metadata
 from app.http.inference.shared_memory import AlreadyRegistered, Regions
 from app.http.inference.statistics import VERSION
 from app.http.metrics import Metrics
-from app.http.problems import RETRY_AFTER_SECONDS
+from app.http.operations import answer_probe
 from app.http.workers import Ask
 from app.messages import CODECS, read_document
 from app.operators.catalog import OPERATORS
@@ -51,7 +51,7 @@ async def live(request: Request) -> Response:
 async def ready(request: Request) -> Response:
     """200 when inferences are taken; 503 while starting or draining."""
     is_ready = _service(request).state is State.READY
-    return _readiness(documents.ServerReady(ready=is_ready), is_ready)
+    return answer_probe(documents.ServerReady(ready=is_ready), 200 if is_ready else 503)
 
 
 @router.get("/models/stats", **openapi.answer("getStatistics", documents.Statistics))
@@ -74,7 +74,7 @@ async def model_ready(request: Request) -> Response:
     """200 when inferences with this model are taken; 503 while starting or draining."""
     name, _ = _model(request)
     is_ready = _service(request).state is State.READY
-    return _readiness(documents.ModelReady(name=name, ready=is_ready), is_ready)
+    return answer_probe(documents.ModelReady(name=name, ready=is_ready), 200 if is_ready else 503)
 
 
 @router.get(f"{MODEL}/stats", **openapi.answer("getModelStatistics", documents.Statistics, "name"))
@@ -187,10 +187,5 @@ async def _read(request: Request, kind: type[M], default: M | None = None) -> M:
     return default if default and document is None else validate(kind, document)
 
 
-def _readiness(document: Any, is_ready: bool) -> Response:
-    headers = {} if is_ready else {"retry-after": str(RETRY_AFTER_SECONDS)}
-    return _json(document, 200 if is_ready else 503, headers | {"cache-control": "no-store"})
-
-
-def _json(document: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(orjson.dumps(document), status, headers, "application/json")
+def _json(document: Any) -> Response:
+    return Response(orjson.dumps(document), media_type="application/json")
