@@ -199,7 +199,7 @@ class Prepared:
         self.kernel = device.prepare(compiled)
         self.input_names = list(compiled.inputs)
         self.output_bytes = compiled.output.data_bytes
-        self.gapless = compiled.output.reach == compiled.output.elements
+        self.gapless = compiled.output.gapless
         # A GPU that fails halfway must leave the inputs to NumPy.
         names = self.input_names if device.kind == "cpu" else []
         self.reusable = [number for number, name in enumerate(names) if self._is_reusable(name)]

@@ -74,6 +74,11 @@ class TensorDesc(BaseModel):
         return packed_strides(self.Sizes) if self.Strides is None else self.Strides
 
     @property
+    def gapless(self) -> bool:
+        """Whether no bytes lie between its elements; for tensors in which no two coordinates share an element."""
+        return self.reach == self.elements
+
+    @property
     def reach(self) -> int:
         """Elements from the first of the buffer to the last that the layout touches, both included."""
         return 1 + sum((size - 1) * stride for size, stride in zip(self.Sizes, self.strides, strict=True))

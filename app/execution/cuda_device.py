@@ -5,7 +5,7 @@ import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -14,7 +14,6 @@ from typing import Any, Literal
 import numpy as np
 
 from app.buffers import Buffer
-from app.contract.constants import DataType
 from app.execution.cuda_compiler import CompilationError, KernelCache
 from app.execution.cuda_lowering import Arithmetic, lower
 from app.execution.cuda_rows import RowLowering, Rows
@@ -28,10 +27,10 @@ from app.execution.cuda_source import (
     is_packed,
     render,
 )
-from app.execution.cuda_staging import ALIGNMENT, PinnedMemory, Slot, Slots
-from app.execution.device import Cancelled, DeviceFailed, DeviceInfo, Ran
+from app.execution.cuda_staging import ALIGNMENT, PinnedMemory, Slot, Slots, room
+from app.execution.device import WHOLE_BYTES, Cancelled, DeviceFailed, DeviceInfo, Ran
+from app.execution.helpers import run_with
 from app.execution.layout import collapse
-from app.execution.numpy_threads import stored_types
 from app.operators.compiled import CompiledOperator
 
 log = logging.getLogger("app.execution")
@@ -104,7 +103,7 @@ class CudaDevice:
             description=self.facts.description,
             memory_total_bytes=total,
             memory_available_bytes=available,
-            data_types=[data_type for data_type in DataType if data_type.bits >= 8],
+            data_types=WHOLE_BYTES,
             compute_capability=self.facts.compute_capability,
             driver_version=self.facts.driver_version,
             runtime_version=self.facts.runtime_version,
@@ -231,9 +230,9 @@ class CudaKernel:
         self._device = device
         descs = [*compiled.inputs.values(), compiled.output]
         self._sizes, self._strides = collapse(compiled.output.Sizes, compiled.layouts())
-        self._bytes = [data_type.bytes for data_type in stored_types(compiled)]
+        self._bytes = [data_type.bytes for data_type in compiled.element_types()]
         self._reach = [desc.data_bytes for desc in descs]
-        self._gapless = compiled.output.reach == compiled.output.elements
+        self._gapless = compiled.output.gapless
         self._count = prod(self._sizes)
         self._arithmetic: Arithmetic | None = None
         self._steps = choose_layout(self._sizes, self._strides, self._bytes, aligned=True).steps
@@ -248,7 +247,7 @@ class CudaKernel:
     def launch(self, *, aligned: bool = True) -> Launch:
         """The kernel for device-resident tensors: to be bound to their addresses, the output's last."""
         compiled, arithmetic = self._compiled, self._arithmetic
-        *inputs, output = zip([*compiled.inputs, compiled.output_name], stored_types(compiled), strict=True)
+        *inputs, output = zip([*compiled.inputs, compiled.output_name], compiled.element_types(), strict=True)
         if self._rows:
             source, arguments = RowLowering(compiled.expression, inputs, output[1]).source(self._rows)
             return Launch(self._device, source, 1, len(self._bytes), [self._rows.shape, *arguments])
@@ -280,7 +279,7 @@ class CudaKernel:
     # Tensors that lie alike: chunk by chunk, no more memory on the device than the slots have
 
     def _dispatch_chunks(self, buffers: Sequence["_Host"], cancelled: Callable[[], bool]) -> None:
-        fits = self._device.slots.size // len(buffers) // ALIGNMENT * ALIGNMENT
+        fits = room(self._device.slots.size, len(buffers))
         widest = max(self._bytes)
         wanted = min(max(self._count * widest // (2 * SLOTS), LEAST_CHUNK), MOST_CHUNK, fits)
         elements = max(wanted // widest // 16 * 16, 1)
@@ -326,8 +325,8 @@ class CudaKernel:
         self, slot: Slot, launch: Launch, buffers: Sequence["_Host"], start: int, count: int, *, staged: bool
     ) -> None:
         """Copies in, kernel, copy out. If `staged`, through the slot's pinned memory where needed, and waited for."""
-        device, room = self._device, slot.size // len(buffers) // ALIGNMENT * ALIGNMENT
-        places = [slot.address + room * number for number in range(len(buffers))]
+        device, space = self._device, room(slot.size, len(buffers))
+        places = [slot.address + space * number for number in range(len(buffers))]
         spans = [
             slice(0, size) if step is Step.NONE else slice(start * size, (start + count) * size)
             for size, step in zip(self._bytes, self._steps, strict=True)
@@ -336,19 +335,19 @@ class CudaKernel:
         for number in range(last):
             device.to_device(
                 places[number],
-                buffers[number].reading(slot, room * number, spans[number]),
+                buffers[number].reading(slot, space * number, spans[number]),
                 spans[number].stop - spans[number].start,
                 slot.stream,
             )
         launch.bind(places, count)(slot.stream.ptr)
         out, span = buffers[last], spans[last]
         size = span.stop - span.start
-        target = out.address + span.start if out.pinned else slot.host.__array_interface__["data"][0] + room * last
+        target = out.address + span.start if out.pinned else slot.host_address + space * last
         device.to_host(target, places[last], size, slot.stream)
         if staged:
             slot.stream.synchronize()
             if not out.pinned:
-                out.bytes[span] = slot.host[room * last : room * last + size]
+                out.bytes[span] = slot.host[space * last : space * last + size]
 
     # Any layout: whole tensors on the device
 
@@ -379,7 +378,7 @@ class CudaKernel:
                     device.to_device(address + start, host.reading(slot, 0, span), size, slot.stream)
                     slot.stream.synchronize()
                     return
-                pinned = host.address + start if host.pinned else slot.host.__array_interface__["data"][0]
+                pinned = host.address + start if host.pinned else slot.host_address
                 device.to_host(pinned, address + start, size, slot.stream)
                 slot.stream.synchronize()
                 if not host.pinned:
@@ -404,14 +403,7 @@ class CudaKernel:
                     piece = piece or prepare(slot)
                     piece(turn)
 
-        helpers = [self._device.copiers.submit(work) for _ in range(min(count, self._device.slots.idle()) - 1)]
-        try:
-            work()
-        finally:
-            started = [helper for helper in helpers if not helper.cancel()]
-            wait(started)
-        for helper in started:
-            helper.result()
+        run_with(self._device.copiers, min(count, self._device.slots.idle()) - 1, work)
 
 
 class _Host:
@@ -429,8 +421,7 @@ class _Host:
             return self.address + int(span.start)
         size = span.stop - span.start
         slot.host[offset : offset + size] = self.bytes[span]
-        address: int = slot.host.__array_interface__["data"][0] + offset
-        return address
+        return slot.host_address + offset
 
 
 def _facts(cupy: Any, ordinal: int) -> Facts:

@@ -90,6 +90,11 @@ class PinnedMemory:
             self.used -= size
 
 
+def room(size: int, tensors: int) -> int:
+    """Bytes that each of so many tensors may have in a slot of `size` bytes."""
+    return size // tensors // ALIGNMENT * ALIGNMENT
+
+
 class Slot:
     """A stream with as much memory on either side as a chunk of a dispatch takes. One thread uses it at a time."""
 
@@ -101,6 +106,7 @@ class Slot:
         self._pinned = _pinned(size)
         self._device = cupy.cuda.memory.Memory(size)
         self.host = _bytes_of(self._pinned, size)
+        self.host_address: int = self._pinned.ptr
         self.address: int = self._device.ptr
 
 

@@ -8,6 +8,9 @@ from app.buffers import Buffer
 from app.contract.constants import DataType
 from app.operators.compiled import CompiledOperator
 
+WHOLE_BYTES = [data_type for data_type in DataType if data_type.bits >= 8]
+"""Types that devices compute: those whose elements have an address."""
+
 
 class Cancelled(Exception):
     """Nobody waits for the dispatch any more."""

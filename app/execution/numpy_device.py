@@ -9,12 +9,11 @@ from typing import Literal
 import numpy as np
 
 from app.buffers import Buffer
-from app.contract.constants import DataType
-from app.execution.device import DeviceInfo, Kernel, Ran
+from app.execution.device import WHOLE_BYTES, DeviceInfo, Kernel, Ran
 from app.execution.layout import blocks, collapse
 from app.execution.numpy_lowering import Array, Program, Step, lower, numpy_type
 from app.execution.numpy_rows import NumpyRowKernel
-from app.execution.numpy_threads import BLOCK_ELEMENTS, RAN, Threads, run_program, stored_types
+from app.execution.numpy_threads import BLOCK_ELEMENTS, RAN, Threads, run_program
 from app.operators.compiled import CompiledOperator
 
 UNSCRATCHED = 8
@@ -42,7 +41,7 @@ class NumpyDevice:
             description=f"NumPy {np.__version__} on {platform.machine()}, {self._threads} threads",
             memory_total_bytes=total,
             memory_available_bytes=available,
-            data_types=[data_type for data_type in DataType if data_type.bits >= 8],
+            data_types=WHOLE_BYTES,
         )
 
     def prepare(self, compiled: CompiledOperator) -> Kernel:
@@ -55,7 +54,7 @@ class NumpyKernel:
 
     def __init__(self, compiled: CompiledOperator, threads: Threads) -> None:
         self._sizes, strides = collapse(compiled.output.Sizes, compiled.layouts())
-        types = [numpy_type(data_type) for data_type in stored_types(compiled)]
+        types = [numpy_type(data_type) for data_type in compiled.element_types()]
         self._views = [
             (dtype, [step * dtype.itemsize for step in steps]) for dtype, steps in zip(types, strides, strict=True)
         ]

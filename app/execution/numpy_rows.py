@@ -16,7 +16,7 @@ from app.contract.constants import DataType
 from app.execution.device import Ran
 from app.execution.layout import blocks, collapse
 from app.execution.numpy_lowering import Array, Program, lower, numpy_type
-from app.execution.numpy_threads import BLOCK_ELEMENTS, RAN, Threads, run_program, stored_types
+from app.execution.numpy_threads import BLOCK_ELEMENTS, RAN, Threads, run_program
 from app.formula.values import (
     FLOAT64,
     Constant,
@@ -142,7 +142,7 @@ class NumpyRowKernel:
         self._sizes, strides = collapse(sizes, [places, groups, *compiled.layouts()])
         self._places, groups, *steps = strides
         self._axes = tuple(axis for axis, step in enumerate(groups) if step == 0)
-        types = [numpy_type(data_type) for data_type in stored_types(compiled)]
+        types = [numpy_type(data_type) for data_type in compiled.element_types()]
         self._views = [
             (dtype, [each * dtype.itemsize for each in step]) for dtype, step in zip(types, steps, strict=True)
         ]

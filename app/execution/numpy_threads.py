@@ -3,15 +3,14 @@
 import itertools
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, wait
+from concurrent.futures import Executor
 from typing import Any
 
 import numpy as np
 
-from app.contract.constants import DataType
 from app.execution.device import Cancelled, Ran
+from app.execution.helpers import run_with
 from app.execution.numpy_lowering import Array, Program
-from app.operators.compiled import CompiledOperator
 
 BLOCK_ELEMENTS = 1 << 16
 """Elements of 4 bytes computed at a time: few enough that a block's scratch stays in the cache, enough that a second
@@ -46,20 +45,7 @@ class Threads:
                         raise Cancelled
                     work(turn)
 
-        helpers = [self._helpers.submit(run) for _ in range(min(self._most, count) - 1)]
-        try:
-            run()
-        finally:
-            # A helper that has not started would find nothing left to do. One that has is in its last block.
-            started = [helper for helper in helpers if not helper.cancel()]
-            wait(started)
-        for helper in started:
-            helper.result()
-
-
-def stored_types(compiled: CompiledOperator) -> list[DataType]:
-    """How elements of the inputs, in the order of the bind points, and of the output are read and written."""
-    return [compiled.stored_types[name] for name in (*compiled.inputs, compiled.output_name)]
+        run_with(self._helpers, min(self._most, count) - 1, run)
 
 
 def run_program(program: Program, inputs: Sequence[Array], output: Array) -> None:

@@ -34,6 +34,10 @@ class CompiledOperator:
         descs = [*self.inputs.values(), self.output]
         return [desc.strides if desc.elements > 1 else [0] * self.output.rank for desc in descs]
 
+    def element_types(self) -> list[DataType]:
+        """`stored_types` of the inputs, in the order of the bind points, and of the output."""
+        return [self.stored_types[name] for name in (*self.inputs, self.output_name)]
+
     def check_in_place(self, name: str) -> None:
         """Raise ContractError unless the output may take the buffer of the input `name`.
 

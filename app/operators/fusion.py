@@ -65,13 +65,7 @@ class Fused(BaseModel):
     def violations(self, level: FeatureLevel) -> Iterator[Violation]:
         """What is wrong with it on a device of `level`."""
         if self.activation.support.at(level) is None:
-            introduced = self.activation.support.introduced
-            yield Violation(
-                ("Type",),
-                f"{self.activation.name()} does not exist at feature level {level}; it was introduced at {introduced}.",
-                level.full_name,
-                f">= {introduced.full_name}",
-            )
+            yield self.activation.missing(level)
         yield from self._whole().rules(level)
 
     def formula(self, prefix: str, x: Value) -> Value:

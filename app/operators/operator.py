@@ -157,21 +157,22 @@ class Operator(BaseModel):
         implied = TensorDesc(DataType=self.implied_type(level), Sizes=first.Sizes)
         return self.model_copy(update=dict.fromkeys(missing, implied))
 
+    @classmethod
+    def missing(cls, level: FeatureLevel) -> Violation:
+        """That devices of `level`, which is below the one that introduced it, do not have the operator."""
+        introduced = cls.support.introduced
+        return Violation(
+            ("Type",),
+            f"{cls.name()} does not exist at feature level {level}; it was introduced at {introduced}.",
+            level.full_name,
+            f">= {introduced.full_name}",
+        )
+
     def judge(self, level: FeatureLevel) -> None:
         """Raise ContractError with every rule that this descriptor breaks on a device of `level`."""
         row = self.support.at(level)
         if row is None:
-            introduced = self.support.introduced
-            raise ContractError(
-                [
-                    Violation(
-                        ("Type",),
-                        f"{self.name()} does not exist at feature level {level}; it was introduced at {introduced}.",
-                        level.full_name,
-                        f">= {introduced.full_name}",
-                    )
-                ]
-            )
+            raise ContractError([self.missing(level)])
         violations: list[Violation] = []
         for name, desc in self.tensors().items():
             allowed = row.of(name)

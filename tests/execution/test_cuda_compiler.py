@@ -16,7 +16,6 @@ from app.execution import cuda_compiler
 from app.execution.cuda_compiler import OPTIONS, CompilationError, KernelCache, cache_folder, compile_source
 from app.execution.cuda_rows import RowLowering, Rows
 from app.execution.cuda_source import Layout, Step, choose_layout, render
-from app.execution.numpy_threads import stored_types
 from app.execution.placement import samples
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
@@ -33,7 +32,7 @@ EXHAUSTIVE = os.environ.get("DMLSERVE_EXHAUSTIVE") == "1"
 
 def layouts(operator: CompiledOperator) -> dict[str, Layout]:
     """One of each class."""
-    sizes = [data_type.bytes for data_type in stored_types(operator)]
+    sizes = [data_type.bytes for data_type in operator.element_types()]
     count = len(sizes)
     packed = choose_layout([1 << 10], [[1]] * count, sizes, aligned=True)
     assert packed.width > 1
@@ -75,7 +74,7 @@ def test_kernels_of_operators_that_reduce_compile() -> None:
     for kind in OPERATORS.values():
         operator = compile_operator(validate(kind, example(kind)["operator"]), NEWEST)
         if operator.axes:
-            *inputs, output = zip([*operator.inputs, operator.output_name], stored_types(operator), strict=True)
+            *inputs, output = zip([*operator.inputs, operator.output_name], operator.element_types(), strict=True)
             source, _ = RowLowering(operator.expression, inputs, output[1]).source(Rows.of(operator))
             assert compile_source(source, 90).startswith(b"\x7fELF")
             compiled += 1
@@ -90,7 +89,7 @@ def test_kernels_of_operators_that_reduce_compile() -> None:
 def test_kernels_of_any_groups_compile(sizes: list[int], axes: list[int], kept: int) -> None:
     document = {"Type": "ACTIVATION_SOFTMAX1", "Axes": axes, "InputTensor": {"DataType": "FLOAT16", "Sizes": sizes}}
     operator = compile_operator(validate(OPERATORS["DML_OPERATOR_ACTIVATION_SOFTMAX1"], document), NEWEST)
-    *inputs, output = zip([*operator.inputs, operator.output_name], stored_types(operator), strict=True)
+    *inputs, output = zip([*operator.inputs, operator.output_name], operator.element_types(), strict=True)
     rows = Rows.of(operator)
     assert rows.kept == kept
     source, _ = RowLowering(operator.expression, inputs, output[1]).source(rows)

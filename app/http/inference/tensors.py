@@ -18,12 +18,11 @@ from app.codecs.codec import Piece
 from app.codecs.structure import Unreadable
 from app.contract.constants import DataType
 from app.contract.violations import ContractError, Violation
+from app.execution.device import WHOLE_BYTES
 from app.execution.numpy_lowering import numpy_type
 from app.limits import MemoryShare
 
-DATATYPES = {"BOOL": DataType.UINT8} | {
-    str(data_type).replace("FLOAT", "FP"): data_type for data_type in DataType if data_type.bits >= 8
-}
+DATATYPES = {"BOOL": DataType.UINT8} | {str(data_type).replace("FLOAT", "FP"): data_type for data_type in WHOLE_BYTES}
 """Data types by the protocol's names."""
 
 NAMES = {data_type: name for name, data_type in DATATYPES.items()}
