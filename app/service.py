@@ -1,6 +1,7 @@
 """The one door between the protocols and the devices: dispatch, capabilities, life cycle."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from time import perf_counter
@@ -17,6 +18,7 @@ from app.contract.validation import brief
 from app.contract.violations import ContractError, Violation
 from app.dispatch import DispatchRequest, DispatchResponse, Execution, OutputTensor, bind, data_lengths
 from app.execution.device import Device, Ran
+from app.execution.llvm_compiler import Compiler, Unavailable
 from app.execution.numpy_device import NumpyDevice
 from app.execution.placement import Placement
 from app.execution.pool import Ticket, WorkerPool
@@ -24,6 +26,8 @@ from app.limits import LimitExceeded, MemoryAccount, MemoryShare
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
 from app.settings import Settings
+
+log = logging.getLogger("app")
 
 INLINE_ELEMENTS = 1 << 16
 """Outputs of at most so many elements are computed where the request is: to hand them to a worker would take longer."""
@@ -56,7 +60,7 @@ class Service:
         self.settings = settings
         self.state = State.STARTING
         self.pool = WorkerPool(settings.threads, settings.queue_depth)
-        self.placement = Placement(settings, NumpyDevice(self.pool.executor, settings.threads))
+        self.placement = Placement(settings, NumpyDevice(self.pool.executor, settings.threads, _compiler(settings)))
         self.devices: dict[str, Device] = self.placement.devices
         self.memory = MemoryAccount(settings.max_memory_bytes, settings.idle_buffer_bytes, self.placement.pinned)
 
@@ -257,6 +261,15 @@ class Outcome(NamedTuple):
     queue_seconds: float
     compute_seconds: float
     ran: Ran
+
+
+def _compiler(settings: Settings) -> Compiler | None:
+    """LLVM, if it is wanted and there."""
+    try:
+        return Compiler() if settings.llvm else None
+    except Unavailable as reason:
+        log.info("NumPy computes all that the CPU does: %s", reason)
+        return None
 
 
 def _never() -> bool:

@@ -48,6 +48,9 @@ class Settings(BaseSettings):
         description="Let clients of the Open Inference Protocol use this user's POSIX shared memory. For one worker.",
     )
     threads: int = Field(default_factory=_cpus, ge=1, le=1024, description="Worker threads that run dispatches.")
+    llvm: bool = Field(
+        True, description="Compile loops for the CPU where NumPy is slower. Their results may differ in the last bits."
+    )
     gpus: str = Field(
         "all",
         pattern=r"^(all|none|\d{1,3}(,\d{1,3})*)$",

@@ -20,8 +20,8 @@ class Cancelled(Exception):
 class DeviceInfo:
     """Facts for the capabilities. Memory is in bytes; null where it cannot be told.
 
-    Of GPUs also: CUDA's version that the driver offers and the runtime library's, how many kernels are loaded, and why
-    it is out of service, if it is.
+    With a compiler also how many kernels are kept; of GPUs CUDA's version that the driver offers and the runtime
+    library's, and why it is out of service, if it is.
     """
 
     name: str

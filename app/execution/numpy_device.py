@@ -1,4 +1,6 @@
-"""The CPU: formulas as NumPy calls on cache-sized blocks, several threads on a big tensor."""
+"""The CPU: formulas as loops compiled with LLVM, or as NumPy calls on cache-sized blocks; several threads on a big
+tensor.
+"""
 
 import os
 import platform
@@ -9,18 +11,22 @@ from typing import Literal
 import numpy as np
 
 from app.buffers import Buffer
+from app.execution import numpy_lowering
 from app.execution.device import WHOLE_BYTES, DeviceInfo, Kernel, Ran
 from app.execution.layout import blocks, collapse
-from app.execution.numpy_lowering import Array, Program, Step, lower, numpy_type
+from app.execution.llvm_compiler import Compiler
+from app.execution.llvm_kernels import Loop
+from app.execution.numpy_lowering import Array, Step, numpy_type
 from app.execution.numpy_rows import NumpyRowKernel
-from app.execution.numpy_threads import BLOCK_ELEMENTS, RAN, Threads, run_program
+from app.execution.numpy_threads import BLOCK_ELEMENTS, LARGEST_BLOCK, RAN, Threads
+from app.execution.programs import Program, program_of, run_program
 from app.operators.compiled import CompiledOperator
 
-UNSCRATCHED = 8
-"""How many times more elements a block has where a program needs no scratch."""
-
 TABULATED = 1 << 18
-"""A float16 function of one input is looked up in a table from so many elements on."""
+"""Without LLVM, a float16 function of one input is looked up in a table from so many elements on."""
+
+COMPILED = 1 << 13
+"""Outputs of so many elements get a compiled loop. In the time it takes to call one, NumPy has computed fewer."""
 
 
 class NumpyDevice:
@@ -29,42 +35,57 @@ class NumpyDevice:
     name = "numpy"
     kind: Literal["cpu", "cuda"] = "cpu"
 
-    def __init__(self, helpers: Executor, threads: int) -> None:
+    def __init__(self, helpers: Executor, threads: int, compiler: Compiler | None = None) -> None:
         self._helpers = helpers
         self._threads = threads
+        self._compiler = compiler
 
     def info(self) -> DeviceInfo:
         total, available = _memory()
+        parts = [f"NumPy {np.__version__}"] + ([f"LLVM {self._compiler.version}"] if self._compiler else [])
         return DeviceInfo(
             name=self.name,
             kind=self.kind,
-            description=f"NumPy {np.__version__} on {platform.machine()}, {self._threads} threads",
+            description=f"{' and '.join(parts)} on {platform.machine()}, {self._threads} threads",
             memory_total_bytes=total,
             memory_available_bytes=available,
             data_types=WHOLE_BYTES,
+            kernels_cached=self._compiler.kernels if self._compiler else None,
         )
 
     def prepare(self, compiled: CompiledOperator) -> Kernel:
         threads = Threads(self._helpers, self._threads)
-        return NumpyRowKernel(compiled, threads) if compiled.axes else NumpyKernel(compiled, threads)
+        compiler = self._compiler if compiled.output.elements >= COMPILED else None
+        kind = NumpyRowKernel if compiled.axes else NumpyKernel
+        return kind(compiled, threads, compiler)
 
 
 class NumpyKernel:
     """Implements `Kernel`, for operators that compute each element by itself."""
 
-    def __init__(self, compiled: CompiledOperator, threads: Threads) -> None:
+    def __init__(self, compiled: CompiledOperator, threads: Threads, compiler: Compiler | None) -> None:
         self._sizes, strides = collapse(compiled.output.Sizes, compiled.layouts())
         types = [numpy_type(data_type) for data_type in compiled.element_types()]
         self._views = [
             (dtype, [step * dtype.itemsize for step in steps]) for dtype, steps in zip(types, strides, strict=True)
         ]
-        program = lower(compiled.expression, list(compiled.inputs), compiled.stored_types[compiled.output_name])
+        program = program_of(
+            compiled.expression, list(compiled.inputs), compiled.stored_types[compiled.output_name], compiler
+        )
         self._program = program
-        self._tabulated = len(types) == 2 and types[0] == np.float16 and compiled.output.elements >= TABULATED
-        # Every block costs some microseconds; without scratch there is nothing to keep in the cache.
-        widest = max(dtype.itemsize for dtype in (*types, *program.registers))
-        factor = max(4 // widest, 1) if program.registers else UNSCRATCHED
-        self._blocks = list(blocks(self._sizes, factor * BLOCK_ELEMENTS))
+        self._tabulated = (
+            not isinstance(program, Loop)
+            and len(types) == 2
+            and types[0] == np.float16
+            and compiled.output.elements >= TABULATED
+        )
+        if program.registers:
+            widest = max(dtype.itemsize for dtype in (*types, *program.registers))
+            most = max(4 // widest, 1) * BLOCK_ELEMENTS
+        else:  # there is nothing to keep in the cache, and every block costs some microseconds
+            share = compiled.output.elements // (2 * threads.most)
+            most = min(max(share, BLOCK_ELEMENTS), LARGEST_BLOCK)
+        self._blocks = list(blocks(self._sizes, most))
         self._threads = threads
 
     def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:
@@ -95,7 +116,7 @@ class NumpyKernel:
         def look_up(x: Array, out: Array) -> None:
             np.take(results, x.view(np.uint16), out=out, mode="clip")
 
-        return Program(self._program.inputs, (), (), (Step(look_up, (0,), 1),))
+        return numpy_lowering.Program(("X",), (), (), (Step(look_up, (0,), 1),))
 
 
 def _memory() -> tuple[int | None, int | None]:

@@ -1,12 +1,12 @@
-"""Formulas with reductions, on NumPy: one value for each group of elements, then the elements by it.
+"""Formulas with reductions, on the CPU, stage by stage: as loops over one group after another, or as NumPy's calls.
 
-A formula is cut into stages. A group that fits into a block goes through all of them while it is in the cache, and what
+For these, a group that fits into a block goes through all of them while it is in the cache, and what
 one stage has computed for all elements, such as exponentials, the next ones find there. A longer one is cut into blocks
 again: each stage goes over all of it, and computes anew what it needs.
 """
 
+import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,126 +15,22 @@ from app.buffers import Buffer
 from app.contract.constants import DataType
 from app.execution.device import Ran
 from app.execution.layout import blocks, collapse
-from app.execution.numpy_lowering import Array, Program, lower, numpy_type
-from app.execution.numpy_threads import BLOCK_ELEMENTS, RAN, Threads, run_program
-from app.formula.values import (
-    FLOAT64,
-    Constant,
-    Input,
-    Operation,
-    Parameter,
-    Position,
-    Reduction,
-    Value,
-    cast,
-    parts,
-)
+from app.execution.llvm_compiler import Compiler
+from app.execution.llvm_kernels import RowLoops
+from app.execution.numpy_lowering import Array, numpy_type
+from app.execution.numpy_threads import BLOCK_ELEMENTS, LARGEST_BLOCK, RAN, Threads
+from app.execution.programs import Program, program_of, run_program
+from app.execution.stages import Stage, Stages
+from app.formula.values import Position, Value, parts
 from app.operators.compiled import CompiledOperator
 
-POSITION = "(position)"
-"""The name under which programs find where elements are in their group."""
-
 Slices = tuple[slice, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """A step towards the values `result`: of each element, then reduced to one by `reduction`, or of each group.
-
-    `elements` is the name under which later stages find the elements' values, if they are kept.
-    """
-
-    program: Program
-    source: int | None
-    """The input that has the values already, by its place."""
-    dtype: np.dtype[Any]
-    result: str
-    reduction: str | None
-    elements: str | None
-
-
-class _Stages:
-    """Cuts a formula into stages. With `keep`, what is computed of all elements for a reduction is not again later."""
-
-    def __init__(self, inputs: Sequence[str], keep: bool) -> None:
-        self.stages: list[Stage] = []
-        self._inputs = [*inputs, POSITION]
-        self._keep = keep
-        self._known: dict[Value, Value] = {}
-
-    def cut(self, node: Value) -> Value:
-        """`node` over inputs and the stages' results."""
-        if node not in self._known:
-            self._known[node] = self._cut(node)
-        return self._known[node]
-
-    def lower(self, node: Value, stored: DataType) -> Program:
-        """The program of what `cut` has made."""
-        return lower(node, self._names, stored)
-
-    @property
-    def _names(self) -> list[str]:
-        made = [name for stage in self.stages for name in (stage.result, stage.elements) if name]
-        return [*self._inputs, *made]
-
-    def _cut(self, node: Value) -> Value:
-        match node:
-            case Position():
-                return Input(node.type, POSITION, _stored(node))
-            case Reduction():
-                return self._reduce(node)
-            case Operation() if _is_of_groups(node):
-                return self._stage(self._with_reductions(node), None)
-            case Operation():
-                return Operation(node.type, node.name, tuple(map(self.cut, node.arguments)))
-        return node
-
-    def _with_reductions(self, node: Value) -> Value:
-        """`node`, which is the same for all of a group, over the results of reductions."""
-        if isinstance(node, Operation):
-            return Operation(node.type, node.name, tuple(map(self._with_reductions, node.arguments)))
-        return self.cut(node)
-
-    def _reduce(self, node: Reduction) -> Value:
-        argument = self.cut(node.argument)
-        elements = f"(elements {len(self.stages)})" if self._keep and isinstance(argument, Operation) else None
-        if node.name == "sum":  # partial sums are added in float64
-            made = cast(self._stage(argument, node.name, elements, FLOAT64), node.type)
-        else:
-            made = self._stage(argument, node.name, elements, node.type)
-        if elements:
-            self._known[node.argument] = Input(argument.type, elements, _stored(argument))
-        return made
-
-    def _stage(
-        self, node: Value, reduction: str | None, elements: str | None = None, type_: str | None = None
-    ) -> Value:
-        program = self.lower(node, _stored(node))
-        result = f"(result {len(self.stages)})"
-        source = self._names.index(node.name) if isinstance(node, Input) and node.stored == _stored(node) else None
-        self.stages.append(Stage(program, source, np.dtype(node.type), result, reduction, elements))
-        made = type_ or node.type
-        return Input(made, result, DataType(made.upper()))
-
-
-def _stored(node: Value) -> DataType:
-    return DataType(node.type.upper())
-
-
-def _is_of_groups(node: Value) -> bool:
-    """Whether `node` is the same for all elements of a group."""
-    match node:
-        case Reduction() | Constant() | Parameter():
-            return True
-        case Operation():
-            return all(map(_is_of_groups, node.arguments))
-    return False
 
 
 class NumpyRowKernel:
     """Implements `Kernel`, for operators that reduce."""
 
-    def __init__(self, compiled: CompiledOperator, threads: Threads) -> None:
+    def __init__(self, compiled: CompiledOperator, threads: Threads, compiler: Compiler | None) -> None:
         sizes = compiled.output.Sizes
         # Two more layouts see to it that elements keep their places in groups, and that groups stay apart.
         places = packed_along(sizes, [axis in compiled.axes for axis in range(len(sizes))])
@@ -149,16 +45,15 @@ class NumpyRowKernel:
 
         width = int(np.prod([self._sizes[axis] for axis in self._axes]))
         self._long = width > BLOCK_ELEMENTS
-        stages = _Stages(list(compiled.inputs), keep=not self._long)
-        for node in parts(compiled.expression):
-            if isinstance(node, Reduction):  # first, so that what they keep is there for all that comes after
-                stages.cut(node)
-        final = stages.cut(compiled.expression)
-        self._final = stages.lower(final, compiled.stored_types[compiled.output_name])
+        names, stored = list(compiled.inputs), compiled.stored_types[compiled.output_name]
+        self._loops = self._rows_of(compiled.expression, names, stored, compiler) if compiler else None
+        stages = Stages[Program](names, not self._long, functools.partial(program_of, compiler=compiler))
+        self._final = stages.whole(compiled.expression, stored)
         self._stages = stages.stages
         self._positioned = any(isinstance(node, Position) for node in parts(compiled.expression))
         outer = [1 if axis in self._axes else size for axis, size in enumerate(self._sizes)]
-        self._groups = [self._whole(index) for index in blocks(outer, max(BLOCK_ELEMENTS // width, 1))]
+        most = max(compiled.output.elements // (2 * threads.most), BLOCK_ELEMENTS) if self._loops else BLOCK_ELEMENTS
+        self._groups = [self._whole(index) for index in blocks(outer, max(min(most, LARGEST_BLOCK) // width, 1))]
         inner = [size if axis in self._axes else 1 for axis, size in enumerate(self._sizes)]
         self._parts = list(blocks(inner, BLOCK_ELEMENTS)) if self._long else []
         self._threads = threads
@@ -176,12 +71,26 @@ class NumpyRowKernel:
 
                 def work(turn: int) -> None:
                     *parts, part = [array[self._groups[turn]] for array in arrays]
-                    self._run(parts, part)
+                    if self._loops:
+                        self._loops.run(parts, part, self._places[-1])
+                    else:
+                        self._run(parts, part)
 
                 self._threads.share(len(self._groups), work, cancelled)
         finally:
             arrays.clear()  # as in NumpyKernel
         return RAN
+
+    def _rows_of(
+        self, expression: Value, inputs: Sequence[str], stored: DataType, compiler: Compiler
+    ) -> RowLoops | None:
+        """Loops over groups, where each is one after the other along the innermost dimension."""
+        if self._long or self._axes != (len(self._sizes) - 1,):
+            return None
+        try:
+            return RowLoops(expression, inputs, stored, compiler)
+        except LookupError:
+            return None
 
     def _run(self, inputs: list[Array], output: Array) -> None:
         """A block of whole groups."""
@@ -218,7 +127,9 @@ class NumpyRowKernel:
             partial: list[Array | None] = [None] * len(self._parts)
             places: list[Array | None] = [None] * len(self._parts)
 
-            def work(turn: int, stage: Stage = stage, partial: list[Any] = partial, places: list[Any] = places) -> None:
+            def work(
+                turn: int, stage: Stage[Program] = stage, partial: list[Any] = partial, places: list[Any] = places
+            ) -> None:
                 part = self._slices(self._parts[turn])
                 seen = known(part)
                 values: Array = np.empty(output[part].shape, stage.dtype)

@@ -18,6 +18,7 @@ import numpy as np
 from app.contract.constants import NEWEST
 from app.contract.validation import validate
 from app.execution.device import Kernel
+from app.execution.llvm_compiler import Compiler
 from app.execution.numpy_device import NumpyDevice
 from app.execution.numpy_lowering import Array, numpy_type
 from app.operators.catalog import OPERATORS
@@ -174,6 +175,8 @@ TYPES |= {
 }
 """Of the inputs, where they are not FLOAT32."""
 
+COMPILER = Compiler()
+
 RANGES = {E + "ACOS": (-1, 1), E + "ASIN": (-1, 1), E + "ATANH": (-1, 1), E + "ACOSH": (1, 50)}
 POSITIVE = {E + "LOG", E + "SQRT", E + "POW", E + "CONSTANT_POW"}
 ROW = 1024
@@ -215,7 +218,7 @@ def measure(name: str, elements: int, rounds: int, helpers: Executor, threads: i
     inputs = inputs_of(name, elements)
     operator = compiled(name, inputs)
     buffers = [array.reshape(-1).view(np.uint8).data for array in inputs]
-    alone, together = (NumpyDevice(helpers, count).prepare(operator) for count in (1, threads))
+    alone, together = (NumpyDevice(helpers, count, COMPILER).prepare(operator) for count in (1, threads))
 
     def naive() -> Array:
         return NAIVE[name][1](*inputs)

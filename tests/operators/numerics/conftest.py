@@ -2,19 +2,22 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 
 import pytest
 
+from app.execution import numpy_device
 from app.execution.device import Device
+from app.execution.llvm_compiler import Compiler
 from app.execution.numpy_device import NumpyDevice
 from tests.gpu import first_gpu
 
 
-@pytest.fixture(scope="session", params=["numpy", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.fixture(scope="session", params=["numpy", "llvm", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> Iterator[Device]:
     """A device by name: another one needs a name in `params` and a branch here."""
     if request.param == "cuda":
         yield first_gpu()
         return
-    with ThreadPoolExecutor(2) as helpers:
-        yield NumpyDevice(helpers, 2)
+    with ThreadPoolExecutor(2) as helpers, mock.patch.object(numpy_device, "COMPILED", 1):
+        yield NumpyDevice(helpers, 2, Compiler() if request.param == "llvm" else None)

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from app.execution.device import Device
+from app.execution.llvm_compiler import Compiler
 from app.execution.numpy_device import NumpyDevice
 from app.execution.numpy_lowering import Array
 from app.operators.operator import PREFIX
@@ -60,14 +61,18 @@ def worst(device: Device, case: Case) -> dict[str, int]:
 
 def main() -> None:
     rows: dict[str, list[dict[str, int]]] = defaultdict(list)
+    compiler = Compiler()
     with ThreadPoolExecutor(2) as helpers:
-        device = NumpyDevice(helpers, 2)
+        device = NumpyDevice(helpers, 2, compiler)
         for case in [*UNARY, *BINARY]:
             name = case.kind.removeprefix(PREFIX) + (" with ScaleBias" if "ScaleBias" in case.attributes else "")
             rows[name].append(worst(device, case))
     print("# Largest errors in ULP\n")
-    print(f"NumPy {np.__version__}, {platform.machine()}; all float16 values, special values and 2^20 random ones in")
-    print("float32, for each choice of attributes in `cases.py`; made by `python -m tests.operators.numerics.worst`.\n")
+    print(
+        f"NumPy {np.__version__} and LLVM {compiler.version}, {platform.machine()}; all float16 values, special values"
+    )
+    print("and 2^20 random ones in float32, for each choice of attributes in `cases.py`; made by")
+    print("`python -m tests.operators.numerics.worst`.\n")
     print("| operator | float32 | float16 |\n|---|--:|--:|")
     for name, each in sorted(rows.items()):
         largest = [max(found[dtype] for found in each) for dtype in ("float32", "float16")]

@@ -1,0 +1,242 @@
+"""Functions of floats for loops compiled with LLVM, made of operations that the processor has.
+
+They are formulas again, over the operations of `app/formula/values.py` and some that LLVM's lowering has besides:
+`fused` is a * b + c rounded once, and `two_to_the`, `exponent_of` and `fraction_of` are on the bits of a float. The
+coefficients are Chebyshev fits over the interval, computed in 200 bits; no function has a branch, so that a loop
+computes as many elements at a time as the processor's vectors hold.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from app.execution import numpy_expansions
+from app.formula.values import (
+    FLOAT32,
+    FLOAT64,
+    Constant,
+    Operation,
+    Value,
+    absolute,
+    cast,
+    copysign,
+    equal,
+    exp,
+    expm1_of_negative,
+    log,
+    maximum,
+    minimum,
+    trunc,
+    where,
+    widen,
+)
+
+LOG2_E = 1 / math.log(2)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What depends on the width of a float. A whole number plus `rounder` has it in its lowest bits."""
+
+    rounder: float
+    exponents: float
+    """Results of exp lie between 2^-exponents, which is 0, and 2^exponents, which is infinite."""
+    least_normal: float
+    digits: int
+    ln_2: tuple[float, float]
+    """ln 2 in two parts, the first one rounded to the format."""
+    exp: tuple[float, ...]
+    """(exp(f) - 1 - f) / f^2 by powers of f, up to ln(2) / 2: of float32 7e-8, of float64 5e-13."""
+
+
+FORMATS = {
+    FLOAT32: Format(
+        rounder=1.5 * 2**23,
+        exponents=151,
+        least_normal=2.0**-126,
+        digits=24,
+        ln_2=(0.693147182464599609375, -1.904654299957767e-09),
+        exp=(0.5, 0.16666576666119928, 0.04166655421298415, 0.008363232883682618, 0.0013926250831497611),
+    ),
+    FLOAT64: Format(
+        rounder=1.5 * 2**52,
+        exponents=1076,
+        least_normal=2.0**-1022,
+        digits=53,
+        ln_2=(0.6931471805599453, 2.3190468138462996e-17),
+        exp=(0.4999999999995475, 0.16666666666662555, 0.04166666678698556, 0.008333333344268395, 0.0013888838910996056,
+             0.00019841224418291943, 2.4868002978056962e-05, 2.7617685465165067e-06),
+    ),
+}  # fmt: skip
+
+LOG = (0.33333331180030046, -0.24999996957950882, 0.200007157488921, -0.16667802319501254, 0.1424905764569748,
+       -0.12425687331451106, 0.1168541992348674, -0.11479733846637635, 0.06971611471451178)  # fmt: skip
+"""(log(1 + f) - f + f^2 / 2) / f^3 by powers of f, for 1 + f within sqrt(2) of 1: 3e-8."""
+
+LOG2 = (0.9617966939362185, 0.5770779989742719, 0.41220329202333655, 0.32015384327204166, 0.2793517376283576)
+"""(log2(m) - s * 2 / ln 2) / s^3 by powers of s^2, for s = (m - 1) / (m + 1) and m within sqrt(2) of 1: 1e-11."""
+
+EXP2 = (0.6931471880352003, 0.24022650760645808, 0.05550357071152507, 0.009618082519990467, 0.0013390886332106697,
+        0.0001545318282995974)  # fmt: skip
+"""(2^y - 1) / y by powers of y, for y from -1/2 to 1/2: 8e-9."""
+
+FARTHEST_POWER = 1000.0
+"""Powers are computed up to 2 to this; beyond, as float32, they are infinite, and their reciprocals 0."""
+
+EXP_IS_0 = -128.0
+"""exp of this is less than half of the least float32."""
+
+
+def _fused(a: Value, b: Value | float, c: Value | float) -> Value:
+    b, c = (each if isinstance(each, Value) else Constant(a.type, each) for each in (b, c))
+    return Operation(a.type, "fused", (a, b, c))
+
+
+def _polynomial(coefficients: Sequence[float], x: Value) -> Value:
+    """The sum of coefficients[i] * x^i."""
+    *lower, highest = coefficients
+    result: Value = Constant(x.type, highest)
+    for coefficient in reversed(lower):
+        result = _fused(result, x, coefficient)
+    return result
+
+
+def _nearest(x: Value, factor: float) -> Value:
+    """The whole number next to x * factor, which must be less than 2^21."""
+    rounder = FORMATS[x.type].rounder
+    return _fused(x, factor, rounder) - rounder
+
+
+def _scaled(x: Value, n: Value) -> Value:
+    """x * 2^n with one rounding, for a whole `n` of up to twice the format's largest exponent."""
+    half = _nearest(n, 0.5)
+    return x * _two_to_the(half) * _two_to_the(n - half)
+
+
+def _two_to_the(n: Value) -> Value:
+    """2^n of a whole number, for which there is an exponent."""
+    return Operation(n.type, "two_to_the", (n + FORMATS[n.type].rounder,))
+
+
+def _reduced(x: Value) -> tuple[Value, Value]:
+    """The whole number n next to x / ln 2, and x - n ln 2."""
+    n = _nearest(x, LOG2_E)
+    high, low = FORMATS[x.type].ln_2
+    return n, _fused(n, -low, _fused(n, -high, x))
+
+
+def _exp(x: Value) -> Value:
+    """2^n exp(f) for x = n ln 2 + f."""
+    form = FORMATS[x.type]
+    most = form.exponents * math.log(2)
+    n, f = _reduced(maximum(minimum(x, most), -most))
+    return _scaled(1 + _fused(f * f, _polynomial(form.exp, f), f), n)
+
+
+def _expm1_of_negative(x: Value) -> Value:
+    """2^n (exp(f) - 1) + (2^n - 1), the last term being exact; of float64 as NumPy has it."""
+    if x.type == FLOAT64:
+        return numpy_expansions.EXPANSIONS["expm1_of_negative"](x)
+    n, f = _reduced(maximum(x, -26.0))  # -1 from there on
+    scale = _two_to_the(n)
+    return _fused(_fused(f * f, _polynomial(FORMATS[FLOAT32].exp, f), f), scale, scale - 1)
+
+
+def _exp_of_difference(a: Value, b: Value) -> Value:
+    """With what Knuth's two-sum says the difference has lost."""
+    if a.type == FLOAT64:
+        return exp(a - b)
+    difference = a - b
+    subtrahend = a - difference
+    rest = (a - (difference + subtrahend)) + (subtrahend - b)
+    return _corrected(difference, rest)
+
+
+def _exp_of_product(a: Value, b: Value) -> Value:
+    """With what the product has lost."""
+    if a.type == FLOAT64:
+        return exp(a * b)
+    product = a * b
+    return _corrected(product, _fused(a, b, -product))
+
+
+def _corrected(x: Value, rest: Value) -> Value:
+    """exp(x + rest) for a tiny `rest`, which is NaN where x is infinite."""
+    whole = exp(x)
+    return where(x < EXP_IS_0, 0, _fused(whole, rest, whole))
+
+
+def _tanh(x: Value) -> Value:
+    """t / (2 + t) for t = expm1(-2 |x|), but for the sign."""
+    t = expm1_of_negative(absolute(x) * -2)
+    return copysign(t / (t + 2), x)
+
+
+def _fraction(x: Value) -> tuple[Value, Value]:
+    """For a positive number k and m, within sqrt(2) of 1, so that x = 2^k m."""
+    form = FORMATS[x.type]
+    subnormal = x < form.least_normal
+    normal = where(subnormal, x * 2.0**form.digits, x)
+    k = Operation(x.type, "exponent_of", (normal,)) - where(subnormal, Constant(x.type, form.digits), 0)
+    return k, Operation(x.type, "fraction_of", (normal,))
+
+
+def _log(x: Value) -> Value:
+    """k ln 2 + log(m)."""
+    k, m = _fraction(x)
+    if x.type == FLOAT64:
+        return _at_ends(x, _log2(k, m) * math.log(2))
+    f = m - 1
+    high, low = FORMATS[x.type].ln_2
+    rest = _fused(f * f, _fused(f, _polynomial(LOG, f), -0.5), k * low)
+    return _at_ends(x, _fused(k, high, f + rest))
+
+
+def _log1p(x: Value) -> Value:
+    """log(u) for u = 1 + x, made up for what the sum has lost (W. Kahan)."""
+    u = x + 1
+    return where(equal(u, 1) | equal(u, math.inf), x, log(u) * (x / (u - 1)))
+
+
+def _log2(k: Value, m: Value) -> Value:
+    """k + log2(m), of float64."""
+    s = (m - 1) / (m + 1)
+    return _fused(s, _fused(s * s, _polynomial(LOG2, s * s), 2 * LOG2_E), k)
+
+
+def _at_ends(x: Value, result: Value) -> Value:
+    """`result` of a positive number, or what a logarithm is of an `x` that is none."""
+    return where(x > 0, where(x < math.inf, result, x), where(equal(x, 0), Constant(x.type, -math.inf), math.nan))
+
+
+def _power(base: Value, exponent: Value) -> Value:
+    """2^(exponent * log2 |base|), in float64, which has the digits and the range; then what IEEE 754 says besides."""
+    if base.type != FLOAT32:
+        raise LookupError("power of float64 has to be exact to the last bit where it is a whole number")
+    size = absolute(base)
+    k, m = _fraction(size)
+    y = widen(exponent) * _at_ends(widen(size), _log2(widen(k), widen(m)))
+    y = maximum(minimum(y, FARTHEST_POWER), -FARTHEST_POWER)
+    n = _nearest(y, 1)
+    f = y - n
+    result = cast(_fused(f, _polynomial(EXP2, f), 1) * _two_to_the(n), FLOAT32)
+    half = exponent * 0.5
+    whole, even = equal(trunc(exponent), exponent), equal(trunc(half), half)
+    result = where(whole & ~even, copysign(result, base), result)
+    result = where((base < 0) & (base > -math.inf) & ~whole, math.nan, result)
+    one = equal(exponent, 0) | equal(base, 1) | (equal(base, -1) & equal(absolute(exponent), math.inf))
+    return where(one, 1, result)
+
+
+EXPANSIONS: dict[str, Callable[..., Value]] = {
+    "exp": _exp,
+    "expm1_of_negative": _expm1_of_negative,
+    "exp_of_difference": _exp_of_difference,
+    "exp_of_product": _exp_of_product,
+    "tanh": _tanh,
+    "log": _log,
+    "log1p": _log1p,
+    "power": _power,
+    **{name: numpy_expansions.EXPANSIONS[name] for name in ("log1p_of_fraction", "erf", "normal_cdf")},
+}
+"""By the operation's name: it, as a function of its arguments, made of others. Those of NumPy serve here too."""
