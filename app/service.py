@@ -19,7 +19,7 @@ from app.contract.violations import ContractError, Violation
 from app.dispatch import DispatchRequest, DispatchResponse, Execution, OutputTensor, bind, data_lengths
 from app.execution.device import Device, Ran
 from app.execution.llvm_compiler import Compiler, Unavailable
-from app.execution.numpy_device import NumpyDevice
+from app.execution.numpy_device import COMPILED, NumpyDevice
 from app.execution.placement import Placement
 from app.execution.pool import Ticket, WorkerPool
 from app.limits import LimitExceeded, MemoryAccount, MemoryShare
@@ -129,6 +129,7 @@ class Service:
 
         ticket = self.pool.submit(job)
         ran = await self._finish(ticket, hang_up)
+        prepared.inline = prepared.small  # now that it is compiled, if it had to be
         return Outcome(output, ticket.queue_seconds, ticket.compute_seconds, ran)
 
     def _check_device(self, name: str) -> None:
@@ -207,7 +208,8 @@ class Prepared:
         # A GPU that fails halfway must leave the inputs to NumPy.
         names = self.input_names if device.kind == "cpu" else []
         self.reusable = [number for number, name in enumerate(names) if self._is_reusable(name)]
-        self.inline = compiled.output.elements <= INLINE_ELEMENTS and device.kind == "cpu"
+        self.small = compiled.output.elements <= INLINE_ELEMENTS and device.kind == "cpu"
+        self.inline = self.small and compiled.output.elements < COMPILED
         self._input_sizes = [(name, data_lengths(desc)) for name, desc in compiled.inputs.items()]
 
     def _is_reusable(self, name: str) -> bool:

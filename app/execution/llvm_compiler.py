@@ -38,6 +38,10 @@ class Compiler:
             raise Unavailable(f"the processor lacks {', '.join(missing)}")
         self._lock = threading.Lock()
         self._compiled: OrderedDict[str, Function] = OrderedDict()
+        try:
+            self.function("define void @kernel(ptr %frame) {\nret void\n}")(0)
+        except Exception as error:
+            raise Unavailable(f"LLVM does not compile: {error}") from error
 
     @property
     def version(self) -> str:
@@ -83,10 +87,6 @@ class Compiler:
         )
         engine = self._llvm.create_mcjit_compiler(self._optimized(source, machine), machine)
         engine.finalize_object()
-        call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(engine.get_function_address("kernel"))
-
-        def function(numbers: int) -> None:
-            assert engine  # kept as long as its code may run
-            call(numbers)
-
+        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(engine.get_function_address("kernel"))
+        function.engine = engine  # type: ignore[attr-defined]  # it has the memory that the code is in
         return function

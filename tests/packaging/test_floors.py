@@ -104,13 +104,14 @@ def test_every_imported_package_is_a_declared_dependency() -> None:
 
 
 @MODULE
-def test_cupy_is_imported_where_it_is_wanted_and_never_with_the_module(module: str) -> None:
-    """Without it the service starts, and with it no faster than it must."""
-    cupy = {"cupy", "cupy_backends"}
+def test_what_may_be_missing_is_imported_where_it_is_wanted_and_never_with_the_module(module: str) -> None:
+    """Without CuPy and llvmlite the service starts, and with them as fast."""
+    wanted = {"cupy": ("app.execution.cuda_", "app.execution.placement"), "llvmlite": ("app.execution.llvm_compiler",)}
+    wanted["cupy_backends"] = wanted["cupy"]
     top = ast.Module([node for node in ast.parse(MODULES[module].read_text()).body if not _defines(node)], [])
-    assert not {package_of(imported) for imported in _imports(top)} & cupy
-    if {package_of(imported) for imported in imports(module)} & cupy:
-        assert module.startswith("app.execution.cuda_") or module == "app.execution.placement"
+    assert not {package_of(imported) for imported in _imports(top)} & wanted.keys()
+    for package in {package_of(imported) for imported in imports(module)} & wanted.keys():
+        assert module.startswith(wanted[package])
 
 
 def _defines(node: ast.stmt) -> bool:
