@@ -64,10 +64,11 @@ class Compiler:
                 self._compiled.move_to_end(source)
             return found
 
-    def assembly(self, source: str, triple: str, cpu: str, features: str) -> str:
-        """What a module becomes on any machine, for tests."""
-        target = self._llvm.Target.from_triple(triple)
-        machine = target.create_target_machine(cpu=cpu, features=features, opt=3)
+    def assembly(self, source: str, triple: str, processor: str) -> str:
+        """What a module becomes on any kind of machine."""
+        self._llvm.initialize_all_targets()
+        self._llvm.initialize_all_asmprinters()
+        machine = self._llvm.Target.from_triple(triple).create_target_machine(cpu=processor, opt=3)
         text: str = machine.emit_assembly(self._optimized(source, machine))
         return text
 

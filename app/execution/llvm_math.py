@@ -73,15 +73,17 @@ LOG = (0.33333331180030046, -0.24999996957950882, 0.200007157488921, -0.16667802
        -0.12425687331451106, 0.1168541992348674, -0.11479733846637635, 0.06971611471451178)  # fmt: skip
 """(log(1 + f) - f + f^2 / 2) / f^3 by powers of f, for 1 + f within sqrt(2) of 1: 3e-8."""
 
-LOG2 = (0.9617966939362185, 0.5770779989742719, 0.41220329202333655, 0.32015384327204166, 0.2793517376283576)
-"""(log2(m) - s * 2 / ln 2) / s^3 by powers of s^2, for s = (m - 1) / (m + 1) and m within sqrt(2) of 1: 1e-11."""
+LOG2 = (0.9617966923048699, 0.5770797764553204, 0.4119010125701226, 0.336594661366502)
+"""(log2(m) - s * 2 / ln 2) / s^3 by powers of s^2, for s = (m - 1) / (m + 1) and m within sqrt(2) of 1: 2e-9."""
 
 EXP2 = (0.6931471880352003, 0.24022650760645808, 0.05550357071152507, 0.009618082519990467, 0.0013390886332106697,
         0.0001545318282995974)  # fmt: skip
 """(2^y - 1) / y by powers of y, for y from -1/2 to 1/2: 8e-9."""
 
-FARTHEST_POWER = 1000.0
-"""Powers are computed up to 2 to this; beyond, as float32, they are infinite, and their reciprocals 0."""
+FLOAT_MAX = 3.4028234663852886e38
+
+FARTHEST_POWER = 200.0
+"""2 to this is infinite in float32, and its reciprocal 0."""
 
 EXP_IS_0 = -128.0
 """exp of this is less than half of the least float32."""
@@ -93,11 +95,14 @@ def _fused(a: Value, b: Value | float, c: Value | float) -> Value:
 
 
 def _polynomial(coefficients: Sequence[float], x: Value) -> Value:
-    """The sum of coefficients[i] * x^i."""
-    *lower, highest = coefficients
-    result: Value = Constant(x.type, highest)
-    for coefficient in reversed(lower):
-        result = _fused(result, x, coefficient)
+    """The sum of coefficients[i] * x^i, added up in pairs (G. Estrin), which need not wait for each other."""
+    terms: list[Value | float] = list(coefficients)
+    while len(terms) > 1:
+        pairs = [_fused(x, high, low) for low, high in zip(terms[::2], terms[1::2], strict=False)]
+        terms = [*pairs, *terms[2 * len(pairs) :]]
+        x = x * x
+    (result,) = terms
+    assert isinstance(result, Value)
     return result
 
 
@@ -210,22 +215,28 @@ def _at_ends(x: Value, result: Value) -> Value:
 
 
 def _power(base: Value, exponent: Value) -> Value:
-    """2^(exponent * log2 |base|), in float64, which has the digits and the range; then what IEEE 754 says besides."""
+    """2^(exponent * log2 |base|), of which the product is in float64, for its digits; then what IEEE 754 says besides.
+
+    What depends on the exponent alone, which may be one for all, is not mixed with conditions on the base.
+    """
     if base.type != FLOAT32:
         raise LookupError("power of float64 has to be exact to the last bit where it is a whole number")
     size = absolute(base)
     k, m = _fraction(size)
-    y = widen(exponent) * _at_ends(widen(size), _log2(widen(k), widen(m)))
-    y = maximum(minimum(y, FARTHEST_POWER), -FARTHEST_POWER)
-    n = _nearest(y, 1)
-    f = y - n
-    result = cast(_fused(f, _polynomial(EXP2, f), 1) * _two_to_the(n), FLOAT32)
+    y = widen(exponent) * _log2(widen(k), widen(m))
+    at_end = exponent * FLOAT_MAX * where(equal(size, 0), Constant(FLOAT32, -FLOAT_MAX), minimum(size, FLOAT_MAX))
+    narrow = where((size > 0) & (size < math.inf), cast(y, FLOAT32), at_end)
+    n = _nearest(maximum(minimum(narrow, FARTHEST_POWER), -FARTHEST_POWER), 1)
+    f = maximum(minimum(cast(y - widen(n), FLOAT32), 1), -1)
+    result = _scaled(_fused(f, _polynomial(EXP2, f), 1), n)
+
     half = exponent * 0.5
     whole, even = equal(trunc(exponent), exponent), equal(trunc(half), half)
-    result = where(whole & ~even, copysign(result, base), result)
-    result = where((base < 0) & (base > -math.inf) & ~whole, math.nan, result)
-    one = equal(exponent, 0) | equal(base, 1) | (equal(base, -1) & equal(absolute(exponent), math.inf))
-    return where(one, 1, result)
+    result = copysign(result, where(whole & ~even, base, 1))
+    of_negative = where(whole, Constant(FLOAT32, 1), math.nan)
+    result = result * where((base < 0) & (base > -math.inf), of_negative, 1)
+    one = where(equal(absolute(exponent), math.inf), size, base)
+    return where(equal(exponent, 0), 1, where(equal(one, 1), 1, result))
 
 
 EXPANSIONS: dict[str, Callable[..., Value]] = {

@@ -1,4 +1,4 @@
-"""Programs compute what their formula says, whatever its shape, and use no more scratch than it needs."""
+"""Programs and loops compute what their formula says, whatever its shape; programs take no scratch beyond need."""
 
 from typing import Any
 
@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.contract.constants import DataType
+from app.execution.llvm_compiler import Compiler
+from app.execution.llvm_kernels import Loop
 from app.execution.numpy_lowering import Array, Program, lower, numpy_type
 from app.formula.values import (
     BOOL,
@@ -41,18 +43,26 @@ INPUTS: dict[str, Array] = {
     "M": np.array([3, 2**31 - 1, -5, 2, -1, 99999, 0, -(2**31)], np.int32),
 }
 
+COMPILER = Compiler()
 
-def run(program: Program, inputs: dict[str, Array], output: Array) -> Array:
+
+def run(program: Program | Loop, inputs: dict[str, Array], output: Array) -> Array:
     """One block, its registers full of what must not be read."""
     registers = [np.full(output.shape, np.nan if dtype.kind == "f" else 1, dtype) for dtype in program.registers]
     with np.errstate(all="ignore"):
-        program.run([inputs[name] for name in program.inputs], output, registers)
+        program.run(list(inputs.values()), output, registers)
     return output
 
 
 def check(value: Value, stored: DataType) -> Program:
     """Lower `value` and compare with direct evaluation, also with the output in the place of each input."""
     program = lower(value, list(INPUTS), stored)
+    for each in (program, Loop(value, list(INPUTS), stored, COMPILER)):
+        check_program(each, value, stored)
+    return program
+
+
+def check_program(program: Program | Loop, value: Value, stored: DataType) -> None:
     with np.errstate(all="ignore"):
         expected = np.broadcast_to(evaluate(value, INPUTS), (8,)).astype(numpy_type(stored))
     originals = {name: array.copy() for name, array in INPUTS.items()}
@@ -64,7 +74,6 @@ def check(value: Value, stored: DataType) -> Program:
         if array.dtype == expected.dtype:
             copies = {each: array.copy() for each, array in INPUTS.items()}
             np.testing.assert_array_equal(run(program, copies, copies[name]), expected)
-    return program
 
 
 @st.composite
@@ -247,6 +256,6 @@ def test_shared_values_are_computed_once_however_deep(depth: int) -> None:
 def test_programs_say_their_inputs_in_the_order_given() -> None:
     made: Any = lower(X + Y, ["Y", "X"], DataType.FLOAT32)
     assert made.inputs == ("Y", "X")
-    output = run(made, INPUTS, np.empty(8, np.float32))
+    output = run(made, {name: INPUTS[name] for name in ("Y", "X")}, np.empty(8, np.float32))
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(output, INPUTS["X"] + INPUTS["Y"].astype(np.float32))

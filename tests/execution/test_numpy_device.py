@@ -7,6 +7,8 @@ import time
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partialmethod
 from typing import Any
 from unittest import mock
 
@@ -20,6 +22,7 @@ from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc
 from app.execution import numpy_device
 from app.execution.device import Cancelled
+from app.execution.llvm_compiler import Compiler
 from app.execution.numpy_device import NumpyDevice
 from app.execution.numpy_lowering import Array, numpy_type
 from app.execution.numpy_threads import BLOCK_ELEMENTS
@@ -33,6 +36,17 @@ GUARD = 64
 """Bytes before and after a buffer that nobody may touch; odd counts make the buffer unaligned."""
 
 
+@pytest.fixture(scope="module", params=["numpy", "llvm"], autouse=True)
+def compiler(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each test once with NumPy's calls, and once with loops, compiled also for a single element."""
+    chosen = Compiler() if request.param == "llvm" else None
+    with (
+        mock.patch.object(numpy_device, "COMPILED", 1),
+        mock.patch.object(numpy_device.NumpyDevice, "__init__", partialmethod(NumpyDevice.__init__, compiler=chosen)),
+    ):
+        yield
+
+
 @pytest.fixture(scope="module")
 def helpers() -> Iterator[Executor]:
     with ThreadPoolExecutor(4) as executor:
@@ -41,6 +55,16 @@ def helpers() -> Iterator[Executor]:
 
 def never() -> bool:
     return False
+
+
+@contextmanager
+def blocks_of(elements: int) -> Iterator[None]:
+    """Tensors are cut into blocks of so many."""
+    with (
+        mock.patch.object(numpy_device, "BLOCK_ELEMENTS", elements),
+        mock.patch.object(numpy_device, "LARGEST_BLOCK", elements),
+    ):
+        yield
 
 
 def run(
@@ -52,7 +76,7 @@ def run(
     block: int = BLOCK_ELEMENTS,
     threads: int = 1,
 ) -> None:
-    with mock.patch.object(numpy_device, "BLOCK_ELEMENTS", block):
+    with blocks_of(block):
         NumpyDevice(helpers, threads).prepare(operator).dispatch(list(inputs.values()), output, never)
 
 
@@ -292,7 +316,7 @@ def test_stops_within_a_block_of_each_thread(helpers: Executor, threads: int, af
     operator = compiled(descriptor(CELU, {"DataType": "FLOAT32", "Sizes": [block * count]}))
     output = bytearray(b"\xff" * 4 * block * count)
     cancelled = cancelling(after)
-    with mock.patch.object(numpy_device, "BLOCK_ELEMENTS", block), pytest.raises(Cancelled):
+    with blocks_of(block), pytest.raises(Cancelled):
         NumpyDevice(helpers, threads).prepare(operator).dispatch(
             [memoryview(bytes(len(output)))], memoryview(output), cancelled
         )
@@ -304,7 +328,7 @@ def test_stops_within_a_block_of_each_thread(helpers: Executor, threads: int, af
 def test_not_cancelled_after_the_last_block(helpers: Executor) -> None:
     operator = compiled(descriptor(CELU, {"DataType": "FLOAT32", "Sizes": [64]}))
     output = bytearray(256)
-    with mock.patch.object(numpy_device, "BLOCK_ELEMENTS", 16):
+    with blocks_of(16):
         NumpyDevice(helpers, 1).prepare(operator).dispatch([memoryview(bytes(256))], memoryview(output), cancelling(4))
 
 
