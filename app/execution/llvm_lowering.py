@@ -86,6 +86,13 @@ class Lowering:
 
     def element(self, root: Value, stored: DataType, name: str) -> Element:
         """All of it."""
+        while isinstance(root, Operation) and root.name in EXPANSIONS:
+            root = EXPANSIONS[root.name](*root.arguments)
+        match root:
+            # Of two roundings LLVM makes one in places, from double to half, for which processors have no instruction.
+            case Operation(type="float32", name="cast", arguments=(Value(type="float64") as exact,)):
+                if stored is DataType.FLOAT16:
+                    root = exact
         result = self._convert(self.write(root), root.type, stored.value.lower())
         output = llvm_type(stored.value.lower())
         return Element(

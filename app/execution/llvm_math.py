@@ -18,14 +18,18 @@ from app.formula.values import (
     Operation,
     Value,
     absolute,
+    arctan,
     cast,
     copysign,
     equal,
     exp,
     expm1_of_negative,
+    is_nan,
     log,
+    log1p,
     maximum,
     minimum,
+    sqrt,
     trunc,
     where,
     widen,
@@ -79,6 +83,14 @@ LOG2 = (0.9617966923048699, 0.5770797764553204, 0.4119010125701226, 0.3365946613
 EXP2 = (0.6931471880352003, 0.24022650760645808, 0.05550357071152507, 0.009618082519990467, 0.0013390886332106697,
         0.0001545318282995974)  # fmt: skip
 """(2^y - 1) / y by powers of y, for y from -1/2 to 1/2: 8e-9."""
+
+ATAN = (-0.33333333293301176, 0.19999990275947271, -0.14285317963907304, 0.1110470678864422, -0.09036742342070782,
+        0.0741749696430051, -0.05760716083128117, 0.038327445983064846, -0.019261081322765883, 0.00620725453378005,
+        -0.0009362994719496015)  # fmt: skip
+"""(atan(x) / x - 1) / x^2 by powers of x^2, up to 1: 4e-10."""
+
+SINH = (0.16666666646842135, 0.00833333967591706, 0.00019838101968683888, 2.8062802582276946e-06)
+"""(sinh(x) / x - 1) / x^2 by powers of x^2, up to 1: 2e-10."""
 
 FLOAT_MAX = 3.4028234663852886e38
 
@@ -239,6 +251,70 @@ def _power(base: Value, exponent: Value) -> Value:
     return where(equal(exponent, 0), 1, where(equal(one, 1), 1, result))
 
 
+# In float64, whose digits make up for all that cancels.
+
+
+def _sinh(x: Value) -> Value:
+    size = absolute(x)
+    square, e = x * x, exp(size)
+    near = _fused(size * square, _polynomial(SINH, square), size)
+    return copysign(where(size < 1, near, (e - 1 / e) * 0.5), x)
+
+
+def _cosh(x: Value) -> Value:
+    e = exp(absolute(x))
+    return (e + 1 / e) * 0.5
+
+
+def _arcsinh(x: Value) -> Value:
+    size = absolute(x)
+    square = x * x
+    result = log1p(size + square / (1 + sqrt(square + 1)))
+    return copysign(where(size < math.inf, result, size), x)
+
+
+def _arccosh(x: Value) -> Value:
+    beyond = x - 1
+    return where(beyond >= 0, log1p(beyond + sqrt(beyond * (x + 1))), math.nan)
+
+
+def _arctanh(x: Value) -> Value:
+    size = absolute(x)
+    return copysign(log1p((size + size) / (1 - size)) * 0.5, x)
+
+
+def _arctan(x: Value) -> Value:
+    """Beyond 1 by way of 1 / x."""
+    size = absolute(x)
+    beyond = size > 1
+    z = where(beyond, 1 / size, size)
+    square = z * z
+    angle = _fused(z * square, _polynomial(ATAN, square), z)
+    return copysign(where(beyond, math.pi / 2 - angle, angle), x)
+
+
+def _arcsin(x: Value) -> Value:
+    return arctan(x / sqrt(1 - x * x))
+
+
+def _arccos(x: Value) -> Value:
+    angle = arctan(sqrt(1 - x * x) / absolute(x))
+    return where(x < 0, math.pi - angle, angle)
+
+
+def _arctan2(y: Value, x: Value) -> Value:
+    rise, run = absolute(y), absolute(x)
+    slope = where(equal(rise, 0), 0, where(equal(rise, run), 1, rise / run))  # also where both are 0 or infinite
+    angle = arctan(slope)
+    angle = where(copysign(1, x) < 0, math.pi - angle, angle)
+    return where(is_nan(x), x, copysign(angle, y))
+
+
+def _wide(function: Callable[..., Value]) -> Callable[..., Value]:
+    """`function` of float64, for other floats."""
+    return lambda *given: cast(function(*map(widen, given)), given[0].type)
+
+
 EXPANSIONS: dict[str, Callable[..., Value]] = {
     "exp": _exp,
     "expm1_of_negative": _expm1_of_negative,
@@ -248,6 +324,15 @@ EXPANSIONS: dict[str, Callable[..., Value]] = {
     "log": _log,
     "log1p": _log1p,
     "power": _power,
+    "sinh": _wide(_sinh),
+    "cosh": _wide(_cosh),
+    "arcsinh": _wide(_arcsinh),
+    "arccosh": _wide(_arccosh),
+    "arctanh": _wide(_arctanh),
+    "arcsin": _wide(_arcsin),
+    "arccos": _wide(_arccos),
+    "arctan": _wide(_arctan),
+    "arctan2": _wide(_arctan2),
     **{name: numpy_expansions.EXPANSIONS[name] for name in ("log1p_of_fraction", "erf", "normal_cdf")},
 }
 """By the operation's name: it, as a function of its arguments, made of others. Those of NumPy serve here too."""

@@ -26,19 +26,25 @@ TABULATED = 1 << 18
 """Without LLVM, a float16 function of one input is looked up in a table from so many elements on."""
 
 COMPILED = 1 << 13
-"""Outputs of so many elements get a compiled loop. In the time it takes to call one, NumPy has computed fewer."""
+"""Outputs of so many elements are worth a compiled loop: in the time that a call of one takes, NumPy has fewer done."""
 
 
 class NumpyDevice:
-    """Implements `Device`. `helpers` is where idle threads take blocks of a big tensor."""
+    """Implements `Device`. `helpers` is where idle threads take blocks of a big tensor.
+
+    With a `compiler`, outputs of at least `least` elements are computed by loops.
+    """
 
     name = "numpy"
     kind: Literal["cpu", "cuda"] = "cpu"
 
-    def __init__(self, helpers: Executor, threads: int, compiler: Compiler | None = None) -> None:
+    def __init__(
+        self, helpers: Executor, threads: int, compiler: Compiler | None = None, least: int = COMPILED
+    ) -> None:
         self._helpers = helpers
         self._threads = threads
         self._compiler = compiler
+        self._least = least
 
     def info(self) -> DeviceInfo:
         total, available = _memory()
@@ -55,7 +61,7 @@ class NumpyDevice:
 
     def prepare(self, compiled: CompiledOperator) -> Kernel:
         threads = Threads(self._helpers, self._threads)
-        compiler = self._compiler if compiled.output.elements >= COMPILED else None
+        compiler = self._compiler if compiled.output.elements >= self._least else None
         kind = NumpyRowKernel if compiled.axes else NumpyKernel
         return kind(compiled, threads, compiler)
 

@@ -46,10 +46,11 @@ class NumpyRowKernel:
         width = int(np.prod([self._sizes[axis] for axis in self._axes]))
         self._long = width > BLOCK_ELEMENTS
         names, stored = list(compiled.inputs), compiled.stored_types[compiled.output_name]
-        self._loops = self._rows_of(compiled.expression, names, stored, compiler) if compiler else None
-        stages = Stages[Program](names, not self._long, functools.partial(program_of, compiler=compiler))
-        self._final = stages.whole(compiled.expression, stored)
-        self._stages = stages.stages
+        self._loops = self._loops_of(compiled.expression, names, stored, compiler) if compiler else None
+        if self._loops is None:
+            stages = Stages[Program](names, not self._long, functools.partial(program_of, compiler=compiler))
+            self._final = stages.whole(compiled.expression, stored)
+            self._stages = stages.stages
         self._positioned = any(isinstance(node, Position) for node in parts(compiled.expression))
         outer = [1 if axis in self._axes else size for axis, size in enumerate(self._sizes)]
         most = max(compiled.output.elements // (2 * threads.most), BLOCK_ELEMENTS) if self._loops else BLOCK_ELEMENTS
@@ -81,10 +82,10 @@ class NumpyRowKernel:
             arrays.clear()  # as in NumpyKernel
         return RAN
 
-    def _rows_of(
+    def _loops_of(
         self, expression: Value, inputs: Sequence[str], stored: DataType, compiler: Compiler
     ) -> RowLoops | None:
-        """Loops over groups, where each is one after the other along the innermost dimension."""
+        """Loops that take group after group through all stages, if groups lie along the innermost dimension."""
         if self._long or self._axes != (len(self._sizes) - 1,):
             return None
         try:

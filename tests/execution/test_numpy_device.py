@@ -40,10 +40,8 @@ GUARD = 64
 def compiler(request: pytest.FixtureRequest) -> Iterator[None]:
     """Each test once with NumPy's calls, and once with loops, compiled also for a single element."""
     chosen = Compiler() if request.param == "llvm" else None
-    with (
-        mock.patch.object(numpy_device, "COMPILED", 1),
-        mock.patch.object(numpy_device.NumpyDevice, "__init__", partialmethod(NumpyDevice.__init__, compiler=chosen)),
-    ):
+    made = partialmethod(NumpyDevice.__init__, compiler=chosen, least=1)
+    with mock.patch.object(NumpyDevice, "__init__", made):
         yield
 
 

@@ -2,11 +2,9 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from unittest import mock
 
 import pytest
 
-from app.execution import numpy_device
 from app.execution.device import Device
 from app.execution.llvm_compiler import Compiler
 from app.execution.numpy_device import NumpyDevice
@@ -19,5 +17,5 @@ def device(request: pytest.FixtureRequest) -> Iterator[Device]:
     if request.param == "cuda":
         yield first_gpu()
         return
-    with ThreadPoolExecutor(2) as helpers, mock.patch.object(numpy_device, "COMPILED", 1):
-        yield NumpyDevice(helpers, 2, Compiler() if request.param == "llvm" else None)
+    with ThreadPoolExecutor(2) as helpers:
+        yield NumpyDevice(helpers, 2, Compiler() if request.param == "llvm" else None, least=1)
