@@ -1,6 +1,7 @@
 """LLVM: from assembly to functions for this processor."""
 
 import ctypes
+import mmap
 import platform
 import threading
 from collections import OrderedDict
@@ -33,6 +34,8 @@ class Compiler:
         binding.initialize_native_target()
         binding.initialize_native_asmprinter()
         self._features = binding.get_host_cpu_features()
+        if not _may_execute():
+            raise Unavailable("this process may not execute memory that it has written")
         missing = [each for each in NEEDED.get(platform.machine(), ()) if not self._features.get(each)]
         if missing:
             raise Unavailable(f"the processor lacks {', '.join(missing)}")
@@ -91,3 +94,10 @@ class Compiler:
         function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(engine.get_function_address("kernel"))
         function.engine = engine  # type: ignore[attr-defined]  # it has the memory that the code is in
         return function
+
+
+def _may_execute() -> bool:
+    """Whether the system lets memory that was written be executed; where it does not, LLVM would end the process."""
+    with mmap.mmap(-1, mmap.PAGESIZE) as memory:
+        address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        return ctypes.CDLL(None).mprotect(ctypes.c_void_p(address), mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC) == 0

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import re
+import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -229,6 +230,27 @@ def test_a_processor_that_lacks_something_is_told(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("platform.machine", lambda: "some")
     with pytest.raises(Unavailable, match=r"^the processor lacks .*telepathy$"):
         Compiler()
+
+
+HARDENED = """
+import ctypes
+import sys
+if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):  # PR_SET_MDWE, of Linux 6.3
+    sys.exit(77)
+from app.execution.llvm_compiler import Compiler, Unavailable
+try:
+    Compiler()
+except Unavailable as reason:
+    print(reason)
+"""
+
+
+def test_where_written_memory_may_not_be_executed_that_is_told() -> None:
+    """As under systemd's MemoryDenyWriteExecute; LLVM would end the process there."""
+    done = subprocess.run([sys.executable, "-c", HARDENED], capture_output=True, text=True, check=False)
+    if done.returncode == 77:
+        pytest.skip("this system cannot forbid it")
+    assert (done.stdout, done.returncode) == ("this process may not execute memory that it has written\n", 0)
 
 
 def test_a_compiler_that_fails_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
