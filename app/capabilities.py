@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from app.contract import constants
 from app.contract.constants import NEWEST, Constant, DataType, FeatureLevel
 from app.contract.scalars import ScalarUnion, Uint
-from app.contract.violations import ContractError, Violation
+from app.contract.violations import Hresult, refused
 from app.dispatch import Capability, TensorCapability
 from app.execution.device import DeviceInfo
 from app.operators.catalog import OPERATORS
@@ -252,15 +252,12 @@ def check_feature_support(query: FeatureSupportQuery) -> TensorDataTypeSupport |
         return TensorDataTypeSupport(IsSupported=asked.DataType in data_types(NEWEST))
     levels, count = asked.RequestedFeatureLevels, asked.RequestedFeatureLevelCount
     if count not in (None, len(levels)):
-        raise ContractError(
-            [
-                Violation(
-                    ("RequestedFeatureLevelCount",),
-                    f"RequestedFeatureLevelCount is {count} but {len(levels)} levels are given; they must agree.",
-                    count,
-                    len(levels),
-                )
-            ]
+        raise refused(
+            ("RequestedFeatureLevelCount",),
+            f"RequestedFeatureLevelCount is {count} but {len(levels)} levels are given; they must agree.",
+            count,
+            len(levels),
+            Hresult.E_INVALIDARG,
         )
     return MaxSupportedFeatureLevel(MaxSupportedFeatureLevel=max(levels).full_name)
 

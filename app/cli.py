@@ -98,11 +98,11 @@ def serve(**flags: Any) -> None:
 
     settings = _settings(flags)
     try:
-        settings.keys()
+        keys = settings.keys()  # for all workers, those started later too: a pipe is read but once
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         _fail(f"The API keys' file {settings.api_keys_file} cannot be read: {reason}.")
-    if not run_server(settings):
+    if not run_server(settings, keys):
         sys.exit(1)
 
 

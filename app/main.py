@@ -4,7 +4,7 @@ import functools
 import gc
 import logging
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import uvicorn
@@ -31,10 +31,12 @@ from app.settings import Settings
 log = logging.getLogger("app")
 
 
-def create_app(settings: Settings, service: Service, number: int = 0, siblings: Siblings | None = None) -> FastAPI:
+def create_app(
+    settings: Settings, service: Service, keys: int = 0, number: int = 0, siblings: Siblings | None = None
+) -> FastAPI:
     """All routes. The application opens `service` when it starts and closes it when it ends.
 
-    It is worker `number` of the `siblings`, if there are several.
+    It is worker `number` of the `siblings`, if there are several. `keys` is how many API keys there are, for the log.
     """
     metrics = Metrics(service)
 
@@ -46,9 +48,6 @@ def create_app(settings: Settings, service: Service, number: int = 0, siblings: 
         # What there is now stays. To look through it at each full collection would stop all requests for some 50 ms.
         gc.collect()
         gc.freeze()
-        keys = len(settings.keys())
-        if settings.api_keys_file and not keys:
-            log.warning("There is no key in api_keys_file, %s: every client is let in", settings.api_keys_file)
         devices = ", ".join(device.info().description for device in service.devices.values())
         log.info("dmlserve %s is ready on %s; API keys: %s", __version__, devices, keys or "none")
         yield
@@ -86,10 +85,10 @@ def create_app(settings: Settings, service: Service, number: int = 0, siblings: 
     return app
 
 
-def surround(app: FastAPI, settings: Settings) -> ASGIApp:
+def surround(app: FastAPI, settings: Settings, keys: Sequence[str]) -> ASGIApp:
     """`app` with what happens to each request before and after."""
     asgi: ASGIApp = Shortcut(app)
-    if keys := settings.keys():
+    if keys:
         asgi = Authentication(asgi, keys)
     if settings.cors_origins:
         asgi = Cors(asgi, settings.cors_origins)
@@ -98,26 +97,32 @@ def surround(app: FastAPI, settings: Settings) -> ASGIApp:
     return Observation(asgi, app.state.metrics, access_log)
 
 
-def serve(settings: Settings) -> bool:
-    """Serve until SIGTERM or SIGINT, finish what runs, return whether all went well."""
+def serve(settings: Settings, keys: Sequence[str]) -> bool:
+    """Serve until SIGTERM or SIGINT, finish what runs, return whether all went well. Without `keys` for everyone."""
     logs.configure(settings)
+    if settings.api_keys_file and not keys:
+        log.warning("There is no key in api_keys_file, %s: every client is let in", settings.api_keys_file)
     if settings.workers == 1:
-        _serve(settings)
+        _serve(settings, keys)
         return True
     address = uvicorn.Config("", host=settings.host, port=settings.port, log_config=None).bind_socket()
     address.listen(2048)  # as uvicorn does, so that clients wait for the workers instead of being refused
     siblings = Siblings(settings.workers)
-    return Supervisor(settings.workers, lambda number: _serve(settings, number, siblings, address)).run()
+    return Supervisor(settings.workers, lambda number: _serve(settings, keys, number, siblings, address)).run()
 
 
 def _serve(
-    settings: Settings, number: int = 0, siblings: Siblings | None = None, address: socket.socket | None = None
+    settings: Settings,
+    keys: Sequence[str],
+    number: int = 0,
+    siblings: Siblings | None = None,
+    address: socket.socket | None = None,
 ) -> None:
     """What one process does."""
     service = Service(settings)
-    app = create_app(settings, service, number, siblings)
+    app = create_app(settings, service, len(keys), number, siblings)
     config = uvicorn.Config(
-        surround(app, settings),
+        surround(app, settings, keys),
         host=settings.host,
         port=settings.port,
         http=protocol_class(

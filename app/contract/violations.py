@@ -50,3 +50,10 @@ class ContractError(Exception):
         self.violations = tuple(islice(violations, MAX_VIOLATIONS))
         self.hresult = hresult
         super().__init__("; ".join(violation.message for violation in self.violations))
+
+
+def refused(
+    path: Path, message: str, given: object = None, allowed: object = None, hresult: Hresult | None = None
+) -> ContractError:
+    """The error of a single violation, by default of something that DirectML has no HRESULT for."""
+    return ContractError([Violation(path, message, given, allowed)], hresult)

@@ -100,4 +100,6 @@ def _may_execute() -> bool:
     """Whether the system lets memory that was written be executed; where it does not, LLVM would end the process."""
     with mmap.mmap(-1, mmap.PAGESIZE) as memory:
         address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        return ctypes.CDLL(None).mprotect(ctypes.c_void_p(address), mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC) == 0
+        protection = mmap.PROT_READ | mmap.PROT_EXEC
+        failed: int = ctypes.CDLL(None).mprotect(ctypes.c_void_p(address), mmap.PAGESIZE, protection)
+        return not failed

@@ -2,11 +2,9 @@
 
 import asyncio
 import sys
-from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
-import orjson
+from app import logs
 
 _SECONDS = 0.01
 """Lines are written together so often. A system call for each, and what `logging` does on the way to it, cost more than
@@ -17,28 +15,17 @@ class AccessLog:
     """Collects lines, in the form of the other logs: JSON, or text for people. For one event loop."""
 
     def __init__(self, as_json: bool) -> None:
-        self._line: Callable[[str, dict[str, Any]], bytes] = _json_line if as_json else _text_line
+        self._line = logs.json_line if as_json else logs.text_line
         self._lines: list[bytes] = []
 
     def add(self, message: str, facts: dict[str, Any]) -> None:
         """Note a request: `facts` are for JSON only."""
         if not self._lines:
             asyncio.get_running_loop().call_later(_SECONDS, self.flush)
-        self._lines.append(self._line(message, facts))
+        self._lines.append(self._line("app.request", message, facts))
 
     def flush(self) -> None:
         """Write what there is."""
         lines, self._lines = self._lines, []
         sys.stderr.buffer.write(b"".join(lines))
         sys.stderr.buffer.flush()
-
-
-def _json_line(message: str, facts: dict[str, Any]) -> bytes:
-    time = datetime.now(UTC).isoformat(timespec="milliseconds")
-    named = {"time": time, "level": "INFO", "logger": "app.request", "message": message}
-    return orjson.dumps(named | facts, option=orjson.OPT_APPEND_NEWLINE)
-
-
-def _text_line(message: str, facts: dict[str, Any]) -> bytes:
-    time = datetime.now().isoformat(" ", "milliseconds").replace(".", ",")  # as `logging` writes it
-    return f"{time} INFO    app.request: {message}\n".encode()

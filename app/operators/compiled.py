@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from app.contract.constants import DataType, FeatureLevel
 from app.contract.tensors import TensorDesc
 from app.contract.validation import brief
-from app.contract.violations import ContractError, Hresult, Violation
+from app.contract.violations import ContractError, Hresult, refused
 from app.formula.values import Value
 from app.operators.operator import Operator, Role
 
@@ -85,4 +85,4 @@ def compile_operator(operator: Operator, level: FeatureLevel) -> CompiledOperato
 
 def _aliasing(message: str, given: str, allowed: list[str] | None) -> ContractError:
     # A wrong binding is device removal in DirectML.
-    return ContractError([Violation(("in_place",), message, given, allowed)], Hresult.DXGI_ERROR_DEVICE_REMOVED)
+    return refused(("in_place",), message, given, allowed, Hresult.DXGI_ERROR_DEVICE_REMOVED)

@@ -66,7 +66,7 @@ def running(name: str, command: Sequence[str], port: int, ready: str) -> Iterato
                 if process.poll() is not None or time.monotonic() > deadline:
                     log.seek(0)
                     raise SystemExit(f"{name} did not start: {' '.join(command)}\n{log.read()[-2000:]}")
-                time.sleep(0.05)
+                time.sleep(0.01)
             yield Server(name, url, process.pid)
         finally:
             stop(process)

@@ -1,6 +1,7 @@
 """`dmlserve serve`: settings from flags and environment. What it then serves is tested elsewhere."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -20,7 +21,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     """The settings of servers that were to start; none does."""
     settings: list[Settings] = []
 
-    def serve(given: Settings) -> bool:
+    def serve(given: Settings, keys: Sequence[str]) -> bool:
         settings.append(given)
         return True
 

@@ -1,5 +1,12 @@
 """/docs in a real browser, with no other host to be reached."""
 
+import json
+
+import httpx
+import pytest
+
+from app.capabilities import example
+from app.operators.catalog import OPERATORS
 from tests.conftest import RunningServer
 from tests.docs.browser import Page, needs_chromium
 
@@ -24,14 +31,59 @@ def test_the_page_is_there_within_three_seconds(server: RunningServer, page: Pag
     assert min(page.open(f"{server.url}/docs", SHOWN) for _ in range(3)) < 3
 
 
-def test_an_operation_can_be_tried(server: RunningServer, page: Page) -> None:
+def test_every_operation_opens(server: RunningServer, page: Page) -> None:
     page.open(f"{server.url}/docs", SHOWN)
-    operation = "document.querySelector('#operations-native-listOperators')"
-    for button in (".opblock-summary-control", ".try-out__btn", "button.execute"):
-        page.wait_for(f"{operation}.querySelector('{button}')")
-        page.run(f"{operation}.querySelector('{button}').click()")
-    page.wait_for(f"{operation}.querySelector('.live-responses-table')")
-    answer = page.run(f"{operation}.querySelector('.live-responses-table').innerText")
-    assert answer.split()[:3] == ["Code", "Details", "200"]
-    assert "DML_OPERATOR_ACTIVATION_CELU" in answer
+    page.run("document.querySelectorAll('.opblock-summary-control').forEach(button => button.click())")
+    page.wait_for("[...document.querySelectorAll('.opblock')].every(each => each.querySelector('.responses-table'))")
+    assert page.run("document.querySelectorAll('.opblock').length") == sum(
+        len(methods) for methods in httpx.get(f"{server.url}/openapi.json").json()["paths"].values()
+    )
     assert page.complaints == []
+
+
+@pytest.mark.parametrize(
+    ("operation", "answered"),
+    [("native-listOperators", "DML_OPERATOR_ACTIVATION_CELU"), ("native-dispatch", '"outputs"')],
+)
+def test_an_operation_can_be_tried(server: RunningServer, page: Page, operation: str, answered: str) -> None:
+    page.open(f"{server.url}/docs", SHOWN)
+    block = f"document.querySelector('#operations-{operation}')"
+    for button in (".opblock-summary-control", ".try-out__btn", "button.execute"):
+        page.wait_for(f"{block}.querySelector('{button}')")
+        page.run(f"{block}.querySelector('{button}').click()")
+    page.wait_for(f"{block}.querySelector('.live-responses-table')")
+    answer = page.run(f"{block}.querySelector('.live-responses-table').innerText")
+    assert answer.split()[:3] == ["Code", "Details", "200"]
+    assert answered in answer
+    assert page.complaints == []
+
+
+@pytest.fixture
+def body(server: RunningServer, page: Page) -> str:
+    """What shows the body of a dispatch, in JavaScript, in a page where that operation is opened."""
+    body = "document.querySelector('#operations-native-dispatch .opblock-section-request-body')"
+    page.open(f"{server.url}/docs", SHOWN)
+    page.run("document.querySelector('#operations-native-dispatch .opblock-summary-control').click()")
+    page.wait_for(f"{body}?.querySelector('.highlight-code')")
+    return body
+
+
+def test_a_dispatch_shows_an_example_of_every_operator(page: Page, body: str) -> None:
+    options = page.run(f"[...{body}.querySelectorAll('.examples-select option')].map(each => each.innerText)")
+    assert options == [operator.short_name() for operator in OPERATORS.values()]
+    first = next(iter(OPERATORS.values()))
+    assert json.loads(page.run(f"{body}.querySelector('.highlight-code code').innerText")) == example(first)
+
+
+def test_a_dispatch_shows_the_fields_of_every_operator(page: Page, body: str) -> None:
+    """What they are made of it only names: Swagger UI would take seconds to repeat all of that."""
+    page.run(f"[...{body}.querySelectorAll('.tab button')].at(-1).click()")
+    buttons = f"[...{body}.querySelectorAll('.json-schema-2020-12-accordion')]"
+    members = [f"#{number} {operator.__name__}" for number, operator in enumerate(OPERATORS.values())]
+    for name in ("operator", "One of", members[0], "InputTensor"):
+        button = f"{buttons}.find(each => each.innerText === {json.dumps(name)})"
+        page.wait_for(button)
+        page.run(f"{button}.click()")
+    page.wait_for(f"{body}.innerText.includes('#/components/schemas/TensorDesc')")
+    shown = page.run(f"{buttons}.map(each => each.innerText)")
+    assert [name for name in shown if name.startswith("#")] == members

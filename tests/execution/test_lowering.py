@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from app.contract.constants import DataType
 from app.execution.llvm_compiler import Compiler
 from app.execution.llvm_kernels import Loop
-from app.execution.numpy_lowering import Array, Program, lower, numpy_type
+from app.execution.numpy_expansions import EXPANSIONS
+from app.execution.numpy_lowering import FUNCTIONS, Array, Program, lower, numpy_type
 from app.formula.values import (
     BOOL,
     FLOAT32,
@@ -20,15 +21,24 @@ from app.formula.values import (
     Operation,
     Parameter,
     Value,
+    absolute,
+    bit_count,
+    cast,
     equal,
+    exp_of_difference,
+    exp_of_product,
+    expm1_of_negative,
+    log1p_of_fraction,
     maximum,
     minimum,
     multiply_add,
+    saturate,
     sqrt,
     where,
     widen,
 )
-from tests.formula.interpreter import evaluate
+from tests.formula.interpreter import MEANINGS, TO_TYPE, evaluate
+from tests.operators.numerics import ulp
 
 X = Input(FLOAT32, "X", DataType.FLOAT32)
 Y = Input(FLOAT32, "Y", DataType.FLOAT16)
@@ -150,6 +160,59 @@ def operations(value: Value) -> set[Value]:
             found.add(node)
             waiting += node.arguments
     return found
+
+
+# Each operation by itself
+
+
+def each_operation() -> dict[str, Value]:
+    """One of every name, with arguments that it is for."""
+    floats = "negative absolute exp expm1 log log1p sqrt tanh erf normal_cdf sin cos tan arcsin arccos arctan sinh cosh"
+    floats += " arcsinh arccosh arctanh floor ceil trunc rint"
+    pairs = "add subtract multiply divide maximum minimum copysign power arctan2 fmod remainder"
+    comparisons = "greater greater_equal less less_equal equal not_equal"
+    unsigned = cast(N, "uint32")
+    return (
+        {name: Operation(FLOAT32, name, (X,)) for name in floats.split()}
+        | {name: Operation(FLOAT32, name, (X, Y)) for name in pairs.split()}
+        | {name: Operation(BOOL, name, (X, Y)) for name in comparisons.split()}
+        | {name: Operation("int32", name, (N, M)) for name in ("bitwise_and", "bitwise_or", "bitwise_xor", "quotient")}
+        | {
+            "invert": ~N,
+            "left_shift": unsigned << cast(M & 63, "uint32"),
+            "right_shift": N >> (M & 63),
+            "bit_count": bit_count(N),
+            "where": where(X >= Y, X, Y),
+            "multiply_add": multiply_add(X, Y, X),
+            "exp_of_difference": exp_of_difference(minimum(X, 0), maximum(Y, 0)),
+            "exp_of_product": exp_of_product(-absolute(X), absolute(Y)),
+            "expm1_of_negative": expm1_of_negative(-absolute(X)),
+            "log1p_of_fraction": log1p_of_fraction(minimum(absolute(X), 1)),
+            "cast": cast(N, "uint8"),
+            "saturate": saturate(Z, "int8"),
+        }
+    )
+
+
+EACH = each_operation()
+
+
+def test_every_operation_has_a_meaning_and_is_tried() -> None:
+    of_numpy_alone = {"floor_divide", "clip"}
+    assert {*MEANINGS, *TO_TYPE} == {*FUNCTIONS, *EXPANSIONS} - of_numpy_alone == set(EACH)
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_an_operation_means_what_it_says(name: str) -> None:
+    value = EACH[name]
+    stored = DataType.UINT8 if value.type == BOOL else DataType(value.type.upper())
+    with np.errstate(all="ignore"):
+        expected = evaluate(value, INPUTS).astype(numpy_type(stored))
+        actual = run(lower(value, list(INPUTS), stored), INPUTS, np.empty(8, numpy_type(stored)))
+    if value.type == FLOAT32:
+        ulp.check(actual, expected, 3, INPUTS["X"])
+    else:
+        np.testing.assert_array_equal(actual, expected)
 
 
 # What is not an operation

@@ -1,6 +1,8 @@
 """API keys: from the environment and from a file, asked for everywhere but on the open paths."""
 
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -177,3 +179,17 @@ def test_a_file_without_keys_is_warned_of(start_server: ServerFactory, tmp_path:
     running = start_server("--api-keys-file", str(file))
     assert "every client is let in" in running.log.read_text()
     output_of(httpx.post(f"{running.url}/v1/dispatch", json=MESSAGE))
+
+
+def test_the_file_is_read_once(start_server: ServerFactory, tmp_path: Path) -> None:
+    """It may be a pipe, as in `--api-keys-file <(show-keys)`."""
+    pipe = tmp_path / "keys"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as pool:
+        written = pool.submit(pipe.write_text, "piped-key\n")
+        running = start_server("--api-keys-file", str(pipe))
+        written.result()
+    assert "API keys: 1" in running.log.read_text()
+    with httpx.Client(base_url=running.url) as client:
+        challenge_of(client.get("/v1/capabilities"))
+        assert client.get("/v1/capabilities", headers=bearer("piped-key")).status_code == 200

@@ -100,6 +100,15 @@ class TestLog:
             client.get(path, headers={ID: f"forged-{number}"})
             assert line_about(server, f"forged-{number}")["message"] == f"GET {path} 404"
 
+    def test_all_lines_have_one_form(self, server: RunningServer, client: httpx.Client) -> None:
+        client.get("/nowhere", headers={ID: "form-1"})
+        line_about(server, "form-1")
+        lines = lines_of(server)
+        assert {"app", "app.request", "uvicorn.error"} <= {line["logger"] for line in lines}
+        for line in lines:
+            assert list(line)[:4] == ["time", "level", "logger", "message"]
+            assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", line["time"])
+
     @ours_only
     def test_of_a_request_that_breaks_http(self, server: RunningServer) -> None:
         with connection(server) as broken:
@@ -110,8 +119,10 @@ class TestLog:
         running = start_server("--log-format", "text")
         with httpx.Client(base_url=running.url) as client:
             client.get("/a%0aforged")
-        line = re.compile(r"INFO +app.request: GET /a%0aforged 404$", re.MULTILINE)
-        wait_until(lambda: bool(line.search(running.log.read_text())))
+        wait_until(lambda: "app.request: GET /a%0aforged 404\n" in running.log.read_text())
+        form = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO    [\w.]+: .+")
+        for line in running.log.read_text().splitlines():
+            assert form.fullmatch(line), line
 
     def test_without_requests(self, start_server: ServerFactory) -> None:
         running = start_server("--no-access-log")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import orjson
 
 from app.codecs.codec import Encoded, Piece
-from app.contract.violations import ContractError, Violation
+from app.contract.violations import ContractError, refused
 from app.http.inference.documents import InferOutput, InferResponse, OutputParameters
 from app.http.inference.shared_memory import Region, Regions
 from app.http.inference.statistics import VERSION
@@ -101,4 +101,4 @@ def _answer(pieces: list[Piece], json_bytes: int | None) -> Answer:
 
 
 def _refused(name: str, message: str) -> ContractError:
-    return ContractError([Violation(("outputs", name), message)], hresult=None)
+    return refused(("outputs", name), message)

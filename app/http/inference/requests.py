@@ -16,6 +16,7 @@ from app.buffers import Buffer
 from app.codecs.codec import Body, Span
 from app.codecs.structure import Unreadable
 from app.contract.validation import brief, validate
+from app.contract.violations import refused
 from app.dispatch import DispatchRequest
 from app.http.inference.answers import AnswerForm
 from app.http.inference.documents import (
@@ -25,7 +26,7 @@ from app.http.inference.documents import (
     InputParameters,
     OutputParameters,
 )
-from app.http.inference.shared_memory import Regions, refused
+from app.http.inference.shared_memory import Regions
 from app.http.inference.statistics import VERSION
 from app.http.inference.tensors import DATATYPES, read_numbers
 from app.limits import MemoryShare

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.buffers import Buffer
-from app.contract import violations
 from app.contract.validation import brief
-from app.contract.violations import ContractError, Violation
+from app.contract.violations import ContractError, refused
 from app.http.inference import documents
 from app.limits import MemoryShare
 
@@ -160,7 +159,3 @@ def _opened(name: str, key: str, offset: int, byte_size: int) -> Region:
     region = Region(name, key, offset, byte_size, file)
     weakref.finalize(region, os.close, file)  # also after an execution that still uses it
     return region
-
-
-def refused(path: violations.Path, message: str, given: object = None, allowed: object = None) -> ContractError:
-    return ContractError([Violation(path, message, given, allowed)], hresult=None)

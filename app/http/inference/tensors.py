@@ -17,7 +17,7 @@ from app.buffers import Buffer
 from app.codecs.codec import Piece
 from app.codecs.structure import Unreadable
 from app.contract.constants import DataType
-from app.contract.violations import ContractError, Violation
+from app.contract.violations import ContractError, refused
 from app.execution.device import WHOLE_BYTES
 from app.execution.numpy_lowering import numpy_type
 from app.limits import MemoryShare
@@ -150,4 +150,4 @@ def _value(text: bytes, position: int) -> str:
 
 
 def _refused(name: str, message: str) -> ContractError:
-    return ContractError([Violation(("inputs", name, "data"), message)], hresult=None)
+    return refused(("inputs", name, "data"), message)
