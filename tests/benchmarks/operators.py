@@ -1,4 +1,4 @@
-"""Every operator on NumPy against the expression that one would write: `python tests/benchmarks/operators.py`.
+"""Every operator on the CPU against the NumPy expression that one would write: `python tests/benchmarks/operators.py`.
 
 Both run in this process, one after the other, round by round. A row tells the ratio of the best times, since other work
 on the machine only ever adds to a time: naive over ours, of one thread's CPU time, and with all threads by the clock.
@@ -253,7 +253,9 @@ def main() -> None:
     options = parser.parse_args()
     threads = len(os.sched_getaffinity(0))
     assert set(NAIVE) == {operator.short_name() for operator in OPERATORS.values()}
-    print(f"NumPy {np.__version__}, {options.elements} elements, {options.rounds} rounds; naive time over ours\n")
+    print(
+        f"NumPy {np.__version__}, LLVM {COMPILER.version}, {options.elements} elements, {options.rounds} rounds; naive time over ours\n"
+    )
     print(f"| operator | naive, ns | 1 thread | {threads} threads |\n|---|--:|--:|--:|")
     with ThreadPoolExecutor(threads) as helpers:
         for name in sorted(NAIVE):
