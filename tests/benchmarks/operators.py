@@ -253,9 +253,8 @@ def main() -> None:
     options = parser.parse_args()
     threads = len(os.sched_getaffinity(0))
     assert set(NAIVE) == {operator.short_name() for operator in OPERATORS.values()}
-    print(
-        f"NumPy {np.__version__}, LLVM {COMPILER.version}, {options.elements} elements, {options.rounds} rounds; naive time over ours\n"
-    )
+    versions = f"NumPy {np.__version__}, LLVM {COMPILER.version}"
+    print(f"{versions}, {options.elements} elements, {options.rounds} rounds; naive time over ours\n")
     print(f"| operator | naive, ns | 1 thread | {threads} threads |\n|---|--:|--:|--:|")
     with ThreadPoolExecutor(threads) as helpers:
         for name in sorted(NAIVE):
