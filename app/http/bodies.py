@@ -1,15 +1,16 @@
 """Request bodies in, answers out."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import TypeAlias
 
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from app.buffers import Buffer
-from app.codecs.codec import Body, Codec, Encoded
+from app.codecs.codec import Body, Codec, Encoded, Piece
 from app.codecs.structure import Unreadable
 from app.http.media_types import media_type, preferred
 from app.http.transfer import JOINED, RECEIVE_INTO, WHOLE_BODY, Disconnected, ReceiveInto
@@ -188,6 +189,15 @@ async def hung_up(receive: Receive) -> None:
         pass
 
 
+def _merged(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """`pieces`, small ones that follow each other as one: each that is sent costs a system call."""
+    for is_small, run in groupby(pieces, lambda piece: len(piece) <= JOINED):
+        if is_small:
+            yield b"".join(run)
+        else:
+            yield from run
+
+
 async def send_pieces(
     send: Send, content: Encoded, content_type: str, more: Sequence[tuple[bytes, bytes]] = ()
 ) -> None:
@@ -199,7 +209,7 @@ async def send_pieces(
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     last = b""
     if content.length > JOINED:
-        for piece in content.pieces:
+        for piece in _merged(content.pieces):
             await send({"type": "http.response.body", "body": piece, "more_body": True})
     else:
         last = b"".join(content.pieces)

@@ -444,12 +444,12 @@ class _Cork:
 
     def write(self, data: bytes | Buffer) -> None:
         if self._header:
-            if len(data) <= JOINED:
-                data = b"".join((self._header, data))
-            else:
-                self._transport.write(self._header)
+            pieces = self._header, data
             self._header = b""
-            self._transport.write(data)
+            if len(data) <= JOINED:
+                self._transport.write(b"".join(pieces))
+            else:
+                self._transport.writelines(pieces)
         elif self._header is None and not bytes(data[:13]).startswith(_CONTINUE):
             self._header = bytes(data)
         else:
