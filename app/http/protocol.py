@@ -30,7 +30,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from app.buffers import Buffer
-from app.http.transfer import JOINED, LARGE, RECEIVE_INTO, WHOLE_BODY, BodyReceiver, Disconnected
+from app.http.transfer import JOINED, LARGE, RECEIVE_INTO, WHOLE_BODY, Disconnected, Receiver
 
 _CONTINUE = b"HTTP/1.1 100 "
 
@@ -110,7 +110,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
         self._is_first_read = False  # of the body: the application was not called yet
         self._body_left = 0  # bytes of a large body that did not arrive yet
-        self._receiver: BodyReceiver | None = None  # in our place while such a body arrives
+        self._receiver = Receiver(self)  # what the transport calls
 
         self._send_timer: asyncio.TimerHandle | None = None
         self._unsent_bytes = 0  # when that timer was started
@@ -119,6 +119,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)
+        transport.set_protocol(self._receiver)
         self._start_header_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -126,7 +127,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self._stop_send_timer()
         super().connection_lost(exc)
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, data: bytes | Buffer) -> None:
         if self._refused:
             return  # lingering: see _answer_and_close
         self._unset_keepalive_if_required()
@@ -134,7 +135,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self._is_first_read = False
         self._read_bytes = len(data)
         self._progress = False
-        rest: bytes | memoryview = data
+        rest = data
         try:
             while rest:
                 try:
@@ -204,22 +205,16 @@ class StrictHttpProtocol(HttpToolsProtocol):
             return
         if cycle.disconnected:
             raise Disconnected
-        if self._receiver is None:
-            self._receiver = BodyReceiver(self, self._body_left)
+        if not self._receiver.left:
+            self._receiver.begin_body(self._body_left)
         await self._receiver.fill(buffer[at_hand:])
 
     def end_body(self) -> None:
-        """Takes over again from the receiver of a large body, which has all of it."""
-        self._receiver = None
+        """Goes on after a large body, all of which the receiver has got."""
         self._body_left = 0
         # The old parser still waits for a body. What comes now begins a request.
         self.parser = self._new_parser()
         self._unfinished_bytes = 0
-        paused = self.flow.read_paused
-        self.flow.pause_reading()
-        self.transport.set_protocol(self)
-        if not paused:
-            self.flow.resume_reading()
         if not self.cycle.response_complete:
             self.cycle.more_body = False
             self.cycle.message_event.set()
