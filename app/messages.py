@@ -1,6 +1,7 @@
 """Dispatches as documents: requests read, answers written, each in any representation."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -68,12 +69,17 @@ class DispatchReader:
 
     def read(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]]:
         """The request in `body`, and its tensors' data. Raises ContractError, Unreadable, LimitExceeded."""
+        return self.find(codec, body, memory) or self._judge(codec, body, memory)
+
+    def find(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]] | None:
+        """The same, if one like it was read before. Raises LimitExceeded."""
         known = self._templates.find(codec, body)
         if known:
-            try:
+            with suppress(ContractError):  # what looked like tensor data is not; the whole document tells what it is
                 return known, known.data(codec, body, memory)
-            except ContractError:
-                pass  # what looked like tensor data is not; the whole document tells what it is
+        return None
+
+    def _judge(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]]:
         request = validate(DispatchRequest, read_document(codec, body, self._service.settings, memory))
         dispatch = Dispatch(self._service.prepare(request), request.inputs)
         data = dispatch.data(codec, body, memory)

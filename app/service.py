@@ -110,15 +110,9 @@ class Service:
         `memory` is the request's share, to which the output is added; `hang_up()` returns when the client has gone.
         Raises ContractError, MemoryExhausted, QueueFull, Draining, DeadlineExceeded, Abandoned.
         """
-        if self.state is State.DRAINING:
-            raise Draining
-        buffers = prepared.bind(data)
-        output = self._output(prepared, buffers, memory)
         if prepared.inline:
-            self.pool.check_room()  # a full queue is full for small ones too
-            started = perf_counter()
-            ran = prepared.kernel.dispatch(buffers, output, _never)
-            return Outcome(output, 0.0, perf_counter() - started, ran)
+            return self.execute_inline(prepared, data, memory)
+        buffers, output = self._admit(prepared, data, memory)
 
         def job(ticket: Ticket[Ran]) -> Ran:
             return prepared.kernel.dispatch(buffers, output, ticket.cancelled)
@@ -126,6 +120,23 @@ class Service:
         ticket = self.pool.submit(job)
         ran = await self._finish(ticket, hang_up)
         return Outcome(output, ticket.queue_seconds, ticket.compute_seconds, ran)
+
+    def execute_inline(self, prepared: "Prepared", data: Mapping[str, Buffer], memory: MemoryShare) -> "Outcome":
+        """The same for what is `inline`, without waiting for anything."""
+        buffers, output = self._admit(prepared, data, memory)
+        self.pool.check_room()  # a full queue is full for small ones too
+        started = perf_counter()
+        ran = prepared.kernel.dispatch(buffers, output, _never)
+        return Outcome(output, 0.0, perf_counter() - started, ran)
+
+    def _admit(
+        self, prepared: "Prepared", data: Mapping[str, Buffer], memory: MemoryShare
+    ) -> tuple[list[Buffer], Buffer]:
+        """The kernel's buffers."""
+        if self.state is State.DRAINING:
+            raise Draining
+        buffers = prepared.bind(data)
+        return buffers, self._output(prepared, buffers, memory)
 
     def _check_device(self, name: str) -> None:
         if name != "auto" and name not in self.devices:

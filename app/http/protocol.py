@@ -18,6 +18,7 @@ The protocol is chosen with `uvicorn.Config(http=protocol_class(Limits(...)))`. 
 import asyncio
 import functools
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, ClassVar
@@ -30,6 +31,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from app.buffers import Buffer
+from app.http.at_once import Reply, Request
+from app.http.headers import fields
 from app.http.transfer import JOINED, LARGE, RECEIVE_INTO, WHOLE_BODY, Disconnected, Receiver
 
 _CONTINUE = b"HTTP/1.1 100 "
@@ -75,8 +78,11 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     # CPython keeps at most 30 attributes of an instance where it finds them fast, and uvicorn uses nearly all of them.
     __slots__ = (
+        "_at_once",
         "_body_left",
+        "_feeding",
         "_header_timer",
+        "_held",
         "_is_first_read",
         "_last_answer",
         "_progress",
@@ -84,6 +90,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         "_receiver",
         "_refused",
         "_send_timer",
+        "_sent",
         "_unfinished_bytes",
         "_unsent_bytes",
     )
@@ -108,6 +115,11 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self._unfinished_bytes = 0
         self._progress = False
 
+        self._at_once: Callable[[Request], Reply | None] | None = getattr(config.app, "at_once", None)
+        self._feeding = False  # the parser
+        self._held: ASGI3Application | None = None  # what to start for the newest request unless it is answered at once
+        self._sent: Callable[[], None] | None = None  # what to call when the answer is sent
+
         self._is_first_read = False  # of the body: the application was not called yet
         self._body_left = 0  # bytes of a large body that did not arrive yet
         self._receiver = Receiver(self)  # what the transport calls
@@ -125,6 +137,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_header_timer()
         self._stop_send_timer()
+        self._was_sent()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes | Buffer) -> None:
@@ -135,6 +148,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self._is_first_read = False
         self._read_bytes = len(data)
         self._progress = False
+        self._feeding = True
         rest = data
         try:
             while rest:
@@ -161,6 +175,9 @@ class StrictHttpProtocol(HttpToolsProtocol):
             # empty line or the rest of a body that the application did not wait for, must not leave us without any.
             elif self.cycle is not None and self.cycle.response_complete and self.timeout_keep_alive_task is None:
                 self._start_header_timer()
+        finally:
+            self._feeding = False
+            self._start_held()
 
     # The request
 
@@ -186,7 +203,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
             return
         # As uvicorn does, but the first piece is taken as it is instead of being copied twice.
         cycle.body = body  # type: ignore[assignment]
-        if len(body) > HIGH_WATER_LIMIT:
+        if len(body) > HIGH_WATER_LIMIT and self._held is None:
             self.flow.pause_reading()
         cycle.message_event.set()
 
@@ -194,7 +211,42 @@ class StrictHttpProtocol(HttpToolsProtocol):
         super().on_message_complete()
         if self._is_first_read and self.cycle.scope is self.scope and len(self.cycle.body) <= LARGE:
             whole_body: Any = bytes(self.cycle.body)
+            if self._held is self.app and self._answer_at_once(whole_body):
+                self._held = None
+                return
             self.scope["extensions"] = {WHOLE_BODY: whole_body}
+        self._start_held()
+
+    def _answer_at_once(self, body: bytes) -> bool:
+        """Whether the application had an answer to the request, which has arrived."""
+        cycle = self.cycle
+        if self._at_once is None or self.flow.write_paused or self.transport.is_closing():
+            return False
+        scope: Any = cycle.scope  # of uvicorn's type, which is Starlette's in more detail
+        reply = self._at_once(Request(scope, fields(scope["headers"]), body))
+        if reply is None:
+            return False
+        headers = [*self.server_state.default_headers, *reply.headers]
+        if not cycle.keep_alive:
+            headers.append((b"connection", b"close"))
+        head = b"".join([STATUS_LINE[200], *(b"%b: %b\r\n" % field for field in headers), b"\r\n"])
+        if reply.content.length <= JOINED:
+            self.transport.write(b"".join((head, *reply.content.pieces)))
+        else:
+            self.transport.writelines((head, *reply.content.pieces))
+        cycle.response_started = cycle.response_complete = True
+        self._sent = reply.sent
+        if not self.flow.write_paused:
+            self._was_sent()
+        if not cycle.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
+        return True
+
+    def _was_sent(self) -> None:
+        if self._sent:
+            sent, self._sent = self._sent, None
+            sent()
 
     async def _receive_into(self, cycle: RequestResponseCycle, buffer: Buffer) -> None:
         """What the extension RECEIVE_INTO is for the request of `cycle`."""
@@ -329,6 +381,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         self._stop_send_timer()
+        self._was_sent()
         super().resume_writing()
 
     def _start_send_timer(self) -> None:
@@ -415,7 +468,21 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     # Answers in the application's place
 
+    def _start_held(self) -> None:
+        """Starts the request whose header was just received, as it is not answered at once."""
+        if self._held:
+            app, self._held = self._held, None
+            if len(self.cycle.body) > HIGH_WATER_LIMIT and not self._refused:
+                self.flow.pause_reading()
+            self._start(self.cycle, app)
+
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        if self._feeding:
+            self._held = app  # until its body has come too, or all that was read is parsed
+        else:
+            self._start(cycle, app)
+
+    def _start(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         if app is service_unavailable:
             app = _over_concurrency_limit
         cork = _Cork(cycle.transport)
