@@ -227,10 +227,14 @@ class Prepared:
 
     def bind(self, data: Mapping[str, Buffer]) -> list[Buffer]:
         """`data` in the order of the bind points. Raises ContractError."""
-        if len(data) == len(self._input_sizes) and all(
-            name in data and data[name].nbytes in sizes for name, sizes in self._input_sizes
-        ):
-            return [data[name] for name in self.input_names]
+        buffers = []
+        for name, sizes in self._input_sizes:
+            buffer = data.get(name)
+            if buffer is None or buffer.nbytes not in sizes:
+                break
+            buffers.append(buffer)
+        if len(buffers) == len(self._input_sizes) == len(data):
+            return buffers
         try:
             return list(bind(self.compiled, data).values())
         except ContractError as error:

@@ -100,11 +100,11 @@ class JsonCodec:
         first, *rest = orjson.dumps(document, note, orjson.OPT_PASSTHROUGH_DATACLASS).split(_NUL)
         return [first, *(each for pair in zip(holes, rest, strict=True) for each in pair)]
 
-    def encode_value(self, value: float | Buffer) -> Encoded:
-        if isinstance(value, memoryview):
-            return Encoded(2 + (value.nbytes + 2) // 3 * 4, _encode_base64(value))
-        text = orjson.dumps(value)
-        return Encoded(len(text), (text,))
+    def encode_data(self, data: Buffer) -> Encoded:
+        return Encoded(2 + (data.nbytes + 2) // 3 * 4, _encode_base64(data))
+
+    def encode_number(self, number: float) -> bytes:
+        return orjson.dumps(number)
 
 
 def _decode_base64(text: bytes | Buffer, memory: MemoryShare) -> Buffer:

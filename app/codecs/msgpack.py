@@ -17,6 +17,8 @@ from app.contract.validation import brief
 from app.contract.violations import ContractError, Path, Violation
 from app.limits import MemoryShare
 
+_BIN, _FLOAT64 = struct.Struct(">BI"), struct.Struct(">Bd")
+
 
 class MsgpackCodec:
     """Implements `Codec`."""
@@ -51,10 +53,11 @@ class MsgpackCodec:
         pieces.append(packer.bytes())
         return pieces
 
-    def encode_value(self, value: float | Buffer) -> Encoded:
-        if isinstance(value, memoryview):
-            return Encoded(5 + value.nbytes, (struct.pack(">BI", 0xC6, value.nbytes), value))
-        return Encoded(9, (struct.pack(">Bd", 0xCB, value),))
+    def encode_data(self, data: Buffer) -> Encoded:
+        return Encoded(5 + data.nbytes, (_BIN.pack(0xC6, data.nbytes), data))
+
+    def encode_number(self, number: float) -> bytes:
+        return _FLOAT64.pack(0xCB, number)
 
 
 def _pack(value: Any, packer: Packer, pieces: list[Piece | Hole]) -> None:

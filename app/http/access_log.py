@@ -4,6 +4,8 @@ import asyncio
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
+from time import time_ns
 from typing import Any
 
 import orjson
@@ -34,11 +36,24 @@ class AccessLog:
 
 
 def _json_line(message: str, facts: dict[str, Any]) -> bytes:
-    time = datetime.now(UTC).isoformat(timespec="milliseconds")
-    named = {"time": time, "level": "INFO", "logger": "app.request", "message": message}
+    named = {"time": _utc(_milliseconds()), "level": "INFO", "logger": "app.request", "message": message}
     return orjson.dumps(named | facts, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _text_line(message: str, facts: dict[str, Any]) -> bytes:
-    time = datetime.now().isoformat(" ", "milliseconds").replace(".", ",")  # as `logging` writes it
-    return f"{time} INFO    app.request: {message}\n".encode()
+    return f"{_local(_milliseconds())} INFO    app.request: {message}\n".encode()
+
+
+def _milliseconds() -> int:
+    return time_ns() // 1_000_000
+
+
+@lru_cache(1)  # to write a time takes longer than all else in a line, and several requests share it
+def _utc(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+@lru_cache(1)
+def _local(milliseconds: int) -> str:
+    time = datetime.fromtimestamp(milliseconds / 1000)
+    return time.isoformat(" ", "milliseconds").replace(".", ",")  # as `logging` writes it

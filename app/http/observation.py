@@ -114,7 +114,7 @@ class Observation:
                 "method": scope["method"],
                 "path": scope["path"],
                 "status": status,
-                "seconds": round(seconds, 6),
+                "seconds": int(seconds * 1e6) / 1e6,  # round() takes longer than the rest of this
                 "request_bytes": received,
                 "response_bytes": sent,
                 "operator": prepared and prepared.operator_name,
@@ -125,7 +125,11 @@ class Observation:
 
 def _identify(scope: Scope) -> bytes:
     """The request's id, which from now on is in its state."""
-    given = next((value for name, value in scope["headers"] if name == _FIELD), b"")
-    request_id = given if _ACCEPTED_ID.fullmatch(given) else b"%032x" % getrandbits(128)
+    for name, value in scope["headers"]:
+        if name == _FIELD and _ACCEPTED_ID.fullmatch(value):
+            request_id: bytes = value
+            break
+    else:
+        request_id = b"%032x" % getrandbits(128)
     scope.setdefault("state", {})["request_id"] = request_id.decode()
     return request_id
