@@ -21,7 +21,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import httptools
 from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
@@ -70,6 +70,18 @@ class RequestError(Exception):
         self.detail = detail
 
 
+class KnownHeader(NamedTuple):
+    """The header of a request that was answered at once, and what the parser made of it.
+
+    Clients send the same header again and again. One that is the same to the byte says the same.
+    """
+
+    header: bytes
+    length: int
+    """Of the header and the body, in bytes."""
+    request: Request
+
+
 class StrictHttpProtocol(HttpToolsProtocol):
     """One connection.
 
@@ -78,12 +90,15 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     # CPython keeps at most 30 attributes of an instance where it finds them fast, and uvicorn uses nearly all of them.
     __slots__ = (
+        "_answered",
         "_at_once",
         "_body_left",
         "_feeding",
         "_header_timer",
+        "_headers_read",
         "_held",
         "_is_first_read",
+        "_known",
         "_last_answer",
         "_progress",
         "_read_bytes",
@@ -117,6 +132,9 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
         self._at_once: Callable[[Request], Reply | None] | None = getattr(config.app, "at_once", None)
         self._feeding = False  # the parser
+        self._headers_read = 0  # in this read
+        self._answered: Request | None = None  # at once, in this read
+        self._known: KnownHeader | None = None
         self._held: ASGI3Application | None = None  # what to start for the newest request unless it is answered at once
         self._sent: Callable[[], None] | None = None  # what to call when the answer is sent
 
@@ -144,7 +162,11 @@ class StrictHttpProtocol(HttpToolsProtocol):
         if self._refused:
             return  # lingering: see _answer_and_close
         self._unset_keepalive_if_required()
+        begins_request = self._between_requests()
+        if begins_request and self._answer_known(data):
+            return
         last_scope = self.scope
+        self._headers_read, self._answered = 0, None
         self._is_first_read = False
         self._read_bytes = len(data)
         self._progress = False
@@ -175,6 +197,8 @@ class StrictHttpProtocol(HttpToolsProtocol):
             # empty line or the rest of a body that the application did not wait for, must not leave us without any.
             elif self.cycle is not None and self.cycle.response_complete and self.timeout_keep_alive_task is None:
                 self._start_header_timer()
+            if self._answered and begins_request and self._headers_read == 1 and self._between_requests():
+                self._remember(self._answered, data)
         finally:
             self._feeding = False
             self._start_held()
@@ -187,6 +211,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self._stop_header_timer()
         self._progress = True
         if self.cycle is not None and self.cycle.scope is self.scope:  # else it is an Upgrade, and comes again
+            self._headers_read += 1
             self._is_first_read = True
             # The parser has seen to it that the field is there once, is a number and is not beside chunked.
             self._body_left = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
@@ -210,20 +235,49 @@ class StrictHttpProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         super().on_message_complete()
         if self._is_first_read and self.cycle.scope is self.scope and len(self.cycle.body) <= LARGE:
-            whole_body: Any = bytes(self.cycle.body)
-            if self._held is self.app and self._answer_at_once(whole_body):
-                self._held = None
-                return
-            self.scope["extensions"] = {WHOLE_BODY: whole_body}
+            scope: Any = self.scope  # of uvicorn's type, which is Starlette's in more detail
+            body = bytes(self.cycle.body)
+            if self._held is self.app:
+                request = Request(scope, fields(scope["headers"]), body)
+                if self._answer_at_once(request):
+                    self._held = None
+                    self._answered = request
+                    return
+            scope["extensions"] = {WHOLE_BODY: body}
         self._start_held()
 
-    def _answer_at_once(self, body: bytes) -> bool:
-        """Whether the application had an answer to the request, which has arrived."""
+    def _between_requests(self) -> bool:
+        """Whether the next byte begins a request, for certain, with nothing left to do for the one before."""
+        cycle = self.cycle
+        if cycle is None:
+            return self.scope is None and self._unfinished_bytes == 0
+        answered = cycle.response_complete and not cycle.more_body
+        return answered and cycle.scope is self.scope and self._unfinished_bytes == 0
+
+    def _remember(self, request: Request, data: bytes | Buffer) -> None:
+        """Remembers the header of `request`, which was all there was in `data`."""
+        header = bytes(data[: len(data) - len(request.body)])
+        # With chunks, or an empty line before or after it, this is not the header.
+        if b"content-length" in request.headers and header.find(b"\r\n\r\n") == len(header) - 4:
+            self._known = KnownHeader(header, len(data), request._replace(body=b""))
+
+    def _answer_known(self, data: bytes | Buffer) -> bool:
+        """Whether `data` are a request with the known header, and were answered at once. The parser does not see it."""
+        known = self._known
+        if known is None or len(data) != known.length:
+            return False
+        end = len(known.header)
+        if data[:end] != known.header:
+            return False
+        scope = {**known.request.scope, "state": self.app_state.copy()}
+        return self._answer_at_once(Request(scope, known.request.headers, bytes(data[end:])))
+
+    def _answer_at_once(self, request: Request) -> bool:
+        """Whether the application had an answer to `request`."""
         cycle = self.cycle
         if self._at_once is None or self.flow.write_paused or self.transport.is_closing():
             return False
-        scope: Any = cycle.scope  # of uvicorn's type, which is Starlette's in more detail
-        reply = self._at_once(Request(scope, fields(scope["headers"]), body))
+        reply = self._at_once(request)
         if reply is None:
             return False
         headers = [*self.server_state.default_headers, *reply.headers]

@@ -9,7 +9,7 @@ import msgpack
 import numpy as np
 import pytest
 
-from tests.conftest import RunningServer, ServerFactory, running_server
+from tests.conftest import RunningServer, ServerFactory, ours_only, running_server
 from tests.http.load import ENDLESS, ENDLESS_SETTINGS, metric, start, wait_for, wait_until
 from tests.http.refusals import refusal_of
 from tests.http.test_observation import ID, line_about
@@ -217,3 +217,64 @@ def test_what_is_no_tensor_data_is_refused_as_ever(client: httpx.Client) -> None
         refusal_of(client.post("/v1/dispatch", content=too_short, headers=headers), 422)
         refusal_of(client.post("/v1/dispatch", content=BODY + b"\0", headers=headers), 400)
         refusal_of(client.post("/v1/dispatch", content=b"", headers=headers), 400)
+
+
+class TestKnownHeader:
+    """A header that is the same as the last one is not parsed again; nothing else must pass for one."""
+
+    def test_other_headers_of_the_same_length(self, guarded: RunningServer) -> None:
+        fields = (*MSGPACK, length(len(BODY)), b"Authorization: Bearer the-key")
+        whole = header(*fields) + BODY
+        with connection(guarded) as client:
+            for _ in range(2):
+                for _ in range(3):
+                    check(client.ask(whole))
+                refusal_of(client.ask(whole.replace(b"the-key", b"teh-key")), 401)
+                refusal_of(client.ask(whole.replace(b"/v1/dispatch", b"/v1/dispatcH")), 404)
+                refusal_of(client.ask(whole.replace(b"POST", b"LOCK")), 405)
+                refusal_of(client.ask(whole.replace(b"Accept: application", b"Accept: applicatiom")), 406)
+
+    def test_two_in_one_packet_again_and_again(self, server: RunningServer) -> None:
+        with connection(server) as client:
+            for _ in range(4):
+                client.send(REQUEST * 2)
+                check(client.receive())
+                check(client.receive())
+
+    @ours_only
+    def test_is_no_header_in_the_middle_of_one(self, server: RunningServer) -> None:
+        with connection(server) as client:
+            for _ in range(3):
+                check(client.ask(REQUEST))
+            client.send(b"GET /health/live HTTP/1.1\r\nHost: test\r\nX-Beginning: ")
+            pause(server)
+            assert client.ask(REQUEST).status_code == 400  # it has two Host fields
+
+    def test_is_no_header_in_a_body(self, server: RunningServer) -> None:
+        """Not even if the request was answered before its body came."""
+        with connection(server) as client:
+            for _ in range(3):
+                check(client.ask(REQUEST))
+            refused = header(MSGPACK[0], b"Accept: text/plain", length(2 * len(REQUEST)))
+            refusal_of(client.ask(refused), 406)
+            for _ in range(2):
+                client.send(REQUEST)
+                pause(server)
+            response = client.ask(header(method=b"GET", path=b"/health/live"))
+            assert response.json()["status"] == "ready"
+
+    def test_waits_for_its_turn(self, server: RunningServer) -> None:
+        large: bytes = msgpack.packb(request(CELU, {"InputTensor": np.ones(2_000_000, np.float32)}))
+        with connection(server) as client:
+            for _ in range(3):
+                check(client.ask(REQUEST))
+            client.send(header(*MSGPACK, length(len(large))), large)
+            client.send(REQUEST)
+            check_ones(client.receive())
+            check(client.receive())
+
+
+def pause(server: RunningServer) -> None:
+    """Until the server has read what was sent."""
+    for _ in range(2):
+        assert httpx.get(f"{server.url}/health/live").status_code == 200
