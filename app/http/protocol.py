@@ -95,7 +95,6 @@ class StrictHttpProtocol(HttpToolsProtocol):
         "_body_left",
         "_feeding",
         "_header_timer",
-        "_headers_read",
         "_held",
         "_is_first_read",
         "_known",
@@ -132,7 +131,6 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
         self._at_once: Callable[[Request], Reply | None] | None = getattr(config.app, "at_once", None)
         self._feeding = False  # the parser
-        self._headers_read = 0  # in this read
         self._answered: Request | None = None  # at once, in this read
         self._known: KnownHeader | None = None
         self._held: ASGI3Application | None = None  # what to start for the newest request unless it is answered at once
@@ -166,7 +164,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         if begins_request and self._answer_known(data):
             return
         last_scope = self.scope
-        self._headers_read, self._answered = 0, None
+        self._answered = None
         self._is_first_read = False
         self._read_bytes = len(data)
         self._progress = False
@@ -197,7 +195,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
             # empty line or the rest of a body that the application did not wait for, must not leave us without any.
             elif self.cycle is not None and self.cycle.response_complete and self.timeout_keep_alive_task is None:
                 self._start_header_timer()
-            if self._answered and begins_request and self._headers_read == 1 and self._between_requests():
+            if self._answered and begins_request and self._between_requests():
                 self._remember(self._answered, data)
         finally:
             self._feeding = False
@@ -211,7 +209,6 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self._stop_header_timer()
         self._progress = True
         if self.cycle is not None and self.cycle.scope is self.scope:  # else it is an Upgrade, and comes again
-            self._headers_read += 1
             self._is_first_read = True
             # The parser has seen to it that the field is there once, is a number and is not beside chunked.
             self._body_left = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
@@ -255,9 +252,9 @@ class StrictHttpProtocol(HttpToolsProtocol):
         return answered and cycle.scope is self.scope and self._unfinished_bytes == 0
 
     def _remember(self, request: Request, data: bytes | Buffer) -> None:
-        """Remembers the header of `request`, which was all there was in `data`."""
+        """Remembers the header of `request`, the last one in `data`."""
         header = bytes(data[: len(data) - len(request.body)])
-        # With chunks, or an empty line before or after it, this is not the header.
+        # If it had chunks, or there were other requests before it, or empty lines, this is not its header.
         if b"content-length" in request.headers and header.find(b"\r\n\r\n") == len(header) - 4:
             self._known = KnownHeader(header, len(data), request._replace(body=b""))
 

@@ -9,12 +9,13 @@ import msgpack
 import numpy as np
 import pytest
 
+from app.service import INLINE_ELEMENTS
 from tests.conftest import RunningServer, ServerFactory, ours_only, running_server
 from tests.http.load import ENDLESS, ENDLESS_SETTINGS, metric, start, wait_for, wait_until
 from tests.http.refusals import refusal_of
 from tests.http.test_observation import ID, line_about
 from tests.http.wire import CHUNKED, Connection, chunks, connection, header, length
-from tests.messages import CELU, output_of, post_json, post_msgpack, request
+from tests.messages import CELU, PARAMETERIZED_RELU, answer_of, output_of, post_json, post_msgpack, request
 
 SMALL = request(CELU, {"InputTensor": np.array([1, 2, 3], np.float32)})
 BODY: bytes = msgpack.packb(SMALL)
@@ -165,6 +166,13 @@ def test_a_full_queue(start_server: ServerFactory) -> None:
         assert "retry-after" in client.ask(REQUEST).headers
 
 
+def test_what_takes_long_is_left_to_a_worker(client: httpx.Client) -> None:
+    x = np.ones(INLINE_ELEMENTS + 1, np.int8)
+    for _ in range(3):
+        response = post_msgpack(client, request(PARAMETERIZED_RELU, {"InputTensor": x, "SlopeTensor": x}))
+        assert answer_of(response)["execution"]["queue_seconds"] > 0
+
+
 def test_memory_that_there_is_not(start_server: ServerFactory) -> None:
     running = start_server("--max-memory-bytes", str(1 << 20))
     large = request(CELU, {"InputTensor": np.ones(60_000, np.float32)})
@@ -262,6 +270,15 @@ class TestKnownHeader:
                 pause(server)
             response = client.ask(header(method=b"GET", path=b"/health/live"))
             assert response.json()["status"] == "ready"
+
+    @ours_only
+    def test_is_not_a_part_of_one(self, server: RunningServer) -> None:
+        with connection(server) as client:
+            for _ in range(2):
+                client.send(REQUEST[:20])
+                pause(server)
+                check(client.ask(REQUEST[20:]))
+            assert client.ask(REQUEST[20:]).status_code == 400
 
     def test_waits_for_its_turn(self, server: RunningServer) -> None:
         large: bytes = msgpack.packb(request(CELU, {"InputTensor": np.ones(2_000_000, np.float32)}))

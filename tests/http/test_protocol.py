@@ -674,11 +674,12 @@ class Prompt(Application):
         self.headers: list[object] = []
 
     def at_once(self, request: Request) -> Reply | None:
-        if request.scope["path"] != "/prompt":
+        if not request.scope["path"].startswith("/prompt"):
             return None
         self.events.put("at once")
         self.headers.append(request.headers)
-        content = Encoded(len(request.body), [request.body])
+        answer = b"x" * 20_000_000 if request.scope["path"] == "/prompt/large" else request.body
+        content = Encoded(len(answer), [answer])
         return Reply([(b"content-length", b"%d" % content.length)], content, lambda: self.events.put("sent"))
 
 
@@ -722,10 +723,25 @@ class TestAtOnce:
     @pytest.mark.parametrize("around", [(b"\r\n", b""), (b"", b"\r\n")], ids=["before", "after"])
     def test_a_header_with_an_empty_line(self, prompt: Running, around: tuple[bytes, bytes]) -> None:
         with prompt.connect() as client:
-            for body in (b"\r\n\r\n", b"\r\n\r\n", b"\r\n\r\n", b"body"):
+            for body in (b"\r\n1.", b"\r\n2.", b"\r\n3."):
                 before, after = around
                 client.send(before + post(b"Content-Length: 4", path="/prompt", body=body) + after)
                 assert client.receive_response().body == body
+
+    def test_a_client_that_takes_its_time(self, prompt: Running) -> None:
+        """An answer counts as sent when the client has read it, and meanwhile there is no other one."""
+        with prompt.connect() as client:
+            client.send(get("/prompt/large"), get("/prompt", CLOSE))
+            prompt.application.assert_saw("at once", "/prompt")
+            large, other = responses(client.receive_rest())
+            prompt.application.assert_saw("sent")
+        assert (len(large.body), other.json()["path"]) == (20_000_000, "/prompt")
+
+    def test_a_client_that_goes(self, prompt: Running) -> None:
+        with prompt.connect() as client:
+            client.send(get("/prompt/large"))
+            prompt.application.assert_saw("at once")
+        prompt.application.assert_saw("sent")
 
     def test_chunks_are_no_part_of_a_header(self, prompt: Running) -> None:
         with prompt.connect() as client:
