@@ -10,7 +10,8 @@ What stock uvicorn leaves open and this module closes:
 - Some malformed requests reach the application: HTTP/0.9 and 2.0, no or two Host fields, transfer codings other than
   "chunked", trailer fields among the header fields of a request that is already running.
 
-Large bodies can be received into buffers of the application: see transfer.py.
+Large bodies can be received into buffers of the application: see transfer.py. Small requests may be answered without a
+task: see at_once.py.
 
 The protocol is chosen with `uvicorn.Config(http=protocol_class(Limits(...)))`. It has no WebSockets.
 """
@@ -164,7 +165,6 @@ class StrictHttpProtocol(HttpToolsProtocol):
         if begins_request and self._answer_known(data):
             return
         last_scope = self.scope
-        self._answered = None
         self._is_first_read = False
         self._read_bytes = len(data)
         self._progress = False
@@ -199,6 +199,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
                 self._remember(self._answered, data)
         finally:
             self._feeding = False
+            self._answered = None
             self._start_held()
 
     # The request
@@ -239,6 +240,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
                 if self._answer_at_once(request):
                     self._held = None
                     self._answered = request
+                    self.cycle.body = bytearray()  # or it would be kept until the next request
                     return
             scope["extensions"] = {WHOLE_BODY: body}
         self._start_held()
