@@ -85,5 +85,9 @@ class MemoryShare:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back all of it."""
         self._account.move(-self.held)
         self.held = 0

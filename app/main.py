@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 
 import uvicorn
 from fastapi import FastAPI
-from starlette.types import ASGIApp
 
 from app import __version__, logs
 from app.http import docs, native, openapi, operations, reference
 from app.http.access_log import AccessLog
+from app.http.at_once import Prompt
 from app.http.auth import Authentication
 from app.http.cors import Cors
 from app.http.dispatch import DispatchRoute, Shortcut
@@ -85,9 +85,9 @@ def create_app(
     return app
 
 
-def surround(app: FastAPI, settings: Settings, keys: Sequence[str]) -> ASGIApp:
+def surround(app: FastAPI, settings: Settings, keys: Sequence[str]) -> Prompt:
     """`app` with what happens to each request before and after."""
-    asgi: ASGIApp = Shortcut(app)
+    asgi: Prompt = Shortcut(app)
     if keys:
         asgi = Authentication(asgi, keys)
     if settings.cors_origins:

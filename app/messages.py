@@ -1,11 +1,12 @@
 """Dispatches as documents: requests read, answers written, each in any representation."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 
 from app.buffers import Buffer
-from app.codecs.codec import Body, Codec, Encoded, Hole, Piece, Span
+from app.codecs.codec import Body, Codec, Encoded, Hole, Span
 from app.codecs.json import JsonCodec
 from app.codecs.msgpack import MsgpackCodec
 from app.codecs.templates import Templates
@@ -35,7 +36,8 @@ class Dispatch:
 
     prepared: Prepared
     inputs: Mapping[str, object]
-    answers: dict[tuple[str, Ran], list[Piece | Hole]] = field(default_factory=dict)
+    answers: dict[tuple[str, Ran], list[bytes]] = field(default_factory=dict)
+    """By representation and device, what is around the values of _HOLES."""
 
     def data(self, codec: Codec, body: Body, memory: MemoryShare) -> dict[str, Buffer]:
         """The tensors' data in `body`. Raises ContractError."""
@@ -45,18 +47,17 @@ class Dispatch:
         """The answer."""
         form = self.answers.get((codec.media_type, outcome.ran))
         if form is None:
-            form = codec.encode(self.prepared.answer(outcome.ran, *map(Hole, _HOLES)))
-            self.answers[codec.media_type, outcome.ran] = form
-        length, pieces = 0, list[Iterable[Piece]]()
-        for piece in form:
-            if isinstance(piece, Hole):
-                value = codec.encode_value(getattr(outcome, piece.name))
-                length += value.length
-                pieces.append(value.pieces)
-            else:
-                length += len(piece)
-                pieces.append((piece,))
-        return Encoded(length, chain.from_iterable(pieces))
+            form = self.answers[codec.media_type, outcome.ran] = self._form(codec, outcome.ran)
+        start, after_output, after_queue, end = form
+        output = codec.encode_data(outcome.output)
+        queue, compute = codec.encode_number(outcome.queue_seconds), codec.encode_number(outcome.compute_seconds)
+        rest = b"".join((after_output, queue, after_queue, compute, end))
+        return Encoded(len(start) + output.length + len(rest), chain((start,), output.pieces, (rest,)))
+
+    def _form(self, codec: Codec, ran: Ran) -> list[bytes]:
+        pieces = codec.encode(self.prepared.answer(ran, *map(Hole, _HOLES)))
+        assert [piece.name for piece in pieces if isinstance(piece, Hole)] == list(_HOLES)
+        return [bytes(piece) for piece in pieces if not isinstance(piece, Hole)]
 
 
 class DispatchReader:
@@ -68,12 +69,17 @@ class DispatchReader:
 
     def read(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]]:
         """The request in `body`, and its tensors' data. Raises ContractError, Unreadable, LimitExceeded."""
+        return self.find(codec, body, memory) or self._judge(codec, body, memory)
+
+    def find(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]] | None:
+        """The same, if one like it was read before. Raises LimitExceeded."""
         known = self._templates.find(codec, body)
         if known:
-            try:
+            with suppress(ContractError):  # what looked like tensor data is not; the whole document tells what it is
                 return known, known.data(codec, body, memory)
-            except ContractError:
-                pass  # what looked like tensor data is not; the whole document tells what it is
+        return None
+
+    def _judge(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]]:
         request = validate(DispatchRequest, read_document(codec, body, self._service.settings, memory))
         dispatch = Dispatch(self._service.prepare(request), request.inputs)
         data = dispatch.data(codec, body, memory)

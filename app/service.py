@@ -15,7 +15,7 @@ from app.capabilities import Capabilities, capability
 from app.contract.constants import FeatureLevel
 from app.contract.tensors import MAX_ELEMENTS, MAX_RANK
 from app.contract.validation import brief
-from app.contract.violations import ContractError, Violation
+from app.contract.violations import ContractError, refused
 from app.dispatch import DispatchRequest, DispatchResponse, Execution, OutputTensor, bind, data_lengths
 from app.execution.device import Device, Ran
 from app.execution.llvm_compiler import Compiler, Unavailable
@@ -114,15 +114,9 @@ class Service:
         `memory` is the request's share, to which the output is added; `hang_up()` returns when the client has gone.
         Raises ContractError, MemoryExhausted, QueueFull, Draining, DeadlineExceeded, Abandoned.
         """
-        if self.state is State.DRAINING:
-            raise Draining
-        buffers = prepared.bind(data)
-        output = self._output(prepared, buffers, memory)
         if prepared.inline:
-            self.pool.check_room()  # a full queue is full for small ones too
-            started = perf_counter()
-            ran = prepared.kernel.dispatch(buffers, output, _never)
-            return Outcome(output, 0.0, perf_counter() - started, ran)
+            return self.execute_inline(prepared, data, memory)
+        buffers, output = self._admit(prepared, data, memory)
 
         def job(ticket: Ticket[Ran]) -> Ran:
             return prepared.kernel.dispatch(buffers, output, ticket.cancelled)
@@ -132,17 +126,27 @@ class Service:
         prepared.inline = prepared.small  # now that it is compiled, if it had to be
         return Outcome(output, ticket.queue_seconds, ticket.compute_seconds, ran)
 
+    def execute_inline(self, prepared: "Prepared", data: Mapping[str, Buffer], memory: MemoryShare) -> "Outcome":
+        """The same for what is `inline`, without waiting for anything."""
+        buffers, output = self._admit(prepared, data, memory)
+        self.pool.check_room()  # a full queue is full for small ones too
+        started = perf_counter()
+        ran = prepared.kernel.dispatch(buffers, output, _never)
+        return Outcome(output, 0.0, perf_counter() - started, ran)
+
+    def _admit(
+        self, prepared: "Prepared", data: Mapping[str, Buffer], memory: MemoryShare
+    ) -> tuple[list[Buffer], Buffer]:
+        """The kernel's buffers."""
+        if self.state is State.DRAINING:
+            raise Draining
+        buffers = prepared.bind(data)
+        return buffers, self._output(prepared, buffers, memory)
+
     def _check_device(self, name: str) -> None:
         if name != "auto" and name not in self.devices:
             allowed = ["auto", *self.devices]
-            raise ContractError(
-                [
-                    Violation(
-                        ("device",), f"There is no device {brief(name)}; give {' or '.join(allowed)}.", name, allowed
-                    )
-                ],
-                None,
-            )
+            raise refused(("device",), f"There is no device {brief(name)}; give {' or '.join(allowed)}.", name, allowed)
 
     def _limit(self, compiled: CompiledOperator) -> None:
         """Before any memory is taken: strides let a few bytes ask for gigabytes."""
@@ -222,10 +226,14 @@ class Prepared:
 
     def bind(self, data: Mapping[str, Buffer]) -> list[Buffer]:
         """`data` in the order of the bind points. Raises ContractError."""
-        if len(data) == len(self._input_sizes) and all(
-            name in data and data[name].nbytes in sizes for name, sizes in self._input_sizes
-        ):
-            return [data[name] for name in self.input_names]
+        buffers = []
+        for name, sizes in self._input_sizes:
+            buffer = data.get(name)
+            if buffer is None or buffer.nbytes not in sizes:
+                break
+            buffers.append(buffer)
+        if len(buffers) == len(self._input_sizes) == len(data):
+            return buffers
         try:
             return list(bind(self.compiled, data).values())
         except ContractError as error:

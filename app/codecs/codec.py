@@ -62,5 +62,8 @@ class Codec(Protocol):
     def encode(self, document: Any) -> list[Piece | Hole]:
         """`document`, of dicts, lists, scalars and holes, in pieces."""
 
-    def encode_value(self, value: float | Buffer) -> Encoded:
-        """What goes into a hole: a number or tensor data."""
+    def encode_data(self, data: Buffer) -> Encoded:
+        """Tensor data, for a hole."""
+
+    def encode_number(self, number: float) -> bytes:
+        """A number, for a hole."""

@@ -17,7 +17,7 @@ from app.buffers import Buffer
 from app.codecs.codec import Body, Encoded, Hole, Piece, Span
 from app.codecs.structure import Unreadable, object_of, too_deep, too_long
 from app.contract.validation import brief
-from app.contract.violations import ContractError, Path, Violation
+from app.contract.violations import ContractError, Path, refused
 from app.limits import MemoryShare
 
 LONG = 24
@@ -100,11 +100,11 @@ class JsonCodec:
         first, *rest = orjson.dumps(document, note, orjson.OPT_PASSTHROUGH_DATACLASS).split(_NUL)
         return [first, *(each for pair in zip(holes, rest, strict=True) for each in pair)]
 
-    def encode_value(self, value: float | Buffer) -> Encoded:
-        if isinstance(value, memoryview):
-            return Encoded(2 + (value.nbytes + 2) // 3 * 4, _encode_base64(value))
-        text = orjson.dumps(value)
-        return Encoded(len(text), (text,))
+    def encode_data(self, data: Buffer) -> Encoded:
+        return Encoded(2 + (data.nbytes + 2) // 3 * 4, _encode_base64(data))
+
+    def encode_number(self, number: float) -> bytes:
+        return orjson.dumps(number)
 
 
 def _decode_base64(text: bytes | Buffer, memory: MemoryShare) -> Buffer:
@@ -209,4 +209,4 @@ def _is_canonical(text: str | Buffer) -> bool:
 
 def _not_base64(value: object, path: Path, why: str) -> ContractError:
     shown = f"{value.stop - value.start} characters" if isinstance(value, Span) else brief(value)
-    return ContractError([Violation(path, f"Data of {path[-1]} {why}.", shown, "base64 text")], hresult=None)
+    return refused(path, f"Data of {path[-1]} {why}.", shown, "base64 text")

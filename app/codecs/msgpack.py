@@ -14,8 +14,10 @@ from app.buffers import Buffer
 from app.codecs.codec import Body, Encoded, Hole, Piece, Span
 from app.codecs.structure import Unreadable, object_of, too_deep, too_long
 from app.contract.validation import brief
-from app.contract.violations import ContractError, Path, Violation
+from app.contract.violations import Path, refused
 from app.limits import MemoryShare
+
+_BIN, _FLOAT64 = struct.Struct(">BI"), struct.Struct(">Bd")
 
 
 class MsgpackCodec:
@@ -41,7 +43,7 @@ class MsgpackCodec:
     def binary(self, body: Body, value: object, path: Path, memory: MemoryShare) -> Buffer:
         if not isinstance(value, Span):
             message = f"Data of {path[-1]} must be binary (MessagePack's bin)."
-            raise ContractError([Violation(path, message, brief(value), "bin")], hresult=None)
+            raise refused(path, message, brief(value), "bin")
         return memoryview(body)[value.start : value.stop]
 
     def encode(self, document: Any) -> list[Piece | Hole]:
@@ -51,10 +53,11 @@ class MsgpackCodec:
         pieces.append(packer.bytes())
         return pieces
 
-    def encode_value(self, value: float | Buffer) -> Encoded:
-        if isinstance(value, memoryview):
-            return Encoded(5 + value.nbytes, (struct.pack(">BI", 0xC6, value.nbytes), value))
-        return Encoded(9, (struct.pack(">Bd", 0xCB, value),))
+    def encode_data(self, data: Buffer) -> Encoded:
+        return Encoded(5 + data.nbytes, (_BIN.pack(0xC6, data.nbytes), data))
+
+    def encode_number(self, number: float) -> bytes:
+        return _FLOAT64.pack(0xCB, number)
 
 
 def _pack(value: Any, packer: Packer, pieces: list[Piece | Hole]) -> None:

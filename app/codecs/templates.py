@@ -28,7 +28,10 @@ class Template(Generic[T]):
 
     def matches(self, body: Body) -> bool:
         """Whether `body`, of the same length, is the same but for tensor data."""
-        return all(body[start:stop] == piece for start, stop, piece in self._pieces)
+        for start, stop, piece in self._pieces:  # noqa: SIM110 - all() takes twice as long
+            if body[start:stop] != piece:
+                return False
+        return True
 
     @property
     def size(self) -> int:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
+from app.http.at_once import Prompt, Reply, Request
 from app.http.problems import Problem
 
 OPEN = ("/health/", "/v2/health/", "/docs", "/operators", "/openapi.json")
@@ -16,7 +17,7 @@ OPEN = ("/health/", "/v2/health/", "/docs", "/operators", "/openapi.json")
 class Authentication:
     """ASGI middleware that answers 401 to requests without a valid key, before their body is read."""
 
-    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+    def __init__(self, app: Prompt, keys: Sequence[str]) -> None:
         self._app = app
         self._digests = [sha256(key.encode()).digest() for key in keys]
 
@@ -35,6 +36,10 @@ class Authentication:
             await self._app(scope, receive, send)
             return
         await problem(scope, receive, send)
+
+    def at_once(self, request: Request) -> Reply | None:
+        scheme, _, key = request.headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+        return self._app.at_once(request) if scheme.lower() == "bearer" and self._is_valid(key.strip()) else None
 
     def _is_valid(self, key: str) -> bool:
         """Compares with every key, each in the same time whatever it is: digests have one length."""

@@ -1,25 +1,24 @@
 """Request bodies in, answers out."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import TypeAlias
 
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from app.buffers import Buffer
-from app.codecs.codec import Body, Codec, Encoded
+from app.codecs.codec import Body, Codec, Encoded, Piece
 from app.codecs.structure import Unreadable
+from app.http.headers import Headers
 from app.http.media_types import media_type, preferred
 from app.http.transfer import JOINED, RECEIVE_INTO, WHOLE_BODY, Disconnected, ReceiveInto
 from app.limits import LimitExceeded, MemoryShare
 from app.messages import CODECS
 from app.service import Abandoned
 from app.settings import Settings
-
-Headers = Mapping[bytes, bytes]
-"""Header fields by lower-case name."""
 
 _ALIASES = {"application/x-msgpack": "application/msgpack", "application/vnd.msgpack": "application/msgpack"}
 
@@ -36,14 +35,6 @@ Align: TypeAlias = Callable[[bytes, int], int]
 def no_data(beginning: bytes, length: int) -> int:
     """Of a body without tensor data."""
     return 0
-
-
-def fields(raw: Sequence[tuple[bytes, bytes]]) -> Headers:
-    """Header fields by name; those that come several times are joined (RFC 9110, 5.3)."""
-    headers = dict(raw)
-    if len(headers) < len(raw):
-        headers = {name: b", ".join(value for other, value in raw if other == name) for name in headers}
-    return headers
 
 
 def codec_of_request(headers: Headers) -> Codec:
@@ -188,6 +179,20 @@ async def hung_up(receive: Receive) -> None:
         pass
 
 
+def _merged(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """`pieces`, small ones that follow each other as one: each that is sent costs a system call."""
+    for is_small, run in groupby(pieces, lambda piece: len(piece) <= JOINED):
+        if is_small:
+            yield b"".join(run)
+        else:
+            yield from run
+
+
+def headers_of(content: Encoded, content_type: str) -> list[tuple[bytes, bytes]]:
+    """The header fields that tell of `content`."""
+    return [(b"content-length", b"%d" % content.length), (b"content-type", content_type.encode())]
+
+
 async def send_pieces(
     send: Send, content: Encoded, content_type: str, more: Sequence[tuple[bytes, bytes]] = ()
 ) -> None:
@@ -195,11 +200,11 @@ async def send_pieces(
 
     `more` are further header fields.
     """
-    headers = [(b"content-length", b"%d" % content.length), (b"content-type", content_type.encode()), *more]
+    headers = [*headers_of(content, content_type), *more]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     last = b""
     if content.length > JOINED:
-        for piece in content.pieces:
+        for piece in _merged(content.pieces):
             await send({"type": "http.response.body", "body": piece, "more_body": True})
     else:
         last = b"".join(content.pieces)

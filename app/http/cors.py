@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
-from starlette.types import ASGIApp
 
+from app.http.at_once import Prompt, Reply, Request
 from app.http.inference.answers import JSON_LENGTH
 from app.http.observation import REQUEST_ID
 from app.http.problems import Problem
@@ -15,7 +15,8 @@ from app.http.problems import Problem
 class Cors(CORSMiddleware):
     """Lets pages of `origins` call the service. A refused preflight is a problem, like every other error."""
 
-    def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:
+    def __init__(self, app: Prompt, origins: Sequence[str]) -> None:
+        self._app = app
         super().__init__(
             app,
             allow_origins=origins,
@@ -23,6 +24,9 @@ class Cors(CORSMiddleware):
             allow_headers=["Authorization", "Content-Type", JSON_LENGTH, REQUEST_ID],
             expose_headers=[JSON_LENGTH, REQUEST_ID, "Retry-After"],
         )
+
+    def at_once(self, request: Request) -> Reply | None:
+        return None if b"origin" in request.headers else self._app.at_once(request)
 
     def preflight_response(self, request_headers: Headers) -> Response:
         response = super().preflight_response(request_headers)

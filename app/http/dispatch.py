@@ -9,8 +9,11 @@ from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.http import openapi
-from app.http.bodies import codec_of_answer, codec_of_request, fields, hung_up, read_body, send_pieces
+from app.http.at_once import Reply, Request
+from app.http.bodies import codec_of_answer, codec_of_request, headers_of, hung_up, read_body, send_pieces
+from app.http.headers import fields
 from app.http.problems import EXPECTED, problem_for
+from app.limits import MemoryShare
 from app.messages import DispatchReader
 from app.service import Service
 
@@ -48,6 +51,32 @@ class DispatchEndpoint:
             scope["state"]["outcome"] = outcome
             await send_pieces(send, dispatch.write(wanted, outcome), wanted.media_type)
 
+    def at_once(self, request: Request) -> Reply | None:
+        """Answers a small dispatch whose like was read before."""
+        memory = self._service.memory.open()
+        try:
+            reply = self._answer(request, memory)
+        except Exception:  # `__call__` comes to the same, and tells it
+            reply = None
+        if reply is None:
+            memory.close()
+        return reply
+
+    def _answer(self, request: Request, memory: MemoryShare) -> Reply | None:
+        """Raises what `__call__` does."""
+        wanted = codec_of_answer(request.headers)
+        given = codec_of_request(request.headers)
+        memory.take(len(request.body))
+        found = self._reader.find(given, request.body, memory)
+        if found is None or not found[0].prepared.inline:
+            return None
+        dispatch, data = found
+        state = request.scope["state"]
+        outcome = self._service.execute_inline(dispatch.prepared, data, memory)
+        state["dispatch"], state["outcome"] = dispatch.prepared, outcome
+        content = dispatch.write(wanted, outcome)
+        return Reply(headers_of(content, wanted.media_type), content, memory.close)
+
 
 class DirectRoute(APIRoute):
     """A route for POST to an ASGI application, documented as FastAPI's are. `documented` has the description."""
@@ -63,7 +92,8 @@ class DispatchRoute(DirectRoute):
     """The route of POST /v1/dispatch."""
 
     def __init__(self, service: Service) -> None:
-        super().__init__("/v1/dispatch", DispatchEndpoint(service), _documented, "native", openapi.dispatch())
+        self.endpoint_app = DispatchEndpoint(service)
+        super().__init__("/v1/dispatch", self.endpoint_app, _documented, "native", openapi.dispatch())
 
 
 class Shortcut:
@@ -75,6 +105,7 @@ class Shortcut:
     def __init__(self, app: FastAPI) -> None:
         self._app = app
         self._routes = [route for route in app.routes if isinstance(route, DirectRoute)]
+        (self._dispatch,) = [route for route in self._routes if isinstance(route, DispatchRoute)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] == "POST":
@@ -87,6 +118,15 @@ class Shortcut:
                         await problem_for(error)(scope, receive, send)
                     return
         await self._app(scope, receive, send)
+
+    def at_once(self, request: Request) -> Reply | None:
+        scope, route = request.scope, self._dispatch
+        if scope["method"] != "POST" or scope["path"] != route.path:
+            return None
+        reply = route.endpoint_app.at_once(request)
+        if reply:
+            scope["route"] = route
+        return reply
 
 
 def _documented() -> None:

@@ -23,7 +23,8 @@ from app.capabilities import (
 from app.codecs.json import JsonCodec
 from app.contract.validation import validate
 from app.http import openapi
-from app.http.bodies import codec_of_answer, codec_of_request, fields, read_body
+from app.http.bodies import codec_of_answer, codec_of_request, read_body
+from app.http.headers import fields
 from app.http.media_types import preferred
 from app.http.queries import read_query
 from app.messages import read_document

@@ -5,10 +5,11 @@ from random import getrandbits
 from time import perf_counter
 from typing import Any
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from app.buffers import Buffer
 from app.http.access_log import AccessLog
+from app.http.at_once import Prompt, Reply, Request
 from app.http.metrics import Metrics
 from app.http.problems import Problem
 from app.http.transfer import RECEIVE_INTO, WHOLE_BODY, ReceiveInto
@@ -18,13 +19,16 @@ REQUEST_ID = "X-Request-ID"
 _FIELD = REQUEST_ID.lower().encode()
 _ACCEPTED_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
+_PROXIED = frozenset({b"x-forwarded-for", b"x-forwarded-proto"})
+"""By which uvicorn's own middleware, around all of ours, tells who the client is behind a proxy."""
+
 _FAILURE = Problem(500, "The server failed to answer the request; report it, with its X-Request-ID.")
 
 
 class Observation:
     """ASGI middleware around everything else."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, access_log: AccessLog | None) -> None:
+    def __init__(self, app: Prompt, metrics: Metrics, access_log: AccessLog | None) -> None:
         self._app = app
         self._metrics = metrics
         self._access_log = access_log
@@ -36,9 +40,7 @@ class Observation:
                 self._access_log.flush()  # it is the end of the application
             return
         started = perf_counter()
-        given = next((value for name, value in scope["headers"] if name == _FIELD), b"")
-        request_id = given if _ACCEPTED_ID.fullmatch(given) else b"%032x" % getrandbits(128)
-        scope.setdefault("state", {})["request_id"] = request_id.decode()
+        request_id = _identify(scope)
         status, received, sent, started_answer = 500, 0, 0, False
 
         async def counting_receive() -> Message:
@@ -79,6 +81,21 @@ class Observation:
                 received = len(whole_body)
             self._note(scope, status, received, sent, perf_counter() - started)
 
+    def at_once(self, request: Request) -> Reply | None:
+        if not _PROXIED.isdisjoint(request.headers):
+            return None
+        started = perf_counter()
+        reply = self._app.at_once(request)
+        if reply is None:
+            return None
+        request_id = _identify(request.scope)
+
+        def sent() -> None:
+            reply.sent()
+            self._note(request.scope, 200, len(request.body), reply.content.length, perf_counter() - started)
+
+        return Reply([*reply.headers, (_FIELD, request_id)], reply.content, sent)
+
     def _note(self, scope: Scope, status: int, received: int, sent: int, seconds: float) -> None:
         # The template of the path, not the path that was asked for.
         route = getattr(scope.get("route"), "path", "none")
@@ -97,10 +114,22 @@ class Observation:
                 "method": scope["method"],
                 "path": scope["path"],
                 "status": status,
-                "seconds": round(seconds, 6),
+                "seconds": int(seconds * 1e6) / 1e6,  # round() takes longer than the rest of this
                 "request_bytes": received,
                 "response_bytes": sent,
                 "operator": prepared and prepared.operator_name,
                 "device": outcome and outcome.ran.device,
             }
             self._access_log.add(message, facts)
+
+
+def _identify(scope: Scope) -> bytes:
+    """The request's id, which from now on is in its state."""
+    for name, value in scope["headers"]:
+        if name == _FIELD and _ACCEPTED_ID.fullmatch(value):
+            request_id: bytes = value
+            break
+    else:
+        request_id = b"%032x" % getrandbits(128)
+    scope.setdefault("state", {})["request_id"] = request_id.decode()
+    return request_id

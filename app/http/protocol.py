@@ -10,7 +10,8 @@ What stock uvicorn leaves open and this module closes:
 - Some malformed requests reach the application: HTTP/0.9 and 2.0, no or two Host fields, transfer codings other than
   "chunked", trailer fields among the header fields of a request that is already running.
 
-Large bodies can be received into buffers of the application: see transfer.py.
+Large bodies can be received into buffers of the application: see transfer.py. Small requests may be answered without a
+task: see at_once.py.
 
 The protocol is chosen with `uvicorn.Config(http=protocol_class(Limits(...)))`. It has no WebSockets.
 """
@@ -18,9 +19,10 @@ The protocol is chosen with `uvicorn.Config(http=protocol_class(Limits(...)))`. 
 import asyncio
 import functools
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import httptools
 from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
@@ -30,7 +32,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from app.buffers import Buffer
-from app.http.transfer import JOINED, LARGE, RECEIVE_INTO, WHOLE_BODY, BodyReceiver, Disconnected
+from app.http.at_once import Reply, Request
+from app.http.headers import fields
+from app.http.transfer import JOINED, LARGE, RECEIVE_INTO, WHOLE_BODY, Disconnected, Receiver
 
 _CONTINUE = b"HTTP/1.1 100 "
 
@@ -67,6 +71,18 @@ class RequestError(Exception):
         self.detail = detail
 
 
+class KnownHeader(NamedTuple):
+    """The header of a request that was answered at once, and what the parser made of it.
+
+    Clients send the same header again and again. One that is the same to the byte says the same.
+    """
+
+    header: bytes
+    length: int
+    """Of the header and the body, in bytes."""
+    request: Request
+
+
 class StrictHttpProtocol(HttpToolsProtocol):
     """One connection.
 
@@ -75,15 +91,21 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     # CPython keeps at most 30 attributes of an instance where it finds them fast, and uvicorn uses nearly all of them.
     __slots__ = (
+        "_answered",
+        "_at_once",
         "_body_left",
+        "_feeding",
         "_header_timer",
+        "_held",
         "_is_first_read",
+        "_known",
         "_last_answer",
         "_progress",
         "_read_bytes",
         "_receiver",
         "_refused",
         "_send_timer",
+        "_sent",
         "_unfinished_bytes",
         "_unsent_bytes",
     )
@@ -108,9 +130,16 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self._unfinished_bytes = 0
         self._progress = False
 
+        self._at_once: Callable[[Request], Reply | None] | None = getattr(config.app, "at_once", None)
+        self._feeding = False  # the parser
+        self._answered: Request | None = None  # at once, in this read
+        self._known: KnownHeader | None = None
+        self._held: ASGI3Application | None = None  # what to start for the newest request unless it is answered at once
+        self._sent: Callable[[], None] | None = None  # what to call when the answer is sent
+
         self._is_first_read = False  # of the body: the application was not called yet
         self._body_left = 0  # bytes of a large body that did not arrive yet
-        self._receiver: BodyReceiver | None = None  # in our place while such a body arrives
+        self._receiver = Receiver(self)  # what the transport calls
 
         self._send_timer: asyncio.TimerHandle | None = None
         self._unsent_bytes = 0  # when that timer was started
@@ -119,22 +148,28 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)
+        transport.set_protocol(self._receiver)
         self._start_header_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_header_timer()
         self._stop_send_timer()
+        self._was_sent()
         super().connection_lost(exc)
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, data: bytes | Buffer) -> None:
         if self._refused:
             return  # lingering: see _answer_and_close
         self._unset_keepalive_if_required()
+        begins_request = self._between_requests()
+        if begins_request and self._answer_known(data):
+            return
         last_scope = self.scope
         self._is_first_read = False
         self._read_bytes = len(data)
         self._progress = False
-        rest: bytes | memoryview = data
+        self._feeding = True
+        rest = data
         try:
             while rest:
                 try:
@@ -160,6 +195,12 @@ class StrictHttpProtocol(HttpToolsProtocol):
             # empty line or the rest of a body that the application did not wait for, must not leave us without any.
             elif self.cycle is not None and self.cycle.response_complete and self.timeout_keep_alive_task is None:
                 self._start_header_timer()
+            if self._answered and begins_request and self._between_requests():
+                self._remember(self._answered, data)
+        finally:
+            self._feeding = False
+            self._answered = None
+            self._start_held()
 
     # The request
 
@@ -185,15 +226,80 @@ class StrictHttpProtocol(HttpToolsProtocol):
             return
         # As uvicorn does, but the first piece is taken as it is instead of being copied twice.
         cycle.body = body  # type: ignore[assignment]
-        if len(body) > HIGH_WATER_LIMIT:
+        if len(body) > HIGH_WATER_LIMIT and self._held is None:
             self.flow.pause_reading()
         cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
         if self._is_first_read and self.cycle.scope is self.scope and len(self.cycle.body) <= LARGE:
-            whole_body: Any = bytes(self.cycle.body)
-            self.scope["extensions"] = {WHOLE_BODY: whole_body}
+            scope: Any = self.scope  # of uvicorn's type, which is Starlette's in more detail
+            body = bytes(self.cycle.body)
+            if self._held is self.app:
+                request = Request(scope, fields(scope["headers"]), body)
+                if self._answer_at_once(request):
+                    self._held = None
+                    self._answered = request
+                    self.cycle.body = bytearray()  # or it would be kept until the next request
+                    return
+            scope["extensions"] = {WHOLE_BODY: body}
+        self._start_held()
+
+    def _between_requests(self) -> bool:
+        """Whether the next byte begins a request, for certain, with nothing left to do for the one before."""
+        cycle = self.cycle
+        if cycle is None:
+            return self.scope is None and self._unfinished_bytes == 0
+        answered = cycle.response_complete and not cycle.more_body
+        return answered and cycle.scope is self.scope and self._unfinished_bytes == 0
+
+    def _remember(self, request: Request, data: bytes | Buffer) -> None:
+        """Remembers the header of `request`, the last one in `data`."""
+        header = bytes(data[: len(data) - len(request.body)])
+        # If it had chunks, or there were other requests before it, or empty lines, this is not its header.
+        if b"content-length" in request.headers and header.find(b"\r\n\r\n") == len(header) - 4:
+            self._known = KnownHeader(header, len(data), request._replace(body=b""))
+
+    def _answer_known(self, data: bytes | Buffer) -> bool:
+        """Whether `data` are a request with the known header, and were answered at once. The parser does not see it."""
+        known = self._known
+        if known is None or len(data) != known.length:
+            return False
+        end = len(known.header)
+        if data[:end] != known.header:
+            return False
+        scope = {**known.request.scope, "state": self.app_state.copy()}
+        return self._answer_at_once(Request(scope, known.request.headers, bytes(data[end:])))
+
+    def _answer_at_once(self, request: Request) -> bool:
+        """Whether the application had an answer to `request`."""
+        cycle = self.cycle
+        if self._at_once is None or self.flow.write_paused or self.transport.is_closing():
+            return False
+        reply = self._at_once(request)
+        if reply is None:
+            return False
+        headers = [*self.server_state.default_headers, *reply.headers]
+        if not cycle.keep_alive:
+            headers.append((b"connection", b"close"))
+        head = b"".join([STATUS_LINE[200], *(b"%b: %b\r\n" % field for field in headers), b"\r\n"])
+        if reply.content.length <= JOINED:
+            self.transport.write(b"".join((head, *reply.content.pieces)))
+        else:
+            self.transport.writelines((head, *reply.content.pieces))
+        cycle.response_started = cycle.response_complete = True
+        self._sent = reply.sent
+        if not self.flow.write_paused:
+            self._was_sent()
+        if not cycle.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
+        return True
+
+    def _was_sent(self) -> None:
+        if self._sent:
+            sent, self._sent = self._sent, None
+            sent()
 
     async def _receive_into(self, cycle: RequestResponseCycle, buffer: Buffer) -> None:
         """What the extension RECEIVE_INTO is for the request of `cycle`."""
@@ -204,22 +310,16 @@ class StrictHttpProtocol(HttpToolsProtocol):
             return
         if cycle.disconnected:
             raise Disconnected
-        if self._receiver is None:
-            self._receiver = BodyReceiver(self, self._body_left)
+        if not self._receiver.left:
+            self._receiver.begin_body(self._body_left)
         await self._receiver.fill(buffer[at_hand:])
 
     def end_body(self) -> None:
-        """Takes over again from the receiver of a large body, which has all of it."""
-        self._receiver = None
+        """Goes on after a large body, all of which the receiver has got."""
         self._body_left = 0
         # The old parser still waits for a body. What comes now begins a request.
         self.parser = self._new_parser()
         self._unfinished_bytes = 0
-        paused = self.flow.read_paused
-        self.flow.pause_reading()
-        self.transport.set_protocol(self)
-        if not paused:
-            self.flow.resume_reading()
         if not self.cycle.response_complete:
             self.cycle.more_body = False
             self.cycle.message_event.set()
@@ -334,6 +434,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         self._stop_send_timer()
+        self._was_sent()
         super().resume_writing()
 
     def _start_send_timer(self) -> None:
@@ -420,7 +521,21 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     # Answers in the application's place
 
+    def _start_held(self) -> None:
+        """Starts the request whose header was just received, as it is not answered at once."""
+        if self._held:
+            app, self._held = self._held, None
+            if len(self.cycle.body) > HIGH_WATER_LIMIT and not self._refused:
+                self.flow.pause_reading()
+            self._start(self.cycle, app)
+
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        if self._feeding:
+            self._held = app  # until its body has come too, or all that was read is parsed
+        else:
+            self._start(cycle, app)
+
+    def _start(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         if app is service_unavailable:
             app = _over_concurrency_limit
         cork = _Cork(cycle.transport)
@@ -444,12 +559,12 @@ class _Cork:
 
     def write(self, data: bytes | Buffer) -> None:
         if self._header:
-            if len(data) <= JOINED:
-                data = b"".join((self._header, data))
-            else:
-                self._transport.write(self._header)
+            pieces = self._header, data
             self._header = b""
-            self._transport.write(data)
+            if len(data) <= JOINED:
+                self._transport.write(b"".join(pieces))
+            else:
+                self._transport.writelines(pieces)
         elif self._header is None and not bytes(data[:13]).startswith(_CONTINUE):
             self._header = bytes(data)
         else:

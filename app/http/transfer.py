@@ -7,6 +7,7 @@ belong.
 """
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeAlias
 
@@ -28,11 +29,8 @@ returned what it had. Raises Disconnected."""
 JOINED = 1 << 16
 """So many bytes are rather copied once more than handed over in a call of their own."""
 
-LARGE = 1 << 18
-"""Bodies of more bytes have the extension."""
-
-_DISCARDED = bytearray(1 << 16)
-"""What nobody waits for any more goes here."""
+LARGE = 3 << 17
+"""Bodies of more bytes have the extension. The others fit into one read, with a header."""
 
 
 class Disconnected(Exception):
@@ -40,12 +38,12 @@ class Disconnected(Exception):
 
 
 class Connection(Protocol):
-    """What a receiver needs of the HTTP protocol that it stands in for."""
+    """What a receiver needs of the HTTP protocol that it reads for."""
 
     loop: asyncio.AbstractEventLoop
-    transport: asyncio.Transport
     flow: FlowControl
 
+    def data_received(self, data: Buffer) -> None: ...
     def end_body(self) -> None: ...
     def eof_received(self) -> None: ...
     def connection_lost(self, exc: Exception | None) -> None: ...
@@ -53,23 +51,27 @@ class Connection(Protocol):
     def resume_writing(self) -> None: ...
 
 
-class BodyReceiver(asyncio.BufferedProtocol):
-    """Stands in for a connection's HTTP protocol while the rest of a body, `left` bytes, arrives.
+class Receiver(asyncio.BufferedProtocol):
+    """What a connection's transport calls: reads for its HTTP protocol, and large bodies to where they belong.
 
     Between two calls of `fill` nothing is read, unless the request is over: what is left is then dropped.
     """
 
-    def __init__(self, http: Connection, left: int) -> None:
-        self.left = left
+    def __init__(self, http: Connection) -> None:
         self._http = http
+        self._read = _read.buffer
+        self.left = 0  # of a large body
         self._target: Buffer | None = None
         self._filled = 0
         self._full: asyncio.Future[None] | None = None
-        http.flow.pause_reading()  # a transport asks what its protocol is when it starts to read
-        http.transport.set_protocol(self)
+
+    def begin_body(self, left: int) -> None:
+        """From now on all that comes is for `fill`, until there were `left` bytes."""
+        self.left = left
+        self._http.flow.pause_reading()
 
     async def fill(self, target: Buffer) -> None:
-        """Receive as many bytes as `target` has, at most `left`. Raises Disconnected."""
+        """Receive as many bytes as `target` has, at most those left. Raises Disconnected."""
         self._target, self._filled = target, 0
         self._full = self._http.loop.create_future()
         self._http.flow.resume_reading()
@@ -83,11 +85,16 @@ class BodyReceiver(asyncio.BufferedProtocol):
     # What transports call
 
     def get_buffer(self, sizehint: int) -> Buffer:
+        if not self.left:
+            return self._read
         if self._target is None:
-            return memoryview(_DISCARDED)[: self.left]
+            return self._read[: self.left]
         return self._target[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
+        if not self.left:
+            self._http.data_received(self._read[:nbytes])
+            return
         self.left -= nbytes
         self._filled += nbytes
         if self._target is not None and self._filled == len(self._target):
@@ -111,3 +118,13 @@ class BodyReceiver(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._http.resume_writing()
+
+
+class _Read(threading.local):
+    """Where one read of any connection of an event loop goes; before the next one it is dealt with."""
+
+    def __init__(self) -> None:
+        self.buffer: Buffer = memoryview(bytearray(LARGE + (1 << 17)))
+
+
+_read = _Read()

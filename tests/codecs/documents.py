@@ -54,7 +54,7 @@ def encoded(codec: Codec, document: Any) -> bytes:
     pieces: list[Any] = []
     for piece in codec.encode(replaced(document, bytes, hole)):
         if isinstance(piece, Hole):
-            value = codec.encode_value(memoryview(data[piece.name]))
+            value = codec.encode_data(memoryview(data[piece.name]))
             made = list(value.pieces)
             assert sum(map(len, made)) == value.length
             pieces += made

@@ -112,7 +112,7 @@ def test_data_are_views_of_the_body(size: int) -> None:
 
 def test_answers_are_not_copied() -> None:
     data = memoryview(bytearray(1000))
-    assert any(piece is data for piece in CODEC.encode_value(data).pieces)
+    assert any(piece is data for piece in CODEC.encode_data(data).pieces)
 
 
 @given(documents(leaves))

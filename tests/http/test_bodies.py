@@ -1,12 +1,17 @@
 """How a body arrives: whole, in chunks, late, cut short, or not as announced."""
 
+import asyncio
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import msgpack
 import numpy as np
 import pytest
 
+from app.codecs.codec import Encoded, Piece
+from app.http.bodies import send_pieces
+from app.http.transfer import JOINED
 from tests.conftest import RunningServer, ours_only, running_server
 from tests.http.refusals import refusal_of
 from tests.http.wire import CHUNKED, JSON, chunks, connection, header, length
@@ -154,3 +159,15 @@ def test_errors_leave_the_connection_usable(server: RunningServer) -> None:
         refusal_of(client.ask(header(JSON, length(1)), b"["), 400)
         assert output_of(client.ask(header(JSON, length(len(BODY))), BODY)).tolist() == [1, 2, 3]
         assert output_of(client.ask(header(MSGPACK, length(len(MSGPACK_BODY))), MSGPACK_BODY)).tolist() == [1, 2, 3]
+
+
+def test_small_pieces_of_a_large_answer_are_sent_as_one() -> None:
+    large = memoryview(bytes(JOINED + 1))
+    sent = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    pieces: list[Piece] = [b"a", b"b", large, large, b"c", b"d"]
+    asyncio.run(send_pieces(send, Encoded(4 + 2 * len(large), iter(pieces)), "application/json"))
+    assert [message.get("body") for message in sent] == [None, b"ab", large, large, b"cd", b""]

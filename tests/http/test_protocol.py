@@ -15,6 +15,8 @@ import pytest
 import uvicorn
 from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
 
+from app.codecs.codec import Encoded
+from app.http.at_once import Reply, Request
 from app.http.protocol import Limits, RequestError, StrictHttpProtocol, protocol_class
 
 LIMITS = Limits(max_header_bytes=2048, max_header_fields=20)
@@ -160,8 +162,13 @@ class Running:
 
 
 @contextmanager
-def running(protocol: type[StrictHttpProtocol], loop: str, limit_concurrency: int | None = None) -> Iterator[Running]:
-    application = Application()
+def running(
+    protocol: type[StrictHttpProtocol],
+    loop: str,
+    limit_concurrency: int | None = None,
+    application: Application | None = None,
+) -> Iterator[Running]:
+    application = application or Application()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         config = uvicorn.Config(
             application,
@@ -657,3 +664,93 @@ def test_a_subclass_can_refuse_a_body(caplog: pytest.LogCaptureFixture) -> None:
     assert_problem(too_large, 413)
     assert_problem(failed, 500)
     assert "ZeroDivisionError" in caplog.text
+
+
+class Prompt(Application):
+    """Answers `/prompt` at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.headers: list[object] = []
+
+    def at_once(self, request: Request) -> Reply | None:
+        if not request.scope["path"].startswith("/prompt"):
+            return None
+        self.events.put("at once")
+        self.headers.append(request.headers)
+        answer = b"x" * 20_000_000 if request.scope["path"] == "/prompt/large" else request.body
+        content = Encoded(len(answer), [answer])
+        return Reply([(b"content-length", b"%d" % content.length)], content, lambda: self.events.put("sent"))
+
+
+class TestAtOnce:
+    @pytest.fixture
+    def prompt(self, loop: str) -> Iterator[Running]:
+        with running(protocol_class(LIMITS), loop, application=Prompt()) as server:
+            yield server
+
+    def test_a_request_that_came_whole(self, prompt: Running) -> None:
+        [response] = prompt.ask(post(b"Content-Length: 4", CLOSE, path="/prompt", body=b"body"))
+        assert (response.status, response.body) == (200, b"body")
+        assert list(response.headers) == ["date", "server", "content-length", "connection"]
+        prompt.application.assert_saw("at once", "sent")
+
+    def test_one_that_is_not_answered_so(self, prompt: Running) -> None:
+        [response] = prompt.ask(post(b"Content-Length: 4", CLOSE, body=b"body"))
+        assert response.json()["body"] == "body"
+        prompt.application.assert_saw("/")
+
+    def test_one_that_came_in_pieces(self, prompt: Running) -> None:
+        [response] = prompt.ask(post(b"Content-Length: 4", CLOSE, path="/prompt"), b"body")
+        assert response.json()["body"] == "body"
+        prompt.application.assert_saw("/prompt")
+
+    def test_one_that_is_spoilt(self, prompt: Running) -> None:
+        [response] = prompt.ask(post(CHUNKED, path="/prompt", body=b"x\r\n"))
+        assert_problem(response, 400)
+        prompt.application.assert_saw("/prompt", "disconnect")
+
+    def test_a_header_is_parsed_once(self, prompt: Running) -> None:
+        assert isinstance(prompt.application, Prompt)
+        with prompt.connect() as client:
+            for body in (b"one.", b"two.", b"more"):
+                client.send(post(b"Content-Length: 4", path="/prompt", body=body))
+                assert client.receive_response().body == body
+        headers = prompt.application.headers
+        assert len(headers) == 3
+        assert headers[0] is headers[1] is headers[2]
+
+    @pytest.mark.parametrize("around", [(b"\r\n", b""), (b"", b"\r\n")], ids=["before", "after"])
+    def test_a_header_with_an_empty_line(self, prompt: Running, around: tuple[bytes, bytes]) -> None:
+        with prompt.connect() as client:
+            for body in (b"\r\n1.", b"\r\n2.", b"\r\n3."):
+                before, after = around
+                client.send(before + post(b"Content-Length: 4", path="/prompt", body=body) + after)
+                assert client.receive_response().body == body
+
+    def test_a_client_that_takes_its_time(self, prompt: Running) -> None:
+        """An answer counts as sent when the client has read it, and meanwhile there is no other one."""
+        with prompt.connect() as client:
+            client.send(get("/prompt/large"), get("/prompt", CLOSE))
+            prompt.application.assert_saw("at once", "/prompt")
+            large, other = responses(client.receive_rest())
+            prompt.application.assert_saw("sent")
+        assert (len(large.body), other.json()["path"]) == (20_000_000, "/prompt")
+
+    def test_a_client_that_goes(self, prompt: Running) -> None:
+        with prompt.connect() as client:
+            client.send(get("/prompt/large"))
+            prompt.application.assert_saw("at once")
+        prompt.application.assert_saw("sent")
+
+    def test_chunks_are_no_part_of_a_header(self, prompt: Running) -> None:
+        with prompt.connect() as client:
+            for body in (b"one.", b"two.", b"more"):
+                client.send(post(CHUNKED, path="/prompt", body=b"4\r\n%b\r\n0\r\n\r\n" % body))
+                assert client.receive_response().body == body
+
+    def test_in_a_pipeline(self, prompt: Running) -> None:
+        whole = post(b"Content-Length: 4", path="/prompt", body=b"body")
+        answers = prompt.ask(whole + whole + get("/slow") + whole + get("/last", CLOSE))
+        assert [response.status for response in answers] == [200] * 5
+        assert [response.json()["path"] for response in (answers[2], *answers[3:])] == ["/slow", "/prompt", "/last"]

@@ -7,8 +7,9 @@ from starlette.types import Receive, Scope, Send
 
 from app.codecs.codec import Body
 from app.codecs.structure import Unreadable
-from app.http.bodies import Align, Headers, fields, hung_up, no_data, read_body, send_pieces
+from app.http.bodies import Align, hung_up, no_data, read_body, send_pieces
 from app.http.dispatch import OFFLOADED, DirectRoute, aside
+from app.http.headers import Headers, fields
 from app.http.inference import openapi
 from app.http.inference.answers import JSON_LENGTH, Answer
 from app.http.inference.compression import coding_of_answer, coding_of_request, compress, decompress

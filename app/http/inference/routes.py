@@ -10,7 +10,8 @@ from starlette.responses import Response
 
 from app import __version__
 from app.contract.validation import validate
-from app.http.bodies import fields, read_body
+from app.http.bodies import read_body
+from app.http.headers import fields
 from app.http.inference import documents, openapi
 from app.http.inference.endpoints import InferEndpoint
 from app.http.inference.models import PLATFORM, find_model, metadata
