@@ -10,13 +10,18 @@ from app.contract.constants import DataType
 from app.execution import llvm_loops
 from app.execution.llvm_compiler import Compiler, Function
 from app.execution.llvm_loops import Step
-from app.execution.llvm_lowering import Element, lower
+from app.execution.llvm_lowering import Element, bytes_of, lower
 from app.execution.numpy_lowering import Array
 from app.execution.stages import Stages
 from app.formula.values import Value
 
 Layout = tuple[Step, ...]
 """The steps of all operands along the innermost dimension, the output's last."""
+
+
+WORTH_A_BLOCK, LARGEST_BLOCK = 1 << 24, 1 << 26
+"""The least and the most work of a block, in bytes and instructions. With less a second thread is not woken in time, and
+what Python does between two blocks, out of the cache, tells; with more a dispatch is not soon cancelled."""
 
 
 class Loop:
@@ -26,11 +31,16 @@ class Loop:
 
     def __init__(self, expression: Value, inputs: Sequence[str], stored: DataType, compiler: Compiler) -> None:
         element = lower(expression, stored)
+        self._work = _work_of([element])
         self._read = [list(inputs).index(name) for name in element.inputs]
         self._attributes = _packed(element)
         self._functions = _Functions(
             compiler, lambda dimensions, layout: llvm_loops.elements(element, dimensions, layout)
         )
+
+    def block(self, elements: int, threads: int) -> int:
+        """How many of `elements` to compute at a time, on at most so many threads."""
+        return _block(elements, self._work, threads)
 
     def run(self, inputs: Sequence[Array], output: Array, registers: Sequence[Array]) -> None:
         """Compute one block. Inputs may have dimensions of size 1 where the output has others."""
@@ -51,6 +61,7 @@ class RowLoops:
 
         stages = Stages(inputs, True, lowered)
         final = stages.whole(expression, stored)
+        self._work = _work_of(elements)
         self._read = [name for name in inputs if any(name in element.inputs for element in elements)]
         self._numbers = [list(inputs).index(name) for name in self._read]
         self._kept = [stage.dtype for stage in stages.stages if stage.elements]
@@ -59,6 +70,10 @@ class RowLoops:
             compiler,
             lambda dimensions, layout: llvm_loops.rows(stages.stages, final, self._read, dimensions, layout),
         )
+
+    def block(self, elements: int, threads: int) -> int:
+        """How many of `elements` to compute at a time, at least a group, on at most so many threads."""
+        return _block(elements, self._work, threads)
 
     def run(self, inputs: Sequence[Array], output: Array, position_step: int) -> None:
         """Compute one block of whole groups, in which positions go up by `position_step`."""
@@ -105,3 +120,15 @@ def _frame(arrays: Sequence[Array]) -> tuple["array[int]", Layout]:
 def _packed(element: Element) -> bytes:
     """The attributes, each in the lowest bytes of eight."""
     return b"".join(value.tobytes().ljust(8, b"\0") for value in element.parameters)
+
+
+def _work_of(elements: Sequence[Element]) -> int:
+    """What it takes to compute one of each, in bytes and instructions."""
+    types = [type_ for element in elements for type_ in (*element.inputs.values(), element.output)]
+    return sum(map(bytes_of, types)) + sum(len(element.body) for element in elements)
+
+
+def _block(elements: int, work: int, threads: int) -> int:
+    total = elements * work
+    wanted = min(total // WORTH_A_BLOCK, 2 * threads if threads > 1 else 1)
+    return -(-elements // max(total // LARGEST_BLOCK, wanted, 1))

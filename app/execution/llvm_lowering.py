@@ -74,6 +74,11 @@ def llvm_type(type_: str) -> str:
     return "i" + type_.lstrip("uint")
 
 
+def bytes_of(type_: str) -> int:
+    """Of an element in memory, by LLVM's name of its type."""
+    return {"half": 2, "float": 4, "double": 8}.get(type_) or -(-int(type_.removeprefix("i")) // 8)
+
+
 class Lowering:
     """Writes the nodes of one formula as instructions."""
 

@@ -18,7 +18,7 @@ from app.execution.llvm_compiler import Compiler
 from app.execution.llvm_kernels import Loop
 from app.execution.numpy_lowering import Array, Step, numpy_type
 from app.execution.numpy_rows import NumpyRowKernel
-from app.execution.numpy_threads import BLOCK_ELEMENTS, LARGEST_BLOCK, RAN, Threads
+from app.execution.numpy_threads import RAN, Threads
 from app.execution.programs import Program, program_of, run_program
 from app.operators.compiled import CompiledOperator
 
@@ -85,12 +85,7 @@ class NumpyKernel:
             and types[0] == np.float16
             and compiled.output.elements >= TABULATED
         )
-        if program.registers:
-            widest = max(dtype.itemsize for dtype in (*types, *program.registers))
-            most = max(4 // widest, 1) * BLOCK_ELEMENTS
-        else:  # there is nothing to keep in the cache, and every block costs some microseconds
-            share = compiled.output.elements // (2 * threads.most)
-            most = min(max(share, BLOCK_ELEMENTS), LARGEST_BLOCK)
+        most = program.block(compiled.output.elements, threads.most)
         self._blocks = list(blocks(self._sizes, most))
         self._threads = threads
 

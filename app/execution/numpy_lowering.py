@@ -13,6 +13,7 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.execution.numpy_expansions import EXPANSIONS
+from app.execution.numpy_threads import BLOCK_ELEMENTS
 from app.formula.values import BOOL, Constant, Input, Operation, Parameter, Value
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -40,6 +41,9 @@ def _where(condition: Array, a: Array, b: Array, out: Array) -> None:
     mask &= np.bitwise_xor(a.view(bits), b.view(bits))
     np.bitwise_xor(mask, b.view(bits), out=out.view(bits))
 
+
+UNSCRATCHED = 1 << 20
+"""Elements of a block at most where a program needs no register: soon enough done for a dispatch to be cancelled."""
 
 _CLIPPED = 1 << 12
 """Elements from which `np.clip`, which is called by way of Python, is quicker than `np.minimum` with a scalar."""
@@ -123,6 +127,12 @@ class Program:
     steps: tuple[Step, ...]
     boolean: bool = False
     """The last step writes true and false, into an output of bytes."""
+
+    def block(self, elements: int, threads: int) -> int:
+        """How many of `elements` to compute at a time: so many that the registers stay in the cache."""
+        if self.registers:
+            return max(4 // max(dtype.itemsize for dtype in self.registers), 1) * BLOCK_ELEMENTS
+        return min(max(elements // (2 * threads), BLOCK_ELEMENTS), UNSCRATCHED)
 
     def run(self, inputs: Sequence[Array], output: Array, registers: Sequence[Array]) -> None:
         """Compute one block. All arrays have the block's shape; `output` may be one of `inputs`, element by element."""

@@ -18,7 +18,7 @@ from app.execution.layout import blocks, collapse
 from app.execution.llvm_compiler import Compiler
 from app.execution.llvm_kernels import RowLoops
 from app.execution.numpy_lowering import Array, numpy_type
-from app.execution.numpy_threads import BLOCK_ELEMENTS, LARGEST_BLOCK, RAN, Threads
+from app.execution.numpy_threads import BLOCK_ELEMENTS, RAN, Threads
 from app.execution.programs import Program, program_of, run_program
 from app.execution.stages import Stage, Stages
 from app.formula.values import Position, Value, parts
@@ -53,8 +53,8 @@ class NumpyRowKernel:
             self._stages = stages.stages
         self._positioned = any(isinstance(node, Position) for node in parts(compiled.expression))
         outer = [1 if axis in self._axes else size for axis, size in enumerate(self._sizes)]
-        most = max(compiled.output.elements // (2 * threads.most), BLOCK_ELEMENTS) if self._loops else BLOCK_ELEMENTS
-        self._groups = [self._whole(index) for index in blocks(outer, max(min(most, LARGEST_BLOCK) // width, 1))]
+        most = self._loops.block(compiled.output.elements, threads.most) if self._loops else BLOCK_ELEMENTS
+        self._groups = [self._whole(index) for index in blocks(outer, max(most // width, 1))]
         inner = [size if axis in self._axes else 1 for axis, size in enumerate(self._sizes)]
         self._parts = list(blocks(inner, BLOCK_ELEMENTS)) if self._long else []
         self._threads = threads

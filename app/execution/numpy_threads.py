@@ -13,9 +13,6 @@ BLOCK_ELEMENTS = 1 << 16
 """Elements of 4 bytes computed at a time: few enough that a block's scratch stays in the cache, enough that a second
 thread pays (each NumPy call takes the interpreter's lock again)."""
 
-LARGEST_BLOCK = 1 << 20
-"""Elements of a block where a program needs no scratch: soon enough done for a dispatch to be cancelled."""
-
 RAN = Ran("numpy", "cpu")
 """What NumPy's kernels answer."""
 

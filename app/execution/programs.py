@@ -22,6 +22,9 @@ class Program(Protocol):
     def registers(self) -> Sequence[np.dtype[Any]]:
         """The types of the scratch that it needs, each as large as the block."""
 
+    def block(self, elements: int, threads: int) -> int:
+        """How many of `elements` to compute at a time, on at most so many threads."""
+
     def run(self, inputs: Sequence[Array], output: Array, registers: Sequence[Array]) -> None:
         """Compute one block. `output` may be one of `inputs`, element by element."""
 

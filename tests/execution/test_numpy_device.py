@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from app.buffers import Buffer
 from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc
-from app.execution import numpy_device
 from app.execution.device import Cancelled
 from app.execution.llvm_compiler import Compiler
+from app.execution.llvm_kernels import Loop
 from app.execution.numpy_device import NumpyDevice
-from app.execution.numpy_lowering import Array, numpy_type
+from app.execution.numpy_lowering import Array, Program, numpy_type
 from app.execution.numpy_threads import BLOCK_ELEMENTS
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator
@@ -59,8 +59,8 @@ def never() -> bool:
 def blocks_of(elements: int) -> Iterator[None]:
     """Tensors are cut into blocks of so many."""
     with (
-        mock.patch.object(numpy_device, "BLOCK_ELEMENTS", elements),
-        mock.patch.object(numpy_device, "LARGEST_BLOCK", elements),
+        mock.patch.object(Program, "block", return_value=elements),
+        mock.patch.object(Loop, "block", return_value=elements),
     ):
         yield
 
@@ -344,7 +344,7 @@ def test_no_helper_works_on_after_cancellation(helpers: Executor) -> None:
 
     operator = compiled(descriptor(CELU, {"DataType": "FLOAT32", "Sizes": [1 << 20]}))
     data = memoryview(bytes(4 << 20))
-    with pytest.raises(Cancelled):
+    with blocks_of(1 << 16), pytest.raises(Cancelled):
         NumpyDevice(helpers, threads).prepare(operator).dispatch([data], memoryview(bytearray(data)), cancelled)
     assert inside == set()
 
@@ -362,7 +362,7 @@ def test_an_error_in_a_helper_is_not_lost(helpers: Executor) -> None:
 
     operator = compiled(descriptor(CELU, {"DataType": "FLOAT32", "Sizes": [1 << 18]}))
     data = memoryview(bytes(1 << 20))
-    with pytest.raises(ZeroDivisionError):
+    with blocks_of(1 << 16), pytest.raises(ZeroDivisionError):
         NumpyDevice(helpers, 2).prepare(operator).dispatch([data], memoryview(bytearray(data)), cancelled)
 
 
