@@ -20,8 +20,8 @@ Layout = tuple[Step, ...]
 
 
 WORTH_A_BLOCK, LARGEST_BLOCK = 1 << 24, 1 << 26
-"""The least and the most work of a block, in bytes and instructions. With less a second thread is not woken in time, and
-what Python does between two blocks, out of the cache, tells; with more a dispatch is not soon cancelled."""
+"""The least and the most work of a block, in bytes and instructions. With less, a second thread is woken too late and
+what Python does between two blocks, out of the cache, tells; with more, a dispatch is not soon cancelled."""
 
 
 class Loop:
