@@ -29,9 +29,6 @@ from app.settings import Settings
 
 log = logging.getLogger("app")
 
-INLINE_ELEMENTS = 1 << 16
-"""Outputs of at most so many elements are computed where the request is: to hand them to a worker would take longer."""
-
 
 class State(StrEnum):
     """Of the service, as readiness tells it."""
@@ -123,7 +120,7 @@ class Service:
 
         ticket = self.pool.submit(job)
         ran = await self._finish(ticket, hang_up)
-        prepared.inline = prepared.small  # now that it is compiled, if it had to be
+        prepared.inline = prepared.kernel.brief  # now that it is compiled, if it had to be
         return Outcome(output, ticket.queue_seconds, ticket.compute_seconds, ran)
 
     def execute_inline(self, prepared: "Prepared", data: Mapping[str, Buffer], memory: MemoryShare) -> "Outcome":
@@ -212,8 +209,8 @@ class Prepared:
         # A GPU that fails halfway must leave the inputs to NumPy.
         names = self.input_names if device.kind == "cpu" else []
         self.reusable = [number for number, name in enumerate(names) if self._is_reusable(name)]
-        self.small = compiled.output.elements <= INLINE_ELEMENTS and device.kind == "cpu"
-        self.inline = self.small and compiled.output.elements < COMPILED
+        self.inline = self.kernel.brief and compiled.output.elements < COMPILED
+        """Whether it is computed where the request is."""
         self._input_sizes = [(name, data_lengths(desc)) for name, desc in compiled.inputs.items()]
 
     def _is_reusable(self, name: str) -> bool:

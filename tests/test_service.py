@@ -13,9 +13,9 @@ import pytest
 from app.contract.validation import validate
 from app.dispatch import DispatchRequest
 from app.limits import LimitExceeded, MemoryAccount, MemoryExhausted
-from app.service import INLINE_ELEMENTS, Abandoned, DeadlineExceeded, Service
+from app.service import Abandoned, DeadlineExceeded, Service
 from app.settings import Settings
-from tests.http.load import slow_dispatch
+from tests.http.load import NOT_BRIEF, slow_dispatch
 from tests.messages import CELU, request
 
 HALF_A_MINUTE = slow_dispatch(1 << 31)
@@ -72,7 +72,7 @@ def test_nothing_is_logged_of_a_dispatch_that_was_given_up(service: Service, cap
 def test_the_data_of_a_dispatch_that_waited_in_vain_are_let_go(service: Service) -> None:
     """At once, not when a worker comes to its place in the queue: they are no longer accounted for."""
     service.settings.deadline_seconds = 1000
-    message = with_data(request(CELU, {"InputTensor": np.ones(INLINE_ELEMENTS + 1, np.float32)}))
+    message = with_data(request(CELU, {"InputTensor": np.ones(NOT_BRIEF, np.float32)}))
     data = weakref.ref(message["inputs"]["InputTensor"].obj)
 
     async def main(message: dict[str, Any]) -> None:

@@ -42,6 +42,8 @@ class Codec(Protocol):
     """A representation of documents that may hold tensor data. `memory` is charged for every copy of those."""
 
     media_type: str
+    views: bool
+    """Whether tensor data are taken as they lie in the body, so that more of them take no longer to read."""
 
     def data_start(self, beginning: bytes, length: int) -> int:
         """Where, in a body of `length` bytes that begins like this, its first large tensor data probably begin; else 0.

@@ -37,6 +37,7 @@ _CANONICAL = {1: b"AEIMQUYcgkosw048", 2: b"AQgw"}
 class JsonCodec:
     """Implements `Codec`."""
 
+    views = False
     media_type = "application/json"
 
     def data_start(self, beginning: bytes, length: int) -> int:

@@ -23,6 +23,7 @@ _BIN, _FLOAT64 = struct.Struct(">BI"), struct.Struct(">Bd")
 class MsgpackCodec:
     """Implements `Codec`."""
 
+    views = True
     media_type = "application/msgpack"
 
     def data_start(self, beginning: bytes, length: int) -> int:

@@ -225,6 +225,8 @@ class Launch:
 class CudaKernel:
     """Implements `Kernel`. Lowered when it is first wanted, and compiled in the thread that dispatches."""
 
+    brief = False
+
     def __init__(self, compiled: CompiledOperator, device: CudaDevice) -> None:
         self._compiled = compiled
         self._device = device

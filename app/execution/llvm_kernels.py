@@ -42,6 +42,10 @@ class Loop:
         """How many of `elements` to compute at a time, on at most so many threads."""
         return _block(elements, self._work, threads)
 
+    def is_brief(self, elements: int) -> bool:
+        """Whether so many are computed in less time than it takes to hand them to another thread."""
+        return elements * self._work < 2 * WORTH_A_BLOCK
+
     def run(self, inputs: Sequence[Array], output: Array, registers: Sequence[Array]) -> None:
         """Compute one block. Inputs may have dimensions of size 1 where the output has others."""
         frame, layout = _frame([*(inputs[number] for number in self._read), output])
@@ -74,6 +78,10 @@ class RowLoops:
     def block(self, elements: int, threads: int) -> int:
         """How many of `elements` to compute at a time, at least a group, on at most so many threads."""
         return _block(elements, self._work, threads)
+
+    def is_brief(self, elements: int) -> bool:
+        """Whether so many are computed in less time than it takes to hand them to another thread."""
+        return elements * self._work < 2 * WORTH_A_BLOCK
 
     def run(self, inputs: Sequence[Array], output: Array, position_step: int) -> None:
         """Compute one block of whole groups, in which positions go up by `position_step`."""

@@ -87,6 +87,7 @@ class NumpyKernel:
         )
         most = program.block(compiled.output.elements, threads.most)
         self._blocks = list(blocks(self._sizes, most))
+        self.brief = program.is_brief(compiled.output.elements)
         self._threads = threads
 
     def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:

@@ -128,6 +128,10 @@ class Program:
     boolean: bool = False
     """The last step writes true and false, into an output of bytes."""
 
+    def is_brief(self, elements: int) -> bool:
+        """Whether so many are computed in less time than it takes to hand them to another thread."""
+        return elements <= BLOCK_ELEMENTS
+
     def block(self, elements: int, threads: int) -> int:
         """How many of `elements` to compute at a time: so many that the registers stay in the cache."""
         if self.registers:

@@ -51,9 +51,11 @@ class NumpyRowKernel:
             stages = Stages[Program](names, not self._long, functools.partial(program_of, compiler=compiler))
             self._final = stages.whole(compiled.expression, stored)
             self._stages = stages.stages
+        elements = compiled.output.elements
+        self.brief = self._loops.is_brief(elements) if self._loops else elements <= BLOCK_ELEMENTS
         self._positioned = any(isinstance(node, Position) for node in parts(compiled.expression))
         outer = [1 if axis in self._axes else size for axis, size in enumerate(self._sizes)]
-        most = self._loops.block(compiled.output.elements, threads.most) if self._loops else BLOCK_ELEMENTS
+        most = self._loops.block(elements, threads.most) if self._loops else BLOCK_ELEMENTS
         self._groups = [self._whole(index) for index in blocks(outer, max(most // width, 1))]
         inner = [size if axis in self._axes else 1 for axis, size in enumerate(self._sizes)]
         self._parts = list(blocks(inner, BLOCK_ELEMENTS)) if self._long else []

@@ -110,6 +110,8 @@ class Guarded:
 class GuardedKernel:
     """Implements `Kernel`."""
 
+    brief = False
+
     def __init__(self, compiled: CompiledOperator, device: Guarded) -> None:
         self._compiled = compiled
         self._device = device

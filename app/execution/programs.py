@@ -22,6 +22,9 @@ class Program(Protocol):
     def registers(self) -> Sequence[np.dtype[Any]]:
         """The types of the scratch that it needs, each as large as the block."""
 
+    def is_brief(self, elements: int) -> bool:
+        """Whether so many are computed in less time than it takes to hand them to another thread."""
+
     def block(self, elements: int, threads: int) -> int:
         """How many of `elements` to compute at a time, on at most so many threads."""
 

@@ -45,7 +45,10 @@ class DispatchEndpoint:
         given = codec_of_request(headers)
         with service.memory.open() as memory:
             body = await read_body(scope, headers, receive, service.settings, memory, given.data_start)
-            dispatch, data = await aside(len(body), self._reader.read, given, body, memory)
+            read = self._reader.find(given, body, memory) if given.views else None
+            if read is None:
+                read = await aside(len(body), self._reader.read, given, body, memory)
+            dispatch, data = read
             scope["state"]["dispatch"] = dispatch.prepared
             outcome = await service.execute(dispatch.prepared, data, memory, lambda: hung_up(receive))
             scope["state"]["outcome"] = outcome

@@ -13,6 +13,9 @@ from tests.messages import CONSTANT_POW
 SECONDS = 60.0
 """How long to wait for what must happen, on a machine however slow."""
 
+NOT_BRIEF = 1 << 20
+"""Elements of which a CELU is handed to a worker each time."""
+
 ENDLESS_SETTINGS = (
     *("--threads", "1"),
     *("--max-tensor-bytes", str(1 << 33)),

@@ -9,13 +9,12 @@ import msgpack
 import numpy as np
 import pytest
 
-from app.service import INLINE_ELEMENTS
 from tests.conftest import RunningServer, ServerFactory, ours_only, running_server
-from tests.http.load import ENDLESS, ENDLESS_SETTINGS, metric, start, wait_for, wait_until
+from tests.http.load import ENDLESS, ENDLESS_SETTINGS, NOT_BRIEF, metric, start, wait_for, wait_until
 from tests.http.refusals import refusal_of
 from tests.http.test_observation import ID, line_about
 from tests.http.wire import CHUNKED, Connection, chunks, connection, header, length
-from tests.messages import CELU, PARAMETERIZED_RELU, answer_of, output_of, post_json, post_msgpack, request
+from tests.messages import CELU, answer_of, output_of, post_json, post_msgpack, request
 
 SMALL = request(CELU, {"InputTensor": np.array([1, 2, 3], np.float32)})
 BODY: bytes = msgpack.packb(SMALL)
@@ -167,9 +166,9 @@ def test_a_full_queue(start_server: ServerFactory) -> None:
 
 
 def test_what_takes_long_is_left_to_a_worker(client: httpx.Client) -> None:
-    x = np.ones(INLINE_ELEMENTS + 1, np.int8)
+    x = np.ones(NOT_BRIEF, np.float32)
     for _ in range(3):
-        response = post_msgpack(client, request(PARAMETERIZED_RELU, {"InputTensor": x, "SlopeTensor": x}))
+        response = post_msgpack(client, request(CELU, {"InputTensor": x}))
         assert answer_of(response)["execution"]["queue_seconds"] > 0
 
 

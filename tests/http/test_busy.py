@@ -10,15 +10,14 @@ import msgpack
 import numpy as np
 import pytest
 
-from app.service import INLINE_ELEMENTS
 from tests.conftest import RunningServer, ServerFactory, running_server
-from tests.http.load import ENDLESS, ENDLESS_SETTINGS, metric, slow_dispatch, start, wait_for, wait_until
+from tests.http.load import ENDLESS, ENDLESS_SETTINGS, NOT_BRIEF, metric, slow_dispatch, start, wait_for, wait_until
 from tests.http.refusals import refusal_of
 from tests.http.wire import JSON, connection, header, length
 from tests.messages import CELU, CONSTANT_POW, PARAMETERIZED_RELU, output_of, post_json, post_msgpack, request
 
 SMALL = request(CELU, {"InputTensor": np.array([1, 2, 3], np.float32)})
-X = np.arange(INLINE_ELEMENTS + 1, dtype=np.float32)
+X = np.arange(NOT_BRIEF, dtype=np.float32)
 QUEUED = request(CELU, {"InputTensor": X})
 """Just large enough to be handed to a worker."""
 

@@ -7,15 +7,14 @@ import httpx
 import numpy as np
 import pytest
 
-from app.service import INLINE_ELEMENTS
 from tests.conftest import RunningServer, ServerFactory
-from tests.http.load import ENDLESS, ENDLESS_SETTINGS, admitted, slow_dispatch, start, wait_for, wait_until
+from tests.http.load import ENDLESS, ENDLESS_SETTINGS, NOT_BRIEF, admitted, slow_dispatch, start, wait_for, wait_until
 from tests.http.refusals import refusal_of
 from tests.http.wire import JSON, connection, header, length
 from tests.messages import CELU, output_of, post_json, request
 
 SMALL = request(CELU, {"InputTensor": np.array([1, 2, 3], np.float32)})
-X = np.arange(INLINE_ELEMENTS + 1, dtype=np.float32)
+X = np.arange(NOT_BRIEF, dtype=np.float32)
 QUEUED = request(CELU, {"InputTensor": X})
 """Just large enough to be handed to a worker."""
 SECONDS = 60.0
