@@ -99,7 +99,7 @@ class NumpyKernel:
         program = self._table() if self._tabulated else self._program
 
         def work(turn: int) -> None:
-            *parts, part = [array[self._blocks[turn]] for array in arrays]
+            *parts, part = [array[self._blocks[turn]] for array in arrays] if len(self._blocks) > 1 else arrays
             run_program(program, parts, part)
 
         try:

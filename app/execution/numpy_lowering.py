@@ -46,14 +46,14 @@ UNSCRATCHED = 1 << 20
 """Elements of a block at most where a program needs no register: soon enough done for a dispatch to be cancelled."""
 
 _CLIPPED = 1 << 12
-"""Elements from which `np.clip`, which is called by way of Python, is quicker than `np.minimum` with a scalar."""
+"""Elements from which `clip`, which is called by way of Python, is quicker than `np.minimum` with a scalar."""
 
 
 def _minimum(a: Array, b: Array, out: Array) -> None:
     """With a scalar by way of `clip`, which takes less than half the time."""
     if out.size >= _CLIPPED and (a.ndim == 0 or b.ndim == 0):
         x, scalar = (b, a) if a.ndim == 0 else (a, b)
-        np.clip(x, -np.inf if out.dtype.kind == "f" else np.iinfo(out.dtype).min, scalar, out=out)
+        x.clip(-np.inf if out.dtype.kind == "f" else np.iinfo(out.dtype).min, scalar, out=out)
     else:
         np.minimum(a, b, out=out)
 
@@ -61,16 +61,13 @@ def _minimum(a: Array, b: Array, out: Array) -> None:
 def _maximum(a: Array, b: Array, out: Array) -> None:
     if out.size >= _CLIPPED and (a.ndim == 0 or b.ndim == 0):
         x, scalar = (b, a) if a.ndim == 0 else (a, b)
-        np.clip(x, scalar, np.inf if out.dtype.kind == "f" else np.iinfo(out.dtype).max, out=out)
+        x.clip(scalar, np.inf if out.dtype.kind == "f" else np.iinfo(out.dtype).max, out=out)
     else:
         np.maximum(a, b, out=out)
 
 
 def _clip(x: Array, least: Array, most: Array, out: Array) -> None:
-    if out.size >= _CLIPPED:
-        np.clip(x, least, most, out=out)
-    else:
-        np.maximum(np.minimum(x, most, out=out), least, out=out)
+    x.clip(least, most, out=out)
 
 
 def _saturate(x: Array, out: Array) -> None:
@@ -122,7 +119,7 @@ class Program:
     """Slots are numbered: the inputs in the order of `inputs`, the output, `scalars`, then one for each register."""
 
     inputs: tuple[str, ...]
-    scalars: tuple[np.generic, ...]
+    scalars: tuple[Array, ...]
     registers: tuple[np.dtype[Any], ...]
     steps: tuple[Step, ...]
     boolean: bool = False
@@ -217,7 +214,7 @@ class _Lowering:
             self._append(root, self._output)
         else:
             self._steps.append(Step(_cast, (self._slot(root),), self._output))
-        scalars = tuple(map(_scalar, self._scalars))
+        scalars = tuple(np.asarray(_scalar(each)) for each in self._scalars)  # quicker to call with than a scalar
         return Program(self._inputs, scalars, tuple(self._registers), tuple(self._steps), boolean)
 
     def _survey(self, node: Value) -> None:
