@@ -235,7 +235,9 @@ def test_a_copy_is_one_step() -> None:
 def test_widened_scalars_are_scalars() -> None:
     program = check(widen(X) * widen(Parameter(FLOAT32, "Alpha", 0.1)), DataType.FLOAT64)
     assert len(program.steps) == 2  # the input is widened, then multiplied
-    assert [(each.dtype, each.item()) for each in program.scalars] == [(np.float64, np.float64(np.float32(0.1)))]
+    (scalar,) = program.scalars
+    assert scalar.dtype == np.float64
+    assert scalar == np.float32(0.1)
 
 
 def test_conditions_are_stored_as_integers() -> None:
