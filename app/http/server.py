@@ -1,11 +1,16 @@
 """A uvicorn server that an orchestrator can stop without losing requests."""
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
+
+ADMITTED = 4
+"""Connections accepted in one turn of the event loop. libuv accepts one for each listening socket, so that of many
+clients that come together to a busy service the last one would wait until as many turns are over; hence duplicates."""
 
 
 class Server(uvicorn.Server):
@@ -31,6 +36,20 @@ class Server(uvicorn.Server):
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         await super().serve(sockets)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listening in [each for server in self.servers for each in server.sockets]:
+            for _ in range(ADMITTED - 1):
+                again = socket.socket(fileno=os.dup(listening.fileno()))
+                self.servers.append(
+                    await self._loop.create_server(self._protocol, sock=again, backlog=self.config.backlog)
+                )
+
+    def _protocol(self) -> asyncio.Protocol:
+        return self.config.http_protocol_class(  # type: ignore[call-arg]  # as in uvicorn
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # uvicorn's own notes the signal to raise it again after the shutdown, which would end the process with that

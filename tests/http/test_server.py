@@ -1,6 +1,7 @@
 """The server's end, as an orchestrator sees it: a process, signals, an exit code."""
 
 import http.client
+import os
 import re
 import signal
 import subprocess
@@ -10,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from app.http.server import ADMITTED
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_SECONDS = 10.0
@@ -86,6 +89,10 @@ class Process:
                 return
         raise AssertionError("The server did not start.")
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def next_line(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline().rstrip()
@@ -152,6 +159,22 @@ def status(connection: http.client.HTTPConnection, path: str = "/") -> int:
 
 def is_closed(connection: http.client.HTTPConnection) -> bool:
     return connection.sock.recv(1) == b""
+
+
+def test_several_connections_are_accepted_in_one_turn_of_the_event_loop(start: Starter) -> None:
+    """By as many file descriptors of the one socket that listens."""
+    server = start()
+    connection = server.connect()
+    assert status(connection) == 200  # it is up
+    connection.close()
+    listening = "0A"
+    (socket,) = [
+        fields[9]
+        for fields in map(str.split, Path(f"/proc/{server.pid}/net/tcp").read_text().splitlines())
+        if fields[1].endswith(f":{server.port:04X}") and fields[3] == listening
+    ]
+    targets = [os.readlink(each) for each in Path(f"/proc/{server.pid}/fd").iterdir()]
+    assert targets.count(f"socket:[{socket}]") == ADMITTED
 
 
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
