@@ -27,7 +27,9 @@ class Data(bytearray):
 
 @pytest.fixture
 def service() -> Iterator[Service]:
-    made = Service(Settings(threads=1, max_tensor_bytes=1 << 33, max_memory_bytes=1 << 40, deadline_seconds=0.2))
+    made = Service(
+        Settings(threads=1, llvm=False, max_tensor_bytes=1 << 33, max_memory_bytes=1 << 40, deadline_seconds=0.2)
+    )
     made.open()
     yield made
     made.close()

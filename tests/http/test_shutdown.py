@@ -31,7 +31,7 @@ def test_an_idle_server_exits_with_0(start_server: ServerFactory, signal_number:
 
 
 def test_what_runs_and_what_waits_is_answered(start_server: ServerFactory) -> None:
-    running = start_server("--threads", "1")
+    running = start_server("--threads", "1", "--no-llvm")
     elements = 8 << 20
     with (
         httpx.Client(base_url=running.url) as client,
