@@ -69,7 +69,7 @@ class DispatchReader:
 
     def read(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]]:
         """The request in `body`, and its tensors' data. Raises ContractError, Unreadable, LimitExceeded."""
-        return self.find(codec, body, memory) or self._judge(codec, body, memory)
+        return self.find(codec, body, memory) or self.judge(codec, body, memory)
 
     def find(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]] | None:
         """The same, if one like it was read before. Raises LimitExceeded."""
@@ -79,7 +79,8 @@ class DispatchReader:
                 return known, known.data(codec, body, memory)
         return None
 
-    def _judge(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]]:
+    def judge(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]]:
+        """The same as `read`, of what `find` does not find."""
         request = validate(DispatchRequest, read_document(codec, body, self._service.settings, memory))
         dispatch = Dispatch(self._service.prepare(request), request.inputs)
         data = dispatch.data(codec, body, memory)

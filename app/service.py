@@ -19,7 +19,7 @@ from app.contract.violations import ContractError, refused
 from app.dispatch import DispatchRequest, DispatchResponse, Execution, OutputTensor, bind, data_lengths
 from app.execution.device import Device, Ran
 from app.execution.llvm_compiler import Compiler, Unavailable
-from app.execution.numpy_device import COMPILED, NumpyDevice
+from app.execution.numpy_device import NumpyDevice
 from app.execution.placement import Placement
 from app.execution.pool import Ticket, WorkerPool
 from app.limits import LimitExceeded, MemoryAccount, MemoryShare
@@ -111,7 +111,7 @@ class Service:
         `memory` is the request's share, to which the output is added; `hang_up()` returns when the client has gone.
         Raises ContractError, MemoryExhausted, QueueFull, Draining, DeadlineExceeded, Abandoned.
         """
-        if prepared.inline:
+        if prepared.kernel.brief:
             return self.execute_inline(prepared, data, memory)
         buffers, output = self._admit(prepared, data, memory)
 
@@ -120,11 +120,10 @@ class Service:
 
         ticket = self.pool.submit(job)
         ran = await self._finish(ticket, hang_up)
-        prepared.inline = prepared.kernel.brief  # now that it is compiled, if it had to be
         return Outcome(output, ticket.queue_seconds, ticket.compute_seconds, ran)
 
     def execute_inline(self, prepared: "Prepared", data: Mapping[str, Buffer], memory: MemoryShare) -> "Outcome":
-        """The same for what is `inline`, without waiting for anything."""
+        """The same for a brief kernel, without waiting for anything."""
         buffers, output = self._admit(prepared, data, memory)
         self.pool.check_room()  # a full queue is full for small ones too
         started = perf_counter()
@@ -209,8 +208,6 @@ class Prepared:
         # A GPU that fails halfway must leave the inputs to NumPy.
         names = self.input_names if device.kind == "cpu" else []
         self.reusable = [number for number, name in enumerate(names) if self._is_reusable(name)]
-        self.inline = self.kernel.brief and compiled.output.elements < COMPILED
-        """Whether it is computed where the request is."""
         self._input_sizes = [(name, data_lengths(desc)) for name, desc in compiled.inputs.items()]
 
     def _is_reusable(self, name: str) -> bool:

@@ -76,8 +76,9 @@ class Device(Protocol):
 class Kernel(Protocol):
     """A compiled operator on a device, ready to be dispatched."""
 
-    brief: bool
-    """Whether a dispatch takes no longer than it takes to hand it to another thread, a first one aside."""
+    @property
+    def brief(self) -> bool:
+        """Whether a dispatch, now, takes no longer than it takes to hand it to another thread: with all compiled."""
 
     def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:
         """Compute `output` from `inputs`.

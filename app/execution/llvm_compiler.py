@@ -67,15 +67,8 @@ class Compiler:
                 self._compiled.move_to_end(source)
             return found
 
-    def assembly(self, source: str, triple: str, processor: str) -> str:
-        """What a module becomes on any kind of machine."""
-        self._llvm.initialize_all_targets()
-        self._llvm.initialize_all_asmprinters()
-        machine = self._llvm.Target.from_triple(triple).create_target_machine(cpu=processor, opt=3)
-        text: str = machine.emit_assembly(self._optimized(source, machine))
-        return text
-
-    def _optimized(self, source: str, machine: Any) -> Any:
+    def optimized(self, source: str, machine: Any) -> Any:
+        """A module as llvmlite has it, made quick for llvmlite's `machine`."""
         module = self._llvm.parse_assembly(source)
         module.verify()
         options = self._llvm.create_pipeline_tuning_options(speed_level=2)
@@ -89,7 +82,7 @@ class Compiler:
         machine = target.create_target_machine(
             cpu=self._llvm.get_host_cpu_name(), features=self._features.flatten(), opt=3
         )
-        engine = self._llvm.create_mcjit_compiler(self._optimized(source, machine), machine)
+        engine = self._llvm.create_mcjit_compiler(self.optimized(source, machine), machine)
         engine.finalize_object()
         function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(engine.get_function_address("kernel"))
         function.engine = engine  # type: ignore[attr-defined]  # it has the memory that the code is in

@@ -16,44 +16,75 @@ from app.execution.stages import Stages
 from app.formula.values import Value
 
 Layout = tuple[Step, ...]
-"""The steps of all operands along the innermost dimension, the output's last."""
-
+"""The steps of all arrays along the innermost dimension, the output's last."""
 
 WORTH_A_BLOCK, LARGEST_BLOCK = 1 << 24, 1 << 26
 """The least and the most work of a block, in bytes and instructions. With less, a second thread is woken too late and
 what Python does between two blocks, out of the cache, tells; with more, a dispatch is not soon cancelled."""
 
 
-class Loop:
+class _Loops:
+    """What the loops of one formula need besides their arrays, and what they take."""
+
+    def __init__(
+        self,
+        elements: Sequence[Element],
+        inputs: Sequence[str],
+        compiler: Compiler,
+        source: Callable[[Sequence[str], int, Layout], str],
+    ) -> None:
+        """`source` gives the nest over the arrays of some inputs, those that are read, and the output."""
+        self._numbers = [n for n, name in enumerate(inputs) if any(name in element.inputs for element in elements)]
+        self._read = [inputs[number] for number in self._numbers]
+        self._work = _work_of(elements)
+        values = [value for element in elements for value in element.parameters]
+        self._attributes = b"".join(value.tobytes().ljust(8, b"\0") for value in values)
+        self._compiler = compiler
+        self._source = source
+        self._functions: dict[tuple[int, Layout], Function] = {}
+
+    def block(self, elements: int, threads: int) -> int:
+        """How many of `elements` to compute at a time, on at most so many threads."""
+        total = elements * self._work
+        wanted = min(total // WORTH_A_BLOCK, 2 * threads if threads > 1 else 1)
+        return -(-elements // max(total // LARGEST_BLOCK, wanted, 1))
+
+    def is_brief(self, elements: int) -> bool:
+        """Whether so many are computed, now, in less time than it takes to hand them to another thread."""
+        return bool(self._functions) and elements * self._work < 2 * WORTH_A_BLOCK
+
+    def _run(self, inputs: Sequence[Array], output: Array, numbers: Sequence[int] = ()) -> None:
+        """Compute one block. `numbers` are what the nest's frame has after the arrays."""
+        frame, layout = _frame([*(inputs[number] for number in self._numbers), output])
+        frame.extend(numbers)
+        frame.frombytes(self._attributes)
+        function = self._functions.get((output.ndim, layout))
+        if function is None:
+            function = self._compiler.function(self._source(self._read, output.ndim, layout))
+            self._functions[output.ndim, layout] = function
+        function(frame.buffer_info()[0])
+
+
+class Loop(_Loops):
     """Implements `Program`: the loops of one formula, for arrays of any layout. Raises LookupError, as `lower` does."""
 
     registers: Sequence[np.dtype[Any]] = ()
 
     def __init__(self, expression: Value, inputs: Sequence[str], stored: DataType, compiler: Compiler) -> None:
         element = lower(expression, stored)
-        self._work = _work_of([element])
-        self._read = [list(inputs).index(name) for name in element.inputs]
-        self._attributes = _packed(element)
-        self._functions = _Functions(
-            compiler, lambda dimensions, layout: llvm_loops.elements(element, dimensions, layout)
+        super().__init__(
+            [element],
+            inputs,
+            compiler,
+            lambda read, dimensions, layout: llvm_loops.elements(element, read, dimensions, layout),
         )
-
-    def block(self, elements: int, threads: int) -> int:
-        """How many of `elements` to compute at a time, on at most so many threads."""
-        return _block(elements, self._work, threads)
-
-    def is_brief(self, elements: int) -> bool:
-        """Whether so many are computed in less time than it takes to hand them to another thread."""
-        return elements * self._work < 2 * WORTH_A_BLOCK
 
     def run(self, inputs: Sequence[Array], output: Array, registers: Sequence[Array]) -> None:
         """Compute one block. Inputs may have dimensions of size 1 where the output has others."""
-        frame, layout = _frame([*(inputs[number] for number in self._read), output])
-        frame.frombytes(self._attributes)
-        self._functions.get(output.ndim, layout)(frame.buffer_info()[0])
+        self._run(inputs, output)
 
 
-class RowLoops:
+class RowLoops(_Loops):
     """The same of a formula with reductions, for groups along the innermost dimension."""
 
     def __init__(self, expression: Value, inputs: Sequence[str], stored: DataType, compiler: Compiler) -> None:
@@ -63,51 +94,22 @@ class RowLoops:
             elements.append(lower(node, stored, f"element{len(elements)}"))
             return elements[-1]
 
-        stages = Stages(inputs, True, lowered)
-        final = stages.whole(expression, stored)
-        self._work = _work_of(elements)
-        self._read = [name for name in inputs if any(name in element.inputs for element in elements)]
-        self._numbers = [list(inputs).index(name) for name in self._read]
-        self._kept = [stage.dtype for stage in stages.stages if stage.elements]
-        self._attributes = b"".join(map(_packed, elements))
-        self._functions = _Functions(
+        cut = Stages(inputs, True, lowered)
+        final = cut.whole(expression, stored)
+        if any(stage.reduction and stage.program.output not in ("float", "double") for stage in cut.stages):
+            raise LookupError("rows of integers are reduced by NumPy")
+        self._kept = [stage.dtype for stage in cut.stages if stage.elements]
+        super().__init__(
+            elements,
+            inputs,
             compiler,
-            lambda dimensions, layout: llvm_loops.rows(stages.stages, final, self._read, dimensions, layout),
+            lambda read, dimensions, layout: llvm_loops.rows(cut.stages, final, read, dimensions, layout),
         )
-
-    def block(self, elements: int, threads: int) -> int:
-        """How many of `elements` to compute at a time, at least a group, on at most so many threads."""
-        return _block(elements, self._work, threads)
-
-    def is_brief(self, elements: int) -> bool:
-        """Whether so many are computed in less time than it takes to hand them to another thread."""
-        return elements * self._work < 2 * WORTH_A_BLOCK
 
     def run(self, inputs: Sequence[Array], output: Array, position_step: int) -> None:
         """Compute one block of whole groups, in which positions go up by `position_step`."""
         kept = [np.empty(output.shape[-1], dtype) for dtype in self._kept]
-        frame, layout = _frame([*(inputs[number] for number in self._numbers), output])
-        frame.append(position_step)
-        frame.extend(each.__array_interface__["data"][0] for each in kept)
-        frame.frombytes(self._attributes)
-        self._functions.get(output.ndim, layout)(frame.buffer_info()[0])
-
-
-class _Functions:
-    """The compiled functions of one formula, by what they have to be compiled for."""
-
-    def __init__(self, compiler: Compiler, source: Callable[[int, Layout], str]) -> None:
-        self._compiler = compiler
-        self._source = source
-        self._known: dict[tuple[int, Layout], Function] = {}
-
-    def get(self, dimensions: int, layout: Layout) -> Function:
-        """The one for arrays of so many dimensions and this layout."""
-        function = self._known.get((dimensions, layout))
-        if function is None:
-            function = self._compiler.function(self._source(dimensions, layout))
-            self._known[dimensions, layout] = function
-        return function
+        self._run(inputs, output, [position_step, *(each.__array_interface__["data"][0] for each in kept)])
 
 
 def _frame(arrays: Sequence[Array]) -> tuple["array[int]", Layout]:
@@ -125,18 +127,7 @@ def _frame(arrays: Sequence[Array]) -> tuple["array[int]", Layout]:
     return frame, tuple(layout)
 
 
-def _packed(element: Element) -> bytes:
-    """The attributes, each in the lowest bytes of eight."""
-    return b"".join(value.tobytes().ljust(8, b"\0") for value in element.parameters)
-
-
 def _work_of(elements: Sequence[Element]) -> int:
     """What it takes to compute one of each, in bytes and instructions."""
     types = [type_ for element in elements for type_ in (*element.inputs.values(), element.output)]
     return sum(map(bytes_of, types)) + sum(len(element.body) for element in elements)
-
-
-def _block(elements: int, work: int, threads: int) -> int:
-    total = elements * work
-    wanted = min(total // WORTH_A_BLOCK, 2 * threads if threads > 1 else 1)
-    return -(-elements // max(total // LARGEST_BLOCK, wanted, 1))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Literal, TypeAlias
 
-from app.execution.llvm_lowering import Element, literal, llvm_type
+from app.execution.llvm_lowering import Element, intrinsic, literal, llvm_type
 from app.execution.stages import POSITION, Stage
 from app.formula.values import FLOAT64
 
@@ -38,13 +38,12 @@ _METADATA = [
 at a time, since for an accumulator of 64 bits LLVM would take 4, of the elements of 32 bits too."""
 
 
-def elements(element: Element, dimensions: int, layout: Sequence[Step]) -> str:
-    """The nest that computes each element by itself. Its arrays are those of the inputs that `element` names."""
-    types = [*element.inputs.values(), element.output]
-    nest = _Nest([*element.inputs, OUTPUT], types, dimensions, layout)
-    nest.load_attributes([element])
+def elements(element: Element, inputs: Sequence[str], dimensions: int, layout: Sequence[Step]) -> str:
+    """The nest that computes each element by itself. Its arrays are those of `inputs`."""
+    nest = _Nest([element], inputs, dimensions, layout)
+    nest.load_attributes()
     nest.around(lambda row: row.each(element, OUTPUT, {}))
-    return nest.module([element])
+    return nest.module()
 
 
 def rows(
@@ -56,11 +55,10 @@ def rows(
     elements the address of memory for those of one group.
     """
     every = [*(stage.program for stage in stages), final]
-    types = {name: kind for element in every for name, kind in element.inputs.items()} | {OUTPUT: final.output}
-    nest = _Nest([*inputs, OUTPUT], [types[name] for name in [*inputs, OUTPUT]], dimensions, layout)
+    nest = _Nest(every, inputs, dimensions, layout)
     nest.load_positions()
     kept = {stage.elements: nest.scratch(stage.program.output) for stage in stages if stage.elements}
-    nest.load_attributes(every)
+    nest.load_attributes()
 
     def group(row: "_Row") -> None:
         row.places |= kept
@@ -70,7 +68,7 @@ def rows(
         row.each(final, OUTPUT, known)
 
     nest.around(group)
-    return nest.module(every)
+    return nest.module()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +83,18 @@ class _Place:
 
 
 class _Nest:
-    """Writes the instructions of a module's `kernel`."""
+    """Writes the instructions of a module's `kernel`, which calls `elements`, the last of which is the output's."""
 
-    def __init__(self, names: Sequence[str], types: Sequence[str], dimensions: int, layout: Sequence[Step]) -> None:
+    def __init__(
+        self, elements: Sequence[Element], inputs: Sequence[str], dimensions: int, layout: Sequence[Step]
+    ) -> None:
+        types = {name: kind for element in elements for name, kind in element.inputs.items()}
+        types[OUTPUT] = elements[-1].output
+        self._elements = elements
         self.attributes: dict[str, list[str]] = {}
         """By the element's name, each with its type."""
         self.position_step = ""
-        self.declarations: set[str] = set()
+        self._declarations: set[str] = set()
         self.block = "entry"
         """The one that instructions go to."""
         self._names = count()
@@ -100,10 +103,10 @@ class _Nest:
         self._sizes = [self._number() for _ in range(dimensions)]
         self._places: dict[str, _Place] = {}
         self._strides: dict[str, list[str]] = {}
-        for name, type_, step in zip(names, types, layout, strict=True):
+        for name, step in zip([*inputs, OUTPUT], layout, strict=True):
             base = self._address()
             self._strides[name] = [self._number() for _ in range(dimensions)]
-            self._places[name] = _Place(type_, step, base, self._strides[name][-1])
+            self._places[name] = _Place(types[name], step, base, self._strides[name][-1])
 
     def load_positions(self) -> None:
         """The frame has by how much they go up."""
@@ -113,9 +116,9 @@ class _Nest:
         """The frame has the address of memory for a group of elements."""
         return _Place(type_, "packed", self._address())
 
-    def load_attributes(self, every: Sequence[Element]) -> None:
-        """The frame has those of `every` element in turn."""
-        for element in every:
+    def load_attributes(self) -> None:
+        """The frame has those of each of `elements` in turn."""
+        for element in self._elements:
             types = [llvm_type(value.dtype.name) for value in element.parameters]
             self.attributes[element.name] = [f"{type_} {self._from_frame(type_)}" for type_ in types]
 
@@ -123,10 +126,10 @@ class _Nest:
         """Loops over the outer dimensions; `write` writes what happens along the innermost one."""
         self._around(0, self._places, write)
 
-    def module(self, every: Sequence[Element]) -> str:
+    def module(self) -> str:
         """All of it."""
-        declarations = self.declarations.union(*(element.declarations for element in every))
-        definitions = [line for element in every for line in element.definition]
+        declarations = self._declarations.union(*(element.declarations for element in self._elements))
+        definitions = [line for element in self._elements for line in element.definition]
         head = ["define void @kernel(ptr noalias readonly %frame) {", "entry:"]
         return "\n".join(
             [*sorted(declarations), *definitions, *head, *self._lines, "ret void", "}", *_METADATA],
@@ -165,6 +168,12 @@ class _Nest:
         name = f"%n{next(self._names)}"
         self._lines.append(f"{name} = {expression}")
         return name
+
+    def call(self, name: str, type_: str, *arguments: str) -> str:
+        """The name of what an intrinsic function gives, whose arguments and result are of one type."""
+        declaration, expression = intrinsic(name, type_, arguments)
+        self._declarations.add(declaration)
+        return self.emit(expression)
 
     def store(self, value: str, place: _Place, index: str) -> None:
         """`value`, as the array's element there."""
@@ -224,7 +233,7 @@ class _Row:
         self._nest.loop(self._size, body, note=_PARALLEL)
 
     def reduced(self, stage: Stage[Element], known: Mapping[str, str]) -> str:
-        """The name of the group's value. Raises LookupError if that is not computed here."""
+        """The name of the group's value."""
         element = stage.program
         held = self._held(element, known)
         match stage.reduction:
@@ -239,13 +248,10 @@ class _Row:
                 return self._accumulated(
                     replace(stage, elements=None), held, "i64", str(_NOWHERE), functools.partial(self._first, largest)
                 )
-        raise LookupError(stage.reduction)
+        raise ValueError(f"{stage.reduction} is no reduction")
 
     def _largest(self, stage: Stage[Element], held: Mapping[str, str]) -> str:
-        type_ = stage.program.output
-        if type_ not in ("float", "double"):
-            raise LookupError(f"maximum of {type_}")
-        return self._accumulated(stage, held, type_, literal(FLOAT64, -math.inf), self._maximum)
+        return self._accumulated(stage, held, stage.program.output, literal(FLOAT64, -math.inf), self._maximum)
 
     def _accumulated(
         self,
@@ -271,9 +277,7 @@ class _Row:
         return self._nest.emit(f"fadd reassoc double {total}, {wide}")
 
     def _maximum(self, largest: str, value: str, type_: str, index: str) -> str:
-        name = f"llvm.maximum.{'f32' if type_ == 'float' else 'f64'}"
-        self._nest.declarations.add(f"declare {type_} @{name}({type_}, {type_})")
-        return self._nest.emit(f"call {type_} @{name}({type_} {largest}, {type_} {value})")
+        return self._nest.call(f"maximum.{'f32' if type_ == 'float' else 'f64'}", type_, largest, value)
 
     def _first(self, largest: str, first: str, value: str, type_: str, index: str) -> str:
         """The position, if this is one of the largest and the first one. A NaN is the largest if there is one."""
@@ -281,8 +285,7 @@ class _Row:
         nan = self._nest.emit(f"fcmp uno {type_} {value}, {value}")
         found = self._nest.emit(f"or i1 {equal}, {nan}")
         position = self._nest.emit(f"select i1 {found}, i64 {self._position(index)}, i64 {_NOWHERE}")
-        self._nest.declarations.add("declare i64 @llvm.smin.i64(i64, i64)")
-        return self._nest.emit(f"call i64 @llvm.smin.i64(i64 {first}, i64 {position})")
+        return self._nest.call("smin.i64", "i64", first, position)
 
     def _held(self, element: Element, known: Mapping[str, str]) -> dict[str, str]:
         """The inputs of `element` that are one for all, loaded before the loop."""

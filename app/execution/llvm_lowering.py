@@ -121,15 +121,11 @@ class Lowering:
         self._lines.append(f"{name} = {expression}")
         return name
 
-    def call(self, name: str, type_: str, *arguments: str) -> str:
-        """A call of an intrinsic function of LLVM whose arguments and result are of one type."""
-        self._declarations.add(f"declare {type_} @llvm.{name}({', '.join([type_] * len(arguments))})")
-        return f"call {type_} @llvm.{name}({', '.join(f'{type_} {each}' for each in arguments)})"
-
-    def convert_by(self, name: str, given: str, wanted: str, argument: str) -> str:
-        """A call of an intrinsic function that converts."""
-        self._declarations.add(f"declare {wanted} @llvm.{name}({given})")
-        return f"call {wanted} @llvm.{name}({given} {argument})"
+    def call(self, name: str, type_: str, *arguments: str, result: str | None = None) -> str:
+        """A call of an intrinsic function of LLVM whose arguments, and result unless `result` says, are of one type."""
+        declaration, expression = intrinsic(name, type_, arguments, result)
+        self._declarations.add(declaration)
+        return expression
 
     def _write(self, node: Value) -> str:
         match node:
@@ -155,11 +151,9 @@ class Lowering:
             return value
         if wanted == "float16" and given == FLOAT64:
             return self._convert(self._rounded_to_odd(value), FLOAT32, wanted)
-        if wanted == "float16" and given != FLOAT32:
+        if "float16" in (given, wanted) and FLOAT32 not in (given, wanted):
             return self._convert(self._convert(value, given, FLOAT32), FLOAT32, wanted)
-        if given == "float16" and wanted != FLOAT32:
-            return self._convert(self._convert(value, given, FLOAT32), FLOAT32, wanted)
-        return self.emit(f"{_conversion(given, wanted)} {llvm_type(given)} {value} to {llvm_type(wanted)}")
+        return self.emit(_conversion(value, given, wanted))
 
     def _rounded_to_odd(self, value: str) -> str:
         """A double as the float next to it, or of two the one with an odd last bit: it rounds to a half alike."""
@@ -188,18 +182,29 @@ def literal(type_: str, value: int | float) -> str:
     return f"0x{int(rounded.view(np.uint64)):016X}"
 
 
-def _conversion(given: str, wanted: str) -> str:
+def intrinsic(name: str, type_: str, arguments: Sequence[str], result: str | None = None) -> tuple[str, str]:
+    """The declaration and a call of a function of LLVM's own, with arguments of one type."""
+    head = f"{result or type_} @llvm.{name}"
+    given = ", ".join(f"{type_} {argument}" for argument in arguments)
+    return f"declare {head}({', '.join([type_] * len(arguments))})", f"call {head}({given})"
+
+
+def _conversion(value: str, given: str, wanted: str) -> str:
     """The instruction; between floats and to floats it rounds to nearest even."""
-    if is_float(given):
-        return "fpext" if np.dtype(wanted).itemsize > np.dtype(given).itemsize else "fptrunc"
     signed = given.startswith("int")
-    if is_float(wanted):
-        return "sitofp" if signed else "uitofp"
-    if _bits(given) == _bits(wanted):
-        return "bitcast"
-    if _bits(given) > _bits(wanted):
-        return "trunc"
-    return "sext" if signed else "zext"
+    if wanted == BOOL:
+        return f"icmp ne {llvm_type(given)} {value}, 0"
+    if is_float(given):
+        name = "fpext" if _bits(wanted) > _bits(given) else "fptrunc"
+    elif is_float(wanted):
+        name = "sitofp" if signed else "uitofp"
+    elif _bits(given) == _bits(wanted):
+        name = "bitcast"
+    elif _bits(given) > _bits(wanted):
+        name = "trunc"
+    else:
+        name = "sext" if signed else "zext"
+    return f"{name} {llvm_type(given)} {value} to {llvm_type(wanted)}"
 
 
 def _bits(type_: str) -> int:
@@ -328,14 +333,11 @@ def _right_shift(lowering: Lowering, node: Operation, arguments: Sequence[str]) 
 def _bit_count(lowering: Lowering, node: Operation, arguments: Sequence[str]) -> str:
     type_ = node.arguments[0].type
     ones = lowering.emit(lowering.call(f"ctpop.i{_bits(type_)}", llvm_type(type_), arguments[0]))
-    return f"{'bitcast' if _bits(type_) == 8 else 'trunc'} {llvm_type(type_)} {ones} to i8"
+    return _conversion(ones, type_, node.type)
 
 
 def _cast(lowering: Lowering, node: Operation, arguments: Sequence[str]) -> str:
-    given = node.arguments[0].type
-    if node.type == BOOL:
-        return f"icmp ne {llvm_type(given)} {arguments[0]}, 0"
-    return f"{_conversion(given, node.type)} {llvm_type(given)} {arguments[0]} to {llvm_type(node.type)}"
+    return _conversion(arguments[0], node.arguments[0].type, node.type)
 
 
 def _saturate(lowering: Lowering, node: Operation, arguments: Sequence[str]) -> str:
@@ -344,7 +346,7 @@ def _saturate(lowering: Lowering, node: Operation, arguments: Sequence[str]) -> 
     bits = _bits(node.type)
     if bits >= 32:
         sign = "s" if node.type.startswith("int") else "u"
-        return lowering.convert_by(f"fpto{sign}i.sat.i{bits}.f64", "double", f"i{bits}", x)
+        return lowering.call(f"fpto{sign}i.sat.i{bits}.f64", "double", x, result=f"i{bits}")
     least, most = (literal(FLOAT64, each) for each in integer_range(node.type))
     number = lowering.emit(f"fcmp uno double {x}, {x}")
     x = lowering.emit(_select(number, FLOAT64, literal(FLOAT64, 0), x))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from app.execution import numpy_expansions
+from app.formula.functions import FLOAT_MAX
 from app.formula.values import (
     FLOAT32,
     FLOAT64,
@@ -91,8 +92,6 @@ ATAN = (-0.33333333293301176, 0.19999990275947271, -0.14285317963907304, 0.11104
 
 SINH = (0.16666666646842135, 0.00833333967591706, 0.00019838101968683888, 2.8062802582276946e-06)
 """(sinh(x) / x - 1) / x^2 by powers of x^2, up to 1: 2e-10."""
-
-FLOAT_MAX = 3.4028234663852886e38
 
 FARTHEST_POWER = 200.0
 """2 to this is infinite in float32, and its reciprocal 0."""

@@ -87,8 +87,12 @@ class NumpyKernel:
         )
         most = program.block(compiled.output.elements, threads.most)
         self._blocks = list(blocks(self._sizes, most))
-        self.brief = program.is_brief(compiled.output.elements)
+        self._elements = compiled.output.elements
         self._threads = threads
+
+    @property
+    def brief(self) -> bool:
+        return self._program.is_brief(self._elements)
 
     def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:
         # NumPy checks that the strides stay inside the buffers.

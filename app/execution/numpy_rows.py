@@ -52,7 +52,7 @@ class NumpyRowKernel:
             self._final = stages.whole(compiled.expression, stored)
             self._stages = stages.stages
         elements = compiled.output.elements
-        self.brief = self._loops.is_brief(elements) if self._loops else elements <= BLOCK_ELEMENTS
+        self._elements = elements
         self._positioned = any(isinstance(node, Position) for node in parts(compiled.expression))
         outer = [1 if axis in self._axes else size for axis, size in enumerate(self._sizes)]
         most = self._loops.block(elements, threads.most) if self._loops else BLOCK_ELEMENTS
@@ -60,6 +60,13 @@ class NumpyRowKernel:
         inner = [size if axis in self._axes else 1 for axis, size in enumerate(self._sizes)]
         self._parts = list(blocks(inner, BLOCK_ELEMENTS)) if self._long else []
         self._threads = threads
+
+    @property
+    def brief(self) -> bool:
+        if self._loops:
+            return self._loops.is_brief(self._elements)
+        programs = [*(stage.program for stage in self._stages), self._final]
+        return self._elements <= BLOCK_ELEMENTS and all(each.is_brief(self._elements) for each in programs)
 
     def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:
         arrays: list[Array] = [

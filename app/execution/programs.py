@@ -23,7 +23,7 @@ class Program(Protocol):
         """The types of the scratch that it needs, each as large as the block."""
 
     def is_brief(self, elements: int) -> bool:
-        """Whether so many are computed in less time than it takes to hand them to another thread."""
+        """Whether so many are computed, now, in less time than it takes to hand them to another thread."""
 
     def block(self, elements: int, threads: int) -> int:
         """How many of `elements` to compute at a time, on at most so many threads."""

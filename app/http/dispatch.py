@@ -47,7 +47,8 @@ class DispatchEndpoint:
             body = await read_body(scope, headers, receive, service.settings, memory, given.data_start)
             read = self._reader.find(given, body, memory) if given.views else None
             if read is None:
-                read = await aside(len(body), self._reader.read, given, body, memory)
+                rest = self._reader.judge if given.views else self._reader.read
+                read = await aside(len(body), rest, given, body, memory)
             dispatch, data = read
             scope["state"]["dispatch"] = dispatch.prepared
             outcome = await service.execute(dispatch.prepared, data, memory, lambda: hung_up(receive))
@@ -71,7 +72,7 @@ class DispatchEndpoint:
         given = codec_of_request(request.headers)
         memory.take(len(request.body))
         found = self._reader.find(given, request.body, memory)
-        if found is None or not found[0].prepared.inline:
+        if found is None or not found[0].prepared.kernel.brief:
             return None
         dispatch, data = found
         state = request.scope["state"]

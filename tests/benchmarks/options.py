@@ -89,6 +89,16 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     return result
 
 
+def rounds_and_output(description: str | None) -> argparse.Namespace:
+    """The options of a benchmark that says how often and where to, read; signals end it from now on."""
+    result = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    result.add_argument("--rounds", type=bounded(100), default=10, help="default 10")
+    result.add_argument("--output", type=Path, metavar="FILE.md", help="write the report there as well")
+    arguments = result.parse_args()
+    end_on_signals()
+    return arguments
+
+
 def service(arguments: argparse.Namespace) -> AbstractContextManager[servers.Server]:
     """The service that the options name."""
     if arguments.url is not None:

@@ -6,7 +6,6 @@ there. In /docs, further, from the click on POST /v1/dispatch to its example on 
 it is promised to stay below.
 """
 
-import argparse
 import os
 import statistics
 import sys
@@ -64,11 +63,7 @@ def click(page: Page, button: str, shows: str) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=options.bounded(100), default=10, help="default 10")
-    parser.add_argument("--output", type=Path, metavar="FILE.md", help="write the report there as well")
-    arguments = parser.parse_args()
-    options.end_on_signals()
+    arguments = options.rounds_and_output(__doc__)
     loadavg = os.getloadavg()[0]
     with servers.service([]) as service, tempfile.TemporaryDirectory() as profile, browser(Path(profile)) as page:
         first = measure(page, service.url)

@@ -4,13 +4,11 @@ Beside it a process that imports the packages that the service is made of, and d
 service took 1.5 seconds or more in every round, which is what it is promised to stay below.
 """
 
-import argparse
 import os
 import statistics
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import options
 import report
@@ -37,11 +35,7 @@ def service() -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=options.bounded(100), default=10, help="default 10")
-    parser.add_argument("--output", type=Path, metavar="FILE.md", help="write the report there as well")
-    arguments = parser.parse_args()
-    options.end_on_signals()
+    arguments = options.rounds_and_output(__doc__)
     loadavg = os.getloadavg()[0]
     service()  # from here on modules are compiled and files in memory
     rounds = [{"imports": imports(), "service": service()} for _ in range(arguments.rounds)]
