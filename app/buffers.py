@@ -29,6 +29,14 @@ class Pinning(Protocol):
         """Called before a buffer's memory is given back."""
 
 
+class _Loan(weakref.ref["ctypes.Array[ctypes.c_char]"]):
+    """Memory that somebody has for as long as its referent lives. Much quicker than `weakref.finalize`."""
+
+    __slots__ = ("memory",)
+    memory: mmap.mmap
+    __eq__, __hash__ = object.__eq__, object.__hash__  # not those of the referent, which has none
+
+
 class BufferPool:
     """Keeps at most `most_idle_bytes` that nobody uses.
 
@@ -41,13 +49,10 @@ class BufferPool:
         self._most_idle_bytes = most_idle_bytes
         self._pinning = pinning
         self._idle: list[mmap.mmap] = []  # the one used last is the last
-        self._lock = threading.RLock()  # the garbage collector may return a buffer here while this thread takes one
-
-    @property
-    def idle_bytes(self) -> int:
+        self._loans: set[_Loan] = set()
+        self.idle_bytes = 0
         """Bytes kept for later."""
-        with self._lock:
-            return sum(map(len, self._idle))
+        self._lock = threading.RLock()  # the garbage collector may return a buffer here while this thread takes one
 
     def take(self, size: int) -> Buffer:
         """A buffer of `size` bytes, whose contents are arbitrary: what is not written must not be read."""
@@ -55,13 +60,16 @@ class BufferPool:
             return memoryview(bytearray(size))
         memory = self._find(_rounded(size))
         owner = (ctypes.c_char * len(memory)).from_buffer(memory)
-        weakref.finalize(owner, self._give, memory).atexit = False
+        loan = _Loan(owner, self._give)
+        loan.memory = memory
+        self._loans.add(loan)
         return memoryview(owner).cast("B")[:size]
 
     def _find(self, size: int) -> mmap.mmap:
         with self._lock:
             for place in reversed(range(len(self._idle))):
                 if len(self._idle[place]) == size:
+                    self.idle_bytes -= size
                     return self._idle.pop(place)
         memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if size >= _HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
@@ -71,11 +79,14 @@ class BufferPool:
             self._pinning.pin(memory)
         return memory
 
-    def _give(self, memory: mmap.mmap) -> None:
+    def _give(self, loan: _Loan) -> None:
         with self._lock:
-            self._idle.append(memory)
+            self._loans.remove(loan)
+            self._idle.append(loan.memory)
+            self.idle_bytes += len(loan.memory)
             while self.idle_bytes > self._most_idle_bytes:
                 dropped = self._idle.pop(0)
+                self.idle_bytes -= len(dropped)
                 if self._pinning:
                     self._pinning.unpin(dropped)
 

@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class _Loops:
         self._attributes = b"".join(value.tobytes().ljust(8, b"\0") for value in values)
         self._compiler = compiler
         self._source = source
-        self._functions: dict[tuple[int, Layout], Function] = {}
+        self._calls: dict[tuple[Any, ...], _Call] = {}
 
     def block(self, elements: int, threads: int) -> int:
         """How many of `elements` to compute at a time, on at most so many threads."""
@@ -51,18 +51,23 @@ class _Loops:
 
     def is_brief(self, elements: int) -> bool:
         """Whether so many are computed, now, in less time than it takes to hand them to another thread."""
-        return bool(self._functions) and elements * self._work < 2 * WORTH_A_BLOCK
+        return bool(self._calls) and elements * self._work < 2 * WORTH_A_BLOCK
 
     def _run(self, inputs: Sequence[Array], output: Array, numbers: Sequence[int] = ()) -> None:
         """Compute one block. `numbers` are what the nest's frame has after the arrays."""
-        frame, layout = _frame([*(inputs[number] for number in self._numbers), output])
+        arrays = [*(inputs[number] for number in self._numbers), output]
+        form = tuple([(each.shape, each.strides) for each in arrays])
+        call = self._calls.get(form)  # a dispatch has few: that of its blocks, and of the last ones
+        if call is None:
+            frame, places, layout = _frame(arrays)
+            function = self._compiler.function(self._source(self._read, output.ndim, layout))
+            call = self._calls[form] = _Call(function, frame, places)
+        frame = call.frame[:]
+        for place, each in zip(call.places, arrays, strict=True):
+            frame[place] = _address(each)
         frame.extend(numbers)
         frame.frombytes(self._attributes)
-        function = self._functions.get((output.ndim, layout))
-        if function is None:
-            function = self._compiler.function(self._source(self._read, output.ndim, layout))
-            self._functions[output.ndim, layout] = function
-        function(frame.buffer_info()[0])
+        call.function(frame.buffer_info()[0])
 
 
 class Loop(_Loops):
@@ -109,22 +114,40 @@ class RowLoops(_Loops):
     def run(self, inputs: Sequence[Array], output: Array, position_step: int) -> None:
         """Compute one block of whole groups, in which positions go up by `position_step`."""
         kept = [np.empty(output.shape[-1], dtype) for dtype in self._kept]
-        self._run(inputs, output, [position_step, *(each.__array_interface__["data"][0] for each in kept)])
+        self._run(inputs, output, [position_step, *map(_address, kept)])
 
 
-def _frame(arrays: Sequence[Array]) -> tuple["array[int]", Layout]:
-    """What all frames begin with, and how the arrays, the output last, go along the innermost dimension."""
+class _Call(NamedTuple):
+    """How to call a nest for arrays of one form."""
+
+    function: Function
+    frame: "array[int]"
+    """What all frames begin with, but for the arrays' addresses."""
+    places: Sequence[int]
+    """Of these addresses in the frame."""
+
+
+def _address(of: Array) -> int:
+    address: int = of.__array_interface__["data"][0]
+    return address
+
+
+def _frame(arrays: Sequence[Array]) -> tuple["array[int]", Sequence[int], Layout]:
+    """What frames begin with, where in them the arrays' addresses go, and how the arrays, the output last, go along the
+    innermost dimension."""
     shape = arrays[-1].shape
     frame = array("q", shape)
+    places: list[int] = []
     layout: list[Step] = []
     for each in arrays:
         strides = each.strides
         if each.shape != shape:
             strides = tuple(0 if size == 1 else stride for size, stride in zip(each.shape, strides, strict=True))
-        frame.append(each.__array_interface__["data"][0])
+        places.append(len(frame))
+        frame.append(0)
         frame.extend(strides)
         layout.append("packed" if strides[-1] == each.itemsize else "same" if strides[-1] == 0 else "strided")
-    return frame, tuple(layout)
+    return frame, places, tuple(layout)
 
 
 def _work_of(elements: Sequence[Element]) -> int:

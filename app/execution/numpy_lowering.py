@@ -135,6 +135,7 @@ class Program:
             return max(4 // max(dtype.itemsize for dtype in self.registers), 1) * BLOCK_ELEMENTS
         return min(max(elements // (2 * threads), BLOCK_ELEMENTS), UNSCRATCHED)
 
+    @np.errstate(all="ignore")
     def run(self, inputs: Sequence[Array], output: Array, registers: Sequence[Array]) -> None:
         """Compute one block. All arrays have the block's shape; `output` may be one of `inputs`, element by element."""
         written = output.view(np.bool_) if self.boolean else output

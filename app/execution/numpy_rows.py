@@ -102,6 +102,7 @@ class NumpyRowKernel:
         except LookupError:
             return None
 
+    @np.errstate(all="ignore")
     def _run(self, inputs: list[Array], output: Array) -> None:
         """A block of whole groups."""
         known = [*inputs, self._position((slice(None),) * output.ndim)]
@@ -137,6 +138,7 @@ class NumpyRowKernel:
             partial: list[Array | None] = [None] * len(self._parts)
             places: list[Array | None] = [None] * len(self._parts)
 
+            @np.errstate(all="ignore")
             def work(
                 turn: int, stage: Stage[Program] = stage, partial: list[Any] = partial, places: list[Any] = places
             ) -> None:

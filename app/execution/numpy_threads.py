@@ -4,8 +4,6 @@ import itertools
 from collections.abc import Callable
 from concurrent.futures import Executor
 
-import numpy as np
-
 from app.execution.device import Cancelled, Ran
 from app.execution.helpers import run_with
 
@@ -29,16 +27,14 @@ class Threads:
         if count == 1:
             if cancelled():
                 raise Cancelled
-            with np.errstate(all="ignore"):
-                work(0)
+            work(0)
             return
         turns = itertools.count()  # hands each block to one thread
 
         def run() -> None:
-            with np.errstate(all="ignore"):
-                while (turn := next(turns)) < count:
-                    if cancelled():
-                        raise Cancelled
-                    work(turn)
+            while (turn := next(turns)) < count:
+                if cancelled():
+                    raise Cancelled
+                work(turn)
 
         run_with(self._helpers, min(self.most, count) - 1, run)

@@ -12,16 +12,19 @@ from typing import NamedTuple, Protocol
 
 from starlette.types import Receive, Scope, Send
 
-from app.codecs.codec import Encoded
+from app.codecs.codec import Body, Encoded
 from app.http.headers import Headers
 
 
 class Request(NamedTuple):
-    """A request that has arrived, with the scope that it would have as an ASGI request."""
+    """A request that has arrived, with the scope that it would have as an ASGI request.
+
+    After the call of `at_once` the body may be overwritten: no answer may have a view of it.
+    """
 
     scope: Scope
     headers: Headers
-    body: bytes
+    body: Body
 
 
 class Reply(NamedTuple):

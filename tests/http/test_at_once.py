@@ -207,6 +207,25 @@ def test_an_answer_holds_its_memory_until_it_is_taken(server: RunningServer) -> 
         wait_for(observer, "memory_bytes", 0)
 
 
+@pytest.mark.parametrize("in_place", [{}, {"in_place": "InputTensor"}])
+def test_an_answer_that_waits_for_its_client_stays_as_it_is(server: RunningServer, in_place: dict[str, str]) -> None:
+    """Whatever is read from other connections meanwhile, into the same buffer."""
+
+    def whole(value: int) -> bytes:
+        message = request(CELU, {"InputTensor": np.full(60_000, value, np.float32)}) | in_place
+        body: bytes = msgpack.packb(message)
+        return header(*MSGPACK, length(len(body))) + body
+
+    with connection(server) as client, connection(server) as other:
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        outstanding = 3  # more than the system takes while nobody reads
+        for value in range(1, 300):
+            client.send(whole(value))
+            assert (output_of(other.ask(whole(100))) == 100).all()
+            if value > outstanding:
+                assert (output_of(client.receive()) == value - outstanding).all()
+
+
 def test_draining(start_server: ServerFactory) -> None:
     running = start_server("--drain-seconds", "20")
     with connection(running) as client:
