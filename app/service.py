@@ -111,9 +111,9 @@ class Service:
         `memory` is the request's share, to which the output is added; `hang_up()` returns when the client has gone.
         Raises ContractError, MemoryExhausted, QueueFull, Draining, DeadlineExceeded, Abandoned.
         """
+        buffers, output = self.admit(prepared, data, memory)
         if prepared.kernel.brief:
-            return self.execute_inline(prepared, data, memory)
-        buffers, output = self._admit(prepared, data, memory)
+            return self.compute(prepared, buffers, output)
 
         def job(ticket: Ticket[Ran]) -> Ran:
             return prepared.kernel.dispatch(buffers, output, ticket.cancelled)
@@ -122,20 +122,20 @@ class Service:
         ran = await self._finish(ticket, hang_up)
         return Outcome(output, ticket.queue_seconds, ticket.compute_seconds, ran)
 
-    def execute_inline(self, prepared: "Prepared", data: Mapping[str, Buffer], memory: MemoryShare) -> "Outcome":
-        """The same for a brief kernel, without waiting for anything."""
-        buffers, output = self._admit(prepared, data, memory)
-        self.pool.check_room()  # a full queue is full for small ones too
+    def compute(self, prepared: "Prepared", buffers: list[Buffer], output: Buffer) -> "Outcome":
+        """Dispatch a brief kernel on what was admitted, here and now."""
         started = perf_counter()
         ran = prepared.kernel.dispatch(buffers, output, _never)
         return Outcome(output, 0.0, perf_counter() - started, ran)
 
-    def _admit(
+    def admit(
         self, prepared: "Prepared", data: Mapping[str, Buffer], memory: MemoryShare
     ) -> tuple[list[Buffer], Buffer]:
-        """The kernel's buffers."""
+        """The kernel's buffers. Raises ContractError, MemoryExhausted, Draining, and for a brief kernel QueueFull."""
         if self.state is State.DRAINING:
             raise Draining
+        if prepared.kernel.brief:
+            self.pool.check_room()  # a full queue is full for small ones too
         buffers = prepared.bind(data)
         return buffers, self._output(prepared, buffers, memory)
 

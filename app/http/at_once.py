@@ -19,7 +19,7 @@ from app.http.headers import Headers
 class Request(NamedTuple):
     """A request that has arrived, with the scope that it would have as an ASGI request.
 
-    After the call of `at_once` the body may be overwritten: no answer may have a view of it.
+    A body that can be written to is at the disposal of whoever answers.
     """
 
     scope: Scope
@@ -41,4 +41,4 @@ class Prompt(Protocol):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
     def at_once(self, request: Request) -> Reply | None:
-        """The answer, or None, having done nothing. Does not raise."""
+        """The answer, or None, having done nothing. Raises what the ordinary way would not end well with either."""

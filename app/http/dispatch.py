@@ -8,13 +8,14 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.buffers import Buffer
 from app.http import openapi
 from app.http.at_once import Reply, Request
 from app.http.bodies import codec_of_answer, codec_of_request, headers_of, hung_up, read_body, send_pieces
 from app.http.headers import fields
 from app.http.problems import EXPECTED, problem_for
 from app.limits import MemoryShare
-from app.messages import DispatchReader
+from app.messages import Dispatch, DispatchReader
 from app.service import Service
 
 OFFLOADED = 1 << 20
@@ -57,29 +58,34 @@ class DispatchEndpoint:
 
     def at_once(self, request: Request) -> Reply | None:
         """Answers a small dispatch whose like was read before."""
-        memory = self._service.memory.open()
+        service, state = self._service, request.scope["state"]
+        memory = service.memory.open()
         try:
-            reply = self._answer(request, memory)
+            wanted = codec_of_answer(request.headers)
+            admitted = self._admit(request, memory)
         except Exception:  # `__call__` comes to the same, and tells it
-            reply = None
-        if reply is None:
+            admitted = None
+        if admitted is None:
             memory.close()
-        return reply
+            return None
+        dispatch, buffers, output = admitted
+        try:
+            outcome = service.compute(dispatch.prepared, buffers, output)
+            state["dispatch"], state["outcome"] = dispatch.prepared, outcome
+            content = dispatch.write(wanted, outcome)
+        except BaseException:
+            memory.close()
+            raise
+        return Reply(headers_of(content, wanted.media_type), content, memory.close)
 
-    def _answer(self, request: Request, memory: MemoryShare) -> Reply | None:
-        """Raises what `__call__` does."""
-        wanted = codec_of_answer(request.headers)
-        given = codec_of_request(request.headers)
+    def _admit(self, request: Request, memory: MemoryShare) -> tuple[Dispatch, list[Buffer], Buffer] | None:
+        """The dispatch, and what to compute it on, if it is a small one. Raises what `__call__` does."""
         memory.take(len(request.body))
-        found = self._reader.find(given, request.body, memory)
+        found = self._reader.find(codec_of_request(request.headers), request.body, memory)
         if found is None or not found[0].prepared.kernel.brief:
             return None
         dispatch, data = found
-        state = request.scope["state"]
-        outcome = self._service.execute_inline(dispatch.prepared, data, memory)
-        state["dispatch"], state["outcome"] = dispatch.prepared, outcome
-        content = dispatch.write(wanted, outcome)
-        return Reply(headers_of(content, wanted.media_type), content, memory.close)
+        return dispatch, *self._service.admit(dispatch.prepared, data, memory)
 
 
 class DirectRoute(APIRoute):

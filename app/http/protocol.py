@@ -17,8 +17,10 @@ The protocol is chosen with `uvicorn.Config(http=protocol_class(Limits(...)))`. 
 """
 
 import asyncio
+import contextlib
 import functools
 import json
+import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,6 +35,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from app.buffers import Buffer
+from app.codecs.codec import Piece
 from app.http.at_once import Reply, Request
 from app.http.headers import fields
 from app.http.transfer import JOINED, LARGE, RECEIVE_INTO, WHOLE_BODY, Disconnected, Receiver
@@ -102,6 +105,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         "_answered",
         "_at_once",
         "_body_left",
+        "_descriptor",
         "_feeding",
         "_header_timer",
         "_held",
@@ -143,6 +147,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self._answered: Request | None = None  # at once, in this read
         self._known: KnownHeader | None = None
         self._held: ASGI3Application | None = None  # what to start for the newest request unless it is answered at once
+        self._descriptor = -1  # of the socket, unless what is sent is to be encrypted
         self._sent: Callable[[], None] | None = None  # what to call when the answer is sent
 
         self._is_first_read = False  # of the body: the application was not called yet
@@ -157,8 +162,11 @@ class StrictHttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)
         transport.set_protocol(self._receiver)
+        connected = transport.get_extra_info("socket")
+        if transport.get_extra_info("sslcontext") is None:
+            self._descriptor = connected.fileno()
         if self.client and self.client[0] in _LOOPBACK:
-            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LOCAL_SEND_BUFFER)
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LOCAL_SEND_BUFFER)
         self._start_header_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -275,12 +283,14 @@ class StrictHttpProtocol(HttpToolsProtocol):
         known = self._known
         if known is None or len(data) != known.length:
             return False
-        view = memoryview(data).toreadonly()  # whoever answers is done with it before the next read
         end = len(known.header)
-        if view[:end].tobytes() != known.header:  # a view by itself is compared one byte at a time
+        if bytes(data[:end]) != known.header:  # a view by itself is compared one byte at a time
             return False
+        body = memoryview(data)[end:]
+        if len(body) <= JOINED:
+            body = body.toreadonly()  # a small output has memory of its own, where it is aligned
         scope = {**known.request.scope, "state": self.app_state.copy()}
-        return self._answer_at_once(Request(scope, known.request.headers, view[end:]))
+        return self._answer_at_once(Request(scope, known.request.headers, body))
 
     def _answer_at_once(self, request: Request) -> bool:
         """Whether the application had an answer to `request`."""
@@ -294,10 +304,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         if not cycle.keep_alive:
             headers.append((b"connection", b"close"))
         head = b"\r\n".join([_OK, *map(b": ".join, headers), b"", b""])
-        if reply.content.length <= JOINED:
-            self.transport.write(b"".join((head, *reply.content.pieces)))
-        else:
-            self.transport.writelines((head, *reply.content.pieces))
+        self._send([head, *reply.content.pieces])
         cycle.response_started = cycle.response_complete = True
         self._sent = reply.sent
         if not self.flow.write_paused:
@@ -306,6 +313,16 @@ class StrictHttpProtocol(HttpToolsProtocol):
             self.transport.close()
         self.on_response_complete()
         return True
+
+    def _send(self, pieces: list[Piece]) -> None:
+        """Sends `pieces`, which may lie in the buffer of the next read. What the kernel does not take now is copied."""
+        length = sum(map(len, pieces))
+        sent = 0
+        if length > JOINED and self._descriptor >= 0 and self.transport.get_write_buffer_size() == 0:
+            with contextlib.suppress(OSError):  # the transport will meet it, too
+                sent = os.writev(self._descriptor, pieces)
+        if sent < length:
+            self.transport.write(memoryview(b"".join(pieces))[sent:])
 
     def _was_sent(self) -> None:
         if self._sent:

@@ -160,6 +160,7 @@ def row(cell: Cell) -> list[str]:
         rate,
         cell.median(lambda each: each.service.p50_ms),
         cell.median(lambda each: each.service.p99_ms),
+        cell.median(lambda each: each.service.p99_ms / each.yardstick.p99_ms),
         rate * cell.tensor_bytes / 1e9,
         cell.median(lambda each: each.yardstick.rate),
         statistics.median(ratios),
@@ -176,7 +177,7 @@ def row(cell: Cell) -> list[str]:
     ]
 
 
-HEAD = ["operator", "type", "encoding", "tensor", "c", "requests/s", "p50 ms", "p99 ms", "GB/s"]
+HEAD = ["operator", "type", "encoding", "tensor", "c", "requests/s", "p50 ms", "p99 ms", "p99 ratio", "GB/s"]
 HEAD += ["yardstick requests/s", "**ratio**", "of rounds", "floor ratio"]
 
 
@@ -203,8 +204,8 @@ def memory_table(memory: dict[str, processes.Memory]) -> str:
 def render(facts: str, arguments: argparse.Namespace, cells: list[Cell], memory: dict[str, processes.Memory]) -> str:
     text = (
         f"# HTTP dispatch benchmark\n\n{facts}\nMedians over {arguments.rounds} rounds of at least {arguments.seconds} "
-        "s. c: connections. GB/s: tensor bytes in and out. Ratio: requests/s over those of the yardstick, a bare "
-        "uvicorn echo of the raw tensor measured right before; compare ratios, not requests/s.\n\n"
+        "s. c: connections. GB/s: tensor bytes in and out. Ratios: requests/s, and p99, over those of the yardstick, a "
+        "bare uvicorn echo of the raw tensor measured right before; compare ratios, not requests/s.\n\n"
         f"{report.table(HEAD, map(row, cells), texts=4)}\n## Ratios\n\n{summary(cells)}"
     )
     if memory:

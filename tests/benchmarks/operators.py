@@ -247,7 +247,7 @@ def measure(name: str, elements: int, rounds: int, helpers: Executor, threads: i
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--elements", type=int, default=1 << 22, help="of each tensor (default 4 Mi)")
+    parser.add_argument("--elements", type=int, default=1 << 24, help="of each tensor (default 16 Mi)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--operators", default="", help="a part of their names")
     options = parser.parse_args()
