@@ -18,7 +18,7 @@ from app.formula.values import Value
 Layout = tuple[Step, ...]
 """The steps of all arrays along the innermost dimension, the output's last."""
 
-WORTH_A_BLOCK, LARGEST_BLOCK = 1 << 24, 1 << 26
+WORTH_A_BLOCK, LARGEST_BLOCK = 1 << 25, 1 << 26
 """The least and the most work of a block, in bytes and instructions. With less, a second thread is woken too late and
 what Python does between two blocks, out of the cache, tells; with more, a dispatch is not soon cancelled."""
 
