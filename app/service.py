@@ -134,9 +134,9 @@ class Service:
         """The kernel's buffers. Raises ContractError, MemoryExhausted, Draining, and for a brief kernel QueueFull."""
         if self.state is State.DRAINING:
             raise Draining
+        buffers = prepared.bind(data)
         if prepared.kernel.brief:
             self.pool.check_room()  # a full queue is full for small ones too
-        buffers = prepared.bind(data)
         return buffers, self._output(prepared, buffers, memory)
 
     def _check_device(self, name: str) -> None:

@@ -194,8 +194,7 @@ def scalar(node: Value) -> np.generic:
         return given
     program = numpy_lowering.lower(node, [], DataType(node.type.upper()))
     result = np.empty(1, node.type)
-    with np.errstate(all="ignore"):
-        program.run([], result, [np.empty(1, dtype) for dtype in program.registers])
+    program.run([], result, [np.empty(1, dtype) for dtype in program.registers])
     number: np.generic = result[0]
     return number
 

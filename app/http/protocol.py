@@ -19,16 +19,14 @@ The protocol is chosen with `uvicorn.Config(http=protocol_class(Limits(...)))`. 
 import asyncio
 import contextlib
 import functools
-import json
 import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any, ClassVar, NamedTuple
 
 import httptools
-from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
+from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, service_unavailable
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
@@ -37,10 +35,11 @@ from uvicorn.server import ServerState
 from app.buffers import Buffer
 from app.codecs.codec import Piece
 from app.http.at_once import Reply, Request
+from app.http.cork import Cork
 from app.http.headers import fields
+from app.http.refusals import answered, over_concurrency_limit, problem
 from app.http.transfer import JOINED, LARGE, RECEIVE_INTO, WHOLE_BODY, Disconnected, Receiver
 
-_CONTINUE = b"HTTP/1.1 100 "
 _OK = STATUS_LINE[200].removesuffix(b"\r\n")
 
 LINGER_SECONDS = 1.0
@@ -565,94 +564,17 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     def _start(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         if app is service_unavailable:
-            app = _over_concurrency_limit
-        cork = _Cork(cycle.transport)
+            app = over_concurrency_limit
+        cork = Cork(cycle.transport)
         cycle.transport = cork  # type: ignore[assignment]  # it has what a cycle uses
         cycle.on_response = functools.partial(self._on_response, cork)
-        super()._start_asgi_task(cycle, functools.partial(_run, app, cycle))
+        super()._start_asgi_task(cycle, functools.partial(answered, app, cycle))
 
-    def _on_response(self, cork: "_Cork") -> None:
+    def _on_response(self, cork: Cork) -> None:
         cork.flush()  # the answer to HEAD has nothing that would have followed
         self.on_response_complete()
-
-
-class _Cork:
-    """A transport that holds a response's header back until its body begins: one packet instead of two."""
-
-    __slots__ = ("_header", "_transport")
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._header: bytes | None = None
-
-    def write(self, data: bytes | Buffer) -> None:
-        if self._header:
-            pieces = self._header, data
-            self._header = b""
-            if len(data) <= JOINED:
-                self._transport.write(b"".join(pieces))
-            else:
-                self._transport.writelines(pieces)
-        elif self._header is None and not bytes(data[:13]).startswith(_CONTINUE):
-            self._header = bytes(data)
-        else:
-            self._transport.write(data)
-
-    def flush(self) -> None:
-        if self._header:
-            self._transport.write(self._header)
-            self._header = b""
-
-    def close(self) -> None:
-        self.flush()
-        self._transport.close()
-
-    def is_closing(self) -> bool:
-        return self._transport.is_closing()
-
-
-async def _run(
-    app: ASGI3Application,
-    cycle: RequestResponseCycle,
-    scope: Scope,
-    receive: ASGIReceiveCallable,
-    send: ASGISendCallable,
-) -> None:
-    """Calls the application; if it does not answer, that is answered before uvicorn does it in its own way."""
-    try:
-        await app(scope, receive, send)
-        if not cycle.response_started and not cycle.disconnected:
-            raise RuntimeError("The ASGI application returned without starting a response.")
-    except (Exception, asyncio.CancelledError):
-        if not cycle.response_started:
-            await _send_problem(send, 500, "The server failed to answer the request; report it if it happens again.")
-        raise  # uvicorn logs it
-
-
-async def _over_concurrency_limit(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-    await _send_problem(send, 503, "The server handles as many requests as it is allowed to; try again in a moment.")
-
-
-async def _send_problem(send: ASGISendCallable, status: int, detail: str) -> None:
-    headers, body = problem(status, detail)
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 def protocol_class(limits: Limits) -> type[StrictHttpProtocol]:
     """The protocol with these limits, for `uvicorn.Config(http=...)`, which takes a class."""
     return type("LimitedHttpProtocol", (StrictHttpProtocol,), {"limits": limits})
-
-
-def problem(status: int, detail: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    """The header fields and the body of an RFC 9457 problem after which the connection is closed."""
-    title = HTTPStatus(status).phrase
-    body = json.dumps(
-        {"type": "about:blank", "title": title, "status": status, "detail": detail, "errors": []}
-    ).encode()
-    headers = [
-        (b"content-type", b"application/problem+json"),
-        (b"content-length", b"%d" % len(body)),
-        (b"connection", b"close"),
-    ]
-    return headers, body
