@@ -13,8 +13,17 @@ from typing import TypeAlias
 import numpy as np
 
 from app.contract.constants import DataType
-from app.execution import numpy_lowering
 from app.execution.cuda_math import library
+from app.execution.precision import (
+    MODERATE,
+    NEAR_FOR_HALF,
+    inverse_of,
+    is_for_half,
+    is_smooth,
+    is_uniform,
+    narrowed,
+    scalar,
+)
 from app.formula.values import BOOL, FLOAT32, FLOAT64, Constant, Input, Operation, Parameter, Value
 
 C_TYPES = {
@@ -33,35 +42,8 @@ C_TYPES = {
 }
 """By NumPy name. float16 is only ever stored: elements are converted on loading and on storing."""
 
-SMOOTH = frozenset(
-    [
-        "add",
-        "subtract",
-        "multiply",
-        "divide",
-        "maximum",
-        "minimum",
-        "greater_equal",
-        "equal",
-        "where",
-        "exp",
-        "expm1",
-        "expm1_of_negative",
-        "tanh",
-        "sqrt",
-        "power",
-        "cast",
-        "multiply_add",
-    ]
-)
-"""Operations that a slightly different argument gives a slightly different result. A formula of these alone may take
-reciprocals and, for FLOAT16, approximate functions and float32 instead of float64; one with `floor` in it may not."""
-
-_MODERATE = 2.0**60
-"""Attributes between its inverse and this leave float32 its digits and its range for FLOAT16 elements."""
-
-_NEAR, _NEAR_FOR_HALF = 16.0, 64.0
-"""Exponents up to these have quick powers."""
+_NEAR = 16.0
+"""Exponents up to this have quick powers."""
 
 Writer: TypeAlias = "Callable[[Lowering, Operation, Sequence[str]], str]"
 """Gives the C++ expression of an operation from those of its arguments."""
@@ -95,12 +77,9 @@ class Lowering:
     def __init__(self, root: Value, inputs: Sequence[tuple[str, DataType]], stored: DataType) -> None:
         self.stored = stored
         self.inputs = inputs
-        self._uniform: dict[Value, bool] = {}
-        self._root = root
-        self.smooth = stored in (DataType.FLOAT16, DataType.FLOAT32) and _names(root) <= SMOOTH
-        self.half = stored is DataType.FLOAT16 and self.smooth and self._is_moderate(root)
-        if self.half:
-            self._root = _narrow(root, {})
+        self.smooth = is_smooth(root, stored)
+        self.half = is_for_half(root, stored)
+        self._root = narrowed(root) if self.half else root
         self._lines: list[str] = []
         self._written: dict[Value, str] = {}
         self._arguments: dict[Value, tuple[str, np.generic]] = {}
@@ -141,22 +120,14 @@ class Lowering:
         """The name of the kernel's argument for `key`."""
         return self._arguments.setdefault(key, (f"p{len(self._arguments)}", value))[0]
 
-    def uniform(self, node: Value) -> bool:
-        """Whether `node` is the same for all elements."""
-        if node not in self._uniform:
-            self._uniform[node] = isinstance(node, Constant | Parameter) or (
-                isinstance(node, Operation) and all(map(self.uniform, node.arguments))
-            )
-        return self._uniform[node]
-
     def is_one(self, node: Value) -> bool:
         """Whether `node` is 1 for all elements."""
-        return self.uniform(node) and node.type != BOOL and scalar(node).item() == 1
+        return is_uniform(node) and node.type != BOOL and scalar(node).item() == 1
 
     def _write(self, node: Value) -> str:
         if isinstance(node, Constant):
             return literal(scalar(node))
-        if isinstance(node, Parameter) or (self.uniform(node) and node.type != BOOL):
+        if isinstance(node, Parameter) or (is_uniform(node) and node.type != BOOL):
             return self.argument(node, scalar(node))
         if isinstance(node, Input):
             number = [name for name, _ in self.inputs].index(node.name)
@@ -173,30 +144,6 @@ class Lowering:
 
     def _store(self, value: str, kind: str) -> str:
         return _convert(value, kind, self.stored.value.lower())
-
-    def _is_moderate(self, node: Value) -> bool:
-        """Whether all attributes below `node` are of a size that float32 has digits for, exponents included."""
-        if isinstance(node, Parameter):
-            return node.value == 0 or 1 / _MODERATE <= abs(node.value) <= _MODERATE
-        if not isinstance(node, Operation):
-            return True
-        if node.name == "power" and not (
-            self.uniform(node.arguments[1]) and abs(scalar(node.arguments[1]).item()) <= _NEAR_FOR_HALF
-        ):
-            return False
-        return all(map(self._is_moderate, node.arguments))
-
-
-def scalar(node: Value) -> np.generic:
-    """The number of a value that is the same for all elements, in its type."""
-    if isinstance(node, Constant | Parameter):
-        given: np.generic = np.dtype(node.type).type(node.value)
-        return given
-    program = numpy_lowering.lower(node, [], DataType(node.type.upper()))
-    result = np.empty(1, node.type)
-    program.run([], result, [np.empty(1, dtype) for dtype in program.registers])
-    number: np.generic = result[0]
-    return number
 
 
 def literal(value: np.generic) -> str:
@@ -218,36 +165,6 @@ def literal(value: np.generic) -> str:
 def _name(value: np.generic) -> str:
     name: str = value.dtype.name
     return name
-
-
-def _names(node: Value) -> set[str]:
-    """The operations in the graph below `node`."""
-    names: set[str] = set()
-    seen: set[Value] = set()
-    left = [node]
-    while left:
-        each = left.pop()
-        if each not in seen and isinstance(each, Operation):
-            names.add(each.name)
-            left += each.arguments
-        seen.add(each)
-    return names
-
-
-def _narrow(node: Value, done: dict[Value, Value]) -> Value:
-    """The graph with float32 in place of float64."""
-    if node not in done:
-        result = node
-        if isinstance(node, Operation):
-            arguments = tuple(_narrow(argument, done) for argument in node.arguments)
-            if node.name == "cast" and arguments[0].type == FLOAT32 and node.type == FLOAT64:
-                result = arguments[0]
-            else:
-                result = Operation(FLOAT32 if node.type == FLOAT64 else node.type, node.name, arguments)
-        elif isinstance(node, Constant) and node.type == FLOAT64:
-            result = Constant(FLOAT32, node.value)
-        done[node] = result
-    return done[node]
 
 
 def _convert(value: str, given: str, wanted: str) -> str:
@@ -315,10 +232,9 @@ def _divide(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> 
     divisor = node.arguments[1]
     if lowering.is_one(divisor):
         return a
-    if lowering.smooth and lowering.uniform(divisor) and (lowering.half or node.type == FLOAT64):
-        # Far more digits are left than are stored, and a product is ten times as quick.
-        inverse = scalar(Operation(node.type, "divide", (Constant(node.type, 1), divisor)))
-        if 1e-37 < abs(inverse.item()) < math.inf:
+    if lowering.half or (lowering.smooth and node.type == FLOAT64):
+        inverse = inverse_of(divisor)
+        if inverse is not None:
             return f"{a} * {lowering.argument(node, inverse)}"
     if lowering.half and isinstance(node.arguments[0], Constant) and node.arguments[0].value == 1:
         return f"reciprocal_approx({b})"
@@ -337,10 +253,10 @@ def _flags(values: Sequence[bool]) -> str:
 
 def _power(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
     exponent = node.arguments[1]
-    if node.type == FLOAT32 and lowering.smooth and lowering.uniform(exponent):
+    if node.type == FLOAT32 and lowering.smooth and is_uniform(exponent):
         value = scalar(exponent).item()
-        most = _NEAR_FOR_HALF if lowering.half else _NEAR
-        if 1 / _MODERATE <= abs(value) <= most:
+        most = NEAR_FOR_HALF if lowering.half else _NEAR
+        if 1 / MODERATE <= abs(value) <= most:
             whole = value == math.trunc(value)
             classes = [whole, whole and value % 2 == 1]
             if lowering.half:

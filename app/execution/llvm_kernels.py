@@ -10,7 +10,7 @@ from app.contract.constants import DataType
 from app.execution import llvm_loops
 from app.execution.llvm_compiler import Compiler, Function
 from app.execution.llvm_loops import Step
-from app.execution.llvm_lowering import Element, bytes_of, lower
+from app.execution.llvm_lowering import Element, bytes_of, lower, lower_part
 from app.execution.numpy_lowering import Array
 from app.execution.stages import Stages
 from app.formula.values import Value
@@ -46,7 +46,10 @@ class _Loops:
     def block(self, elements: int, threads: int) -> int:
         """How many of `elements` to compute at a time, on at most so many threads."""
         total = elements * self._work
-        wanted = min(total // WORTH_A_BLOCK, 2 * threads if threads > 1 else 1)
+        pieces = total // WORTH_A_BLOCK
+        wanted = (
+            min(pieces // threads * threads or pieces, 2 * threads) if threads > 1 else 1
+        )  # as many for each thread
         return -(-elements // max(total // LARGEST_BLOCK, wanted, 1))
 
     def is_brief(self, elements: int) -> bool:
@@ -96,7 +99,7 @@ class RowLoops(_Loops):
         elements: list[Element] = []
 
         def lowered(node: Value, names: Sequence[str], stored: DataType) -> Element:
-            elements.append(lower(node, stored, f"element{len(elements)}"))
+            elements.append(lower_part(node, stored, f"element{len(elements)}"))
             return elements[-1]
 
         cut = Stages(inputs, True, lowered)

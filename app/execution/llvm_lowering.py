@@ -12,7 +12,8 @@ from typing import TypeAlias
 import numpy as np
 
 from app.contract.constants import DataType
-from app.execution.llvm_math import EXPANSIONS
+from app.execution.llvm_math import EXPANSIONS, FOR_HALF
+from app.execution.precision import inverse_of, is_for_half, is_smooth, narrowed, operations
 from app.formula.values import (
     BOOL,
     FLOAT32,
@@ -52,12 +53,20 @@ class Element:
         return [head, *self.body, "}"]
 
 
-def lower(expression: Value, stored: DataType, name: str = "element") -> Element:
+def lower(expression: Value, stored: DataType) -> Element:
     """The function of an output whose elements are `expression`, stored as `stored`.
 
     Raises LookupError if NumPy is to compute it.
     """
-    return Lowering().element(expression, stored, name)
+    # Float64 alone costs little, and rounds right to float16; not so what is made of many operations.
+    half = is_for_half(expression, stored) and not operations(expression).isdisjoint(FOR_HALF)
+    lowering = Lowering(is_smooth(expression, stored), half)
+    return lowering.element(narrowed(expression) if half else expression, stored, "element")
+
+
+def lower_part(expression: Value, stored: DataType, name: str) -> Element:
+    """The same of a part of a formula, which may go on to magnify what is lost."""
+    return Lowering(False, False).element(expression, stored, name)
 
 
 def llvm_type(type_: str) -> str:
@@ -80,9 +89,12 @@ def bytes_of(type_: str) -> int:
 
 
 class Lowering:
-    """Writes the nodes of one formula as instructions."""
+    """Writes the nodes of one formula as instructions. `smooth` and `half` are what `precision.py` says of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, smooth: bool, half: bool) -> None:
+        self._smooth = smooth
+        self._half = half
+        self._expansions = FOR_HALF if half else EXPANSIONS
         self._inputs: dict[str, tuple[str, str]] = {}
         self._lines: list[str] = []
         self._declarations: set[str] = set()
@@ -91,8 +103,8 @@ class Lowering:
 
     def element(self, root: Value, stored: DataType, name: str) -> Element:
         """All of it."""
-        while isinstance(root, Operation) and root.name in EXPANSIONS:
-            root = EXPANSIONS[root.name](*root.arguments)
+        while isinstance(root, Operation) and root.name in self._expansions:
+            root = self._expansions[root.name](*root.arguments)
         match root:
             # Of two roundings LLVM makes one in places, from double to half, for which processors have no instruction.
             case Operation(type="float32", name="cast", arguments=(Value(type="float64") as exact,)):
@@ -127,19 +139,30 @@ class Lowering:
         self._declarations.add(declaration)
         return expression
 
+    def inverse(self, divisor: Value) -> str | None:
+        """The name of what to multiply by instead of dividing, where that will do."""
+        if self._half or (self._smooth and divisor.type == FLOAT64):
+            inverse = inverse_of(divisor)
+            if inverse is not None:
+                return self._parameter(inverse)
+        return None
+
+    def _parameter(self, value: np.generic) -> str:
+        self._parameters.append(value)
+        return f"%p{len(self._parameters) - 1}"
+
     def _write(self, node: Value) -> str:
         match node:
             case Constant():
                 return literal(node.type, node.value)
             case Parameter():
-                self._parameters.append(np.dtype(node.type).type(node.value))
-                return f"%p{len(self._parameters) - 1}"
+                return self._parameter(np.dtype(node.type).type(node.value))
             case Input():
                 stored = node.stored.value.lower()
                 _, name = self._inputs.setdefault(node.name, (llvm_type(stored), f"%x{len(self._inputs)}"))
                 return self._convert(name, stored, node.type)
-            case Operation(name=name) if name in EXPANSIONS:
-                return self.write(EXPANSIONS[name](*node.arguments))
+            case Operation(name=name) if name in self._expansions:
+                return self.write(self._expansions[name](*node.arguments))
             case Operation():
                 arguments = [self.write(argument) for argument in node.arguments]
                 return self.emit(FUNCTIONS[node.name](self, node, arguments))
@@ -225,6 +248,9 @@ def _binary(of_floats: str, of_integers: str) -> Writer:
 
 
 def _divide(lowering: Lowering, node: Operation, arguments: Sequence[str]) -> str:
+    inverse = lowering.inverse(node.arguments[1])
+    if inverse is not None:
+        return f"fmul {llvm_type(node.type)} {arguments[0]}, {inverse}"
     return f"fdiv {llvm_type(node.type)} {', '.join(arguments)}"
 
 

@@ -6,17 +6,19 @@ coefficients are Chebyshev fits over the interval, computed in 200 bits; no func
 computes as many elements at a time as the processor's vectors hold.
 """
 
+import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from app.execution import numpy_expansions
-from app.formula.functions import FLOAT_MAX
 from app.formula.values import (
     FLOAT32,
     FLOAT64,
     Constant,
     Operation,
+    Parameter,
     Value,
     absolute,
     arctan,
@@ -74,6 +76,10 @@ FORMATS = {
     ),
 }  # fmt: skip
 
+EXPM1 = (0.5000000013457727, 0.16666666681614256, 0.04166646500604005, 0.008333310934448869, 0.0013933641031986701,
+         0.00019890980869750327)  # fmt: skip
+"""The same of float64 with the digits of float32: 3e-9."""
+
 LOG = (0.33333331180030046, -0.24999996957950882, 0.200007157488921, -0.16667802319501254, 0.1424905764569748,
        -0.12425687331451106, 0.1168541992348674, -0.11479733846637635, 0.06971611471451178)  # fmt: skip
 """(log(1 + f) - f + f^2 / 2) / f^3 by powers of f, for 1 + f within sqrt(2) of 1: 3e-8."""
@@ -81,9 +87,18 @@ LOG = (0.33333331180030046, -0.24999996957950882, 0.200007157488921, -0.16667802
 LOG2 = (0.9617966923048699, 0.5770797764553204, 0.4119010125701226, 0.336594661366502)
 """(log2(m) - s * 2 / ln 2) / s^3 by powers of s^2, for s = (m - 1) / (m + 1) and m within sqrt(2) of 1: 2e-9."""
 
+TWO_LOG2_E = (2.885390043258667, 3.851926067000022e-08)
+"""2 / ln 2 in two parts, the first one rounded to float32."""
+
 EXP2 = (0.6931471880352003, 0.24022650760645808, 0.05550357071152507, 0.009618082519990467, 0.0013390886332106697,
         0.0001545318282995974)  # fmt: skip
 """(2^y - 1) / y by powers of y, for y from -1/2 to 1/2: 8e-9."""
+
+LOG2_FOR_HALF = (0.9617510007195289, 0.5894602258705312)
+"""The same as LOG2 with the digits of float16: 5e-5."""
+
+EXP2_FOR_HALF = (0.6931367338836215, 0.24022530097412242, 0.055838282946219855, 0.009656710288544356)
+"""The same as EXP2: 1e-5."""
 
 ATAN = (-0.33333333293301176, 0.19999990275947271, -0.14285317963907304, 0.1110470678864422, -0.09036742342070782,
         0.0741749696430051, -0.05760716083128117, 0.038327445983064846, -0.019261081322765883, 0.00620725453378005,
@@ -93,8 +108,12 @@ ATAN = (-0.33333333293301176, 0.19999990275947271, -0.14285317963907304, 0.11104
 SINH = (0.16666666646842135, 0.00833333967591706, 0.00019838101968683888, 2.8062802582276946e-06)
 """(sinh(x) / x - 1) / x^2 by powers of x^2, up to 1: 2e-10."""
 
-FARTHEST_POWER = 200.0
-"""2 to this is infinite in float32, and its reciprocal 0."""
+FARTHEST_POWER, FARTHEST_FOR_HALF = 200.0, 40.0
+"""2 to this is infinite in float32, or in float16, and its reciprocal 0."""
+
+LARGEST_EXPONENT, SMALL_EXPONENT = 2.0**60, 64.0
+"""The power of any float32 by the first is infinite, 1 or 0. By the second one products have a range to spare in
+float64, and the rest of a logarithm's product is tiny."""
 
 EXP_IS_0 = -128.0
 """exp of this is less than half of the least float32."""
@@ -150,12 +169,11 @@ def _exp(x: Value) -> Value:
 
 
 def _expm1_of_negative(x: Value) -> Value:
-    """2^n (exp(f) - 1) + (2^n - 1), the last term being exact; of float64 as NumPy has it."""
-    if x.type == FLOAT64:
-        return numpy_expansions.EXPANSIONS["expm1_of_negative"](x)
+    """2^n (exp(f) - 1) + (2^n - 1), the last term being exact; of float64 it has no more digits than float32."""
     n, f = _reduced(maximum(x, -26.0))  # -1 from there on
     scale = _two_to_the(n)
-    return _fused(_fused(f * f, _polynomial(FORMATS[FLOAT32].exp, f), f), scale, scale - 1)
+    coefficients = EXPM1 if x.type == FLOAT64 else FORMATS[FLOAT32].exp
+    return _fused(_fused(f * f, _polynomial(coefficients, f), f), scale, scale - 1)
 
 
 def _exp_of_difference(a: Value, b: Value) -> Value:
@@ -214,10 +232,10 @@ def _log1p(x: Value) -> Value:
     return where(equal(u, 1) | equal(u, math.inf), x, log(u) * (x / (u - 1)))
 
 
-def _log2(k: Value, m: Value) -> Value:
-    """k + log2(m), of float64."""
+def _log2(k: Value, m: Value, coefficients: Sequence[float] = LOG2) -> Value:
+    """k + log2(m)."""
     s = (m - 1) / (m + 1)
-    return _fused(s, _fused(s * s, _polynomial(LOG2, s * s), 2 * LOG2_E), k)
+    return _fused(s, _fused(s * s, _polynomial(coefficients, s * s), 2 * LOG2_E), k)
 
 
 def _at_ends(x: Value, result: Value) -> Value:
@@ -225,27 +243,113 @@ def _at_ends(x: Value, result: Value) -> Value:
     return where(x > 0, where(x < math.inf, result, x), where(equal(x, 0), Constant(x.type, -math.inf), math.nan))
 
 
-def _power(base: Value, exponent: Value) -> Value:
-    """2^(exponent * log2 |base|), of which the product is in float64, for its digits; then what IEEE 754 says besides.
+def _log2_in_parts(x: Value) -> tuple[Value, Value]:
+    """k + log2(m) of a positive float32 as a sum whose second part are digits that the first one has no place for.
 
-    What depends on the exponent alone, which may be one for all, is not mixed with conditions on the base.
+    Both the quotient of `_log2` and its product with 2 / ln 2 come with what they have lost.
     """
+    k, m = _fraction(x)
+    f = m - 1
+    divisor = f + 2
+    inverse = 1 / divisor
+    s = f * inverse
+    s_rest = _fused(s, (divisor - 2) - f, _fused(-s, divisor, f)) * inverse
+    square = s * s
+    high, low = TWO_LOG2_E
+    beyond = _polynomial(LOG2, square)
+    factor = _fused(square, beyond, high)
+    factor_rest = _fused(square, beyond, high - factor) + low
+    log = s * factor
+    log_rest = _fused(s, factor, -log) + _fused(s_rest, factor, s * factor_rest)
+    total = k + log
+    return total, (k - total) + log + log_rest
+
+
+def _power_of_positive(base: Value, exponent: Value) -> Value:
+    """2^(exponent * log2(base)), of which the product is in two parts; of an exponent of at most LARGEST_EXPONENT."""
+    log, log_rest = _log2_in_parts(base)
+    y = exponent * log
+    rest = _fused(exponent, log_rest, _fused(exponent, log, -y))
+    if _small(exponent) is None:
+        rest = maximum(minimum(rest, 1), -1)
+    n, f = _nearest_and_rest(y, FARTHEST_POWER)
+    f = f + rest
+    return _scaled(_fused(f, _polynomial(EXP2, f), 1), n)
+
+
+def _nearest_and_rest(y: Value, farthest: float) -> tuple[Value, Value]:
+    """The whole number next to `y`, which is as good if it is `farthest` from 0, and what is left."""
+    near = maximum(minimum(y, farthest), -farthest)
+    n = _nearest(near, 1)
+    return n, near - n
+
+
+def _small(exponent: Value) -> float | None:
+    """The exponent, if it is known to be an ordinary number that is not 0."""
+    if isinstance(exponent, Parameter) and 0 < abs(exponent.value) <= SMALL_EXPONENT:
+        return float(exponent.value)
+    return None
+
+
+def _power(base: Value, exponent: Value) -> Value:
+    """As IEEE 754 has it. An attribute's value tells what need not be looked at."""
     if base.type != FLOAT32:
         raise LookupError("power of float64 has to be exact to the last bit where it is a whole number")
-    size = absolute(base)
-    k, m = _fraction(size)
-    y = widen(exponent) * _log2(widen(k), widen(m))
-    at_end = exponent * FLOAT_MAX * where(equal(size, 0), Constant(FLOAT32, -FLOAT_MAX), minimum(size, FLOAT_MAX))
-    narrow = where((size > 0) & (size < math.inf), cast(y, FLOAT32), at_end)
-    n = _nearest(maximum(minimum(narrow, FARTHEST_POWER), -FARTHEST_POWER), 1)
-    f = maximum(minimum(cast(y - widen(n), FLOAT32), 1), -1)
-    result = _scaled(_fused(f, _polynomial(EXP2, f), 1), n)
+    known = _small(exponent)
+    if known is None:
+        return _any_power(base, exponent)
+    if known * 2 == int(known * 2):
+        return cast(_product(base, known, widen), FLOAT32)  # in float64 all products are exact enough
+    return _at_ends_of_power(base, known, _power_of_positive(absolute(base), exponent))
 
+
+def _power_for_half(base: Value, exponent: Value) -> Value:
+    """The same with the digits that float16 has."""
+    known = _small(exponent)
+    if known is None:
+        return _power(base, exponent)
+    if known * 2 == int(known * 2):
+        return _product(base, known, lambda x: x)
+    k, m = _fraction(absolute(base))
+    n, f = _nearest_and_rest(exponent * _log2(k, m, LOG2_FOR_HALF), FARTHEST_FOR_HALF)
+    result = _fused(f, _polynomial(EXP2_FOR_HALF, f), 1) * _two_to_the(n)
+    return _at_ends_of_power(base, known, result)
+
+
+def _at_ends_of_power(base: Value, exponent: float, result: Value) -> Value:
+    """`result` of a positive number, or what its power by a fraction is of a `base` that is none."""
+    of_infinity, of_zero = (math.inf, 0.0) if exponent > 0 else (0.0, math.inf)
+    result = where(base > 0, result, math.nan)
+    return where(equal(absolute(base), math.inf), of_infinity, where(equal(base, 0), of_zero, result))
+
+
+def _product(base: Value, exponent: float, exact: Callable[[Value], Value]) -> Value:
+    """The power by a multiple of a half: as many factors, made `exact` enough, and a square root."""
+    factors: list[Value] = []
+    if exponent != int(exponent):
+        base = where(equal(base, -math.inf), math.inf, base) + 0  # as pow has it, unlike roots, and so of -0
+        factors.append(exact(sqrt(base)))
+    base, left = exact(base), int(abs(exponent))
+    while left:
+        if left % 2:
+            factors.append(base)
+        base, left = base * base, left // 2
+    product = functools.reduce(operator.mul, factors)
+    return product if exponent > 0 else 1 / product
+
+
+def _any_power(base: Value, exponent: Value) -> Value:
+    """What depends on the exponent alone, which may be one for all, is not mixed with conditions on the base."""
+    size = absolute(base)
+    result = _power_of_positive(size, maximum(minimum(exponent, LARGEST_EXPONENT), -LARGEST_EXPONENT))
     half = exponent * 0.5
     whole, even = equal(trunc(exponent), exponent), equal(trunc(half), half)
+    result = where(base < 0, result * where(whole, Constant(FLOAT32, 1), math.nan), result) + (base - base)
+    grows, shrinks = exponent > 0, exponent < 0
+    of_infinity = where(grows, Constant(FLOAT32, math.inf), where(shrinks, 0, exponent))
+    of_zero = where(grows, 0, where(shrinks, Constant(FLOAT32, math.inf), exponent))
+    result = where(equal(size, math.inf), of_infinity, where(equal(size, 0), of_zero, result))
     result = copysign(result, where(whole & ~even, base, 1))
-    of_negative = where(whole, Constant(FLOAT32, 1), math.nan)
-    result = result * where((base < 0) & (base > -math.inf), of_negative, 1)
     one = where(equal(absolute(exponent), math.inf), size, base)
     return where(equal(exponent, 0), 1, where(equal(one, 1), 1, result))
 
@@ -335,3 +439,6 @@ EXPANSIONS: dict[str, Callable[..., Value]] = {
     **{name: numpy_expansions.EXPANSIONS[name] for name in ("log1p_of_fraction", "erf", "normal_cdf")},
 }
 """By the operation's name: it, as a function of its arguments, made of others. Those of NumPy serve here too."""
+
+FOR_HALF: dict[str, Callable[..., Value]] = {**EXPANSIONS, "power": _power_for_half}
+"""The same for formulas that are `precision.is_for_half`."""
