@@ -14,6 +14,7 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.execution.cuda_math import library
+from app.execution.numpy_expansions import EXPANSIONS
 from app.execution.precision import (
     MODERATE,
     NEAR_FOR_HALF,
@@ -24,7 +25,7 @@ from app.execution.precision import (
     narrowed,
     scalar,
 )
-from app.formula.values import BOOL, FLOAT32, FLOAT64, Constant, Input, Operation, Parameter, Value
+from app.formula.values import BOOL, FLOAT32, FLOAT64, Constant, Input, Operation, Parameter, Value, expm1_of_negative
 
 C_TYPES = {
     "bool": "bool",
@@ -287,6 +288,14 @@ def _expm1_of_negative(lowering: "Lowering", node: Operation, arguments: Sequenc
     return f"{name}({arguments[0]})"
 
 
+def _scaled_expm1(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
+    """As NumPy has it, but for FLOAT16 without float64."""
+    if lowering.half:
+        x, scale = node.arguments
+        return lowering.write(scale * expm1_of_negative(x / scale))
+    return lowering.write(EXPANSIONS[node.name](*node.arguments))
+
+
 def _exp_of(name: str, sign: str) -> Writer:
     """exp of a product or a difference, exact also where float32 has no more digits for what is in between."""
 
@@ -434,6 +443,7 @@ FUNCTIONS: dict[str, Writer] = {
     "exp_of_product": _exp_of("exp_of_product", "*"),
     "exp_of_difference": _exp_of("exp_of_difference", "-"),
     "expm1_of_negative": _expm1_of_negative,
+    "scaled_expm1": _scaled_expm1,
     "log1p_of_fraction": _call("log1p"),
     "normal_cdf": _call("normcdf"),
     "arcsin": _call("asin"),

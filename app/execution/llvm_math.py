@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from app.execution import numpy_expansions
+from app.execution.precision import MODERATE
 from app.formula.values import (
     FLOAT32,
     FLOAT64,
@@ -79,6 +80,9 @@ FORMATS = {
 EXPM1 = (0.5000000013457727, 0.16666666681614256, 0.04166646500604005, 0.008333310934448869, 0.0013933641031986701,
          0.00019890980869750327)  # fmt: skip
 """The same of float64 with the digits of float32: 3e-9."""
+
+EXPM1_FOR_HALF = (0.49999998696186787, 0.16741906643353555, 0.041792433436336984)
+"""The same with the digits of float16: 9e-5."""
 
 LOG = (0.33333331180030046, -0.24999996957950882, 0.200007157488921, -0.16667802319501254, 0.1424905764569748,
        -0.12425687331451106, 0.1168541992348674, -0.11479733846637635, 0.06971611471451178)  # fmt: skip
@@ -169,11 +173,30 @@ def _exp(x: Value) -> Value:
 
 
 def _expm1_of_negative(x: Value) -> Value:
-    """2^n (exp(f) - 1) + (2^n - 1), the last term being exact; of float64 it has no more digits than float32."""
+    """Of float64 it has no more digits than float32."""
+    return _expm1_with(EXPM1 if x.type == FLOAT64 else FORMATS[FLOAT32].exp, x)
+
+
+def _expm1_with(coefficients: Sequence[float], x: Value) -> Value:
+    """2^n (exp(f) - 1) + (2^n - 1), the last term being exact, of a negative `x`."""
     n, f = _reduced(maximum(x, -26.0))  # -1 from there on
     scale = _two_to_the(n)
-    coefficients = EXPM1 if x.type == FLOAT64 else FORMATS[FLOAT32].exp
     return _fused(_fused(f * f, _polynomial(coefficients, f), f), scale, scale - 1)
+
+
+def _scaled_expm1(x: Value, scale: Value) -> Value:
+    """Of x / scale with what the division has lost, which for x / scale = n ln 2 + f with n = 0 is x + x f / 2 + ..."""
+    if not (isinstance(scale, Parameter) and scale.value != 1 and 1 / MODERATE <= scale.value <= MODERATE):
+        return numpy_expansions.EXPANSIONS["scaled_expm1"](x, scale)
+    inverse = 1 / scale
+    bounded = where(x < scale * -26, scale * -26, x)  # -scale from there on
+    quotient = bounded * inverse
+    n, f = _reduced(quotient)
+    f = f + _fused(-quotient, scale, bounded) * inverse
+    rest = _polynomial(FORMATS[FLOAT32].exp, f)
+    two_to_n = _two_to_the(n)
+    far = scale * _fused(_fused(f * f, rest, f), two_to_n, two_to_n - 1)
+    return where(equal(n, 0), _fused(bounded * f, rest, bounded), far)
 
 
 def _exp_of_difference(a: Value, b: Value) -> Value:
@@ -421,6 +444,7 @@ def _wide(function: Callable[..., Value]) -> Callable[..., Value]:
 EXPANSIONS: dict[str, Callable[..., Value]] = {
     "exp": _exp,
     "expm1_of_negative": _expm1_of_negative,
+    "scaled_expm1": _scaled_expm1,
     "exp_of_difference": _exp_of_difference,
     "exp_of_product": _exp_of_product,
     "tanh": _tanh,
@@ -440,5 +464,10 @@ EXPANSIONS: dict[str, Callable[..., Value]] = {
 }
 """By the operation's name: it, as a function of its arguments, made of others. Those of NumPy serve here too."""
 
-FOR_HALF: dict[str, Callable[..., Value]] = {**EXPANSIONS, "power": _power_for_half}
+FOR_HALF: dict[str, Callable[..., Value]] = {
+    **EXPANSIONS,
+    "power": _power_for_half,
+    "expm1_of_negative": functools.partial(_expm1_with, EXPM1_FOR_HALF),
+    "scaled_expm1": lambda x, scale: scale * expm1_of_negative(x / scale),
+}
 """The same for formulas that are `precision.is_for_half`."""

@@ -10,11 +10,14 @@ from collections.abc import Callable, Sequence
 
 from app.formula.values import (
     FLOAT32,
+    Constant,
     Operation,
+    Parameter,
     Value,
     absolute,
     cast,
     exp,
+    expm1_of_negative,
     is_float,
     maximum,
     minimum,
@@ -84,6 +87,13 @@ def _expm1_of_negative(x: Value) -> Value:
     return where(x >= -1e-4, x + x * x * (0.5 + x * (1 / 6)), exp(x) - 1)
 
 
+def _scaled_expm1(x: Value, scale: Value) -> Value:
+    """In float64 unless the division is exact: its rounding adds to the others, and it may be subnormal."""
+    if isinstance(scale, Constant | Parameter) and scale.value == 1:
+        return expm1_of_negative(x)
+    return cast(widen(scale) * expm1_of_negative(widen(x) / widen(scale)), x.type)
+
+
 def _log1p_of_fraction(x: Value) -> Value:
     """log(1 + x) is 2 atanh(x / (2 + x))."""
     z = x / (x + 2)
@@ -142,6 +152,7 @@ EXPANSIONS: dict[str, Callable[..., Value]] = {
     "exp_of_difference": _exp_of_difference,
     "exp_of_product": _exp_of_product,
     "expm1_of_negative": _expm1_of_negative,
+    "scaled_expm1": _scaled_expm1,
     "log1p_of_fraction": _log1p_of_fraction,
     "erf": _erf,
     "normal_cdf": _normal_cdf,

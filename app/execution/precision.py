@@ -26,6 +26,7 @@ SMOOTH = frozenset(
         "exp",
         "expm1",
         "expm1_of_negative",
+        "scaled_expm1",
         "tanh",
         "sqrt",
         "power",

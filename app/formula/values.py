@@ -291,6 +291,11 @@ def expm1_of_negative(x: Value) -> Value:
     return _of_float("expm1_of_negative", x)
 
 
+def scaled_expm1(x: Value, scale: Value) -> Value:
+    """scale * (exp(x / scale) - 1) of float32 where x / scale is never positive, as exact where that is subnormal."""
+    return _arithmetic("scaled_expm1", x, scale)
+
+
 def log(x: Value) -> Value:
     """The natural logarithm: NaN below 0, -inf of both zeros."""
     return _of_float("log", x)

@@ -66,6 +66,7 @@ MEANINGS |= {
     "exp_of_difference": _in_float64(lambda a, b: np.exp(a - b)),
     "exp_of_product": _in_float64(lambda a, b: np.exp(a * b)),
     "expm1_of_negative": MEANINGS["expm1"],
+    "scaled_expm1": _in_float64(lambda x, scale: scale * np.expm1(x / scale)),
     "log1p_of_fraction": MEANINGS["log1p"],
     "erf": _one_by_one(math.erf),
     "normal_cdf": _one_by_one(lambda x: math.erfc(-x / math.sqrt(2)) / 2),

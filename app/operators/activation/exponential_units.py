@@ -12,7 +12,7 @@ from app.contract.constants import FeatureLevel
 from app.contract.scalars import Float
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
-from app.formula.values import Value, expm1, expm1_of_negative, maximum, minimum, widen
+from app.formula.values import Value, expm1, expm1_of_negative, maximum, minimum, scaled_expm1, widen
 from app.operators.forms import Unary
 from app.operators.operator import Parameters
 
@@ -58,10 +58,8 @@ class ActivationCelu(Unary):
         if self.Alpha < 0:
             # In float64, since the exponential of a positive number magnifies the rounding of x / Alpha by up to 88.
             return maximum(0, x) + minimum(0, p.Alpha * expm1(widen(x) / p.Alpha))
-        # The exponential is wanted where x is negative, and positive x need not go through it. In float64 unless the
-        # division is exact: its rounding adds to the others, and x / Alpha may be subnormal while the result is not.
-        v = x if self.Alpha == 1 else widen(x)
-        return maximum(0, v) + p.Alpha * expm1_of_negative(minimum(v / p.Alpha, 0))
+        # The exponential is wanted where x is negative, and positive x need not go through it.
+        return maximum(0, x) + scaled_expm1(minimum(x, 0), p.Alpha)
 
 
 class ActivationScaledElu(Unary):
