@@ -1,7 +1,6 @@
 """Dispatches as documents: requests read, answers written, each in any representation."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -74,10 +73,12 @@ class DispatchReader:
     def find(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]] | None:
         """The same, if one like it was read before. Raises LimitExceeded."""
         known = self._templates.find(codec, body)
-        if known:
-            with suppress(ContractError):  # what looked like tensor data is not; the whole document tells what it is
-                return known, known.data(codec, body, memory)
-        return None
+        if known is None:
+            return None
+        try:
+            return known, known.data(codec, body, memory)
+        except ContractError:  # what looked like tensor data is not; the whole document tells what it is
+            return None
 
     def judge(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]]:
         """The same as `read`, of what `find` does not find."""

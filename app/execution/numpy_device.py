@@ -12,7 +12,7 @@ import numpy as np
 
 from app.buffers import Buffer
 from app.execution import numpy_lowering
-from app.execution.device import WHOLE_BYTES, DeviceInfo, Kernel, Ran
+from app.execution.device import WHOLE_BYTES, Cancelled, DeviceInfo, Kernel, Ran
 from app.execution.layout import blocks, collapse
 from app.execution.llvm_compiler import Compiler
 from app.execution.llvm_kernels import Loop
@@ -101,9 +101,14 @@ class NumpyKernel:
             for buffer, (dtype, strides) in zip([*inputs, output], self._views, strict=True)
         ]
         program = self._table() if self._tabulated else self._program
+        if len(self._blocks) == 1:
+            if cancelled():
+                raise Cancelled
+            run_program(program, arrays[:-1], arrays[-1])
+            return RAN
 
         def work(turn: int) -> None:
-            *parts, part = [array[self._blocks[turn]] for array in arrays] if len(self._blocks) > 1 else arrays
+            *parts, part = [array[self._blocks[turn]] for array in arrays]
             run_program(program, parts, part)
 
         try:

@@ -14,6 +14,9 @@ from app.execution.numpy_lowering import Array
 from app.execution.numpy_threads import BLOCK_ELEMENTS
 from app.formula.values import Value
 
+SMALL = 1 << 12
+"""Elements whose scratch is quicker allocated than found again."""
+
 
 class Program(Protocol):
     """A formula, ready for any block."""
@@ -44,7 +47,10 @@ def program_of(expression: Value, inputs: Sequence[str], stored: DataType, compi
 
 def run_program(program: Program, inputs: Sequence[Array], output: Array) -> None:
     """One block, with this thread's scratch. Inputs may be of a shape that is broadcast to the output's."""
-    registers = [_register(number, dtype, output) for number, dtype in enumerate(program.registers)]
+    if output.size <= SMALL:
+        registers = [np.empty(output.shape, dtype) for dtype in program.registers]
+    else:
+        registers = [_register(number, dtype, output) for number, dtype in enumerate(program.registers)]
     program.run(inputs, output, registers)
 
 
