@@ -21,6 +21,9 @@ from app.service import Service
 OFFLOADED = 1 << 20
 """Documents of at least so many bytes are decoded in a thread; the event loop goes on meanwhile."""
 
+QUICK = 1 << 23
+"""Bytes of a document like an earlier one whose tensor data are decoded in less time than a thread is woken twice."""
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -46,9 +49,10 @@ class DispatchEndpoint:
         given = codec_of_request(headers)
         with service.memory.open() as memory:
             body = await read_body(scope, headers, receive, service.settings, memory, given.data_start)
-            read = self._reader.find(given, body, memory) if given.views else None
+            quick = given.views or len(body) < QUICK
+            read = self._reader.find(given, body, memory) if quick else None
             if read is None:
-                rest = self._reader.judge if given.views else self._reader.read
+                rest = self._reader.judge if quick else self._reader.read
                 read = await aside(len(body), rest, given, body, memory)
             dispatch, data = read
             scope["state"]["dispatch"] = dispatch.prepared
