@@ -22,6 +22,9 @@ WORTH_A_BLOCK, LARGEST_BLOCK = 1 << 25, 1 << 26
 """The least and the most work of a block, in bytes and instructions. With less, a second thread is woken too late and
 what Python does between two blocks, out of the cache, tells; with more, a dispatch is not soon cancelled."""
 
+BRIEF = 1 << 27
+"""Work that is done in 2 ms. On a virtual machine whose processors sleep, another thread is hardly sooner awake."""
+
 
 class _Loops:
     """What the loops of one formula need besides their arrays, and what they take."""
@@ -54,7 +57,7 @@ class _Loops:
 
     def is_brief(self, elements: int) -> bool:
         """Whether so many are computed, now, in less time than it takes to hand them to another thread."""
-        return bool(self._calls) and elements * self._work < 2 * WORTH_A_BLOCK
+        return bool(self._calls) and elements * self._work < BRIEF
 
     def _run(self, inputs: Sequence[Array], output: Array, numbers: Sequence[int] = ()) -> None:
         """Compute one block. `numbers` are what the nest's frame has after the arrays."""
