@@ -50,9 +50,8 @@ class _Loops:
         """How many of `elements` to compute at a time, on at most so many threads."""
         total = elements * self._work
         pieces = total // WORTH_A_BLOCK
-        wanted = (
-            min(pieces // threads * threads or pieces, 2 * threads) if threads > 1 else 1
-        )  # as many for each thread
+        even = pieces // threads * threads or pieces  # as many for each thread
+        wanted = min(even, 2 * threads) if threads > 1 else 1
         return -(-elements // max(total // LARGEST_BLOCK, wanted, 1))
 
     def is_brief(self, elements: int) -> bool:

@@ -13,7 +13,7 @@ from tests.messages import CONSTANT_POW
 SECONDS = 60.0
 """How long to wait for what must happen, on a machine however slow."""
 
-NOT_BRIEF = 1 << 21
+NOT_BRIEF = 1 << 22
 """Elements of which a CELU is handed to a worker each time."""
 
 ENDLESS_SETTINGS = (

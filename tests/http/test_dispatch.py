@@ -16,6 +16,7 @@ from tests.messages import (
     PARAMETERIZED_RELU,
     Array,
     answer_of,
+    as_json,
     output_of,
     post_json,
     post_msgpack,
@@ -353,6 +354,16 @@ class TestBinding:
             "/inputs/SlopeTensor",
             "/inputs/Other",
         }
+
+
+@pytest.mark.parametrize("size", [3 << 20, 9 << 20], ids=["at once", "aside"])
+def test_data_like_earlier_ones_but_no_base64(client: httpx.Client, size: int) -> None:
+    message = as_json(request(HARD_SIGMOID, {"InputTensor": np.ones(size // 4, np.float32)}))
+    assert client.post("/v1/dispatch", json=message).status_code == 200
+    text = message["inputs"]["InputTensor"]
+    message["inputs"]["InputTensor"] = text[: size // 2] + "*" + text[size // 2 + 1 :]
+    refused = error_at("/inputs/InputTensor", client.post("/v1/dispatch", json=message))
+    assert refused["given"] == f"{len(text)} characters"
 
 
 @pytest.mark.parametrize("size", [40_000, 3 << 18, 2 << 20], ids=["parsed whole", "cut", "aside"])
