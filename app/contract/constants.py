@@ -14,7 +14,7 @@ class Constant(StrEnum):
     @classmethod
     def prefix(cls) -> str:
         """What the full names of this enumeration begin with."""
-        raise NotImplementedError(cls.__name__)
+        raise NotImplementedError(cls.__name__)  # each enumeration says; Enum's metaclass leaves none for abc's
 
     @property
     def full_name(self) -> str:

@@ -25,7 +25,7 @@ from app.execution.precision import (
     narrowed,
     scalar,
 )
-from app.formula.values import BOOL, FLOAT32, FLOAT64, Constant, Input, Operation, Parameter, Value, expm1_of_negative
+from app.formula.values import BOOL, FLOAT32, FLOAT64, Constant, Input, Operation, Parameter, Value
 
 C_TYPES = {
     "bool": "bool",
@@ -289,10 +289,7 @@ def _expm1_of_negative(lowering: "Lowering", node: Operation, arguments: Sequenc
 
 
 def _scaled_expm1(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
-    """As NumPy has it, but for FLOAT16 without float64."""
-    if lowering.half:
-        x, scale = node.arguments
-        return lowering.write(scale * expm1_of_negative(x / scale))
+    """As NumPy has it."""
     return lowering.write(EXPANSIONS[node.name](*node.arguments))
 
 

@@ -468,6 +468,5 @@ FOR_HALF: dict[str, Callable[..., Value]] = {
     **EXPANSIONS,
     "power": _power_for_half,
     "expm1_of_negative": functools.partial(_expm1_with, EXPM1_FOR_HALF),
-    "scaled_expm1": lambda x, scale: scale * expm1_of_negative(x / scale),
 }
 """The same for formulas that are `precision.is_for_half`."""

@@ -101,7 +101,7 @@ class NumpyKernel:
             for buffer, (dtype, strides) in zip([*inputs, output], self._views, strict=True)
         ]
         program = self._table() if self._tabulated else self._program
-        if len(self._blocks) == 1:
+        if len(self._blocks) == 1:  # as `share` does it, without a function that would cost a small dispatch a tenth
             if cancelled():
                 raise Cancelled
             run_program(program, arrays[:-1], arrays[-1])

@@ -4,13 +4,11 @@ Formulas say float64 where float32 would lose digits of a float32 result. A resu
 computed with far more than are stored, may take quicker ways.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from app.contract.constants import DataType
 from app.execution import numpy_lowering
-from app.formula.values import FLOAT32, FLOAT64, Constant, Input, Operation, Parameter, Value
+from app.formula.values import FLOAT32, FLOAT64, Constant, Input, Operation, Parameter, Value, expm1_of_negative, parts
 
 SMOOTH = frozenset(
     [
@@ -48,7 +46,7 @@ _LEAST_INVERSE, _LARGEST_INVERSE = 1e-37, 1e300
 
 def operations(root: Value) -> set[str]:
     """The names of those in the graph."""
-    return {node.name for node in _nodes(root) if isinstance(node, Operation)}
+    return {node.name for node in parts(root) if isinstance(node, Operation)}
 
 
 def is_smooth(root: Value, stored: DataType) -> bool:
@@ -58,17 +56,17 @@ def is_smooth(root: Value, stored: DataType) -> bool:
 
 def is_for_half(root: Value, stored: DataType) -> bool:
     """Whether float32 will do for all of `root`, and for what it is stored as even less than that."""
-    return stored is DataType.FLOAT16 and is_smooth(root, stored) and all(map(_is_moderate, _nodes(root)))
+    return stored is DataType.FLOAT16 and is_smooth(root, stored) and all(map(_is_moderate, parts(root)))
 
 
 def narrowed(root: Value) -> Value:
-    """The graph with float32 in place of float64."""
+    """The graph with float32 in place of float64, and nothing that is there for float32's last digits."""
     return _narrowed(root, {})
 
 
 def is_uniform(node: Value) -> bool:
     """Whether `node` is the same for all elements."""
-    return all(isinstance(each, Constant | Parameter | Operation) for each in _nodes(node))
+    return all(isinstance(each, Constant | Parameter | Operation) for each in parts(node))
 
 
 def scalar(node: Value) -> np.generic:
@@ -92,19 +90,6 @@ def inverse_of(divisor: Value) -> np.generic | None:
     return inverse if _LEAST_INVERSE < abs(inverse.item()) < _LARGEST_INVERSE else None
 
 
-def _nodes(root: Value) -> Iterator[Value]:
-    """Each node of the graph once."""
-    seen: set[Value] = set()
-    left = [root]
-    while left:
-        node = left.pop()
-        if node not in seen:
-            seen.add(node)
-            yield node
-            if isinstance(node, Operation):
-                left += node.arguments
-
-
 def _is_moderate(node: Value) -> bool:
     """Whether `node`, if it is an input, an attribute or a power, is of a size that float32 has digits for."""
     match node:
@@ -124,6 +109,9 @@ def _narrowed(node: Value, done: dict[Value, Value]) -> Value:
             arguments = tuple(_narrowed(argument, done) for argument in node.arguments)
             if node.name == "cast" and arguments[0].type == FLOAT32 and node.type == FLOAT64:
                 result = arguments[0]
+            elif node.name == "scaled_expm1":
+                x, scale = arguments
+                result = scale * expm1_of_negative(x / scale)
             else:
                 result = Operation(FLOAT32 if node.type == FLOAT64 else node.type, node.name, arguments)
         elif isinstance(node, Constant) and node.type == FLOAT64:

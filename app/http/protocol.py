@@ -242,7 +242,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
             super().on_body(body)
             return
         # As uvicorn does, but the first piece is taken as it is instead of being copied twice.
-        cycle.body = body  # type: ignore[assignment]
+        cycle.body = body  # type: ignore[assignment]  # not a bytearray, but uvicorn only adds to it
         if len(body) > HIGH_WATER_LIMIT and self._held is None:
             self.flow.pause_reading()
         cycle.message_event.set()

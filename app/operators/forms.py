@@ -32,7 +32,7 @@ class ScaledUnary(Unary):
         return self.function(p, scaled(p, x, self.ScaleBias))
 
     def function(self, p: Parameters, x: Value) -> Value:
-        raise NotImplementedError(self.name())
+        raise NotImplementedError(self.name())  # each operator says; none is made of this class itself
 
 
 class Binary(Operator):
