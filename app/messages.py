@@ -39,8 +39,16 @@ class Dispatch:
     """By representation and device, what is around the values of _HOLES."""
 
     def data(self, codec: Codec, body: Body, memory: MemoryShare) -> dict[str, Buffer]:
-        """The tensors' data in `body`. Raises ContractError."""
-        return {name: codec.binary(body, value, ("inputs", name), memory) for name, value in self.inputs.items()}
+        """The tensors' data in `body`. Raises ContractError, with `body` as it was."""
+        data: dict[str, Buffer] = {}
+        try:
+            for name, value in self.inputs.items():
+                data[name] = codec.binary(body, value, ("inputs", name), memory)
+        except ContractError:
+            for name, each in data.items():
+                codec.put_back(body, self.inputs[name], each)
+            raise
+        return data
 
     def write(self, codec: Codec, outcome: Outcome) -> Encoded:
         """The answer."""

@@ -75,6 +75,24 @@ def test_those_used_last_are_kept() -> None:
     del kept
 
 
+def test_the_one_that_fits_best_is_used() -> None:
+    """But none of more than a quarter too much."""
+    pool = BufferPool(100 * MIB)
+    places = {}
+    buffers = [pool.take(size * MIB) for size in (20, 16, 18, 14)]
+    while buffers:
+        buffer = buffers.pop()
+        places[buffer.nbytes // MIB] = address(buffer)
+        del buffer
+    taken = [pool.take(16 * MIB) for _ in range(4)]
+    assert [address(buffer) for buffer in taken[:3]] == [places[16], places[18], places[20]]
+    assert address(taken[3]) != places[14]
+    assert pool.idle_bytes == 14 * MIB
+    del taken
+    assert pool.idle_bytes == (20 + 16 + 18 + 16 + 14) * MIB
+    assert address(pool.take(11 * MIB)) not in places.values()
+
+
 def test_nothing_is_kept_with_a_bound_of_0() -> None:
     pool = BufferPool(0)
     pool.take(MIB)

@@ -59,7 +59,13 @@ class Codec(Protocol):
         """
 
     def binary(self, body: Body, value: object, path: Path, memory: MemoryShare) -> Buffer:
-        """Tensor data out of a decoded document. Raises ContractError if `value` is not the wire's form of it."""
+        """Tensor data out of a decoded document. Raises ContractError if `value` is not the wire's form of it.
+
+        They may come to lie in `body`, where their wire's form was.
+        """
+
+    def put_back(self, body: Body, value: object, data: Buffer) -> None:
+        """Undo `binary`, which gave `data`: `body` is as it came, and may be decoded again."""
 
     def encode(self, document: Any) -> list[Piece | Hole]:
         """`document`, of dicts, lists, scalars and holes, in pieces."""

@@ -1,7 +1,7 @@
 """application/json, with tensor data as base64 (RFC 4648, section 4: padded, canonical, no white space).
 
 A body is nearly all base64, so its long strings are cut out before parsing: the parser sees a small document, and
-tensor data are decoded straight from the body's bytes.
+tensor data are decoded straight from the body's bytes, large ones to where they are.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import pybase64
 
-from app.buffers import Buffer
+from app.buffers import ALIGNMENT, SMALLEST, Buffer
 from app.codecs.codec import Body, Encoded, Hole, Piece, Span
 from app.codecs.structure import Unreadable, object_of, too_deep, too_long
 from app.contract.validation import brief
@@ -77,18 +77,28 @@ class JsonCodec:
 
     def binary(self, body: Body, value: object, path: Path, memory: MemoryShare) -> Buffer:
         if isinstance(value, Span):
-            text: str | Buffer = memoryview(body)[value.start : value.stop]
+            text = memoryview(body)[value.start : value.stop]
         elif isinstance(value, str):
-            text = value
+            text = memoryview(value.encode())
         else:
             raise _not_base64(value, path, "must be a string of base64")
         try:
-            data = _decode_base64(text.encode() if isinstance(text, str) else text, memory)
+            canonical = _is_canonical(text)
+            size = len(text) // 4 * 3 - bytes(text[-2:]).count(b"=")
+            if isinstance(value, Span) and size >= SMALLEST and canonical and not text.readonly:
+                data = text[-value.start % ALIGNMENT :][:size]
+            else:
+                data = memory.buffer(size)
+            _decode_base64(text, data)
         except ValueError:
             raise _not_base64(value, path, "is not base64 (RFC 4648, section 4: padded, without white space)") from None
-        if not _is_canonical(text):
+        if not canonical:
             raise _not_base64(value, path, "is not canonical base64: the unused bits of its last character are not 0")
         return data
+
+    def put_back(self, body: Body, value: object, data: Buffer) -> None:
+        if isinstance(value, Span) and not data.readonly:
+            _put_back(memoryview(body)[value.start : value.stop], data)
 
     def encode(self, document: Any) -> list[Piece | Hole]:
         holes: list[Hole] = []
@@ -108,16 +118,24 @@ class JsonCodec:
         return orjson.dumps(number)
 
 
-def _decode_base64(text: bytes | Buffer, memory: MemoryShare) -> Buffer:
-    """Raises ValueError."""
-    if len(text) % 4:
-        raise ValueError
-    text = memoryview(text)
-    data = memory.buffer(len(text) // 4 * 3 - bytes(text[-2:]).count(b"="))
+def _decode_base64(text: Buffer, data: Buffer) -> None:
+    """`data` may begin where `text` does, or some bytes later. Raises ValueError, with `text` as it was."""
     for start in range(0, len(data), BLOCK):
-        # Assignment raises ValueError if a block is shorter for having its padding in the middle of the text.
-        data[start : start + BLOCK] = pybase64.b64decode(text[start // 3 * 4 :][: BLOCK // 3 * 4], validate=True)
-    return data
+        try:
+            # Assignment raises ValueError if a block is shorter for having its padding in the middle of the text.
+            data[start : start + BLOCK] = pybase64.b64decode(text[start // 3 * 4 :][: BLOCK // 3 * 4], validate=True)
+        except ValueError:
+            _put_back(text, data[:start])
+            raise
+
+
+def _put_back(text: Buffer, data: Buffer) -> None:
+    """Undo `_decode_base64`. The last block is the first: each one's text is beyond the data of those before."""
+    if text.readonly:
+        return  # they are elsewhere
+    for start in reversed(range(0, len(data), BLOCK)):
+        block = pybase64.b64encode(data[start : start + BLOCK])
+        text[start // 3 * 4 :][: len(block)] = block
 
 
 def _encode_base64(data: Buffer) -> Iterator[Piece]:
@@ -202,10 +220,13 @@ def _no_constants(name: str) -> None:
     raise Unreadable(f"The body is not JSON: {name} is no JSON number.")
 
 
-def _is_canonical(text: str | Buffer) -> bool:
-    last = text[-3:].encode() if isinstance(text, str) else bytes(text[-3:])
+def _is_canonical(text: Buffer) -> bool:
+    """Of text that is base64. Raises ValueError if it is of a length that base64 cannot have."""
+    if len(text) % 4:
+        raise ValueError
+    last = bytes(text[-3:])
     padding = last.count(b"=")
-    return padding == 0 or last[-padding - 1] in _CANONICAL[padding]
+    return padding not in _CANONICAL or last[-padding - 1] in _CANONICAL[padding]
 
 
 def _not_base64(value: object, path: Path, why: str) -> ContractError:

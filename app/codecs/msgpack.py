@@ -47,6 +47,9 @@ class MsgpackCodec:
             raise refused(path, message, brief(value), "bin")
         return memoryview(body)[value.start : value.stop]
 
+    def put_back(self, body: Body, value: object, data: Buffer) -> None:
+        """They are where they were."""
+
     def encode(self, document: Any) -> list[Piece | Hole]:
         pieces: list[Piece | Hole] = []
         packer = Packer(autoreset=False)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from app.buffers import Buffer
+from app.buffers import ALIGNMENT, Buffer
 from app.codecs.codec import Body, Codec, Encoded, Piece
 from app.codecs.structure import Unreadable
 from app.http.headers import Headers
@@ -24,9 +24,6 @@ _ALIASES = {"application/x-msgpack": "application/msgpack", "application/vnd.msg
 
 FIRST, GROWTH = 1 << 20, 8
 """Bytes of a body's first buffer, if it needs as many, and how many times as large the next one is, or twice that."""
-
-ALIGNMENT = 64
-"""Of tensor data in memory, in bytes: a cache line, and more than any vector register."""
 
 Align: TypeAlias = Callable[[bytes, int], int]
 """Given the beginning of a body and its length, the offset at which its first large tensor data begin, or 0."""

@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
 
 import app.codecs.json
+from app.buffers import SMALLEST
 from app.codecs.codec import Codec, Span
-from app.codecs.json import LONG, JsonCodec
+from app.codecs.json import BLOCK, LONG, JsonCodec
 from app.codecs.structure import Unreadable
 from app.contract.violations import ContractError
 from app.limits import LimitExceeded, MemoryAccount
@@ -208,6 +210,44 @@ class TestTensorData:
     def test_is_writable(self) -> None:
         """So that a result can take its place."""
         assert not CODEC.binary(b"", "AAAA", self.PATH, share()).readonly
+
+    @pytest.mark.parametrize("blocks", [0.4, 1, 1.5, 3, 3.25])
+    @pytest.mark.parametrize("start", [1, 63, 64, 65, 200])
+    @pytest.mark.parametrize("rest", [0, 1, 2])
+    def test_large_ones_take_the_place_of_their_text(self, blocks: float, start: int, rest: int) -> None:
+        data = np.random.default_rng(1).bytes(int(blocks * BLOCK) + rest)
+        text = base64.b64encode(data)
+        original = b"-" * start + text + b"-" * 9
+        body, span, memory = memoryview(bytearray(original)), Span(start, start + len(text)), share()
+        found = CODEC.binary(body, span, self.PATH, memory)
+        assert found == data
+        assert memory.held == 0
+        offset = np.frombuffer(found, np.uint8).ctypes.data - np.frombuffer(body, np.uint8).ctypes.data
+        assert span.start <= offset < span.start + 64
+        assert offset % 64 == 0
+        assert body[:start] == original[:start]
+        assert body[span.stop :] == original[span.stop :]
+        CODEC.put_back(body, span, found)
+        assert body == original
+
+    def test_small_ones_do_not(self) -> None:
+        text = base64.b64encode(bytes(SMALLEST - 1))
+        body, memory = memoryview(bytearray(text)), share()
+        CODEC.binary(body, Span(0, len(text)), self.PATH, memory)
+        assert memory.held == SMALLEST - 1
+        assert body == text
+
+    @pytest.mark.parametrize("blocks", [0, 0.5, 1, 1.25, 2, 3 - 4 / BLOCK])
+    @pytest.mark.parametrize("spoilt", [b"?", b"=", b"/B=="])
+    def test_text_that_is_refused_is_as_it_was(self, blocks: float, spoilt: bytes) -> None:
+        """Since a document that resembles an earlier one is then read from the beginning."""
+        text = base64.b64encode(np.random.default_rng(2).bytes(3 * BLOCK))
+        place = int(blocks * BLOCK) // 3 * 4
+        text = text[:place] + spoilt + text[place + len(spoilt) :]
+        body = memoryview(bytearray(b'"' + text))
+        with pytest.raises(ContractError, match="base64"):
+            CODEC.binary(body, Span(1, 1 + len(text)), self.PATH, share())
+        assert body[1:] == text
 
     def test_memory_is_accounted_for(self) -> None:
         memory = share()

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from app.codecs.codec import Codec
+from app.buffers import Buffer
+from app.codecs.codec import Body, Codec
 from app.codecs.structure import Unreadable
 from app.contract.violations import ContractError
 from app.limits import LimitExceeded
@@ -27,6 +28,7 @@ REQUESTS: list[dict[str, Any]] = [
     request(CELU, {"InputTensor": SMALL}, {"Alpha": 2.0}, in_place="InputTensor", device="numpy"),
     request(PARAMETERIZED_RELU, {"InputTensor": SMALL, "SlopeTensor": SMALL}, feature_level="5_1"),
     request(CONSTANT_POW, {"InputTensor": LARGE}, {"Exponent": 0.5, "ScaleBias": {"Scale": 1.0, "Bias": 0.0}}),
+    request(PARAMETERIZED_RELU, {"InputTensor": LARGE, "SlopeTensor": LARGE}),
 ]
 BODIES: dict[str, list[bytes]] = {
     "application/json": [json.dumps(as_json(message)).encode() for message in REQUESTS],
@@ -51,7 +53,12 @@ def service() -> Iterator[Service]:
     made.close()
 
 
-def read(reader: DispatchReader, codec: Codec, body: bytes) -> Any:
+def received(body: bytes) -> Buffer:
+    """As a large one is, into memory of its own."""
+    return memoryview(bytearray(body))
+
+
+def read(reader: DispatchReader, codec: Codec, body: Body) -> Any:
     """What is understood of `body`, or the refusal."""
     try:
         dispatch, data = reader.read(codec, body, share())
@@ -83,7 +90,20 @@ def test_spoilt(service: Service, case: tuple[Codec, bytes]) -> None:
     experienced = DispatchReader(service)
     for unspoilt in BODIES[codec.media_type]:
         experienced.read(codec, unspoilt, share())
-    assert read(experienced, codec, body) == read(DispatchReader(service), codec, body)
+    assert read(experienced, codec, received(body)) == read(DispatchReader(service), codec, body)
+
+
+@pytest.mark.parametrize("fault", [b"?", b'"', b"\\"])
+def test_one_that_resembles_an_earlier_one_is_as_it_was(service: Service, fault: bytes) -> None:
+    """So that it can be read from the beginning. The tensor before the fault was decoded to where its text was."""
+    reader, codec, unspoilt = DispatchReader(service), CODECS["application/json"], BODIES["application/json"][3]
+    reader.read(codec, unspoilt, share())
+    assert reader.find(codec, received(unspoilt), share())
+    place = unspoilt.rindex(b"A")
+    spoilt = unspoilt[:place] + fault + unspoilt[place + 1 :]
+    body = received(spoilt)
+    assert reader.find(codec, body, share()) is None
+    assert body == spoilt
 
 
 @given(cases)
