@@ -1,0 +1,99 @@
+"""What functions of floats are made of in loops compiled with LLVM: polynomials, and what is on the bits of a float.
+
+They are formulas over the operations of `app/formula/values.py` and some that LLVM's lowering has besides: `fused` is
+a * b + c rounded once, and `two_to_the`, `exponent_of` and `fraction_of` are on the bits of a float.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.formula.values import FLOAT32, FLOAT64, Constant, Operation, Value, where
+
+LOG2_E = 1 / math.log(2)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What depends on the width of a float. A whole number plus `rounder` has it in its lowest bits."""
+
+    rounder: float
+    exponents: float
+    """Results of exp lie between 2^-exponents, which is 0, and 2^exponents, which is infinite."""
+    least_normal: float
+    digits: int
+    ln_2: tuple[float, float]
+    """ln 2 in two parts, the first one rounded to the format."""
+    exp: tuple[float, ...]
+    """(exp(f) - 1 - f) / f^2 by powers of f, up to ln(2) / 2: of float32 7e-8, of float64 5e-13."""
+
+
+FORMATS = {
+    FLOAT32: Format(
+        rounder=1.5 * 2**23,
+        exponents=151,
+        least_normal=2.0**-126,
+        digits=24,
+        ln_2=(0.693147182464599609375, -1.904654299957767e-09),
+        exp=(0.5, 0.16666576666119928, 0.04166655421298415, 0.008363232883682618, 0.0013926250831497611),
+    ),
+    FLOAT64: Format(
+        rounder=1.5 * 2**52,
+        exponents=1076,
+        least_normal=2.0**-1022,
+        digits=53,
+        ln_2=(0.6931471805599453, 2.3190468138462996e-17),
+        exp=(0.4999999999995475, 0.16666666666662555, 0.04166666678698556, 0.008333333344268395, 0.0013888838910996056,
+             0.00019841224418291943, 2.4868002978056962e-05, 2.7617685465165067e-06),
+    ),
+}  # fmt: skip
+
+
+def fused(a: Value, b: Value | float, c: Value | float) -> Value:
+    b, c = (each if isinstance(each, Value) else Constant(a.type, each) for each in (b, c))
+    return Operation(a.type, "fused", (a, b, c))
+
+
+def polynomial(coefficients: Sequence[float], x: Value) -> Value:
+    """The sum of coefficients[i] * x^i, added up in pairs (G. Estrin), which need not wait for each other."""
+    terms: list[Value | float] = list(coefficients)
+    while len(terms) > 1:
+        pairs = [fused(x, high, low) for low, high in zip(terms[::2], terms[1::2], strict=False)]
+        terms = [*pairs, *terms[2 * len(pairs) :]]
+        x = x * x
+    (result,) = terms
+    assert isinstance(result, Value)
+    return result
+
+
+def nearest(x: Value, factor: float) -> Value:
+    """The whole number next to x * factor, which must be less than 2^21."""
+    rounder = FORMATS[x.type].rounder
+    return fused(x, factor, rounder) - rounder
+
+
+def scaled(x: Value, n: Value) -> Value:
+    """x * 2^n with one rounding, for a whole `n` of up to twice the format's largest exponent."""
+    half = nearest(n, 0.5)
+    return x * two_to_the(half) * two_to_the(n - half)
+
+
+def two_to_the(n: Value) -> Value:
+    """2^n of a whole number, for which there is an exponent."""
+    return Operation(n.type, "two_to_the", (n + FORMATS[n.type].rounder,))
+
+
+def reduced(x: Value) -> tuple[Value, Value]:
+    """The whole number n next to x / ln 2, and x - n ln 2."""
+    n = nearest(x, LOG2_E)
+    high, low = FORMATS[x.type].ln_2
+    return n, fused(n, -low, fused(n, -high, x))
+
+
+def fraction(x: Value) -> tuple[Value, Value]:
+    """For a positive number k and m, within sqrt(2) of 1, so that x = 2^k m."""
+    form = FORMATS[x.type]
+    subnormal = x < form.least_normal
+    normal = where(subnormal, x * 2.0**form.digits, x)
+    k = Operation(x.type, "exponent_of", (normal,)) - where(subnormal, Constant(x.type, form.digits), 0)
+    return k, Operation(x.type, "fraction_of", (normal,))
