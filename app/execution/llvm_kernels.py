@@ -83,7 +83,7 @@ class Loop(_Loops):
     def __init__(self, expression: Value, inputs: Sequence[str], stored: DataType, compiler: Compiler) -> None:
         element = lower(expression, stored)
         super().__init__(
-            [element],
+            [*element.kept, element],
             inputs,
             compiler,
             lambda read, dimensions, layout: llvm_loops.elements(element, read, dimensions, layout),

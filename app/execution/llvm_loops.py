@@ -22,6 +22,9 @@ Step: TypeAlias = Literal["packed", "same", "strided"]
 OUTPUT = "(output)"
 """What the output is called among the arrays."""
 
+PIECE = 1 << 10
+"""Elements of which something is kept: few enough that it stays in the cache next to the processor."""
+
 _NOWHERE = (1 << 63) - 1
 """After all positions."""
 
@@ -40,9 +43,10 @@ at a time, since for an accumulator of 64 bits LLVM would take 4, of the element
 
 def elements(element: Element, inputs: Sequence[str], dimensions: int, layout: Sequence[Step]) -> str:
     """The nest that computes each element by itself. Its arrays are those of `inputs`."""
-    nest = _Nest([element], inputs, dimensions, layout)
+    nest = _Nest([*element.kept, element], inputs, dimensions, layout)
     nest.load_attributes()
-    nest.around(lambda row: row.each(element, OUTPUT, {}))
+    kept = {each.name: nest.local(each.output) for each in element.kept}
+    nest.around(lambda row: row.in_pieces(element, kept) if kept else row.each({OUTPUT: element}, {}))
     return nest.module()
 
 
@@ -65,7 +69,7 @@ def rows(
         known: dict[str, str] = {}
         for stage in stages:
             known[stage.result] = row.reduced(stage, known)
-        row.each(final, OUTPUT, known)
+        row.each({OUTPUT: final}, known)
 
     nest.around(group)
     return nest.module()
@@ -115,6 +119,10 @@ class _Nest:
     def scratch(self, type_: str) -> _Place:
         """The frame has the address of memory for a group of elements."""
         return _Place(type_, "packed", self._address())
+
+    def local(self, type_: str) -> _Place:
+        """Memory of the function for PIECE elements."""
+        return _Place(type_, "packed", self.emit(f"alloca {type_}, i64 {PIECE}, align 64"))
 
     def load_attributes(self) -> None:
         """The frame has those of each of `elements` in turn."""
@@ -222,15 +230,35 @@ class _Row:
         self._nest = nest
         self._size = size
 
-    def each(self, element: Element, output: str, known: Mapping[str, str]) -> None:
-        """The loop that stores all of `element` in the array `output`."""
-        held = self._held(element, known)
+    def each(self, elements: Mapping[str, Element], known: Mapping[str, str]) -> None:
+        """The loop that stores all of each of `elements` in the array that it is named by."""
+        held = {name: self._held(element, known) for name, element in elements.items()}
 
         def body(index: str, accumulated: Sequence[str]) -> Sequence[str]:
-            self._nest.store(self._value(element, held, index), self.places[output], index)
+            for name, element in elements.items():
+                self._nest.store(self._value(element, held[name], index), self.places[name], index)
             return ()
 
         self._nest.loop(self._size, body, note=_PARALLEL)
+
+    def in_pieces(self, element: Element, kept: dict[str, _Place]) -> None:
+        """The same for `element` as the output, PIECE at a time, after what it wants `kept` there."""
+        nest = self._nest
+        pieces = nest.emit(f"udiv i64 {nest.emit(f'add i64 {self._size}, {PIECE - 1}')}, {PIECE}")
+
+        def body(index: str, accumulated: Sequence[str]) -> Sequence[str]:
+            start = nest.emit(f"mul i64 {index}, {PIECE}")
+            size = nest.call("umin.i64", "i64", nest.emit(f"sub i64 {self._size}, {start}"), str(PIECE))
+            places = {
+                name: place if place.step == "same" else replace(place, base=nest.at(place, start))
+                for name, place in self.places.items()
+            }
+            row = _Row(nest, size, places | kept)
+            row.each({each.name: each for each in element.kept}, {})
+            row.each({OUTPUT: element}, {})
+            return ()
+
+        nest.loop(pieces, body)
 
     def reduced(self, stage: Stage[Element], known: Mapping[str, str]) -> str:
         """The name of the group's value."""

@@ -42,7 +42,9 @@ class Element:
     output: str
     """LLVM's types of the stored elements, of the inputs by their names."""
     parameters: tuple[np.generic, ...]
-    """The attributes' values."""
+    """The attributes' values, and other numbers that are arguments."""
+    kept: "tuple[Element, ...]" = ()
+    """What is computed of many elements before, and read under their names."""
 
     @property
     def definition(self) -> list[str]:
@@ -65,8 +67,8 @@ def lower(expression: Value, stored: DataType) -> Element:
 
 
 def lower_part(expression: Value, stored: DataType, name: str) -> Element:
-    """The same of a part of a formula, which may go on to magnify what is lost."""
-    return Lowering(False, False).element(expression, stored, name)
+    """The same of a part of a formula, which may go on to magnify what is lost. It keeps nothing."""
+    return Lowering(False, False, keeps=False).element(expression, stored, name)
 
 
 def llvm_type(type_: str) -> str:
@@ -89,17 +91,24 @@ def bytes_of(type_: str) -> int:
 
 
 class Lowering:
-    """Writes the nodes of one formula as instructions. `smooth` and `half` are what `precision.py` says of it."""
+    """Writes the nodes of one formula as instructions. `smooth` and `half` are what `precision.py` says of it.
 
-    def __init__(self, smooth: bool, half: bool) -> None:
+    A formula of which something is kept, or that is kept, `is_long`: it has more numbers than the processor registers,
+    and LLVM finds arguments sooner again than its own constants.
+    """
+
+    def __init__(self, smooth: bool, half: bool, *, keeps: bool = True, is_long: bool = False) -> None:
         self._smooth = smooth
         self._half = half
+        self._keeps = keeps
+        self._is_long = is_long
         self._expansions = FOR_HALF if half else EXPANSIONS
         self._inputs: dict[str, tuple[str, str]] = {}
         self._lines: list[str] = []
         self._declarations: set[str] = set()
         self._written: dict[Value, str] = {}
         self._parameters: list[np.generic] = []
+        self._kept: list[Element] = []
 
     def element(self, root: Value, stored: DataType, name: str) -> Element:
         """All of it."""
@@ -119,6 +128,7 @@ class Lowering:
             {name: kind for name, (kind, _) in self._inputs.items()},
             output,
             tuple(self._parameters),
+            tuple(self._kept),
         )
 
     def write(self, node: Value) -> str:
@@ -153,20 +163,34 @@ class Lowering:
 
     def _write(self, node: Value) -> str:
         match node:
+            case Constant() if self._is_long and is_float(node.type):
+                return self._parameter(np.dtype(node.type).type(node.value))
             case Constant():
                 return literal(node.type, node.value)
             case Parameter():
                 return self._parameter(np.dtype(node.type).type(node.value))
             case Input():
                 stored = node.stored.value.lower()
-                _, name = self._inputs.setdefault(node.name, (llvm_type(stored), f"%x{len(self._inputs)}"))
-                return self._convert(name, stored, node.type)
+                return self._convert(self._input(node.name, stored), stored, node.type)
+            case Operation(name="kept", arguments=(argument,)):
+                return self._keep(argument) if self._keeps else self.write(argument)
             case Operation(name=name) if name in self._expansions:
                 return self.write(self._expansions[name](*node.arguments))
             case Operation():
                 arguments = [self.write(argument) for argument in node.arguments]
                 return self.emit(FUNCTIONS[node.name](self, node, arguments))
         raise TypeError(f"{node} is no value of one element")
+
+    def _input(self, name: str, stored: str) -> str:
+        """The name of the argument that is an element of the NumPy type `stored` of an input."""
+        return self._inputs.setdefault(name, (llvm_type(stored), f"%x{len(self._inputs)}"))[1]
+
+    def _keep(self, node: Value) -> str:
+        self._is_long = True
+        lowering = Lowering(self._smooth, self._half, keeps=False, is_long=True)
+        element = lowering.element(node, DataType(node.type.upper()), f"kept{len(self._kept)}")
+        self._kept.append(element)
+        return self._input(element.name, node.type)
 
     def _convert(self, value: str, given: str, wanted: str) -> str:
         """`value` of the NumPy type `given` as `wanted`, rounded once."""

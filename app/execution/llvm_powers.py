@@ -5,7 +5,18 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 
-from app.execution.llvm_primitives import FORMATS, LOG2_E, fraction, fused, nearest, polynomial, scaled, two_to_the
+from app.execution.llvm_primitives import (
+    FORMATS,
+    LOG2_E,
+    fraction,
+    fraction_of_normal,
+    fused,
+    kept,
+    nearest,
+    polynomial,
+    scaled,
+    two_to_the,
+)
 from app.formula.values import (
     FLOAT32,
     FLOAT64,
@@ -44,12 +55,24 @@ LOG2_FOR_HALF = (0.9617510007195289, 0.5894602258705312)
 EXP2_FOR_HALF = (0.6931367338836215, 0.24022530097412242, 0.055838282946219855, 0.009656710288544356)
 """The same as EXP2: 1e-5."""
 
+LOG2_OF_SUM = (-0.7213474865378442, 0.4808982992822264, -0.36068503113027606, 0.28855681768676966,
+               -0.2398717919576035, 0.20493275239316275, -0.1893905943710658, 0.18354936938116376,
+               -0.11070724540024855)  # fmt: skip
+"""(log2(1 + f) - f / ln 2) / f^2 by powers of f, for 1 + f within sqrt(2) of 1: 5e-8."""
+
 FARTHEST_POWER, FARTHEST_FOR_HALF = 200.0, 40.0
 """2 to this is infinite in float32, or in float16, and its reciprocal 0."""
 
 LARGEST_EXPONENT, SMALL_EXPONENT = 2.0**60, 64.0
 """The power of any float32 by the first is infinite, 1 or 0. By the second one products have a range to spare in
 float64, and the rest of a logarithm's product is tiny."""
+
+MILD_EXPONENT = 3.0
+"""Exponents up to this magnify the rounding of a logarithm so little that it need not be made up for."""
+
+STEEP_EXPONENT = 1.25
+"""Powers of what is not normal by exponents from this on are 0 or infinite, and so are those of powers of two next to
+it: 0, subnormal numbers and infinity need not be looked at."""
 
 
 def log(x: Value) -> Value:
@@ -80,12 +103,11 @@ def _at_ends(x: Value, result: Value) -> Value:
     return where(x > 0, where(x < math.inf, result, x), where(equal(x, 0), Constant(x.type, -math.inf), math.nan))
 
 
-def _log2_in_parts(x: Value) -> tuple[Value, Value]:
-    """k + log2(m) of a positive float32 as a sum whose second part are digits that the first one has no place for.
+def _log2_in_parts(k: Value, m: Value) -> tuple[Value, Value]:
+    """k + log2(m) of float32 as a sum whose second part are digits that the first one has no place for.
 
     Both the quotient of `_log2` and its product with 2 / ln 2 come with what they have lost.
     """
-    k, m = fraction(x)
     f = m - 1
     divisor = f + 2
     inverse = 1 / divisor
@@ -102,15 +124,27 @@ def _log2_in_parts(x: Value) -> tuple[Value, Value]:
     return total, (k - total) + product + rest
 
 
-def _power_of_positive(base: Value, exponent: Value) -> Value:
-    """2^(exponent * log2(base)), of which the product is in two parts; of an exponent of at most LARGEST_EXPONENT."""
-    log2, log2_rest = _log2_in_parts(base)
+def _power_of_positive(k: Value, m: Value, exponent: Value) -> Value:
+    """2^(exponent * log2(2^k m)), of which the product is in two parts; of an exponent of at most LARGEST_EXPONENT."""
+    log2, log2_rest = _log2_in_parts(k, m)
+    if _small(exponent) is None:  # then a long way is to go
+        log2, log2_rest = kept(log2), kept(log2_rest)
     y = exponent * log2
     rest = fused(exponent, log2_rest, fused(exponent, log2, -y))
     if _small(exponent) is None:
         rest = maximum(minimum(rest, 1), -1)
     n, f = _nearest_and_rest(y, FARTHEST_POWER)
     f = f + rest
+    return scaled(fused(f, polynomial(EXP2, f), 1), n)
+
+
+def _mild_power_of_positive(k: Value, m: Value, exponent: Value) -> Value:
+    """The same of an exponent of at most MILD_EXPONENT. Only its product with k has digits to lose."""
+    f = m - 1
+    k, log2 = kept(k), kept(fused(f, LOG2_E, f * f * polynomial(LOG2_OF_SUM, f)))
+    product = exponent * k
+    n, _ = _nearest_and_rest(fused(exponent, log2, product), FARTHEST_POWER)
+    f = fused(exponent, log2, (product - n) + fused(exponent, k, -product))
     return scaled(fused(f, polynomial(EXP2, f), 1), n)
 
 
@@ -137,7 +171,8 @@ def power(base: Value, exponent: Value) -> Value:
         return _any_power(base, exponent)
     if known * 2 == int(known * 2):
         return cast(_product(base, known, widen), FLOAT32)  # in float64 all products are exact enough
-    return _at_ends_of_power(base, known, _power_of_positive(absolute(base), exponent))
+    of_positive = _mild_power_of_positive if abs(known) <= MILD_EXPONENT else _power_of_positive
+    return _at_ends_of_power(base, known, of_positive(*_fraction(base, known), exponent))
 
 
 def power_for_half(base: Value, exponent: Value) -> Value:
@@ -147,15 +182,22 @@ def power_for_half(base: Value, exponent: Value) -> Value:
         return power(base, exponent)
     if known * 2 == int(known * 2):
         return _product(base, known, lambda x: x)
-    k, m = fraction(absolute(base))
-    n, f = _nearest_and_rest(exponent * _log2(k, m, LOG2_FOR_HALF), FARTHEST_FOR_HALF)
+    log2 = kept(_log2(*_fraction(base, known), LOG2_FOR_HALF))
+    n, f = _nearest_and_rest(exponent * log2, FARTHEST_FOR_HALF)
     result = fused(f, polynomial(EXP2_FOR_HALF, f), 1) * two_to_the(n)
     return _at_ends_of_power(base, known, result)
 
 
+def _fraction(base: Value, exponent: float) -> tuple[Value, Value]:
+    """Of the size of `base`, for its power."""
+    return (fraction_of_normal if abs(exponent) >= STEEP_EXPONENT else fraction)(absolute(base))
+
+
 def _at_ends_of_power(base: Value, exponent: float, result: Value) -> Value:
-    """`result` of a positive number, or what its power by a fraction is of a `base` that is none."""
+    """`result`, which is that of the size of `base`, or what its power by a fraction is if that is not the same."""
     of_infinity, of_zero = (math.inf, 0.0) if exponent > 0 else (0.0, math.inf)
+    if abs(exponent) >= STEEP_EXPONENT:
+        return where(equal(base, -math.inf), of_infinity, where(base >= 0, result, math.nan))
     result = where(base > 0, result, math.nan)
     return where(equal(absolute(base), math.inf), of_infinity, where(equal(base, 0), of_zero, result))
 
@@ -178,7 +220,7 @@ def _product(base: Value, exponent: float, exact: Callable[[Value], Value]) -> V
 def _any_power(base: Value, exponent: Value) -> Value:
     """What depends on the exponent alone, which may be one for all, is not mixed with conditions on the base."""
     size = absolute(base)
-    result = _power_of_positive(size, maximum(minimum(exponent, LARGEST_EXPONENT), -LARGEST_EXPONENT))
+    result = _power_of_positive(*fraction(size), maximum(minimum(exponent, LARGEST_EXPONENT), -LARGEST_EXPONENT))
     half = exponent * 0.5
     whole, even = equal(trunc(exponent), exponent), equal(trunc(half), half)
     result = where(base < 0, result * where(whole, Constant(FLOAT32, 1), math.nan), result) + (base - base)

@@ -1,7 +1,8 @@
 """What functions of floats are made of in loops compiled with LLVM: polynomials, and what is on the bits of a float.
 
 They are formulas over the operations of `app/formula/values.py` and some that LLVM's lowering has besides: `fused` is
-a * b + c rounded once, and `two_to_the`, `exponent_of` and `fraction_of` are on the bits of a float.
+a * b + c rounded once, `kept` says what to compute first, and `two_to_the`, `exponent_of` and `fraction_of` are on the
+bits of a float.
 """
 
 import math
@@ -54,6 +55,15 @@ def fused(a: Value, b: Value | float, c: Value | float) -> Value:
     return Operation(a.type, "fused", (a, b, c))
 
 
+def kept(x: Value) -> Value:
+    """`x`, which is computed of many elements before all that is made of it.
+
+    A processor looks ahead for what it can compute meanwhile, but not farther than one long chain of operations. Cut in
+    two, it finds several of them.
+    """
+    return Operation(x.type, "kept", (x,))
+
+
 def polynomial(coefficients: Sequence[float], x: Value) -> Value:
     """The sum of coefficients[i] * x^i, added up in pairs (G. Estrin), which need not wait for each other."""
     terms: list[Value | float] = list(coefficients)
@@ -95,5 +105,11 @@ def fraction(x: Value) -> tuple[Value, Value]:
     form = FORMATS[x.type]
     subnormal = x < form.least_normal
     normal = where(subnormal, x * 2.0**form.digits, x)
-    k = Operation(x.type, "exponent_of", (normal,)) - where(subnormal, Constant(x.type, form.digits), 0)
-    return k, Operation(x.type, "fraction_of", (normal,))
+    k, m = fraction_of_normal(normal)
+    return k - where(subnormal, Constant(x.type, form.digits), 0), m
+
+
+def fraction_of_normal(x: Value) -> tuple[Value, Value]:
+    """The same unless `x` is subnormal. Of what is less than any normal number k is at most -126, of infinity it is
+    128, and m is within sqrt(2) of 1 all the same."""
+    return Operation(x.type, "exponent_of", (x,)), Operation(x.type, "fraction_of", (x,))

@@ -23,8 +23,10 @@ from app.execution import llvm_compiler, llvm_loops
 from app.execution.device import Ran
 from app.execution.llvm_compiler import Compiler, Unavailable
 from app.execution.llvm_kernels import Loop, RowLoops
-from app.execution.llvm_lowering import FUNCTIONS, lower
+from app.execution.llvm_loops import PIECE
+from app.execution.llvm_lowering import FUNCTIONS, lower, lower_part
 from app.execution.llvm_math import EXPANSIONS
+from app.execution.llvm_primitives import kept
 from app.execution.numpy_device import COMPILED, NumpyDevice
 from app.execution.numpy_expansions import EXPANSIONS as NUMPY_EXPANSIONS
 from app.execution.numpy_lowering import FUNCTIONS as NUMPY_FUNCTIONS
@@ -36,11 +38,12 @@ from app.service import Service
 from app.settings import Settings
 from tests.execution.test_cuda_lowering import compile_at, data_for, samples
 from tests.execution.test_numpy_device import never
-from tests.messages import CELU, request
+from tests.messages import CELU, CONSTANT_POW, request
 from tests.operators.descriptors import compiled, descriptor
 
 COMPILER = Compiler()
 X = Input(FLOAT32, "X", DataType.FLOAT32)
+Y = Input(FLOAT32, "Y", DataType.FLOAT32)
 WIDE = Input(FLOAT64, "X", DataType.FLOAT64)
 
 LEFT_TO_NUMPY = {"cos", "expm1", "fmod", "quotient", "remainder", "sin", "tan"}
@@ -67,6 +70,15 @@ def scaled() -> list[CompiledOperator]:
                 tensor, bias = {"DataType": data_type, "Sizes": [2, 3]}, {"Scale": 0.5, "Bias": 0.25}
                 made.append(compiled(descriptor(kind, tensor, ScaleBias=bias)))
     return made
+
+
+def powers() -> list[CompiledOperator]:
+    """By exponents of every kind that has a way of its own."""
+    return [
+        compiled(descriptor(CONSTANT_POW, {"DataType": data_type, "Sizes": [2, 3]}, Exponent=exponent))
+        for data_type in ("FLOAT32", "FLOAT16")
+        for exponent in (3, -0.5, 0.4545, 1.7, 5.3, 100.3)
+    ]
 
 
 def assembly_of(source: str, triple: str, processor: str) -> str:
@@ -116,14 +128,14 @@ def test_every_operator_computes_what_numpy_does() -> None:
 def test_no_loop_calls_a_function(triple: str, processor: str) -> None:
     """One that is not there, such as a conversion from double to half, would end the process."""
     seen = 0
-    for sample in [*samples(), *scaled()]:
+    for sample in [*samples(), *scaled(), *powers()]:
         stored = sample.stored_types[sample.output_name]
         try:
             element = lower(sample.expression, stored)
         except LookupError:
             continue
-        layout: list[llvm_loops.Step] = ["packed"] * (len(element.inputs) + 1)
-        assembly = assembly_of(llvm_loops.elements(element, list(element.inputs), 1, layout), triple, processor)
+        layout: list[llvm_loops.Step] = ["packed"] * (len(sample.inputs) + 1)
+        assembly = assembly_of(llvm_loops.elements(element, list(sample.inputs), 1, layout), triple, processor)
         called = re.findall(r"^\s+(?:callq?|bl)\s+(.*)$", assembly, re.MULTILINE)
         assert called == [], (sample.operator.name(), stored)
         seen += 1
@@ -138,14 +150,37 @@ def test_loops_take_many_elements_at_a_time() -> None:
     assert re.search(r"vfmadd\w+ps\s.*%ymm", assembly)
 
 
-def test_attributes_are_arguments() -> None:
-    sources = {
-        llvm_loops.elements(
-            lower(operator_of(CELU, 1, Alpha=alpha).expression, DataType.FLOAT32), ["InputTensor"], 1, ["packed"] * 2
-        )
-        for alpha in (0.25, 0.5)
-    }
+@pytest.mark.parametrize(
+    ("kind", "attribute", "values"), [(CELU, "Alpha", (0.25, 0.5)), (CONSTANT_POW, "Exponent", (1.7, 2.2))]
+)
+def test_attributes_are_arguments(kind: str, attribute: str, values: tuple[float, float]) -> None:
+    sources = set()
+    for value in values:
+        operator = operator_of(kind, 1, **{attribute: value})
+        element = lower(operator.expression, DataType.FLOAT32)
+        sources.add(llvm_loops.elements(element, list(operator.inputs), 1, ["packed"] * 2))
     assert len(sources) == 1
+
+
+@pytest.mark.parametrize("length", [1, 7, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 5])
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("layout", ["packed", "spaced", "one for all", "in place"])
+def test_what_is_kept_is_of_the_same_elements(length: int, rows: int, layout: str) -> None:
+    formula = kept(X * Y) - kept(X - 1) * Y * Parameter(FLOAT32, "Two", 2)
+    x, y = np.random.default_rng(3).standard_normal((2, rows, length * 2), np.float32)
+    x, y = (x[:, ::2], y[:, 1::2]) if layout == "spaced" else (x[:, :length].copy(), y[:, :length].copy())
+    if layout == "one for all":
+        x = x[:, :1]
+    expected = x * y - (x - 1) * y * 2
+    output = x if layout == "in place" else np.empty((rows, length * 3), np.float32)[:, ::3]
+    Loop(formula, ["X", "Y"], DataType.FLOAT32, COMPILER).run([x, y], output, ())
+    np.testing.assert_allclose(output, expected, 1e-5, 1e-5)
+
+
+def test_a_part_keeps_nothing() -> None:
+    """What comes before it in a row is kept already."""
+    assert lower(kept(X) + 1, DataType.FLOAT32).kept
+    assert not lower_part(kept(X) + 1, DataType.FLOAT32, "part").kept
 
 
 @given(st.lists(st.floats(-1e5, 1e5), min_size=1, max_size=50))

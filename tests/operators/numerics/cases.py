@@ -105,9 +105,10 @@ CELUS = [
     for alpha in (1, 0.1, 0.5, 0.7, 1e-3, 1e-30, 1e-45, 1.7, 3, 100, 3e38, -1, -0.1, -1e-3, -1e-30, -1e-45, -3, -3e38)
 ]
 SMALL_EXPONENTS = (0, 0.5, -0.5, 1, -1, 2, -2, 3, -3, 2.5, -2.5, 1 / 3, -1 / 3, 4, -4, 5, 10.7, -10.7)
+MILD_EXPONENTS = (1.7, 0.4545, 1.25, -1.25, 1.2499, -1.2499, 2.99, -2.99)
 LARGE_EXPONENTS = (63.7, -63.5, 100, -100, 1e5, 16777215, 16777216, -16777215, 8388607.5, 1e10, -1e10, 3e38, -3e38)
 TINY_EXPONENTS = (1e-3, -1e-3, 1e-10, 1e-45)
-CONSTANT_POWS = [_constant_pow(each) for each in (*SMALL_EXPONENTS, *LARGE_EXPONENTS, *TINY_EXPONENTS)]
+CONSTANT_POWS = [_constant_pow(each) for each in (*SMALL_EXPONENTS, *MILD_EXPONENTS, *LARGE_EXPONENTS, *TINY_EXPONENTS)]
 # A rounding in double of the scaled base grows by the exponent: beyond about 2^30 it would show in FLOAT32.
 SCALED_CONSTANT_POWS = [
     _scaled_constant_pow(exponent, scale, bias)
