@@ -58,6 +58,12 @@ OPERATORS = {
         lambda x, _: np.power(x, 2.5),
         low=0.0,  # a negative base would make NaN
     ),
+    "CONSTANT_POW_1.7": Operator(  # neither products nor a root
+        "DML_OPERATOR_ELEMENT_WISE_CONSTANT_POW",
+        {"Exponent": 1.7},
+        lambda x, _: np.power(x, 1.7),
+        low=0.0,
+    ),
 }
 
 
