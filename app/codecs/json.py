@@ -97,7 +97,7 @@ class JsonCodec:
         return data
 
     def put_back(self, body: Body, value: object, data: Buffer) -> None:
-        if isinstance(value, Span) and not data.readonly:
+        if isinstance(value, Span):
             _put_back(memoryview(body)[value.start : value.stop], data)
 
     def encode(self, document: Any) -> list[Piece | Hole]:

@@ -127,7 +127,7 @@ def _log2_in_parts(k: Value, m: Value) -> tuple[Value, Value]:
 def _power_of_positive(k: Value, m: Value, exponent: Value) -> Value:
     """2^(exponent * log2(2^k m)), of which the product is in two parts; of an exponent of at most LARGEST_EXPONENT."""
     log2, log2_rest = _log2_in_parts(k, m)
-    if _small(exponent) is None:  # then a long way is to go
+    if _small(exponent) is None:  # then there is much to do with them
         log2, log2_rest = kept(log2), kept(log2_rest)
     y = exponent * log2
     rest = fused(exponent, log2_rest, fused(exponent, log2, -y))
@@ -139,7 +139,10 @@ def _power_of_positive(k: Value, m: Value, exponent: Value) -> Value:
 
 
 def _mild_power_of_positive(k: Value, m: Value, exponent: Value) -> Value:
-    """The same of an exponent of at most MILD_EXPONENT. Only its product with k has digits to lose."""
+    """The same of an exponent of at most MILD_EXPONENT. Only its product with k has digits to lose.
+
+    Beyond FARTHEST_POWER `f` is all that is beyond. The polynomial's degree is even, so that its sign stays.
+    """
     f = m - 1
     k, log2 = kept(k), kept(fused(f, LOG2_E, f * f * polynomial(LOG2_OF_SUM, f)))
     product = exponent * k
