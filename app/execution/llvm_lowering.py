@@ -25,6 +25,7 @@ from app.formula.values import (
     Value,
     integer_range,
     is_float,
+    stored_whole,
 )
 
 Writer: TypeAlias = "Callable[[Lowering, Operation, Sequence[str]], str]"
@@ -188,7 +189,7 @@ class Lowering:
     def _keep(self, node: Value) -> str:
         self._is_long = True
         lowering = Lowering(self._smooth, self._half, keeps=False, is_long=True)
-        element = lowering.element(node, DataType(node.type.upper()), f"kept{len(self._kept)}")
+        element = lowering.element(node, stored_whole(node.type), f"kept{len(self._kept)}")
         self._kept.append(element)
         return self._input(element.name, node.type)
 

@@ -127,27 +127,29 @@ def _log2_in_parts(k: Value, m: Value) -> tuple[Value, Value]:
 def _power_of_positive(k: Value, m: Value, exponent: Value) -> Value:
     """2^(exponent * log2(2^k m)), of which the product is in two parts; of an exponent of at most LARGEST_EXPONENT."""
     log2, log2_rest = _log2_in_parts(k, m)
-    if _small(exponent) is None:  # then there is much to do with them
+    is_small = _small(exponent) is not None
+    if not is_small:  # then there is much to do with them
         log2, log2_rest = kept(log2), kept(log2_rest)
     y = exponent * log2
     rest = fused(exponent, log2_rest, fused(exponent, log2, -y))
-    if _small(exponent) is None:
-        rest = maximum(minimum(rest, 1), -1)
     n, f = _nearest_and_rest(y, FARTHEST_POWER)
-    f = f + rest
-    return scaled(fused(f, polynomial(EXP2, f), 1), n)
+    return _exp2(n, f + (rest if is_small else maximum(minimum(rest, 1), -1)))
 
 
 def _mild_power_of_positive(k: Value, m: Value, exponent: Value) -> Value:
     """The same of an exponent of at most MILD_EXPONENT. Only its product with k has digits to lose.
 
-    Beyond FARTHEST_POWER `f` is all that is beyond. The polynomial's degree is even, so that its sign stays.
+    Beyond FARTHEST_POWER what is left for `_exp2` is not small. Its polynomial's degree is even, so the sign stays.
     """
     f = m - 1
     k, log2 = kept(k), kept(fused(f, LOG2_E, f * f * polynomial(LOG2_OF_SUM, f)))
     product = exponent * k
     n, _ = _nearest_and_rest(fused(exponent, log2, product), FARTHEST_POWER)
-    f = fused(exponent, log2, (product - n) + fused(exponent, k, -product))
+    return _exp2(n, fused(exponent, log2, (product - n) + fused(exponent, k, -product)))
+
+
+def _exp2(n: Value, f: Value) -> Value:
+    """2^(n + f) for a whole number n, of a small `f`."""
     return scaled(fused(f, polynomial(EXP2, f), 1), n)
 
 

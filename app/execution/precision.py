@@ -8,7 +8,18 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.execution import numpy_lowering
-from app.formula.values import FLOAT32, FLOAT64, Constant, Input, Operation, Parameter, Value, expm1_of_negative, parts
+from app.formula.values import (
+    FLOAT32,
+    FLOAT64,
+    Constant,
+    Input,
+    Operation,
+    Parameter,
+    Value,
+    expm1_of_negative,
+    parts,
+    stored_whole,
+)
 
 SMOOTH = frozenset(
     [
@@ -74,7 +85,7 @@ def scalar(node: Value) -> np.generic:
     if isinstance(node, Constant | Parameter):
         given: np.generic = np.dtype(node.type).type(node.value)
         return given
-    program = numpy_lowering.lower(node, [], DataType(node.type.upper()))
+    program = numpy_lowering.lower(node, [], stored_whole(node.type))
     result = np.empty(1, node.type)
     program.run([], result, [np.empty(1, dtype) for dtype in program.registers])
     number: np.generic = result[0]

@@ -18,6 +18,7 @@ from app.formula.values import (
     Value,
     cast,
     parts,
+    stored_whole,
 )
 
 POSITION = "(position)"
@@ -74,7 +75,7 @@ class Stages(Generic[P]):
     def _cut(self, node: Value) -> Value:
         match node:
             case Position():
-                return Input(node.type, POSITION, _stored(node))
+                return Input(node.type, POSITION, stored_whole(node.type))
             case Reduction():
                 return self._reduce(node)
             case Operation() if _is_of_groups(node):
@@ -97,22 +98,19 @@ class Stages(Generic[P]):
         else:
             made = self._stage(argument, node.name, elements, node.type)
         if elements:
-            self._known[node.argument] = Input(argument.type, elements, _stored(argument))
+            self._known[node.argument] = Input(argument.type, elements, stored_whole(argument.type))
         return made
 
     def _stage(
         self, node: Value, reduction: str | None, elements: str | None = None, type_: str | None = None
     ) -> Value:
-        program = self._lower(node, self._names, _stored(node))
+        stored = stored_whole(node.type)
+        program = self._lower(node, self._names, stored)
         result = f"(result {len(self.stages)})"
-        source = self._names.index(node.name) if isinstance(node, Input) and node.stored == _stored(node) else None
+        source = self._names.index(node.name) if isinstance(node, Input) and node.stored == stored else None
         self.stages.append(Stage(program, source, np.dtype(node.type), result, reduction, elements))
         made = type_ or node.type
-        return Input(made, result, DataType(made.upper()))
-
-
-def _stored(node: Value) -> DataType:
-    return DataType(node.type.upper())
+        return Input(made, result, stored_whole(made))
 
 
 def _is_of_groups(node: Value) -> bool:

@@ -33,6 +33,11 @@ def compute_type(data_type: DataType) -> str:
     return _COMPUTE.get(data_type, data_type.value.lower())
 
 
+def stored_whole(type_: str) -> DataType:
+    """The type that stores a value of the type called `type_` as it is."""
+    return DataType(type_.upper())
+
+
 def is_float(type_: str) -> bool:
     """Whether values of the type called `type_` are floats."""
     return type_.startswith("float")
