@@ -21,9 +21,9 @@ import contextlib
 import functools
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import httptools
 from uvicorn._types import ASGI3Application
@@ -37,8 +37,10 @@ from app.codecs.codec import Piece
 from app.http.at_once import Reply, Request
 from app.http.cork import Cork
 from app.http.headers import fields
+from app.http.landing import Expected, KnownHeader
 from app.http.refusals import answered, over_concurrency_limit, problem
-from app.http.transfer import JOINED, LARGE, RECEIVE_INTO, WHOLE_BODY, Disconnected, Receiver
+from app.http.transfer import JOINED, LARGE, RECEIVE_INTO, SAME_AGAIN, WHOLE_BODY, Disconnected, Receiver
+from app.limits import MemoryAccount
 
 _OK = STATUS_LINE[200].removesuffix(b"\r\n")
 
@@ -81,18 +83,6 @@ class RequestError(Exception):
         self.detail = detail
 
 
-class KnownHeader(NamedTuple):
-    """The header of a request that was answered at once, and what the parser made of it.
-
-    Clients send the same header again and again. One that is the same to the byte says the same.
-    """
-
-    header: bytes
-    length: int
-    """Of the header and the body, in bytes."""
-    request: Request
-
-
 class StrictHttpProtocol(HttpToolsProtocol):
     """One connection.
 
@@ -101,6 +91,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     # CPython keeps at most 30 attributes of an instance where it finds them fast, and uvicorn uses nearly all of them.
     __slots__ = (
+        "_announced",
         "_answered",
         "_at_once",
         "_body_left",
@@ -110,7 +101,9 @@ class StrictHttpProtocol(HttpToolsProtocol):
         "_held",
         "_is_first_read",
         "_known",
+        "_large_header",
         "_last_answer",
+        "_may_land",
         "_progress",
         "_read_bytes",
         "_receiver",
@@ -150,7 +143,10 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self._sent: Callable[[], None] | None = None  # what to call when the answer is sent
 
         self._is_first_read = False  # of the body: the application was not called yet
-        self._body_left = 0  # bytes of a large body that did not arrive yet
+        self._announced = 0  # bytes of the newest body
+        self._body_left = 0  # those that did not arrive yet
+        self._large_header = b""  # of the newest request, if its body is large and they began a read
+        self._may_land = True  # a request like one before: see landing.py
         self._receiver = Receiver(self)  # what the transport calls
 
         self._send_timer: asyncio.TimerHandle | None = None
@@ -168,6 +164,14 @@ class StrictHttpProtocol(HttpToolsProtocol):
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LOCAL_SEND_BUFFER)
         self._start_header_timer()
 
+    def begin_request(self) -> None:
+        """The connection is not idle any more."""
+        self._unset_keepalive_if_required()
+
+    def shutdown(self) -> None:
+        self._receiver.land()  # what has begun to arrive is still answered
+        super().shutdown()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_header_timer()
         self._stop_send_timer()
@@ -178,7 +182,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         if self._refused:
             return  # lingering: see _answer_and_close
         self._unset_keepalive_if_required()
-        begins_request = self._between_requests()
+        begins_request = self.between_requests()
         if begins_request and self._answer_known(data):
             return
         last_scope = self.scope
@@ -212,7 +216,9 @@ class StrictHttpProtocol(HttpToolsProtocol):
             # empty line or the rest of a body that the application did not wait for, must not leave us without any.
             elif self.cycle is not None and self.cycle.response_complete and self.timeout_keep_alive_task is None:
                 self._start_header_timer()
-            if self._answered and begins_request and self._between_requests():
+            if begins_request and self._is_first_read and self._announced > LARGE:
+                self._large_header = self._header_in(data, self._announced - self._body_left)
+            if self._answered and begins_request and self.between_requests():
                 self._remember(self._answered, data)
         finally:
             self._feeding = False
@@ -229,10 +235,15 @@ class StrictHttpProtocol(HttpToolsProtocol):
         if self.cycle is not None and self.cycle.scope is self.scope:  # else it is an Upgrade, and comes again
             self._is_first_read = True
             # The parser has seen to it that the field is there once, is a number and is not beside chunked.
-            self._body_left = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
-            if self._body_left > LARGE:
-                receive_into: Any = functools.partial(self._receive_into, self.cycle)
-                self.scope["extensions"] = {RECEIVE_INTO: receive_into}
+            self._announced = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
+            self._body_left = self._announced
+            self._large_header = b""
+            if self._announced > LARGE:
+                extensions: Any = {
+                    RECEIVE_INTO: functools.partial(self._receive_into, self.cycle),
+                    SAME_AGAIN: functools.partial(self._expect_again, self.cycle),
+                }
+                self.scope["extensions"] = extensions
 
     def on_body(self, body: bytes) -> None:
         self._progress = True
@@ -262,7 +273,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
             scope["extensions"] = {WHOLE_BODY: body}
         self._start_held()
 
-    def _between_requests(self) -> bool:
+    def between_requests(self) -> bool:
         """Whether the next byte begins a request, for certain, with nothing left to do for the one before."""
         cycle = self.cycle
         if cycle is None:
@@ -270,16 +281,31 @@ class StrictHttpProtocol(HttpToolsProtocol):
         answered = cycle.response_complete and not cycle.more_body
         return answered and cycle.scope is self.scope and self._unfinished_bytes == 0
 
+    def _header_in(self, data: bytes | Buffer, body_bytes: int) -> bytes:
+        """The header of the request that `data` begins with, and of whose body it has `body_bytes`; empty if unsure."""
+        header = bytes(data[: len(data) - body_bytes])
+        # If there were other requests before it, or empty lines, this is not its header.
+        return header if header.find(b"\r\n\r\n") == len(header) - 4 else b""
+
     def _remember(self, request: Request, data: bytes | Buffer) -> None:
         """Remembers the header of `request`, the last one in `data`."""
-        header = bytes(data[: len(data) - len(request.body)])
-        # If it had chunks, or there were other requests before it, or empty lines, this is not its header.
-        if b"content-length" in request.headers and header.find(b"\r\n\r\n") == len(header) - 4:
+        header = self._header_in(data, len(request.body))
+        if header and b"content-length" in request.headers:  # else it had chunks
             self._known = KnownHeader(header, len(data), request._replace(body=b""))
+
+    def _expect_again(self, cycle: RequestResponseCycle, memory: MemoryAccount, data_start: int) -> None:
+        """What the extension SAME_AGAIN is for the request of `cycle`."""
+        if cycle is self.cycle and self._large_header and self._may_land:
+            scope: Any = {**cycle.scope, "extensions": {}}
+            request = Request(scope, fields(scope["headers"]), b"")
+            length = len(self._large_header) + self._announced
+            self._receiver.expected = Expected(KnownHeader(self._large_header, length, request), memory, data_start)
 
     def _answer_known(self, data: bytes | Buffer) -> bool:
         """Whether `data` are a request with the known header, and were answered at once. The parser does not see it."""
-        known = self._known
+        expected = self._receiver.expected
+        is_expected = expected is not None and len(data) == expected.known.length
+        known = expected.known if expected and is_expected else self._known
         if known is None or len(data) != known.length:
             return False
         end = len(known.header)
@@ -289,7 +315,12 @@ class StrictHttpProtocol(HttpToolsProtocol):
         if len(body) <= JOINED:
             body = body.toreadonly()  # a small output has memory of its own, where it is aligned
         scope = {**known.request.scope, "state": self.app_state.copy()}
-        return self._answer_at_once(Request(scope, known.request.headers, body))
+        if self._answer_at_once(Request(scope, known.request.headers, body)):
+            return True
+        if is_expected:  # in vain: what has arrived will be copied
+            self._may_land = False
+            self._receiver.expected = None
+        return False
 
     def _answer_at_once(self, request: Request) -> bool:
         """Whether the application had an answer to `request`."""
@@ -314,14 +345,16 @@ class StrictHttpProtocol(HttpToolsProtocol):
         return True
 
     def _send(self, pieces: list[Piece]) -> None:
-        """Sends `pieces`, which may lie in the buffer of the next read. What the kernel does not take now is copied."""
+        """Sends `pieces`. Small ones may lie in the buffer of the next read: what is not taken now is copied."""
         length = sum(map(len, pieces))
         sent = 0
         if length > JOINED and self._descriptor >= 0 and self.transport.get_write_buffer_size() == 0:
             with contextlib.suppress(OSError):  # the transport will meet it, too
                 sent = os.writev(self._descriptor, pieces)
-        if sent < length:
+        if sent < length <= LARGE:
             self.transport.write(memoryview(b"".join(pieces))[sent:])
+        elif sent < length:
+            self.transport.writelines(_after(sent, pieces))
 
     def _was_sent(self) -> None:
         if self._sent:
@@ -573,6 +606,14 @@ class StrictHttpProtocol(HttpToolsProtocol):
     def _on_response(self, cork: Cork) -> None:
         cork.flush()  # the answer to HEAD has nothing that would have followed
         self.on_response_complete()
+
+
+def _after(sent: int, pieces: list[Piece]) -> Iterator[Buffer]:
+    """What there is to send of `pieces` when the first `sent` bytes are sent."""
+    for piece in pieces:
+        if sent < len(piece):
+            yield memoryview(piece)[sent:]
+        sent = max(sent - len(piece), 0)
 
 
 def protocol_class(limits: Limits) -> type[StrictHttpProtocol]:

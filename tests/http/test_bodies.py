@@ -8,10 +8,14 @@ from typing import Any
 import msgpack
 import numpy as np
 import pytest
+from starlette.types import Message
 
-from app.codecs.codec import Encoded, Piece
-from app.http.bodies import send_pieces
-from app.http.transfer import JOINED
+from app.buffers import ALIGNMENT, STAGGER
+from app.codecs.codec import Body, Encoded, Piece
+from app.http.bodies import read_body, send_pieces
+from app.http.transfer import JOINED, Receiver
+from app.limits import MemoryAccount
+from app.settings import Settings
 from tests.conftest import RunningServer, ours_only, running_server
 from tests.http.refusals import refusal_of
 from tests.http.wire import CHUNKED, JSON, chunks, connection, header, length
@@ -171,3 +175,30 @@ def test_small_pieces_of_a_large_answer_are_sent_as_one() -> None:
     pieces: list[Piece] = [b"a", b"b", large, large, b"c", b"d"]
     asyncio.run(send_pieces(send, Encoded(4 + 2 * len(large), iter(pieces)), "application/json"))
     assert [message.get("body") for message in sent] == [None, b"ab", large, large, b"cd", b""]
+
+
+class TestPlacesInPages:
+    """What begins a page of the kernel is not to lie a few bytes further on in a page here."""
+
+    def test_of_reads(self) -> None:
+        connection: Any = None  # has no part in this
+        assert address(Receiver(connection).get_buffer(-1)) % 4096 == STAGGER
+
+    @pytest.mark.parametrize("data_start", [0, 1, 50, 100])
+    def test_of_bodies(self, data_start: int) -> None:
+        pieces = [bytes(100_000), bytes(200_000)]
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": pieces.pop(), "more_body": bool(pieces)}
+
+        async def read() -> Body:
+            memory = MemoryAccount(1 << 30).open()
+            return await read_body({}, {}, receive, Settings(), memory, lambda beginning, length: data_start)
+
+        begins = address(asyncio.run(read()))
+        assert STAGGER - ALIGNMENT < begins % 4096 <= STAGGER
+        assert (begins + data_start) % ALIGNMENT == 0
+
+
+def address(buffer: Body) -> int:
+    return int(np.frombuffer(buffer, np.uint8).ctypes.data)

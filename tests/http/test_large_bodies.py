@@ -139,9 +139,12 @@ def test_many_clients_abort_and_finish(any_server: RunningServer, any_client: ht
             elements = rng.choice([100, MIB // 8, MIB // 4, MIB // 2, MIB])
             body, expected = body_of(elements, 100 * seed + turn)
             with connection(any_server) as client:
+                if rng.random() < 0.5:
+                    check(client.ask(header(MSGPACK, ANSWER, length(len(body))), body), expected)
+                    finished += 1
                 match rng.randrange(4):
                     case 0:  # gone in the middle of the body
-                        client.send(header(MSGPACK, length(len(body))), body[: rng.randrange(len(body))])
+                        client.send(header(MSGPACK, ANSWER, length(len(body))), body[: rng.randrange(len(body))])
                         if rng.random() < 0.5:
                             client.socket.shutdown(socket.SHUT_WR)
                     case 1:  # gone without reading the answer, or in the middle of it
@@ -168,6 +171,21 @@ def test_a_client_that_announces_much_holds_little(any_server: RunningServer, an
             slow.send(b"\x80")
             assert metric(any_client, "memory_bytes") <= 2 * MIB
     wait_for(any_client, "memory_bytes", 0)
+
+
+@ours_only
+def test_one_like_the_last_gets_its_memory_at_once(start_server: ServerFactory) -> None:
+    """But not for long, if the rest does not come."""
+    running = start_server()
+    body, expected = body_of(MIB)
+    with connection(running) as client, httpx.Client(base_url=running.url) as observer:
+        for _ in range(2):
+            check(client.ask(header(MSGPACK, ANSWER, length(len(body))), body), expected)
+        client.send(header(MSGPACK, ANSWER, length(len(body))), body[:100_000])
+        wait_until(lambda: metric(observer, "memory_bytes") >= len(body))
+        wait_until(lambda: 0 < metric(observer, "memory_bytes") <= 2 * MIB)
+        check(client.ask(body[100_000:]), expected)
+        wait_for(observer, "memory_bytes", 0)
 
 
 def test_too_slow_a_body(start_server: ServerFactory) -> None:

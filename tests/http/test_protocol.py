@@ -1,12 +1,13 @@
 """The strict protocol, from the other end of a socket."""
 
 import asyncio
+import functools
 import json
 import queue
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -124,14 +125,19 @@ class Client:
 
     def receive_response(self) -> Response:
         """Receives one response with a Content-Length and leaves the connection open."""
-        received = b""
+        received = self._receive()
         while b"\r\n\r\n" not in received:
-            received += self.socket.recv(65536)
+            received += self._receive()
         length = int(received.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
         while len(received.partition(b"\r\n\r\n")[2]) < length:
-            received += self.socket.recv(65536)
+            received += self._receive()
         [response] = responses(received)
         return response
+
+    def _receive(self) -> bytes:
+        piece = self.socket.recv(65536)
+        assert piece, "the server closed the connection"
+        return piece
 
     def receive_rest(self) -> bytes:
         """Receives until the server closes the connection."""
@@ -150,6 +156,8 @@ class Running:
 
     port: int
     application: Application
+    stop: Callable[[], None]
+    """Begins to shut it down."""
 
     def connect(self) -> Client:
         return Client(self.port)
@@ -186,7 +194,9 @@ def running(
         try:
             while not server.started:
                 time.sleep(0.005)
-            yield Running(listener.getsockname()[1], application)
+            yield Running(
+                listener.getsockname()[1], application, functools.partial(setattr, server, "should_exit", True)
+            )
         finally:
             server.should_exit = True
             thread.join()
