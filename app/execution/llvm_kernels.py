@@ -1,11 +1,13 @@
 """Loops compiled for this processor, in the place of NumPy's calls where they are quicker."""
 
+import ctypes
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from app.buffers import Buffer
 from app.contract.constants import DataType
 from app.execution import llvm_loops
 from app.execution.llvm_compiler import Compiler, Function
@@ -14,6 +16,11 @@ from app.execution.llvm_lowering import Element, bytes_of, lower, lower_part
 from app.execution.numpy_lowering import Array
 from app.execution.stages import Stages
 from app.formula.values import Value
+
+T = TypeVar("T")
+
+OnBuffers = Callable[[Sequence[Buffer], Buffer], None]
+"""Computes an output from inputs, each from its buffer's beginning."""
 
 Layout = tuple[Step, ...]
 """The steps of all arrays along the innermost dimension, the output's last."""
@@ -60,19 +67,21 @@ class _Loops:
 
     def _run(self, inputs: Sequence[Array], output: Array, numbers: Sequence[int] = ()) -> None:
         """Compute one block. `numbers` are what the nest's frame has after the arrays."""
-        arrays = [*(inputs[number] for number in self._numbers), output]
+        arrays = self._used(inputs, output)
+        self._call(arrays)([each.ctypes.data for each in arrays], numbers, self._attributes)
+
+    def _used(self, inputs: Sequence[T], output: T) -> list[T]:
+        """What the nest is given: those that it reads, and the output."""
+        return [*(inputs[number] for number in self._numbers), output]
+
+    def _call(self, arrays: Sequence[Array]) -> "_Call":
         form = tuple([(each.shape, each.strides) for each in arrays])
         call = self._calls.get(form)  # a dispatch has few: that of its blocks, and of the last ones
         if call is None:
             frame, places, layout = _frame(arrays)
-            function = self._compiler.function(self._source(self._read, output.ndim, layout))
+            function = self._compiler.function(self._source(self._read, arrays[-1].ndim, layout))
             call = self._calls[form] = _Call(function, frame, places)
-        frame = call.frame[:]
-        for place, each in zip(call.places, arrays, strict=True):
-            frame[place] = _address(each)
-        frame.extend(numbers)
-        frame.frombytes(self._attributes)
-        call.function(frame.buffer_info()[0])
+        return call
 
 
 class Loop(_Loops):
@@ -92,6 +101,18 @@ class Loop(_Loops):
     def run(self, inputs: Sequence[Array], output: Array, registers: Sequence[Array]) -> None:
         """Compute one block. Inputs may have dimensions of size 1 where the output has others."""
         self._run(inputs, output)
+
+    def on_buffers(self, inputs: Sequence[Array], output: Array) -> "OnBuffers":
+        """What `run` does with these, for any buffers that such arrays would lie in.
+
+        It makes no arrays, which would take longer than to compute a thousand elements.
+        """
+        call = self._call(self._used(inputs, output))
+
+        def run(inputs: Sequence[Buffer], output: Buffer) -> None:
+            call([_address(each) for each in self._used(inputs, output)], (), self._attributes)
+
+        return run
 
 
 class RowLoops(_Loops):
@@ -119,7 +140,7 @@ class RowLoops(_Loops):
     def run(self, inputs: Sequence[Array], output: Array, position_step: int) -> None:
         """Compute one block of whole groups, in which positions go up by `position_step`."""
         kept = [np.empty(output.shape[-1], dtype) for dtype in self._kept]
-        self._run(inputs, output, [position_step, *map(_address, kept)])
+        self._run(inputs, output, [position_step, *(each.ctypes.data for each in kept)])
 
 
 class _Call(NamedTuple):
@@ -131,10 +152,19 @@ class _Call(NamedTuple):
     places: Sequence[int]
     """Of these addresses in the frame."""
 
+    def __call__(self, addresses: Sequence[int], numbers: Sequence[int], attributes: bytes) -> None:
+        frame = self.frame[:]
+        for place, address in zip(self.places, addresses, strict=True):
+            frame[place] = address
+        frame.extend(numbers)
+        frame.frombytes(attributes)
+        self.function(frame.buffer_info()[0])
 
-def _address(of: Array) -> int:
-    address: int = of.__array_interface__["data"][0]
-    return address
+
+def _address(of: Buffer) -> int:
+    if of.readonly:  # which ctypes refuses
+        return np.frombuffer(of, np.uint8).ctypes.data
+    return ctypes.addressof(ctypes.c_char.from_buffer(of))
 
 
 def _frame(arrays: Sequence[Array]) -> tuple["array[int]", Sequence[int], Layout]:

@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from operator import le
 from typing import Literal
 
 import numpy as np
@@ -15,7 +16,7 @@ from app.execution import numpy_lowering
 from app.execution.device import WHOLE_BYTES, Cancelled, DeviceInfo, Kernel, Ran
 from app.execution.layout import blocks, collapse
 from app.execution.llvm_compiler import Compiler
-from app.execution.llvm_kernels import Loop
+from app.execution.llvm_kernels import Loop, OnBuffers
 from app.execution.numpy_lowering import Array, Step, numpy_type
 from app.execution.numpy_rows import NumpyRowKernel
 from app.execution.numpy_threads import RAN, Threads
@@ -25,8 +26,8 @@ from app.operators.compiled import CompiledOperator
 TABULATED = 1 << 18
 """Without LLVM, a float16 function of one input is looked up in a table from so many elements on."""
 
-COMPILED = 1 << 13
-"""Outputs of so many elements are worth a compiled loop: in the time that a call of one takes, NumPy has fewer done."""
+COMPILED = 1 << 10
+"""Outputs of so many elements are worth the 10 to 30 ms that a loop for their formula takes to compile, once."""
 
 
 class NumpyDevice:
@@ -89,22 +90,37 @@ class NumpyKernel:
         self._blocks = list(blocks(self._sizes, most))
         self._elements = compiled.output.elements
         self._threads = threads
+        # How many bytes of each buffer are read or written
+        self._reaches = [
+            sum((size - 1) * step for size, step in zip(self._sizes, steps, strict=True)) + dtype.itemsize
+            for dtype, steps in self._views
+        ]
+        self._on_buffers: OnBuffers | None = None  # the loop, when it is compiled
 
     @property
     def brief(self) -> bool:
         return self._program.is_brief(self._elements)
 
     def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:
+        buffers = [*inputs, output]
+        if self._on_buffers and all(map(le, self._reaches, [each.nbytes for each in buffers])):
+            if cancelled():
+                raise Cancelled
+            self._on_buffers(inputs, output)
+            return RAN
+
         # NumPy checks that the strides stay inside the buffers.
         arrays: list[Array] = [
             np.ndarray(self._sizes, dtype, buffer, 0, strides)
-            for buffer, (dtype, strides) in zip([*inputs, output], self._views, strict=True)
+            for buffer, (dtype, strides) in zip(buffers, self._views, strict=True)
         ]
         program = self._table() if self._tabulated else self._program
         if len(self._blocks) == 1:  # as `share` does it, without a function that would cost a small dispatch a tenth
             if cancelled():
                 raise Cancelled
             run_program(program, arrays[:-1], arrays[-1])
+            if isinstance(program, Loop):
+                self._on_buffers = program.on_buffers(arrays[:-1], arrays[-1])
             return RAN
 
         def work(turn: int) -> None:

@@ -312,8 +312,6 @@ class StrictHttpProtocol(HttpToolsProtocol):
         if bytes(data[:end]) != known.header:  # a view by itself is compared one byte at a time
             return False
         body = memoryview(data)[end:]
-        if len(body) <= JOINED:
-            body = body.toreadonly()  # a small output has memory of its own, where it is aligned
         scope = {**known.request.scope, "state": self.app_state.copy()}
         if self._answer_at_once(Request(scope, known.request.headers, body)):
             return True

@@ -38,7 +38,7 @@ from app.service import Service
 from app.settings import Settings
 from tests.execution.test_cuda_lowering import compile_at, data_for, samples
 from tests.execution.test_numpy_device import never
-from tests.messages import CELU, CONSTANT_POW, request
+from tests.messages import CELU, CONSTANT_POW, PARAMETERIZED_RELU, request
 from tests.operators.descriptors import compiled, descriptor
 
 COMPILER = Compiler()
@@ -197,6 +197,47 @@ def test_a_double_is_rounded_to_a_half_once(values: list[float]) -> None:
     output = np.empty(x.shape, np.float16)
     Loop(WIDE * Parameter(FLOAT64, "One", 1), ["X"], DataType.FLOAT16, COMPILER).run([x], output, ())
     np.testing.assert_array_equal(output, expected)
+
+
+def repeating_slopes() -> CompiledOperator:
+    """One slope for each of 40 rows, and gaps between the rows of the output."""
+    tensor = {"DataType": "FLOAT32", "Sizes": [40, 30]}
+    return compiled(
+        descriptor(
+            PARAMETERIZED_RELU,
+            tensor,
+            SlopeTensor=tensor | {"Strides": [1, 0]},
+            OutputTensor=tensor | {"Strides": [32, 1]},
+        )
+    )
+
+
+def test_dispatches_after_the_first_make_no_arrays() -> None:
+    """They compute the same from any memory: read-only, not aligned, longer than need be, but not shorter."""
+    rng = np.random.default_rng(6)
+    direct = 0
+    with (
+        ThreadPoolExecutor(1) as helpers,
+        mock.patch.object(Loop, "run", autospec=True, side_effect=Loop.run) as run,
+    ):
+        device = NumpyDevice(helpers, 1, COMPILER, least=1)
+        for operator in [*(compile_at(sample, 100) for sample in samples()), repeating_slopes()]:
+            inputs = [bytes(array) for array in data_for(operator, rng, operator.output.elements)]
+            size = operator.output.total_bytes
+            kernel = device.prepare(operator)
+            first, second = bytearray(size), bytearray(size + 2)
+            kernel.dispatch([memoryview(bytearray(each)) for each in inputs], memoryview(first), never)
+            before = run.call_count
+            shifted = [memoryview(b"?" + each)[1:] for each in inputs]
+            kernel.dispatch(shifted, memoryview(second)[1:], never)
+            assert first == second[1:-1]
+            direct += run.call_count == before
+            for number in range(len(shifted) + 1):
+                buffers = [*shifted, memoryview(second)[:size]]
+                buffers[number] = buffers[number][:1]
+                with pytest.raises((TypeError, ValueError)):
+                    kernel.dispatch(buffers[:-1], buffers[-1], never)
+    assert direct > 150
 
 
 def test_what_loops_are_no_good_at_is_left_to_numpy() -> None:
