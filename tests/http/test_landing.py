@@ -297,7 +297,7 @@ def test_the_connection_is_not_idle_meanwhile(monkeypatch: pytest.MonkeyPatch) -
     class Impatient(StrictHttpProtocol):
         def __init__(self, **given: Any) -> None:
             super().__init__(**given)
-            self.timeout_keep_alive = 0.3
+            self.timeout_keep_alive = 1
 
     monkeypatch.setattr(transfer, "LANDING_SECONDS", 30)
     with running(Impatient, "uvloop", application=Repeating()) as server, server.connect() as client:
@@ -305,7 +305,7 @@ def test_the_connection_is_not_idle_meanwhile(monkeypatch: pytest.MonkeyPatch) -
             request = post(seed)
             assert answers(client, request, request[0][:-1], request[0][-1:])
         client.send(request[0][:-1])
-        time.sleep(0.6)
+        time.sleep(1.5)
         assert answers(client, request, request[0][-1:])
 
 
