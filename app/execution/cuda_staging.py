@@ -1,7 +1,6 @@
 """What lies between host memory and a GPU: pinned memory, a stream and memory on the device, in slots."""
 
 import contextlib
-import ctypes
 import logging
 import mmap
 import queue
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from app.buffers import Buffer
+from app.buffers import Buffer, address_of
 from app.execution.numpy_lowering import Array
 
 log = logging.getLogger("app.execution")
@@ -42,7 +41,7 @@ class PinnedMemory:
     def pin(self, memory: mmap.mmap) -> None:
         size = len(memory)
         if size >= SMALLEST_PINNED and self._grant(size):
-            address = _address_of(memory)
+            address = address_of(memoryview(memory))
             try:
                 _runtime().hostRegister(address, size, _PORTABLE)
             except Exception as error:
@@ -52,7 +51,7 @@ class PinnedMemory:
                 self._ranges[address] = size
 
     def unpin(self, memory: mmap.mmap) -> None:
-        address = _address_of(memory)
+        address = address_of(memoryview(memory))
         if address in self._ranges:
             self._return(self._ranges.pop(address))
             with contextlib.suppress(Exception):  # of a lost GPU, which has let go of it already
@@ -179,10 +178,6 @@ def _runtime() -> Any:
     import cupy  # noqa: PLC0415 - only with a GPU extra
 
     return cupy.cuda.runtime
-
-
-def _address_of(memory: mmap.mmap) -> int:
-    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 
 def _pinned(size: int) -> Any:

@@ -8,6 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from app.buffers import address_of
+
 KEPT = 512
 """Compiled loops, the least recently used of which are dropped."""
 
@@ -92,7 +94,7 @@ class Compiler:
 def _may_execute() -> bool:
     """Whether the system lets memory that was written be executed; where it does not, LLVM would end the process."""
     with mmap.mmap(-1, mmap.PAGESIZE) as memory:
-        address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        address = address_of(memoryview(memory))
         protection = mmap.PROT_READ | mmap.PROT_EXEC
         failed: int = ctypes.CDLL(None).mprotect(ctypes.c_void_p(address), mmap.PAGESIZE, protection)
         return not failed

@@ -1,13 +1,12 @@
 """Loops compiled for this processor, in the place of NumPy's calls where they are quicker."""
 
-import ctypes
 from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from app.buffers import Buffer
+from app.buffers import Buffer, address_of
 from app.contract.constants import DataType
 from app.execution import llvm_loops
 from app.execution.llvm_compiler import Compiler, Function
@@ -102,7 +101,7 @@ class Loop(_Loops):
         """Compute one block. Inputs may have dimensions of size 1 where the output has others."""
         self._run(inputs, output)
 
-    def on_buffers(self, inputs: Sequence[Array], output: Array) -> "OnBuffers":
+    def on_buffers(self, inputs: Sequence[Array], output: Array) -> OnBuffers:
         """What `run` does with these, for any buffers that such arrays would lie in.
 
         It makes no arrays, which would take longer than to compute a thousand elements.
@@ -110,7 +109,7 @@ class Loop(_Loops):
         call = self._call(self._used(inputs, output))
 
         def run(inputs: Sequence[Buffer], output: Buffer) -> None:
-            call([_address(each) for each in self._used(inputs, output)], (), self._attributes)
+            call([address_of(each) for each in self._used(inputs, output)], (), self._attributes)
 
         return run
 
@@ -159,12 +158,6 @@ class _Call(NamedTuple):
         frame.extend(numbers)
         frame.frombytes(attributes)
         self.function(frame.buffer_info()[0])
-
-
-def _address(of: Buffer) -> int:
-    if of.readonly:  # which ctypes refuses
-        return np.frombuffer(of, np.uint8).ctypes.data
-    return ctypes.addressof(ctypes.c_char.from_buffer(of))
 
 
 def _frame(arrays: Sequence[Array]) -> tuple["array[int]", Sequence[int], Layout]:

@@ -103,21 +103,22 @@ class NumpyKernel:
 
     def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:
         buffers = [*inputs, output]
-        if self._on_buffers and all(map(le, self._reaches, [each.nbytes for each in buffers])):
-            if cancelled():
-                raise Cancelled
+        if not all(map(le, self._reaches, [each.nbytes for each in buffers])):
+            raise ValueError("a buffer ends before its tensor")
+        whole = (
+            len(self._blocks) == 1
+        )  # as `share` does it, without a function that would cost a small dispatch a tenth
+        if whole and cancelled():
+            raise Cancelled
+        if self._on_buffers:
             self._on_buffers(inputs, output)
             return RAN
-
-        # NumPy checks that the strides stay inside the buffers.
         arrays: list[Array] = [
             np.ndarray(self._sizes, dtype, buffer, 0, strides)
             for buffer, (dtype, strides) in zip(buffers, self._views, strict=True)
         ]
         program = self._table() if self._tabulated else self._program
-        if len(self._blocks) == 1:  # as `share` does it, without a function that would cost a small dispatch a tenth
-            if cancelled():
-                raise Cancelled
+        if whole:
             run_program(program, arrays[:-1], arrays[-1])
             if isinstance(program, Loop):
                 self._on_buffers = program.on_buffers(arrays[:-1], arrays[-1])

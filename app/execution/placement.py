@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from app.buffers import Buffer, BufferPool
+from app.buffers import Buffer, BufferPool, address_of
 from app.contract.constants import NEWEST
 from app.execution.cuda_compiler import KernelCache, cache_folder, nvrtc_version
 from app.execution.cuda_device import CudaDevice, CudaKernel
@@ -149,8 +149,7 @@ class GuardedKernel:
 
 def _same(one: Buffer, other: Buffer) -> bool:
     """Whether both are the same memory; all that may be shared begins at the same place."""
-    a, b = (np.frombuffer(each, np.uint8).__array_interface__["data"][0] for each in (one, other))
-    return bool(a == b)
+    return address_of(one) == address_of(other)
 
 
 def find_gpus(settings: Settings, pinned: PinnedMemory) -> tuple[list[CudaDevice], list[str]]:

@@ -1,10 +1,10 @@
 """Requests that are answered right where they have arrived.
 
 A task, and ASGI's messages, cost more than a small dispatch itself and are of use only to a request that has to wait.
-So our HTTP protocol first offers each request that came in one piece to the application, whose layers, ASGI
-applications all, have a method `at_once` besides. A layer does there what it does otherwise and passes the request on,
-or returns None: then the request goes the ordinary way, as if nothing had been. Only 200 is answered here. What is to
-be refused the ordinary way refuses, which comes to the same conclusion.
+So our HTTP protocol first offers each request that came in one piece, or landed as one (see landing.py), to the
+application, whose layers, ASGI applications all, have a method `at_once` besides. A layer does there what it does
+otherwise and passes the request on, or returns None: then the request goes the ordinary way, as if nothing had been.
+Only 200 is answered here. What is to be refused the ordinary way refuses, which comes to the same conclusion.
 """
 
 from collections.abc import Callable

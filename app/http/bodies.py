@@ -9,7 +9,7 @@ from typing import TypeAlias
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from app.buffers import ALIGNMENT, STAGGER, Buffer
+from app.buffers import Buffer, beginning
 from app.codecs.codec import Body, Codec, Encoded, Piece
 from app.codecs.structure import Unreadable
 from app.http.headers import Headers
@@ -126,7 +126,7 @@ class _Reading:
             self._check(len(piece))
             self._memory.take(len(piece))
             return piece  # the usual case of a small body
-        shift = STAGGER - self._align(piece, self._announced) % ALIGNMENT
+        shift = beginning(self._align(piece, self._announced))
         self._append(piece, shift)
         if self._receive_into and self._announced - self._length >= JOINED:
             while self._length < self._announced:

@@ -74,7 +74,7 @@ class DispatchEndpoint:
             same_again(self._service.memory, given.data_start(bytes(body[:BEGINNING]), len(body)))
 
     def at_once(self, request: Request) -> Reply | None:
-        """Answers a small dispatch whose like was read before."""
+        """Answers a brief dispatch whose like was read before."""
         service, state = self._service, request.scope["state"]
         memory = service.memory.open()
         try:
@@ -96,7 +96,7 @@ class DispatchEndpoint:
         return Reply(headers_of(content, wanted.media_type), content, memory.close)
 
     def _admit(self, request: Request, memory: MemoryShare) -> tuple[Dispatch, list[Buffer], Buffer] | None:
-        """The dispatch, and what to compute it on, if it is a small one. Raises what `__call__` does."""
+        """The dispatch, and what to compute it on, if it is a brief one. Raises what `__call__` does."""
         memory.take(len(request.body))
         found = self._reader.find(codec_of_request(request.headers), request.body, memory)
         if found is None or not found[0].prepared.kernel.brief:

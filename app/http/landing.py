@@ -7,7 +7,7 @@ copied on its way. If not, the ordinary way goes on from what has arrived, as if
 
 from typing import NamedTuple
 
-from app.buffers import ALIGNMENT, STAGGER, Buffer
+from app.buffers import Buffer, beginning
 from app.http.at_once import Request
 from app.limits import LimitExceeded, MemoryAccount, MemoryExhausted
 
@@ -30,6 +30,17 @@ class KnownHeader(NamedTuple):
     request: Request
     """Without its body."""
 
+    def begins(self, data: bytes | Buffer) -> bool:
+        """Whether it is what `data` begin with."""
+        return bytes(data[: len(self.header)]) == self.header  # a view by itself is compared one byte at a time
+
+
+def header_of(data: bytes | Buffer, body_bytes: int) -> bytes:
+    """The header of the request that `data` begin with, and of whose body they have `body_bytes`; empty if unsure."""
+    header = bytes(data[: len(data) - body_bytes])
+    # If there were other requests before it, or empty lines, this is not its header.
+    return header if header.find(b"\r\n\r\n") == len(header) - 4 else b""
+
 
 class Expected(NamedTuple):
     """A large request that may come again."""
@@ -45,9 +56,9 @@ class Landing:
 
     def __init__(self, expected: Expected) -> None:
         known, memory, data_start = expected
-        shift = STAGGER - (len(known.header) + data_start) % ALIGNMENT
+        shift = beginning(len(known.header) + data_start)
         self._buffer = memory.pool.take(shift + known.length)[shift:]
-        self._header = known.header
+        self._known = known
         self._share = memory.open()
         self._filled = 0
 
@@ -61,7 +72,7 @@ class Landing:
 
     def begin(self) -> bool:
         """Whether what has come is the beginning of such a request, and its memory is granted."""
-        if self._filled < BEGUN or bytes(self._buffer[: len(self._header)]) != self._header:
+        if self._filled < BEGUN or not self._known.begins(self._buffer):
             return False
         try:
             self._share.take(len(self._buffer))

@@ -10,8 +10,8 @@ What stock uvicorn leaves open and this module closes:
 - Some malformed requests reach the application: HTTP/0.9 and 2.0, no or two Host fields, transfer codings other than
   "chunked", trailer fields among the header fields of a request that is already running.
 
-Large bodies can be received into buffers of the application: see transfer.py. Small requests may be answered without a
-task: see at_once.py.
+Large bodies can be received into buffers of the application: see transfer.py. Brief requests may be answered without a
+task: see at_once.py, and for large ones landing.py.
 
 The protocol is chosen with `uvicorn.Config(http=protocol_class(Limits(...)))`. It has no WebSockets.
 """
@@ -37,7 +37,7 @@ from app.codecs.codec import Piece
 from app.http.at_once import Reply, Request
 from app.http.cork import Cork
 from app.http.headers import fields
-from app.http.landing import Expected, KnownHeader
+from app.http.landing import Expected, KnownHeader, header_of
 from app.http.refusals import answered, over_concurrency_limit, problem
 from app.http.transfer import JOINED, LARGE, RECEIVE_INTO, SAME_AGAIN, WHOLE_BODY, Disconnected, Receiver
 from app.limits import MemoryAccount
@@ -217,7 +217,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
             elif self.cycle is not None and self.cycle.response_complete and self.timeout_keep_alive_task is None:
                 self._start_header_timer()
             if begins_request and self._is_first_read and self._announced > LARGE:
-                self._large_header = self._header_in(data, self._announced - self._body_left)
+                self._large_header = header_of(data, self._announced - self._body_left)
             if self._answered and begins_request and self.between_requests():
                 self._remember(self._answered, data)
         finally:
@@ -281,15 +281,9 @@ class StrictHttpProtocol(HttpToolsProtocol):
         answered = cycle.response_complete and not cycle.more_body
         return answered and cycle.scope is self.scope and self._unfinished_bytes == 0
 
-    def _header_in(self, data: bytes | Buffer, body_bytes: int) -> bytes:
-        """The header of the request that `data` begins with, and of whose body it has `body_bytes`; empty if unsure."""
-        header = bytes(data[: len(data) - body_bytes])
-        # If there were other requests before it, or empty lines, this is not its header.
-        return header if header.find(b"\r\n\r\n") == len(header) - 4 else b""
-
     def _remember(self, request: Request, data: bytes | Buffer) -> None:
         """Remembers the header of `request`, the last one in `data`."""
-        header = self._header_in(data, len(request.body))
+        header = header_of(data, len(request.body))
         if header and b"content-length" in request.headers:  # else it had chunks
             self._known = KnownHeader(header, len(data), request._replace(body=b""))
 
@@ -306,12 +300,9 @@ class StrictHttpProtocol(HttpToolsProtocol):
         expected = self._receiver.expected
         is_expected = expected is not None and len(data) == expected.known.length
         known = expected.known if expected and is_expected else self._known
-        if known is None or len(data) != known.length:
+        if known is None or len(data) != known.length or not known.begins(data):
             return False
-        end = len(known.header)
-        if bytes(data[:end]) != known.header:  # a view by itself is compared one byte at a time
-            return False
-        body = memoryview(data)[end:]
+        body = memoryview(data)[len(known.header) :]
         scope = {**known.request.scope, "state": self.app_state.copy()}
         if self._answer_at_once(Request(scope, known.request.headers, body)):
             return True
