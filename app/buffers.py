@@ -10,8 +10,6 @@ import threading
 import weakref
 from typing import Protocol, TypeAlias
 
-import numpy as np
-
 Buffer: TypeAlias = memoryview
 """Contiguous bytes. A tensor's elements lie in it as its descriptor says, little-endian."""
 
@@ -29,13 +27,6 @@ In the kernel it often begins a page. On AMD's Zen the copy from there takes six
 """
 
 _HUGE_PAGE = 1 << 21
-
-
-def address_of(buffer: Buffer) -> int:
-    """Of its first byte, for as long as somebody holds the buffer."""
-    if buffer.readonly:  # which ctypes refuses
-        return np.frombuffer(buffer, np.uint8).ctypes.data
-    return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
 
 
 def beginning(offset: int) -> int:

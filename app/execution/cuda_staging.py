@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from app.buffers import Buffer, address_of
+from app.buffers import Buffer
+from app.execution.addresses import address_of
 from app.execution.numpy_lowering import Array
 
 log = logging.getLogger("app.execution")

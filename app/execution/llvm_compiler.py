@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from app.buffers import address_of
+from app.execution.addresses import address_of
 
 KEPT = 512
 """Compiled loops, the least recently used of which are dropped."""

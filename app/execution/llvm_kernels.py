@@ -6,9 +6,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from app.buffers import Buffer, address_of
+from app.buffers import Buffer
 from app.contract.constants import DataType
 from app.execution import llvm_loops
+from app.execution.addresses import address_of
 from app.execution.llvm_compiler import Compiler, Function
 from app.execution.llvm_loops import Step
 from app.execution.llvm_lowering import Element, bytes_of, lower, lower_part

@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from app.buffers import Buffer, BufferPool, address_of
+from app.buffers import Buffer, BufferPool
 from app.contract.constants import NEWEST
+from app.execution.addresses import address_of
 from app.execution.cuda_compiler import KernelCache, cache_folder, nvrtc_version
 from app.execution.cuda_device import CudaDevice, CudaKernel
 from app.execution.cuda_staging import PinnedMemory
