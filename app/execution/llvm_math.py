@@ -5,12 +5,11 @@ coefficients are Chebyshev fits over the interval, computed in 200 bits; no func
 computes as many elements at a time as the processor's vectors hold.
 """
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 
 from app.execution import llvm_powers, numpy_expansions
-from app.execution.llvm_primitives import FORMATS, fused, polynomial, reduced, scaled, two_to_the
+from app.execution.llvm_primitives import FORMATS, LOG2_E, fused, nearest, polynomial, reduced, scaled, two_to_the
 from app.execution.precision import MODERATE
 from app.formula.values import (
     FLOAT32,
@@ -48,6 +47,9 @@ ATAN = (-0.33333333293301176, 0.19999990275947271, -0.14285317963907304, 0.11104
 SINH = (0.16666666646842135, 0.00833333967591706, 0.00019838101968683888, 2.8062802582276946e-06)
 """(sinh(x) / x - 1) / x^2 by powers of x^2, up to 1: 2e-10."""
 
+EXPM1_IS_MINUS_1 = -26.0
+"""From this on, in float32 and with its digits."""
+
 EXP_IS_0 = -128.0
 """exp of this is less than half of the least float32."""
 
@@ -62,12 +64,19 @@ def _exp(x: Value) -> Value:
 
 def _expm1_of_negative(x: Value) -> Value:
     """Of float64 it has no more digits than float32."""
-    return _expm1_with(EXPM1 if x.type == FLOAT64 else FORMATS[FLOAT32].exp, x)
+    n, f = reduced(maximum(x, EXPM1_IS_MINUS_1))
+    return _scaled_back(n, f, EXPM1 if x.type == FLOAT64 else FORMATS[FLOAT32].exp)
 
 
-def _expm1_with(coefficients: Sequence[float], x: Value) -> Value:
-    """2^n (exp(f) - 1) + (2^n - 1), the last term being exact, of a negative `x`."""
-    n, f = reduced(maximum(x, -26.0))  # -1 from there on
+def _expm1_for_half(x: Value) -> Value:
+    """The same with the digits of float16, for which one part of ln 2 will do."""
+    bounded = maximum(x, EXPM1_IS_MINUS_1)
+    n = nearest(bounded, LOG2_E)
+    return _scaled_back(n, fused(n, -1 / LOG2_E, bounded), EXPM1_FOR_HALF)
+
+
+def _scaled_back(n: Value, f: Value, coefficients: Sequence[float]) -> Value:
+    """expm1(n ln 2 + f): 2^n (exp(f) - 1) + (2^n - 1), the last term being exact."""
     scale = two_to_the(n)
     return fused(fused(f * f, polynomial(coefficients, f), f), scale, scale - 1)
 
@@ -77,7 +86,7 @@ def _scaled_expm1(x: Value, scale: Value) -> Value:
     if not (isinstance(scale, Parameter) and scale.value != 1 and 1 / MODERATE <= scale.value <= MODERATE):
         return numpy_expansions.EXPANSIONS["scaled_expm1"](x, scale)
     inverse = 1 / scale
-    bounded = where(x < scale * -26, scale * -26, x)  # -scale from there on
+    bounded = where(x < scale * EXPM1_IS_MINUS_1, scale * EXPM1_IS_MINUS_1, x)
     quotient = bounded * inverse
     n, f = reduced(quotient)
     f = f + fused(-quotient, scale, bounded) * inverse
@@ -207,6 +216,6 @@ EXPANSIONS: dict[str, Callable[..., Value]] = {
 FOR_HALF: dict[str, Callable[..., Value]] = {
     **EXPANSIONS,
     "power": llvm_powers.power_for_half,
-    "expm1_of_negative": functools.partial(_expm1_with, EXPM1_FOR_HALF),
+    "expm1_of_negative": _expm1_for_half,
 }
 """The same for formulas that are `precision.is_for_half`."""

@@ -190,6 +190,8 @@ def power_for_half(base: Value, exponent: Value) -> Value:
     log2 = kept(_log2(*_fraction(base, known), LOG2_FOR_HALF))
     n, f = _nearest_and_rest(exponent * log2, FARTHEST_FOR_HALF)
     result = fused(f, polynomial(EXP2_FOR_HALF, f), 1) * two_to_the(n)
+    if abs(known) >= STEEP_EXPONENT:  # a product, since LLVM would store float16 first and choose between these
+        return result * where((base >= 0) | equal(base, -math.inf), Constant(FLOAT32, 1), math.nan)
     return _at_ends_of_power(base, known, result)
 
 

@@ -90,7 +90,11 @@ def scaled(x: Value, n: Value) -> Value:
 
 def two_to_the(n: Value) -> Value:
     """2^n of a whole number, for which there is an exponent."""
-    return Operation(n.type, "two_to_the", (n + FORMATS[n.type].rounder,))
+    rounder = FORMATS[n.type].rounder
+    match n:
+        case Operation(name="subtract", arguments=(raised, Constant(value=value))) if value == rounder:
+            return Operation(n.type, "two_to_the", (raised,))  # `nearest` has it
+    return Operation(n.type, "two_to_the", (n + rounder,))
 
 
 def reduced(x: Value) -> tuple[Value, Value]:
