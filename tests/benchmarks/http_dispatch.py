@@ -1,6 +1,7 @@
 """Measure dispatches, native ones and inferences, over HTTP: rate, latency and memory, beside a bare uvicorn echo.
 
-Each measurement of the service follows one of the yardstick, so that their ratio compares two neighbours in time.
+Each measurement of the service follows one of the yardstick, so that their ratio compares two neighbours in time; that
+of another operator or type than HARD_SIGMOID FLOAT32 is followed by one of that.
 Every answer is checked once before it is timed. Exits with 1 if one was wrong or any timed request failed.
 """
 
@@ -34,6 +35,7 @@ class Round:
     yardstick: load.Load
     service: load.Load
     floor: load.Load | None
+    default: load.Load | None
 
     @property
     def ratio(self) -> float:
@@ -41,7 +43,11 @@ class Round:
 
     @property
     def floor_ratio(self) -> float | None:
-        return None if self.floor is None else self.floor.rate / self.yardstick.rate
+        return self.floor.rate / self.yardstick.rate if self.floor else None
+
+    @property
+    def default_ratio(self) -> float | None:
+        return self.service.rate / self.default.rate if self.default else None
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,7 @@ class Cell:
     yardstick: Target
     service: Target
     floor: Target | None
+    default: Target | None
     rounds: list[Round] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -68,7 +75,8 @@ class Cell:
         yardstick = self.yardstick.measure(self.connections, seconds)
         service = self.service.measure(self.connections, seconds)
         floor = self.floor.measure(self.connections, seconds) if self.floor else None
-        self.rounds.append(Round(yardstick, service, floor))
+        default = self.default.measure(self.connections, seconds) if self.default else None
+        self.rounds.append(Round(yardstick, service, floor, default))
 
     def median(self, value: Callable[[Round], float]) -> float:
         return statistics.median(map(value, self.rounds))
@@ -94,18 +102,20 @@ class Bench:
         """The cells of one tensor, without those whose answer is wrong."""
         case = cases.make(operator, data_type, size)
         yardstick = self.targets.target(self.yardstick, case, "raw")
-        has_floor = self.floor is not None and (operator, data_type) == DEFAULT
-        floor = self.targets.target(self.floor, case, "raw") if self.floor and has_floor else None
+        is_default = (operator, data_type) == DEFAULT
+        floor = self.targets.target(self.floor, case, "raw") if self.floor and is_default else None
+        beside = None if is_default else cases.make(*DEFAULT, size)
         cells = []
         for encoding in self.arguments.encodings:
             try:
                 service = self.targets.target(self.service, case, encoding)
+                default = self.targets.target(self.service, beside, encoding) if beside else None
             except (load.LoadError, cases.WrongAnswerError) as error:
                 self.fail(f"{operator} {data_type} {encoding} {options.format_size(size)}", error)
                 continue
             for connections in self.arguments.connections or default_connections(size, self.arguments.quick):
                 named = (operator, data_type, size, encoding, connections, case.tensor_bytes)
-                cells.append(Cell(*named, yardstick, service, floor))
+                cells.append(Cell(*named, yardstick, service, floor, default))
         return cells
 
     def measure(self, operator: str, data_type: str) -> list[Cell]:
@@ -154,7 +164,6 @@ def default_connections(size: int, quick: bool) -> list[int]:
 
 def row(cell: Cell) -> list[str]:
     ratios = [each.ratio for each in cell.rounds]
-    floors = [each.floor_ratio for each in cell.rounds if each.floor_ratio is not None]
     rate = cell.median(lambda each: each.service.rate)
     numbers = [
         rate,
@@ -173,12 +182,18 @@ def row(cell: Cell) -> list[str]:
         str(cell.connections),
         *map(report.number, numbers),
         f"{report.number(min(ratios))} - {report.number(max(ratios))}",
-        *([report.number(statistics.median(floors))] if floors else ["-"]),
+        median_of([each.floor_ratio for each in cell.rounds]),
+        median_of([each.default_ratio for each in cell.rounds]),
     ]
 
 
+def median_of(ratios: list[float | None]) -> str:
+    measured = [ratio for ratio in ratios if ratio is not None]
+    return report.number(statistics.median(measured)) if measured else "-"
+
+
 HEAD = ["operator", "type", "encoding", "tensor", "c", "requests/s", "p50 ms", "p99 ms", "p99 ratio", "GB/s"]
-HEAD += ["yardstick requests/s", "**ratio**", "of rounds", "floor ratio"]
+HEAD += ["yardstick requests/s", "**ratio**", "of rounds", "floor ratio", "of HARD_SIGMOID"]
 
 
 def summary(cells: list[Cell]) -> str:
@@ -205,7 +220,8 @@ def render(facts: str, arguments: argparse.Namespace, cells: list[Cell], memory:
     text = (
         f"# HTTP dispatch benchmark\n\n{facts}\nMedians over {arguments.rounds} rounds of at least {arguments.seconds} "
         "s. c: connections. GB/s: tensor bytes in and out. Ratios: requests/s, and p99, over those of the yardstick, a "
-        "bare uvicorn echo of the raw tensor measured right before; compare ratios, not requests/s.\n\n"
+        "bare uvicorn echo of the raw tensor measured right before; compare ratios, not requests/s. Of HARD_SIGMOID: "
+        "requests/s over those of HARD_SIGMOID FLOAT32 measured right after.\n\n"
         f"{report.table(HEAD, map(row, cells), texts=4)}\n## Ratios\n\n{summary(cells)}"
     )
     if memory:

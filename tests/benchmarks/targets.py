@@ -37,7 +37,7 @@ class Targets:
     folder: Path
 
     def request(self, server: servers.Server, case: cases.Case, encoding: str) -> load.Request:
-        body = self.folder / f"{case.input.nbytes}.{encoding}"
+        body = self.folder / f"{case.name}.{case.data_type}.{case.input.nbytes}.{encoding}"
         if not body.exists():
             body.write_bytes(case.body(encoding))
         if encoding == "infer":
@@ -60,6 +60,6 @@ class Targets:
         return Target(server, request, time.perf_counter() - start)
 
     def forget(self) -> None:
-        """Delete the bodies: the next case of the same size is another operator's."""
+        """Delete the bodies."""
         for body in self.folder.iterdir():
             body.unlink()
