@@ -83,13 +83,16 @@ class JsonCodec:
         else:
             raise _not_base64(value, path, "must be a string of base64")
         try:
-            canonical = _is_canonical(text)
-            size = len(text) // 4 * 3 - bytes(text[-2:]).count(b"=")
-            if isinstance(value, Span) and size >= SMALLEST and canonical and not text.readonly:
-                data = text[-value.start % ALIGNMENT :][:size]
+            canonical, size = _judged(text)
+            if size < SMALLEST:
+                memory.take(size)
+                data = memoryview(pybase64.b64decode_as_bytearray(text, validate=True))
+                if len(data) < size:  # for having its padding in the middle of the text
+                    raise ValueError
             else:
-                data = memory.buffer(size)
-            _decode_base64(text, data)
+                in_place = isinstance(value, Span) and canonical and not text.readonly
+                data = text[-value.start % ALIGNMENT :][:size] if in_place else memory.buffer(size)
+                _decode_base64(text, data)
         except ValueError:
             raise _not_base64(value, path, "is not base64 (RFC 4648, section 4: padded, without white space)") from None
         if not canonical:
@@ -112,7 +115,8 @@ class JsonCodec:
         return [first, *(each for pair in zip(holes, rest, strict=True) for each in pair)]
 
     def encode_data(self, data: Buffer) -> Encoded:
-        return Encoded(2 + (data.nbytes + 2) // 3 * 4, _encode_base64(data))
+        pieces = _encode_base64(data) if data.nbytes > BLOCK else (b'"', pybase64.b64encode(data), b'"')
+        return Encoded(2 + (data.nbytes + 2) // 3 * 4, pieces)
 
     def encode_number(self, number: float) -> bytes:
         return orjson.dumps(number)
@@ -122,7 +126,7 @@ def _decode_base64(text: Buffer, data: Buffer) -> None:
     """`data` may begin where `text` does, or some bytes later. Raises ValueError, with `text` as it was."""
     for start in range(0, len(data), BLOCK):
         try:
-            # Assignment raises ValueError if a block is shorter for having its padding in the middle of the text.
+            # Assignment raises ValueError if a block is shorter for having its padding in the middle.
             data[start : start + BLOCK] = pybase64.b64decode(text[start // 3 * 4 :][: BLOCK // 3 * 4], validate=True)
         except ValueError:
             _put_back(text, data[:start])
@@ -220,13 +224,14 @@ def _no_constants(name: str) -> None:
     raise Unreadable(f"The body is not JSON: {name} is no JSON number.")
 
 
-def _is_canonical(text: Buffer) -> bool:
-    """Of text that is base64. Raises ValueError if it is of a length that base64 cannot have."""
+def _judged(text: Buffer) -> tuple[bool, int]:
+    """Whether `text`, if it is base64, is canonical, and of how many bytes. Raises ValueError if its length is none of
+    base64."""
     if len(text) % 4:
         raise ValueError
     last = bytes(text[-3:])
     padding = last.count(b"=")
-    return padding not in _CANONICAL or last[-padding - 1] in _CANONICAL[padding]
+    return padding not in _CANONICAL or last[-padding - 1] in _CANONICAL[padding], len(text) // 4 * 3 - padding
 
 
 def _not_base64(value: object, path: Path, why: str) -> ContractError:

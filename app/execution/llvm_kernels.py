@@ -1,7 +1,7 @@
 """Loops compiled for this processor, in the place of NumPy's calls where they are quicker."""
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -68,7 +68,7 @@ class _Loops:
     def _run(self, inputs: Sequence[Array], output: Array, numbers: Sequence[int] = ()) -> None:
         """Compute one block. `numbers` are what the nest's frame has after the arrays."""
         arrays = self._used(inputs, output)
-        self._call(arrays)([each.ctypes.data for each in arrays], numbers, self._attributes)
+        self._call(arrays)([each.ctypes.data for each in arrays], array("q", numbers).tobytes() + self._attributes)
 
     def _used(self, inputs: Sequence[T], output: T) -> list[T]:
         """What the nest is given: those that it reads, and the output."""
@@ -110,7 +110,7 @@ class Loop(_Loops):
         call = self._call(self._used(inputs, output))
 
         def run(inputs: Sequence[Buffer], output: Buffer) -> None:
-            call([address_of(each) for each in self._used(inputs, output)], (), self._attributes)
+            call(map(address_of, self._used(inputs, output)), self._attributes)
 
         return run
 
@@ -152,12 +152,12 @@ class _Call(NamedTuple):
     places: Sequence[int]
     """Of these addresses in the frame."""
 
-    def __call__(self, addresses: Sequence[int], numbers: Sequence[int], attributes: bytes) -> None:
+    def __call__(self, addresses: Iterable[int], end: bytes) -> None:
+        """`end` is what the frame has after the arrays."""
         frame = self.frame[:]
         for place, address in zip(self.places, addresses, strict=True):
             frame[place] = address
-        frame.extend(numbers)
-        frame.frombytes(attributes)
+        frame.frombytes(end)
         self.function(frame.buffer_info()[0])
 
 

@@ -105,10 +105,8 @@ class NumpyKernel:
         buffers = [*inputs, output]
         if not all(map(le, self._reaches, [each.nbytes for each in buffers])):
             raise ValueError("a buffer ends before its tensor")
-        whole = (
-            len(self._blocks) == 1
-        )  # as `share` does it, without a function that would cost a small dispatch a tenth
-        if whole and cancelled():
+        whole = len(self._blocks) == 1
+        if whole and cancelled():  # as `share` does it, without a function that would cost a small dispatch a tenth
             raise Cancelled
         if self._on_buffers:
             self._on_buffers(inputs, output)
