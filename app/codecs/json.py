@@ -89,9 +89,11 @@ class JsonCodec:
                 data = memoryview(pybase64.b64decode_as_bytearray(text, validate=True))
                 if len(data) < size:  # for having its padding in the middle of the text
                     raise ValueError
+            elif isinstance(value, Span) and canonical and not text.readonly:
+                data = text[-value.start % ALIGNMENT :][:size]
+                _decode_base64(text, data)
             else:
-                in_place = isinstance(value, Span) and canonical and not text.readonly
-                data = text[-value.start % ALIGNMENT :][:size] if in_place else memory.buffer(size)
+                data = memory.buffer(size)
                 _decode_base64(text, data)
         except ValueError:
             raise _not_base64(value, path, "is not base64 (RFC 4648, section 4: padded, without white space)") from None

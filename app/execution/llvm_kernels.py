@@ -1,8 +1,8 @@
 """Loops compiled for this processor, in the place of NumPy's calls where they are quicker."""
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,8 +16,6 @@ from app.execution.llvm_lowering import Element, bytes_of, lower, lower_part
 from app.execution.numpy_lowering import Array
 from app.execution.stages import Stages
 from app.formula.values import Value
-
-T = TypeVar("T")
 
 OnBuffers = Callable[[Sequence[Buffer], Buffer], None]
 """Computes an output from inputs, each from its buffer's beginning."""
@@ -68,9 +66,13 @@ class _Loops:
     def _run(self, inputs: Sequence[Array], output: Array, numbers: Sequence[int] = ()) -> None:
         """Compute one block. `numbers` are what the nest's frame has after the arrays."""
         arrays = self._used(inputs, output)
-        self._call(arrays)([each.ctypes.data for each in arrays], array("q", numbers).tobytes() + self._attributes)
+        call = self._call(arrays)
+        frame = call.start + array("q", numbers) + array("q", self._attributes)
+        for place, each in zip(call.places, arrays, strict=True):
+            frame[place] = each.ctypes.data
+        call.function(frame.buffer_info()[0])
 
-    def _used(self, inputs: Sequence[T], output: T) -> list[T]:
+    def _used(self, inputs: Sequence[Array], output: Array) -> list[Array]:
         """What the nest is given: those that it reads, and the output."""
         return [*(inputs[number] for number in self._numbers), output]
 
@@ -78,9 +80,9 @@ class _Loops:
         form = tuple([(each.shape, each.strides) for each in arrays])
         call = self._calls.get(form)  # a dispatch has few: that of its blocks, and of the last ones
         if call is None:
-            frame, places, layout = _frame(arrays)
+            start, places, layout = _start(arrays)
             function = self._compiler.function(self._source(self._read, arrays[-1].ndim, layout))
-            call = self._calls[form] = _Call(function, frame, places)
+            call = self._calls[form] = _Call(function, start, places)
         return call
 
 
@@ -107,10 +109,16 @@ class Loop(_Loops):
 
         It makes no arrays, which would take longer than to compute a thousand elements.
         """
-        call = self._call(self._used(inputs, output))
+        function, start, (*read, written) = self._call(self._used(inputs, output))
+        unaddressed = start + array("q", self._attributes)
+        numbered = list(zip(self._numbers, read, strict=True))
 
         def run(inputs: Sequence[Buffer], output: Buffer) -> None:
-            call(map(address_of, self._used(inputs, output)), self._attributes)
+            frame = unaddressed[:]
+            for number, place in numbered:
+                frame[place] = address_of(inputs[number])
+            frame[written] = address_of(output)
+            function(frame.buffer_info()[0])
 
         return run
 
@@ -144,39 +152,31 @@ class RowLoops(_Loops):
 
 
 class _Call(NamedTuple):
-    """How to call a nest for arrays of one form."""
+    """What a nest is called with for arrays of one form."""
 
     function: Function
-    frame: "array[int]"
+    start: "array[int]"
     """What all frames begin with, but for the arrays' addresses."""
     places: Sequence[int]
     """Of these addresses in the frame."""
 
-    def __call__(self, addresses: Iterable[int], end: bytes) -> None:
-        """`end` is what the frame has after the arrays."""
-        frame = self.frame[:]
-        for place, address in zip(self.places, addresses, strict=True):
-            frame[place] = address
-        frame.frombytes(end)
-        self.function(frame.buffer_info()[0])
 
-
-def _frame(arrays: Sequence[Array]) -> tuple["array[int]", Sequence[int], Layout]:
+def _start(arrays: Sequence[Array]) -> tuple["array[int]", Sequence[int], Layout]:
     """What frames begin with, where in them the arrays' addresses go, and how the arrays, the output last, go along the
     innermost dimension."""
     shape = arrays[-1].shape
-    frame = array("q", shape)
+    start = array("q", shape)
     places: list[int] = []
     layout: list[Step] = []
     for each in arrays:
         strides = each.strides
         if each.shape != shape:
             strides = tuple(0 if size == 1 else stride for size, stride in zip(each.shape, strides, strict=True))
-        places.append(len(frame))
-        frame.append(0)
-        frame.extend(strides)
+        places.append(len(start))
+        start.append(0)
+        start.extend(strides)
         layout.append("packed" if strides[-1] == each.itemsize else "same" if strides[-1] == 0 else "strided")
-    return frame, places, tuple(layout)
+    return start, places, tuple(layout)
 
 
 def _work_of(elements: Sequence[Element]) -> int:

@@ -10,6 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 from app.buffers import Buffer
 from app.http.access_log import AccessLog
 from app.http.at_once import Prompt, Reply, Request
+from app.http.headers import Headers, fields
 from app.http.metrics import Metrics
 from app.http.problems import Problem
 from app.http.transfer import RECEIVE_INTO, WHOLE_BODY, ReceiveInto
@@ -40,7 +41,7 @@ class Observation:
                 self._access_log.flush()  # it is the end of the application
             return
         started = perf_counter()
-        request_id = _identify(scope)
+        request_id = _identify(scope, fields(scope["headers"]))
         status, received, sent, started_answer = 500, 0, 0, False
 
         async def counting_receive() -> Message:
@@ -88,7 +89,7 @@ class Observation:
         reply = self._app.at_once(request)
         if reply is None:
             return None
-        request_id = _identify(request.scope)
+        request_id = _identify(request.scope, request.headers)
 
         def sent() -> None:
             reply.sent()
@@ -123,13 +124,10 @@ class Observation:
             self._access_log.add(message, facts)
 
 
-def _identify(scope: Scope) -> bytes:
-    """The request's id, which from now on is in its state."""
-    for name, value in scope["headers"]:
-        if name == _FIELD and _ACCEPTED_ID.fullmatch(value):
-            request_id: bytes = value
-            break
-    else:
+def _identify(scope: Scope, headers: Headers) -> bytes:
+    """The request's id, which from now on is in its state: its own one, if it has one that is fit to be logged."""
+    request_id = headers.get(_FIELD, b"")
+    if not _ACCEPTED_ID.fullmatch(request_id):
         request_id = b"%032x" % getrandbits(128)
     scope.setdefault("state", {})["request_id"] = request_id.decode()
     return request_id
