@@ -11,7 +11,7 @@ What stock uvicorn leaves open and this module closes:
   "chunked", trailer fields among the header fields of a request that is already running.
 
 Large bodies can be received into buffers of the application: see transfer.py. Brief requests may be answered without a
-task: see at_once.py, and for large ones landing.py.
+task: see at_once.py, for large ones landing.py, and for answers to several clients batch.py.
 
 The protocol is chosen with `uvicorn.Config(http=protocol_class(Limits(...)))`. It has no WebSockets.
 """
@@ -35,6 +35,7 @@ from uvicorn.server import ServerState
 from app.buffers import Buffer
 from app.codecs.codec import Piece
 from app.http.at_once import Reply, Request
+from app.http.batch import batch
 from app.http.cork import Cork
 from app.http.headers import fields
 from app.http.landing import Expected, KnownHeader, header_of
@@ -112,6 +113,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         "_sent",
         "_unfinished_bytes",
         "_unsent_bytes",
+        "_waiting",
     )
 
     limits: ClassVar[Limits] = Limits()
@@ -140,6 +142,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self._known: KnownHeader | None = None
         self._held: ASGI3Application | None = None  # what to start for the newest request unless it is answered at once
         self._descriptor = -1  # of the socket, unless what is sent is to be encrypted
+        self._waiting = b""  # an answer, for others to be sent with
         self._sent: Callable[[], None] | None = None  # what to call when the answer is sent
 
         self._is_first_read = False  # of the body: the application was not called yet
@@ -170,6 +173,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         self._receiver.land()  # what has begun to arrive is still answered
+        self.send_waiting()
         super().shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -313,6 +317,11 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     def _answer_at_once(self, request: Request) -> bool:
         """Whether the application had an answer to `request`."""
+        if self._waiting:
+            self.send_waiting()
+            self.end_answer()
+        if len(request.body) > JOINED:
+            batch.send()  # it takes its time
         cycle = self.cycle
         if self._at_once is None or self.flow.write_paused or self.transport.is_closing():
             return False
@@ -323,15 +332,30 @@ class StrictHttpProtocol(HttpToolsProtocol):
         if not cycle.keep_alive:
             headers.append((b"connection", b"close"))
         head = b"\r\n".join([_OK, *map(b": ".join, headers), b"", b""])
-        self._send([head, *reply.content.pieces])
+        pieces = [head, *reply.content.pieces]
         cycle.response_started = cycle.response_complete = True
         self._sent = reply.sent
-        if not self.flow.write_paused:
-            self._was_sent()
-        if not cycle.keep_alive:
-            self.transport.close()
+        if cycle.keep_alive and reply.content.length <= JOINED and batch.takes(self):
+            self._waiting = b"".join(pieces)
+            batch.add(self)
+        else:
+            self._send(pieces)
+            self.end_answer()
+            if not cycle.keep_alive:
+                self.transport.close()
         self.on_response_complete()
         return True
+
+    def send_waiting(self) -> None:
+        """Send the answer that waits for others, if there is one."""
+        waiting, self._waiting = self._waiting, b""
+        if waiting:
+            self.transport.write(waiting)
+
+    def end_answer(self) -> None:
+        """Do what is to be done when nearly all of an answer is sent, if it is."""
+        if not self.flow.write_paused:
+            self._was_sent()
 
     def _send(self, pieces: list[Piece]) -> None:
         """Sends `pieces`. Small ones may lie in the buffer of the next read: what is not taken now is copied."""
@@ -557,6 +581,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
     def _answer_and_close(self, answer: bytes) -> None:
         if self.transport.is_closing():
             return  # the response before this one was the last
+        self.send_waiting()
         self.transport.write(answer)
         if not self.transport.can_write_eof():  # TLS
             self.transport.close()

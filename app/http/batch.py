@@ -1,0 +1,62 @@
+"""Small answers of several connections, sent right after one another.
+
+A client that waits for its answer sleeps, and often its processor with it. To wake them takes longer than to send the
+answer, and while one client process is awake it takes further answers as they come. So those that are ready in one
+turn of the event loop wait for each other, and what else there is to do about their requests waits until all are sent.
+"""
+
+import asyncio
+import threading
+from time import perf_counter
+from typing import Protocol
+
+SECONDS = 0.001
+"""How long an answer may have to wait for others that are being computed. The last of them may take longer."""
+
+
+class Connection(Protocol):
+    """A connection whose answer can wait."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def send_waiting(self) -> None:
+        """Send it, unless that was done meanwhile."""
+
+    def end_answer(self) -> None:
+        """Do what is left to do when it is sent."""
+
+
+class Batch(threading.local):
+    """Those of the connections of this thread's event loop whose answers wait."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Connection] = []
+        self._since = 0.0
+        self._last = 0
+
+    def takes(self, connection: Connection) -> bool:
+        """Whether the answer of `connection` should wait. If it had the last one as well, nobody else seems to ask."""
+        is_alone = self._last == id(connection)
+        self._last = id(connection)
+        return not is_alone
+
+    def add(self, connection: Connection) -> None:
+        """Let the answer of `connection` wait, but not beyond this turn of the event loop."""
+        now = perf_counter()
+        if not self._waiting:
+            self._since = now
+            connection.loop.call_soon(self.send)
+        self._waiting.append(connection)
+        if now - self._since > SECONDS:
+            self.send()
+
+    def send(self) -> None:
+        """Send all that wait."""
+        waiting, self._waiting = self._waiting, []
+        for connection in waiting:
+            connection.send_waiting()
+        for connection in waiting:
+            connection.end_answer()
+
+
+batch = Batch()

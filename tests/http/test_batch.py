@@ -1,0 +1,235 @@
+"""Small answers that are ready in one turn of the event loop and sent together: nobody must notice but by the time."""
+
+import asyncio
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any, ClassVar
+
+import pytest
+
+from app.codecs.codec import Encoded
+from app.http import batch
+from app.http.at_once import Reply, Request
+from app.http.protocol import StrictHttpProtocol
+from app.http.transfer import JOINED
+from tests.http.test_protocol import (
+    CLIENT_SECONDS,
+    CLOSE,
+    LIMITS,
+    Application,
+    Client,
+    Running,
+    get,
+    post,
+    running,
+)
+
+PATIENT = 10.0
+"""How long answers may wait for each other in most of these tests, in seconds."""
+
+
+class Prompt(Application):
+    """Answers "POST /NAME" at once with its path, and notes when, and when that was sent.
+
+    For /last it does not begin before it is `released`: what is sent meanwhile arrives in one turn of the event loop.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = threading.Event()
+        self.released = threading.Event()
+        self.actions: dict[str, Callable[[], None]] = {}
+        """What happens in the event loop's thread while a path is computed."""
+
+    def at_once(self, request: Request) -> Reply | None:
+        path = request.scope["path"]
+        if request.scope["method"] != "POST":
+            return None
+        if path == "/last":
+            self.held.set()
+            assert self.released.wait(CLIENT_SECONDS)
+        self.actions.get(path, lambda: None)()
+        self.events.put(path)
+        asyncio.get_running_loop().call_soon(self.events.put, f"turn after {path}")
+        answer = path.encode() * {"/large": JOINED, "/huge": 1 << 22}.get(path, 1)
+        fields = [(b"content-length", b"%d" % len(answer))]
+        return Reply(fields, Encoded(len(answer), [answer]), lambda: self.events.put(f"sent {path}"))
+
+    def seen(self, count: int) -> list[str]:
+        """The next events, without the turns."""
+        found: list[str] = []
+        while len(found) < count:
+            event = self.events.get(timeout=CLIENT_SECONDS)
+            if not event.startswith("turn"):
+                found.append(event)
+        return found
+
+
+@pytest.fixture(autouse=True)
+def _nothing_fails(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    yield
+    assert not [record for record in caplog.records if "Refused" not in record.message]
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "SECONDS", PATIENT)
+
+
+class Noting(StrictHttpProtocol):
+    """Notes its connections."""
+
+    connections_made: ClassVar[list[StrictHttpProtocol]] = []
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.connections_made.append(self)
+
+
+@pytest.fixture(params=["uvloop", "asyncio"])
+def server(request: pytest.FixtureRequest) -> Iterator[Running]:
+    Noting.connections_made.clear()
+    with running(type("Limited", (Noting,), {"limits": LIMITS}), request.param, application=Prompt()) as started:
+        yield started
+
+
+@pytest.fixture
+def application(server: Running) -> Prompt:
+    assert isinstance(server.application, Prompt)
+    return server.application
+
+
+@pytest.fixture
+def clients(server: Running, application: Prompt) -> Iterator[list[Client]]:
+    """Four, which have all asked before, the first one last."""
+    with ExitStack() as stack:
+        connected = [stack.enter_context(server.connect()) for _ in range(4)]
+        for client in reversed(connected):
+            client.send(ask("/first"))
+            assert client.receive_response().body == b"/first"
+        application.seen(8)
+        yield connected
+
+
+def ask(path: str, *fields: bytes, body: bytes = b"x") -> bytes:
+    return post(b"Content-Length: %d" % len(body), *fields, path=path, body=body)
+
+
+def in_one_turn(application: Prompt, blocking: Client, *sends: tuple[Client, bytes]) -> None:
+    """Sends all of it so that the event loop finds it at once. `blocking` gets an answer to /last, too."""
+    application.held.clear()
+    application.released.clear()
+    blocking.send(ask("/last"))
+    assert application.held.wait(CLIENT_SECONDS)
+    for client, data in sends:
+        client.send(data)
+    time.sleep(0.05)
+    application.released.set()
+
+
+def test_they_are_sent_together(clients: list[Client], application: Prompt) -> None:
+    first, *others = clients
+    paths = ["/a", "/b", "/c"]
+    in_one_turn(application, first, *[(client, ask(path)) for client, path in zip(others, paths, strict=True)])
+    assert first.receive_response().body == b"/last"
+    for client, path in zip(others, paths, strict=True):
+        assert client.receive_response().body == path.encode()
+    events = application.seen(8)
+    assert events[:2] == ["/last", "sent /last"]  # a turn of its own
+    assert sorted(events[2:5]) == paths
+    assert [f"sent {path}" for path in events[2:5]] == events[5:]
+
+
+def test_none_waits_long(clients: list[Client], application: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "SECONDS", 0.001)
+    paths = ["/a", "/b", "/c"]
+    application.actions = dict.fromkeys(paths, lambda: time.sleep(0.01))
+    in_one_turn(
+        application, clients[0], *[(client, ask(path)) for client, path in zip(clients[1:], paths, strict=True)]
+    )
+    one, two, *rest = application.seen(8)[2:]
+    assert rest[:2] == [f"sent {one}", f"sent {two}"]
+    assert rest[3] == f"sent {rest[2]}"
+
+
+def test_who_is_alone_does_not_wait(clients: list[Client], application: Prompt) -> None:
+    clients[0].send(ask("/a"))
+    events = iter(lambda: application.events.get(timeout=CLIENT_SECONDS), "turn after /a")
+    assert [event for event in events if event.endswith("/a")] == ["/a", "sent /a"]
+
+
+def test_none_waits_for_a_large_one(clients: list[Client], application: Prompt) -> None:
+    small, large = (clients[1], ask("/a")), (clients[2], ask("/large", body=b"x" * (JOINED + 1)))
+    in_one_turn(application, clients[0], small, large)
+    assert clients[2].receive_response().body == b"/large" * JOINED
+    assert application.seen(6)[2:] == ["/a", "sent /a", "/large", "sent /large"]
+
+
+def test_a_large_answer_does_not_wait(clients: list[Client], application: Prompt) -> None:
+    in_one_turn(application, clients[0], (clients[1], ask("/large")), (clients[2], ask("/a")))
+    assert clients[1].receive_response().body == b"/large" * JOINED
+    assert application.seen(6)[2:] == ["/large", "sent /large", "/a", "sent /a"]
+
+
+def test_one_that_the_client_does_not_take_is_not_sent(clients: list[Client], application: Prompt) -> None:
+    clients[1].send(ask("/huge"))
+    assert application.seen(1) == ["/huge"]
+    clients[2].send(ask("/a"))
+    assert application.seen(2) == ["/a", "sent /a"]
+    assert clients[1].receive_response().body == b"/huge" * (1 << 22)
+    assert application.seen(1) == ["sent /huge"]
+
+
+def test_answers_keep_their_order(clients: list[Client], application: Prompt) -> None:
+    clients[1].send(ask("/a") + ask("/b") + get("/c") + b"\0")
+    a, b, c, refusal = clients[1].receive_responses()
+    assert [a.body, b.body, c.json()["path"], refusal.status] == [b"/a", b"/b", "/c", 400]
+    assert application.seen(4) == ["/a", "sent /a", "/b", "sent /b"]
+
+
+def test_a_refusal_comes_after_them(clients: list[Client]) -> None:
+    clients[1].send(ask("/a") + b"\0")
+    assert [each.status for each in clients[1].receive_responses()] == [200, 400]
+
+
+def test_the_last_one_comes_after_them(clients: list[Client]) -> None:
+    clients[1].send(ask("/a") + ask("/b", CLOSE))
+    assert [each.body for each in clients[1].receive_responses()] == [b"/a", b"/b"]
+    clients[2].send(ask("/c", CLOSE))
+    assert [each.body for each in clients[2].receive_responses()] == [b"/c"]
+
+
+def test_a_server_that_stops_sends_them(clients: list[Client], application: Prompt) -> None:
+    def stop() -> None:
+        for each in Noting.connections_made:
+            each.shutdown()
+
+    application.actions["/b"] = stop
+    in_one_turn(application, clients[0], (clients[1], ask("/a")), (clients[2], ask("/b")))
+    assert [each.body for each in clients[1].receive_responses()] == [b"/a"]
+
+
+def test_a_client_that_is_gone(clients: list[Client], application: Prompt) -> None:
+    def reset() -> None:
+        clients[1].socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        clients[1].socket.close()
+
+    application.actions["/b"] = reset
+    in_one_turn(application, clients[0], (clients[1], ask("/a")), (clients[2], ask("/b")))
+    assert clients[2].receive_response().body == b"/b"
+    assert application.seen(6)[2:] == ["/a", "/b", "sent /a", "sent /b"]
+
+
+def test_a_connection_that_was_cut(clients: list[Client], application: Prompt) -> None:
+    def cut() -> None:
+        [connection] = [each for each in Noting.connections_made if each.client == clients[1].socket.getsockname()]
+        connection.transport.abort()
+
+    application.actions["/b"] = cut
+    in_one_turn(application, clients[0], (clients[1], ask("/a")), (clients[2], ask("/b")))
+    assert clients[2].receive_response().body == b"/b"
+    assert application.seen(6)[2:] == ["/a", "/b", "sent /a", "sent /b"]
