@@ -185,7 +185,8 @@ class _Read(threading.local):
     """
 
     def __init__(self) -> None:
-        self.buffer: Buffer = memoryview(mmap.mmap(-1, STAGGER + LARGE + (1 << 17)))[STAGGER:]
+        memory = mmap.mmap(-1, STAGGER + LARGE + (1 << 17), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # not for forks too
+        self.buffer: Buffer = memoryview(memory)[STAGGER:]
         self.offer: Landing | None = None
 
 

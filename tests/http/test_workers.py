@@ -4,6 +4,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -54,6 +55,21 @@ def test_all_of_them_answer_and_are_counted_together(three: RunningServer) -> No
             requests = sum(value for name, value in current.items() if name.startswith("http_requests_total"))
             assert requests > counted
             counted = requests
+
+
+def test_each_reads_its_own_requests(three: RunningServer) -> None:
+    """Memory that a process has when it is forked may be its children's as well."""
+
+    def ask(number: int) -> None:
+        x = np.full(50_000, number + 1, np.float32)
+        body = msgpack.packb(request(CELU, {"InputTensor": x}))
+        with connection(three) as client:
+            for _ in range(40):
+                answer = client.ask(header(b"Content-Type: application/msgpack", length(len(body))), body)
+                assert (output_of(answer) == number + 1).all()
+
+    with ThreadPoolExecutor(4 * WORKERS) as pool:
+        list(pool.map(ask, range(4 * WORKERS)))
 
 
 def test_ends_with_0(start_server: ServerFactory) -> None:
