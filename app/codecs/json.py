@@ -87,8 +87,6 @@ class JsonCodec:
             if size < SMALLEST:
                 memory.take(size)
                 data = memoryview(pybase64.b64decode_as_bytearray(text, validate=True))
-                if len(data) < size:  # for having its padding in the middle of the text
-                    raise ValueError
             elif isinstance(value, Span) and canonical and not text.readonly:
                 data = text[-value.start % ALIGNMENT :][:size]
                 _decode_base64(text, data)
