@@ -49,7 +49,7 @@ class ContractError(Exception):
     def __init__(self, violations: Iterable[Violation], hresult: Hresult | None = Hresult.E_INVALIDARG) -> None:
         self.violations = tuple(islice(violations, MAX_VIOLATIONS))
         self.hresult = hresult
-        super().__init__("; ".join(violation.message for violation in self.violations))
+        super().__init__(" ".join(violation.message for violation in self.violations))
 
 
 def refused(

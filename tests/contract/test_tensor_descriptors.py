@@ -336,4 +336,4 @@ def test_a_wrong_number_of_strides_is_the_only_complaint() -> None:
 
 def test_contract_error_says_everything() -> None:
     found = refusals(FLOAT32 | {"DimensionCount": 2, "TotalTensorSizeInBytes": 4})
-    assert str(ContractError(found)) == "; ".join(refusal.message for refusal in found)
+    assert str(ContractError(found)) == " ".join(refusal.message for refusal in found)
