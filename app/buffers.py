@@ -34,6 +34,11 @@ def beginning(offset: int) -> int:
     return STAGGER - offset % ALIGNMENT
 
 
+def fresh(size: int) -> mmap.mmap:
+    """Memory of this process alone. What `mmap` maps unless it is told otherwise, forked workers would share."""
+    return mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
 class Pinning(Protocol):
     """Makes memory known to devices that then read and write it by themselves."""
 
@@ -95,7 +100,7 @@ class BufferPool:
                 memory = self._idle.pop(found)
                 self.idle_bytes -= len(memory)
                 return memory
-        memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory = fresh(size)
         if size >= _HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
             with contextlib.suppress(OSError):  # a kernel without them
                 memory.madvise(mmap.MADV_HUGEPAGE)

@@ -34,21 +34,18 @@ class Batch(threading.local):
         self._since = 0.0
         self._last = 0
 
-    def takes(self, connection: Connection) -> bool:
-        """Whether the answer of `connection` should wait. If it had the last one as well, nobody else seems to ask."""
-        is_alone = self._last == id(connection)
-        self._last = id(connection)
-        return not is_alone
-
     def add(self, connection: Connection) -> None:
         """Let the answer of `connection` wait, but not beyond this turn of the event loop."""
         now = perf_counter()
         if not self._waiting:
             self._since = now
-            connection.loop.call_soon(self.send)
         self._waiting.append(connection)
-        if now - self._since > SECONDS:
+        is_alone = self._last == id(connection)  # it had the last answer as well, so nobody else seems to ask
+        self._last = id(connection)
+        if is_alone or now - self._since > SECONDS:
             self.send()
+        elif len(self._waiting) == 1:
+            connection.loop.call_soon(self.send)
 
     def send(self) -> None:
         """Send all that wait."""

@@ -335,7 +335,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         pieces = [head, *reply.content.pieces]
         cycle.response_started = cycle.response_complete = True
         self._sent = reply.sent
-        if cycle.keep_alive and reply.content.length <= JOINED and batch.takes(self):
+        if cycle.keep_alive and reply.content.length <= JOINED:
             self._waiting = b"".join(pieces)
             batch.add(self)
         else:

@@ -7,14 +7,13 @@ belong.
 """
 
 import asyncio
-import mmap
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeAlias
 
 from uvicorn.protocols.http.flow_control import FlowControl
 
-from app.buffers import STAGGER, Buffer
+from app.buffers import STAGGER, Buffer, fresh
 from app.http.landing import LANDING_SECONDS, Expected, Landing
 from app.limits import MemoryAccount
 
@@ -185,8 +184,7 @@ class _Read(threading.local):
     """
 
     def __init__(self) -> None:
-        memory = mmap.mmap(-1, STAGGER + LARGE + (1 << 17), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # not for forks too
-        self.buffer: Buffer = memoryview(memory)[STAGGER:]
+        self.buffer: Buffer = memoryview(fresh(STAGGER + LARGE + (1 << 17)))[STAGGER:]
         self.offer: Landing | None = None
 
 

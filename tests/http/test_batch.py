@@ -83,6 +83,7 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
 class Noting(StrictHttpProtocol):
     """Notes its connections."""
 
+    limits = LIMITS
     connections_made: ClassVar[list[StrictHttpProtocol]] = []
 
     def connection_made(self, transport: Any) -> None:
@@ -93,7 +94,7 @@ class Noting(StrictHttpProtocol):
 @pytest.fixture(params=["uvloop", "asyncio"])
 def server(request: pytest.FixtureRequest) -> Iterator[Running]:
     Noting.connections_made.clear()
-    with running(type("Limited", (Noting,), {"limits": LIMITS}), request.param, application=Prompt()) as started:
+    with running(Noting, request.param, application=Prompt()) as started:
         yield started
 
 

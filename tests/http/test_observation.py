@@ -34,6 +34,10 @@ class TestRequestId:
         answered = client.get("/health/live", headers=[(ID.encode(), given)]).headers[ID]
         assert re.fullmatch(r"[0-9a-f]{32}", answered)
 
+    def test_is_made_where_two_are_given(self, client: httpx.Client) -> None:
+        answered = client.get("/health/live", headers=[(ID, "a"), (ID, "b")]).headers[ID]
+        assert re.fullmatch(r"[0-9a-f]{32}", answered)
+
     @pytest.mark.parametrize(
         ("method", "path", "headers", "status"),
         [
