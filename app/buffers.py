@@ -8,6 +8,7 @@ import ctypes
 import mmap
 import threading
 import weakref
+from collections import deque
 from typing import Protocol, TypeAlias
 
 Buffer: TypeAlias = memoryview
@@ -27,6 +28,7 @@ In the kernel it often begins a page. On AMD's Zen the copy from there takes six
 """
 
 _HUGE_PAGE = 1 << 21
+_MADV_POPULATE_WRITE = 23
 
 
 def beginning(offset: int) -> int:
@@ -58,7 +60,7 @@ class _Loan(weakref.ref["ctypes.Array[ctypes.c_char]"]):
 
 
 class BufferPool:
-    """Keeps at most `most_idle_bytes` that nobody uses.
+    """Keeps at most `most_idle_bytes` that nobody uses. Safe to use from several threads.
 
     A buffer comes back by itself when the last view of it is gone, whoever had it: a parser, a worker that has not
     heard yet that its client hung up, a connection that is still sending. There is no path on which it could be
@@ -69,37 +71,70 @@ class BufferPool:
         self._most_idle_bytes = most_idle_bytes
         self._pinning = pinning
         self._idle: list[mmap.mmap] = []  # the one used last is the last
+        self._idle_bytes = 0
         self._loans: set[_Loan] = set()
-        self.idle_bytes = 0
+        # The garbage collector returns memory at any moment, also while a thread is in here. So it only queues it.
+        self._returned: deque[_Loan] = deque()
+        self._lock = threading.Lock()
+
+    @property
+    def idle_bytes(self) -> int:
         """Bytes kept for later."""
-        self._lock = threading.RLock()  # the garbage collector may return a buffer here while this thread takes one
+        self.settle()
+        return self._idle_bytes
+
+    def settle(self) -> None:
+        """Take back what nobody uses any more, and keep as much of it as may be kept."""
+        if self._returned:
+            with self._lock:
+                self._settle()
 
     def take(self, size: int) -> Buffer:
         """A buffer of `size` bytes, whose contents are arbitrary: what is not written must not be read."""
+        return self.take_used(size) or self._lend(self._fresh(_rounded(size)), size)
+
+    def take_used(self, size: int) -> Buffer | None:
+        """The same of memory that was used before, or too little to take notice of; None if there is none."""
         if size < SMALLEST:
             return memoryview(bytearray(size))
-        memory = self._find(_rounded(size))
+        with self._lock:
+            self._settle()
+            memory = self._find(_rounded(size))
+        return None if memory is None else self._lend(memory, size)
+
+    def take_touched(self, size: int) -> Buffer:
+        """The same of memory whose pages are all there. Takes up to 5 ms for each MiB of fresh memory; other threads
+        run meanwhile."""
+        found = self.take_used(size)
+        if found is None:
+            found = self._lend(self._fresh(_rounded(size)), size)
+            _touch(found)
+        return found
+
+    def _lend(self, memory: mmap.mmap, size: int) -> Buffer:
         owner = (ctypes.c_char * len(memory)).from_buffer(memory)
-        loan = _Loan(owner, self._give)
+        loan = _Loan(owner, self._returned.append)
         loan.memory = memory
         self._loans.add(loan)
         return memoryview(owner).cast("B")[:size]
 
-    def _find(self, size: int) -> mmap.mmap:
-        """Memory of `size` bytes, or, rather than fresh one, of up to a quarter more."""
-        with self._lock:
-            found: int | None = None
-            for place in reversed(range(len(self._idle))):
-                length = len(self._idle[place])
-                if length == size:
-                    found = place
-                    break
-                if size < length <= size + size // 4 and (found is None or length < len(self._idle[found])):
-                    found = place
-            if found is not None:
-                memory = self._idle.pop(found)
-                self.idle_bytes -= len(memory)
-                return memory
+    def _find(self, size: int) -> mmap.mmap | None:
+        """Kept memory of `size` bytes, or, rather than fresh one, of up to a quarter more."""
+        found: int | None = None
+        for place in reversed(range(len(self._idle))):
+            length = len(self._idle[place])
+            if length == size:
+                found = place
+                break
+            if size < length <= size + size // 4 and (found is None or length < len(self._idle[found])):
+                found = place
+        if found is None:
+            return None
+        memory = self._idle.pop(found)
+        self._idle_bytes -= len(memory)
+        return memory
+
+    def _fresh(self, size: int) -> mmap.mmap:
         memory = fresh(size)
         if size >= _HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
             with contextlib.suppress(OSError):  # a kernel without them
@@ -108,16 +143,27 @@ class BufferPool:
             self._pinning.pin(memory)
         return memory
 
-    def _give(self, loan: _Loan) -> None:
-        with self._lock:
+    def _settle(self) -> None:
+        while self._returned:
+            loan = self._returned.popleft()
             self._loans.remove(loan)
             self._idle.append(loan.memory)
-            self.idle_bytes += len(loan.memory)
-            while self.idle_bytes > self._most_idle_bytes:
-                dropped = self._idle.pop(0)
-                self.idle_bytes -= len(dropped)
-                if self._pinning:
-                    self._pinning.unpin(dropped)
+            self._idle_bytes += len(loan.memory)
+        while self._idle_bytes > self._most_idle_bytes:
+            dropped = self._idle.pop(0)
+            self._idle_bytes -= len(dropped)
+            if self._pinning:
+                self._pinning.unpin(dropped)
+
+
+def _touch(buffer: Buffer) -> None:
+    """Have the system provide all pages of fresh memory."""
+    libc = ctypes.CDLL(None)  # whose calls let other threads run
+    address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+    start = address - address % mmap.PAGESIZE
+    length = address + len(buffer) - start
+    if libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), _MADV_POPULATE_WRITE) != 0:  # before Linux 5.14
+        libc.memset(ctypes.c_void_p(address), 0, ctypes.c_size_t(len(buffer)))
 
 
 def _rounded(size: int) -> int:

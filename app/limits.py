@@ -91,3 +91,4 @@ class MemoryShare:
         """Give back all of it."""
         self._account.move(-self.held)
         self.held = 0
+        self._account.pool.settle()

@@ -15,6 +15,7 @@ from app.http import docs, native, openapi, operations, reference
 from app.http.access_log import AccessLog
 from app.http.at_once import Prompt
 from app.http.auth import Authentication
+from app.http.connections import ConnectionLimit, raise_descriptor_limit
 from app.http.cors import Cors
 from app.http.dispatch import DispatchRoute, Shortcut
 from app.http.inference import endpoints
@@ -130,6 +131,7 @@ def _serve(
                 header_seconds=settings.header_seconds,
                 max_header_bytes=settings.max_header_bytes,
                 send_seconds=settings.send_seconds,
+                connections=ConnectionLimit(raise_descriptor_limit(settings.max_connections)),
             )
         ),
         ws="none",

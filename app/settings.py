@@ -82,6 +82,9 @@ class Settings(BaseSettings):
     drain_seconds: float = Field(0, ge=0, description="After SIGTERM, how long to answer 503 before closing the port.")
     shutdown_seconds: int = Field(30, ge=1, description="After that, how long running requests may take to finish.")
 
+    max_connections: int = Field(
+        4096, ge=1, description="Connections of a process at one time; on more, only health and metrics are answered."
+    )
     max_header_bytes: int = Field(32 * KIB, ge=1 * KIB, description="Request line and header fields.")
     max_body_bytes: int = Field(256 * MIB, ge=1 * KIB, description="Request body.")
     max_structure_bytes: int = Field(

@@ -1,10 +1,10 @@
 """Requests that are answered right where they have arrived.
 
 A task, and ASGI's messages, cost more than a small dispatch itself and are of use only to a request that has to wait.
-So our HTTP protocol first offers each request that came in one piece, or landed as one (see landing.py), to the
-application, whose layers, ASGI applications all, have a method `at_once` besides. A layer does there what it does
-otherwise and passes the request on, or returns None: then the request goes the ordinary way, as if nothing had been.
-Only 200 is answered here. What is to be refused the ordinary way refuses, which comes to the same conclusion.
+So our HTTP protocol first offers each request that came in one piece to the application, whose layers, ASGI
+applications all, have a method `at_once` besides. A layer does there what it does otherwise and passes the request on,
+or returns None: then the request goes the ordinary way, as if nothing had been. What is to be refused the ordinary way
+refuses, which comes to the same conclusion. What fails once work has begun is answered 500 and not done again.
 """
 
 from collections.abc import Callable
@@ -28,11 +28,12 @@ class Request(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """An answer 200. `sent` is to be called once, when nearly all of it is sent or the client is gone."""
+    """An answer. `sent` is to be called once, when nearly all of it is sent or the client is gone."""
 
     headers: list[tuple[bytes, bytes]]
     content: Encoded
     sent: Callable[[], None]
+    status: int = 200
 
 
 class Prompt(Protocol):

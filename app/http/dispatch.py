@@ -9,13 +9,11 @@ from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.buffers import Buffer
-from app.codecs.codec import Body, Codec
 from app.http import openapi
 from app.http.at_once import Reply, Request
 from app.http.bodies import codec_of_answer, codec_of_request, headers_of, hung_up, read_body, send_pieces
 from app.http.headers import fields
 from app.http.problems import EXPECTED, problem_for
-from app.http.transfer import SAME_AGAIN, SameAgain
 from app.limits import MemoryShare
 from app.messages import Dispatch, DispatchReader
 from app.service import Service
@@ -25,9 +23,6 @@ OFFLOADED = 1 << 20
 
 QUICK = 1 << 23
 """Bytes of a document like an earlier one whose tensor data are decoded in less time than a thread is woken twice."""
-
-BEGINNING = 1 << 14
-"""Bytes of a body among which its first tensor data begin, or it is no ordinary one."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -63,15 +58,7 @@ class DispatchEndpoint:
             scope["state"]["dispatch"] = dispatch.prepared
             outcome = await service.execute(dispatch.prepared, data, memory, lambda: hung_up(receive))
             scope["state"]["outcome"] = outcome
-            if given.views and wanted.views and dispatch.prepared.kernel.brief:
-                self._expect_again(scope, given, body)
             await send_pieces(send, dispatch.write(wanted, outcome), wanted.media_type)
-
-    def _expect_again(self, scope: Scope, given: Codec, body: Body) -> None:
-        """Clients that send one dispatch after another send the same header each time."""
-        same_again: SameAgain | None = scope.get("extensions", {}).get(SAME_AGAIN)
-        if same_again:
-            same_again(self._service.memory, given.data_start(bytes(body[:BEGINNING]), len(body)))
 
     def at_once(self, request: Request) -> Reply | None:
         """Answers a brief dispatch whose like was read before."""

@@ -1,6 +1,8 @@
 """What is noted of each request: an id, a line in the log, metrics."""
 
+import logging
 import re
+from collections.abc import Callable
 from random import getrandbits
 from time import perf_counter
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 from starlette.types import Message, Receive, Scope, Send
 
 from app.buffers import Buffer
+from app.codecs.codec import Encoded
 from app.http.access_log import AccessLog
 from app.http.at_once import Prompt, Reply, Request
 from app.http.headers import Headers, fields
@@ -15,6 +18,8 @@ from app.http.metrics import Metrics
 from app.http.problems import Problem
 from app.http.transfer import RECEIVE_INTO, WHOLE_BODY, ReceiveInto
 from app.service import Outcome, Prepared
+
+log = logging.getLogger("app.http")
 
 REQUEST_ID = "X-Request-ID"
 _FIELD = REQUEST_ID.lower().encode()
@@ -24,6 +29,14 @@ _PROXIED = frozenset({b"x-forwarded-for", b"x-forwarded-proto"})
 """By which uvicorn's own middleware, around all of ours, tells who the client is behind a proxy."""
 
 _FAILURE = Problem(500, "The server failed to answer the request; report it, with its X-Request-ID.")
+
+
+def _failed(sent: Callable[[], None]) -> Reply:
+    return Reply(_FAILURE.raw_headers, Encoded(len(_FAILURE.body), [_FAILURE.body]), sent, _FAILURE.status_code)
+
+
+def _nothing() -> None:
+    """There is nothing to do when it is sent."""
 
 
 class Observation:
@@ -86,16 +99,23 @@ class Observation:
         if not _PROXIED.isdisjoint(request.headers):
             return None
         started = perf_counter()
-        reply = self._app.at_once(request)
-        if reply is None:
-            return None
+        reply: Reply | None = None
+        try:
+            reply = self._app.at_once(request)
+            if reply is None:
+                return None
+            answer = reply._replace(content=Encoded(reply.content.length, list(reply.content.pieces)))
+        except Exception:
+            log.exception("Exception in answering %s", request.scope["path"])
+            answer = _failed(reply.sent if reply else _nothing)
         request_id = _identify(request.scope, request.headers)
+        scope, received = request.scope, len(request.body)
 
         def sent() -> None:
-            reply.sent()
-            self._note(request.scope, 200, len(request.body), reply.content.length, perf_counter() - started)
+            answer.sent()
+            self._note(scope, answer.status, received, answer.content.length, perf_counter() - started)
 
-        return Reply([*reply.headers, (_FIELD, request_id)], reply.content, sent)
+        return answer._replace(headers=[*answer.headers, (_FIELD, request_id)], sent=sent)
 
     def _note(self, scope: Scope, status: int, received: int, sent: int, seconds: float) -> None:
         # The template of the path, not the path that was asked for.

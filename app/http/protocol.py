@@ -11,7 +11,7 @@ What stock uvicorn leaves open and this module closes:
   "chunked", trailer fields among the header fields of a request that is already running.
 
 Large bodies can be received into buffers of the application: see transfer.py. Brief requests may be answered without a
-task: see at_once.py, for large ones landing.py, and for answers to several clients batch.py.
+task: see at_once.py, and for answers to several clients batch.py.
 
 The protocol is chosen with `uvicorn.Config(http=protocol_class(Limits(...)))`. It has no WebSockets.
 """
@@ -22,8 +22,8 @@ import functools
 import os
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
 
 import httptools
 from uvicorn._types import ASGI3Application
@@ -36,14 +36,13 @@ from app.buffers import Buffer
 from app.codecs.codec import Piece
 from app.http.at_once import Reply, Request
 from app.http.batch import batch
+from app.http.connections import RESERVE_SECONDS, ConnectionLimit, Place
 from app.http.cork import Cork
 from app.http.headers import fields
-from app.http.landing import Expected, KnownHeader, header_of
 from app.http.refusals import answered, over_concurrency_limit, problem
-from app.http.transfer import JOINED, LARGE, RECEIVE_INTO, SAME_AGAIN, WHOLE_BODY, Disconnected, Receiver
-from app.limits import MemoryAccount
+from app.http.transfer import JOINED, LARGE, RECEIVE_INTO, WHOLE_BODY, Disconnected, Receiver
 
-_OK = STATUS_LINE[200].removesuffix(b"\r\n")
+_STATUS = {status: line.removesuffix(b"\r\n") for status, line in STATUS_LINE.items()}
 
 LINGER_SECONDS = 1.0
 """How long a refused client may go on sending before the connection is cut, in seconds."""
@@ -53,6 +52,21 @@ LOCAL_SEND_BUFFER = 1 << 18
 megabytes that the kernel would take have left the cache by the time the client copies them."""
 
 _LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
+
+IDLE_SECONDS = 0.25
+"""How long a server that ends still takes requests on idle connections, in seconds: one may be on its way already."""
+
+HALF_CLOSED_SECONDS = 1.0
+"""How long after a client's last byte to wait for the answer before finding out whether the client is still there."""
+
+_GONE_SECONDS = 0.1
+"""How often to look then, in seconds."""
+_TCP_CLOSE = 7  # of Linux' tcp_info: the other side has reset the connection
+
+_RESERVED = ("/health/", "/v2/health/", "/metrics")
+"""What is answered on connections beyond the limit."""
+
+_CLOSE = (b"connection", b"close")
 
 LEAST_PROGRESS = 1 << 16
 """Bytes of an answer that waits for its client which the client must take within `send_seconds`."""
@@ -72,6 +86,25 @@ class Limits:
     max_header_fields: int = 100
     send_seconds: float = 30.0
     """In which a client that does not keep up with its answer must take LEAST_PROGRESS of it."""
+    connections: ConnectionLimit = field(default_factory=lambda: ConnectionLimit(1 << 30))
+    """Of all connections together."""
+
+
+class KnownHeader(NamedTuple):
+    """The header of a request that was answered at once, and what the parser made of it.
+
+    Clients send the same header again and again. One that is the same to the byte says the same.
+    """
+
+    header: bytes
+    length: int
+    """Of the header and the body, in bytes."""
+    request: Request
+    """Without its body."""
+
+    def begins(self, data: bytes | Buffer) -> bool:
+        """Whether it is what `data` begin with."""
+        return bytes(data[: len(self.header)]) == self.header  # a view by itself is compared one byte at a time
 
 
 class RequestError(Exception):
@@ -98,13 +131,15 @@ class StrictHttpProtocol(HttpToolsProtocol):
         "_body_left",
         "_descriptor",
         "_feeding",
+        "_gone_timer",
+        "_half_closed",
         "_header_timer",
         "_held",
+        "_idle_timer",
         "_is_first_read",
         "_known",
-        "_large_header",
         "_last_answer",
-        "_may_land",
+        "_place",
         "_progress",
         "_read_bytes",
         "_receiver",
@@ -127,6 +162,10 @@ class StrictHttpProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._header_timer: asyncio.TimerHandle | None = None
+        self._place: Place = "served"
+        self._idle_timer: asyncio.TimerHandle | None = None  # when the server ends
+        self._half_closed = False  # by the client, which still waits for answers
+        self._gone_timer: asyncio.TimerHandle | None = None
         self._refused = False
         self._last_answer = b""  # to the refused request, while its predecessors are still being answered
 
@@ -148,8 +187,6 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self._is_first_read = False  # of the body: the application was not called yet
         self._announced = 0  # bytes of the newest body
         self._body_left = 0  # those that did not arrive yet
-        self._large_header = b""  # of the newest request, if its body is large and they began a read
-        self._may_land = True  # a request like one before: see landing.py
         self._receiver = Receiver(self)  # what the transport calls
 
         self._send_timer: asyncio.TimerHandle | None = None
@@ -160,6 +197,10 @@ class StrictHttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)
         transport.set_protocol(self._receiver)
+        self._place = self.limits.connections.enter()
+        if self._place == "refused":
+            transport.abort()
+            return
         connected = transport.get_extra_info("socket")
         if transport.get_extra_info("sslcontext") is None:
             self._descriptor = connected.fileno()
@@ -167,26 +208,71 @@ class StrictHttpProtocol(HttpToolsProtocol):
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LOCAL_SEND_BUFFER)
         self._start_header_timer()
 
-    def begin_request(self) -> None:
-        """The connection is not idle any more."""
-        self._unset_keepalive_if_required()
-
     def shutdown(self) -> None:
-        self._receiver.land()  # what has begun to arrive is still answered
+        """The server ends: what runs is answered, and so is what is on its way on a connection that seems idle."""
         self.send_waiting()
-        super().shutdown()
+        if self._is_answered():
+            self._idle_timer = self.loop.call_later(IDLE_SECONDS, self._end_idle)
+        else:
+            super().shutdown()
+
+    def _end_idle(self) -> None:
+        self._idle_timer = None
+        if not self._is_answered():
+            super().shutdown()
+        elif not self.transport.is_closing():
+            self._refused = True  # what comes now is dropped
+            self._close_gently()
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio has it
+        """The client sends no more. Whether the connection stays open for the answers that it still waits for."""
+        self.send_waiting()
+        newest = self.cycle
+        if newest is None or newest.response_complete:
+            return False
+        if newest.more_body and not self._in_header():  # it will never be whole
+            if not (self.pipeline and self.pipeline[0][0] is newest):
+                return False
+            self.pipeline.popleft()
+        self._half_closed = True
+        if self._gone_timer is None:
+            self._gone_timer = self.loop.call_later(HALF_CLOSED_SECONDS, self._ask_whether_gone)
+        return True
+
+    def _ask_whether_gone(self) -> None:
+        """A client that hung up and one that only sends no more look alike until something is sent to them.
+
+        To an interim response the system of one that hung up answers with a reset; any other client skips it (RFC 9110,
+        15.2). HTTP/1.0 has none.
+        """
+        cycle = self.cycle
+        if not self.pipeline and not cycle.response_started and cycle.scope["http_version"] != "1.0":
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._gone_timer = self.loop.call_later(_GONE_SECONDS, self._look_whether_gone)
+
+    def _look_whether_gone(self) -> None:
+        connected = self.transport.get_extra_info("socket")
+        if connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSE:
+            self.transport.abort()
+        else:
+            self._gone_timer = self.loop.call_later(_GONE_SECONDS, self._look_whether_gone)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.limits.connections.leave()
+        for timer in (self._idle_timer, self._gone_timer):
+            if timer is not None:
+                timer.cancel()
         self._stop_header_timer()
         self._stop_send_timer()
         self._was_sent()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes | Buffer) -> None:
+        """`data` are gone when this returns: what is kept of them is copied."""
         if self._refused:
             return  # lingering: see _answer_and_close
         self._unset_keepalive_if_required()
-        begins_request = self.between_requests()
+        begins_request = self._between_requests()
         if begins_request and self._answer_known(data):
             return
         last_scope = self.scope
@@ -220,9 +306,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
             # empty line or the rest of a body that the application did not wait for, must not leave us without any.
             elif self.cycle is not None and self.cycle.response_complete and self.timeout_keep_alive_task is None:
                 self._start_header_timer()
-            if begins_request and self._is_first_read and self._announced > LARGE:
-                self._large_header = header_of(data, self._announced - self._body_left)
-            if self._answered and begins_request and self.between_requests():
+            if self._answered and begins_request and self._between_requests():
                 self._remember(self._answered, data)
         finally:
             self._feeding = False
@@ -241,12 +325,10 @@ class StrictHttpProtocol(HttpToolsProtocol):
             # The parser has seen to it that the field is there once, is a number and is not beside chunked.
             self._announced = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
             self._body_left = self._announced
-            self._large_header = b""
+            if self._place == "reserve":
+                self.cycle.keep_alive = False
             if self._announced > LARGE:
-                extensions: Any = {
-                    RECEIVE_INTO: functools.partial(self._receive_into, self.cycle),
-                    SAME_AGAIN: functools.partial(self._expect_again, self.cycle),
-                }
+                extensions: Any = {RECEIVE_INTO: functools.partial(self._receive_into, self.cycle)}
                 self.scope["extensions"] = extensions
 
     def on_body(self, body: bytes) -> None:
@@ -277,7 +359,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
             scope["extensions"] = {WHOLE_BODY: body}
         self._start_held()
 
-    def between_requests(self) -> bool:
+    def _between_requests(self) -> bool:
         """Whether the next byte begins a request, for certain, with nothing left to do for the one before."""
         cycle = self.cycle
         if cycle is None:
@@ -285,35 +367,24 @@ class StrictHttpProtocol(HttpToolsProtocol):
         answered = cycle.response_complete and not cycle.more_body
         return answered and cycle.scope is self.scope and self._unfinished_bytes == 0
 
+    def _is_answered(self) -> bool:
+        """Whether no request waits for its answer, or for its rest."""
+        return not self._in_header() and (self.cycle is None or self.cycle.response_complete)
+
     def _remember(self, request: Request, data: bytes | Buffer) -> None:
         """Remembers the header of `request`, the last one in `data`."""
-        header = header_of(data, len(request.body))
+        header = _header_of(data, len(request.body))
         if header and b"content-length" in request.headers:  # else it had chunks
             self._known = KnownHeader(header, len(data), request._replace(body=b""))
 
-    def _expect_again(self, cycle: RequestResponseCycle, memory: MemoryAccount, data_start: int) -> None:
-        """What the extension SAME_AGAIN is for the request of `cycle`."""
-        if cycle is self.cycle and self._large_header and self._may_land:
-            scope: Any = {**cycle.scope, "extensions": {}}
-            request = Request(scope, fields(scope["headers"]), b"")
-            length = len(self._large_header) + self._announced
-            self._receiver.expected = Expected(KnownHeader(self._large_header, length, request), memory, data_start)
-
     def _answer_known(self, data: bytes | Buffer) -> bool:
         """Whether `data` are a request with the known header, and were answered at once. The parser does not see it."""
-        expected = self._receiver.expected
-        is_expected = expected is not None and len(data) == expected.known.length
-        known = expected.known if expected and is_expected else self._known
+        known = self._known
         if known is None or len(data) != known.length or not known.begins(data):
             return False
-        body = memoryview(data)[len(known.header) :]
         scope = {**known.request.scope, "state": self.app_state.copy()}
-        if self._answer_at_once(Request(scope, known.request.headers, body)):
-            return True
-        if is_expected:  # in vain: what has arrived will be copied
-            self._may_land = False
-            self._receiver.expected = None
-        return False
+        body = memoryview(bytearray(data[len(known.header) :]))  # the request's own until its answer is sent
+        return self._answer_at_once(Request(scope, known.request.headers, body))
 
     def _answer_at_once(self, request: Request) -> bool:
         """Whether the application had an answer to `request`."""
@@ -329,10 +400,10 @@ class StrictHttpProtocol(HttpToolsProtocol):
         if reply is None:
             return False
         headers = [*self.server_state.default_headers, *reply.headers]
-        if not cycle.keep_alive:
-            headers.append((b"connection", b"close"))
-        head = b"\r\n".join([_OK, *map(b": ".join, headers), b"", b""])
-        pieces = [head, *reply.content.pieces]
+        cycle.keep_alive = cycle.keep_alive and _CLOSE not in headers
+        if not cycle.keep_alive and _CLOSE not in headers:
+            headers.append(_CLOSE)
+        pieces = [b"\r\n".join([_STATUS[reply.status], *map(b": ".join, headers), b"", b""]), *reply.content.pieces]
         cycle.response_started = cycle.response_complete = True
         self._sent = reply.sent
         if cycle.keep_alive and reply.content.length <= JOINED:
@@ -358,15 +429,13 @@ class StrictHttpProtocol(HttpToolsProtocol):
             self._was_sent()
 
     def _send(self, pieces: list[Piece]) -> None:
-        """Sends `pieces`. Small ones may lie in the buffer of the next read: what is not taken now is copied."""
+        """Sends `pieces`, which belong to the request. What is not taken now the transport holds until it is."""
         length = sum(map(len, pieces))
         sent = 0
         if length > JOINED and self._descriptor >= 0 and self.transport.get_write_buffer_size() == 0:
             with contextlib.suppress(OSError):  # the transport will meet it, too
                 sent = os.writev(self._descriptor, pieces)
-        if sent < length <= LARGE:
-            self.transport.write(memoryview(b"".join(pieces))[sent:])
-        elif sent < length:
+        if sent < length:
             self.transport.writelines(_after(sent, pieces))
 
     def _was_sent(self) -> None:
@@ -458,6 +527,8 @@ class StrictHttpProtocol(HttpToolsProtocol):
             raise RequestError(400, f"The request has {hosts} Host header fields; send exactly one.")
         if self.parser.should_upgrade() and self.parser.get_method() == b"CONNECT":
             raise RequestError(501, "This server is not a proxy; send the request to it directly, without CONNECT.")
+        if self._place == "reserve" and not self.url.decode("latin-1").startswith(_RESERVED):
+            raise RequestError(503, "The service has as many connections as max_connections allows; try again.")
         if not self.url.startswith(b"/") and httptools.parse_url(self.url).path is None:
             raise RequestError(400, 'The request target has no path; add one that starts with "/".')
 
@@ -476,7 +547,10 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     def _start_header_timer(self) -> None:
         if self._header_timer is None:
-            self._header_timer = self.loop.call_later(self.limits.header_seconds, self._on_header_deadline)
+            seconds = self.limits.header_seconds
+            if self._place != "served":
+                seconds = min(seconds, RESERVE_SECONDS)
+            self._header_timer = self.loop.call_later(seconds, self._on_header_deadline)
 
     def _stop_header_timer(self) -> None:
         if self._header_timer is not None:
@@ -575,20 +649,31 @@ class StrictHttpProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         none_waiting = not self.pipeline
         super().on_response_complete()
-        if self._last_answer and none_waiting:
+        if not none_waiting:
+            return
+        if self._last_answer:
             self._answer_and_close(self._last_answer)
+        elif self._half_closed and self._is_answered():
+            self.send_waiting()
+            self.transport.close()
 
     def _answer_and_close(self, answer: bytes) -> None:
         if self.transport.is_closing():
             return  # the response before this one was the last
         self.send_waiting()
         self.transport.write(answer)
+        self._close_gently()
+
+    def _close_gently(self) -> None:
+        """Close a connection on which data may still arrive.
+
+        To close its socket then would send a reset, at which the client's system may throw the answer away before the
+        client has read it. So only our side is closed (RFC 9112, 9.6), and what arrives is dropped until the client
+        closes too.
+        """
         if not self.transport.can_write_eof():  # TLS
             self.transport.close()
             return
-        # Closing a socket on which data is still arriving sends a reset, at which the client's system may throw the
-        # answer away before the client has read it. So only our side is closed (RFC 9112, 9.6), and what arrives is
-        # dropped until the client closes too.
         self.transport.write_eof()
         self.flow.resume_reading()
         self.loop.call_later(LINGER_SECONDS, self.transport.close)
@@ -620,6 +705,13 @@ class StrictHttpProtocol(HttpToolsProtocol):
     def _on_response(self, cork: Cork) -> None:
         cork.flush()  # the answer to HEAD has nothing that would have followed
         self.on_response_complete()
+
+
+def _header_of(data: bytes | Buffer, body_bytes: int) -> bytes:
+    """The header of the request that `data` begin with, and of whose body they have `body_bytes`; empty if unsure."""
+    header = bytes(data[: len(data) - body_bytes])
+    # If there were other requests before it, or empty lines, this is not its header.
+    return header if header.find(b"\r\n\r\n") == len(header) - 4 else b""
 
 
 def _after(sent: int, pieces: list[Piece]) -> Iterator[Buffer]:

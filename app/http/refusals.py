@@ -19,6 +19,8 @@ def problem(status: int, detail: str) -> tuple[list[tuple[bytes, bytes]], bytes]
         (b"content-length", b"%d" % len(body)),
         (b"connection", b"close"),
     ]
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        headers.append((b"retry-after", b"1"))
     return headers, body
 
 

@@ -71,6 +71,10 @@ class Server(uvicorn.Server):
         """Returns when the draining ends."""
         if self._drain_end is None:
             self._drain_end = self._loop.time() + self._drain_seconds
+            # Each connection ends with its next answer, so that none is cut off under a request that is on its way.
+            close = [(b"connection", b"close")]
+            self.config.encoded_headers += close
+            self.server_state.default_headers = self.server_state.default_headers + close
             # Through the loop: a signal may come in the middle of anything, and an error must not end the server.
             self._loop.call_soon_threadsafe(self._on_drain)
         return self._drain_end

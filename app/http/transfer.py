@@ -7,15 +7,15 @@ belong.
 """
 
 import asyncio
+import ctypes
+import mmap
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeAlias
 
 from uvicorn.protocols.http.flow_control import FlowControl
 
-from app.buffers import STAGGER, Buffer, fresh
-from app.http.landing import LANDING_SECONDS, Expected, Landing
-from app.limits import MemoryAccount
+from app.buffers import STAGGER, Buffer
 
 WHOLE_BODY = "dmlserve.whole_body"
 """Name of the ASGI extension that is there if a body came together with its header: the body, as bytes. `receive`
@@ -27,13 +27,6 @@ RECEIVE_INTO = "dmlserve.receive_into"
 ReceiveInto: TypeAlias = Callable[[Buffer], Awaitable[None]]
 """Fills a buffer with the next bytes of the body, of which there must be as many. It is for use when `receive` has
 returned what it had. Raises Disconnected."""
-
-SAME_AGAIN = "dmlserve.same_again"
-"""Name of the ASGI extension that is there beside RECEIVE_INTO: a `SameAgain`."""
-
-SameAgain: TypeAlias = Callable[[MemoryAccount, int], None]
-"""Tells that a request with the same header could be answered at once (see at_once.py). If another one comes, all of
-it is received into memory of this account, where what is at this offset of its body is aligned."""
 
 JOINED = 1 << 16
 """So many bytes are rather copied once more than handed over in a call of their own."""
@@ -52,11 +45,9 @@ class Connection(Protocol):
     loop: asyncio.AbstractEventLoop
     flow: FlowControl
 
-    def between_requests(self) -> bool: ...
-    def begin_request(self) -> None: ...
     def data_received(self, data: Buffer) -> None: ...
     def end_body(self) -> None: ...
-    def eof_received(self) -> None: ...
+    def eof_received(self) -> bool: ...
     def connection_lost(self, exc: Exception | None) -> None: ...
     def pause_writing(self) -> None: ...
     def resume_writing(self) -> None: ...
@@ -70,25 +61,10 @@ class Receiver(asyncio.BufferedProtocol):
 
     def __init__(self, http: Connection) -> None:
         self._http = http
-        self._read = _read.buffer
         self.left = 0  # of a large body
         self._target: Buffer | None = None
         self._filled = 0
         self._full: asyncio.Future[None] | None = None
-        self.expected: Expected | None = None
-        self._is_offered = False  # memory for it is, to the read that is under way
-        self._landing: Landing | None = None  # when it has begun
-        self._landing_timer: asyncio.TimerHandle | None = None
-
-    def land(self) -> None:
-        """Hands over what has come of a request that was expected."""
-        if self._landing is None:
-            return
-        landing, self._landing = self._landing, None
-        if self._landing_timer is not None:
-            self._landing_timer.cancel()
-            self._landing_timer = None
-        self._http.data_received(landing.end())
 
     def begin_body(self, left: int) -> None:
         """From now on all that comes is for `fill`, until there were `left` bytes."""
@@ -110,27 +86,16 @@ class Receiver(asyncio.BufferedProtocol):
     # What transports call
 
     def get_buffer(self, sizehint: int) -> Buffer:
-        if self._landing is not None:
-            return self._landing.rest()
-        if self.left:
-            return self._read[: self.left] if self._target is None else self._target[self._filled :]
-        if self.expected is None or not self._http.between_requests():
-            self._is_offered = False
-            return self._read
-        self._is_offered = True
-        return self._offer(self.expected)
+        if self._target is not None:
+            return self._target[self._filled :]
+        unread = scratch.take()
+        return unread[: self.left] if self.left else unread
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._landing is not None:
-            self._landing.add(nbytes)
-            if self._landing.is_whole:
-                self.land()
-        elif self.left:
+        if self.left:
             self._receive_body(nbytes)
-        elif self._is_offered:
-            self._take_offer(nbytes)
         else:
-            self._http.data_received(self._read[:nbytes])
+            self._http.data_received(scratch.view[:nbytes])
 
     def _receive_body(self, nbytes: int) -> None:
         self.left -= nbytes
@@ -143,29 +108,10 @@ class Receiver(asyncio.BufferedProtocol):
         if self.left == 0:
             self._http.end_body()
 
-    def _offer(self, expected: Expected) -> Buffer:
-        """Where to read what is perhaps the expected request, and at most as much as else."""
-        _read.offer = None  # its memory will do again
-        _read.offer = offer = Landing(expected)
-        return offer.rest()[: len(self._read)]
-
-    def _take_offer(self, nbytes: int) -> None:
-        landing, _read.offer = _read.offer, None
-        assert landing is not None
-        self._is_offered = False
-        landing.add(nbytes)
-        self._landing = landing
-        if not landing.begin() or landing.is_whole:
-            self.land()
-            return
-        self._http.begin_request()
-        self._landing_timer = self._http.loop.call_later(LANDING_SECONDS, self.land)
-
-    def eof_received(self) -> None:
-        self._http.eof_received()
+    def eof_received(self) -> bool:
+        return self._http.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.land()
         if self._full is not None and not self._full.done():
             self._full.set_exception(Disconnected())
         self._http.connection_lost(exc)
@@ -177,15 +123,38 @@ class Receiver(asyncio.BufferedProtocol):
         self._http.resume_writing()
 
 
-class _Read(threading.local):
-    """Where one read of any connection of an event loop goes; before the next one it is dealt with.
+class Scratch(threading.local):
+    """Where one read of any connection of an event loop goes, which is dealt with before the next one.
 
-    A read that brings nothing leaves its offer here, so that idle connections hold no memory of their own.
+    Whoever wants to keep what was read copies it. Should somebody keep a view all the same, that memory is theirs:
+    `take` never hands it out again, so that no connection can write into what belongs to another one.
     """
 
     def __init__(self) -> None:
-        self.buffer: Buffer = memoryview(fresh(STAGGER + LARGE + (1 << 17)))[STAGGER:]
-        self.offer: Landing | None = None
+        self.view: Buffer = memoryview(b"")
+        """What `take` gave last."""
+        self._renew()
+
+    def take(self) -> Buffer:
+        """Memory for a read, to which nobody else refers."""
+        try:
+            self.view.release()
+            self._resize()
+        except BufferError:
+            self._renew()
+        self.view = memoryview(self._memory)[self._start :]
+        return self.view
+
+    def _renew(self) -> None:
+        self._memory = bytearray(mmap.PAGESIZE + LARGE + (1 << 17))
+        self._resize()  # from now on it lies where it is
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self._start = (STAGGER - address) % mmap.PAGESIZE
+
+    def _resize(self) -> None:
+        """To the size it has. A bytearray refuses that with BufferError as long as anybody has a view of it."""
+        self._memory.append(0)
+        self._memory.pop()
 
 
-_read = _Read()
+scratch = Scratch()

@@ -232,7 +232,15 @@ def test_draining(start_server: ServerFactory) -> None:
         check(client.ask(REQUEST))
         check(client.ask(REQUEST))
         running.process.terminate()
-        wait_until(lambda: client.ask(REQUEST).status_code == 503)
+
+        def is_draining() -> bool:
+            with connection(running) as new:
+                return new.ask(REQUEST).status_code == 503
+
+        wait_until(is_draining)
+        refused = client.ask(REQUEST)
+        assert (refused.status_code, refused.headers["connection"]) == (503, "close")
+        assert client.is_closed()
 
 
 def test_what_is_no_tensor_data_is_refused_as_ever(client: httpx.Client) -> None:

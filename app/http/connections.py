@@ -1,0 +1,81 @@
+"""How many connections a process has, and how many it may have."""
+
+import logging
+import os
+import resource
+from pathlib import Path
+from time import monotonic
+from typing import Literal
+
+log = logging.getLogger("app.http")
+
+RESERVE = 32
+"""Connections beyond the limit that are still served, for health and metrics only: an orchestrator that cannot ask
+would take a busy process for a dead one."""
+
+RESERVE_SECONDS = 1.0
+"""In which a request must come on one of those."""
+
+FILES = 32
+"""Descriptors left for all that is no connection: files, shared memory, sockets to other workers."""
+
+_LOG_SECONDS = 10.0
+"""At most one line in so many says that connections are refused."""
+
+Place = Literal["served", "reserve", "refused"]
+"""What there is for a connection: everything, health and metrics, nothing."""
+
+
+class ConnectionLimit:
+    """Counts connections. For one event loop."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.count = 0
+        """Connections there are."""
+        self.refused = 0
+        """Those that there was no place for since the start."""
+        self._logged = -_LOG_SECONDS
+
+    def enter(self) -> Place:
+        """For a new connection, which is from now on to leave."""
+        self.count += 1
+        if self.count <= self.most:
+            return "served"
+        self.refused += 1
+        now = monotonic()
+        if now - self._logged >= _LOG_SECONDS:
+            self._logged = now
+            log.warning(
+                "There are %d connections, where max_connections allows %d; others get 503", self.count, self.most
+            )
+        return "reserve" if self.count <= self.most + RESERVE else "refused"
+
+    def leave(self) -> None:
+        """When it is closed."""
+        self.count -= 1
+
+
+def raise_descriptor_limit(wanted: int) -> int:
+    """Raise the limit of open files to the hard one; how many of `wanted` connections it then has room for, at least 1.
+
+    Called when nearly all files that the process keeps open are open.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+        except (OSError, ValueError) as error:
+            log.warning("The limit of open files stays at %d: %s", soft, error)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    room = max(soft - _open_files() - FILES - RESERVE, 1)
+    if room < wanted:
+        log.warning("The system allows this process %d open files, so there may be %d connections", soft, room)
+    return min(room, wanted)
+
+
+def _open_files() -> int:
+    folder = Path("/proc/self/fd")
+    return len(os.listdir(folder)) if folder.is_dir() else FILES
