@@ -91,7 +91,8 @@ class BufferPool:
 
     def take(self, size: int) -> Buffer:
         """A buffer of `size` bytes, whose contents are arbitrary: what is not written must not be read."""
-        return self.take_used(size) or self._lend(self._fresh(_rounded(size)), size)
+        found = self.take_used(size)
+        return self._take_fresh(size) if found is None else found
 
     def take_used(self, size: int) -> Buffer | None:
         """The same of memory that was used before, or too little to take notice of; None if there is none."""
@@ -107,9 +108,12 @@ class BufferPool:
         run meanwhile."""
         found = self.take_used(size)
         if found is None:
-            found = self._lend(self._fresh(_rounded(size)), size)
+            found = self._take_fresh(size)
             _touch(found)
         return found
+
+    def _take_fresh(self, size: int) -> Buffer:
+        return self._lend(self._fresh(_rounded(size)), size)
 
     def _lend(self, memory: mmap.mmap, size: int) -> Buffer:
         owner = (ctypes.c_char * len(memory)).from_buffer(memory)

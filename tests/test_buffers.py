@@ -1,7 +1,11 @@
 """The pool of buffers: bounded, and no buffer in two hands."""
 
 import gc
+import mmap
+import sys
 import threading
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import hypothesis.strategies as st
@@ -9,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+import app.buffers
 from app.buffers import SMALLEST, Buffer, BufferPool
 
 MIB = 1 << 20
@@ -131,3 +136,48 @@ def test_returned_by_the_garbage_collector_while_one_is_taken(size: int) -> None
     with pool._lock:
         gc.collect()
     assert pool.idle_bytes >= size
+
+
+def test_returned_in_the_middle_of_a_search() -> None:
+    """With every step of the search being one at which the garbage collector may run."""
+    pool = BufferPool(4 * MIB)
+    random = Random(0)
+    sizes = [MIB, 2 * MIB, 3 * MIB, MIB + 200_000]
+    returning: list[Any] = []
+
+    def return_one(frame: Any, event: str, argument: Any) -> Any:
+        if frame.f_code.co_filename == app.buffers.__file__:
+            if returning and random.random() < 0.1:
+                returning.pop()
+            return return_one
+        return None
+
+    for turn in range(200):
+        returning[:] = [pool.take(size) for size in sizes]
+        sys.settrace(return_one)
+        try:
+            taken = [pool.take(sizes[(turn + number) % len(sizes)]) for number in range(len(sizes))]
+        finally:
+            sys.settrace(None)
+        for number, buffer in enumerate(taken):
+            assert buffer.nbytes == sizes[(turn + number) % len(sizes)]
+        assert len({address(buffer) for buffer in taken}) == len(taken)
+        assert pool.idle_bytes <= 4 * MIB
+        del taken, buffer
+
+
+def test_touched_memory_is_there() -> None:
+    pool = BufferPool(100 * MIB)
+    before = resident_bytes()
+    buffer = pool.take_touched(30 * MIB)
+    assert resident_bytes() - before > 29 * MIB
+    assert bytes(buffer[-10:]) == bytes(10)
+    buffer[:3] = b"abc"
+    place = address(buffer)
+    del buffer
+    again = pool.take_touched(30 * MIB)
+    assert (address(again), bytes(again[:3])) == (place, b"abc")
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE

@@ -5,7 +5,7 @@ import os
 import resource
 from pathlib import Path
 from time import monotonic
-from typing import Literal
+from typing import Protocol
 
 log = logging.getLogger("app.http")
 
@@ -22,8 +22,12 @@ FILES = 32
 _LOG_SECONDS = 10.0
 """At most one line in so many says that connections are refused."""
 
-Place = Literal["served", "reserve", "refused"]
-"""What there is for a connection: everything, health and metrics, nothing."""
+
+class Connection(Protocol):
+    """What is counted."""
+
+    def drop(self) -> None:
+        """Cut it off at once."""
 
 
 class ConnectionLimit:
@@ -31,29 +35,39 @@ class ConnectionLimit:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.count = 0
-        """Connections there are."""
         self.refused = 0
-        """Those that there was no place for since the start."""
+        """Those that had no place but in the reserve, since the start."""
+        self._served: set[Connection] = set()
+        self._reserve: dict[Connection, None] = {}  # the one that came first is the first
         self._logged = -_LOG_SECONDS
 
-    def enter(self) -> Place:
-        """For a new connection, which is from now on to leave."""
-        self.count += 1
-        if self.count <= self.most:
-            return "served"
+    @property
+    def count(self) -> int:
+        """Connections there are."""
+        return len(self._served) + len(self._reserve)
+
+    def enter(self, connection: Connection) -> bool:
+        """Whether the new `connection`, which is to leave when it is closed, may ask for everything."""
+        if len(self._served) < self.most:
+            self._served.add(connection)
+            return True
         self.refused += 1
         now = monotonic()
         if now - self._logged >= _LOG_SECONDS:
             self._logged = now
-            log.warning(
-                "There are %d connections, where max_connections allows %d; others get 503", self.count, self.most
-            )
-        return "reserve" if self.count <= self.most + RESERVE else "refused"
+            log.warning("There are as many connections as max_connections allows, %d; others get 503", self.most)
+        if len(self._reserve) >= RESERVE:
+            # The last one to come may be a probe, and whoever holds the others does not ask for anything.
+            oldest = next(iter(self._reserve))
+            del self._reserve[oldest]
+            oldest.drop()
+        self._reserve[connection] = None
+        return False
 
-    def leave(self) -> None:
+    def leave(self, connection: Connection) -> None:
         """When it is closed."""
-        self.count -= 1
+        self._served.discard(connection)
+        self._reserve.pop(connection, None)
 
 
 def raise_descriptor_limit(wanted: int) -> int:

@@ -137,10 +137,8 @@ class Shortcut:
         scope, route = request.scope, self._dispatch
         if scope["method"] != "POST" or scope["path"] != route.path:
             return None
-        reply = route.endpoint_app.at_once(request)
-        if reply:
-            scope["route"] = route
-        return reply
+        scope["route"] = route
+        return route.endpoint_app.at_once(request)
 
 
 def _documented() -> None:

@@ -36,7 +36,7 @@ from app.buffers import Buffer
 from app.codecs.codec import Piece
 from app.http.at_once import Reply, Request
 from app.http.batch import batch
-from app.http.connections import RESERVE_SECONDS, ConnectionLimit, Place
+from app.http.connections import RESERVE_SECONDS, ConnectionLimit
 from app.http.cork import Cork
 from app.http.headers import fields
 from app.http.refusals import answered, over_concurrency_limit, problem
@@ -137,9 +137,9 @@ class StrictHttpProtocol(HttpToolsProtocol):
         "_held",
         "_idle_timer",
         "_is_first_read",
+        "_is_served",
         "_known",
         "_last_answer",
-        "_place",
         "_progress",
         "_read_bytes",
         "_receiver",
@@ -162,7 +162,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._header_timer: asyncio.TimerHandle | None = None
-        self._place: Place = "served"
+        self._is_served = True  # with more than health and metrics
         self._idle_timer: asyncio.TimerHandle | None = None  # when the server ends
         self._half_closed = False  # by the client, which still waits for answers
         self._gone_timer: asyncio.TimerHandle | None = None
@@ -197,16 +197,16 @@ class StrictHttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)
         transport.set_protocol(self._receiver)
-        self._place = self.limits.connections.enter()
-        if self._place == "refused":
-            transport.abort()
-            return
+        self._is_served = self.limits.connections.enter(self)
         connected = transport.get_extra_info("socket")
         if transport.get_extra_info("sslcontext") is None:
             self._descriptor = connected.fileno()
         if self.client and self.client[0] in _LOOPBACK:
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LOCAL_SEND_BUFFER)
         self._start_header_timer()
+
+    def drop(self) -> None:
+        self.transport.abort()
 
     def shutdown(self) -> None:
         """The server ends: what runs is answered, and so is what is on its way on a connection that seems idle."""
@@ -258,7 +258,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
             self._gone_timer = self.loop.call_later(_GONE_SECONDS, self._look_whether_gone)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.limits.connections.leave()
+        self.limits.connections.leave(self)
         for timer in (self._idle_timer, self._gone_timer):
             if timer is not None:
                 timer.cancel()
@@ -325,7 +325,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
             # The parser has seen to it that the field is there once, is a number and is not beside chunked.
             self._announced = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
             self._body_left = self._announced
-            if self._place == "reserve":
+            if not self._is_served:
                 self.cycle.keep_alive = False
             if self._announced > LARGE:
                 extensions: Any = {RECEIVE_INTO: functools.partial(self._receive_into, self.cycle)}
@@ -527,7 +527,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
             raise RequestError(400, f"The request has {hosts} Host header fields; send exactly one.")
         if self.parser.should_upgrade() and self.parser.get_method() == b"CONNECT":
             raise RequestError(501, "This server is not a proxy; send the request to it directly, without CONNECT.")
-        if self._place == "reserve" and not self.url.decode("latin-1").startswith(_RESERVED):
+        if not self._is_served and not self.url.decode("latin-1").startswith(_RESERVED):
             raise RequestError(503, "The service has as many connections as max_connections allows; try again.")
         if not self.url.startswith(b"/") and httptools.parse_url(self.url).path is None:
             raise RequestError(400, 'The request target has no path; add one that starts with "/".')
@@ -548,7 +548,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
     def _start_header_timer(self) -> None:
         if self._header_timer is None:
             seconds = self.limits.header_seconds
-            if self._place != "served":
+            if not self._is_served:
                 seconds = min(seconds, RESERVE_SECONDS)
             self._header_timer = self.loop.call_later(seconds, self._on_header_deadline)
 

@@ -10,9 +10,10 @@ import pytest
 
 from app.buffers import Buffer
 from app.http.transfer import LARGE, Scratch
+from app.operators.operator import PREFIX
 from tests.conftest import RunningServer
 from tests.http.wire import Connection, connection, header, length
-from tests.messages import PREFIX, output_of, request
+from tests.messages import output_of, request
 
 MSGPACK = b"Content-Type: application/msgpack", b"Accept: application/msgpack"
 

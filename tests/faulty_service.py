@@ -1,0 +1,21 @@
+"""The command `dmlserve` with a fault: a tensor that begins with a 13 fails, and that is said on standard error."""
+
+import struct
+import sys
+
+from app.buffers import Buffer
+from app.cli import main
+from app.service import Outcome, Prepared, Service
+
+_compute = Service.compute
+
+
+def compute(self: Service, prepared: Prepared, buffers: list[Buffer], output: Buffer) -> Outcome:
+    if bytes(buffers[0][:4]) == struct.pack("<f", 13):
+        sys.stderr.write('"computing a 13"\n')
+        raise RuntimeError("a fault in a kernel")
+    return _compute(self, prepared, buffers, output)
+
+
+Service.compute = compute  # type: ignore[method-assign]
+main()

@@ -1,0 +1,168 @@
+"""How many connections there may be, what those beyond get, and what they get at the server's end."""
+
+import mmap
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import msgpack
+import numpy as np
+import pytest
+
+from app.http.connections import FILES, RESERVE
+from app.operators.operator import PREFIX
+from tests.conftest import COMMAND, RunningServer, ServerFactory, ours_only, running_server
+from tests.http.load import wait_until
+from tests.http.wire import Connection, connection, header, length
+from tests.messages import CELU, output_of, problem_of, request
+
+pytestmark = ours_only
+
+MSGPACK = b"Content-Type: application/msgpack", b"Accept: application/msgpack"
+BODY: bytes = msgpack.packb(request(CELU, {"InputTensor": np.ones(100, np.float32)}))
+DISPATCH = header(*MSGPACK, length(len(BODY))) + BODY
+HEALTH = header(method=b"GET", path=b"/health/live")
+
+
+def opened(stack: ExitStack, server: RunningServer, count: int) -> list[Connection]:
+    return [stack.enter_context(connection(server)) for _ in range(count)]
+
+
+def is_served(server: RunningServer) -> bool:
+    with connection(server) as client:
+        return client.ask(DISPATCH).status_code == 200
+
+
+def test_beyond_the_limit_health_is_answered_and_all_else_refused(start_server: ServerFactory) -> None:
+    server = start_server("--max-connections", "3")
+    with ExitStack() as stack:
+        kept = opened(stack, server, 3)
+        for client in kept:
+            output_of(client.ask(DISPATCH))
+        for _ in range(2):
+            with connection(server) as beyond:
+                answer = beyond.ask(HEALTH)
+                assert (answer.status_code, answer.headers["connection"]) == (200, "close")
+                assert beyond.is_closed()
+            with connection(server) as beyond:
+                refused = beyond.ask(DISPATCH)
+                assert "max_connections" in problem_of(refused, 503)["detail"]
+                assert (refused.headers["connection"], refused.headers["retry-after"]) == ("close", "1")
+        with connection(server) as silent:
+            silent.socket.settimeout(5)  # less than header_seconds
+            assert silent.is_closed()
+        for client in kept:
+            output_of(client.ask(DISPATCH))
+        metrics = kept[0].ask(header(method=b"GET", path=b"/metrics")).text
+        assert "dmlserve_connections 3.0" in metrics
+        assert "dmlserve_connections_refused_total 5.0" in metrics
+    wait_until(lambda: is_served(server))
+    assert server.log.read_text().count("max_connections allows 3") == 1
+
+
+def test_who_fills_the_reserve_makes_room_for_who_asks(start_server: ServerFactory) -> None:
+    server = start_server("--max-connections", "1")
+    with ExitStack() as stack:
+        first, *reserve = opened(stack, server, 1 + RESERVE)
+        output_of(first.ask(DISPATCH))
+        with connection(server) as beyond:
+            assert beyond.ask(HEALTH).status_code == 200
+        with pytest.raises((ConnectionError, AssertionError)):
+            reserve[0].ask(HEALTH)
+        assert reserve[-1].ask(HEALTH).status_code == 200
+
+
+def test_few_descriptors_are_survived(tmp_path: Path) -> None:
+    """The limit of open files is lower than what max_connections would need."""
+    files = 160
+    limited = ("sh", "-c", f'ulimit -n {files}; exec "$0" "$@"', COMMAND)
+    with running_server(tmp_path / "log", command=limited) as server, ExitStack() as stack:
+        assert is_served(server)
+        opened(stack, server, 2 * files)
+        for _ in range(50):
+            with connection(server) as client:
+                assert client.ask(HEALTH).status_code == 200
+        used = len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))
+        assert files - used >= FILES // 2  # the server itself has opened some since they were counted
+        stack.close()
+        wait_until(lambda: is_served(server))
+        assert "there may be" in server.log.read_text()
+
+
+def test_the_limit_of_descriptors_is_raised_to_the_hard_one(tmp_path: Path) -> None:
+    limited = ("sh", "-c", 'ulimit -S -n 64; exec "$0" "$@"', COMMAND)
+    with running_server(tmp_path / "log", command=limited) as server:
+        limits = Path(f"/proc/{server.process.pid}/limits").read_text().splitlines()
+        (soft, hard) = next(line for line in limits if line.startswith("Max open files")).split()[3:5]
+        assert soft == hard != "64"
+
+
+@pytest.mark.parametrize("workers", ["1", "3"])
+@pytest.mark.parametrize("drain_seconds", ["0", "0.5"])
+def test_no_kept_connection_is_reset_at_the_end(start_server: ServerFactory, workers: str, drain_seconds: str) -> None:
+    """Each client learns from an answer, or from a connection that is closed cleanly, to go elsewhere."""
+    server = start_server("--workers", workers, "--drain-seconds", drain_seconds, "--no-access-log")
+    outcomes: list[str] = []
+    unannounced = []
+
+    def ask_on() -> None:
+        with connection(server) as client:
+            try:
+                while True:
+                    answer = client.ask(DISPATCH)
+                    if answer.headers.get("connection") == "close":
+                        assert answer.status_code in (200, 503)
+                        unannounced.append(not client.is_closed())
+                        outcomes.append("told")
+                        return
+            except AssertionError:
+                outcomes.append("closed")  # before another answer began
+            except OSError as error:
+                outcomes.append(type(error).__name__)
+
+    threads = [threading.Thread(target=ask_on) for _ in range(24)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.5)
+    assert server.stop() == 0
+    for thread in threads:
+        thread.join()
+    assert outcomes == ["told"] * 24
+    assert not any(unannounced)
+
+
+def test_an_idle_connection_is_closed_cleanly_at_the_end(start_server: ServerFactory) -> None:
+    server = start_server()
+    with connection(server) as client:
+        output_of(client.ask(DISPATCH))
+        server.process.terminate()
+        assert client.is_closed()
+        client.send(DISPATCH)  # too late, but no reset
+        client.socket.settimeout(5)
+        assert client.socket.recv(1) == b""
+        client.hang_up()
+        assert server.process.wait(20) == 0
+
+
+def test_large_requests_that_begin_and_stop_touch_no_more_memory_than_has_come(start_server: ServerFactory) -> None:
+    """Fresh memory is slow to touch, and while the event loop does it nobody else is answered."""
+    server = start_server("--no-access-log")
+    body: bytes = msgpack.packb(request(f"{PREFIX}ACTIVATION_IDENTITY", {"InputTensor": np.zeros(4 << 20, np.float32)}))
+    large = header(*MSGPACK, length(len(body))) + body
+    count, begun = 100, 40_000
+    with ExitStack() as stack, httpx.Client(base_url=server.url) as observer:
+        clients = opened(stack, server, count)
+        for client in clients:
+            output_of(client.ask(large))
+        before = resident_bytes(server)
+        for client in clients:
+            client.send(large[:begun])
+        assert observer.get("/health/live").status_code == 200
+        time.sleep(0.5)
+        assert resident_bytes(server) - before < count * 8 * begun
+
+
+def resident_bytes(server: RunningServer) -> int:
+    return int(Path(f"/proc/{server.process.pid}/statm").read_text().split()[1]) * mmap.PAGESIZE
