@@ -73,6 +73,8 @@ class BufferPool:
         self._idle: list[mmap.mmap] = []  # the one used last is the last
         self._idle_bytes = 0
         self._loans: set[_Loan] = set()
+        self.room = most_idle_bytes
+        """Bytes that may be kept now, if they are fewer. Whoever sets it calls `trim`."""
         # The garbage collector returns memory at any moment, also while a thread is in here. So it only queues it.
         self._returned: deque[_Loan] = deque()
         self._lock = threading.Lock()
@@ -86,8 +88,12 @@ class BufferPool:
     def settle(self) -> None:
         """Take back what nobody uses any more, and keep as much of it as may be kept."""
         if self._returned:
-            with self._lock:
-                self._settle()
+            self.trim()
+
+    def trim(self) -> None:
+        """The same where there is less room to keep memory than before: that used longest ago is dropped."""
+        with self._lock:
+            self._settle()
 
     def take(self, size: int) -> Buffer:
         """A buffer of `size` bytes, whose contents are arbitrary: what is not written must not be read."""
@@ -153,7 +159,7 @@ class BufferPool:
             self._loans.remove(loan)
             self._idle.append(loan.memory)
             self._idle_bytes += len(loan.memory)
-        while self._idle_bytes > self._most_idle_bytes:
+        while self._idle_bytes > min(self._most_idle_bytes, self.room):
             dropped = self._idle.pop(0)
             self._idle_bytes -= len(dropped)
             if self._pinning:

@@ -1,6 +1,8 @@
 """Limits in force: what one request may ask for, and an account of the memory that all of them hold together."""
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from app.buffers import Buffer, BufferPool, Pinning
 from app.contract.violations import Path
@@ -28,8 +30,15 @@ class MemoryExhausted(Exception):
         )
 
 
+class RequestOver(Exception):
+    """Nobody waits any more for what a worker makes of a request."""
+
+
 class MemoryAccount:
-    """Bytes promised to requests, at most `limit` at one time, and the pool that their buffers come from."""
+    """Bytes promised to requests, at most `limit` at one time, and the pool that their buffers come from.
+
+    Buffers that the pool keeps for later are within the limit too: they go as soon as requests need their place.
+    """
 
     def __init__(self, limit: int, most_idle_bytes: int = 0, pinning: Pinning | None = None) -> None:
         self.limit = limit
@@ -46,40 +55,80 @@ class MemoryAccount:
             if amount > 0 and self.used + amount > self.limit:
                 raise MemoryExhausted(amount, self.limit - self.used)
             self.used += amount
+            self.pool.room = self.limit - self.used
+        if self.pool.idle_bytes > self.pool.room:
+            self.pool.trim()
 
 
 class MemoryShare:
-    """What one request holds of an account, given back on leaving the `with` block."""
+    """What one request holds of an account, given back on leaving the `with` block.
+
+    While it is lent to a worker it is that thread's alone. What a worker still has in hands when the request is over is
+    given back when the worker is done with it.
+    """
 
     def __init__(self, account: MemoryAccount) -> None:
         self._account = account
         self.held = 0
+        self._is_open = True
+        self._is_lent = False
+        self._lock = threading.Lock()
+
+    @property
+    def pool(self) -> BufferPool:
+        """Where buffers come from for memory that was taken."""
+        return self._account.pool
 
     def take(self, amount: int) -> None:
-        """Hold `amount` more bytes. Raises MemoryExhausted or LimitExceeded, holding no more than before."""
+        """Hold `amount` more bytes. Raises MemoryExhausted, LimitExceeded, RequestOver, holding no more than before."""
         self.check(amount)
         self._account.move(amount)
         self.held += amount
 
     def check(self, amount: int) -> None:
         """Raise LimitExceeded if `amount` more bytes could not be held even if there were no other requests."""
+        self.ensure_open()
         wanted, limit = self.held + amount, self._account.limit
         if wanted > limit:
             raise LimitExceeded("max_memory_bytes", "Bytes of the request's body, tensors and answer", wanted, limit)
 
+    def ensure_open(self) -> None:
+        """Raise RequestOver if the request is. What takes long asks again and again."""
+        if not self._is_open:
+            raise RequestOver
+
     def give(self, amount: int) -> None:
         """Hold `amount` fewer bytes."""
-        self.take(-amount)
+        self._account.move(-amount)
+        self.held -= amount
+
+    @contextmanager
+    def passing(self, amount: int) -> Iterator[None]:
+        """Hold `amount` more bytes within the `with` block. Raises like `take`."""
+        self.take(amount)
+        try:
+            yield
+        finally:
+            self.give(amount)
 
     def buffer(self, size: int) -> Buffer:
         """A buffer of `size` bytes, held. Its contents are arbitrary. Raises like `take`."""
         self.take(size)
         return self._account.pool.take(size)
 
-    def larger(self, buffer: Buffer, size: int) -> Buffer:
-        """A buffer of `size` bytes, held in place of `buffer`, whose contents are still to be copied."""
-        self.take(size - len(buffer))
-        return self._account.pool.take(size)
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """For a worker, around all that it does for the request. Raises RequestOver."""
+        with self._lock:
+            self.ensure_open()
+            self._is_lent = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._is_lent = False
+                if not self._is_open:
+                    self._give_all()
 
     def __enter__(self) -> "MemoryShare":
         return self
@@ -88,7 +137,14 @@ class MemoryShare:
         self.close()
 
     def close(self) -> None:
-        """Give back all of it."""
+        """The request is over: give back all of it."""
+        with self._lock:
+            self._is_open = False
+            if not self._is_lent:
+                self._give_all()
+
+    def _give_all(self) -> None:
         self._account.move(-self.held)
         self.held = 0
+        self._account.pool.settle()
         self._account.pool.settle()

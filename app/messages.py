@@ -1,8 +1,9 @@
 """Dispatches as documents: requests read, answers written, each in any representation."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import TypeVar
 
 from app.buffers import Buffer
 from app.codecs.codec import Body, Codec, Encoded, Hole, Span
@@ -13,9 +14,11 @@ from app.contract.validation import validate
 from app.contract.violations import ContractError
 from app.dispatch import DispatchRequest
 from app.execution.device import Ran
-from app.limits import MemoryShare
+from app.limits import LimitExceeded, MemoryShare
 from app.service import Outcome, Prepared, Service
 from app.settings import Settings
+
+T = TypeVar("T")
 
 CODECS: dict[str, Codec] = {codec.media_type: codec for codec in (JsonCodec(), MsgpackCodec())}
 """By media type, the default first."""
@@ -24,9 +27,38 @@ _HOLES = ("output", "queue_seconds", "compute_seconds")
 """Fields of `Outcome` that differ from answer to answer, in the order in which `Prepared.answer` takes them."""
 
 
-def read_document(codec: Codec, body: Body, settings: Settings, memory: MemoryShare) -> object:
-    """What `body` says. Raises Unreadable, LimitExceeded."""
-    return codec.decode(body, settings.max_structure_bytes, settings.max_depth, memory)
+LIGHT = 1 << 13
+"""Bytes of structure that are read and judged in so little time, whatever they are, that an event loop may do it."""
+
+
+class TooHeavy(Exception):
+    """A document's structure is of more than LIGHT bytes: it is for a worker to read."""
+
+
+def read_document(
+    codec: Codec,
+    body: Body,
+    settings: Settings,
+    memory: MemoryShare,
+    judge: Callable[[object], T],
+    *,
+    only_light: bool = False,
+) -> T:
+    """What `judge` makes of the document in `body`, for as long as which memory is taken for it.
+
+    Raises Unreadable, LimitExceeded, what `judge` does, and TooHeavy for what is not light if it should be.
+    """
+    most = settings.max_structure_bytes
+    held = memory.held
+    try:
+        document = codec.decode(body, min(most, LIGHT) if only_light else most, settings.max_depth, memory)
+        return judge(document)
+    except LimitExceeded as error:
+        if only_light and error.limit == "max_structure_bytes" and most > LIGHT:
+            raise TooHeavy from None
+        raise
+    finally:
+        memory.give(memory.held - held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +120,19 @@ class DispatchReader:
         except ContractError:  # what looked like tensor data is not; the whole document tells what it is
             return None
 
-    def judge(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]]:
-        """The same as `read`, of what `find` does not find."""
-        request = validate(DispatchRequest, read_document(codec, body, self._service.settings, memory))
+    def judge(
+        self, codec: Codec, body: Body, memory: MemoryShare, *, only_light: bool = False
+    ) -> tuple[Dispatch, dict[str, Buffer]]:
+        """The same as `read`, of what `find` does not find. Raises TooHeavy for what is not light if it should be."""
+        settings = self._service.settings
+        request = read_document(codec, body, settings, memory, _dispatch_request, only_light=only_light)
         dispatch = Dispatch(self._service.prepare(request), request.inputs)
         data = dispatch.data(codec, body, memory)
         spans = [value for value in request.inputs.values() if isinstance(value, Span)]
         if len(spans) == len(request.inputs):
             self._templates.add(codec, body, spans, dispatch)
         return dispatch, data
+
+
+def _dispatch_request(document: object) -> DispatchRequest:
+    return validate(DispatchRequest, document)

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from app.operators.compiled import CompiledOperator, compile_operator
 from app.settings import Settings
 
 log = logging.getLogger("app")
+
+T = TypeVar("T")
 
 
 class State(StrEnum):
@@ -114,18 +116,46 @@ class Service:
         buffers, output = self.admit(prepared, data, memory)
         if prepared.kernel.brief:
             return self.compute(prepared, buffers, output)
+        return await self.run(lambda ticket: self._computed(ticket, prepared, buffers, output), memory, hang_up)
 
-        def job(ticket: Ticket[Ran]) -> Ran:
-            return prepared.kernel.dispatch(buffers, output, ticket.cancelled)
+    async def run(
+        self,
+        work: Callable[[Ticket[None]], T],
+        memory: MemoryShare,
+        hang_up: "Callable[[], Awaitable[None]] | None" = None,
+    ) -> T:
+        """What `work` returns, done by a worker, to which `memory` is lent meanwhile: the way of all that takes long.
 
-        ticket = self.pool.submit(job)
-        ran = await self._finish(ticket, hang_up)
-        return Outcome(output, ticket.queue_seconds, ticket.compute_seconds, ran)
+        If nobody waits for it any more, `work` should notice soon, by `memory.ensure_open` or its ticket. Raises what
+        `work` does, QueueFull, Draining, DeadlineExceeded, Abandoned.
+        """
+        if self.state is State.DRAINING:
+            raise Draining
+        made: list[T] = []
+
+        def job(ticket: Ticket[None]) -> None:
+            with memory.lent():
+                made.append(work(ticket))
+
+        await self._finish(self.pool.submit(job), hang_up)
+        return made.pop()
+
+    def execute_in(
+        self, ticket: Ticket[None], prepared: "Prepared", data: Mapping[str, Buffer], memory: MemoryShare
+    ) -> "Outcome":
+        """The same as `execute`, by the worker that read the request: it was admitted before."""
+        buffers = prepared.bind(data)
+        return self._computed(ticket, prepared, buffers, self._output(prepared, buffers, memory))
+
+    def _computed(self, ticket: Ticket[None], prepared: "Prepared", buffers: list[Buffer], output: Buffer) -> "Outcome":
+        started = perf_counter()
+        ran = prepared.dispatch(buffers, output, ticket.cancelled)
+        return Outcome(output, ticket.queue_seconds, perf_counter() - started, ran)
 
     def compute(self, prepared: "Prepared", buffers: list[Buffer], output: Buffer) -> "Outcome":
         """Dispatch a brief kernel on what was admitted, here and now."""
         started = perf_counter()
-        ran = prepared.kernel.dispatch(buffers, output, _never)
+        ran = prepared.dispatch(buffers, output, _never)
         return Outcome(output, 0.0, perf_counter() - started, ran)
 
     def admit(
@@ -164,33 +194,31 @@ class Service:
         for number in prepared.reusable:
             if not inputs[number].readonly:  # nobody else will read it, so its memory may as well hold the output
                 return inputs[number][:size]
-        buffer = memory.buffer(size)
-        if not prepared.gapless:
-            # Gaps between the elements are not written: they must not show what the memory held before.
-            np.frombuffer(buffer, np.uint8)[:] = 0
-        return buffer
+        return memory.buffer(size)
 
-    async def _finish(self, ticket: Ticket[Ran], hang_up: "Callable[[], Awaitable[None]] | None") -> Ran:
-        """Wait for the result; a job that nobody will read gives its place free."""
-        result: asyncio.Future[Any] = asyncio.wrap_future(ticket.future)
+    async def _finish(self, ticket: Ticket[None], hang_up: "Callable[[], Awaitable[None]] | None") -> None:
+        """Wait for the job; one that nobody waits for gives its place free."""
+        done: asyncio.Future[None] = asyncio.wrap_future(ticket.future)
         gone = asyncio.ensure_future(hang_up()) if hang_up else None
         try:
             await asyncio.wait(
-                {result, gone} if gone else {result},
+                {done, gone} if gone else {done},
                 timeout=self.settings.deadline_seconds,
                 return_when=asyncio.FIRST_COMPLETED,
             )
-            if result.done():
-                return ticket.future.result()
-            if gone and gone.done():
+            if done.done():
+                done.result()
+            elif gone and gone.done():
                 raise Abandoned
-            raise DeadlineExceeded
+            else:
+                raise DeadlineExceeded
         finally:
             if gone:
                 gone.cancel()
-            if not result.done():
+            if not done.done():
                 ticket.cancel()
-                result.cancel()  # or its exception, which nobody awaits any more, would be logged
+                done.cancel()  # or its exception, which nobody awaits any more, would be logged
+            del ticket, done  # they hold the exception, which holds this frame, and so the request's memory
 
 
 class Prepared:
@@ -232,6 +260,13 @@ class Prepared:
             return list(bind(self.compiled, data).values())
         except ContractError as error:
             raise _below(error, "inputs") from None
+
+    def dispatch(self, buffers: list[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:
+        """Compute `output` from `buffers`. Raises Cancelled soon after `cancelled()` turns true."""
+        if not self.gapless and self.in_place is None:
+            # Gaps between the elements are not written: they must not show what the memory held before.
+            np.frombuffer(output, np.uint8)[:] = 0
+        return self.kernel.dispatch(buffers, output, cancelled)
 
     def answer(self, ran: Ran, data: Any, queue_seconds: Any, compute_seconds: Any) -> DispatchResponse:
         """The answer of a dispatch that `ran` there, with these values, or with holes for them."""

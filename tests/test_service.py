@@ -12,7 +12,7 @@ import pytest
 
 from app.contract.validation import validate
 from app.dispatch import DispatchRequest
-from app.limits import LimitExceeded, MemoryAccount, MemoryExhausted
+from app.limits import LimitExceeded, MemoryAccount, MemoryExhausted, RequestOver
 from app.service import Abandoned, DeadlineExceeded, Service
 from app.settings import Settings
 from tests.http.load import NOT_BRIEF, slow_dispatch
@@ -97,6 +97,44 @@ def test_the_data_of_a_dispatch_that_waited_in_vain_are_let_go(service: Service)
         await until(lambda: service.pool.running == 0)
 
     asyncio.run(main(message))
+
+
+def test_memory_is_held_as_long_as_a_worker_has_it() -> None:
+    account = MemoryAccount(100)
+    share = account.open()
+    share.take(10)
+    with share.lent():
+        share.take(20)
+        share.close()
+        assert account.used == 30
+        with pytest.raises(RequestOver):
+            share.take(1)
+        with pytest.raises(RequestOver):
+            share.ensure_open()
+    assert account.used == 0
+    with pytest.raises(RequestOver), share.lent():
+        pass
+
+
+def test_idle_buffers_are_within_the_limit() -> None:
+    """They go when requests need their place, and do not come back while they need it."""
+    size = 1 << 20
+    account = MemoryAccount(4 * size, 4 * size)
+    with account.open() as share:
+        buffers = [share.buffer(size) for _ in range(4)]
+        buffers.clear()
+        assert account.pool.idle_bytes == 0
+    with account.open() as share:
+        buffers = [share.buffer(size) for _ in range(3)]
+        late = buffers.pop()
+    buffers.clear()
+    assert account.pool.idle_bytes == 2 * size
+    with account.open() as share:
+        share.take(3 * size)
+        assert account.pool.idle_bytes == size
+        del late
+        assert account.pool.idle_bytes == size
+    assert account.used == 0
 
 
 def test_what_can_never_fit_is_told_from_what_does_not_fit_now() -> None:

@@ -39,7 +39,10 @@ class Encoded(NamedTuple):
 
 
 class Codec(Protocol):
-    """A representation of documents that may hold tensor data. `memory` is charged for every copy of those."""
+    """A representation of documents that may hold tensor data.
+
+    `memory` is charged for every copy, and what takes long ends with RequestOver when its request is.
+    """
 
     media_type: str
     views: bool
@@ -54,8 +57,8 @@ class Codec(Protocol):
     def decode(self, body: Body, max_structure_bytes: int, max_depth: int, memory: MemoryShare) -> Any:
         """The document in `body`; tensor data, which are in the object `inputs` at its root, as spans.
 
-        Data that are shorter than a few bytes, or escaped, may be there as text. Raises Unreadable, or LimitExceeded
-        for what is not tensor data.
+        Data that are shorter than a few bytes, or escaped, may be there in another form that `binary` takes. Raises
+        Unreadable, or LimitExceeded for what is not tensor data, before that is copied.
         """
 
     def binary(self, body: Body, value: object, path: Path, memory: MemoryShare) -> Buffer:

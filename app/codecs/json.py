@@ -8,14 +8,17 @@ import json
 import re
 import secrets
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+import numpy as np
 import orjson
 import pybase64
 
 from app.buffers import ALIGNMENT, SMALLEST, Buffer
 from app.codecs.codec import Body, Encoded, Hole, Piece, Span
-from app.codecs.structure import Unreadable, object_of, too_deep, too_long
+from app.codecs.structure import PARSED, Search, Unreadable, object_of, too_deep, too_long
 from app.contract.validation import brief
 from app.contract.violations import ContractError, Path, refused
 from app.limits import MemoryShare
@@ -26,12 +29,23 @@ LONG = 24
 BLOCK = 3 << 16
 """Bytes of tensor data that are decoded or encoded at a time: their text is still in the cache when it is copied."""
 
-_QUOTE, _BACKSLASH = re.compile(rb'"'), re.compile(rb"\\")
+_QUOTE = (b'"',)
+_ESCAPED = re.compile(rb'(?:[^"\\]++|\\.)*+"', re.DOTALL)
+"""The rest of a string, from its opening quote on."""
+
 _MARK = secrets.token_hex(16)  # stands for a string that was cut out; no client knows it
 _NUL = b'"\x00"'  # cannot be in what orjson makes, since it escapes NUL
 
 # The characters that may stand before "=" and "==", where 2 and 4 bits of the last one are not data but must be 0.
 _CANONICAL = {1: b"AEIMQUYcgkosw048", 2: b"AQgw"}
+
+
+@dataclass(frozen=True, slots=True)
+class Slashed:
+    """Tensor data in `body[start:stop]`, with each slash escaped, as PHP writes it, and nothing else."""
+
+    start: int
+    stop: int
 
 
 class JsonCodec:
@@ -45,13 +59,15 @@ class JsonCodec:
 
     def decode(self, body: Body, max_structure_bytes: int, max_depth: int, memory: MemoryShare) -> Any:
         try:
-            pieces, strings = _cut(body, max_structure_bytes)
+            pieces, strings = _cut(body, max_structure_bytes, memory)
+            structure = len(body) - sum(span.stop - span.start for span in strings.values())
+            memory.take(PARSED * structure)
             text = b"".join(pieces).decode()
             document = json.loads(text, object_pairs_hook=object_of, parse_constant=_no_constants)
             data = document.pop("inputs", None) if isinstance(document, dict) else None
             if isinstance(data, dict):
                 data = {name: _data(value, strings, body, memory) for name, value in data.items()}
-            left = max_structure_bytes - len(body) + sum(span.stop - span.start for span in strings.values())
+            left = max_structure_bytes - structure
 
             def texts(text: str) -> str:
                 """The string that `text` stands for, which is no tensor data."""
@@ -59,10 +75,12 @@ class JsonCodec:
                 span = strings.get(text)
                 if span is None:
                     return _checked(text)
-                left -= span.stop - span.start
+                size = span.stop - span.start
+                left -= size
                 if left < 0:
                     raise too_long(max_structure_bytes)
-                return _unescape(body, span, memory)
+                memory.take(PARSED * size)
+                return _unescape(body, span)
 
             document = _restore(document, texts, max_depth)
             return document if data is None else document | {"inputs": _restore(data, texts, max_depth - 1)}
@@ -78,6 +96,8 @@ class JsonCodec:
     def binary(self, body: Body, value: object, path: Path, memory: MemoryShare) -> Buffer:
         if isinstance(value, Span):
             text = memoryview(body)[value.start : value.stop]
+        elif isinstance(value, Slashed):
+            text = _without_backslashes(memoryview(body)[value.start : value.stop], memory)
         elif isinstance(value, str):
             text = memoryview(value.encode())
         else:
@@ -87,12 +107,12 @@ class JsonCodec:
             if size < SMALLEST:
                 memory.take(size)
                 data = memoryview(pybase64.b64decode_as_bytearray(text, validate=True))
-            elif isinstance(value, Span) and canonical and not text.readonly:
+            elif isinstance(value, Span | Slashed) and canonical and not text.readonly:
                 data = text[-value.start % ALIGNMENT :][:size]
-                _decode_base64(text, data)
+                _decode_base64(text, data, memory)
             else:
                 data = memory.buffer(size)
-                _decode_base64(text, data)
+                _decode_base64(text, data, memory)
         except ValueError:
             raise _not_base64(value, path, "is not base64 (RFC 4648, section 4: padded, without white space)") from None
         if not canonical:
@@ -122,9 +142,10 @@ class JsonCodec:
         return orjson.dumps(number)
 
 
-def _decode_base64(text: Buffer, data: Buffer) -> None:
+def _decode_base64(text: Buffer, data: Buffer, memory: MemoryShare) -> None:
     """`data` may begin where `text` does, or some bytes later. Raises ValueError, with `text` as it was."""
     for start in range(0, len(data), BLOCK):
+        memory.ensure_open()
         try:
             # Assignment raises ValueError if a block is shorter for having its padding in the middle.
             data[start : start + BLOCK] = pybase64.b64decode(text[start // 3 * 4 :][: BLOCK // 3 * 4], validate=True)
@@ -149,33 +170,50 @@ def _encode_base64(data: Buffer) -> Iterator[Piece]:
     yield b'"'
 
 
-def _cut(body: Body, max_structure_bytes: int) -> tuple[list[Buffer], dict[str, Span]]:
-    """`body` in pieces, a mark in place of each long string, and where these strings are, by mark."""
-    view = memoryview(body)
+def _cut(body: Body, max_structure_bytes: int, memory: MemoryShare) -> tuple[list[Buffer], dict[str, Span]]:
+    """`body` in pieces, a mark in place of each long string, and where these strings are, by mark.
+
+    A string with an escape right before a quote is no tensor data, whatever its length, and is left where it is.
+    """
+    view, search, short = memoryview(body), Search(body, memory), _short_strings(LONG)
     pieces: list[Buffer] = []
     strings: dict[str, Span] = {}
     start = position = cut = 0
-    while quote := _QUOTE.search(body, position):
-        opening = quote.start()
-        closing = _closing_quote(body, opening)
-        if closing - opening > LONG:
+    while True:
+        most = min(len(body), max_structure_bytes + cut + 1)  # what is beyond is tensor data, or the structure too long
+        passed = short.match(view, position, most)
+        opening = passed.end() if passed else most
+        if opening >= most:
+            break
+        closing = search.find(_QUOTE, opening + 1)
+        if closing > 0 and view[closing - 1] == ord("\\"):
+            rest = _ESCAPED.match(view, opening + 1, most)
+            if rest is None and most < len(body):
+                raise too_long(max_structure_bytes)
+            closing = rest.end() - 1 if rest else -1
+        elif closing - opening > LONG:
             mark = f"{_MARK}{len(strings)}"
             pieces += [view[start : opening + 1], memoryview(mark.encode())]
             strings[mark] = Span(opening + 1, closing)
-            cut += closing - opening
+            cut += closing - opening - 1
             start = closing
+        if closing < 0:
+            raise Unreadable("The body is not JSON: a string in it has no end.")
         position = closing + 1
-        if position - cut > max_structure_bytes:
-            break
-    pieces.append(view[start:])
     if len(body) - cut > max_structure_bytes:
         raise too_long(max_structure_bytes)
+    pieces.append(view[start:])
     return pieces, strings
 
 
-def _unescape(body: Body, span: Span, memory: MemoryShare) -> str:
+@cache
+def _short_strings(long: int) -> "re.Pattern[bytes]":
+    """All before a string that is `long` or has escapes."""
+    return re.compile(rb'[^"]*+(?:"[^"\\]{0,%d}+"[^"]*+)*+' % (long - 1))
+
+
+def _unescape(body: Body, span: Span) -> str:
     """The string at `span`."""
-    memory.take(9 * (span.stop - span.start))  # the bytes once, and text of up to 4 bytes a character before and after
     text: str = json.loads(str(body[span.start - 1 : span.stop + 1], "utf-8"))
     return _checked(text)
 
@@ -188,23 +226,43 @@ def _checked(text: str) -> str:
     return text
 
 
-def _closing_quote(body: Body, opening: int) -> int:
-    closing = opening
-    while quote := _QUOTE.search(body, closing + 1):
-        closing = escapes = quote.start()
-        while body[escapes - 1] == ord("\\"):
-            escapes -= 1
-        if (closing - escapes) % 2 == 0:
-            return closing
-    raise Unreadable("The body is not JSON: a string in it has no end.")
-
-
 def _data(value: object, strings: dict[str, Span], body: Body, memory: MemoryShare) -> object:
-    """Tensor data: the span of a string that was cut out, or its text if it has escapes; else `value`."""
+    """Tensor data, if `value` is the mark of such a string; else `value`."""
     span = strings.get(value) if isinstance(value, str) else None
     if span is None:
         return value
-    return _unescape(body, span, memory) if _BACKSLASH.search(body, span.start, span.stop) else span
+    is_slashed = False
+    for start, stop in _blocks(memoryview(body)[: span.stop], span.start):
+        memory.ensure_open()
+        block = bytes(body[start:stop])
+        if b"\\" in block:
+            characters = np.frombuffer(block, np.uint8)
+            if ((characters[:-1] == ord("\\")) & (characters[1:] != ord("/"))).any() or block.endswith(b"\\"):
+                return value  # structure, and its length is limited
+            is_slashed = True
+    return Slashed(span.start, span.stop) if is_slashed else span
+
+
+def _blocks(text: Buffer, start: int = 0) -> Iterator[tuple[int, int]]:
+    """Where blocks of `text` begin and end, none of them between a backslash and a slash."""
+    while start < len(text):
+        stop = min(start + BLOCK, len(text))
+        if stop < len(text) and text[stop - 1] == ord("\\"):
+            stop += 1
+        yield start, stop
+        start = stop
+
+
+def _without_backslashes(text: Buffer, memory: MemoryShare) -> Buffer:
+    """`text` with its slashes plain, where it is, if it can be written to."""
+    result = memory.buffer(len(text)) if text.readonly else text
+    filled = 0
+    for start, stop in _blocks(text):
+        memory.ensure_open()
+        block = bytes(text[start:stop]).translate(None, b"\\")
+        result[filled : filled + len(block)] = block
+        filled += len(block)
+    return result[:filled]
 
 
 def _restore(value: Any, texts: Callable[[str], str], depth: int) -> Any:
@@ -235,5 +293,5 @@ def _judged(text: Buffer) -> tuple[bool, int]:
 
 
 def _not_base64(value: object, path: Path, why: str) -> ContractError:
-    shown = f"{value.stop - value.start} characters" if isinstance(value, Span) else brief(value)
+    shown = f"{value.stop - value.start} characters" if isinstance(value, Span | Slashed) else brief(value)
     return refused(path, f"Data of {path[-1]} {why}.", shown, "base64 text")

@@ -12,10 +12,16 @@ from msgpack import Packer
 
 from app.buffers import Buffer
 from app.codecs.codec import Body, Encoded, Hole, Piece, Span
-from app.codecs.structure import Unreadable, object_of, too_deep, too_long
+from app.codecs.structure import PARSED, Unreadable, object_of, too_deep, too_long
 from app.contract.validation import brief
 from app.contract.violations import Path, refused
 from app.limits import MemoryShare
+
+_BEGINNING = 1 << 14
+"""Bytes of a body among which its first tensor data begin, or it is no ordinary one."""
+
+_GRANTED = 1 << 9
+"""Bytes of structure that nearly all documents have less of."""
 
 _BIN, _FLOAT64 = struct.Struct(">BI"), struct.Struct(">Bd")
 
@@ -28,14 +34,14 @@ class MsgpackCodec:
 
     def data_start(self, beginning: bytes, length: int) -> int:
         place = -1
-        while (place := beginning.find(b"\xc6", place + 1)) >= 0:  # bin with a length of 4 bytes
+        while (place := beginning.find(b"\xc6", place + 1, _BEGINNING)) >= 0:  # bin with a length of 4 bytes
             data = place + 5
             if length // 4 <= int.from_bytes(beginning[place + 1 : data], "big") <= length - data:
                 return data
         return 0
 
     def decode(self, body: Body, max_structure_bytes: int, max_depth: int, memory: MemoryShare) -> Any:
-        reader = _Reader(body, max_structure_bytes, max_depth)
+        reader = _Reader(body, max_structure_bytes, max_depth, memory)
         document = reader.value(max_depth)
         if reader.position < len(body):
             raise Unreadable(f"The body goes on for {len(body) - reader.position} bytes after its document.")
@@ -85,13 +91,15 @@ def _pack(value: Any, packer: Packer, pieces: list[Piece | Hole]) -> None:
 class _Reader:
     """Reads values from `body`, whose structure (all but bin) is at most `max_structure_bytes` long."""
 
-    def __init__(self, body: Body, max_structure_bytes: int, max_depth: int) -> None:
+    def __init__(self, body: Body, max_structure_bytes: int, max_depth: int, memory: MemoryShare) -> None:
         self.position = 0
         self._body = body
         self._view = memoryview(body)
         self._bin_bytes = 0
         self._max_structure_bytes = max_structure_bytes
         self._max_depth = max_depth
+        self._memory = memory
+        self._granted = 0  # bytes of structure for whose values memory was taken
 
     def value(self, depth: int) -> Any:
         """The value at `position`, in which arrays and maps may nest `depth` deep."""
@@ -139,9 +147,17 @@ class _Reader:
             )
         taken = self._view[self.position : end]
         self.position = end
-        if end - self._bin_bytes > self._max_structure_bytes:
-            raise too_long(self._max_structure_bytes)
+        if end - self._bin_bytes > self._granted:
+            self._grant(end - self._bin_bytes)
         return taken
+
+    def _grant(self, structure: int) -> None:
+        """Take memory for what `structure` bytes and some more come to."""
+        if structure > self._max_structure_bytes:
+            raise too_long(self._max_structure_bytes)
+        granted = min(max(2 * self._granted, structure, _GRANTED), self._max_structure_bytes)
+        self._memory.take(PARSED * (granted - self._granted))
+        self._granted = granted
 
     def _unsigned(self, size: int) -> int:
         return int.from_bytes(self._take(size), "big")

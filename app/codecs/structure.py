@@ -1,8 +1,16 @@
 """What documents of every representation have to obey."""
 
 from collections import Counter
+from collections.abc import Sequence
 
-from app.limits import LimitExceeded
+from app.codecs.codec import Body
+from app.limits import LimitExceeded, MemoryShare
+
+PARSED = 100
+"""Bytes of memory that a byte of structure may come to, parsed and judged (tests/codecs/test_structure.py)."""
+
+SEARCHED = 1 << 18
+"""Bytes of a body that are searched in one call, during which no other thread runs."""
 
 
 class Unreadable(Exception):
@@ -24,3 +32,29 @@ def too_deep(max_depth: int) -> LimitExceeded:
 
 def too_long(max_structure_bytes: int) -> LimitExceeded:
     return LimitExceeded("max_structure_bytes", "Bytes of the body that are not tensor data", None, max_structure_bytes)
+
+
+class Search:
+    """Finds bytes in a body that may be too large to be searched in one call."""
+
+    def __init__(self, body: Body, memory: MemoryShare) -> None:
+        self._body = memoryview(body)
+        self._memory = memory
+        self._start, self._block = 0, b""
+
+    def find(self, wanted: Sequence[bytes], start: int) -> int:
+        """Where the first of the `wanted` bytes is from `start` on, or -1. Raises RequestOver."""
+        while start < len(self._body):
+            within = start - self._start
+            if not 0 <= within < len(self._block):
+                self._memory.ensure_open()
+                self._start, self._block = start, bytes(self._body[start : start + SEARCHED])
+                within = 0
+            end = len(self._block)
+            for byte in wanted:
+                found = self._block.find(byte, within, end)
+                end = found if found >= 0 else end
+            if end < len(self._block):
+                return self._start + end
+            start = self._start + end
+        return -1

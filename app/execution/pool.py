@@ -1,10 +1,15 @@
-"""The workers: threads that run dispatches off the event loop, with a bounded queue in front of them."""
+"""The workers: threads that read and run dispatches off the event loop, with a bounded queue in front of them.
+
+No reference leads from a job's result or error back to itself: the memory in either would else be gone only when the
+garbage collector comes.
+"""
 
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from time import perf_counter
+from traceback import clear_frames
 from typing import Generic, TypeVar
 
 from app.execution.device import Cancelled
@@ -27,14 +32,15 @@ class Ticket(Generic[T]):
     future: "Future[T]" = field(default_factory=Future)
     submitted: float = field(default_factory=perf_counter)
     queue_seconds: float = 0.0
-    compute_seconds: float = 0.0
     job: "Callable[[Ticket[T]], T] | None" = None
+    leave: "Callable[[Ticket[T]], None] | None" = None
     _cancelled: threading.Event = field(default_factory=threading.Event)
 
     def cancel(self) -> None:
         """Take the job out of the queue, or have it stop soon if it runs already."""
         self._cancelled.set()
-        self.future.cancel()
+        if self.future.cancel() and self.leave:
+            self.leave(self)
 
     def cancelled(self) -> bool:
         return self._cancelled.is_set()
@@ -66,8 +72,7 @@ class WorkerPool:
         with self._lock:
             self.check_room()
             self._admitted += 1
-        ticket = Ticket(job=job)
-        ticket.future.add_done_callback(lambda _: self._leave(ticket))
+        ticket = Ticket(job=job, leave=self._leave)
         self.executor.submit(self._work, ticket)
         return ticket
 
@@ -93,19 +98,21 @@ class WorkerPool:
                 raise Cancelled
             result = job(ticket)
         except BaseException as error:
-            ticket.compute_seconds = perf_counter() - started
-            self._stop()
+            clear_frames(error.__traceback__)
+            error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
+            self._stop(ticket)
             ticket.future.set_exception(error)
         else:
-            ticket.compute_seconds = perf_counter() - started
-            self._stop()
+            self._stop(ticket)
             ticket.future.set_result(result)
 
-    def _stop(self) -> None:
+    def _stop(self, ticket: Ticket[T]) -> None:
         with self._lock:
             self._running -= 1
+        self._leave(ticket)
 
     def _leave(self, ticket: Ticket[T]) -> None:
-        ticket.job = None  # of a cancelled job the executor keeps the ticket until its turn; the data go at once
         with self._lock:
-            self._admitted -= 1
+            if ticket.job is not None:
+                self._admitted -= 1
+                ticket.job = None  # the executor keeps a cancelled job's ticket until its turn; the data go at once

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
-from itertools import groupby
-from typing import TypeAlias
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
+from typing import TypeAlias, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
@@ -16,14 +16,24 @@ from app.http.headers import Headers
 from app.http.media_types import media_type, preferred
 from app.http.transfer import JOINED, RECEIVE_INTO, WHOLE_BODY, Disconnected, ReceiveInto
 from app.limits import LimitExceeded, MemoryShare
-from app.messages import CODECS
-from app.service import Abandoned
+from app.messages import CODECS, TooHeavy, read_document
+from app.service import Abandoned, Service
 from app.settings import Settings
+
+T = TypeVar("T")
+
+_toucher = ThreadPoolExecutor(1, thread_name_prefix="dmlserve-memory")
 
 _ALIASES = {"application/x-msgpack": "application/msgpack", "application/vnd.msgpack": "application/msgpack"}
 
 FIRST, GROWTH = 1 << 20, 8
 """Bytes of a body's first buffer, if it needs as many, and how many times as large the next one is, or twice that."""
+
+MOVED = 1 << 22
+"""Bytes of a body that are moved to a larger buffer before the event loop goes on."""
+
+OFFLOADED = 1 << 20
+"""Bodies of at least so many bytes are read by a worker, as are smaller ones with much structure."""
 
 Align: TypeAlias = Callable[[bytes, int], int]
 """Given the beginning of a body and its length, the offset at which its first large tensor data begin, or 0."""
@@ -127,16 +137,16 @@ class _Reading:
             self._memory.take(len(piece))
             return piece  # the usual case of a small body
         shift = beginning(self._align(piece, self._announced))
-        self._append(piece, shift)
+        await self._append(piece, shift)
         if self._receive_into and self._announced - self._length >= JOINED:
             while self._length < self._announced:
-                self._grow(self._length + 1, shift)
+                await self._grow(self._length + 1, shift)
                 await self._receive_into(self._buffer[shift + self._length :])
                 self._length = len(self._buffer) - shift
         else:
             while more:
                 piece, more = await self._piece()
-                self._append(piece, shift)
+                await self._append(piece, shift)
         return self._buffer[shift : shift + self._length]
 
     async def _piece(self) -> tuple[bytes, bool]:
@@ -149,13 +159,24 @@ class _Reading:
         if length > self._most:  # chunked: no length was announced
             raise LimitExceeded("max_body_bytes", "Bytes of the body", None, self._most)
 
-    def _append(self, piece: bytes, shift: int) -> None:
+    async def _append(self, piece: bytes, shift: int) -> None:
         end = self._length + len(piece)
-        self._grow(end, shift)
+        await self._grow(end, shift)
         self._buffer[shift + self._length : shift + end] = piece
         self._length = end
 
-    def _grow(self, least: int, shift: int) -> None:
+    async def _taken(self, size: int) -> Buffer:
+        """A buffer of `size` bytes. Fresh memory for much that has come already is touched off the event loop."""
+        if size <= FIRST:
+            return self._memory.buffer(size)
+        self._memory.take(size)
+        pool = self._memory.pool
+        used = pool.take_used(size)
+        if used is not None:
+            return used
+        return await asyncio.get_running_loop().run_in_executor(_toucher, pool.take_touched, size)
+
+    async def _grow(self, least: int, shift: int) -> None:
         """Make room for `least` bytes, but for no more than were announced."""
         self._check(least)
         if shift + least <= len(self._buffer):
@@ -165,9 +186,34 @@ class _Reading:
             size *= GROWTH
         if 2 * size > shift + self._announced > shift:
             size = shift + self._announced  # at once rather than soon
-        old, self._buffer = self._buffer, self._memory.larger(self._buffer, size)
-        filled = shift + self._length
-        self._buffer[shift:filled] = old[shift:filled]
+        old, self._buffer = self._buffer, await self._taken(size)
+        filled = min(len(old), shift + self._length)
+        for start in range(0, filled, MOVED):
+            if start:
+                await asyncio.sleep(0)
+            stop = min(start + MOVED, filled)
+            self._buffer[start:stop] = old[start:stop]
+        self._memory.give(len(old))
+
+
+async def read_judged(
+    service: Service,
+    scope: Scope,
+    headers: Headers,
+    receive: Receive,
+    codec: Codec,
+    judge: Callable[[object], T],
+) -> T:
+    """What `judge` makes of the document that is the body, which has no tensor data."""
+    with service.memory.open() as memory:
+        body = await read_body(scope, headers, receive, service.settings, memory)
+        read = partial(read_document, codec, body, service.settings, memory, judge)
+        if len(body) < OFFLOADED:
+            try:
+                return read(only_light=True)
+            except TooHeavy:
+                pass
+        return await service.run(lambda _: read(), memory, lambda: hung_up(receive))
 
 
 async def hung_up(receive: Receive) -> None:
@@ -177,12 +223,20 @@ async def hung_up(receive: Receive) -> None:
 
 
 def _merged(pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """`pieces`, small ones that follow each other as one: each that is sent costs a system call."""
-    for is_small, run in groupby(pieces, lambda piece: len(piece) <= JOINED):
-        if is_small:
-            yield b"".join(run)
+    """`pieces`, small ones that follow each other together: each that is sent costs a system call."""
+    small: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        if small and size + len(piece) > JOINED:
+            yield b"".join(small)
+            small, size = [], 0
+        if len(piece) > JOINED:
+            yield piece
         else:
-            yield from run
+            small.append(piece)
+            size += len(piece)
+    if small:
+        yield b"".join(small)
 
 
 def headers_of(content: Encoded, content_type: str) -> list[tuple[bytes, bytes]]:

@@ -1,38 +1,35 @@
 """POST /v1/dispatch, the path that tensors take. A plain ASGI application, since every microsecond counts here."""
 
-import asyncio
+import contextlib
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.buffers import Buffer
+from app.codecs.codec import Body, Codec
+from app.execution.pool import Ticket
 from app.http import openapi
 from app.http.at_once import Reply, Request
-from app.http.bodies import codec_of_answer, codec_of_request, headers_of, hung_up, read_body, send_pieces
+from app.http.bodies import (
+    OFFLOADED,
+    codec_of_answer,
+    codec_of_request,
+    headers_of,
+    hung_up,
+    read_body,
+    send_pieces,
+)
 from app.http.headers import fields
 from app.http.problems import EXPECTED, problem_for
 from app.limits import MemoryShare
-from app.messages import Dispatch, DispatchReader
-from app.service import Service
-
-OFFLOADED = 1 << 20
-"""Documents of at least so many bytes are decoded in a thread; the event loop goes on meanwhile."""
+from app.messages import Dispatch, DispatchReader, TooHeavy
+from app.service import Outcome, Service
 
 QUICK = 1 << 23
 """Bytes of a document like an earlier one whose tensor data are decoded in less time than a thread is woken twice."""
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-async def aside(size: int, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """`work` done here if it concerns few bytes, in a thread if many."""
-    if size < OFFLOADED:
-        return work(*arguments, **named)
-    return await asyncio.to_thread(work, *arguments, **named)
 
 
 class DispatchEndpoint:
@@ -49,16 +46,33 @@ class DispatchEndpoint:
         given = codec_of_request(headers)
         with service.memory.open() as memory:
             body = await read_body(scope, headers, receive, service.settings, memory, given.data_start)
-            quick = given.views or len(body) < QUICK
-            read = self._reader.find(given, body, memory) if quick else None
-            if read is None:
-                rest = self._reader.judge if quick else self._reader.read
-                read = await aside(len(body), rest, given, body, memory)
-            dispatch, data = read
-            scope["state"]["dispatch"] = dispatch.prepared
-            outcome = await service.execute(dispatch.prepared, data, memory, lambda: hung_up(receive))
-            scope["state"]["outcome"] = outcome
+            state = scope["state"]
+            read = self._read_here(given, body, memory)
+            if read:
+                dispatch, data = read
+                state["dispatch"] = dispatch.prepared
+                outcome = await service.execute(dispatch.prepared, data, memory, lambda: hung_up(receive))
+            else:
+
+                def work(ticket: Ticket[None]) -> tuple[Dispatch, Outcome]:
+                    dispatch, data = self._reader.read(given, body, memory)
+                    state["dispatch"] = dispatch.prepared
+                    return dispatch, service.execute_in(ticket, dispatch.prepared, data, memory)
+
+                dispatch, outcome = await service.run(work, memory, lambda: hung_up(receive))
+            state["outcome"] = outcome
             await send_pieces(send, dispatch.write(wanted, outcome), wanted.media_type)
+
+    def _read_here(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]] | None:
+        """The request, if it is read in a moment. Raises ContractError, Unreadable, LimitExceeded."""
+        if codec.views or len(body) < QUICK:
+            found = self._reader.find(codec, body, memory)
+            if found:
+                return found
+        if len(body) < OFFLOADED:
+            with contextlib.suppress(TooHeavy):
+                return self._reader.judge(codec, body, memory, only_light=True)
+        return None
 
     def at_once(self, request: Request) -> Reply | None:
         """Answers a brief dispatch whose like was read before."""
@@ -128,8 +142,11 @@ class Shortcut:
                     scope["route"], scope["path_params"] = route, found.groupdict()
                     try:
                         await route.app(scope, receive, send)
+                        return
                     except EXPECTED as error:
-                        await problem_for(error)(scope, receive, send)
+                        problem = problem_for(error)
+                    # The error is gone here, and with it what the frames on its way held of the request.
+                    await problem(scope, receive, send)
                     return
         await self._app(scope, receive, send)
 

@@ -1,5 +1,6 @@
 """The native API, /v1/..., but for dispatch: capabilities, operators, feature support."""
 
+from functools import partial
 from typing import Any
 
 import orjson
@@ -23,11 +24,10 @@ from app.capabilities import (
 from app.codecs.json import JsonCodec
 from app.contract.validation import validate
 from app.http import openapi
-from app.http.bodies import codec_of_answer, codec_of_request, read_body
+from app.http.bodies import codec_of_answer, codec_of_request, read_judged
 from app.http.headers import fields
 from app.http.media_types import preferred
 from app.http.queries import read_query
-from app.messages import read_document
 from app.operators.catalog import find_operator
 from app.service import Service
 
@@ -69,9 +69,8 @@ async def feature_support(request: Request) -> Response:
     headers = fields(request.headers.raw)
     wanted = codec_of_answer(headers)
     given = codec_of_request(headers)
-    with service.memory.open() as memory:
-        body = await read_body(request.scope, headers, request.receive, service.settings, memory)
-        query = validate(FeatureSupportQuery, read_document(given, body, service.settings, memory))
+    judge = partial(validate, FeatureSupportQuery)
+    query = await read_judged(service, request.scope, headers, request.receive, given, judge)
     pieces = wanted.encode(check_feature_support(query))
     return Response(pieces[0], media_type=wanted.media_type)
 

@@ -2,8 +2,10 @@
 
 import base64
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import hypothesis.strategies as st
@@ -14,8 +16,8 @@ from hypothesis import assume, example, given, settings
 import app.codecs.json
 from app.buffers import SMALLEST
 from app.codecs.codec import Codec, Span
-from app.codecs.json import BLOCK, LONG, JsonCodec
-from app.codecs.structure import Unreadable
+from app.codecs.json import BLOCK, LONG, JsonCodec, Slashed
+from app.codecs.structure import SEARCHED, Unreadable
 from app.contract.violations import ContractError
 from app.limits import LimitExceeded, MemoryAccount
 from tests.codecs.documents import (
@@ -173,7 +175,26 @@ def test_structure_is_all_but_tensor_data(size: int, end: str) -> None:
     body = f'{{"inputs": {{"a": "{"A" * MANY}{end}"}}, "other": {strings}}}'.encode()
     structure = len(body) - MANY - len(end)
     decode(CODEC, body, structure)
-    assert outcome(lambda: decode(CODEC, body, structure - 2)) is LimitExceeded
+    assert outcome(lambda: decode(CODEC, body, structure - 1)) is LimitExceeded
+
+
+@pytest.mark.parametrize("filling", ['\\"', "\\\\", '"', '"",', '"\\"",', "AAAA", "A" * 30 + '","', "[", " ", '\\"\\/'])
+def test_a_body_is_looked_at_no_further_than_structure_may_reach(filling: str) -> None:
+    """But for tensor data, in which there is but one thing to look for, and which are searched in blocks."""
+    body = ('{"inputs": {"a": "' + filling * (1 << 20)).encode()
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        found = outcome(lambda: CODEC.decode(body, 1 << 10, MAX_DEPTH, share()))
+    finally:
+        sys.setprofile(None)
+    assert found in (LimitExceeded, Unreadable)
+    assert calls < 20 * (1 << 10) + 10 * len(body) / SEARCHED
 
 
 class TestTensorData:
@@ -206,6 +227,25 @@ class TestTensorData:
         with pytest.raises(ContractError, match="InputTensor must be a string of base64") as refusal:
             self.read(value)
         assert refusal.value.violations[0].path == self.PATH
+
+    @pytest.mark.parametrize("block", [300, BLOCK])
+    @pytest.mark.parametrize("is_writable", [True, False])
+    @pytest.mark.parametrize("size", [0, 1, 30, BLOCK, 3 * BLOCK + 1])
+    def test_with_escaped_slashes(
+        self, monkeypatch: pytest.MonkeyPatch, size: int, is_writable: bool, block: int
+    ) -> None:
+        """As PHP writes them, wherever blocks end."""
+        monkeypatch.setattr(app.codecs.json, "BLOCK", block)
+        data = b"\xff" * size + np.random.default_rng(1).bytes(size)
+        text = base64.b64encode(data).replace(b"/", b"\\/")
+        body: Any = b'{"inputs": {"InputTensor": "' + text + b'"}}'
+        body = memoryview(bytearray(body)) if is_writable else body
+        document = CODEC.decode(body, 1 << 10, MAX_DEPTH, share())
+        value = document["inputs"]["InputTensor"]
+        assert isinstance(value, str if len(text) < LONG else Slashed)
+        memory = share()
+        assert CODEC.binary(body, value, self.PATH, memory) == data
+        assert not (size >= BLOCK and is_writable and memory.held)
 
     def test_is_writable(self) -> None:
         """So that a result can take its place."""

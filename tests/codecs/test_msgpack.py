@@ -126,6 +126,12 @@ def test_data_are_bin_and_nothing_else(document: Any) -> None:
             CODEC.binary(body, decoded, ("inputs", "a"), share())
 
 
+def test_the_place_of_data_is_looked_for_at_the_beginning_only() -> None:
+    announced = b"\xc6" + (1 << 20).to_bytes(4, "big")
+    assert CODEC.data_start(bytes(1000) + announced, (1 << 20) + 1005) == 1005
+    assert CODEC.data_start(bytes(20_000) + announced, (1 << 20) + 20_005) == 0
+
+
 @given(documents(leaves))
 def test_structure_is_all_but_bin(document: Any) -> None:
     body = msgpack.packb(document)

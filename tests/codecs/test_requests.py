@@ -110,4 +110,4 @@ def test_one_that_resembles_an_earlier_one_is_as_it_was(service: Service, fault:
 def test_spoilt_documents(case: tuple[Codec, bytes]) -> None:
     """Decoding alone raises nothing but what the protocol of codecs names."""
     codec, body = case
-    outcome(lambda: read_document(codec, body, SETTINGS, share()))
+    outcome(lambda: read_document(codec, body, SETTINGS, share(), lambda document: document))

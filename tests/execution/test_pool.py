@@ -67,9 +67,8 @@ def until(condition: Callable[[], bool]) -> None:
 
 def test_result_and_times() -> None:
     with pool_of(1, 0) as pool:
-        ticket = pool.submit(lambda ticket: time.sleep(0.02))
-        assert ticket.future.result(SECONDS) is None
-        assert ticket.compute_seconds >= 0.02
+        ticket = pool.submit(lambda ticket: "result")
+        assert ticket.future.result(SECONDS) == "result"
         assert 0 <= ticket.queue_seconds < SECONDS
 
 
@@ -88,7 +87,6 @@ def test_waiting_counts_as_queue_time() -> None:
         gate.open.set()
         second.future.result(SECONDS)
         assert second.queue_seconds >= 0.03
-        assert second.compute_seconds < second.queue_seconds
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), MemoryError(), Cancelled(), KeyboardInterrupt()])
@@ -252,3 +250,37 @@ def test_many_jobs_from_many_threads_with_cancellations() -> None:
         gate.open.set()
         for ticket in tickets:
             ticket.future.result(SECONDS)
+
+
+class Data(bytearray):
+    """What a job works on, of which one can tell whether it is still there."""
+
+
+def test_nothing_of_a_job_outlives_it() -> None:
+    """Neither what it worked on when it failed nor what it made: they are not left to the garbage collector."""
+    gc.disable()
+    try:
+        with pool_of(1, 0) as pool:
+            kept: list[weakref.ref[Data]] = []
+
+            def fail(ticket: Ticket[Data]) -> Data:
+                data = Data(1)
+                kept.append(weakref.ref(data))
+                raise ValueError(len(data))
+
+            def make(ticket: Ticket[Data]) -> Data:
+                data = Data(1)
+                kept.append(weakref.ref(data))
+                return data
+
+            ticket = pool.submit(fail)
+            error = ticket.future.exception(SECONDS)
+            assert isinstance(error, ValueError)
+            assert error.__traceback__  # it still tells where
+            assert kept.pop()() is None
+            ticket = pool.submit(make)
+            assert ticket.future.result(SECONDS) == Data(1)
+            del ticket, error
+            until(lambda: kept[0]() is None)
+    finally:
+        gc.enable()

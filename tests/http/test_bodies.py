@@ -165,6 +165,20 @@ def test_errors_leave_the_connection_usable(server: RunningServer) -> None:
         assert output_of(client.ask(header(MSGPACK, length(len(MSGPACK_BODY))), MSGPACK_BODY)).tolist() == [1, 2, 3]
 
 
+def test_many_small_pieces_are_joined_a_few_at_a_time() -> None:
+    """To join all of a large answer would hold up the event loop, and take as much memory once more."""
+    sent = []
+
+    async def send(message: Any) -> None:
+        sent.append(message.get("body", b""))
+
+    pieces: list[Piece] = [b"%d" % (number % 10) * 1000 for number in range(1000)]
+    asyncio.run(send_pieces(send, Encoded(1_000_000, pieces), "application/json"))
+    assert b"".join(sent) == b"".join(pieces)
+    assert max(map(len, sent)) <= JOINED
+    assert len(sent) < 20
+
+
 def test_small_pieces_of_a_large_answer_are_sent_as_one() -> None:
     large = memoryview(bytes(JOINED + 1))
     sent = []

@@ -1,5 +1,6 @@
 """More work than workers: queue, deadline, memory, hang-ups; and many clients at once."""
 
+import gzip
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -94,6 +95,77 @@ class TestQueue:
                 wait_for(client, "memory_bytes", 0)
                 output_of(post_json(client, SMALL))
             assert metric(client, "dispatches_total", operator=CONSTANT_POW, device="numpy") == 0
+
+
+LARGE_JSON = [
+    pytest.param(header(JSON, length(2 << 20)), id="dispatch"),
+    pytest.param(header(JSON, length(2 << 20), path=b"/v1/feature-support"), id="feature support"),
+    pytest.param(header(JSON, length(2 << 20), path=b"/v2/models/activation_celu/infer"), id="inference"),
+    pytest.param(
+        header(JSON, length(2 << 20), b"Content-Encoding: gzip", path=b"/v2/models/activation_celu/infer"),
+        id="compressed",
+    ),
+]
+
+
+@pytest.mark.parametrize("head", LARGE_JSON)
+class TestReading:
+    """To read a large body is work like any other."""
+
+    BODY = b'{"a": 1}' + b"A" * ((2 << 20) - 8)
+
+    def test_has_to_be_admitted(self, one_worker: RunningServer, head: bytes) -> None:
+        with client_of(one_worker) as client, connection(one_worker) as busy, connection(one_worker) as waiting:
+            start(busy, ENDLESS)
+            wait_for(client, "running_dispatches", 1)
+            waiting.send(head, self.BODY)
+            wait_for(client, "queue_depth", 1)
+            with connection(one_worker) as refused:
+                assert refused.ask(head, self.BODY).status_code == 503
+            waiting.hang_up()
+            wait_for(client, "queue_depth", 0)
+
+
+MANY_STRINGS = b"[" + b'"AAAAAAAAAAAAAAAAAAAAAAAAA",' * 500_000
+MANY_NUMBERS = (
+    b'{"inputs":[{"name":"InputTensor","datatype":"FP32","shape":[4000001],"data":[' + b"1," * 4_000_000 + b"1]}]}"
+)
+LONG_READS = [
+    pytest.param(b"/v1/dispatch", MANY_STRINGS, b"X: y", id="dispatch"),
+    pytest.param(b"/v1/feature-support", MANY_STRINGS, b"X: y", id="feature support"),
+    pytest.param(b"/v2/models/activation_celu/infer", MANY_NUMBERS, b"X: y", id="inference"),
+    pytest.param(
+        b"/v2/models/activation_celu/infer",
+        gzip.compress(bytes(128 << 20), 1),
+        b"Content-Encoding: gzip",
+        id="compressed",
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "field"), LONG_READS)
+def test_reading_has_the_deadline_of_computing(
+    start_server: ServerFactory, path: bytes, body: bytes, field: bytes
+) -> None:
+    running = start_server("--deadline-seconds", "0.01")
+    with client_of(running) as client, connection(running) as reading:
+        response = reading.ask(header(JSON, length(len(body)), field, path=path), body)
+        assert response.status_code == 504
+        assert "deadline_seconds" in response.text
+        wait_for(client, "running_dispatches", 0)
+        wait_for(client, "memory_bytes", 0)
+
+
+def test_those_who_left_are_no_burden(start_server: ServerFactory) -> None:
+    """What they sent costs next to nothing to refuse; others get their answers meanwhile."""
+    running = start_server("--deadline-seconds", "5")
+    bad = b'{"inputs": {"InputTensor": "' + b'\\"' * (12 << 20) + b'"}}'
+    for _ in range(8):
+        with connection(running) as leaving:
+            leaving.send(header(JSON, length(len(bad))), bad)
+    with client_of(running) as client:
+        output_of(post_json(client, request(CELU, {"InputTensor": np.ones(9 << 18, np.float32)})))
+        output_of(post_json(client, SMALL))
 
 
 class TestDeadline:

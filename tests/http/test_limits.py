@@ -18,6 +18,7 @@ from tests.http.wire import CHUNKED, JSON, chunks, connection, header, length
 from tests.messages import CELU, PARAMETERIZED_RELU, as_json, output_of, post_json, post_msgpack, request
 
 MIB = 1 << 20
+INFER = b"/v2/models/activation_celu/infer"
 MSGPACK = b"Content-Type: application/msgpack"
 X = np.array([1, 2], np.float32)
 VALID = request(CELU, {"InputTensor": X})
@@ -303,12 +304,22 @@ class TestMemoryIsNotTaken:
             body = padded(200)
             output_of(client.ask(header(JSON, length(200)), body))
 
-    def test_for_text_with_escapes(self, start_server: ServerFactory) -> None:
-        """Text takes up to 4 bytes a character where a single one needs them; what comes of it is accounted for."""
-        running = start_server("--max-memory-bytes", str(8 * MIB))
-        body = b'{"inputs": {"InputTensor": "' + b"A" * (4 * MIB) + b'\\ud83d\\ude00"}}'
-        with peak_grows_by_at_most(24 * MIB, running), connection(running) as client:
-            assert_over("max_memory_bytes", 8 * MIB, client.ask(header(JSON, length(len(body))), body))
+    @pytest.mark.parametrize("end", [b"\\ud83d\\ude00", b'\\"', b"\\\\", b"\\n"])
+    def test_for_text_with_escapes(self, fresh: RunningServer, end: bytes) -> None:
+        """It is no tensor data, and so no longer than other structure."""
+        body = b'{"inputs": {"InputTensor": "' + b"A" * (8 * MIB) + end + b'"}}'
+        with peak_grows_by_at_most(16 * MIB, fresh), connection(fresh) as client:
+            assert_over("max_structure_bytes", 256 << 10, client.ask(header(JSON, length(len(body))), body))
+
+    @pytest.mark.parametrize("path", [b"/v1/dispatch", b"/v1/feature-support", INFER, b"/v2/repository/index"])
+    @pytest.mark.parametrize("filling", [b" ", b'"', b"[", b'"",', b'\\"', b'"\\"'])
+    def test_for_structure(self, fresh: RunningServer, path: bytes, filling: bytes) -> None:
+        """It is refused where it lies."""
+        body = filling * (16 * MIB // len(filling))
+        with peak_grows_by_at_most(32 * MIB, fresh), connection(fresh) as client:
+            response = client.ask(header(JSON, length(len(body)), path=path), body)
+        assert response.status_code == 413
+        assert "where max_structure_bytes allows 262144." in response.text
 
 
 @pytest.mark.parametrize("kind", ["many", "one"])

@@ -8,6 +8,7 @@ import pytest
 
 from app.codecs.structure import Unreadable
 from app.contract.violations import ContractError
+from app.http.inference import tensors
 from app.http.inference.tensors import DATATYPES, read_numbers, write_numbers
 from app.limits import LimitExceeded, MemoryAccount
 from tests.messages import Array
@@ -91,6 +92,33 @@ def test_what_is_no_array_of_two_numbers(text: str) -> None:
     for shape in ([2], [1, 2], [2, 1]):
         with pytest.raises((ContractError, Unreadable)):
             read(text, shape, "FP32")
+
+
+@pytest.mark.parametrize("block", [9, 12, 16])
+@pytest.mark.parametrize("shape", [[1], [6], [1, 6], [3, 2], [2, 1, 3], [1, 2, 3, 1], [6, 1]])
+def test_wherever_blocks_end(monkeypatch: pytest.MonkeyPatch, shape: list[int], block: int) -> None:
+    """Each text that is a bracket, comma or digit away from the right one is read or refused as in one block."""
+    x = np.arange(math.prod(shape), dtype=np.int8).reshape(shape)
+    outcomes = []
+    for size in (1 << 16, block):
+        monkeypatch.setattr(tensors, "_BLOCK", size)
+        outcome = []
+        for text in (json.dumps(x.tolist()), json.dumps(x.reshape(-1).tolist(), separators=(",", ":"))):
+            np.testing.assert_array_equal(read(text, shape, "INT8"), x)
+            for place in range(len(text)):
+                for spoilt in ("", "[", "]", ",", "1", " ", ".", "x"):
+                    for end in (place, place + 1):
+                        try:
+                            outcome.append(read(text[:place] + spoilt + text[end:], shape, "INT8").tolist())
+                        except (ContractError, Unreadable):
+                            outcome.append("refused")
+        outcomes.append(outcome)
+    assert outcomes[0] == outcomes[1]
+
+
+def test_a_number_is_not_of_any_length() -> None:
+    with pytest.raises(Unreadable, match="65536 bytes without a comma"):
+        read("[1" + "0" * 70_000 + "]", [1], "FP32")
 
 
 def test_memory_is_held_before_it_is_used() -> None:

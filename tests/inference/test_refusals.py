@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import ServerFactory
+from tests.http.load import wait_for
 from tests.inference.wire import CELU, LENGTH, RELU, X, behind, body, error_of, listed, post, tensor
 from tests.messages import problem_of
 
@@ -317,4 +318,4 @@ def test_a_full_queue_and_the_deadline(start_server: ServerFactory) -> None:
     with httpx.Client(base_url=server.url, timeout=60) as client:
         response = post(client, CELU, {"inputs": [behind("InputTensor", x)]}, x.tobytes())
         assert "deadline_seconds" in error_of(response, 504)
-        assert "dmlserve_memory_bytes 0.0" in client.get("/metrics").text
+        wait_for(client, "memory_bytes", 0)  # as soon as the worker has noticed

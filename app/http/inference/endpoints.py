@@ -1,14 +1,18 @@
 """POST /v2/models/{name}/infer, the path that tensors take: a plain ASGI application, as that of dispatch is."""
 
-import asyncio
+import contextlib
+from dataclasses import dataclass
 from time import perf_counter_ns
+from typing import Any, NamedTuple
 
 from starlette.types import Receive, Scope, Send
 
+from app.buffers import Buffer
 from app.codecs.codec import Body
 from app.codecs.structure import Unreadable
+from app.execution.pool import Ticket
 from app.http.bodies import Align, hung_up, no_data, read_body, send_pieces
-from app.http.dispatch import OFFLOADED, DirectRoute, aside
+from app.http.dispatch import DirectRoute
 from app.http.headers import Headers, fields
 from app.http.inference import openapi
 from app.http.inference.answers import JSON_LENGTH, Answer
@@ -17,9 +21,62 @@ from app.http.inference.models import find_model
 from app.http.inference.requests import InferenceReader
 from app.http.inference.shared_memory import Regions
 from app.http.inference.statistics import VERSION, InferenceCounts
-from app.service import Service
+from app.limits import MemoryShare
+from app.messages import TooHeavy
+from app.operators.operator import Operator
+from app.service import Outcome, Service
+
+OFFLOADED = 1 << 18
+"""Bytes of JSON, or of tensors copied or put as numbers, from which on a worker does it."""
 
 _LENGTH = JSON_LENGTH.lower().encode()
+
+
+@dataclass
+class _Exchange:
+    """One inference, from its body to its answer, step by step, in the event loop or in a worker."""
+
+    service: Service
+    reader: InferenceReader
+    regions: Regions
+    name: str
+    operator: type[Operator]
+    headers: Headers
+    given: bytes
+    wanted: bytes
+    state: dict[str, Any]
+    memory: MemoryShare
+
+    def read(self, body: Body, *, only_light: bool = False) -> None:
+        """Raises TooHeavy for a body that is not light if it should be."""
+        if self.given:
+            body = decompress(body, self.given, self.service.settings.max_body_bytes, self.memory)
+        size = _json_bytes(self.headers, body)
+        if only_light and size >= OFFLOADED:
+            raise TooHeavy
+        self.inference, self.parts = self.reader.read(
+            self.name, self.operator, body, size, self.memory, only_light=only_light
+        )
+        self.state["dispatch"] = self.inference.prepared
+        self.region = self.inference.form.region(self.regions)
+
+    def data(self) -> dict[str, Buffer]:
+        return self.inference.data(self.parts, self.regions, self.memory)
+
+    def write(self, outcome: Outcome) -> Answer:
+        answer = self.inference.form.write(self.parts.id, outcome, self.region, self.memory)
+        if not self.wanted:
+            return answer
+        return Answer(compress(answer.content.pieces, self.wanted, self.memory), answer.json_bytes)
+
+
+class _Done(NamedTuple):
+    """What came of it, and nanoseconds that it took to read the inputs and to write the output."""
+
+    outcome: Outcome
+    answer: Answer
+    input_ns: int
+    output_ns: int
 
 
 class InferEndpoint:
@@ -37,41 +94,24 @@ class InferEndpoint:
         operator = find_model(name, path.get("version", VERSION))
         started = perf_counter_ns()
         succeeded = False
-        service, regions = self._service, self.regions
+        service = self._service
         headers = fields(scope["headers"])
         try:
             given = coding_of_request(headers.get(b"content-encoding", b""))
             wanted = coding_of_answer(headers.get(b"accept-encoding", b""))
             with service.memory.open() as memory:
                 body = await read_body(scope, headers, receive, service.settings, memory, _alignment(headers))
-                received = perf_counter_ns()
-                if given:
-                    most = service.settings.max_body_bytes
-                    body = await asyncio.to_thread(decompress, body, given, most, memory)
-                size = _json_bytes(headers, body)
-                inference, parts = await aside(size, self._reader.read, name, operator, body, size)
-                scope["state"]["dispatch"] = inference.prepared
-                region = inference.form.region(regions)
-                copied = inference.copied_bytes
-                data = await aside(copied, inference.data, parts, regions, memory)
-                read = perf_counter_ns()
-                outcome = await service.execute(inference.prepared, data, memory, lambda: hung_up(receive))
+                exchange = _Exchange(
+                    service, self._reader, self.regions, name, operator, headers, given, wanted, scope["state"], memory
+                )
+                outcome, answer, input_ns, output_ns = await self._done(exchange, body, receive)
                 scope["state"]["outcome"] = outcome
-                executed = perf_counter_ns()
-
-                def write() -> Answer:
-                    answer = inference.form.write(parts.id, outcome, region, memory)
-                    if not wanted:
-                        return answer
-                    return Answer(compress(answer.content.pieces, wanted, memory), answer.json_bytes)
-
-                answer = await aside(OFFLOADED if wanted else copied, write)
                 self._counts.executed(
                     operator.name(),
                     queue=int(outcome.queue_seconds * 1e9),
-                    compute_input=read - received,
+                    compute_input=input_ns,
                     compute_infer=int(outcome.compute_seconds * 1e9),
-                    compute_output=perf_counter_ns() - executed,
+                    compute_output=output_ns,
                 )
                 more = [(b"content-encoding", wanted)] if wanted else []
                 if answer.json_bytes is not None:
@@ -80,6 +120,36 @@ class InferEndpoint:
                 succeeded = True
         finally:
             self._counts.observe(operator.name(), "success" if succeeded else "fail", perf_counter_ns() - started)
+
+    async def _done(self, exchange: _Exchange, body: Body, receive: Receive) -> _Done:
+        """All that does not take long here, else all of it in one visit to a worker."""
+        service, memory = self._service, exchange.memory
+        arrived = perf_counter_ns()
+        is_read = False
+        if not exchange.given:
+            with contextlib.suppress(TooHeavy):
+                exchange.read(body, only_light=True)
+                is_read = True
+        if is_read and not exchange.wanted and exchange.inference.copied_bytes < OFFLOADED:
+            data = exchange.data()
+            read = perf_counter_ns()
+            outcome = await service.execute(exchange.inference.prepared, data, memory, lambda: hung_up(receive))
+            executed = perf_counter_ns()
+            return _Done(outcome, exchange.write(outcome), read - arrived, perf_counter_ns() - executed)
+        looked_at = perf_counter_ns()
+
+        def work(ticket: Ticket[None]) -> _Done:
+            began = perf_counter_ns()
+            if not is_read:
+                exchange.read(body)
+            data = exchange.data()
+            read = perf_counter_ns()
+            outcome = service.execute_in(ticket, exchange.inference.prepared, data, memory)
+            executed = perf_counter_ns()
+            answer = exchange.write(outcome)
+            return _Done(outcome, answer, looked_at - arrived + read - began, perf_counter_ns() - executed)
+
+        return await service.run(work, memory, lambda: hung_up(receive))
 
 
 def _alignment(headers: Headers) -> Align:

@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
 from app.buffers import Buffer
-from app.codecs.codec import Body, Span
-from app.codecs.structure import Unreadable
+from app.codecs.codec import Body, Piece, Span
+from app.codecs.structure import SEARCHED, Search, Unreadable, too_long
 from app.contract.validation import brief, validate
 from app.contract.violations import refused
 from app.dispatch import DispatchRequest
@@ -29,14 +29,15 @@ from app.http.inference.documents import (
 from app.http.inference.shared_memory import Regions
 from app.http.inference.statistics import VERSION
 from app.http.inference.tensors import DATATYPES, read_numbers
-from app.limits import MemoryShare
-from app.messages import CODECS, read_document
+from app.limits import LimitExceeded, MemoryShare
+from app.messages import CODECS, LIGHT, TooHeavy, read_document
 from app.operators.operator import Operator, Role
 from app.service import Prepared, Service
 
 _JSON = CODECS["application/json"]
 _ID = re.compile(rb'\{"id":\s?"([ !#-\[\]-~]{0,256})",')  # as clients write it: first, and without escapes
-_DATA = re.compile(rb'"data"\s*:\s*(\[[^"{}]*\])')  # without strings and objects: arrays of numbers, or of none
+_DATA = re.compile(rb'"data"\s*+:\s*+(?=\[)')
+_NO_NUMBERS = (b'"', b"{", b"}")  # what is in no array of numbers
 _MARK = secrets.token_hex(16)  # stands for an array that was cut out; no client knows it
 _KEPT = 256
 _KEPT_BYTES = 1 << 14
@@ -134,20 +135,32 @@ class InferenceReader:
         self._service = service
         self._kept = lru_cache(_KEPT)(self._judge)
 
-    def read(self, name: str, operator: type[Operator], body: Body, json_bytes: int) -> tuple[Inference, Parts]:
-        """The request of which the first `json_bytes` are JSON. Raises ContractError, Unreadable, LimitExceeded."""
-        text: Any = body if json_bytes == len(body) else memoryview(body)[:json_bytes]
+    def read(
+        self,
+        name: str,
+        operator: type[Operator],
+        body: Body,
+        json_bytes: int,
+        memory: MemoryShare,
+        *,
+        only_light: bool = False,
+    ) -> tuple[Inference, Parts]:
+        """The request of which the first `json_bytes` are JSON.
+
+        Raises ContractError, Unreadable, LimitExceeded, RequestOver, and TooHeavy if it is not light and should be.
+        """
+        most = self._service.settings.max_structure_bytes
+        text = memoryview(body)[:json_bytes]
         found = _ID.match(text)
-        start = found.end() if found else 0
-        pieces = [b"{"] if found else []
-        arrays: list[Span] = []
-        for array in _DATA.finditer(text, start):
-            span = Span(*array.span(1))
-            pieces += [bytes(text[start : span.start]), b'"%b%d"' % (_MARK.encode(), len(arrays))]
-            arrays.append(span)
-            start = span.stop
-        pieces.append(bytes(text[start:]))
-        structure = b"".join(pieces)
+        try:
+            structure, arrays = _cut(
+                text, found.end() if found else 0, min(most, LIGHT) if only_light else most, memory
+            )
+        except LimitExceeded:
+            if only_light and most > LIGHT:
+                raise TooHeavy from None
+            raise
+        structure = b"{" + structure if found else structure
         judge = self._kept if len(structure) <= _KEPT_BYTES else self._judge
         inference = judge(name, operator, structure)
         given = len(body) - json_bytes
@@ -163,7 +176,7 @@ class InferenceReader:
         """Judge a request of which ids and arrays of numbers were cut out."""
         settings = self._service.settings
         with self._service.memory.open() as memory:
-            request = validate(InferRequest, read_document(_JSON, structure, settings, memory))
+            request = read_document(_JSON, structure, settings, memory, _infer_request)
         for what, given, allowed in (
             ("model_name", request.model_name, name),
             ("model_version", request.model_version, VERSION),
@@ -207,6 +220,49 @@ class InferenceReader:
                 implied = {member: getattr(plain.compiled.output, member) for member in _OUTPUT_MEMBERS}
             descriptor = descriptor | {name: {**implied, **stated}}
         return self._service.prepare(validate(DispatchRequest, document | {"operator": descriptor}))
+
+
+def _cut(text: Buffer, start: int, max_structure_bytes: int, memory: MemoryShare) -> tuple[bytes, list[Span]]:
+    """`text` from `start` on, with a mark in place of each array of numbers, and where these are, by mark."""
+    search = Search(text, memory)
+    pieces: list[Piece] = []
+    arrays: list[Span] = []
+    position = start
+    cut = 0
+    while True:
+        most = min(len(text), max_structure_bytes + cut + 1)  # what is beyond is numbers, or the structure too long
+        found = _DATA.search(text, position, most)
+        if found is None:
+            break
+        position = found.end()
+        stop = _after_array(text, position, search, memory)
+        if stop:
+            pieces += [text[start:position], b'"%b%d"' % (_MARK.encode(), len(arrays))]
+            arrays.append(Span(position, stop))
+            cut += stop - position
+            start = position = stop
+    if len(text) - cut > max_structure_bytes:
+        raise too_long(max_structure_bytes)
+    pieces.append(text[start:])
+    return b"".join(pieces), arrays
+
+
+def _after_array(text: Buffer, start: int, search: Search, memory: MemoryShare) -> int:
+    """Where an array of numbers ends that begins at `start`, or 0 if none does."""
+    stop = search.find(_NO_NUMBERS, start)
+    stop = len(text) if stop < 0 else stop
+    while stop > start:
+        memory.ensure_open()
+        block = max(start, stop - SEARCHED)
+        found = bytes(text[block:stop]).rfind(b"]")
+        if found >= 0:
+            return block + found + 1
+        stop = block
+    return 0
+
+
+def _infer_request(document: object) -> InferRequest:
+    return validate(InferRequest, document)
 
 
 class _Parameters:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from app import __version__
 from app.contract.validation import validate
-from app.http.bodies import read_body
+from app.http.bodies import read_judged
 from app.http.headers import fields
 from app.http.inference import documents, openapi
 from app.http.inference.endpoints import InferEndpoint
@@ -20,7 +20,7 @@ from app.http.inference.statistics import VERSION
 from app.http.metrics import Metrics
 from app.http.operations import answer_probe
 from app.http.workers import Ask
-from app.messages import CODECS, read_document
+from app.messages import CODECS
 from app.operators.catalog import OPERATORS
 from app.operators.operator import Operator
 from app.service import Service, State
@@ -181,11 +181,12 @@ async def _read(request: Request, kind: type[M], default: M | None = None) -> M:
     headers = fields(request.headers.raw)
     if default and headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers:
         return default
-    with service.memory.open() as memory:
-        body = await read_body(request.scope, headers, request.receive, service.settings, memory)
-        document = read_document(CODECS["application/json"], body, service.settings, memory)
-    # Generated clients say null for a body that was left out.
-    return default if default and document is None else validate(kind, document)
+
+    def judge(document: object) -> M:
+        # Generated clients say null for a body that was left out.
+        return default if default and document is None else validate(kind, document)
+
+    return await read_judged(service, request.scope, headers, request.receive, CODECS["application/json"], judge)
 
 
 def _json(document: Any) -> Response:
