@@ -94,7 +94,8 @@ def serve(**flags: Any) -> None:
 
     A flag wins over its environment variable. Sizes are bytes, times seconds.
     """
-    from app.main import serve as run_server  # noqa: PLC0415 - the other commands load no server
+    from app.logs import Unwritable  # noqa: PLC0415 - the other commands load no server
+    from app.main import serve as run_server  # noqa: PLC0415
 
     settings = _settings(flags)
     try:
@@ -102,7 +103,11 @@ def serve(**flags: Any) -> None:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         _fail(f"The API keys' file {settings.api_keys_file} cannot be read: {reason}.")
-    if not run_server(settings, keys):
+    try:
+        has_ended_well = run_server(settings, keys)
+    except Unwritable as error:
+        _fail(str(error), status=2)
+    if not has_ended_well:
         sys.exit(1)
 
 

@@ -1,6 +1,8 @@
-"""Logging to standard error: one JSON object a line, or lines for people. Whatever writes a line gets its form here."""
+"""Logging: one JSON object a line, or lines for people. Whatever writes a line gets its form here, and its sink."""
 
+import io
 import logging.config
+import sys
 from datetime import UTC, datetime
 from functools import lru_cache
 from time import time_ns
@@ -11,6 +13,9 @@ from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.orjson import OrjsonFormatter
 
 from app.settings import Settings
+from app.sink import Cells, Sink, Text
+
+log = logging.getLogger("app")
 
 _TEXT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 _NAMES = {"asctime": "time", "levelname": "level", "name": "logger", "message": "message"}
@@ -31,18 +36,68 @@ class JsonFormatter(OrjsonFormatter):
         return _utc(int(record.created * 1000))
 
 
+class Unwritable(Exception):
+    """The log file cannot be opened. The message is one sentence for whoever started the service."""
+
+
+class _Handler(logging.Handler):
+    """Hands `logging`'s records to the sink."""
+
+    def __init__(self, file: str, has_several: bool) -> None:
+        super().__init__()
+        self.sink = Sink(file, has_several, self._line)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self.sink.write(self._encoded(record))
+        except Exception:
+            self.handleError(record)
+
+    def flush(self) -> None:
+        """`logging.shutdown` calls it, at the end of the process."""
+        self.sink.flush()
+
+    def _line(self, level: int, message: str) -> bytes:
+        if not log.isEnabledFor(level):
+            return b""
+        return self._encoded(log.makeRecord(log.name, level, __file__, 0, message, (), None))
+
+    def _encoded(self, record: logging.LogRecord) -> bytes:
+        return (self.format(record) + "\n").encode(errors="backslashreplace")
+
+
+_sink: Sink
+
+
 def configure(settings: Settings) -> None:
-    """For the whole process, uvicorn's loggers included."""
-    formats: dict[str, dict[str, Any]] = {"json": {"()": JsonFormatter}, "text": {"format": _TEXT}}
-    logging.config.dictConfig(
-        {
-            "version": 1,
-            "disable_existing_loggers": False,
-            "formatters": {"chosen": formats[settings.log_format]},
-            "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "chosen"}},
-            "root": {"handlers": ["stderr"], "level": settings.log_level.upper()},
-        }
-    )
+    """For the whole process and those forked from it, uvicorn's loggers included. Raises Unwritable."""
+    global _sink  # noqa: PLW0603 - there is one, as there is one `logging`
+    try:
+        handler = _Handler(settings.log_file, has_several=settings.workers > 1)
+    except OSError as error:
+        raise Unwritable(f"The log file {settings.log_file} cannot be opened: {error.strerror}.") from None
+    handler.setFormatter(JsonFormatter() if settings.log_format == "json" else logging.Formatter(_TEXT))
+    logging.basicConfig(handlers=[handler], level=settings.log_level.upper(), force=True)
+    _sink = handler.sink
+    sys.stderr = io.TextIOWrapper(io.BufferedWriter(Text(_sink)), "utf-8", "backslashreplace", line_buffering=True)
+
+
+def write(lines: bytes) -> None:
+    """Log whole lines in their final form. Never waits: what nobody takes is dropped and counted."""
+    _sink.write(lines)
+
+
+def reopen() -> None:
+    """Have this process open the log file again, if there is one, since its name may mean another one now.
+
+    Never waits, and may be called by a signal's handler. Each process is to be told.
+    """
+    _sink.reopen()
+
+
+def count_dropped_in(dropped: Cells) -> None:
+    """From now on count the lines that this process drops in the one number of `dropped`."""
+    _sink.count_in(dropped)
 
 
 def json_line(logger: str, milliseconds: int, message: str, facts: dict[str, Any]) -> bytes:

@@ -29,6 +29,7 @@ class Settings(BaseSettings):
         "info", description="Least severity that is logged."
     )
     log_format: Literal["json", "text"] = Field("json", description="One JSON object a line, or lines for people.")
+    log_file: str = Field("", description="File to log to instead of standard error; opened again on SIGHUP.")
     access_log: bool = Field(True, description="Log each request.")
     docs: bool = Field(True, description="Serve /docs, /operators and /openapi.json.")
 

@@ -1,7 +1,6 @@
-"""A line on standard error for each request."""
+"""A line in the log for each request."""
 
 import asyncio
-import sys
 from typing import Any
 
 from app import logs
@@ -25,7 +24,6 @@ class AccessLog:
         self._requests.append((logs.milliseconds(), message, facts))
 
     def flush(self) -> None:
-        """Write what there is."""
+        """Hand over what there is."""
         requests, self._requests = self._requests, []
-        sys.stderr.buffer.write(b"".join([self._line("app.request", *request) for request in requests]))
-        sys.stderr.buffer.flush()
+        logs.write(b"".join([self._line("app.request", *request) for request in requests]))

@@ -1,0 +1,177 @@
+"""Where log lines go, in one process and in those forked from it."""
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from app.sink import MOST_BYTES, Sink
+
+SECONDS = 30.0
+LONG = b"x" * (1 << 18) + b"\n"
+"""More than a pipe takes."""
+
+
+def line(level: int, message: str) -> bytes:
+    return f"{message}\n".encode()
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    end = time.monotonic() + SECONDS
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Iterator[tuple[str, int]]:
+    """A pipe's name, and its end to read, which does not wait."""
+    name = str(tmp_path / "pipe")
+    os.mkfifo(name)
+    reading = os.open(name, os.O_RDONLY | os.O_NONBLOCK)
+    yield name, reading
+    os.close(reading)
+
+
+def read(reading: int) -> bytes:
+    """What the pipe holds now."""
+    pieces = []
+    try:
+        while piece := os.read(reading, 1 << 16):
+            pieces.append(piece)
+    except BlockingIOError:
+        pass
+    return b"".join(pieces)
+
+
+def read_until(reading: int, ending: bytes) -> bytes:
+    received = bytearray()
+
+    def ended() -> bool:
+        received.extend(read(reading))
+        return received.endswith(ending)
+
+    wait_until(ended)
+    return bytes(received)
+
+
+def test_lines_keep_their_order(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    sink = Sink(str(file), False, line)
+    lines = [b"%d\n" % number for number in range(10_000)]
+    for each in lines:
+        sink.write(each)
+    sink.flush()
+    assert file.read_bytes() == b"".join(lines)
+
+
+def test_what_nobody_takes_is_dropped_counted_and_told_once(pipe: tuple[str, int]) -> None:
+    name, reading = pipe
+    sink = Sink(name, False, line)
+    before = memoryview(bytearray(16)).cast("d")
+    held = MOST_BYTES // len(LONG) + 1
+    for _ in range(held + 3):
+        sink.write(LONG)
+    sink.count_in(before[:1])
+    sink.write(LONG + LONG)
+    assert list(before) == [5, 0]
+    told = b"5 log lines were dropped, as nobody took them\n"
+    assert read_until(reading, told) == held * LONG + told
+    sink.write(b"again\n")
+    assert read_until(reading, b"again\n") == b"again\n"
+
+
+def test_a_flush_ends_although_a_write_does_not(pipe: tuple[str, int]) -> None:
+    name, reading = pipe
+    sink = Sink(name, False, line)
+    sink.write(LONG)
+    sink.flush()  # or the test runs into its time limit
+    assert read_until(reading, b"\n") == LONG
+    sink.write(b"short\n")
+    sink.flush()
+    assert read(reading) == b"short\n"
+
+
+def test_a_pipe_that_nobody_reads_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="No such device"):
+        Sink(str(tmp_path / "pipe"), False, line)
+
+
+def test_a_file_is_opened_again(tmp_path: Path) -> None:
+    file, rotated = tmp_path / "log", tmp_path / "log.1"
+    sink = Sink(str(file), False, line)
+    sink.write(b"one\n")
+    sink.flush()
+    file.rename(rotated)
+    sink.write(b"two\n")
+    sink.flush()
+    sink.reopen()
+    wait_until(file.exists)
+    sink.write(b"three\n")
+    sink.flush()
+    assert (rotated.read_text(), file.read_text()) == ("one\ntwo\n", "three\n")
+
+
+def test_a_file_that_cannot_be_opened_again_is_written_on(tmp_path: Path) -> None:
+    folder, moved = tmp_path / "folder", tmp_path / "moved"
+    folder.mkdir()
+    sink = Sink(str(folder / "log"), False, line)
+    folder.rename(moved)
+    sink.reopen()
+    sink.write(b"two\n")
+    wait_until(lambda: (moved / "log").read_text().endswith("two\n"))
+    told = f"The log file {folder}/log cannot be opened again: No such file or directory; the old one is kept\n"
+    assert (moved / "log").read_text() == f"{told}two\n"
+
+
+def forked(work: Callable[[], None]) -> int:
+    process = os.fork()
+    if process == 0:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return process
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+class TestForks:
+    def test_each_writes_its_own_lines(self, pipe: tuple[str, int]) -> None:
+        """What waits at the fork is written once."""
+        name, reading = pipe
+        sink = Sink(name, True, line)
+        sink.write(LONG)
+        sink.write(b"parent\n")
+
+        def work() -> None:
+            sink.write(b"child\n")
+            for _ in range(30):
+                sink.flush()
+
+        process = forked(work)
+        received = read_until(reading, b"child\n")
+        os.waitpid(process, 0)
+        assert received == LONG + b"parent\nchild\n"
+
+    def test_one_that_is_killed_in_the_midst_of_a_line_spoils_no_other(self, pipe: tuple[str, int]) -> None:
+        name, reading = pipe
+        sink = Sink(name, True, line)
+
+        def work() -> None:
+            sink.write(LONG)
+            time.sleep(SECONDS)
+
+        process = forked(work)
+        wait_until(lambda: bool(select.select([reading], [], [], 0)[0]))
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        sink.write(b"whole\n")
+        cut, _, rest = read_until(reading, b"whole\n").partition(b"\n")
+        assert LONG.startswith(cut)
+        assert len(cut) < len(LONG) - 1
+        assert rest == b"whole\n"
