@@ -1,6 +1,6 @@
 """Wiring: settings in, application or running server out."""
 
-import functools
+import asyncio
 import gc
 import logging
 import socket
@@ -20,12 +20,13 @@ from app.http.cors import Cors
 from app.http.dispatch import DispatchRoute, Shortcut
 from app.http.inference import endpoints
 from app.http.inference import routes as inference
-from app.http.metrics import Metrics
+from app.http.metrics import Counts, Metrics
 from app.http.observation import Observation
 from app.http.problems import HANDLED, answer_problem
 from app.http.protocol import Limits, protocol_class
 from app.http.server import Server
-from app.http.workers import Siblings, Supervisor
+from app.http.slots import Slots
+from app.http.workers import Supervisor
 from app.service import Service
 from app.settings import Settings
 
@@ -33,25 +34,26 @@ log = logging.getLogger("app")
 
 
 def create_app(
-    settings: Settings, service: Service, keys: int = 0, number: int = 0, siblings: Siblings | None = None
+    settings: Settings, service: Service, keys: int = 0, number: int = 0, slots: Slots | None = None
 ) -> FastAPI:
     """All routes. The application opens `service` when it starts and closes it when it ends.
 
-    It is worker `number` of the `siblings`, if there are several. `keys` is how many API keys there are, for the log.
+    It is worker `number` of those that share `slots`, if there are several. `keys` is how many API keys there are, for
+    the log.
     """
-    metrics = Metrics(service)
+    metrics = Metrics(service, slots, number)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        if siblings:
-            await siblings.answer(number, metrics.snapshot)
         service.open()
+        telling = asyncio.create_task(metrics.tell())
         # What there is now stays. To look through it at each full collection would stop all requests for some 50 ms.
         gc.collect()
         gc.freeze()
         devices = ", ".join(device.info().description for device in service.devices.values())
         log.info("dmlserve %s is ready on %s; API keys: %s", __version__, devices, keys or "none")
         yield
+        telling.cancel()
         service.close()
 
     app = FastAPI(
@@ -73,7 +75,6 @@ def create_app(
     )
     app.state.service = service
     app.state.metrics = metrics
-    app.state.ask_siblings = functools.partial(siblings.ask, number) if siblings else None
     app.state.inference = endpoints.InferEndpoint(service, metrics.inferences)
     app.router.routes += [DispatchRoute(service), *endpoints.routes(app.state.inference)]
     app.include_router(native.router)
@@ -103,25 +104,27 @@ def serve(settings: Settings, keys: Sequence[str]) -> bool:
     logs.configure(settings)
     if settings.api_keys_file and not keys:
         log.warning("There is no key in api_keys_file, %s: every client is let in", settings.api_keys_file)
+    slots = Slots(settings.workers + 1)  # one for this process, if others are the workers
     if settings.workers == 1:
-        _serve(settings, keys)
+        _serve(settings, keys, slots)
         return True
+    logs.count_dropped_in(Counts(slots.own(settings.workers)).log_lines_dropped.numbers[()])
     address = uvicorn.Config("", host=settings.host, port=settings.port, log_config=None).bind_socket()
     address.listen(2048)  # as uvicorn does, so that clients wait for the workers instead of being refused
-    siblings = Siblings(settings.workers)
-    return Supervisor(settings.workers, lambda number: _serve(settings, keys, number, siblings, address)).run()
+    return Supervisor(settings.workers, lambda number: _serve(settings, keys, slots, number, address)).run()
 
 
 def _serve(
     settings: Settings,
     keys: Sequence[str],
+    slots: Slots,
     number: int = 0,
-    siblings: Siblings | None = None,
     address: socket.socket | None = None,
 ) -> None:
     """What one process does."""
     service = Service(settings)
-    app = create_app(settings, service, len(keys), number, siblings)
+    app = create_app(settings, service, len(keys), number, slots)
+    logs.count_dropped_in(app.state.metrics.log_lines_dropped)
     config = uvicorn.Config(
         surround(app, settings, keys),
         host=settings.host,

@@ -10,7 +10,6 @@ from typing_extensions import TypedDict
 from app.http import openapi
 from app.http.metrics import Metrics
 from app.http.problems import RETRY_AFTER_SECONDS
-from app.http.workers import Ask
 from app.service import Service, State
 
 router = APIRouter(tags=["operations"])
@@ -41,9 +40,7 @@ async def ready(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     """Counters, gauges and histograms in Prometheus' text format."""
     collected: Metrics = request.app.state.metrics
-    ask_siblings: Ask | None = request.app.state.ask_siblings
-    snapshots = await ask_siblings() if ask_siblings else ()
-    return Response(collected.render(snapshots), media_type=collected.media_type)
+    return Response(collected.render(), media_type=collected.media_type)
 
 
 def _health(service: Service, status: int) -> Response:

@@ -1,19 +1,15 @@
-"""Several processes that serve one port, and what they tell each other."""
+"""Several processes that serve one port."""
 
-import asyncio
 import ctypes
 import logging
 import os
 import signal
-import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from types import FrameType
 
 log = logging.getLogger("app")
 
-_ANSWER_SECONDS = 1.0
-"""How long a worker may take to answer another one."""
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 _PR_SET_PDEATHSIG = 1  # of Linux' prctl
 _SHORT_LIFE_SECONDS = 5.0
@@ -26,47 +22,6 @@ class _Left(BaseException):
 
 def _leave(number: int, frame: FrameType | None) -> None:
     raise _Left
-
-
-class Siblings:
-    """What each of `count` workers has to reach the others: a local socket each, made before they part."""
-
-    def __init__(self, count: int) -> None:
-        self._listeners = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(count)]
-        for listener in self._listeners:
-            listener.bind(b"")  # Linux makes up a name that is no file
-            listener.listen()
-
-    async def answer(self, number: int, what: Callable[[], bytes]) -> None:
-        """As worker `number`, tell `what()` to whoever asks."""
-
-        async def tell(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(what())
-            writer.close()
-
-        self._server = await asyncio.start_unix_server(tell, sock=self._listeners[number].dup())
-
-    async def ask(self, number: int) -> list[bytes]:
-        """As worker `number`, what the others tell, but for those that do not."""
-        others = [listener.getsockname() for other, listener in enumerate(self._listeners) if other != number]
-        answers = await asyncio.gather(*map(_ask, others), return_exceptions=True)
-        return [answer for answer in answers if isinstance(answer, bytes)]
-
-
-async def _ask(name: bytes) -> bytes:
-    asking = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    asking.setblocking(False)
-    asking.connect(name)  # at once, or not at all
-    async with asyncio.timeout(_ANSWER_SECONDS):
-        reader, writer = await asyncio.open_unix_connection(sock=asking)
-        try:
-            return await reader.read()
-        finally:
-            writer.close()
-
-
-Ask = Callable[[], Awaitable[list[bytes]]]
-"""Asks the other workers."""
 
 
 class Supervisor:

@@ -152,6 +152,7 @@ class TestMetrics:
             "http_request_size_bytes": "histogram",
             "http_response_size_bytes": "histogram",
             "dispatches_total": "counter",
+            "log_lines_dropped_total": "counter",
             "dispatch_queue_seconds": "histogram",
             "dispatch_compute_seconds": "histogram",
             "queue_depth": "gauge",

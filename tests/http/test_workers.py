@@ -1,8 +1,10 @@
 """Several processes on one port."""
 
+import contextlib
 import os
 import re
 import signal
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -96,6 +98,70 @@ def test_one_that_dies_is_started_again(start_server: ServerFactory) -> None:
         with httpx.Client(base_url=running.url, timeout=30) as client:
             output_of(post_json(client, SMALL))
     assert running.stop(SECONDS) == 0
+
+
+def test_what_one_that_is_killed_has_counted_is_not_lost(start_server: ServerFactory) -> None:
+    """Each client has one request at a time, and an answer is counted before the worker reads from its client again.
+
+    So of what a client was answered at most its last one is not counted, if the worker was killed right after it.
+    """
+    running = start_server("--workers", str(WORKERS))
+    body = msgpack.packb(SMALL)
+    asked = header(b"Content-Type: application/msgpack", length(len(body)))
+    clients, answered, is_over = 4 * WORKERS, [0] * 4 * WORKERS, threading.Event()
+
+    def ask(number: int) -> None:
+        while not is_over.is_set():
+            with contextlib.suppress(OSError, AssertionError), connection(running) as client:  # its worker is gone
+                while not is_over.is_set():
+                    answer = client.ask(asked, body)
+                    assert answer.status_code == 200
+                    answered[number] += 1
+
+    def counted() -> float:
+        with httpx.Client(base_url=running.url, timeout=SECONDS) as observer:
+            return metric(observer, "http_requests_total", method="POST", route="/v1/dispatch", status="200")
+
+    def wait_for_more_than(count: float) -> None:
+        wait_until(lambda: min(answered) > 0 and counted() > count)
+
+    with ThreadPoolExecutor(clients) as pool:
+        running_clients = [pool.submit(ask, number) for number in range(clients)]
+        wait_until(lambda: len(workers_of(running)) == WORKERS)
+        before = 0.0
+        killed: set[int] = set()
+        for _ in range(2):  # the second time perhaps one that went on with a dead one's counts
+            wait_for_more_than(before + 100)
+            before, victim = counted(), max(workers_of(running))
+            os.kill(victim, signal.SIGKILL)
+            killed.add(victim)
+            after = counted()
+            assert after >= before
+            before = after
+            wait_until(lambda: len(workers_of(running) - killed) == WORKERS)
+        is_over.set()
+        for each in running_clients:
+            each.result()
+    least = sum(answered) - clients * len(killed)
+    wait_until(lambda: counted() >= least)
+    assert counted() <= sum(answered) + clients * len(killed)
+
+
+def test_gauges_are_of_those_that_live(start_server: ServerFactory) -> None:
+    running = start_server("--workers", "2")
+    with httpx.Client(base_url=running.url) as client:
+        wait_until(lambda: metric(client, "workers") == 2)
+    victim = min(workers_of(running))
+    os.kill(victim, signal.SIGSTOP)
+
+    def workers() -> float:
+        with contextlib.suppress(httpx.TimeoutException), httpx.Client(base_url=running.url, timeout=1) as client:
+            return metric(client, "workers")
+        return 0.0  # it was the one that is stopped
+
+    wait_until(lambda: workers() == 1)
+    os.kill(victim, signal.SIGCONT)
+    wait_until(lambda: workers() == 2)
 
 
 def test_they_end_with_their_parent(start_server: ServerFactory) -> None:

@@ -1,7 +1,9 @@
 """What clients read: metadata, readiness, the repository's index, statistics."""
 
+import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -179,4 +181,12 @@ def test_statistics_are_of_all_workers(start_server: ServerFactory) -> None:
         counted = statistics(client)
         assert counted["inference_count"] == asked
         assert counted["inference_stats"]["fail"]["count"] == asked
+        assert statistics(client) == counted
+
+    process = server.process.pid
+    workers = list(map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split()))
+    for worker in workers:
+        os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: "ended with -9" in server.log.read_text())
+    with httpx.Client(base_url=server.url, timeout=30) as client:
         assert statistics(client) == counted

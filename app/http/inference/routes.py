@@ -16,10 +16,9 @@ from app.http.inference import documents, openapi
 from app.http.inference.endpoints import InferEndpoint
 from app.http.inference.models import PLATFORM, find_model, metadata
 from app.http.inference.shared_memory import AlreadyRegistered, Regions
-from app.http.inference.statistics import VERSION
+from app.http.inference.statistics import VERSION, document
 from app.http.metrics import Metrics
 from app.http.operations import answer_probe
-from app.http.workers import Ask
 from app.messages import CODECS
 from app.operators.catalog import OPERATORS
 from app.operators.operator import Operator
@@ -58,7 +57,7 @@ async def ready(request: Request) -> Response:
 @router.get("/models/stats", **openapi.answer("getStatistics", documents.Statistics))
 async def all_statistics(request: Request) -> Response:
     """What the inferences of this protocol took, model by model, since the start."""
-    return await _statistics(request, {operator.name(): operator for operator in OPERATORS.values()})
+    return _statistics(request, {operator.name(): operator for operator in OPERATORS.values()})
 
 
 @router.get(MODEL, **openapi.answer("getModelMetadata", documents.ModelMetadata, "name"))
@@ -85,7 +84,7 @@ async def model_ready(request: Request) -> Response:
 async def statistics(request: Request) -> Response:
     """What the inferences of this protocol with a model took since the start."""
     name, operator = _model(request)
-    return await _statistics(request, {name: operator})
+    return _statistics(request, {name: operator})
 
 
 @router.post(
@@ -167,11 +166,10 @@ def _model(request: Request) -> tuple[str, type[Operator]]:
     return path["name"], find_model(path["name"], path.get("version", VERSION))
 
 
-async def _statistics(request: Request, asked: dict[str, type[Operator]]) -> Response:
+def _statistics(request: Request, asked: dict[str, type[Operator]]) -> Response:
     collected: Metrics = request.app.state.metrics
-    ask_siblings: Ask | None = request.app.state.ask_siblings
-    counts = collected.inferences_of_all(await ask_siblings() if ask_siblings else ())
-    listed = [counts.document(name, operator.name()) for name, operator in asked.items()]
+    series = collected.inferences_of_all()
+    listed = [document(series, name, operator.name()) for name, operator in asked.items()]
     return _json(documents.Statistics(model_stats=listed))
 
 
