@@ -151,15 +151,17 @@ def test_only_the_gpu_service_reserves_a_device_and_builds_with_cuda() -> None:
     assert gpu["build"]["args"] == {"EXTRAS": "cuda13"}
 
 
-def test_the_committed_key_file_holds_no_key() -> None:
-    keys = Path(compose()["secrets"]["api-keys"]["file"])
-    assert keys == ROOT / "docker" / "api-keys"
-    assert all(not line.strip() or line.startswith("#") for line in keys.read_text().splitlines())
+@pytest.mark.parametrize("environment", [{}, {"DMLSERVE_API_KEYS_FILE": ""}])
+def test_no_key_file_is_named_unless_the_environment_names_one(environment: dict[str, str]) -> None:
+    config = compose("--profile", "gpu", **environment)
+    assert config["secrets"]["api-keys"]["file"] == os.devnull
+    for service in config["services"].values():
+        assert service["environment"]["DMLSERVE_API_KEYS_FILE"] == ""
 
 
 def test_keys_come_from_the_file_that_the_environment_names() -> None:
-    config = compose(DMLSERVE_API_KEYS_FILE="/etc/dmlserve/keys")
+    config = compose("--profile", "gpu", DMLSERVE_API_KEYS_FILE="/etc/dmlserve/keys")
     assert config["secrets"]["api-keys"]["file"] == "/etc/dmlserve/keys"
-    service = config["services"]["dmlserve"]
-    (secret,) = service["secrets"]
-    assert service["environment"]["DMLSERVE_API_KEYS_FILE"] == secret["target"]
+    for service in config["services"].values():
+        (secret,) = service["secrets"]
+        assert service["environment"]["DMLSERVE_API_KEYS_FILE"] == f"/run/secrets/{secret['source']}"
