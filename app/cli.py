@@ -1,8 +1,14 @@
 """The command `dmlserve`: serve, run, operators, capabilities."""
 
+import sys
+
+from app.signals import Signals, expect_the_end
+
+if sys.argv[1:2] == ["serve"]:  # the imports take most of a second, in which it may be told to end already
+    expect_the_end()
+
 import asyncio
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin
@@ -39,7 +45,7 @@ from app.messages import CODECS, Dispatch, DispatchReader
 from app.operators.catalog import OPERATORS, find_operator
 from app.operators.operator import PREFIX
 from app.service import DeadlineExceeded, Outcome, Service
-from app.settings import GIB, KIB, MIB, Settings
+from app.settings import GIB, KIB, MIB, Settings, Unusable
 
 _LISTED = "'dmlserve operators' lists them."
 
@@ -90,25 +96,33 @@ def _variable(setting: str) -> str:
 @main.command()
 @_setting_flags
 def serve(**flags: Any) -> None:
-    """Serve over HTTP until SIGTERM or SIGINT.
+    """Serve over HTTP until SIGTERM, SIGINT or SIGQUIT.
 
-    A flag wins over its environment variable. Sizes are bytes, times seconds.
+    A flag wins over its environment variable. Sizes are bytes, times seconds. A variable that is empty names no key and
+    no file of keys; SIGHUP has the file read again.
     """
-    from app.logs import Unwritable  # noqa: PLC0415 - the other commands load no server
-    from app.main import serve as run_server  # noqa: PLC0415
+    _occupy_standard_streams()
+    with Signals() as signals:
+        from app.main import serve as run_server  # noqa: PLC0415 - the other commands load no server
 
-    settings = _settings(flags)
-    try:
-        keys = settings.keys()  # for all workers, those started later too: a pipe is read but once
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        _fail(f"The API keys' file {settings.api_keys_file} cannot be read: {reason}.")
-    try:
-        has_ended_well = run_server(settings, keys)
-    except Unwritable as error:
-        _fail(str(error), status=2)
-    if not has_ended_well:
-        sys.exit(1)
+        settings = _settings(flags)
+        for name in ("api_keys", "api_keys_file"):
+            if flags[name] == "":  # a shell's variable that is not set, for one
+                _fail(f"{_flag(name)} is empty; leave it out to let every client in.", status=2)
+        try:
+            run_server(settings, signals)
+        except Unusable as error:
+            _fail(str(error), status=2)
+
+
+def _occupy_standard_streams() -> None:
+    """Where the process was started without them: a socket would get their numbers, and the log be written to it."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:  # the lowest that is free
+        pass
+    os.close(number)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - while the process lives
 
 
 @main.command()

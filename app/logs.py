@@ -12,7 +12,7 @@ import orjson
 from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.orjson import OrjsonFormatter
 
-from app.settings import Settings
+from app.settings import Settings, Unusable
 from app.sink import Cells, Sink, Text
 
 log = logging.getLogger("app")
@@ -34,10 +34,6 @@ class JsonFormatter(OrjsonFormatter):
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 - logging's name
         return _utc(int(record.created * 1000))
-
-
-class Unwritable(Exception):
-    """The log file cannot be opened. The message is one sentence for whoever started the service."""
 
 
 class _Handler(logging.Handler):
@@ -70,12 +66,12 @@ _sink: Sink
 
 
 def configure(settings: Settings) -> None:
-    """For the whole process and those forked from it, uvicorn's loggers included. Raises Unwritable."""
+    """For the whole process and those forked from it, uvicorn's loggers included. Raises Unusable."""
     global _sink  # noqa: PLW0603 - there is one, as there is one `logging`
     try:
         handler = _Handler(settings.log_file, has_several=settings.workers > 1)
     except OSError as error:
-        raise Unwritable(f"The log file {settings.log_file} cannot be opened: {error.strerror}.") from None
+        raise Unusable(f"The log file {settings.log_file} cannot be opened: {error.strerror}.") from None
     handler.setFormatter(JsonFormatter() if settings.log_format == "json" else logging.Formatter(_TEXT))
     logging.basicConfig(handlers=[handler], level=settings.log_level.upper(), force=True)
     _sink = handler.sink

@@ -1,11 +1,12 @@
 """Wiring: settings in, application or running server out."""
 
 import asyncio
+import functools
 import gc
 import logging
-import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import NoReturn
 
 import uvicorn
 from fastapi import FastAPI
@@ -14,7 +15,7 @@ from app import __version__, logs
 from app.http import docs, native, openapi, operations, reference
 from app.http.access_log import AccessLog
 from app.http.at_once import Prompt
-from app.http.auth import Authentication
+from app.http.auth import Authentication, Keys
 from app.http.connections import ConnectionLimit, raise_descriptor_limit
 from app.http.cors import Cors
 from app.http.dispatch import DispatchRoute, Shortcut
@@ -23,25 +24,32 @@ from app.http.inference import routes as inference
 from app.http.metrics import Counts, Metrics
 from app.http.observation import Observation
 from app.http.problems import HANDLED, answer_problem
+from app.http.process import Process
 from app.http.protocol import Limits, protocol_class
-from app.http.server import Server
+from app.http.server import Server, listen
 from app.http.slots import Slots
 from app.http.workers import Supervisor
 from app.service import Service
 from app.settings import Settings
+from app.signals import Signals, end
 
 log = logging.getLogger("app")
 
 
 def create_app(
-    settings: Settings, service: Service, keys: int = 0, number: int = 0, slots: Slots | None = None
+    settings: Settings,
+    service: Service,
+    connections: ConnectionLimit,
+    keys: int = 0,
+    number: int = 0,
+    slots: Slots | None = None,
 ) -> FastAPI:
     """All routes. The application opens `service` when it starts and closes it when it ends.
 
     It is worker `number` of those that share `slots`, if there are several. `keys` is how many API keys there are, for
     the log.
     """
-    metrics = Metrics(service, slots, number)
+    metrics = Metrics(service, connections, slots, number)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -87,8 +95,8 @@ def create_app(
     return app
 
 
-def surround(app: FastAPI, settings: Settings, keys: Sequence[str]) -> Prompt:
-    """`app` with what happens to each request before and after."""
+def surround(app: FastAPI, settings: Settings, keys: Keys) -> Prompt:
+    """`app` with what happens to each request before and after. Without `keys` it is for everyone."""
     asgi: Prompt = Shortcut(app)
     if keys:
         asgi = Authentication(asgi, keys)
@@ -99,31 +107,42 @@ def surround(app: FastAPI, settings: Settings, keys: Sequence[str]) -> Prompt:
     return Observation(asgi, app.state.metrics, access_log)
 
 
-def serve(settings: Settings, keys: Sequence[str]) -> bool:
-    """Serve until SIGTERM or SIGINT, finish what runs, return whether all went well. Without `keys` for everyone."""
+def serve(settings: Settings, signals: Signals) -> NoReturn:
+    """Serve until an ending signal, finish what runs, end the process: with 0 if all went well, otherwise with 1.
+
+    Raises Unusable.
+    """
+    keys = Keys(settings.api_keys.get_secret_value(), settings.api_keys_file)
+    sockets = listen(settings.host, settings.port)
     logs.configure(settings)
-    if settings.api_keys_file and not keys:
-        log.warning("There is no key in api_keys_file, %s: every client is let in", settings.api_keys_file)
     slots = Slots(settings.workers + 1)  # one for this process, if others are the workers
-    if settings.workers == 1:
-        _serve(settings, keys, slots)
-        return True
-    logs.count_dropped_in(Counts(slots.own(settings.workers)).log_lines_dropped.numbers[()])
-    address = uvicorn.Config("", host=settings.host, port=settings.port, log_config=None).bind_socket()
-    address.listen(2048)  # as uvicorn does, so that clients wait for the workers instead of being refused
-    return Supervisor(settings.workers, lambda number: _serve(settings, keys, slots, number, address)).run()
+    end_seconds = settings.drain_seconds + settings.shutdown_seconds
+
+    def reload() -> None:
+        """On SIGHUP, in every process; it must end none."""
+        try:
+            logs.reopen()
+            keys.reload()
+        except Exception:
+            log.exception("What SIGHUP asks for failed")
+
+    def work(number: int, signals: Signals) -> bool:
+        make = functools.partial(_server, settings, keys, slots, number)
+        return Process(make, signals, reload, end_seconds).run(sockets)
+
+    if settings.workers > 1:
+        logs.count_dropped_in(Counts(slots.own(settings.workers)).log_lines_dropped.numbers[()])
+        went_well = Supervisor(settings.workers, work, signals, reload, end_seconds).run(sockets)
+    else:
+        went_well = work(0, signals)
+    end(0 if went_well else 1)
 
 
-def _serve(
-    settings: Settings,
-    keys: Sequence[str],
-    slots: Slots,
-    number: int = 0,
-    address: socket.socket | None = None,
-) -> None:
-    """What one process does."""
+def _server(settings: Settings, keys: Keys, slots: Slots, number: int) -> Server:
+    """The server of one process."""
     service = Service(settings)
-    app = create_app(settings, service, len(keys), number, slots)
+    connections = ConnectionLimit(raise_descriptor_limit(settings.max_connections))
+    app = create_app(settings, service, connections, len(keys), number, slots)
     logs.count_dropped_in(app.state.metrics.log_lines_dropped)
     config = uvicorn.Config(
         surround(app, settings, keys),
@@ -134,7 +153,7 @@ def _serve(
                 header_seconds=settings.header_seconds,
                 max_header_bytes=settings.max_header_bytes,
                 send_seconds=settings.send_seconds,
-                connections=ConnectionLimit(raise_descriptor_limit(settings.max_connections)),
+                connections=connections,
             )
         ),
         ws="none",
@@ -145,5 +164,4 @@ def _serve(
         timeout_keep_alive=settings.keep_alive_seconds,
         timeout_graceful_shutdown=settings.shutdown_seconds,
     )
-    server = Server(config, on_drain=service.drain, drain_seconds=settings.drain_seconds)
-    server.run([address] if address else None)
+    return Server(config, on_drain=service.drain, drain_seconds=settings.drain_seconds)

@@ -18,6 +18,10 @@ def _cpus() -> int:
 _LIMITS = ("queue_depth", "deadline_seconds", "header_seconds", "body_seconds", "send_seconds")
 
 
+class Unusable(Exception):
+    """A setting that the service cannot start with: says why in a sentence, for who starts it."""
+
+
 class Settings(BaseSettings):
     """Sizes in bytes, times in seconds."""
 
@@ -34,9 +38,12 @@ class Settings(BaseSettings):
     docs: bool = Field(True, description="Serve /docs, /operators and /openapi.json.")
 
     api_keys: SecretStr = Field(
-        SecretStr(""), description="API keys, separated by commas. With none, here or in the file, no key is asked for."
+        SecretStr(""), description="API keys, separated by commas. Without these and the file, no key is asked for."
     )
-    api_keys_file: str = Field("", description="File with one API key a line; blank lines and # comments are skipped.")
+    api_keys_file: str = Field(
+        "",
+        description="File with an API key on each line; blank lines and # comments are skipped. SIGHUP reads it again.",
+    )
     cors_origins: Annotated[list[str], NoDecode] = Field(
         default_factory=list, description="Origins whose pages may call the service, separated by commas; * for all."
     )
@@ -105,13 +112,12 @@ class Settings(BaseSettings):
         """Whether a client may run into this setting, so that the capabilities show it."""
         return name.startswith("max_") or name in _LIMITS
 
-    def keys(self) -> list[str]:
-        """The API keys, of both sources. Raises OSError if the file cannot be read."""
-        keys = self.api_keys.get_secret_value().split(",")
-        if self.api_keys_file:
-            with open(self.api_keys_file, encoding="utf-8") as file:
-                keys += [line for line in file if not line.lstrip().startswith("#")]
-        return [key.strip() for key in keys if key.strip()]
+    @field_validator("host")
+    @classmethod
+    def _is_an_address(cls, value: str) -> str:
+        if not value.strip():
+            raise PydanticCustomError("no_host", "it names no address; give 127.0.0.1, or 0.0.0.0 to listen on all")
+        return value
 
     @field_validator("shared_memory")
     @classmethod

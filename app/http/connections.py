@@ -3,9 +3,12 @@
 import logging
 import os
 import resource
+import sys
 from pathlib import Path
 from time import monotonic
 from typing import Protocol
+
+from app.sink import Cells
 
 log = logging.getLogger("app.http")
 
@@ -33,10 +36,9 @@ class Connection(Protocol):
 class ConnectionLimit:
     """Counts connections. For one event loop."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int = sys.maxsize) -> None:
         self.most = most
-        self.refused = 0
-        """Those that had no place but in the reserve, since the start."""
+        self._refused: Cells = memoryview(bytearray(8)).cast("d")
         self._served: set[Connection] = set()
         self._reserve: dict[Connection, None] = {}  # the one that came first is the first
         self._logged = -_LOG_SECONDS
@@ -46,12 +48,16 @@ class ConnectionLimit:
         """Connections there are."""
         return len(self._served) + len(self._reserve)
 
+    def count_in(self, refused: Cells) -> None:
+        """From now on count connections that have no place but in the reserve in the one number of `refused`."""
+        self._refused = refused
+
     def enter(self, connection: Connection) -> bool:
         """Whether the new `connection`, which is to leave when it is closed, may ask for everything."""
         if len(self._served) < self.most:
             self._served.add(connection)
             return True
-        self.refused += 1
+        self._refused[0] += 1
         now = monotonic()
         if now - self._logged >= _LOG_SECONDS:
             self._logged = now

@@ -11,6 +11,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from app import __version__
+from app.http.connections import ConnectionLimit
 from app.http.families import Counter, Histogram, Series
 from app.http.inference.statistics import InferenceCounts
 from app.http.slots import Labels, Slot, Slots
@@ -61,18 +62,26 @@ class Counts:
         self.log_lines_dropped = Counter(
             slot, "dmlserve_log_lines_dropped", "Log lines that were dropped because nobody took them.", []
         )
-        self.log_lines_dropped.numbers[()]  # shown before the first one, too
+        self.connections_refused = Counter(
+            slot,
+            "dmlserve_connections_refused",
+            "Connections beyond max_connections, on which only health and metrics are answered.",
+            [],
+        )
+        for alone in (self.log_lines_dropped, self.connections_refused):
+            alone.numbers[()]  # shown before the first one, too
 
     def all(self) -> Iterable[Counter | Histogram | InferenceCounts]:
         return vars(self).values()
 
 
-GAUGES: dict[str, tuple[str, Callable[[Service], float], Callable[[Iterable[float]], float]]] = {
-    "queue_depth": ("Dispatches waiting for a worker.", lambda service: service.pool.waiting, sum),
-    "running_dispatches": ("Dispatches in the workers' hands.", lambda service: service.pool.running, sum),
-    "memory_bytes": ("Bytes that requests hold.", lambda service: service.memory.used, sum),
-    "idle_buffer_bytes": ("Bytes kept for the next requests.", lambda service: service.memory.pool.idle_bytes, sum),
-    "ready": ("1 if dispatches are taken.", lambda service: service.state is State.READY, min),
+GAUGES: dict[str, tuple[str, Callable[[Service, ConnectionLimit], float], Callable[[Iterable[float]], float]]] = {
+    "queue_depth": ("Dispatches waiting for a worker.", lambda service, _: service.pool.waiting, sum),
+    "running_dispatches": ("Dispatches in the workers' hands.", lambda service, _: service.pool.running, sum),
+    "memory_bytes": ("Bytes that requests hold.", lambda service, _: service.memory.used, sum),
+    "idle_buffer_bytes": ("Bytes kept for the next requests.", lambda service, _: service.memory.pool.idle_bytes, sum),
+    "connections": ("Connections there are.", lambda _, connections: connections.count, sum),
+    "ready": ("1 if dispatches are taken.", lambda service, _: service.state is State.READY, min),
 }
 """What they are, how to read one, and how several processes' make one."""
 
@@ -91,11 +100,15 @@ class Metrics:
 
     media_type = CONTENT_TYPE_LATEST
 
-    def __init__(self, service: Service, slots: Slots | None = None, number: int = 0) -> None:
+    def __init__(
+        self, service: Service, connections: ConnectionLimit, slots: Slots | None = None, number: int = 0
+    ) -> None:
         self._service = service
+        self._connections = connections
         self._slots = slots or Slots(1)
         slot = self._slots.own(number)
         self._counts = Counts(slot)
+        connections.count_in(self._counts.connections_refused.numbers[()])
         self._gauges = slot.find(_GAUGES, (), 1 + len(GAUGES))
 
     def requested(self, route: str, method: str, status: int, received: int, sent: int, seconds: float) -> None:
@@ -157,7 +170,7 @@ class Metrics:
     def _tell(self) -> None:
         self._gauges[0] = monotonic()
         for place, (_, read, _) in enumerate(GAUGES.values(), 1):
-            self._gauges[place] = read(self._service)
+            self._gauges[place] = read(self._service, self._connections)
 
     def _series(self) -> dict[str, dict[Labels, list[list[float]]]]:
         """By family and labels, each worker's numbers."""

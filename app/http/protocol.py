@@ -86,7 +86,7 @@ class Limits:
     max_header_fields: int = 100
     send_seconds: float = 30.0
     """In which a client that does not keep up with its answer must take LEAST_PROGRESS of it."""
-    connections: ConnectionLimit = field(default_factory=lambda: ConnectionLimit(1 << 30))
+    connections: ConnectionLimit = field(default_factory=ConnectionLimit)
     """Of all connections together."""
 
 

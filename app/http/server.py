@@ -4,17 +4,44 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
-from types import FrameType
 
 import uvicorn
+
+from app.settings import Unusable
+
+_BACKLOG = 2048
+"""Connections that may wait to be accepted; uvicorn's default."""
 
 ADMITTED = 4
 """Connections accepted in one turn of the event loop. libuv accepts one for each listening socket, so that of many
 clients that come together to a busy service the last one would wait until as many turns are over; hence duplicates."""
 
 
+def listen(host: str, port: int) -> list[socket.socket]:
+    """Sockets that listen on all addresses that `host` has; a port of 0 is a free one. Raises Unusable.
+
+    From here on clients wait for the service instead of being refused.
+    """
+    sockets: list[socket.socket] = []
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            opened = socket.socket(family, kind, protocol)
+            sockets.append(opened)
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # IPv4 has a socket of its own
+            opened.bind(address)
+            opened.listen(_BACKLOG)
+    except OSError as error:
+        for opened in sockets:
+            opened.close()
+        raise Unusable(f"The service cannot listen on {host}, port {port}: {error.strerror}.") from None
+    return sockets
+
+
 class Server(uvicorn.Server):
-    """Drains on the first SIGTERM or SIGINT, then returns from `run` normally, so that the process can exit with 0.
+    """Drains when `stop` is called first, then returns from `run` normally, so that the process can exit with 0.
 
     1. `on_drain` is called at once, in the event loop: from here on the application reports that it is not ready and
        takes on no new work.
@@ -22,8 +49,10 @@ class Server(uvicorn.Server):
     3. uvicorn's own shutdown follows: the listening sockets and idle connections are closed, running requests have
        `Config.timeout_graceful_shutdown` seconds to finish, and the application's lifespan ends.
 
-    The same happens when `limit_max_requests` is reached or `should_exit` is set. A second signal, of either kind,
-    drops what is still running and skips the rest; `force_exit` then tells.
+    The same happens when `limit_max_requests` is reached or `should_exit` is set. A second `stop` drops what is still
+    running and skips the rest; `force_exit` then tells.
+
+    `run` is for another thread than the main one, or uvicorn would catch signals.
     """
 
     def __init__(self, config: uvicorn.Config, on_drain: Callable[[], None], drain_seconds: float = 0.0) -> None:
@@ -39,6 +68,8 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        if sockets:
+            self._log_started_message(sockets)
         for listening in [each for server in self.servers for each in server.sockets]:
             for _ in range(ADMITTED - 1):
                 again = socket.socket(fileno=os.dup(listening.fileno()))
@@ -51,9 +82,8 @@ class Server(uvicorn.Server):
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # uvicorn's own notes the signal to raise it again after the shutdown, which would end the process with that
-        # signal instead of 0, and lets only SIGINT force an exit.
+    def stop(self) -> None:
+        """Drain, or if that was called for before, hurry. From any thread, once the server has `started`."""
         if self.should_exit:
             self.force_exit = True
             self._loop.call_soon_threadsafe(self._abort_connections)
@@ -75,7 +105,7 @@ class Server(uvicorn.Server):
             close = [(b"connection", b"close")]
             self.config.encoded_headers += close
             self.server_state.default_headers = self.server_state.default_headers + close
-            # Through the loop: a signal may come in the middle of anything, and an error must not end the server.
+            # Through the loop, whose own it is, and where an error does not end the server.
             self._loop.call_soon_threadsafe(self._on_drain)
         return self._drain_end
 

@@ -1,7 +1,7 @@
 """`dmlserve serve`: settings from flags and environment. What it then serves is tested elsewhere."""
 
 import re
-from collections.abc import Sequence
+import signal
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -10,6 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from app.settings import Settings
+from app.signals import Signals
 from tests.cli.command import dmlserve, printed, refusal
 from tests.conftest import ServerFactory
 
@@ -21,9 +22,8 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     """The settings of servers that were to start; none does."""
     settings: list[Settings] = []
 
-    def serve(given: Settings, keys: Sequence[str]) -> bool:
+    def serve(given: Settings, signals: Signals) -> None:
         settings.append(given)
-        return True
 
     monkeypatch.setattr("app.main.serve", serve)
     return settings
@@ -67,6 +67,11 @@ def test_a_server_has_the_settings_it_was_given(start_server: ServerFactory) -> 
     ("flags", "environment", "message"),
     [
         (["--port", "http"], {}, "--port is 'http', but it should be a valid integer"),
+        (["--host", ""], {}, "--host is '', but it names no address"),
+        ([], {"DMLSERVE_HOST": ""}, "DMLSERVE_HOST is '', but it names no address"),
+        ([], {"DMLSERVE_HOST": " "}, "DMLSERVE_HOST is ' ', but it names no address"),
+        (["--api-keys", ""], {}, "--api-keys is empty"),
+        (["--api-keys-file", ""], {"DMLSERVE_API_KEYS_FILE": "keys"}, "--api-keys-file is empty"),
         (["--port", "70000"], {}, "--port is '70000', but it should be less than or equal to 65535."),
         (["--log-level", "loud"], {}, "--log-level is 'loud', but it should be 'debug', 'info', 'warning' or 'error'."),
         (["--deadline-seconds", "0"], {}, "--deadline-seconds is '0', but it should be greater than 0."),
@@ -98,24 +103,76 @@ def test_unknown_flag() -> None:
     assert "No such option '--colour'" in result.stderr
 
 
-@pytest.mark.parametrize("content", [None, b"\xff\xfe not text"])
-def test_unreadable_key_file_stops_the_service(content: bytes | None, tmp_path: Path, served: list[Settings]) -> None:
+NOTHING_LISTENS = "192.0.2.1"
+"""An address that no machine has: a server that gets as far as that fails all the same."""
+
+
+def keys_refused(*flags: object, **environment: str) -> str:
+    """What the service says that does not start, for want of keys."""
+    (line,) = refusal(dmlserve("serve", "--host", NOTHING_LISTENS, *flags, env=environment), status=2)
+    assert re.search(r"\.$", line)
+    assert NOTHING_LISTENS not in line
+    return line
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "holds no key; write one into it, or name no file"),
+        (b"\xef\xbb\xbf", "holds no key"),
+        (b"# none yet\n\n \t\r\n  # nor here\n", "holds no key"),
+        (b"\xff\xfe not text", "cannot be read: it is not UTF-8"),
+        (None, "cannot be read: No such file or directory"),
+    ],
+)
+def test_a_key_file_without_keys_stops_the_service(content: bytes | None, reason: str, tmp_path: Path) -> None:
     file = tmp_path / "keys"
-    if content:
+    if content is not None:
         file.write_bytes(content)
-    for result in (
-        dmlserve("serve", "--api-keys-file", file),
-        dmlserve("serve", env={"DMLSERVE_API_KEYS_FILE": str(file)}),
+    for line in (
+        keys_refused("--api-keys-file", file),
+        keys_refused(DMLSERVE_API_KEYS_FILE=str(file)),
+        keys_refused("--api-keys", "good", "--workers", "2", DMLSERVE_API_KEYS_FILE=str(file)),
     ):
-        (line,) = refusal(result)
-        assert str(file) in line
-    assert not served
+        assert line.startswith(f"The API keys' file {file} {reason}")
 
 
 def test_directory_as_key_file(tmp_path: Path) -> None:
-    assert refusal(dmlserve("serve", "--api-keys-file", tmp_path)) == [
+    assert keys_refused("--api-keys-file", tmp_path) == (
         f"The API keys' file {tmp_path} cannot be read: Is a directory."
-    ]
+    )
+
+
+@pytest.mark.parametrize("given", [" , ", ",", " ", "\t"])
+def test_no_key_between_commas_stops_the_service(given: str) -> None:
+    assert keys_refused("--api-keys", given).startswith("api_keys holds no key")
+    assert keys_refused(DMLSERVE_API_KEYS=given).startswith("api_keys holds no key")
+
+
+@pytest.mark.parametrize("secret", ["two words", "schlüssel", "nul\0", "no-break\xa0", "del\x7f", "form\x0cfeed"])
+def test_what_is_no_key_is_told_by_its_place_and_not_shown(secret: str, tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text(f"# comment\ngood\n\n{secret}\n", encoding="utf-8")
+    line = keys_refused("--api-keys-file", file)
+    assert line.startswith(f"Line 4 of the API keys' file {file} is not a key")
+    assert secret not in line
+    line = keys_refused("--api-keys", f"good,,{secret}")
+    assert line.startswith("Key 2 of api_keys is not a key")
+    assert secret not in line
+
+
+@pytest.mark.parametrize("name", ["no-such-host.invalid", NOTHING_LISTENS])
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_an_address_that_is_not_ours(name: str, workers: str) -> None:
+    (line,) = refusal(dmlserve("serve", "--host", name, "--port", "8123", "--workers", workers), status=2)
+    assert line.startswith(f"The service cannot listen on {name}, port 8123: ")
+
+
+def test_the_command_leaves_signals_as_it_found_them(served: list[Settings]) -> None:
+    before = [signal.getsignal(number) for number in signal.valid_signals()]
+    printed(dmlserve("serve"))
+    assert len(served) == 1
+    assert [signal.getsignal(number) for number in signal.valid_signals()] == before
 
 
 def _flag(name: str) -> str:

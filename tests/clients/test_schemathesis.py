@@ -20,6 +20,7 @@ from schemathesis import BaseSchema, Case, Config, DeserializationContext, Respo
 
 from app.contract.constants import NEWEST, DataType, FeatureLevel
 from app.contract.tensors import TensorDesc
+from app.http.connections import ConnectionLimit
 from app.main import create_app
 from app.operators.catalog import OPERATORS, find_operator
 from app.operators.operator import Operator, Role
@@ -37,7 +38,7 @@ pytestmark = pytest.mark.timeout(0 if EXAMPLES else 120)
 def document(operators: Sequence[type[Operator]]) -> dict[str, Any]:
     """The service's document with these operators only, changed where schemathesis cannot follow."""
     service = Service(Settings())
-    made: dict[str, Any] = json.loads(json.dumps(create_app(service.settings, service).openapi()))
+    made: dict[str, Any] = json.loads(json.dumps(create_app(service.settings, service, ConnectionLimit()).openapi()))
     service.close()
     schemas: dict[str, Any] = made["components"]["schemas"]
     for name in ("DispatchRequest", "DispatchRequestMsgpack"):

@@ -21,6 +21,7 @@ from app.execution.cuda_staging import SMALLEST_PINNED, PinnedMemory
 from app.execution.device import DeviceFailed, DeviceInfo, Ran
 from app.execution.numpy_device import NumpyDevice
 from app.execution.placement import NEVER, Guarded, Placement, find_gpus, measure_crossover
+from app.http.connections import ConnectionLimit
 from app.http.metrics import Metrics
 from app.operators.compiled import CompiledOperator
 from app.service import Outcome, Prepared, Service
@@ -218,7 +219,7 @@ def dispatch(service: Service, device: str = "auto", elements: int = SMALL) -> t
 
 def test_an_answer_names_the_device_that_ran_it_and_why(gpus: list[Any]) -> None:
     service = service_of()
-    metrics = Metrics(service)
+    metrics = Metrics(service, ConnectionLimit())
     for causes in ((), ("lost",), ("memory", "memory")):
         failing(gpus[0], *causes)
         prepared, outcome = dispatch(service)

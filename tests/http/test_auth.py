@@ -1,6 +1,7 @@
-"""API keys: from the environment and from a file, asked for everywhere but on the open paths."""
+"""API keys: from the environment and from a file, asked for everywhere but on the open paths, read again on SIGHUP."""
 
 import os
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,12 +11,13 @@ import numpy as np
 import pytest
 
 from tests.conftest import RunningServer, ServerFactory, running_server
+from tests.http.load import wait_until
 from tests.http.refusals import refusal_of
 from tests.http.wire import JSON, connection, header, length
 from tests.messages import CELU, as_json, output_of, request
 
 KEYS_OF_ENVIRONMENT = ["first-key", "second=key/+~"]
-KEYS_OF_FILE = ["file-key", "Key With Spaces"]
+KEYS_OF_FILE = ["file-key", "!#KeyWithMarks~"]
 KEYS = KEYS_OF_ENVIRONMENT + KEYS_OF_FILE
 MESSAGE = as_json(request(CELU, {"InputTensor": np.array([1, 2, 3], np.float32)}))
 CLOSED = [
@@ -37,7 +39,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]
     """A server with keys of both sources."""
     folder = tmp_path_factory.mktemp("guarded")
     file = folder / "keys"
-    file.write_bytes(b"# of the team\nfile-key\r\n\n  \n   # retired: old-key\n  Key With Spaces  \n")
+    file.write_bytes(b"\xef\xbb\xbffile-key\r\n# of the team\n\n  \n   # retired: old-key\n\t !#KeyWithMarks~  \n")
     environment = {"DMLSERVE_API_KEYS": " first-key,,second=key/+~ ,", "DMLSERVE_API_KEYS_FILE": str(file)}
     with running_server(folder / "log", **environment) as running:
         yield running
@@ -163,22 +165,14 @@ def test_keys_are_not_logged(guarded: RunningServer, stranger: httpx.Client) -> 
     assert not [key for key in [*KEYS, "tried-key", "old-key"] if key in log]
 
 
-def test_no_key_is_asked_for_where_none_is_set(start_server: ServerFactory, tmp_path: Path) -> None:
-    file = tmp_path / "keys"
-    file.write_text("# none yet\n\n")
-    running = start_server("--api-keys", " , ", "--api-keys-file", str(file))
+def test_no_key_is_asked_for_where_none_is_set(start_server: ServerFactory) -> None:
+    """Empty variables are how compose says that there is none."""
+    running = start_server(DMLSERVE_API_KEYS="", DMLSERVE_API_KEYS_FILE="")
     with httpx.Client(base_url=running.url) as client:
         output_of(client.post("/v1/dispatch", json=MESSAGE))
+        running.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: running.process.poll() is None and status_of(running, "some-key") == 200)
     assert "API keys: none" in running.log.read_text()
-
-
-def test_a_file_without_keys_is_warned_of(start_server: ServerFactory, tmp_path: Path) -> None:
-    """It is what compose mounts if no key is wanted; else it is a mistake."""
-    file = tmp_path / "keys"
-    file.write_text("# none yet\n")
-    running = start_server("--api-keys-file", str(file))
-    assert "every client is let in" in running.log.read_text()
-    output_of(httpx.post(f"{running.url}/v1/dispatch", json=MESSAGE))
 
 
 def test_the_file_is_read_once(start_server: ServerFactory, tmp_path: Path) -> None:
@@ -193,3 +187,88 @@ def test_the_file_is_read_once(start_server: ServerFactory, tmp_path: Path) -> N
     with httpx.Client(base_url=running.url) as client:
         challenge_of(client.get("/v1/capabilities"))
         assert client.get("/v1/capabilities", headers=bearer("piped-key")).status_code == 200
+        running.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: f"{pipe} is no regular file" in running.log.read_text())
+        assert client.get("/v1/capabilities", headers=bearer("piped-key")).status_code == 200
+
+
+def status_of(running: RunningServer, key: str) -> int:
+    """What a request with `key` gets, on a connection of its own."""
+    return httpx.get(f"{running.url}/v1/capabilities", headers=bearer(key)).status_code
+
+
+def hang_up(running: RunningServer, message: str, times: int) -> None:
+    """Send SIGHUP, and wait until the log says `message` so many times in all."""
+    running.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: running.log.read_text().count(message) == times)
+
+
+PROCESSES = pytest.mark.parametrize(("workers", "processes"), [(1, 1), (2, 3)])
+"""How many serve, and how many read the keys."""
+
+
+def keyed_server(start_server: ServerFactory, file: Path, workers: int, *flags: str) -> RunningServer:
+    file.write_text("key-one\n")
+    running = start_server("--api-keys-file", str(file), "--workers", str(workers), *flags)
+    wait_until(lambda: running.log.read_text().count("Application startup complete") == workers)
+    return running
+
+
+@PROCESSES
+def test_sighup_reads_the_keys_again(start_server: ServerFactory, tmp_path: Path, workers: int, processes: int) -> None:
+    file = tmp_path / "keys"
+    running = keyed_server(start_server, file, workers, "--api-keys", "of-the-flag")
+    with httpx.Client(base_url=running.url, headers=bearer("of-the-flag")) as client:
+        assert client.get("/v1/capabilities").status_code == 200
+        file.write_text("key-two\nkey-three\n")
+        hang_up(running, "keys were read again: 3", processes)
+        assert client.get("/v1/capabilities").status_code == 200
+    for _ in range(4 * workers):
+        assert [status_of(running, key) for key in ("key-one", "key-two", "key-three")] == [401, 200, 200]
+    assert running.stop() == 0
+
+
+UNUSABLE = {
+    b"": "holds no key",
+    b"# none\n\n": "holds no key",
+    b"good\nhidden-text is bad\n": "Line 2 of",
+    b"\xff\xfe": "not UTF-8",
+    None: "No such file",
+}
+"""What a file of keys may hold, and why it cannot be used then."""
+
+
+@PROCESSES
+def test_keys_that_cannot_be_used_leave_the_old_ones_in_force(
+    start_server: ServerFactory, tmp_path: Path, workers: int, processes: int
+) -> None:
+    file = tmp_path / "keys"
+    running = keyed_server(start_server, file, workers)
+    for times, (content, reason) in enumerate(UNUSABLE.items(), 1):
+        before = running.log.read_text().count(reason)
+        if content is None:
+            file.unlink()
+        else:
+            file.write_bytes(content)
+        hang_up(running, '"ERROR","logger":"app","message":"The API keys stay as they were', times * processes)
+        assert running.log.read_text().count(reason) == before + processes
+        for _ in range(4 * workers):
+            assert [status_of(running, key) for key in ("key-one", "good")] == [200, 401]
+    assert "hidden-text" not in running.log.read_text()
+    assert running.stop() == 0
+
+
+def test_a_worker_that_is_started_again_has_the_keys_that_were_read_last(
+    start_server: ServerFactory, tmp_path: Path
+) -> None:
+    file = tmp_path / "keys"
+    running = keyed_server(start_server, file, 2)
+    file.write_text("key-two\n")
+    hang_up(running, "keys were read again", 3)
+    file.unlink()
+    children = Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children")
+    for worker in map(int, children.read_text().split()):
+        os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: running.log.read_text().count("Application startup complete") == 4)
+    for _ in range(8):
+        assert [status_of(running, key) for key in ("key-one", "key-two")] == [401, 200]

@@ -4,6 +4,7 @@ import http.client
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from app.http.server import ADMITTED
+from app.http.server import ADMITTED, listen
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_SECONDS = 10.0
@@ -20,8 +21,10 @@ TIMEOUT_SECONDS = 10.0
 
 # Prints what happens to it, line by line; exits with what Server.run leaves it with.
 PROGRAM = """
-import asyncio, sys, uvicorn
-from app.http.server import Server
+import asyncio, sys, time, uvicorn
+from app.http.process import Process
+from app.http.server import Server, listen
+from app.signals import Signals, end
 
 draining = False
 
@@ -32,19 +35,33 @@ def on_drain():
     if "faulty" in sys.argv:
         raise ValueError
 
+def hang():
+    time.sleep(60)
+
 async def app(scope, receive, send):
     if scope["type"] == "lifespan":
         await receive()
         if "slow-startup" in sys.argv:
             print("starting", flush=True)
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(60)
+        if "hanging-startup" in sys.argv:
+            print("starting", flush=True)
+            hang()
         await send({"type": "lifespan.startup.complete"})
         await receive()
         print("lifespan over", flush=True)
+        if "hanging-end" in sys.argv:
+            hang()
         await send({"type": "lifespan.shutdown.complete"})
         return
     if scope["path"] == "/exit":
         server.should_exit = True
+    if scope["path"] == "/hang":
+        print("hanging", flush=True)
+        hang()
+    if scope["path"] == "/hang-aside":
+        print("hanging", flush=True)
+        await asyncio.get_running_loop().run_in_executor(None, hang)
     if scope["path"].startswith("/sleep/"):
         print("sleeping", flush=True)
         try:
@@ -62,12 +79,15 @@ config = uvicorn.Config(
     timeout_graceful_shutdown=float(graceful_seconds), limit_max_requests=int(max_requests) or None,
 )
 server = Server(config, on_drain, float(drain_seconds))
-server.run()
+reload = lambda: print("reloaded", flush=True)
+process = Process(lambda: server, Signals(), reload, float(drain_seconds) + float(graceful_seconds))
+went_well = process.run(listen("127.0.0.1", 0))
 print("force_exit", server.force_exit, flush=True)
+end(0 if went_well else 1)
 """
 
 
-class Process:
+class ServerProcess:
     """A server in a process of its own."""
 
     def __init__(self, *arguments: str) -> None:
@@ -125,7 +145,7 @@ class Starter:
 
     def __init__(self, loop: str) -> None:
         self._loop = loop
-        self.processes: list[Process] = []
+        self.processes: list[ServerProcess] = []
 
     def __call__(
         self,
@@ -134,8 +154,8 @@ class Starter:
         graceful_seconds: float = 5,
         max_requests: int = 0,
         wait: bool = True,
-    ) -> Process:
-        process = Process(self._loop, str(drain_seconds), str(graceful_seconds), str(max_requests), *options)
+    ) -> ServerProcess:
+        process = ServerProcess(self._loop, str(drain_seconds), str(graceful_seconds), str(max_requests), *options)
         self.processes.append(process)
         if wait:
             process.wait_until_up()
@@ -168,16 +188,16 @@ def test_several_connections_are_accepted_in_one_turn_of_the_event_loop(start: S
     assert status(connection) == 200  # it is up
     connection.close()
     listening = "0A"
-    (socket,) = [
+    (number,) = [
         fields[9]
         for fields in map(str.split, Path(f"/proc/{server.pid}/net/tcp").read_text().splitlines())
         if fields[1].endswith(f":{server.port:04X}") and fields[3] == listening
     ]
     targets = [os.readlink(each) for each in Path(f"/proc/{server.pid}/fd").iterdir()]
-    assert targets.count(f"socket:[{socket}]") == ADMITTED
+    assert targets.count(f"socket:[{number}]") == ADMITTED
 
 
-@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
 def test_a_signal_drains_finishes_what_runs_and_exits_with_0(start: Starter, sig: signal.Signals) -> None:
     server = start()
     idle, busy = server.connect(), server.connect()
@@ -234,7 +254,7 @@ def test_what_runs_too_long_is_cancelled(start: Starter) -> None:
     busy.close()
 
 
-@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGQUIT])
 @pytest.mark.parametrize("drain_seconds", [0, 60])
 def test_a_second_signal_ends_it_at_once(start: Starter, second: signal.Signals, drain_seconds: float) -> None:
     server = start(drain_seconds=drain_seconds, graceful_seconds=60)
@@ -253,12 +273,63 @@ def test_a_second_signal_ends_it_at_once(start: Starter, second: signal.Signals,
     busy.close()
 
 
-def test_a_signal_during_startup_is_not_lost(start: Starter) -> None:
-    server = start("slow-startup", wait=False)
+@pytest.mark.parametrize("startup", ["slow-startup", "hanging-startup"])
+def test_a_signal_during_startup_ends_it_at_once(start: Starter, startup: str) -> None:
+    server = start(startup, wait=False)
     assert server.next_line() == "starting"
     server.send(signal.SIGTERM)
+    code, lines, log = server.end()
+    assert (code, lines) == (0, [])
+    assert "Traceback" not in log
+
+
+@pytest.mark.parametrize("path", ["/hang", "/hang-aside"])
+def test_what_hangs_does_not_keep_it_from_ending(start: Starter, path: str) -> None:
+    """Be it the event loop or another thread. Sixty seconds would be too long for `end`."""
+    server = start(graceful_seconds=0.2)
+    busy = server.connect()
+    busy.request("GET", path)
+    assert server.next_line() == "hanging"
+    server.send(signal.SIGTERM)
+    code, _, log = server.end()
+    assert code == 1
+    assert "does not end" in log
+    busy.close()
+
+
+def test_a_second_signal_is_heard_by_a_server_that_hangs(start: Starter) -> None:
+    server = start(drain_seconds=60, graceful_seconds=60)
+    busy = server.connect()
+    busy.request("GET", "/hang")
+    assert server.next_line() == "hanging"
+    server.send(signal.SIGTERM)
+    time.sleep(0.1)  # or both signals are one
+    server.send(signal.SIGTERM, signal.SIGINT)
+    assert server.end()[0] == 1
+    busy.close()
+
+
+def test_an_application_that_does_not_end_is_left(start: Starter) -> None:
+    server = start("hanging-end", graceful_seconds=0.2)
+    server.send(signal.SIGTERM)
     code, lines, _ = server.end()
-    assert (code, lines) == (0, ["draining", "lifespan over", "force_exit False"])
+    assert (code, lines) == (1, ["draining", "lifespan over"])
+
+
+def test_sighup_reloads_and_ends_nothing(start: Starter) -> None:
+    server = start()
+    busy = server.connect()
+    busy.request("GET", "/sleep/0.4")
+    assert server.next_line() == "sleeping"
+    server.send(signal.SIGHUP)
+    assert server.next_line() == "reloaded"
+    with busy.getresponse() as response:
+        assert response.status == 200
+    server.send(signal.SIGHUP)
+    assert server.next_line() == "reloaded"
+    server.send(signal.SIGTERM)
+    assert server.end()[:2] == (0, ["draining", "lifespan over", "force_exit False"])
+    busy.close()
 
 
 def test_other_reasons_to_exit_drain_too(start: Starter) -> None:
@@ -271,6 +342,15 @@ def test_other_reasons_to_exit_drain_too(start: Starter) -> None:
         assert (code, lines) == (0, ["lifespan over", "force_exit False"])
         assert log.count("Maximum request limit") == (path == "/")
         connection.close()
+
+
+def test_it_listens_on_every_address_of_a_name() -> None:
+    addresses = {each[4] for each in socket.getaddrinfo("localhost", 0, type=socket.SOCK_STREAM)}
+    sockets = listen("localhost", 0)
+    for each, (host, *_) in zip(sockets, addresses, strict=True):
+        assert each.getsockname()[0] in {name for name, *_ in addresses}, host
+        socket.create_connection(each.getsockname()[:2], timeout=TIMEOUT_SECONDS).close()
+        each.close()
 
 
 def test_an_error_in_the_callback_does_not_keep_it_from_draining(start: Starter) -> None:

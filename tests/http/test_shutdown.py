@@ -1,17 +1,26 @@
-"""SIGTERM: no new dispatches, what runs is answered, exit status 0."""
+"""The end: no new dispatches, what runs is answered, exit status 0. And what is not the end, although it might be."""
 
+import contextlib
+import fcntl
+import itertools
+import os
+import re
 import signal
+import socket
+import subprocess
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 
-from tests.conftest import RunningServer, ServerFactory
+from tests.conftest import COMMAND, ROOT, RunningServer, ServerFactory
 from tests.http.load import ENDLESS, ENDLESS_SETTINGS, NOT_BRIEF, admitted, slow_dispatch, start, wait_for, wait_until
 from tests.http.refusals import refusal_of
 from tests.http.wire import JSON, connection, header, length
-from tests.messages import CELU, output_of, post_json, request
+from tests.messages import CELU, as_json, output_of, post_json, request
 
 SMALL = request(CELU, {"InputTensor": np.array([1, 2, 3], np.float32)})
 QUEUED = slow_dispatch(NOT_BRIEF)
@@ -19,7 +28,7 @@ QUEUED = slow_dispatch(NOT_BRIEF)
 SECONDS = 60.0
 
 
-@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
 def test_an_idle_server_exits_with_0(start_server: ServerFactory, signal_number: signal.Signals) -> None:
     running = start_server()
     with httpx.Client(base_url=running.url) as client:
@@ -99,5 +108,150 @@ def test_what_does_not_end_in_time_is_dropped(start_server: ServerFactory) -> No
     with httpx.Client(base_url=running.url) as client, connection(running) as busy:
         start(busy, ENDLESS)
         wait_for(client, "running_dispatches", 1)
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(SECONDS) == 0
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("signal_number", [signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE])
+def test_other_signals_end_nothing(start_server: ServerFactory, workers: str, signal_number: signal.Signals) -> None:
+    running = start_server("--workers", workers)
+    with httpx.Client(base_url=running.url) as client:
+        output_of(post_json(client, SMALL))
+        for _ in range(3):
+            running.process.send_signal(signal_number)
+            output_of(post_json(client, SMALL))
+    assert running.stop(SECONDS) == 0
+    assert "started again" not in running.log.read_text()
+
+
+def test_a_log_that_nobody_reads_does_not_keep_it_from_ending() -> None:
+    process = subprocess.Popen([COMMAND, "serve", "--port", "0", "--shutdown-seconds", "1"], stderr=subprocess.PIPE)
+    try:
+        assert process.stderr is not None
+        fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, 4096)
+        url = next(found[1] for line in process.stderr if (found := re.search(rb"running on (http://[\d.:]+)", line)))
+        with contextlib.suppress(httpx.TimeoutException):
+            for _ in range(100):  # of 300 bytes each in the log
+                httpx.get(f"{url.decode()}/health/live", timeout=2)
+        process.send_signal(signal.SIGTERM)
+        process.wait(SECONDS)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextlib.contextmanager
+def starting(log: Path, *flags: str) -> "Iterator[subprocess.Popen[bytes]]":
+    """A server that is not waited for."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with log.open("wb") as stderr:
+        process = subprocess.Popen([COMMAND, "serve", "--port", "0", *flags], stderr=stderr, env=environment)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize(
+    ("library", "signal_number"),
+    [("numpy", signal.SIGTERM), ("pydantic_core", signal.SIGQUIT), ("httptools", signal.SIGINT)],
+)
+def test_a_signal_in_the_middle_of_the_start(
+    tmp_path: Path, workers: str, library: str, signal_number: signal.Signals
+) -> None:
+    """At the moment when the process has just loaded `library`."""
+    with starting(tmp_path / "log", "--workers", workers) as process:
+        maps = Path(f"/proc/{process.pid}/maps")
+        wait_until(lambda: f"/{library}" in maps.read_text())
+        process.send_signal(signal_number)
+        assert process.wait(SECONDS) == 0
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_signal_while_the_server_starts(tmp_path: Path, workers: str) -> None:
+    log = tmp_path / "log"
+    with starting(log, "--workers", workers) as process:
+        wait_until(lambda: "Started server process" in log.read_text())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
+    assert "Traceback" not in log.read_text()
+
+
+CLOSING = ("<&-", ">&-", "2>&-")
+
+
+@pytest.mark.parametrize(
+    "closed", [some for count in (1, 2, 3) for some in itertools.combinations(CLOSING, count)], ids=" ".join
+)
+def test_standard_streams_may_be_closed(closed: tuple[str, ...]) -> None:
+    """A socket in their place would be written the log to."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    line = f'exec "$0" serve --port {port} {" ".join(closed)}'
+    process = subprocess.Popen(
+        ["sh", "-c", line, COMMAND], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+    )
+    try:
+        wait_until(lambda: answers(port))
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+            output_of(post_json(client, SMALL))
+        for each in closed:
+            number = CLOSING.index(each)
+            assert os.readlink(f"/proc/{process.pid}/fd/{number}") == os.devnull
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=SECONDS).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_port_in_use(start_server: ServerFactory, workers: str) -> None:
+    running = start_server("--workers", workers)
+    command: list[str | Path] = [COMMAND, "serve", "--port", str(running.port), "--workers", workers]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=SECONDS, env=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (
+        2,
+        "",
+        f"Error: The service cannot listen on 127.0.0.1, port {running.port}: Address already in use.\n",
+    )
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_the_port_can_be_taken_again_at_once(start_server: ServerFactory, workers: str) -> None:
+    running = start_server("--workers", workers)
+    with httpx.Client(base_url=running.url) as client:
+        output_of(post_json(client, SMALL))
+        assert running.stop(SECONDS) == 0
+        again = start_server("--workers", workers, "--port", str(running.port))
+        assert again.port == running.port
+        output_of(httpx.post(f"{again.url}/v1/dispatch", json=as_json(SMALL)))
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_while_the_last_requests_run_nobody_waits_for_an_answer_that_will_not_come(
+    start_server: ServerFactory, workers: str
+) -> None:
+    running = start_server(*ENDLESS_SETTINGS, "--workers", workers)
+    with httpx.Client(base_url=running.url) as client, connection(running) as busy:
+        start(busy, ENDLESS)
+        wait_for(client, "running_dispatches", 1)
+        running.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: not answers(running.port))
+        assert running.process.poll() is None
         running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(SECONDS) == 0

@@ -74,12 +74,14 @@ def test_each_reads_its_own_requests(three: RunningServer) -> None:
         list(pool.map(ask, range(4 * WORKERS)))
 
 
-def test_ends_with_0(start_server: ServerFactory) -> None:
+@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
+def test_ends_with_0(start_server: ServerFactory, signal_number: signal.Signals) -> None:
     running = start_server("--workers", "2")
     wait_until(lambda: len(workers_of(running)) == 2)
     workers = workers_of(running)
     output_of(httpx.post(f"{running.url}/v1/dispatch", content=msgpack.packb(SMALL), headers=MSGPACK))
-    assert running.stop(SECONDS) == 0
+    running.process.send_signal(signal_number)
+    assert running.process.wait(SECONDS) == 0
     assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
     assert "Traceback" not in running.log.read_text()
 
@@ -172,7 +174,19 @@ def test_they_end_with_their_parent(start_server: ServerFactory) -> None:
     wait_until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
 
 
-def test_a_port_in_use(three: RunningServer, tmp_path: Path) -> None:
-    server = running_server(tmp_path / "log", "--workers", "2", "--port", str(three.port))
-    with pytest.raises(AssertionError, match="in use"), server:
-        pass
+def test_one_that_stands_still_is_killed(start_server: ServerFactory) -> None:
+    running = start_server("--workers", "2", "--shutdown-seconds", "1")
+    wait_until(lambda: len(workers_of(running)) == 2)
+    victim = min(workers_of(running))
+    os.kill(victim, signal.SIGSTOP)
+    assert running.stop(SECONDS) == 1
+    assert not Path(f"/proc/{victim}").exists()
+    assert "they are killed" in running.log.read_text()
+
+
+def test_one_that_is_to_be_started_again_is_not_once_they_end(start_server: ServerFactory) -> None:
+    running = start_server("--workers", "2")
+    wait_until(lambda: len(workers_of(running)) == 2)
+    os.kill(min(workers_of(running)), signal.SIGKILL)
+    wait_until(lambda: "started again" in running.log.read_text())
+    assert running.stop(SECONDS) == 0

@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 FLOORS = [
-    {"app", "app.settings", "app.buffers", "app.sink"},
+    {"app", "app.settings", "app.signals", "app.buffers", "app.sink"},
     {"app.contract"},
     {"app.formula"},
     {"app.operators"},
