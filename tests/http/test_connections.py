@@ -59,7 +59,7 @@ def test_beyond_the_limit_health_is_answered_and_all_else_refused(start_server: 
         assert "dmlserve_connections 3.0" in metrics
         assert "dmlserve_connections_refused_total 5.0" in metrics
     wait_until(lambda: is_served(server))
-    assert server.log.read_text().count("max_connections allows 3") == 1
+    assert server.log.read_text().count("max_connections allows, 3") == 1
 
 
 def test_who_fills_the_reserve_makes_room_for_who_asks(start_server: ServerFactory) -> None:
