@@ -26,7 +26,16 @@ STOCK: tuple[str | Path, ...] = (sys.executable, Path(__file__).with_name("stock
 SERVER: tuple[str | Path, ...] = STOCK if os.environ.get("STOCK_PROTOCOL") else (COMMAND,)
 """What serves in the tests: with STOCK_PROTOCOL=1 they show what does not depend on our HTTP protocol."""
 
+ASYNCIO_LOOP = Path(__file__).with_name("asyncio_loop.py")
+"""Runs what serves on asyncio's own event loop instead of uvloop."""
+
 ours_only = pytest.mark.skipif(SERVER is STOCK, reason="uvicorn's own protocol does not do this")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("fuzz", "the fuzzer in tests/fuzz")
+    group.addoption("--fuzz-seconds", type=float, default=1.5, help="how long each of its servers is asked, at least")
+    group.addoption("--fuzz-seed", type=int, default=0, help="of what is random")
 
 
 @dataclass(frozen=True)
