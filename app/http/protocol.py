@@ -144,6 +144,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         "_read_bytes",
         "_receiver",
         "_refused",
+        "_running",
         "_send_timer",
         "_sent",
         "_unfinished_bytes",
@@ -180,6 +181,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self._answered: Request | None = None  # at once, in this read
         self._known: KnownHeader | None = None
         self._held: ASGI3Application | None = None  # what to start for the newest request unless it is answered at once
+        self._running: RequestResponseCycle | None = None  # in the application
         self._descriptor = -1  # of the socket, unless what is sent is to be encrypted
         self._waiting = b""  # an answer, for others to be sent with
         self._sent: Callable[[], None] | None = None  # what to call when the answer is sent
@@ -245,8 +247,8 @@ class StrictHttpProtocol(HttpToolsProtocol):
         To an interim response the system of one that hung up answers with a reset; any other client skips it (RFC 9110,
         15.2). HTTP/1.0 has none.
         """
-        cycle = self.cycle
-        if not self.pipeline and not cycle.response_started and cycle.scope["http_version"] != "1.0":
+        running = self._running
+        if running and not running.response_started and running.scope["http_version"] != "1.0":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._gone_timer = self.loop.call_later(_GONE_SECONDS, self._look_whether_gone)
 
@@ -266,6 +268,10 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self._stop_send_timer()
         self._was_sent()
         super().connection_lost(exc)
+        running = self._running  # uvicorn tells the newest request only, which may wait behind this one
+        if running is not None and not running.response_complete:
+            running.disconnected = True
+            running.message_event.set()
 
     def data_received(self, data: bytes | Buffer) -> None:
         """`data` are gone when this returns: what is kept of them is copied."""
@@ -695,6 +701,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
             self._start(cycle, app)
 
     def _start(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
         if app is service_unavailable:
             app = over_concurrency_limit
         cork = Cork(cycle.transport)

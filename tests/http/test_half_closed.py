@@ -2,6 +2,7 @@
 
 import json
 import socket
+import struct
 
 import httpx
 import msgpack
@@ -76,6 +77,19 @@ def test_who_reads_no_more_either_is_noticed(start_server: ServerFactory) -> Non
             start(client, ENDLESS)
             wait_for(observer, "running_dispatches", 1)
         wait_for(observer, "running_dispatches", 0)
+
+
+def test_who_resets_a_pipeline_is_noticed_at_its_first_request(start_server: ServerFactory) -> None:
+    server = start_server(*ENDLESS_SETTINGS)
+    with httpx.Client(base_url=server.url) as observer:
+        with connection(server) as client:
+            start(client, ENDLESS)
+            client.send(header(method=b"GET", path=b"/health/live"))
+            wait_for(observer, "running_dispatches", 1)
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        wait_for(observer, "running_dispatches", 0)
+    assert server.stop() == 0
+    assert '"ERROR"' not in server.log.read_text()
 
 
 def test_who_waits_long_is_told_to_go_on_waiting(start_server: ServerFactory) -> None:

@@ -199,6 +199,6 @@ def test_a_file(start_server: ServerFactory, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "reason"), [(".", "Is a directory"), ("no/log", "No such file or directory")])
 def test_a_file_that_cannot_be_opened(name: str, reason: str, tmp_path: Path) -> None:
     file = f"{tmp_path}/{name}"
-    assert refusal(dmlserve("serve", "--log-file", file), status=2) == [
+    assert refusal(dmlserve("serve", "--port", "0", "--log-file", file), status=2) == [
         f"The log file {file} cannot be opened: {reason}."
     ]
