@@ -1,8 +1,12 @@
 """Where log lines go, in one process and in those forked from it."""
 
 import os
+import re
 import select
 import signal
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from app.sink import MOST_BYTES, Sink
+from tests.conftest import ROOT
 
 SECONDS = 30.0
 LONG = b"x" * (1 << 18) + b"\n"
@@ -100,6 +105,37 @@ def test_a_pipe_that_nobody_reads_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="No such device"):
         Sink(str(tmp_path / "pipe"), False, line)
+
+
+def test_signals_are_left_to_the_main_thread(tmp_path: Path) -> None:
+    """Which blocks them while it starts a worker, for instance."""
+    before = set(threading.enumerate())
+    Sink(str(tmp_path / "log"), False, line).write(b"line\n")
+    (thread,) = set(threading.enumerate()) - before
+    status = Path(f"/proc/self/task/{thread.native_id}/status").read_text()
+    blocked = int(re.findall(r"SigBlk:\s*(\w+)", status)[0], 16)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        assert blocked >> number - 1 & 1
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_what_python_prints_to_standard_error_goes_there(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    program = f"""
+import sys, warnings
+from app import logs
+from app.settings import Settings
+logs.configure(Settings(log_file={str(file)!r}))
+print("printed", file=sys.stderr)
+warnings.warn("warned")
+1 / 0
+"""
+    ended = subprocess.run([sys.executable, "-c", program], check=False, cwd=ROOT, capture_output=True)
+    assert (ended.returncode, ended.stderr) == (1, b"")
+    text = file.read_text()
+    assert text.startswith("printed\n")
+    assert "UserWarning: warned\n" in text
+    assert text.endswith("ZeroDivisionError: division by zero\n")
 
 
 def test_a_file_is_opened_again(tmp_path: Path) -> None:

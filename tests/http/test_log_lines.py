@@ -78,11 +78,11 @@ def told(lines: list[dict[str, Any]]) -> list[int]:
 @pytest.mark.parametrize("workers", [1, 3])
 def test_a_pipe_that_nobody_reads_stops_nothing(workers: int, tmp_path: Path) -> None:
     reading, writing = small_pipe()
-    flags = ("--workers", str(workers), "--shutdown-seconds", "5")
+    flags = ("--workers", str(workers), "--shutdown-seconds", "20")
     with logging_to(writing, tmp_path, *flags) as running:
         for _ in range(workers):
             ask(running, ENOUGH)
-        assert running.stop(seconds=5) == 0
+        assert running.stop(seconds=20) == 0
     os.close(reading)
 
 
