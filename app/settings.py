@@ -104,7 +104,7 @@ class Settings(BaseSettings):
         4 * GIB, ge=1 * MIB, description="Bodies, tensors and answers of all requests at one time; more get 503."
     )
     idle_buffer_bytes: int = Field(
-        768 * MIB, ge=0, description="Memory kept for the next large requests, which costs less than fresh memory."
+        768 * MIB, ge=0, description="Memory kept for the next large requests, within max_memory_bytes."
     )
 
     @classmethod

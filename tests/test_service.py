@@ -12,6 +12,7 @@ import pytest
 
 from app.contract.validation import validate
 from app.dispatch import DispatchRequest
+from app.execution.pool import Ticket
 from app.limits import LimitExceeded, MemoryAccount, MemoryExhausted, RequestOver
 from app.service import Abandoned, DeadlineExceeded, Service
 from app.settings import Settings
@@ -97,6 +98,33 @@ def test_the_data_of_a_dispatch_that_waited_in_vain_are_let_go(service: Service)
         await until(lambda: service.pool.running == 0)
 
     asyncio.run(main(message))
+
+
+def test_a_refusal_by_a_worker_leaves_nothing_behind(service: Service) -> None:
+    """Not even for the garbage collector: the memory of a large body would be gone long after its request."""
+    kept: list[weakref.ref[Data]] = []
+
+    async def refused() -> None:
+        data = Data(1)
+        kept.append(weakref.ref(data))
+
+        def work(ticket: Ticket[None]) -> None:
+            raise LimitExceeded("a limit", "bytes", len(data), 0)
+
+        with service.memory.open() as memory:
+            await service.run(work, memory, lambda: asyncio.get_running_loop().create_future())
+
+    async def main() -> None:
+        with pytest.raises(LimitExceeded) as refusal:
+            await refused()
+        del refusal
+        await until(lambda: kept[0]() is None)
+
+    gc.disable()
+    try:
+        asyncio.run(asyncio.wait_for(main(), 10))
+    finally:
+        gc.enable()
 
 
 def test_memory_is_held_as_long_as_a_worker_has_it() -> None:

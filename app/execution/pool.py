@@ -73,7 +73,7 @@ class WorkerPool:
             self.check_room()
             self._admitted += 1
         ticket = Ticket(job=job, leave=self._leave)
-        self.executor.submit(self._work, ticket)
+        self.executor.submit(self._work, [ticket])
         return ticket
 
     def check_room(self) -> None:
@@ -85,9 +85,11 @@ class WorkerPool:
         """Wait for what runs, drop what waits."""
         self.executor.shutdown(cancel_futures=True)
 
-    def _work(self, ticket: Ticket[T]) -> None:
-        job = ticket.job
-        if job is None or not ticket.future.set_running_or_notify_cancel():
+    def _work(self, queued: list[Ticket[T]]) -> None:
+        # Frames live as long as an error that has passed them or a frame above, and the executor keeps the list.
+        ticket = queued.pop()
+        future, job = ticket.future, ticket.job
+        if job is None or not future.set_running_or_notify_cancel():
             return
         started = perf_counter()
         ticket.queue_seconds = started - ticket.submitted
@@ -99,12 +101,15 @@ class WorkerPool:
             result = job(ticket)
         except BaseException as error:
             clear_frames(error.__traceback__)
-            error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
             self._stop(ticket)
-            ticket.future.set_exception(error)
+            del ticket, job  # whoever waits may go on before this thread does
+            future.set_exception(error)
         else:
             self._stop(ticket)
-            ticket.future.set_result(result)
+            del ticket, job
+            future.set_result(result)
+            del result
+        del future
 
     def _stop(self, ticket: Ticket[T]) -> None:
         with self._lock:

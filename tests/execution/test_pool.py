@@ -256,6 +256,10 @@ class Data(bytearray):
     """What a job works on, of which one can tell whether it is still there."""
 
 
+class Failure(Exception):
+    """One of which one can tell the same."""
+
+
 def test_nothing_of_a_job_outlives_it() -> None:
     """Neither what it worked on when it failed nor what it made: they are not left to the garbage collector."""
     gc.disable()
@@ -266,7 +270,7 @@ def test_nothing_of_a_job_outlives_it() -> None:
             def fail(ticket: Ticket[Data]) -> Data:
                 data = Data(1)
                 kept.append(weakref.ref(data))
-                raise ValueError(len(data))
+                raise Failure(len(data))
 
             def make(ticket: Ticket[Data]) -> Data:
                 data = Data(1)
@@ -275,12 +279,16 @@ def test_nothing_of_a_job_outlives_it() -> None:
 
             ticket = pool.submit(fail)
             error = ticket.future.exception(SECONDS)
-            assert isinstance(error, ValueError)
+            assert isinstance(error, Failure)
             assert error.__traceback__  # it still tells where
             assert kept.pop()() is None
+            gone = weakref.ref(error)
+            del ticket, error
+            until(lambda: gone() is None)
+
             ticket = pool.submit(make)
             assert ticket.future.result(SECONDS) == Data(1)
-            del ticket, error
+            del ticket
             until(lambda: kept[0]() is None)
     finally:
         gc.enable()

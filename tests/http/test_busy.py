@@ -163,7 +163,7 @@ def test_those_who_left_are_no_burden(start_server: ServerFactory) -> None:
     for _ in range(8):
         with connection(running) as leaving:
             leaving.send(header(JSON, length(len(bad))), bad)
-    with client_of(running) as client:
+    with httpx.Client(base_url=running.url, timeout=15) as client:
         output_of(post_json(client, request(CELU, {"InputTensor": np.ones(9 << 18, np.float32)})))
         output_of(post_json(client, SMALL))
 

@@ -1,8 +1,11 @@
 """413: each limit is named, at its own boundary, before memory is taken."""
 
+import gzip
 import json
 import re
+import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -320,6 +323,27 @@ class TestMemoryIsNotTaken:
             response = client.ask(header(JSON, length(len(body)), path=path), body)
         assert response.status_code == 413
         assert "where max_structure_bytes allows 262144." in response.text
+
+
+@pytest.mark.parametrize("coding", ["identity", "gzip", "deflate"])
+def test_all_that_is_done_to_bodies_is_within_the_memory(start_server: ServerFactory, coding: str) -> None:
+    """And what is kept of it for later: several at a time, and one after another."""
+    limit = 160 * MIB
+    running = start_server("--max-memory-bytes", str(limit), "--threads", "2")
+    blanks = b" " * (90 * MIB)
+    body = {"identity": blanks, "gzip": gzip.compress(blanks, 1), "deflate": zlib.compress(blanks, 1)}[coding]
+    fields = [JSON, length(len(body)), b"Content-Encoding: " + coding.encode()]
+
+    def one_client(_: int) -> None:
+        with connection(running) as client:
+            for _ in range(3):
+                response = client.ask(header(*fields, path=INFER), body)
+                assert response.status_code in (413, 503), response.text
+
+    with httpx.Client(base_url=running.url) as client:
+        output_of(post_json(client, VALID))
+    with peak_grows_by_at_most(limit + 32 * MIB, running), ThreadPoolExecutor(4) as clients:
+        list(clients.map(one_client, range(4)))
 
 
 @pytest.mark.parametrize("kind", ["many", "one"])
