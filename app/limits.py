@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from app.buffers import Buffer, BufferPool, Pinning
 from app.contract.violations import Path
@@ -55,9 +55,10 @@ class MemoryAccount:
             if amount > 0 and self.used + amount > self.limit:
                 raise MemoryExhausted(amount, self.limit - self.used)
             self.used += amount
-            self.pool.room = self.limit - self.used
-        if self.pool.idle_bytes > self.pool.room:
-            self.pool.trim()
+            pool = self.pool
+            pool.room = room = self.limit - self.used
+        if pool.idle_bytes > room:
+            pool.trim()
 
 
 class MemoryShare:
@@ -67,12 +68,14 @@ class MemoryShare:
     given back when the worker is done with it.
     """
 
+    __slots__ = ("_account", "_is_lent", "_is_open", "_lock", "held")
+
     def __init__(self, account: MemoryAccount) -> None:
         self._account = account
         self.held = 0
         self._is_open = True
         self._is_lent = False
-        self._lock = threading.Lock()
+        self._lock: threading.Lock | None = None  # from when on a worker may have it
 
     @property
     def pool(self) -> BufferPool:
@@ -87,7 +90,8 @@ class MemoryShare:
 
     def check(self, amount: int) -> None:
         """Raise LimitExceeded if `amount` more bytes could not be held even if there were no other requests."""
-        self.ensure_open()
+        if not self._is_open:
+            raise RequestOver
         wanted, limit = self.held + amount, self._account.limit
         if wanted > limit:
             raise LimitExceeded("max_memory_bytes", "Bytes of the request's body, tensors and answer", wanted, limit)
@@ -116,16 +120,21 @@ class MemoryShare:
         self.take(size)
         return self._account.pool.take(size)
 
+    def lent(self) -> AbstractContextManager[None]:
+        """For a worker to enter, around all that it does for the request. Entering raises RequestOver."""
+        if self._lock is None:
+            self._lock = threading.Lock()
+        return self._lent(self._lock)
+
     @contextmanager
-    def lent(self) -> Iterator[None]:
-        """For a worker, around all that it does for the request. Raises RequestOver."""
-        with self._lock:
+    def _lent(self, lock: threading.Lock) -> Iterator[None]:
+        with lock:
             self.ensure_open()
             self._is_lent = True
         try:
             yield
         finally:
-            with self._lock:
+            with lock:
                 self._is_lent = False
                 if not self._is_open:
                     self._give_all()
@@ -138,6 +147,10 @@ class MemoryShare:
 
     def close(self) -> None:
         """The request is over: give back all of it."""
+        if self._lock is None:
+            self._is_open = False
+            self._give_all()
+            return
         with self._lock:
             self._is_open = False
             if not self._is_lent:

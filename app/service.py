@@ -132,9 +132,10 @@ class Service:
         if self.state is State.DRAINING:
             raise Draining
         made: list[T] = []
+        lent = memory.lent()
 
         def job(ticket: Ticket[None]) -> None:
-            with memory.lent():
+            with lent:
                 made.append(work(ticket))
 
         await self._finish(self.pool.submit(job), hang_up)
