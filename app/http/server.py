@@ -1,6 +1,7 @@
 """A uvicorn server that an orchestrator can stop without losing requests."""
 
 import asyncio
+import contextlib
 import os
 import socket
 from collections.abc import Callable
@@ -84,11 +85,12 @@ class Server(uvicorn.Server):
 
     def stop(self) -> None:
         """Drain, or if that was called for before, hurry. From any thread, once the server has `started`."""
-        if self.should_exit:
-            self.force_exit = True
-            self._loop.call_soon_threadsafe(self._abort_connections)
-        self.should_exit = True
-        self._begin_drain()
+        with contextlib.suppress(RuntimeError):  # the loop is closed: there is nothing left to end
+            if self.should_exit:
+                self.force_exit = True
+                self._loop.call_soon_threadsafe(self._abort_connections)
+            self.should_exit = True
+            self._begin_drain()
 
     async def on_tick(self, counter: int) -> bool:
         if not await super().on_tick(counter):
