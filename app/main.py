@@ -30,7 +30,7 @@ from app.http.server import Server, listen
 from app.http.slots import Slots
 from app.http.workers import Supervisor
 from app.service import Service
-from app.settings import Settings
+from app.settings import Settings, Unusable
 from app.signals import Signals, end
 
 log = logging.getLogger("app")
@@ -114,7 +114,12 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
     """
     keys = Keys(settings.api_keys.get_secret_value(), settings.api_keys_file)
     sockets = listen(settings.host, settings.port)
-    logs.configure(settings)
+    try:
+        logs.configure(settings)
+    except Unusable:
+        for each in sockets:
+            each.close()
+        raise
     slots = Slots(settings.workers + 1)  # one for this process, if others are the workers
     end_seconds = settings.drain_seconds + settings.shutdown_seconds
 

@@ -127,7 +127,7 @@ def test_other_signals_end_nothing(start_server: ServerFactory, workers: str, si
 
 def test_a_log_that_nobody_reads_does_not_keep_it_from_ending() -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [COMMAND, "serve", "--port", "0", "--shutdown-seconds", "1"]
+    command: list[str | Path] = [COMMAND, "serve", "--port", "0", "--shutdown-seconds", "1"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, env=environment)
     try:
         assert process.stderr is not None
