@@ -1,11 +1,15 @@
 """Limits in force: what one request may ask for, and an account of the memory that all of them hold together."""
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from app.buffers import Buffer, BufferPool, Pinning
 from app.contract.violations import Path
+
+_TURN = 1e-5
+"""Seconds, which the system makes some more of."""
 
 
 class LimitExceeded(Exception):
@@ -97,9 +101,16 @@ class MemoryShare:
             raise LimitExceeded("max_memory_bytes", "Bytes of the request's body, tensors and answer", wanted, limit)
 
     def ensure_open(self) -> None:
-        """Raise RequestOver if the request is. What takes long asks again and again."""
+        """Raise RequestOver if the request is. What takes long asks again and again.
+
+        In a worker this lets another thread, the event loop's say, have its turn. Python sees to that only where one
+        thread holds the interpreter's lock for 5 ms on end; one that lets go of it for an instant now and then, as
+        NumPy does, has it back before another one wakes up, and so may keep it for a tenth of a second.
+        """
         if not self._is_open:
             raise RequestOver
+        if self._is_lent:
+            time.sleep(_TURN)
 
     def give(self, amount: int) -> None:
         """Hold `amount` fewer bytes."""

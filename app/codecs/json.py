@@ -29,6 +29,9 @@ LONG = 24
 BLOCK = 3 << 16
 """Bytes of tensor data that are decoded or encoded at a time: their text is still in the cache when it is copied."""
 
+_TENSORS = 64
+"""More than any operator has."""
+
 _QUOTE = (b'"',)
 _ESCAPED = re.compile(rb'(?:[^"\\]++|\\.)*+"', re.DOTALL)
 """The rest of a string, from its opening quote on."""
@@ -192,6 +195,8 @@ def _cut(body: Body, max_structure_bytes: int, memory: MemoryShare) -> tuple[lis
                 raise too_long(max_structure_bytes)
             closing = rest.end() - 1 if rest else -1
         elif closing - opening > LONG:
+            if len(strings) >= max_structure_bytes // LONG + _TENSORS:
+                raise too_long(max_structure_bytes)  # those that are no tensor data are by themselves
             mark = f"{_MARK}{len(strings)}"
             pieces += [view[start : opening + 1], memoryview(mark.encode())]
             strings[mark] = Span(opening + 1, closing)

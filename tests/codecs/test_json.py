@@ -197,6 +197,16 @@ def test_a_body_is_looked_at_no_further_than_structure_may_reach(filling: str) -
     assert calls < 20 * (1 << 10) + 10 * len(body) / SEARCHED
 
 
+def test_long_strings_are_not_as_many_as_there_is_room_for_quotes() -> None:
+    """Each has a mark in the structure, which is longer than the quotes that are counted."""
+    body = b"[" + b'"%b",' % (b"A" * LONG) * (MAX_STRUCTURE_BYTES // 3 - 10) + b"0]"
+    memory = share()
+    assert outcome(lambda: CODEC.decode(body, MAX_STRUCTURE_BYTES, MAX_DEPTH, memory)) is LimitExceeded
+    assert memory.held == 0  # it was seen before anything was parsed
+    fitting = b"[" + b'"%b",' % (b"A" * LONG) * 100 + b"0]"
+    decode(CODEC, fitting, len(fitting))
+
+
 class TestTensorData:
     PATH = ("inputs", "InputTensor")
 
