@@ -38,10 +38,6 @@ class Fleeting(MemoryShare):
             self.close()
         super().ensure_open()
 
-    def check(self, amount: int) -> None:
-        self.ensure_open()
-        super().check(amount)
-
 
 def tensor(text: bytes) -> memoryview:
     return memoryview(bytearray(text))

@@ -99,6 +99,7 @@ def compress(pieces: Iterable[Piece], coding: bytes, memory: MemoryShare) -> Enc
     result: list[Piece] = []
     for piece in pieces:
         for start in range(0, len(piece), _PIECE):
+            memory.ensure_open()
             block = memoryview(piece)[start : start + _PIECE]
             with memory.passing(len(block) + _PENDING):
                 made = engine.compress(block)

@@ -252,12 +252,12 @@ def _after_array(text: Buffer, start: int, search: Search, memory: MemoryShare) 
     stop = search.find(_NO_NUMBERS, start)
     stop = len(text) if stop < 0 else stop
     while stop > start:
-        memory.ensure_open()
         block = max(start, stop - SEARCHED)
         found = bytes(text[block:stop]).rfind(b"]")
         if found >= 0:
             return block + found + 1
         stop = block
+        memory.ensure_open()
     return 0
 
 

@@ -82,6 +82,7 @@ def write_numbers(name: str, data: Buffer, data_type: DataType, memory: MemorySh
     elements = np.frombuffer(data, numpy_type(data_type))
     opening = b"["
     for start in range(0, elements.size, _WRITTEN):
+        memory.ensure_open()
         part = elements[start : start + _WRITTEN]
         if part.dtype.kind == "f" and not np.isfinite(part).all():
             raise _refused(name, f"{name} holds infinity or NaN, which JSON has no number for; ask for binary_data.")
