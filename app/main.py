@@ -16,11 +16,12 @@ from app.http import docs, native, openapi, operations, reference
 from app.http.access_log import AccessLog
 from app.http.at_once import Prompt
 from app.http.auth import Authentication, Keys
-from app.http.connections import ConnectionLimit, raise_descriptor_limit
+from app.http.connections import ConnectionLimit, raise_descriptor_limit, room_for_connections
 from app.http.cors import Cors
 from app.http.dispatch import DispatchRoute, Shortcut
 from app.http.inference import endpoints
 from app.http.inference import routes as inference
+from app.http.inference.shared_memory import most_regions
 from app.http.metrics import Counts, Metrics
 from app.http.observation import Observation
 from app.http.problems import HANDLED, answer_problem
@@ -146,7 +147,9 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
 def _server(settings: Settings, keys: Keys, slots: Slots, number: int) -> Server:
     """The server of one process."""
     service = Service(settings)
-    connections = ConnectionLimit(raise_descriptor_limit(settings.max_connections))
+    raise_descriptor_limit()
+    regions = most_regions() if settings.shared_memory else 0
+    connections = ConnectionLimit(room_for_connections(settings.max_connections, regions))
     app = create_app(settings, service, connections, len(keys), number, slots)
     logs.count_dropped_in(app.state.metrics.log_lines_dropped)
     config = uvicorn.Config(

@@ -76,23 +76,27 @@ class ConnectionLimit:
         self._reserve.pop(connection, None)
 
 
-def raise_descriptor_limit(wanted: int) -> int:
-    """Raise the limit of open files to the hard one; how many of `wanted` connections it then has room for, at least 1.
-
-    Called when nearly all files that the process keeps open are open.
-    """
+def raise_descriptor_limit() -> None:
+    """Raise the limit of open files to the hard one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
         except (OSError, ValueError) as error:
             log.warning("The limit of open files stays at %d: %s", soft, error)
-    if soft == resource.RLIM_INFINITY:
+
+
+def room_for_connections(wanted: int, others: int) -> int:
+    """How many of `wanted` connections the limit of open files has room for, at least 1, beside `others` to come.
+
+    Called when nearly all files that the process keeps open are open.
+    """
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY:
         return wanted
-    room = max(soft - _open_files() - FILES - RESERVE, 1)
+    room = max(most - _open_files() - FILES - RESERVE - others, 1)
     if room < wanted:
-        log.warning("The system allows this process %d open files, so there may be %d connections", soft, room)
+        log.warning("The system allows this process %d open files, so there may be %d connections", most, room)
     return min(room, wanted)
 
 

@@ -260,6 +260,19 @@ def test_regions_are_counted(client: httpx.Client, memory: Memory) -> None:
     assert error_of(register(client, "more", memory.name, 16)) == "There are 1024 regions, the most there may be."
 
 
+def test_regions_leave_descriptors_for_connections(memory: Memory, tmp_path: Path) -> None:
+    """Each holds one, so there are fewer where the process may have few."""
+    limited = ("sh", "-c", 'ulimit -n 240; exec "$0" "$@"', COMMAND)
+    with running_server(tmp_path / "log", "--shared-memory", command=limited) as server:
+        with httpx.Client(base_url=server.url) as client:
+            for number in range(30):
+                assert register(client, f"r{number}", memory.name, 16).status_code == 200
+            refused = error_of(register(client, "more", memory.name, 16))
+            assert refused == "There are 30 regions, the most there may be."
+        for _ in range(60):
+            assert httpx.get(f"{server.url}/health/live").status_code == 200
+
+
 def test_it_is_off_by_default(start_server: ServerFactory, memory: Memory) -> None:
     server = start_server()
     with httpx.Client(base_url=server.url) as closed:

@@ -6,6 +6,7 @@ short, where an access to mapped memory would end the process.
 
 import os
 import re
+import resource
 import stat
 import threading
 import weakref
@@ -22,10 +23,16 @@ FOLDER = Path("/dev/shm")  # noqa: S108 - no temporary file: shm_open works on i
 """Where shm_open has its objects."""
 
 MAX_REGIONS = 1024
-"""Each holds a file open."""
+"""Each holds a file open, so there may be fewer where a process may have few."""
 
 _KEY = re.compile(r"/?(?!sem\.)[A-Za-z0-9_][A-Za-z0-9_.-]{0,249}")
 _NAME = re.compile(r"[^\x00-\x1f/]{1,256}")
+
+
+def most_regions() -> int:
+    """How many regions this process may have: an eighth of the files that it may open, at most MAX_REGIONS."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_REGIONS if files == resource.RLIM_INFINITY else min(MAX_REGIONS, files // 8)
 
 
 class AlreadyRegistered(Exception):
@@ -84,6 +91,7 @@ class Regions:
     """The registered regions."""
 
     def __init__(self) -> None:
+        self.most = most_regions()
         self._regions: dict[str, Region] = {}
         self._lock = threading.Lock()
 
@@ -101,8 +109,8 @@ class Regions:
         with self._lock:
             if name in self._regions:
                 raise AlreadyRegistered(f"There is a region {brief(name)} already; unregister it first.")
-            if len(self._regions) >= MAX_REGIONS:
-                raise refused(("name",), f"There are {MAX_REGIONS} regions, the most there may be.", name, MAX_REGIONS)
+            if len(self._regions) >= self.most:
+                raise refused(("name",), f"There are {self.most} regions, the most there may be.", name, self.most)
             self._regions[name] = _opened(name, key, offset, byte_size)
 
     def find(self, name: str) -> Region:
