@@ -382,6 +382,7 @@ def test_a_buffer_that_is_dropped_is_let_go_first(monkeypatch: pytest.MonkeyPatc
     pinned = PinnedMemory(1 << 30)
     pool = BufferPool(0, pinned)
     pool.take(SMALLEST_PINNED)
+    pool.settle()
     assert registry.held == {}
     assert pinned.used == 0
 

@@ -174,20 +174,6 @@ def test_a_client_that_announces_much_holds_little(any_server: RunningServer, an
 
 
 @ours_only
-def test_one_like_the_last_gets_its_memory_at_once(start_server: ServerFactory) -> None:
-    """But not for long, if the rest does not come."""
-    running = start_server()
-    body, expected = body_of(MIB)
-    with connection(running) as client, httpx.Client(base_url=running.url) as observer:
-        for _ in range(2):
-            check(client.ask(header(MSGPACK, ANSWER, length(len(body))), body), expected)
-        client.send(header(MSGPACK, ANSWER, length(len(body))), body[:100_000])
-        wait_until(lambda: metric(observer, "memory_bytes") >= len(body))
-        wait_until(lambda: 0 < metric(observer, "memory_bytes") <= 2 * MIB)
-        check(client.ask(body[100_000:]), expected)
-        wait_for(observer, "memory_bytes", 0)
-
-
 def test_too_slow_a_body(start_server: ServerFactory) -> None:
     """Refused in the middle of a body, of which the rest is dropped: the next request is read from its beginning."""
     running = start_server("--body-seconds", "0.5")

@@ -33,6 +33,7 @@ SMALL_LIMITS = {
     "max_tensor_bytes": 1024,
     "max_memory_bytes": MIB,
     "max_header_bytes": 4096,
+    "max_connections": 200,
     "queue_depth": 3,
     "deadline_seconds": 9.0,
     "header_seconds": 8.0,
