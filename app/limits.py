@@ -86,6 +86,11 @@ class MemoryShare:
         """Where buffers come from for memory that was taken."""
         return self._account.pool
 
+    @property
+    def free(self) -> int:
+        """Bytes that nobody holds."""
+        return self._account.limit - self._account.used
+
     def take(self, amount: int) -> None:
         """Hold `amount` more bytes. Raises MemoryExhausted, LimitExceeded, RequestOver, holding no more than before."""
         self.check(amount)
@@ -125,6 +130,14 @@ class MemoryShare:
             yield
         finally:
             self.give(amount)
+
+    def used_buffer(self, size: int) -> Buffer | None:
+        """A buffer of memory that was used before, held, if there is any. Raises like `take`."""
+        self.take(size)
+        found = self.pool.take_used(size)
+        if found is None:
+            self.give(size)
+        return found
 
     def buffer(self, size: int) -> Buffer:
         """A buffer of `size` bytes, held. Its contents are arbitrary. Raises like `take`."""

@@ -27,7 +27,12 @@ _toucher = ThreadPoolExecutor(1, thread_name_prefix="dmlserve-memory")
 _ALIASES = {"application/x-msgpack": "application/msgpack", "application/vnd.msgpack": "application/msgpack"}
 
 FIRST, GROWTH = 1 << 20, 8
-"""Bytes of a body's first buffer, if it needs as many, and how many times as large the next one is, or twice that."""
+"""Bytes of a body's first buffer, if it needs as many, and for how many times what has come a buffer has room, or for
+twice that."""
+
+AT_ONCE = 64
+"""A body may take memory for all of it at once, of what was used before, if that is no more than this part of what is
+free: however many clients announce what they do not send, there is always some left."""
 
 MOVED = 1 << 22
 """Bytes of a body that are moved to a larger buffer before the event loop goes on."""
@@ -165,28 +170,28 @@ class _Reading:
         self._buffer[shift + self._length : shift + end] = piece
         self._length = end
 
-    async def _taken(self, size: int) -> Buffer:
-        """A buffer of `size` bytes. Fresh memory for much that has come already is touched off the event loop."""
-        if size <= FIRST:
-            return self._memory.buffer(size)
-        self._memory.take(size)
-        pool = self._memory.pool
-        used = pool.take_used(size)
+    async def _larger(self, least: int, shift: int) -> Buffer:
+        """A buffer with room for `least` bytes, and for more, since they are coming."""
+        memory, whole = self._memory, shift + self._announced
+        if shift < whole <= memory.free // AT_ONCE and (used := memory.used_buffer(whole)):
+            return used
+        size = max(FIRST, GROWTH * least) + shift
+        if 2 * size > whole > shift:
+            size = whole  # at once rather than soon
+        if least < FIRST // GROWTH:
+            return memory.buffer(size)  # most of it may never be touched
+        used = memory.used_buffer(size)
         if used is not None:
             return used
-        return await asyncio.get_running_loop().run_in_executor(_toucher, pool.take_touched, size)
+        memory.take(size)
+        return await asyncio.get_running_loop().run_in_executor(_toucher, memory.pool.take_touched, size)
 
     async def _grow(self, least: int, shift: int) -> None:
         """Make room for `least` bytes, but for no more than were announced."""
         self._check(least)
         if shift + least <= len(self._buffer):
             return
-        size = FIRST
-        while size < shift + least:
-            size *= GROWTH
-        if 2 * size > shift + self._announced > shift:
-            size = shift + self._announced  # at once rather than soon
-        old, self._buffer = self._buffer, await self._taken(size)
+        old, self._buffer = self._buffer, await self._larger(least, shift)
         filled = min(len(old), shift + self._length)
         for start in range(0, filled, MOVED):
             if start:

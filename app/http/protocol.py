@@ -40,7 +40,7 @@ from app.http.connections import RESERVE_SECONDS, ConnectionLimit
 from app.http.cork import Cork
 from app.http.headers import fields
 from app.http.refusals import answered, over_concurrency_limit, problem
-from app.http.transfer import JOINED, LARGE, RECEIVE_INTO, WHOLE_BODY, Disconnected, Receiver
+from app.http.transfer import HEADER, JOINED, LARGE, READ, RECEIVE_INTO, WHOLE_BODY, Disconnected, Receiver
 
 _STATUS = {status: line.removesuffix(b"\r\n") for status, line in STATUS_LINE.items()}
 
@@ -272,6 +272,11 @@ class StrictHttpProtocol(HttpToolsProtocol):
         if running is not None and not running.response_complete:
             running.disconnected = True
             running.message_event.set()
+
+    @property
+    def read_bytes(self) -> int:
+        """How much to read at once."""
+        return HEADER if self._announced > LARGE else READ
 
     def data_received(self, data: bytes | Buffer) -> None:
         """`data` are gone when this returns: what is kept of them is copied."""

@@ -31,8 +31,14 @@ returned what it had. Raises Disconnected."""
 JOINED = 1 << 16
 """So many bytes are rather copied once more than handed over in a call of their own."""
 
+HEADER = 1 << 14
+"""Bytes to read at first where the next request is probably a large one: its body then goes to where it belongs."""
+
 LARGE = 3 << 17
 """Bodies of more bytes have the extension. The others fit into one read, with a header."""
+
+READ = LARGE + (1 << 17)
+"""Bytes to read at once."""
 
 
 class Disconnected(Exception):
@@ -45,6 +51,8 @@ class Connection(Protocol):
     loop: asyncio.AbstractEventLoop
     flow: FlowControl
 
+    @property
+    def read_bytes(self) -> int: ...
     def data_received(self, data: Buffer) -> None: ...
     def end_body(self) -> None: ...
     def eof_received(self) -> bool: ...
@@ -89,7 +97,9 @@ class Receiver(asyncio.BufferedProtocol):
         if self._target is not None:
             return self._target[self._filled :]
         unread = scratch.take()
-        return unread[: self.left] if self.left else unread
+        if self.left:
+            return unread[: self.left]
+        return unread[: self._http.read_bytes]
 
     def buffer_updated(self, nbytes: int) -> None:
         if self.left:
@@ -146,7 +156,7 @@ class Scratch(threading.local):
         return self.view
 
     def _renew(self) -> None:
-        self._memory = bytearray(mmap.PAGESIZE + LARGE + (1 << 17))
+        self._memory = bytearray(mmap.PAGESIZE + READ)
         self._resize()  # from now on it lies where it is
         address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         self._start = (STAGGER - address) % mmap.PAGESIZE

@@ -59,6 +59,7 @@ def test_beyond_the_limit_health_is_answered_and_all_else_refused(start_server: 
         assert "dmlserve_connections 3.0" in metrics
         assert "dmlserve_connections_refused_total 5.0" in metrics
     wait_until(lambda: is_served(server))
+    assert server.stop() == 0
     assert server.log.read_text().count("max_connections allows, 3") == 1
 
 
