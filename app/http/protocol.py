@@ -130,6 +130,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         "_at_once",
         "_body_left",
         "_descriptor",
+        "_ending",
         "_feeding",
         "_gone_timer",
         "_half_closed",
@@ -165,6 +166,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self._header_timer: asyncio.TimerHandle | None = None
         self._is_served = True  # with more than health and metrics
         self._idle_timer: asyncio.TimerHandle | None = None  # when the server ends
+        self._ending = False  # when the answer that is being sent is complete
         self._half_closed = False  # by the client, which still waits for answers
         self._gone_timer: asyncio.TimerHandle | None = None
         self._refused = False
@@ -213,8 +215,11 @@ class StrictHttpProtocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         """The server ends: what runs is answered, and so is what is on its way on a connection that seems idle."""
         self.send_waiting()
+        cycle = self.cycle
         if self._is_answered():
             self._idle_timer = self.loop.call_later(IDLE_SECONDS, self._end_idle)
+        elif cycle is not None and cycle.response_started and cycle.keep_alive:
+            self._ending = True  # too late to say so in the answer: what the client sends after it is answered as well
         else:
             super().shutdown()
 
@@ -667,6 +672,9 @@ class StrictHttpProtocol(HttpToolsProtocol):
         elif self._half_closed and self._is_answered():
             self.send_waiting()
             self.transport.close()
+        elif self._ending:
+            self._ending = False
+            self.shutdown()
 
     def _answer_and_close(self, answer: bytes) -> None:
         if self.transport.is_closing():

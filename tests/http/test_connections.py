@@ -1,6 +1,7 @@
 """How many connections there may be, what those beyond get, and what they get at the server's end."""
 
 import mmap
+import socket
 import threading
 import time
 from contextlib import ExitStack
@@ -132,6 +133,25 @@ def test_no_kept_connection_is_reset_at_the_end(start_server: ServerFactory, wor
         thread.join()
     assert outcomes == ["told"] * 24
     assert not any(unannounced)
+
+
+def test_an_answer_that_had_begun_at_the_end_is_not_the_last_one(start_server: ServerFactory) -> None:
+    """It does not say that it would be, so the client goes on."""
+    server = start_server()
+    body: bytes = msgpack.packb(request(CELU, {"InputTensor": np.ones(8 << 20, np.float32)}))
+    with connection(server) as client:
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        client.send(header(*MSGPACK, length(len(body))), body)
+        assert client.received.peek(100)
+        server.process.terminate()
+        time.sleep(0.3)
+        answer = client.receive()
+        assert (output_of(answer) == 1).all()
+        assert "connection" not in answer.headers
+        refused = client.ask(DISPATCH)
+        assert (refused.status_code, refused.headers["connection"]) == (503, "close")
+        assert client.is_closed()
+    assert server.process.wait(20) == 0
 
 
 def test_an_idle_connection_is_closed_cleanly_at_the_end(start_server: ServerFactory) -> None:
