@@ -36,11 +36,6 @@ def beginning(offset: int) -> int:
     return STAGGER - offset % ALIGNMENT
 
 
-def fresh(size: int) -> mmap.mmap:
-    """Memory of this process alone. What `mmap` maps unless it is told otherwise, forked workers would share."""
-    return mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-
-
 class Pinning(Protocol):
     """Makes memory known to devices that then read and write it by themselves."""
 
@@ -48,14 +43,31 @@ class Pinning(Protocol):
         """Called with each new buffer. Fails silently."""
 
     def unpin(self, memory: mmap.mmap) -> None:
-        """Called before a buffer's memory is given back."""
+        """Called before a buffer's memory is given back to the system, by any thread at any moment."""
+
+
+class Memory(mmap.mmap):
+    """Pages of this process alone, made by `fresh`."""
+
+    pinning: Pinning | None = None
+
+    def __del__(self) -> None:
+        # Here and nowhere else, so that it happens however the memory comes to its end. A device that still knew the
+        # address would read and write the old pages when the system uses it again.
+        if self.pinning:
+            self.pinning.unpin(self)
+
+
+def fresh(size: int) -> Memory:
+    """Memory of `size` bytes. What `mmap` maps unless it is told otherwise, forked workers would share."""
+    return Memory(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 class _Loan(weakref.ref["ctypes.Array[ctypes.c_char]"]):
     """Memory that somebody has for as long as its referent lives. Much quicker than `weakref.finalize`."""
 
     __slots__ = ("memory",)
-    memory: mmap.mmap
+    memory: Memory
     __eq__, __hash__ = object.__eq__, object.__hash__  # not those of the referent, which has none
 
 
@@ -70,7 +82,7 @@ class BufferPool:
     def __init__(self, most_idle_bytes: int, pinning: Pinning | None = None) -> None:
         self._most_idle_bytes = most_idle_bytes
         self._pinning = pinning
-        self._idle: list[mmap.mmap] = []  # the one used last is the last
+        self._idle: list[Memory] = []  # the one used last is the last
         self._idle_bytes = 0
         self._loans: set[_Loan] = set()
         self.room = most_idle_bytes
@@ -121,14 +133,14 @@ class BufferPool:
     def _take_fresh(self, size: int) -> Buffer:
         return self._lend(self._fresh(_rounded(size)), size)
 
-    def _lend(self, memory: mmap.mmap, size: int) -> Buffer:
+    def _lend(self, memory: Memory, size: int) -> Buffer:
         owner = (ctypes.c_char * len(memory)).from_buffer(memory)
         loan = _Loan(owner, self._returned.append)
         loan.memory = memory
         self._loans.add(loan)
         return memoryview(owner).cast("B")[:size]
 
-    def _find(self, size: int) -> mmap.mmap | None:
+    def _find(self, size: int) -> Memory | None:
         """Kept memory of `size` bytes, or, rather than fresh one, of up to a quarter more."""
         found: int | None = None
         for place in reversed(range(len(self._idle))):
@@ -144,12 +156,13 @@ class BufferPool:
         self._idle_bytes -= len(memory)
         return memory
 
-    def _fresh(self, size: int) -> mmap.mmap:
+    def _fresh(self, size: int) -> Memory:
         memory = fresh(size)
         if size >= _HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
             with contextlib.suppress(OSError):  # a kernel without them
                 memory.madvise(mmap.MADV_HUGEPAGE)
         if self._pinning:
+            memory.pinning = self._pinning
             self._pinning.pin(memory)
         return memory
 
@@ -160,10 +173,7 @@ class BufferPool:
             self._idle.append(loan.memory)
             self._idle_bytes += len(loan.memory)
         while self._idle_bytes > min(self._most_idle_bytes, self.room):
-            dropped = self._idle.pop(0)
-            self._idle_bytes -= len(dropped)
-            if self._pinning:
-                self._pinning.unpin(dropped)
+            self._idle_bytes -= len(self._idle.pop(0))
 
 
 def _touch(buffer: Buffer) -> None:

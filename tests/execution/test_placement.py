@@ -26,6 +26,7 @@ from app.http.metrics import Metrics
 from app.operators.compiled import CompiledOperator
 from app.service import Outcome, Prepared, Service
 from app.settings import Settings
+from tests.gpu import first_gpu
 from tests.operators.descriptors import CELU, compiled, descriptor
 
 SMALL, LARGE = 1 << 10, 1 << 17
@@ -385,6 +386,50 @@ def test_a_buffer_that_is_dropped_is_let_go_first(monkeypatch: pytest.MonkeyPatc
     pool.settle()
     assert registry.held == {}
     assert pinned.used == 0
+
+
+def test_a_buffer_is_let_go_although_its_pool_went_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a GPU would read old pages where new memory comes to lie."""
+    registry = Registry()
+    monkeypatch.setattr(cuda_staging, "_runtime", lambda: registry)
+    pinned = PinnedMemory(1 << 30)
+    pool = BufferPool(SMALLEST_PINNED, pinned)
+    lent = [pool.take(SMALLEST_PINNED) for _ in range(3)]
+    lent.pop()
+    del pool
+    assert len(registry.held) == 2
+    lent.clear()
+    assert registry.held == {}
+    assert pinned.used == 0
+
+
+@pytest.mark.gpu
+def test_memory_that_comes_and_goes_around_the_start() -> None:
+    """Of every size that is kept, pinned or neither, with data of its own each time."""
+    first_gpu()
+    service = Service(Settings(kernel_cache="none", compile_ahead=False, idle_buffer_bytes=8 << 20))
+    service.open()
+    rng = np.random.default_rng(0)
+    sizes = [1000, 98_304, 98_400, 100_000, 200_000, 262_144, 262_200, 1 << 20, 1 << 22]
+
+    async def check(elements: int, device: str) -> None:
+        x = rng.standard_normal(elements).astype(np.float32)
+        operator = {"Type": CELU, "InputTensor": {"DataType": "FLOAT32", "Sizes": [elements]}, "Alpha": 1}
+        with service.memory.open() as memory:
+            data = memory.buffer(x.nbytes)
+            data[:] = x.tobytes()
+            message = {"operator": operator, "inputs": {"InputTensor": data}, "device": device}
+            stated = validate(DispatchRequest, message)
+            outcome = await service.execute(service.prepare(stated), stated.inputs, memory)
+            found = np.frombuffer(outcome.output, np.float32)
+            assert np.array_equal(found[x > 0], x[x > 0]), (elements, device)
+            assert outcome.ran.device == device
+
+    for _ in range(3):
+        for elements in sizes:
+            for device in ("cuda:0", "numpy"):
+                asyncio.run(check(elements, device))
+    service.close()
 
 
 def test_memory_that_cannot_be_pinned_is_ordinary(monkeypatch: pytest.MonkeyPatch) -> None:
