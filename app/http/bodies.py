@@ -175,7 +175,8 @@ class _Reading:
         memory, whole = self._memory, shift + self._announced
         if shift < whole <= memory.free // AT_ONCE and (used := memory.used_buffer(whole)):
             return used
-        size = max(FIRST, GROWTH * least) + shift
+        # Half of what is free is left to others, but a buffer that hardly grows would be copied again and again.
+        size = shift + max(least + least // 2, min(max(FIRST, GROWTH * least), memory.free // 2))
         if 2 * size > whole > shift:
             size = whole  # at once rather than soon
         if least < FIRST // GROWTH:
