@@ -312,6 +312,32 @@ def test_limits_and_keys_are_those_of_the_native_api(start_server: ServerFactory
         assert "dmlserve_memory_bytes 0.0" in metrics
 
 
+def test_numbers_beyond_their_limit(start_server: ServerFactory) -> None:
+    """Of all inputs together, before any is read. Behind the JSON there may be more."""
+    server = start_server("--max-numbers", "1000")
+    x = np.zeros(600, np.float32)
+    relu = "/v2/models/activation_parameterized_relu/infer"
+    given = [tensor(name, x, data=[0.5] * 600, shape=[600]) for name in ("InputTensor", "SlopeTensor")]
+    with httpx.Client(base_url=server.url) as client:
+        said = error_of(post(client, relu, {"inputs": given}), 413)
+        assert "1200, where max_numbers allows 1000." in said
+        assert "binary data" in said
+        assert post(client, relu, {"inputs": [given[0], behind("SlopeTensor", x)]}, x.tobytes()).status_code == 200
+
+
+def test_far_more_numbers_than_the_shape_takes(client: httpx.Client) -> None:
+    said = error_of(
+        client.post(
+            CELU,
+            content=b'{"inputs":[{"name":"InputTensor","datatype":"FP32","shape":[3],"data":['
+            + b"1," * (1 << 20)
+            + b"1]}]}",
+        )
+    )
+    assert "more than" in said
+    assert "takes 3" in said
+
+
 def test_a_full_queue_and_the_deadline(start_server: ServerFactory) -> None:
     server = start_server("--deadline-seconds", "0.01", "--threads", "1")
     x = np.zeros(1 << 23, np.float32)

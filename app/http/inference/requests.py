@@ -198,6 +198,10 @@ class InferenceReader:
             source = _source(each, binary)
             sources[each.name] = source
             binary = source.stop if isinstance(source, Binary) else binary
+        numbers = sum(math.prod(source.shape) for source in sources.values() if isinstance(source, Numbers))
+        if numbers > settings.max_numbers:
+            what = "Elements given as numbers (binary data have no such limit)"
+            raise LimitExceeded("max_numbers", what, numbers, settings.max_numbers)
         output_name = prepared.compiled.output_name
         wanted = outputs[output_name].parameters if outputs else None
         form = AnswerForm(prepared, name, wanted or OutputParameters(), parameters.binary_data_output)

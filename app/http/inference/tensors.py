@@ -122,6 +122,8 @@ def _check_brackets(name: str, text: Buffer, shape: Sequence[int], datatype: str
             raise _refused(name, f"Data of {name} hold {_value(block, stray.start())}; they must be numbers.")
         has_digits = has_digits or _has(block, _DIGITS)
         commas += _commas(skeleton)
+        if commas > elements + _BLOCK:  # whatever follows
+            raise _refused(name, f"Data of {name} are more than {commas} values; shape {list(shape)} takes {elements}.")
         if expected is None:
             is_nested = len(shape) > 1 and skeleton.startswith(b"[" * len(shape))
             expected = _Skeleton(shape if is_nested else [elements])
