@@ -128,7 +128,7 @@ class TestReading:
 
 MANY_STRINGS = b"[" + b'"AAAAAAAAAAAAAAAAAAAAAAAAA",' * 500_000
 MANY_NUMBERS = (
-    b'{"inputs":[{"name":"InputTensor","datatype":"FP32","shape":[4000001],"data":[' + b"1," * 4_000_000 + b"1]}]}"
+    b'{"inputs":[{"name":"InputTensor","datatype":"FP32","shape":[1000001],"data":[' + b"1," * 1_000_000 + b"1]}]}"
 )
 LONG_READS = [
     pytest.param(b"/v1/dispatch", MANY_STRINGS, b"X: y", id="dispatch"),
