@@ -100,7 +100,7 @@ class Settings(BaseSettings):
     )
     max_depth: int = Field(32, ge=8, le=256, description="Nesting of arrays and objects in a request body.")
     max_numbers: int = Field(
-        1 * MIB, ge=1, description="Elements of an inference's tensors that are given as JSON numbers."
+        2 * MIB, ge=1, description="Elements of an inference's tensors that are given as JSON numbers."
     )
     max_tensor_bytes: int = Field(256 * MIB, ge=4, description="Buffer of one tensor, input or output.")
     max_memory_bytes: int = Field(
