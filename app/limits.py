@@ -183,5 +183,3 @@ class MemoryShare:
     def _give_all(self) -> None:
         self._account.move(-self.held)
         self.held = 0
-        self._account.pool.settle()
-        self._account.pool.settle()

@@ -192,13 +192,7 @@ def _open(file: str) -> int:
 
 
 def _standard_error() -> int:
-    if sys.__stderr__ is not None:
-        return _STANDARD_ERROR
-    # It was closed before the start. What C libraries print must not reach a client whose socket took its number.
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
-        pass
-    os.close(descriptor)
-    return _NONE
+    return _STANDARD_ERROR if sys.__stderr__ is not None else _NONE  # it was closed before the start
 
 
 def _write(descriptor: int, data: bytes) -> int:

@@ -15,6 +15,7 @@ import pytest
 
 from app.sink import MOST_BYTES, Sink
 from tests.conftest import ROOT
+from tests.forked import forked
 
 SECONDS = 30.0
 LONG = b"x" * (1 << 18) + b"\n"
@@ -163,16 +164,6 @@ def test_a_file_that_cannot_be_opened_again_is_written_on(tmp_path: Path) -> Non
     wait_until(lambda: (moved / "log").read_text().endswith("two\n"))
     told = f"The log file {folder}/log cannot be opened again: No such file or directory; the old one is kept\n"
     assert (moved / "log").read_text() == f"{told}two\n"
-
-
-def forked(work: Callable[[], None]) -> int:
-    process = os.fork()
-    if process == 0:
-        try:
-            work()
-        finally:
-            os._exit(0)
-    return process
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")

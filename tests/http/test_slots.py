@@ -8,6 +8,7 @@ import pytest
 from app.http.families import Counter, Histogram, together
 from app.http.metrics import Counts
 from app.http.slots import OVERFLOW, Labels, Slots
+from tests.forked import forked
 
 NAME = "family"
 
@@ -21,14 +22,7 @@ def numbers(slots: Slots, name: str = NAME) -> dict[Labels, list[list[float]]]:
 
 
 def in_another_process(work: Callable[[], None]) -> None:
-    """Which then ends as by SIGKILL: without any cleaning up."""
-    process = os.fork()
-    if process == 0:
-        try:
-            work()
-        finally:
-            os._exit(0)
-    os.waitpid(process, 0)
+    os.waitpid(forked(work), 0)
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
