@@ -23,7 +23,12 @@ from rich.console import Console
 from rich.table import Table
 
 from app import __version__
-from app.capabilities import (
+from app.codecs.codec import Codec
+from app.codecs.structure import Unreadable
+from app.contract.constants import FeatureLevel
+from app.contract.validation import validate
+from app.contract.violations import ContractError, Violation
+from app.engine.capabilities import (
     OperatorDescription,
     OperatorFilter,
     describe,
@@ -33,18 +38,14 @@ from app.capabilities import (
     summarize,
     support_groups,
 )
-from app.codecs.codec import Codec
-from app.codecs.structure import Unreadable
-from app.contract.constants import FeatureLevel
-from app.contract.validation import validate
-from app.contract.violations import ContractError, Violation
-from app.dispatch import DispatchResponse, OutputTensor
-from app.execution.numpy_lowering import numpy_type
-from app.limits import LimitExceeded, MemoryShare
-from app.messages import CODECS, Dispatch, DispatchReader
+from app.engine.dispatch import DispatchResponse, OutputTensor
+from app.engine.service import DeadlineExceeded, Outcome, Service
+from app.http.core.documents import CODECS
+from app.http.native.requests import Dispatch, DispatchReader
+from app.memory.accounts import LimitExceeded, MemoryShare
+from app.memory.arrays import numpy_type
 from app.operators.catalog import OPERATORS, find_operator
 from app.operators.operator import PREFIX
-from app.service import DeadlineExceeded, Outcome, Service
 from app.settings import GIB, KIB, MIB, Settings, Unusable
 
 _LISTED = "'dmlserve operators' lists them."

@@ -12,25 +12,28 @@ import uvicorn
 from fastapi import FastAPI
 
 from app import __version__, logs
-from app.http import docs, native, openapi, operations, reference
-from app.http.access_log import AccessLog
-from app.http.at_once import Prompt
-from app.http.auth import Authentication, Keys
-from app.http.connections import ConnectionLimit, raise_descriptor_limit, room_for_connections
-from app.http.cors import Cors
-from app.http.dispatch import DispatchRoute, Shortcut
+from app.engine.service import Service
+from app.http.core import openapi
+from app.http.core.at_once import Prompt
+from app.http.core.auth import Authentication, Keys
+from app.http.core.cors import Cors
+from app.http.core.problems import HANDLED, answer_problem
 from app.http.inference import endpoints
 from app.http.inference import routes as inference
 from app.http.inference.shared_memory import most_regions
-from app.http.metrics import Counts, Metrics
-from app.http.observation import Observation
-from app.http.problems import HANDLED, answer_problem
-from app.http.process import Process
-from app.http.protocol import Limits, protocol_class
-from app.http.server import Server, listen
-from app.http.slots import Slots
-from app.http.workers import Supervisor
-from app.service import Service
+from app.http.native import routes as native
+from app.http.native.dispatch import DispatchRoute, Shortcut
+from app.http.server.connection import Limits, protocol_class
+from app.http.server.limit import ConnectionLimit, raise_descriptor_limit, room_for_connections
+from app.http.server.process import Process
+from app.http.server.server import Server, listen
+from app.http.server.workers import Supervisor
+from app.http.telemetry import operations
+from app.http.telemetry.access_log import AccessLog
+from app.http.telemetry.metrics import Counts, Metrics
+from app.http.telemetry.requests import Observation
+from app.http.telemetry.slots import Slots
+from app.http.web import docs, reference
 from app.settings import Settings, Unusable
 from app.signals import Signals, end
 

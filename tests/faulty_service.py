@@ -3,9 +3,9 @@
 import struct
 import sys
 
-from app.buffers import Buffer
 from app.cli import main
-from app.service import Outcome, Prepared, Service
+from app.engine.service import Outcome, Prepared, Service
+from app.memory.buffers import Buffer
 
 _compute = Service.compute
 

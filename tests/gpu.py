@@ -4,9 +4,9 @@ from functools import cache
 
 import pytest
 
-from app.execution.cuda_device import CudaDevice
-from app.execution.cuda_staging import PinnedMemory
-from app.execution.placement import find_gpus
+from app.devices.cuda.device import CudaDevice
+from app.devices.cuda.pinned import PinnedMemory
+from app.devices.placement import find_gpus
 from app.settings import MIB, Settings
 
 

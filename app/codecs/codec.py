@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from app.buffers import Buffer
 from app.contract.violations import Path
-from app.limits import MemoryShare
+from app.memory.accounts import MemoryShare
+from app.memory.buffers import Buffer
 
 
 @dataclass(frozen=True, slots=True)

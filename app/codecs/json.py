@@ -16,12 +16,12 @@ import numpy as np
 import orjson
 import pybase64
 
-from app.buffers import ALIGNMENT, SMALLEST, Buffer
 from app.codecs.codec import Body, Encoded, Hole, Piece, Span
 from app.codecs.structure import PARSED, Search, Unreadable, object_of, too_deep, too_long
 from app.contract.validation import brief
 from app.contract.violations import ContractError, Path, refused
-from app.limits import MemoryShare
+from app.memory.accounts import MemoryShare
+from app.memory.buffers import ALIGNMENT, SMALLEST, Buffer
 
 LONG = 24
 """Strings of at least so many bytes are cut out."""

@@ -10,12 +10,12 @@ from typing import Any
 
 from msgpack import Packer
 
-from app.buffers import Buffer
 from app.codecs.codec import Body, Encoded, Hole, Piece, Span
 from app.codecs.structure import PARSED, Unreadable, object_of, too_deep, too_long
 from app.contract.validation import brief
 from app.contract.violations import Path, refused
-from app.limits import MemoryShare
+from app.memory.accounts import MemoryShare
+from app.memory.buffers import Buffer
 
 _BEGINNING = 1 << 14
 """Bytes of a body among which its first tensor data begin, or it is no ordinary one."""

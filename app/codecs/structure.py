@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from app.codecs.codec import Body
-from app.limits import LimitExceeded, MemoryShare
+from app.memory.accounts import LimitExceeded, MemoryShare
 
 PARSED = 100
 """Bytes of memory that a byte of structure may come to, parsed and judged (tests/codecs/test_structure.py)."""

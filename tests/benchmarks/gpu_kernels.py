@@ -16,9 +16,9 @@ from typing import Any
 import cupy
 import numpy as np
 
-from app.execution.cuda_device import CudaDevice
-from app.execution.cuda_staging import PinnedMemory
-from app.execution.placement import find_gpus, sample
+from app.devices.cuda.device import CudaDevice
+from app.devices.cuda.pinned import PinnedMemory
+from app.devices.placement import find_gpus, sample
 from app.settings import Settings
 
 MI = 1 << 20

@@ -20,11 +20,11 @@ import numpy as np
 from gpu_kernels import MI, ROTATED, copy_rate, graphed
 from operators import NAIVE, POSITIVE, RANGES, ROW, TYPES, compiled
 
-from app.execution.cuda_device import CudaDevice
-from app.execution.cuda_staging import PinnedMemory
-from app.execution.numpy_device import NumpyDevice
-from app.execution.numpy_lowering import numpy_type
-from app.execution.placement import find_gpus
+from app.devices.cpu.device import NumpyDevice
+from app.devices.cuda.device import CudaDevice
+from app.devices.cuda.pinned import PinnedMemory
+from app.devices.placement import find_gpus
+from app.memory.arrays import numpy_type
 from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX
 from app.settings import Settings

@@ -20,13 +20,13 @@ from typing import Any
 import cupy
 import numpy as np
 
-from app.buffers import Buffer, BufferPool
-from app.execution.cuda_compiler import KernelCache
-from app.execution.cuda_device import CudaDevice
-from app.execution.cuda_staging import PinnedMemory
-from app.execution.device import Kernel
-from app.execution.numpy_device import NumpyDevice
-from app.execution.placement import MEASURED, find_gpus, measure_crossover, sample, samples
+from app.devices.cpu.device import NumpyDevice
+from app.devices.cuda.compiler import KernelCache
+from app.devices.cuda.device import CudaDevice
+from app.devices.cuda.pinned import PinnedMemory
+from app.devices.device import Kernel
+from app.devices.placement import MEASURED, find_gpus, measure_crossover, sample, samples
+from app.memory.buffers import Buffer, BufferPool
 from app.settings import GIB, KIB, MIB, Settings
 
 HARD_SIGMOID = "DML_OPERATOR_ACTIVATION_HARD_SIGMOID"

@@ -17,10 +17,10 @@ import numpy as np
 
 from app.contract.constants import NEWEST
 from app.contract.validation import validate
-from app.execution.device import Kernel
-from app.execution.llvm_compiler import Compiler
-from app.execution.numpy_device import NumpyDevice
-from app.execution.numpy_lowering import Array, numpy_type
+from app.devices.cpu.device import NumpyDevice
+from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.device import Kernel
+from app.memory.arrays import Array, numpy_type
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
 from app.operators.operator import PREFIX

@@ -1,6 +1,6 @@
 """Measure how fast a socket is read, by where in a page the memory lies that it is read to.
 
-The sender's bytes begin a page of the kernel, as a request's do. `app.buffers.STAGGER` follows from what this shows.
+The sender's bytes begin a page of the kernel, as a request's do. `STAGGER` of `app.memory.buffers` follows from this.
 """
 
 import mmap
@@ -13,7 +13,7 @@ import time
 import options
 import report
 
-from app.buffers import STAGGER
+from app.memory.buffers import STAGGER
 
 PIECE = 1 << 18
 PIECES = 40

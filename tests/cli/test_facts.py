@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from app import __version__
-from app.capabilities import describe, summarize
 from app.contract.constants import DataType, FeatureLevel
+from app.engine.capabilities import describe, summarize
 from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX, Operator
 from app.settings import Settings

@@ -20,11 +20,11 @@ from schemathesis import BaseSchema, Case, Config, DeserializationContext, Respo
 
 from app.contract.constants import NEWEST, DataType, FeatureLevel
 from app.contract.tensors import TensorDesc
-from app.http.connections import ConnectionLimit
+from app.engine.service import Service
+from app.http.server.limit import ConnectionLimit
 from app.main import create_app
 from app.operators.catalog import OPERATORS, find_operator
 from app.operators.operator import Operator, Role
-from app.service import Service
 from app.settings import Settings
 from tests.conftest import RunningServer
 

@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 
 from app.codecs.codec import Codec, Hole, Span
 from app.codecs.structure import Unreadable
-from app.limits import LimitExceeded, MemoryAccount, MemoryShare
+from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryShare
 
 MAX_STRUCTURE_BYTES = 1 << 18
 MAX_DEPTH = 32

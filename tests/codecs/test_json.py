@@ -14,12 +14,12 @@ import pytest
 from hypothesis import assume, example, given, settings
 
 import app.codecs.json
-from app.buffers import SMALLEST
 from app.codecs.codec import Codec, Span
 from app.codecs.json import BLOCK, LONG, JsonCodec, Slashed
 from app.codecs.structure import SEARCHED, Unreadable
 from app.contract.violations import ContractError
-from app.limits import LimitExceeded, MemoryAccount
+from app.memory.accounts import LimitExceeded, MemoryAccount
+from app.memory.buffers import SMALLEST
 from tests.codecs.documents import (
     MAX_DEPTH,
     MAX_STRUCTURE_BYTES,

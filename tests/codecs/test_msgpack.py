@@ -11,7 +11,7 @@ from app.codecs.codec import Codec
 from app.codecs.msgpack import MsgpackCodec
 from app.codecs.structure import Unreadable
 from app.contract.violations import ContractError
-from app.limits import LimitExceeded
+from app.memory.accounts import LimitExceeded
 from tests.codecs.documents import (
     MAX_DEPTH,
     MAX_STRUCTURE_BYTES,

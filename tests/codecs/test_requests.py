@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from app.buffers import Buffer
 from app.codecs.codec import Body, Codec
 from app.codecs.structure import Unreadable
 from app.contract.violations import ContractError
-from app.limits import LimitExceeded
-from app.messages import CODECS, DispatchReader, read_document
-from app.service import Service
+from app.engine.service import Service
+from app.http.core.documents import CODECS, read_document
+from app.http.native.requests import DispatchReader
+from app.memory.accounts import LimitExceeded
+from app.memory.buffers import Buffer
 from app.settings import Settings
 from tests.codecs.documents import mutations, outcome, share
 from tests.messages import CELU, CONSTANT_POW, PARAMETERIZED_RELU, as_json, request

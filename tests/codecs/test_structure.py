@@ -13,8 +13,8 @@ from app.codecs.msgpack import MsgpackCodec
 from app.codecs.structure import PARSED, Search, Unreadable, object_of
 from app.contract.validation import validate
 from app.contract.violations import ContractError
-from app.dispatch import DispatchRequest
-from app.limits import LimitExceeded, MemoryAccount
+from app.engine.dispatch import DispatchRequest
+from app.memory.accounts import LimitExceeded, MemoryAccount
 from tests.codecs.documents import MAX_DEPTH, MAX_STRUCTURE_BYTES, share
 
 

@@ -5,7 +5,7 @@ import json
 import httpx
 import pytest
 
-from app.capabilities import example
+from app.engine.capabilities import example
 from app.operators.catalog import OPERATORS
 from tests.conftest import RunningServer
 from tests.docs.browser import Page, needs_chromium

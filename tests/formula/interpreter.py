@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from app.execution.numpy_lowering import Array
 from app.formula.values import FLOAT32, Constant, Input, Operation, Parameter, Value, integer_range
+from app.memory.arrays import Array
 
 
 def _in_float64(function: Callable[..., Any]) -> Callable[..., Array]:

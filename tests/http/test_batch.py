@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 import pytest
 
 from app.codecs.codec import Encoded
-from app.http import batch
-from app.http.at_once import Reply, Request
-from app.http.protocol import StrictHttpProtocol
-from app.http.transfer import JOINED
+from app.http.core.at_once import Reply, Request
+from app.http.core.transfer import JOINED
+from app.http.server import batch
+from app.http.server.connection import StrictHttpProtocol
 from tests.http.test_protocol import (
     CLIENT_SECONDS,
     CLOSE,

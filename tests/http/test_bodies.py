@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from starlette.types import Message
 
-from app.buffers import ALIGNMENT, STAGGER
 from app.codecs.codec import Body, Encoded, Piece
-from app.http.bodies import read_body, send_pieces
-from app.http.transfer import JOINED, Receiver
-from app.limits import MemoryAccount
+from app.http.core.bodies import read_body, send_pieces
+from app.http.core.transfer import JOINED, Receiver
+from app.memory.accounts import MemoryAccount
+from app.memory.buffers import ALIGNMENT, STAGGER
 from app.settings import Settings
 from tests.conftest import RunningServer, ours_only, running_server
 from tests.http.refusals import refusal_of

@@ -14,7 +14,7 @@ from app.contract.constants import DataType
 from app.http.inference.compression import compress, decompress
 from app.http.inference.requests import _cut
 from app.http.inference.tensors import read_numbers, write_numbers
-from app.limits import MemoryAccount, MemoryShare, RequestOver
+from app.memory.accounts import MemoryAccount, MemoryShare, RequestOver
 
 JSON = JsonCodec()
 SIZE = 16 * BLOCK

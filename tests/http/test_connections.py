@@ -12,7 +12,7 @@ import msgpack
 import numpy as np
 import pytest
 
-from app.http.connections import FILES, RESERVE
+from app.http.server.limit import FILES, RESERVE
 from app.operators.operator import PREFIX
 from tests.conftest import COMMAND, RunningServer, ServerFactory, ours_only, running_server
 from tests.http.load import wait_until

@@ -8,8 +8,8 @@ import msgpack
 import numpy as np
 import pytest
 
-from app.buffers import Buffer
-from app.http.transfer import LARGE, Scratch
+from app.http.core.transfer import LARGE, Scratch
+from app.memory.buffers import Buffer
 from app.operators.operator import PREFIX
 from tests.conftest import RunningServer
 from tests.http.wire import Connection, connection, header, length

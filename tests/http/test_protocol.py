@@ -17,8 +17,8 @@ import uvicorn
 from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
 
 from app.codecs.codec import Encoded
-from app.http.at_once import Reply, Request
-from app.http.protocol import Limits, RequestError, StrictHttpProtocol, protocol_class
+from app.http.core.at_once import Reply, Request
+from app.http.server.connection import Limits, RequestError, StrictHttpProtocol, protocol_class
 
 LIMITS = Limits(max_header_bytes=2048, max_header_fields=20)
 HEADER_SECONDS = 0.3
@@ -477,7 +477,7 @@ class TestMalformed:
         server.application.assert_saw("/", "disconnect")
 
     def test_chunks_end_the_request_at_once(self, server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("app.http.protocol.LINGER_SECONDS", 2 * CLIENT_SECONDS)
+        monkeypatch.setattr("app.http.server.connection.LINGER_SECONDS", 2 * CLIENT_SECONDS)
         with server.connect() as client:
             client.send(post(CHUNKED), b"x\r\n")
             server.application.assert_saw("/", "disconnect")
@@ -539,7 +539,7 @@ class TestLingering:
         assert_problem(response, status)
 
     def test_has_an_end(self, server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("app.http.protocol.LINGER_SECONDS", 0.2)
+        monkeypatch.setattr("app.http.server.connection.LINGER_SECONDS", 0.2)
         with server.connect() as client, pytest.raises(OSError, match=r"reset|[Bb]roken pipe"):
             client.send(*[b"x" * 4096] * 200, pause=0.01)
 

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 from pydantic import Field
 
-from app.capabilities import describe
 from app.contract.constants import DataType, FeatureLevel
-from app.curves import curve
-from app.execution.numpy_device import NumpyDevice
-from app.http import reference
+from app.devices.cpu.device import NumpyDevice
+from app.engine.capabilities import describe
+from app.engine.curves import curve
+from app.http.web import reference
 from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX, InputTensorDesc, Operator
 from tests.conftest import RunningServer, ServerFactory

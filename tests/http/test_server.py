@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from app.http.server import ADMITTED, listen
+from app.http.server.server import ADMITTED, listen
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_SECONDS = 10.0
@@ -22,8 +22,8 @@ TIMEOUT_SECONDS = 10.0
 # Prints what happens to it, line by line; exits with what Server.run leaves it with.
 PROGRAM = """
 import asyncio, sys, time, uvicorn
-from app.http.process import Process
-from app.http.server import Server, listen
+from app.http.server.process import Process
+from app.http.server.server import Server, listen
 from app.signals import Signals, end
 
 draining = False

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from app.http.families import Counter, Histogram, together
-from app.http.metrics import Counts
-from app.http.slots import OVERFLOW, Labels, Slots
+from app.http.telemetry.families import Counter, Histogram, together
+from app.http.telemetry.metrics import Counts
+from app.http.telemetry.slots import OVERFLOW, Labels, Slots
 from tests.forked import forked
 
 NAME = "family"

@@ -9,7 +9,7 @@ import app.codecs.structure
 import app.http.inference.requests
 from app.codecs.codec import Span
 from app.http.inference.requests import _cut
-from app.limits import LimitExceeded, MemoryAccount
+from app.memory.accounts import LimitExceeded, MemoryAccount
 
 WHOLE = re.compile(rb'"data"\s*:\s*(\[[^"{}]*\])')
 PIECES = [b'"data"', b":", b"[", b"]", b"1", b",", b'"', b"{", b"}", b" ", b'"data":[', b"[1,2]", b'"data": [3]']

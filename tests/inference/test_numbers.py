@@ -10,7 +10,7 @@ from app.codecs.structure import Unreadable
 from app.contract.violations import ContractError
 from app.http.inference import tensors
 from app.http.inference.tensors import DATATYPES, read_numbers, write_numbers
-from app.limits import LimitExceeded, MemoryAccount
+from app.memory.accounts import LimitExceeded, MemoryAccount
 from tests.messages import Array
 
 INTEGERS = [name for name in DATATYPES if "INT" in name]

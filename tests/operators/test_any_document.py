@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.contract.validation import validate
 from app.contract.violations import ContractError
-from app.dispatch import DispatchRequest
+from app.engine.dispatch import DispatchRequest
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import compile_operator
 from tests.operators.descriptors import CONSTANT_POW, PARAMETERIZED_RELU, descriptor

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.contract.violations import ContractError, Hresult, Violation
-from app.dispatch import bind
+from app.engine.dispatch import bind
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator
 from app.operators.operator import Role

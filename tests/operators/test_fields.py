@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.capabilities import describe, summarize
+from app.engine.capabilities import describe, summarize
 from app.operators.catalog import OPERATORS, find_operator
 from app.operators.operator import PREFIX, Role
 from tests.contract.refusals import check_wording

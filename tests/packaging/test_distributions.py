@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from app import __version__
-from app.capabilities import example
+from app.engine.capabilities import example
 from app.operators.catalog import OPERATORS
 from tests.conftest import running_server
 from tests.messages import HARD_SIGMOID
@@ -79,7 +79,7 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     about = {name for name in names if name.startswith(f"dmlserve-{__version__}.dist-info/")}
     kinds = {".py", ".typed", ".html", ".css", ".js"}
     sources = {str(path.relative_to(ROOT)) for path in (ROOT / "app").rglob("*") if path.suffix in kinds}
-    assert {"app/py.typed", "app/http/pages/operators.html"} < names
+    assert {"app/py.typed", "app/http/web/pages/operators.html"} < names
     assert names - about == sources
     assert any(name.endswith("LICENSE") for name in about)
 

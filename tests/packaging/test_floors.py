@@ -15,25 +15,43 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 FLOORS = [
-    {"app", "app.settings", "app.signals", "app.buffers", "app.sink"},
-    {"app.contract"},
-    {"app.formula"},
+    {"app", "app.devices", "app.http", "app.settings", "app.signals", "app.sink", "app.contract"},
+    {"app.memory", "app.formula", "app.logs"},
+    {"app.codecs"},
     {"app.operators"},
-    {"app.limits", "app.execution"},
-    {"app.dispatch"},
-    {"app.capabilities", "app.codecs"},
-    {"app.service", "app.curves"},
-    {"app.messages", "app.logs"},
-    {"app.http"},
+    {"app.devices.device", "app.devices.helpers", "app.devices.layout"},
+    {"app.devices.cpu.threads"},
+    {"app.devices.cpu.numpy"},
+    {"app.devices.precision"},
+    {"app.devices.cpu.llvm"},
+    {"app.devices.cpu", "app.devices.cuda"},
+    {"app.devices.placement"},
+    {"app.engine"},
+    {"app.http.core"},
+    {"app.http.server"},
+    {"app.http.telemetry"},
+    {"app.http.native", "app.http.inference", "app.http.web"},
     {"app.main"},
     {"app.cli"},
 ]
-"""Rooms from the ground up. A room is a package, or a module that stands alone; it imports from lower floors only."""
+"""Rooms from the ground up. A room is a package, or a module that stands alone; it imports from lower floors only, so
+that those on the same floor do not know each other."""
+
+HALLS = {"app", "app.devices", "app.http"}
+"""Packages that hold rooms and nothing else."""
 
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 
-LOWEST = {"numpy": "app.execution", "fastapi": "app.http", "starlette": "app.http", "uvicorn": "app.http"}
+LOWEST = {"numpy": "app.memory", "fastapi": "app.http.core", "starlette": "app.http.core"}
 """Packages that only the named room and the floors above it may import."""
+
+ONLY = {
+    "uvicorn": ("app.http.server", "app.main"),
+    "cupy": ("app.devices.cuda", "app.devices.placement"),
+    "cupy_backends": ("app.devices.cuda",),
+    "llvmlite": ("app.devices.cpu.llvm.compiler",),
+}
+"""Packages that nobody else imports."""
 
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
@@ -61,7 +79,10 @@ def _imports(tree: ast.Module) -> Iterator[str]:
 
 
 def room_of(module: str) -> str:
-    return ".".join(module.split(".")[:2])
+    """The narrowest one. What is in a HALL must be in a room of its own."""
+    names = module.split(".")
+    rooms = (".".join(names[:count]) for count in range(len(names), 0, -1))
+    return next(room for room in rooms if room in FLOOR_OF and (room == module or room not in HALLS))
 
 
 def package_of(module: str) -> str:
@@ -104,14 +125,17 @@ def test_every_imported_package_is_a_declared_dependency() -> None:
 
 
 @MODULE
+def test_some_packages_are_imported_in_one_room_only(module: str) -> None:
+    for imported in imports(module):
+        rooms = ONLY.get(package_of(imported))
+        assert rooms is None or module.startswith(rooms), f"{module} imports {imported}"
+
+
+@MODULE
 def test_what_may_be_missing_is_imported_where_it_is_wanted_and_never_with_the_module(module: str) -> None:
     """Without CuPy and llvmlite the service starts, and with them as fast."""
-    wanted = {"cupy": ("app.execution.cuda_", "app.execution.placement"), "llvmlite": ("app.execution.llvm_compiler",)}
-    wanted["cupy_backends"] = wanted["cupy"]
     top = ast.Module([node for node in ast.parse(MODULES[module].read_text()).body if not _defines(node)], [])
-    assert not {package_of(imported) for imported in _imports(top)} & wanted.keys()
-    for package in {package_of(imported) for imported in imports(module)} & wanted.keys():
-        assert module.startswith(wanted[package])
+    assert not {package_of(imported) for imported in _imports(top)} & {"cupy", "cupy_backends", "llvmlite"}
 
 
 def _defines(node: ast.stmt) -> bool:

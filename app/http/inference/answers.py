@@ -6,16 +6,14 @@ import orjson
 
 from app.codecs.codec import Encoded, Piece
 from app.contract.violations import ContractError, refused
+from app.engine.service import Outcome, Prepared
 from app.http.inference.documents import InferOutput, InferResponse, OutputParameters
 from app.http.inference.shared_memory import Region, Regions
 from app.http.inference.statistics import VERSION
 from app.http.inference.tensors import NAMES, write_numbers
-from app.limits import MemoryShare
-from app.service import Outcome, Prepared
+from app.memory.accounts import MemoryShare
 
 JSON, BINARY = "application/json", "application/octet-stream"
-JSON_LENGTH = "Inference-Header-Content-Length"
-"""Header field: how many bytes of a body are JSON, where others follow."""
 
 
 @dataclass(frozen=True, slots=True)

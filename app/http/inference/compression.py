@@ -5,10 +5,10 @@ from collections.abc import Iterable
 
 from starlette.exceptions import HTTPException
 
-from app.buffers import Buffer
 from app.codecs.codec import Body, Encoded, Piece
 from app.codecs.structure import Unreadable
-from app.limits import LimitExceeded, MemoryShare
+from app.memory.accounts import LimitExceeded, MemoryShare
+from app.memory.buffers import Buffer
 
 _WINDOW = {b"gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
 _PIECE = 1 << 18

@@ -7,24 +7,25 @@ from typing import Any, NamedTuple
 
 from starlette.types import Receive, Scope, Send
 
-from app.buffers import Buffer
 from app.codecs.codec import Body
 from app.codecs.structure import Unreadable
-from app.execution.pool import Ticket
-from app.http.bodies import Align, hung_up, no_data, read_body, send_pieces
-from app.http.dispatch import DirectRoute
-from app.http.headers import Headers, fields
+from app.engine.service import Outcome, Service
+from app.engine.workers import Ticket
+from app.http.core.bodies import Align, hung_up, no_data, read_body, send_pieces
+from app.http.core.documents import TooHeavy
+from app.http.core.headers import JSON_LENGTH, Headers, fields
+from app.http.core.routes import DirectRoute
 from app.http.inference import openapi
-from app.http.inference.answers import JSON_LENGTH, Answer
+from app.http.inference.answers import Answer
 from app.http.inference.compression import coding_of_answer, coding_of_request, compress, decompress
 from app.http.inference.models import find_model
 from app.http.inference.requests import InferenceReader
 from app.http.inference.shared_memory import Regions
-from app.http.inference.statistics import VERSION, InferenceCounts
-from app.limits import MemoryShare
-from app.messages import TooHeavy
+from app.http.inference.statistics import VERSION
+from app.http.telemetry.inferences import InferenceCounts
+from app.memory.accounts import MemoryShare
+from app.memory.buffers import Buffer
 from app.operators.operator import Operator
-from app.service import Outcome, Service
 
 OFFLOADED = 1 << 18
 """Bytes of JSON, or of tensors copied or put as numbers, from which on a worker does it."""

@@ -9,8 +9,8 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 from starlette.exceptions import HTTPException
 
-from app.capabilities import describe
 from app.contract.constants import NEWEST
+from app.engine.capabilities import describe
 from app.http.inference import documents
 from app.http.inference.statistics import VERSION
 from app.http.inference.tensors import NAMES

@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from app.http.core.headers import JSON_LENGTH
+from app.http.core.openapi import operation, ref
 from app.http.inference import documents
-from app.http.inference.answers import BINARY, JSON, JSON_LENGTH
-from app.http.openapi import operation, ref
+from app.http.inference.answers import BINARY, JSON
 
 _PARAMETERS: dict[str, dict[str, Any]] = {
     "name": {

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
-from app.buffers import Buffer
 from app.codecs.codec import Body, Piece, Span
 from app.codecs.structure import SEARCHED, Search, Unreadable, too_long
 from app.contract.validation import brief, validate
 from app.contract.violations import refused
-from app.dispatch import DispatchRequest
+from app.engine.dispatch import DispatchRequest
+from app.engine.service import Prepared, Service
+from app.http.core.documents import CODECS, LIGHT, TooHeavy, read_document
 from app.http.inference.answers import AnswerForm
 from app.http.inference.documents import (
     InferInput,
@@ -29,10 +30,9 @@ from app.http.inference.documents import (
 from app.http.inference.shared_memory import Regions
 from app.http.inference.statistics import VERSION
 from app.http.inference.tensors import DATATYPES, read_numbers
-from app.limits import LimitExceeded, MemoryShare
-from app.messages import CODECS, LIGHT, TooHeavy, read_document
+from app.memory.accounts import LimitExceeded, MemoryShare
+from app.memory.buffers import Buffer
 from app.operators.operator import Operator, Role
-from app.service import Prepared, Service
 
 _JSON = CODECS["application/json"]
 _ID = re.compile(rb'\{"id":\s?"([ !#-\[\]-~]{0,256})",')  # as clients write it: first, and without escapes

@@ -10,19 +10,19 @@ from starlette.responses import Response
 
 from app import __version__
 from app.contract.validation import validate
-from app.http.bodies import read_judged
-from app.http.headers import fields
+from app.engine.service import Service, State
+from app.http.core.bodies import read_judged
+from app.http.core.documents import CODECS
+from app.http.core.headers import fields
 from app.http.inference import documents, openapi
 from app.http.inference.endpoints import InferEndpoint
 from app.http.inference.models import PLATFORM, find_model, metadata
 from app.http.inference.shared_memory import AlreadyRegistered, Regions
 from app.http.inference.statistics import VERSION, document
-from app.http.metrics import Metrics
-from app.http.operations import answer_probe
-from app.messages import CODECS
+from app.http.telemetry.metrics import Metrics
+from app.http.telemetry.operations import answer_probe
 from app.operators.catalog import OPERATORS
 from app.operators.operator import Operator
-from app.service import Service, State
 
 router = APIRouter(prefix="/v2", tags=["inference"])
 

@@ -13,11 +13,11 @@ import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.buffers import Buffer
 from app.contract.validation import brief
 from app.contract.violations import ContractError, refused
 from app.http.inference import documents
-from app.limits import MemoryShare
+from app.memory.accounts import MemoryShare
+from app.memory.buffers import Buffer
 
 FOLDER = Path("/dev/shm")  # noqa: S108 - no temporary file: shm_open works on it
 """Where shm_open has its objects."""

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import orjson
 
-from app.buffers import Buffer
 from app.codecs.codec import Piece
 from app.codecs.structure import Unreadable
 from app.contract.constants import DataType
 from app.contract.violations import ContractError, refused
-from app.execution.device import WHOLE_BYTES
-from app.execution.numpy_lowering import numpy_type
-from app.limits import MemoryShare
+from app.devices.device import WHOLE_BYTES
+from app.memory.accounts import MemoryShare
+from app.memory.arrays import numpy_type
+from app.memory.buffers import Buffer
 
 DATATYPES = {"BOOL": DataType.UINT8} | {str(data_type).replace("FLOAT", "FP"): data_type for data_type in WHOLE_BYTES}
 """Data types by the protocol's names."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from app.execution.numpy_lowering import Array
+from app.memory.arrays import Array
 from app.operators.operator import PREFIX
 from tests.operators.descriptors import CELU, CONSTANT_POW, HARD_SIGMOID, PARAMETERIZED_RELU
 from tests.operators.numerics import reference

@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from app.execution.device import Device
-from app.execution.llvm_compiler import Compiler
-from app.execution.numpy_device import NumpyDevice
+from app.devices.cpu.device import NumpyDevice
+from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.device import Device
 from tests.gpu import first_gpu
 
 

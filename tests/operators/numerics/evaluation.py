@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from app.execution.device import Device
-from app.execution.numpy_lowering import Array, numpy_type
+from app.devices.device import Device
+from app.memory.arrays import Array, numpy_type
 from app.operators.catalog import OPERATORS
 from app.operators.operator import Role
 from tests.operators.descriptors import compiled

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from app.execution.numpy_lowering import Array
+from app.memory.arrays import Array
 
 
 def wide(value: Any) -> Any:

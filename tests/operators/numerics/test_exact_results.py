@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.execution.device import Device
-from app.execution.numpy_lowering import Array
+from app.devices.device import Device
+from app.memory.arrays import Array
 from tests.operators.descriptors import CELU, CONSTANT_POW, HARD_SIGMOID, PARAMETERIZED_RELU
 from tests.operators.numerics.evaluation import evaluate
 from tests.operators.numerics.ulp import check, distance

@@ -8,8 +8,8 @@ import os
 import numpy as np
 import pytest
 
-from app.execution.device import Device
-from app.execution.numpy_lowering import Array
+from app.devices.device import Device
+from app.memory.arrays import Array
 from tests.operators.numerics.cases import (
     BINARY,
     CONSTANT_POWS,

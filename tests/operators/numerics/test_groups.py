@@ -8,9 +8,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from app.execution import numpy_rows
-from app.execution.device import Cancelled, Device
-from app.execution.numpy_lowering import Array
+from app.devices.cpu import rows
+from app.devices.device import Cancelled, Device
+from app.memory.arrays import Array
 from app.operators.operator import PREFIX
 from tests.operators.descriptors import compiled
 from tests.operators.numerics.evaluation import evaluate
@@ -143,7 +143,7 @@ def test_any_layout(
     sizes = [6, 8, 5]
     for axes in ([2], [0], [1, 2], [2, 0], [0, 1, 2]):
         descs = [{"DataType": "FLOAT32", "Sizes": sizes, "Strides": strides} for strides in (of_input, of_output)]
-        with mock.patch.object(numpy_rows, "BLOCK_ELEMENTS", block):
+        with mock.patch.object(rows, "BLOCK_ELEMENTS", block):
             operator = compiled({"Type": A + name, "InputTensor": descs[0], "OutputTensor": descs[1], "Axes": axes})
             kernel = device.prepare(operator)
             desc = operator.inputs["InputTensor"]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from app.contract.constants import DataType
-from app.execution.device import Device
-from app.execution.numpy_lowering import Array
+from app.devices.device import Device
+from app.memory.arrays import Array
 from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX
 from tests.operators.numerics.evaluation import evaluate

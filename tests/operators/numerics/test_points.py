@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.execution.device import Device
-from app.execution.numpy_lowering import Array
+from app.devices.device import Device
+from app.memory.arrays import Array
 from app.operators.operator import PREFIX
 from tests.operators.numerics.evaluation import evaluate
 

@@ -8,7 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from app.execution.numpy_lowering import Array
+from app.memory.arrays import Array
 from tests.operators.descriptors import CELU, CONSTANT_POW, HARD_SIGMOID, PARAMETERIZED_RELU
 from tests.operators.numerics.cases import (
     PARAMETERIZED_RELUS,

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import DTypeLike
 
-from app.execution.numpy_lowering import Array
+from app.memory.arrays import Array
 
 NOT_A_NUMBER_APART = 1 << 40
 """The distance between a NaN and a number."""

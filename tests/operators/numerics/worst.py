@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from app.execution.device import Device
-from app.execution.llvm_compiler import Compiler
-from app.execution.numpy_device import NumpyDevice
-from app.execution.numpy_lowering import Array
+from app.devices.cpu.device import NumpyDevice
+from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.device import Device
+from app.memory.arrays import Array
 from app.operators.operator import PREFIX
 from tests.operators.numerics.cases import (
     BINARY,

@@ -1,0 +1,1 @@
+"""Devices: what computes programs, and the choice among them."""

@@ -1,0 +1,1 @@
+"""The CPU: loops compiled with LLVM, or NumPy's calls."""

@@ -1,0 +1,100 @@
+"""LLVM: from assembly to functions for this processor."""
+
+import ctypes
+import mmap
+import platform
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from app.memory.addresses import address_of
+
+KEPT = 512
+"""Compiled loops, the least recently used of which are dropped."""
+
+NEEDED = {"x86_64": ("avx2", "fma", "f16c")}
+"""Features without which LLVM would call functions that are not there, one element at a time."""
+
+Function = Callable[[int], None]
+"""Takes the address of its numbers."""
+
+
+class Unavailable(Exception):
+    """There is no LLVM for this processor; says why."""
+
+
+class Compiler:
+    """LLVM in this process. Raises Unavailable. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        try:
+            from llvmlite import binding  # noqa: PLC0415 - the wheel does not exist for every platform
+        except Exception as error:
+            raise Unavailable(f"llvmlite cannot be loaded: {error}") from error
+        self._llvm: Any = binding
+        binding.initialize_native_target()
+        binding.initialize_native_asmprinter()
+        self._features = binding.get_host_cpu_features()
+        if not _may_execute():
+            raise Unavailable("this process may not execute memory that it has written")
+        missing = [each for each in NEEDED.get(platform.machine(), ()) if not self._features.get(each)]
+        if missing:
+            raise Unavailable(f"the processor lacks {', '.join(missing)}")
+        self._lock = threading.Lock()
+        self._compiled: OrderedDict[str, Function] = OrderedDict()
+        try:
+            self.function("define void @kernel(ptr %frame) {\nret void\n}")(0)
+        except Exception as error:
+            raise Unavailable(f"LLVM does not compile: {error}") from error
+
+    @property
+    def version(self) -> str:
+        return ".".join(map(str, self._llvm.llvm_version_info))
+
+    @property
+    def kernels(self) -> int:
+        """How many compiled loops are kept."""
+        return len(self._compiled)
+
+    def function(self, source: str) -> Function:
+        """The function `kernel` of a module, compiled unless it is known."""
+        with self._lock:
+            found = self._compiled.get(source)
+            if found is None:
+                found = self._compiled[source] = self._compile(source)
+                if len(self._compiled) > KEPT:
+                    self._compiled.popitem(last=False)
+            else:
+                self._compiled.move_to_end(source)
+            return found
+
+    def optimized(self, source: str, machine: Any) -> Any:
+        """A module as llvmlite has it, made quick for llvmlite's `machine`."""
+        module = self._llvm.parse_assembly(source)
+        module.verify()
+        options = self._llvm.create_pipeline_tuning_options(speed_level=2)
+        options.loop_vectorization = True
+        builder = self._llvm.create_pass_builder(machine, options)
+        builder.getModulePassManager().run(module, builder)
+        return module
+
+    def _compile(self, source: str) -> Function:
+        target = self._llvm.Target.from_default_triple()
+        machine = target.create_target_machine(
+            cpu=self._llvm.get_host_cpu_name(), features=self._features.flatten(), opt=3
+        )
+        engine = self._llvm.create_mcjit_compiler(self.optimized(source, machine), machine)
+        engine.finalize_object()
+        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(engine.get_function_address("kernel"))
+        function.engine = engine  # type: ignore[attr-defined]  # it has the memory that the code is in
+        return function
+
+
+def _may_execute() -> bool:
+    """Whether the system lets memory that was written be executed; where it does not, LLVM would end the process."""
+    with mmap.mmap(-1, mmap.PAGESIZE) as memory:
+        address = address_of(memoryview(memory))
+        protection = mmap.PROT_READ | mmap.PROT_EXEC
+        failed: int = ctypes.CDLL(None).mprotect(ctypes.c_void_p(address), mmap.PAGESIZE, protection)
+        return not failed

@@ -1,0 +1,1 @@
+"""Functions of floats for loops, made of what processors have."""

@@ -1,0 +1,231 @@
+"""Functions of floats for loops compiled with LLVM, made of operations that the processor has.
+
+They are formulas again, over the operations of `app/formula/values.py` and those of `primitives.py`. The
+coefficients are Chebyshev fits over the interval, computed in 200 bits; no function has a branch, so that a loop
+computes as many elements at a time as the processor's vectors hold.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+from app.devices.cpu.llvm.math import powers
+from app.devices.cpu.llvm.math.primitives import (
+    FORMATS,
+    LOG2_E,
+    fused,
+    nearest,
+    polynomial,
+    reduced,
+    scaled,
+    two_to_the,
+)
+from app.devices.precision import MODERATE
+from app.formula.expansions import EXPANSIONS as SHARED
+from app.formula.values import (
+    FLOAT32,
+    FLOAT64,
+    Parameter,
+    Value,
+    absolute,
+    arctan,
+    cast,
+    copysign,
+    equal,
+    exp,
+    expm1_of_negative,
+    is_nan,
+    log1p,
+    maximum,
+    minimum,
+    sqrt,
+    where,
+    widen,
+)
+
+EXPM1 = (0.5000000013457727, 0.16666666681614256, 0.04166646500604005, 0.008333310934448869, 0.0013933641031986701,
+         0.00019890980869750327)  # fmt: skip
+"""What `Format.exp` is, of float64 with the digits of float32: 3e-9."""
+
+EXPM1_FOR_HALF = (0.49999998696186787, 0.16741906643353555, 0.041792433436336984)
+"""The same of float32 with the digits of float16: 9e-5."""
+
+ATAN = (-0.33333333293301176, 0.19999990275947271, -0.14285317963907304, 0.1110470678864422, -0.09036742342070782,
+        0.0741749696430051, -0.05760716083128117, 0.038327445983064846, -0.019261081322765883, 0.00620725453378005,
+        -0.0009362994719496015)  # fmt: skip
+"""(atan(x) / x - 1) / x^2 by powers of x^2, up to 1: 4e-10."""
+
+SINH = (0.16666666646842135, 0.00833333967591706, 0.00019838101968683888, 2.8062802582276946e-06)
+"""(sinh(x) / x - 1) / x^2 by powers of x^2, up to 1: 2e-10."""
+
+EXPM1_IS_MINUS_1 = -26.0
+"""From this on, in float32 and with its digits."""
+
+EXP_IS_0 = -128.0
+"""exp of this is less than half of the least float32."""
+
+
+def _exp(x: Value) -> Value:
+    """2^n exp(f) for x = n ln 2 + f."""
+    form = FORMATS[x.type]
+    most = form.exponents * math.log(2)
+    n, f = reduced(maximum(minimum(x, most), -most))
+    return scaled(1 + fused(f * f, polynomial(form.exp, f), f), n)
+
+
+def _expm1_of_negative(x: Value) -> Value:
+    """Of float64 it has no more digits than float32."""
+    n, f = reduced(maximum(x, EXPM1_IS_MINUS_1))
+    return _scaled_back(n, f, EXPM1 if x.type == FLOAT64 else FORMATS[FLOAT32].exp)
+
+
+def _expm1_for_half(x: Value) -> Value:
+    """The same with the digits of float16, for which one part of ln 2 will do."""
+    bounded = maximum(x, EXPM1_IS_MINUS_1)
+    n = nearest(bounded, LOG2_E)
+    return _scaled_back(n, fused(n, -1 / LOG2_E, bounded), EXPM1_FOR_HALF)
+
+
+def _scaled_back(n: Value, f: Value, coefficients: Sequence[float]) -> Value:
+    """expm1(n ln 2 + f): 2^n (exp(f) - 1) + (2^n - 1), the last term being exact."""
+    scale = two_to_the(n)
+    return fused(fused(f * f, polynomial(coefficients, f), f), scale, scale - 1)
+
+
+def _scaled_expm1(x: Value, scale: Value) -> Value:
+    """Of x / scale with what the division has lost, which for x / scale = n ln 2 + f with n = 0 is x + x f / 2 + ..."""
+    if not (isinstance(scale, Parameter) and scale.value != 1 and 1 / MODERATE <= scale.value <= MODERATE):
+        return SHARED["scaled_expm1"](x, scale)
+    inverse = 1 / scale
+    bounded = where(x < scale * EXPM1_IS_MINUS_1, scale * EXPM1_IS_MINUS_1, x)
+    quotient = bounded * inverse
+    n, f = reduced(quotient)
+    f = f + fused(-quotient, scale, bounded) * inverse
+    rest = polynomial(FORMATS[FLOAT32].exp, f)
+    two_to_n = two_to_the(n)
+    far = scale * fused(fused(f * f, rest, f), two_to_n, two_to_n - 1)
+    return where(equal(n, 0), fused(bounded * f, rest, bounded), far)
+
+
+def _exp_of_difference(a: Value, b: Value) -> Value:
+    """With what Knuth's two-sum says the difference has lost."""
+    if a.type == FLOAT64:
+        return exp(a - b)
+    difference = a - b
+    subtrahend = a - difference
+    rest = (a - (difference + subtrahend)) + (subtrahend - b)
+    return _corrected(difference, rest)
+
+
+def _exp_of_product(a: Value, b: Value) -> Value:
+    """With what the product has lost."""
+    if a.type == FLOAT64:
+        return exp(a * b)
+    product = a * b
+    return _corrected(product, fused(a, b, -product))
+
+
+def _corrected(x: Value, rest: Value) -> Value:
+    """exp(x + rest) for a tiny `rest`, which is NaN where x is infinite."""
+    whole = exp(x)
+    return where(x < EXP_IS_0, 0, fused(whole, rest, whole))
+
+
+def _tanh(x: Value) -> Value:
+    """t / (2 + t) for t = expm1(-2 |x|), but for the sign."""
+    t = expm1_of_negative(absolute(x) * -2)
+    return copysign(t / (t + 2), x)
+
+
+# In float64, whose digits make up for all that cancels.
+
+
+def _sinh(x: Value) -> Value:
+    size = absolute(x)
+    square, e = x * x, exp(size)
+    near = fused(size * square, polynomial(SINH, square), size)
+    return copysign(where(size < 1, near, (e - 1 / e) * 0.5), x)
+
+
+def _cosh(x: Value) -> Value:
+    e = exp(absolute(x))
+    return (e + 1 / e) * 0.5
+
+
+def _arcsinh(x: Value) -> Value:
+    size = absolute(x)
+    square = x * x
+    result = log1p(size + square / (1 + sqrt(square + 1)))
+    return copysign(where(size < math.inf, result, size), x)
+
+
+def _arccosh(x: Value) -> Value:
+    beyond = x - 1
+    return where(beyond >= 0, log1p(beyond + sqrt(beyond * (x + 1))), math.nan)
+
+
+def _arctanh(x: Value) -> Value:
+    size = absolute(x)
+    return copysign(log1p((size + size) / (1 - size)) * 0.5, x)
+
+
+def _arctan(x: Value) -> Value:
+    """Beyond 1 by way of 1 / x."""
+    size = absolute(x)
+    beyond = size > 1
+    z = where(beyond, 1 / size, size)
+    square = z * z
+    angle = fused(z * square, polynomial(ATAN, square), z)
+    return copysign(where(beyond, math.pi / 2 - angle, angle), x)
+
+
+def _arcsin(x: Value) -> Value:
+    return arctan(x / sqrt(1 - x * x))
+
+
+def _arccos(x: Value) -> Value:
+    angle = arctan(sqrt(1 - x * x) / absolute(x))
+    return where(x < 0, math.pi - angle, angle)
+
+
+def _arctan2(y: Value, x: Value) -> Value:
+    rise, run = absolute(y), absolute(x)
+    slope = where(equal(rise, 0), 0, where(equal(rise, run), 1, rise / run))  # also where both are 0 or infinite
+    angle = arctan(slope)
+    angle = where(copysign(1, x) < 0, math.pi - angle, angle)
+    return where(is_nan(x), x, copysign(angle, y))
+
+
+def _wide(function: Callable[..., Value]) -> Callable[..., Value]:
+    """`function` of float64, for other floats."""
+    return lambda *given: cast(function(*map(widen, given)), given[0].type)
+
+
+EXPANSIONS: dict[str, Callable[..., Value]] = {
+    "exp": _exp,
+    "expm1_of_negative": _expm1_of_negative,
+    "scaled_expm1": _scaled_expm1,
+    "exp_of_difference": _exp_of_difference,
+    "exp_of_product": _exp_of_product,
+    "tanh": _tanh,
+    "log": powers.log,
+    "log1p": powers.log1p,
+    "power": powers.power,
+    "sinh": _wide(_sinh),
+    "cosh": _wide(_cosh),
+    "arcsinh": _wide(_arcsinh),
+    "arccosh": _wide(_arccosh),
+    "arctanh": _wide(_arctanh),
+    "arcsin": _wide(_arcsin),
+    "arccos": _wide(_arccos),
+    "arctan": _wide(_arctan),
+    "arctan2": _wide(_arctan2),
+    **{name: SHARED[name] for name in ("log1p_of_fraction", "erf", "normal_cdf")},
+}
+"""By the operation's name: it, as a function of its arguments, made of others. Those of NumPy serve here too."""
+
+FOR_HALF: dict[str, Callable[..., Value]] = {
+    **EXPANSIONS,
+    "power": powers.power_for_half,
+    "expm1_of_negative": _expm1_for_half,
+}
+"""The same for formulas that are `precision.is_for_half`."""

@@ -1,0 +1,1 @@
+"""Formulas as NumPy's calls."""

@@ -1,0 +1,40 @@
+"""Blocks of work handed to several threads, which is what the CPU's kernels share."""
+
+import itertools
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from app.devices.device import Cancelled, Ran
+from app.devices.helpers import run_with
+
+BLOCK_ELEMENTS = 1 << 16
+"""Elements of 4 bytes computed at a time: few enough that a block's scratch stays in the cache, enough that a second
+thread pays (each NumPy call takes the interpreter's lock again)."""
+
+RAN = Ran("numpy", "cpu")
+"""What NumPy's kernels answer."""
+
+
+class Threads:
+    """The calling thread and, where there is enough to do, idle ones of `helpers`: `most` in all."""
+
+    def __init__(self, helpers: Executor, most: int) -> None:
+        self._helpers = helpers
+        self.most = most
+
+    def share(self, count: int, work: Callable[[int], None], cancelled: Callable[[], bool]) -> None:
+        """Call `work` with each number below `count`, on several threads. Raises Cancelled, and what `work` raises."""
+        if count == 1:
+            if cancelled():
+                raise Cancelled
+            work(0)
+            return
+        turns = itertools.count()  # hands each block to one thread
+
+        def run() -> None:
+            while (turn := next(turns)) < count:
+                if cancelled():
+                    raise Cancelled
+                work(turn)
+
+        run_with(self._helpers, min(self.most, count) - 1, run)

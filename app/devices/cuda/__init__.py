@@ -1,0 +1,1 @@
+"""NVIDIA GPUs, by way of CuPy and NVRTC."""

@@ -1,0 +1,252 @@
+"""CUDA kernels around the arithmetic of a formula: how threads walk the tensors' layouts."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from app.devices.cuda.functions import PRIMITIVES
+from app.devices.cuda.lowering import Arithmetic
+
+THREADS = 128
+"""Of a block. One block for each tile beats a persistent grid by 3 to 8% on an H200."""
+
+ACCESS_BYTES = 16
+"""The most that a thread loads or stores at once."""
+
+KERNEL = "dmlserve_kernel"
+
+
+class Step(StrEnum):
+    """How a tensor moves along the innermost dimension."""
+
+    UNIT = "unit"  # from each element to the next
+    NONE = "none"  # not at all
+    ANY = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What of the tensors' layouts chooses code: the number of dimensions, the elements that a thread computes at once
+    along the innermost of them, and each tensor's step there, the output's last.
+
+    With a width above 1 all steps are UNIT or NONE, all pointers are aligned to a vector, and so are, if there are
+    several dimensions, the innermost size and the other strides.
+    """
+
+    rank: int
+    width: int
+    steps: tuple[Step, ...]
+
+
+def widest(bytes_of_elements: Sequence[int]) -> int:
+    """Elements of a vector, so that none takes more than `ACCESS_BYTES`."""
+    return max(ACCESS_BYTES // max(bytes_of_elements), 1)
+
+
+def choose_layout(
+    sizes: Sequence[int], strides: Sequence[Sequence[int]], bytes_of_elements: Sequence[int], *, aligned: bool
+) -> Layout:
+    """The layout of tensors whose `sizes` and `strides`, in elements, are collapsed, the output's last."""
+    steps = tuple(
+        Step.UNIT if each[-1] == 1 else Step.NONE if each[-1] == 0 or sizes[-1] == 1 else Step.ANY for each in strides
+    )
+    width = widest(bytes_of_elements)
+    if not aligned or Step.ANY in steps or steps[-1] is Step.NONE or math.prod(sizes) < width:
+        width = 1
+    if len(sizes) > 1:
+        for each, step in zip(strides, steps, strict=True):
+            places = each[:-1] if step is Step.UNIT else []
+            width = math.gcd(width, sizes[-1], *places)
+    return Layout(len(sizes), width, steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Vectors that a thread of a packed kernel computes, and blocks that are to fit on a multiprocessor (0: any)."""
+
+    vectors: int
+    blocks: int
+
+
+LONG = ("acosh", "asinh", "log1p")
+"""CUDA's functions in which one instruction waits for another so long that two vectors are worth their registers."""
+
+
+def tune(arithmetic: Arithmetic, layout: Layout) -> Tuning:
+    """What an H200 was fastest with, of 13 shapes (`tests/benchmarks/README.md`): memory needs many threads, long
+    arithmetic two vectors each, so that the instructions of one fill the waits of the other."""
+    if not is_packed(layout) or layout.width == 1:
+        return Tuning(1, 0)
+    if arithmetic.far or any(f" {name}" in arithmetic.source for name in LONG):
+        return Tuning(2, 16)
+    return Tuning(2, 12) if "double" in arithmetic.parameters else Tuning(1, 0)
+
+
+def is_packed(layout: Layout) -> bool:
+    """Whether the kernel needs no coordinates."""
+    return layout.rank == 1 and Step.ANY not in layout.steps
+
+
+def elements_of_block(arithmetic: Arithmetic, layout: Layout) -> int:
+    """Elements that a block computes."""
+    return THREADS * layout.width * tune(arithmetic, layout).vectors
+
+
+def render(arithmetic: Arithmetic, layout: Layout) -> str:
+    """The source of the kernel. Its parameters: a pointer for each input, the output's, the elements to compute, then
+    if there are several dimensions their sizes and each tensor's strides, then the arithmetic's."""
+    kernel = (_packed if is_packed(layout) else _strided)(arithmetic, layout)
+    return PRIMITIVES + arithmetic.source + kernel
+
+
+def _signature(arithmetic: Arithmetic, blocks: int = 0, extra: Sequence[str] = ()) -> str:
+    inputs = [f"const {kind}* in{number}" for number, kind in enumerate(arithmetic.inputs)]
+    parameters = [f"{kind} p{number}" for number, kind in enumerate(arithmetic.parameters)]
+    declared = ", ".join([*inputs, f"{arithmetic.output}* out", "unsigned long long count", *extra, *parameters])
+    bounds = f"{THREADS}, {blocks}" if blocks else f"{THREADS}"
+    return f'extern "C" __global__ void __launch_bounds__({bounds}) {KERNEL}({declared})'
+
+
+def _element(arithmetic: Arithmetic, arguments: Sequence[str], *, near: bool = False) -> str:
+    parameters = [f"p{number}" for number in range(len(arithmetic.parameters))]
+    return f"element<{'true' if near else 'false'}>({', '.join([*arguments, *parameters, 'far'])})"
+
+
+_BYTES = ("signed char", "unsigned char")
+"""Kept four to a word: left to itself, the compiler takes three times as many instructions to get at them."""
+
+
+def _vectors(arithmetic: Arithmetic, width: int) -> str:
+    types = dict.fromkeys([*arithmetic.inputs, arithmetic.output])
+    return "".join(
+        f"struct __align__(sizeof({kind}) * {width}) {_vector(kind)} "
+        + (f"{{ unsigned words[{width // 4}]; }};\n" if _in_words(kind, width) else f"{{ {kind} at[{width}]; }};\n")
+        for kind in types
+    )
+
+
+def _in_words(kind: str, width: int) -> bool:
+    return kind in _BYTES and width % 4 == 0
+
+
+def _vector(kind: str) -> str:
+    return f"vector_{kind.replace(' ', '_')}"
+
+
+def _get(vector: str, kind: str, width: int, at: int) -> str:
+    """Element `at` of a vector."""
+    if not _in_words(kind, width):
+        return f"{vector}.at[{at}]"
+    return f"byte_of<{at % 4}, {'true' if kind == 'signed char' else 'false'}>({vector}.words[{at // 4}])"
+
+
+def _compute(arithmetic: Arithmetic, width: int, loaded: Sequence[str | None], result: str = "r") -> list[str]:
+    """Lines that fill the vector `result`. `loaded` names each input's vector; None is an input that does not move."""
+    lines = [f"{_vector(arithmetic.output)} {result};"]
+    results = []
+    for at in range(width):
+        given = [
+            f"a{number}" if name is None else _get(name, kind, width, at)
+            for number, (name, kind) in enumerate(zip(loaded, arithmetic.inputs, strict=True))
+        ]
+        results.append(_element(arithmetic, given, near=True))
+    if _in_words(arithmetic.output, width):
+        fours = (", ".join(results[at : at + 4]) for at in range(0, width, 4))
+        return [*lines, *(f"{result}.words[{number}] = word_of({each});" for number, each in enumerate(fours))]
+    return [*lines, *(f"{result}.at[{at}] = {each};" for at, each in enumerate(results))]
+
+
+def _packed(arithmetic: Arithmetic, layout: Layout) -> str:
+    """One dimension. A block computes a tile; in the last, and where quick ways do not lead, elements one by one."""
+    width, tuning = layout.width, tune(arithmetic, layout)
+    vectors = tuning.vectors
+    inputs = list(zip(arithmetic.inputs, layout.steps, strict=False))
+    singles = [f"*in{n}" if step is Step.NONE else f"in{n}[k]" for n, (_, step) in enumerate(inputs)]
+    single = f"out[k] = {_element(arithmetic, singles)};"
+    tile = elements_of_block(arithmetic, layout)
+    lines = ["bool far = false;"]
+    if width == 1:
+        lines += [f"const unsigned long long k = (unsigned long long)blockIdx.x * {THREADS} + threadIdx.x;"]
+        lines += [f"if (k < count) {single}"]
+        return f"\n{_signature(arithmetic)}\n{_block(lines)}"
+    lines += [
+        f"const unsigned long long tile = (unsigned long long)blockIdx.x * {tile};",
+        f"const unsigned long long i = tile + threadIdx.x * {width};",
+        f"if (tile + {tile} <= count) {{",
+    ]
+    body = [f"const {kind} a{n} = *in{n};" for n, (kind, step) in enumerate(inputs) if step is Step.NONE]
+    places = [f"i + {v * THREADS * width}" for v in range(vectors)]
+    for v, place in enumerate(places):
+        body += [
+            f"const {_vector(kind)} a{n}_{v} = *reinterpret_cast<const {_vector(kind)}*>(in{n} + {place});"
+            for n, (kind, step) in enumerate(inputs)
+            if step is not Step.NONE
+        ]
+    out = _vector(arithmetic.output)
+    for v, place in enumerate(places):
+        loaded = [None if step is Step.NONE else f"a{n}_{v}" for n, (_, step) in enumerate(inputs)]
+        body += _compute(arithmetic, width, loaded, f"r{v}")
+        if not arithmetic.far:
+            body += [f"*reinterpret_cast<{out}*>(out + {place}) = r{v};"]
+    if arithmetic.far:
+        # One look for all of a thread: a branch for each element would keep the compiler from interleaving them.
+        stores = [f"*reinterpret_cast<{out}*>(out + {place}) = r{v};" for v, place in enumerate(places)]
+        body += [f"if (!far) {{ {' '.join(stores)} return; }}"]
+    else:
+        body += ["return;"]
+    lines += [*(f"    {line}" for line in body), "}", "#pragma unroll 1"]
+    lines += [f"for (unsigned long long start = i; start < tile + {tile}; start += {THREADS * width})"]
+    lines += ["    #pragma unroll 1"]
+    lines += [f"    for (unsigned long long k = start; k < start + {width} && k < count; ++k) {single}"]
+    return f"\n{_vectors(arithmetic, width)}\n{_signature(arithmetic, tuning.blocks)}\n{_block(lines)}"
+
+
+def _strided(arithmetic: Arithmetic, layout: Layout) -> str:
+    """Several dimensions, or gaps. Neighbouring threads compute neighbours along the output's innermost dimension."""
+    rank, width, count = layout.rank, layout.width, len(layout.steps)
+    struct = f"struct shape {{ unsigned sizes[{rank}]; unsigned strides[{count}][{rank}]; }};\n"
+    lines = [
+        "bool far = false;",
+        f"const unsigned long long i = ((unsigned long long)blockIdx.x * {THREADS} + threadIdx.x) * {width};",
+        "if (i >= count) return;",
+        "unsigned left = (unsigned)i;",  # a tensor has fewer than 2^32 elements
+        f"unsigned long long {', '.join(f'o{number} = 0' for number in range(count))};",
+        "#pragma unroll",
+        f"for (int axis = {rank - 1}; axis > 0; --axis) {{",
+        "    const unsigned size = shape.sizes[axis], above = left / size, at = left - above * size;",
+        *(f"    o{n} += (unsigned long long)at * shape.strides[{n}][axis];" for n in range(count)),
+        "    left = above;",
+        "}",
+        *(f"o{n} += (unsigned long long)left * shape.strides[{n}][0];" for n in range(count)),
+    ]
+    last = count - 1
+    if width == 1:
+        element = _element(arithmetic, [f"in{n}[o{n}]" for n in range(last)])
+        lines += [f"out[o{last}] = {element};"]
+        return f"\n{struct}\n{_signature(arithmetic, extra=['const shape shape'])}\n{_block(lines)}"
+    singles = []
+    loaded: list[str | None] = []
+    for n, (kind, step) in enumerate(zip(arithmetic.inputs, layout.steps, strict=False)):
+        if step is Step.NONE:
+            lines += [f"const {kind} a{n} = in{n}[o{n}];"]
+            loaded.append(None)
+            singles.append(f"a{n}")
+        else:
+            lines += [f"const {_vector(kind)} a{n} = *reinterpret_cast<const {_vector(kind)}*>(in{n} + o{n});"]
+            loaded.append(f"a{n}")
+            singles.append(f"in{n}[o{n} + j]")
+    out = _vector(arithmetic.output)
+    store = f"*reinterpret_cast<{out}*>(out + o{last}) = r;"
+    lines += _compute(arithmetic, width, loaded)
+    if arithmetic.far:
+        lines += [f"if (!far) {{ {store} return; }}", "#pragma unroll 1"]
+        lines += [f"for (int j = 0; j < {width}; ++j) out[o{last} + j] = {_element(arithmetic, singles)};"]
+    else:
+        lines += [store]
+    vectors = _vectors(arithmetic, width)
+    return f"\n{struct}{vectors}\n{_signature(arithmetic, extra=['const shape shape'])}\n{_block(lines)}"
+
+
+def _block(lines: Sequence[str]) -> str:
+    return "{\n" + "".join(f"    {line}\n" for line in lines) + "}\n"

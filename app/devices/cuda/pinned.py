@@ -1,0 +1,193 @@
+"""What lies between host memory and a GPU: pinned memory, a stream and memory on the device, in slots."""
+
+import contextlib
+import logging
+import mmap
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from app.memory.addresses import address_of
+from app.memory.arrays import Array
+from app.memory.buffers import Buffer
+
+log = logging.getLogger("app.execution")
+
+ALIGNMENT = 256
+"""Of each tensor in a slot: more than any access needs."""
+
+SMALLEST_PINNED = 1 << 20
+"""Smaller buffers are copied in less time than it takes to find out that they need not be."""
+
+_PORTABLE = 1  # cudaHostRegisterPortable: for all GPUs
+
+
+class PinnedMemory:
+    """Host memory that GPUs read and write by themselves, for requests and answers to lie in from the beginning.
+
+    A dispatch on buffers in it copies nothing on the host. At most `limit` bytes at a time. Implements `Pinning`, so
+    that a `BufferPool` has its buffers here. Safe to use from several threads.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self._ranges: dict[int, int] = {}
+        self._lock = threading.RLock()  # the garbage collector may return a buffer while this thread is in here
+
+    def pin(self, memory: mmap.mmap) -> None:
+        size = len(memory)
+        if size >= SMALLEST_PINNED and self._grant(size):
+            address = address_of(memoryview(memory))
+            try:
+                _runtime().hostRegister(address, size, _PORTABLE)
+            except Exception as error:
+                log.info("%d bytes are not pinned: %s", size, error)
+                self._return(size)
+            else:
+                self._ranges[address] = size
+
+    def unpin(self, memory: mmap.mmap) -> None:
+        address = address_of(memoryview(memory))
+        if address in self._ranges:
+            self._return(self._ranges.pop(address))
+            with contextlib.suppress(Exception):  # of a lost GPU, which has let go of it already
+                _runtime().hostUnregister(address)
+
+    @contextmanager
+    def allocate(self, size: int) -> Iterator[Buffer | None]:
+        """`size` bytes of pinned memory while the block runs; None where that would be beyond the limit."""
+        if not self._grant(size):
+            yield None
+            return
+        address = 0
+        try:
+            memory = _pinned(size)
+            address = memory.ptr
+            self._ranges[address] = size
+            yield _bytes_of(memory, size).data
+        finally:
+            self._ranges.pop(address, None)
+            self._return(size)
+
+    def holds(self, address: int, size: int) -> bool:
+        """Whether these bytes are pinned."""
+        ranges = list(self._ranges.items())
+        return any(start <= address and address + size <= start + held for start, held in ranges)
+
+    def _grant(self, size: int) -> bool:
+        with self._lock:
+            granted = self.used + size <= self.limit
+            self.used += size if granted else 0
+        return granted
+
+    def _return(self, size: int) -> None:
+        with self._lock:
+            self.used -= size
+
+
+def room(size: int, tensors: int) -> int:
+    """Bytes that each of so many tensors may have in a slot of `size` bytes."""
+    return size // tensors // ALIGNMENT * ALIGNMENT
+
+
+class Slot:
+    """A stream with as much memory on either side as a chunk of a dispatch takes. One thread uses it at a time."""
+
+    def __init__(self, size: int) -> None:
+        import cupy  # noqa: PLC0415 - only with a GPU extra
+
+        self.size = size
+        self.stream: Any = cupy.cuda.Stream(non_blocking=True)
+        self._pinned = _pinned(size)
+        self._device = cupy.cuda.memory.Memory(size)
+        self.host = _bytes_of(self._pinned, size)
+        self.host_address: int = self._pinned.ptr
+        self.address: int = self._device.ptr
+
+
+class Slots:
+    """At most `count` slots of `size` bytes, each made when it is first wanted and kept from then on."""
+
+    def __init__(self, count: int, size: int) -> None:
+        self.count = count
+        self.size = size
+        self._free: queue.LifoQueue[Slot] = queue.LifoQueue()
+        self._lock = threading.Lock()
+        self.made = 0
+        self.taken = 0
+
+    @property
+    def pinned_bytes(self) -> int:
+        return self.made * self.size
+
+    @contextmanager
+    def take(self) -> Iterator[Slot]:
+        """A slot; waits until one is free. Who holds one does not take another this way: two could wait for ever."""
+        with self._lend(self._free_slot() or self._new_slot() or self._free.get()) as slot:
+            yield slot
+
+    @contextmanager
+    def take_idle(self) -> Iterator[Slot | None]:
+        """A slot if one is free."""
+        slot = self._free_slot() or self._new_slot()
+        if slot is None:
+            yield None
+            return
+        with self._lend(slot):
+            yield slot
+
+    def idle(self) -> int:
+        """How many could be had at once."""
+        return self.count - self.taken
+
+    @contextmanager
+    def _lend(self, slot: Slot) -> Iterator[Slot]:
+        with self._lock:
+            self.taken += 1
+        try:
+            yield slot
+        finally:
+            with self._lock:
+                self.taken -= 1
+            self._free.put(slot)
+
+    def _free_slot(self) -> Slot | None:
+        try:
+            return self._free.get_nowait()
+        except queue.Empty:
+            return None
+
+    def _new_slot(self) -> Slot | None:
+        with self._lock:
+            if self.made == self.count:
+                return None
+            self.made += 1
+        try:
+            return Slot(self.size)
+        except BaseException:
+            with self._lock:
+                self.made -= 1
+            raise
+
+
+def _runtime() -> Any:
+    import cupy  # noqa: PLC0415 - only with a GPU extra
+
+    return cupy.cuda.runtime
+
+
+def _pinned(size: int) -> Any:
+    import cupy  # noqa: PLC0415 - only with a GPU extra
+
+    return cupy.cuda.pinned_memory.PinnedMemory(max(size, 1))  # not from CuPy's pool, which takes powers of two
+
+
+def _bytes_of(memory: Any, size: int) -> Array:
+    import cupy  # noqa: PLC0415 - only with a GPU extra
+
+    return np.frombuffer(cupy.cuda.pinned_memory.PinnedMemoryPointer(memory, 0), np.uint8, size)

@@ -1,0 +1,90 @@
+"""What a device is to the rest: a name, facts about it, and dispatch."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from app.contract.constants import DataType
+from app.memory.buffers import Buffer
+from app.operators.compiled import CompiledOperator
+
+WHOLE_BYTES = [data_type for data_type in DataType if data_type.bits >= 8]
+"""Types that devices compute: those whose elements have an address."""
+
+
+class Cancelled(Exception):
+    """Nobody waits for the dispatch any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """Facts for the capabilities. Memory is in bytes; null where it cannot be told.
+
+    With a compiler also how many kernels are kept; of GPUs CUDA's version that the driver offers and the runtime
+    library's, and why it is out of service, if it is.
+    """
+
+    name: str
+    kind: Literal["cpu", "cuda"]
+    description: str
+    memory_total_bytes: int | None
+    memory_available_bytes: int | None
+    data_types: list[DataType]
+    compute_capability: str | None = None
+    driver_version: str | None = None
+    runtime_version: str | None = None
+    kernels_cached: int | None = None
+    out_of_service: str | None = None
+
+
+FailureCause = Literal["memory", "lost", "error"]
+
+
+class DeviceFailed(Exception):
+    """A dispatch that the device should have been able to run. `reason` is for the client, `cause` for counting."""
+
+    def __init__(self, cause: FailureCause, reason: str) -> None:
+        self.cause = cause
+        self.reason = reason
+        super().__init__(reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """Where a dispatch ran, and if that is not where it should have, why and which device failed."""
+
+    device: str
+    kind: Literal["cpu", "cuda"]
+    fallback_reason: str | None = None
+    failed: str | None = None
+    cause: FailureCause | None = None
+
+
+class Device(Protocol):
+    """Executes compiled operators. Implementations are safe to call from several threads."""
+
+    name: str
+    kind: Literal["cpu", "cuda"]
+
+    def info(self) -> DeviceInfo:
+        """Facts as of now."""
+
+    def prepare(self, compiled: CompiledOperator) -> "Kernel":
+        """What is worth doing once for many dispatches."""
+
+
+class Kernel(Protocol):
+    """A compiled operator on a device, ready to be dispatched."""
+
+    @property
+    def brief(self) -> bool:
+        """Whether a dispatch, now, takes no longer than it takes to hand it to another thread: with all compiled."""
+
+    def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:
+        """Compute `output` from `inputs`.
+
+        There is a buffer for each input, in the order of the bind points, each at least as long as its descriptor
+        reaches, and so is `output`, which may be one of them if the operator permits that. Bytes between the output's
+        elements are left as they are. Raises Cancelled soon after `cancelled()` turns true, and DeviceFailed if the
+        device is at fault.
+        """

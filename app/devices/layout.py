@@ -1,0 +1,64 @@
+"""Layouts made simple before a kernel walks them."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+Index = tuple[slice | int, ...]
+
+
+def collapse(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
+    """Fewer dimensions that visit the same elements.
+
+    `strides` has one sequence for each tensor, in any unit, the output's last. Dimensions of size 1 go, the others are
+    ordered by the output's strides, and neighbours merge where every tensor steps evenly across both. Tensors that
+    all have the same gapless layout, in whatever order, end as one dimension.
+    """
+    axes = sorted((axis for axis, size in enumerate(sizes) if size > 1), key=lambda axis: -strides[-1][axis])
+    merged_sizes: list[int] = []
+    merged_strides: list[list[int]] = [[] for _ in strides]
+    for axis in axes:
+        size = sizes[axis]
+        if merged_sizes and all(
+            outer[-1] == steps[axis] * size for outer, steps in zip(merged_strides, strides, strict=True)
+        ):
+            merged_sizes[-1] *= size
+            for outer, steps in zip(merged_strides, strides, strict=True):
+                outer[-1] = steps[axis]
+        else:
+            merged_sizes.append(size)
+            for outer, steps in zip(merged_strides, strides, strict=True):
+                outer.append(steps[axis])
+    if not merged_sizes:
+        return [1], [[0] for _ in strides]
+    return merged_sizes, merged_strides
+
+
+def packed_along(sizes: Sequence[int], chosen: Sequence[bool]) -> list[int]:
+    """Row-major strides of the chosen dimensions, 0 for the others."""
+    strides = [0] * len(sizes)
+    step = 1
+    for axis in range(len(sizes) - 1, -1, -1):
+        if chosen[axis]:
+            strides[axis] = step
+            step *= sizes[axis]
+    return strides
+
+
+def blocks(sizes: Sequence[int], most: int) -> Iterator[Index]:
+    """Indices that cut an array of `sizes` into blocks of at most `most` elements, in memory order."""
+    axis = len(sizes) - 1
+    while axis > 0 and math.prod(sizes[axis:]) <= most:
+        axis -= 1
+    rows = max(most // math.prod(sizes[axis + 1 :]), 1)
+    for outer in _coordinates(sizes[:axis]):
+        for start in range(0, sizes[axis], rows):
+            yield (*outer, slice(start, start + rows))
+
+
+def _coordinates(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    if not sizes:
+        yield ()
+        return
+    for head in _coordinates(sizes[:-1]):
+        for last in range(sizes[-1]):
+            yield (*head, last)

@@ -1,0 +1,269 @@
+"""Which device runs a dispatch, and what happens when a GPU is not there or fails."""
+
+import ctypes
+import importlib.util
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from statistics import median
+from time import perf_counter
+from typing import Any, Literal
+
+import numpy as np
+
+from app.contract.constants import NEWEST
+from app.devices.cpu.device import NumpyDevice
+from app.devices.cuda.compiler import KernelCache, cache_folder, nvrtc_version
+from app.devices.cuda.device import CudaDevice, CudaKernel
+from app.devices.cuda.pinned import PinnedMemory
+from app.devices.device import Device, DeviceFailed, DeviceInfo, Kernel, Ran
+from app.memory.addresses import address_of
+from app.memory.buffers import Buffer, BufferPool
+from app.operators.catalog import OPERATORS
+from app.operators.compiled import CompiledOperator, compile_operator
+from app.operators.operator import Role
+from app.settings import Settings
+
+log = logging.getLogger("app.execution")
+
+AHEAD = (
+    "DML_OPERATOR_ACTIVATION_HARD_SIGMOID",
+    "DML_OPERATOR_ACTIVATION_CELU",
+    "DML_OPERATOR_ACTIVATION_PARAMETERIZED_RELU",
+    "DML_OPERATOR_ELEMENT_WISE_CONSTANT_POW",
+)
+"""Operators whose kernels are compiled when the service starts: packed, in every data type."""
+
+MEASURED = [1 << power for power in range(14, 25, 2)]
+"""Elements at which both kinds of device are timed."""
+
+NEVER = 1 << 62
+"""A crossover that no tensor reaches."""
+
+
+class Placement:
+    """The devices there are, by name, and the choice among them.
+
+    `auto` is NumPy below `crossover` elements, where it is done before a GPU has the data, and from there on the GPU
+    with the least work in hand. Every dispatch that a GPU does not manage is run by NumPy.
+    """
+
+    def __init__(self, settings: Settings, numpy_device: NumpyDevice) -> None:
+        self._settings = settings
+        self._numpy = numpy_device
+        self.pinned = PinnedMemory(settings.pinned_bytes)
+        self.gpus, self.problems = find_gpus(settings, self.pinned)
+        self.devices: dict[str, Device] = {numpy_device.name: numpy_device}
+        self.devices |= {gpu.name: Guarded([gpu], numpy_device) for gpu in self.gpus}
+        self._auto = Guarded(self.gpus, numpy_device)
+        self.crossover = settings.crossover_elements or NEVER
+        if not self.gpus:
+            self.pinned.limit = 0
+        for problem in self.problems:
+            log.info("NumPy runs all dispatches: %s", problem)
+
+    def open(self) -> None:
+        """Compile what will be wanted first, and measure the crossover. Takes a second or two with a GPU."""
+        if not self.gpus:
+            return
+        try:
+            if self._settings.compile_ahead:
+                compile_ahead(self.gpus)
+            if not self._settings.crossover_elements:
+                self.crossover = measure_crossover(self._numpy, self.gpus[0], BufferPool(0, self.pinned))
+        except DeviceFailed as error:
+            log.error("at the start: %s", error.reason)
+        log.info("auto takes a GPU from %s elements on", self.crossover if self.crossover < NEVER else "no number of")
+
+    def close(self) -> None:
+        for gpu in self.gpus:
+            gpu.close()
+
+    def choose(self, name: str, compiled: CompiledOperator) -> Device | None:
+        """The device for a dispatch; None if there is none of this name."""
+        if name == "auto":
+            return self._auto if self.gpus and compiled.output.elements >= self.crossover else self._numpy
+        return self.devices.get(name)
+
+    def troubles(self) -> list[str]:
+        """Why dispatches run on NumPy that might run on a GPU."""
+        lost = [f"{gpu.name} is out of service: {gpu.out_of_service}" for gpu in self.gpus if gpu.out_of_service]
+        return [*self.problems, *lost]
+
+
+class Guarded:
+    """Implements `Device`: the least loaded of some GPUs, with NumPy behind them."""
+
+    kind: Literal["cpu", "cuda"] = "cuda"
+
+    def __init__(self, gpus: Sequence[CudaDevice], fallback: NumpyDevice) -> None:
+        self.name = gpus[0].name if len(gpus) == 1 else "auto"
+        self.gpus = gpus
+        self.fallback = fallback
+
+    def info(self) -> DeviceInfo:
+        return self.gpus[0].info()
+
+    def prepare(self, compiled: CompiledOperator) -> "GuardedKernel":
+        return GuardedKernel(compiled, self)
+
+
+class GuardedKernel:
+    """Implements `Kernel`."""
+
+    brief = False
+
+    def __init__(self, compiled: CompiledOperator, device: Guarded) -> None:
+        self._compiled = compiled
+        self._device = device
+        self._kernels: dict[str, CudaKernel] = {}
+        self._numpy: Kernel | None = None
+
+    def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:
+        serving = [gpu for gpu in self._device.gpus if gpu.out_of_service is None]
+        gpu = min(serving or self._device.gpus, key=lambda each: each.load)
+        try:
+            return self._on_gpu(gpu, inputs, output, cancelled)
+        except DeviceFailed as failure:
+            if self._numpy is None:
+                self._numpy = self._device.fallback.prepare(self._compiled)
+            ran = self._numpy.dispatch(inputs, output, cancelled)
+            return Ran(ran.device, ran.kind, failure.reason, gpu.name, failure.cause)
+
+    def _on_gpu(self, gpu: CudaDevice, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:
+        kernel = self._kernels.get(gpu.name)
+        if kernel is None:
+            kernel = self._kernels[gpu.name] = gpu.prepare(self._compiled)
+        # In place, a GPU that fails halfway would leave half of the input: it works on a copy, which then replaces it.
+        target = memoryview(bytearray(output)) if any(_same(each, output) for each in inputs) else output
+        try:
+            ran = kernel.dispatch(inputs, target, cancelled)
+        except DeviceFailed as failure:
+            if failure.cause != "memory":
+                raise
+            gpu.free_memory()
+            ran = kernel.dispatch(inputs, target, cancelled)
+        if target is not output:
+            output[:] = target
+        return ran
+
+
+def _same(one: Buffer, other: Buffer) -> bool:
+    """Whether both are the same memory; all that may be shared begins at the same place."""
+    return address_of(one) == address_of(other)
+
+
+def find_gpus(settings: Settings, pinned: PinnedMemory) -> tuple[list[CudaDevice], list[str]]:
+    """The GPUs that `settings` permit and that work, and why there are no others."""
+    if settings.gpus == "none":
+        return [], ["the setting gpus is none"]
+    problem = _missing()
+    if problem:
+        return [], [problem]
+    import cupy  # noqa: PLC0415 - only with a GPU extra
+
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return [], [f"CUDA does not start: {error}"]
+    wanted = range(count) if settings.gpus == "all" else [int(each) for each in settings.gpus.split(",")]
+    cache = KernelCache(cache_folder(settings.kernel_cache))
+    found, problems = [], [] if count else ["there is no GPU"]
+    for ordinal in wanted:
+        if ordinal >= count:
+            problems.append(f"there is no cuda:{ordinal}, only {count} GPU{'s' * (count != 1)}")
+            continue
+        try:
+            found.append(CudaDevice(ordinal, cache, settings.staging_bytes, pinned))
+        except Exception as error:
+            problems.append(f"cuda:{ordinal} does not start: {error}")
+    return found, problems
+
+
+def _missing() -> str | None:
+    """What a GPU needs and this machine lacks."""
+    if importlib.util.find_spec("cupy") is None:
+        return "CuPy is not installed; the extras cuda12 and cuda13 bring it"
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "there is no NVIDIA driver (libcuda.so.1 cannot be loaded)"
+    try:
+        importlib.import_module("cupy")
+    except Exception as error:
+        return f"CuPy cannot be loaded: {_line(error)}"
+    try:
+        nvrtc_version()
+    except Exception as error:
+        return f"NVRTC cannot be loaded: {_line(error)}"
+    return None
+
+
+def _line(error: BaseException) -> str:
+    """The first line of what it says."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def compile_ahead(gpus: Sequence[CudaDevice]) -> None:
+    """Compile and load the packed kernels of AHEAD on all `gpus`. Raises DeviceFailed."""
+    wanted = [(gpu, compiled) for compiled in samples() for gpu in gpus]
+
+    def work(each: tuple[CudaDevice, CompiledOperator]) -> None:
+        gpu, compiled = each
+        with gpu.at_work(0):
+            gpu.prepare(compiled).launch()
+
+    with ThreadPoolExecutor(4) as compilers:
+        list(compilers.map(work, wanted))
+
+
+def samples() -> list[CompiledOperator]:
+    """Each operator of AHEAD with each data type it takes at the newest level."""
+    made = []
+    for name in AHEAD:
+        operator = OPERATORS[name]
+        row = operator.support.at(NEWEST)
+        assert row is not None
+        names = operator.tensor_names(Role.INPUT)
+        for data_type in row.of(names[0]).data_types:
+            desc = {"DataType": data_type, "Sizes": [1 << 12]}
+            made.append(sample(name, dict.fromkeys(names, desc)))
+    return made
+
+
+def sample(name: str, members: dict[str, Any]) -> CompiledOperator:
+    """An operator with these tensors and attributes; for attributes that it requires besides, the example's."""
+    operator = OPERATORS[name]
+    attributes = {
+        field: info.examples[0]
+        for field, info in operator.model_fields.items()
+        if field in operator.attribute_names() and info.is_required() and info.examples
+    }
+    return compile_operator(operator.model_validate({"Type": name} | attributes | members), NEWEST)
+
+
+def measure_crossover(numpy_device: Device, gpu: Device, pool: BufferPool) -> int:
+    """Elements from which on the GPU is done first, transfers included, with buffers of `pool`, as requests have them.
+
+    Of a hard sigmoid in float32, the operator that NumPy is quickest at: all others gain from the GPU earlier.
+    """
+    crossover = NEVER
+    for elements in reversed(MEASURED):
+        compiled = sample(AHEAD[0], {"InputTensor": {"DataType": "FLOAT32", "Sizes": [elements]}})
+        data, output = pool.take(4 * elements), pool.take(4 * elements)
+        np.frombuffer(data, np.float32)[:] = np.random.default_rng(0).standard_normal(elements, np.float32)
+        seconds = [_seconds(device.prepare(compiled), data, output) for device in (numpy_device, gpu)]
+        if seconds[1] >= seconds[0]:
+            break
+        crossover = elements
+    return crossover
+
+
+def _seconds(kernel: Kernel, data: Buffer, output: Buffer) -> float:
+    """Median time of a dispatch."""
+    times = []
+    for _ in range(5):
+        started = perf_counter()
+        kernel.dispatch([data], output, lambda: False)
+        times.append(perf_counter() - started)
+    return median(times[1:])

@@ -1,0 +1,131 @@
+"""How few digits a formula may be computed with, for the type that its results are stored as.
+
+Formulas say float64 where float32 would lose digits of a float32 result. A result that is stored with fewer digits, or
+computed with far more than are stored, may take quicker ways.
+"""
+
+import numpy as np
+
+from app.contract.constants import DataType
+from app.devices.cpu.numpy import lowering
+from app.formula.values import (
+    FLOAT32,
+    FLOAT64,
+    Constant,
+    Input,
+    Operation,
+    Parameter,
+    Value,
+    expm1_of_negative,
+    parts,
+    stored_whole,
+)
+
+SMOOTH = frozenset(
+    [
+        "add",
+        "subtract",
+        "multiply",
+        "divide",
+        "maximum",
+        "minimum",
+        "greater_equal",
+        "equal",
+        "where",
+        "exp",
+        "expm1",
+        "expm1_of_negative",
+        "scaled_expm1",
+        "tanh",
+        "sqrt",
+        "power",
+        "cast",
+        "multiply_add",
+    ]
+)
+"""Operations that a slightly different argument gives a slightly different result. A formula of these alone may take
+reciprocals and, for FLOAT16, approximate functions and float32 instead of float64; one with `floor` in it may not."""
+
+NEAR_FOR_HALF = 64.0
+"""Exponents up to this have powers that float32 has digits for."""
+
+MODERATE = 2.0**60
+"""Attributes between its inverse and this leave float32 its digits and its range for FLOAT16 elements."""
+
+_LEAST_INVERSE, _LARGEST_INVERSE = 1e-37, 1e300
+
+
+def operations(root: Value) -> set[str]:
+    """The names of those in the graph."""
+    return {node.name for node in parts(root) if isinstance(node, Operation)}
+
+
+def is_smooth(root: Value, stored: DataType) -> bool:
+    """Whether `root` may take reciprocals, stored as `stored`."""
+    return stored in (DataType.FLOAT16, DataType.FLOAT32) and operations(root) <= SMOOTH
+
+
+def is_for_half(root: Value, stored: DataType) -> bool:
+    """Whether float32 will do for all of `root`, and for what it is stored as even less than that."""
+    return stored is DataType.FLOAT16 and is_smooth(root, stored) and all(map(_is_moderate, parts(root)))
+
+
+def narrowed(root: Value) -> Value:
+    """The graph with float32 in place of float64, and nothing that is there for float32's last digits."""
+    return _narrowed(root, {})
+
+
+def is_uniform(node: Value) -> bool:
+    """Whether `node` is the same for all elements."""
+    return all(isinstance(each, Constant | Parameter | Operation) for each in parts(node))
+
+
+def scalar(node: Value) -> np.generic:
+    """The number of a value that is the same for all elements, in its type."""
+    if isinstance(node, Constant | Parameter):
+        given: np.generic = np.dtype(node.type).type(node.value)
+        return given
+    program = lowering.lower(node, [], stored_whole(node.type))
+    result = np.empty(1, node.type)
+    program.run([], result, [np.empty(1, dtype) for dtype in program.registers])
+    number: np.generic = result[0]
+    return number
+
+
+def inverse_of(divisor: Value) -> np.generic | None:
+    """What to multiply by instead of dividing, where far more digits are left than are stored: a product is several
+    times as quick. None if the divisor is not the same for all elements, or has no ordinary inverse."""
+    if not is_uniform(divisor):
+        return None
+    inverse = scalar(Operation(divisor.type, "divide", (Constant(divisor.type, 1), divisor)))
+    return inverse if _LEAST_INVERSE < abs(inverse.item()) < _LARGEST_INVERSE else None
+
+
+def _is_moderate(node: Value) -> bool:
+    """Whether `node`, if it is an input, an attribute or a power, is of a size that float32 has digits for."""
+    match node:
+        case Input():
+            return node.type == FLOAT32
+        case Parameter():
+            return node.value == 0 or 1 / MODERATE <= abs(node.value) <= MODERATE
+        case Operation(name="power", arguments=(_, exponent)):
+            return is_uniform(exponent) and abs(scalar(exponent).item()) <= NEAR_FOR_HALF
+    return True
+
+
+def _narrowed(node: Value, done: dict[Value, Value]) -> Value:
+    if node not in done:
+        result = node
+        if isinstance(node, Operation):
+            arguments = tuple(_narrowed(argument, done) for argument in node.arguments)
+            if node.name == "cast" and arguments[0].type == FLOAT32 and node.type == FLOAT64:
+                result = arguments[0]
+            elif node.name == "scaled_expm1":
+                x, scale = arguments
+                result = scale * expm1_of_negative(x / scale)
+            else:
+                result = Operation(FLOAT32 if node.type == FLOAT64 else node.type, node.name, arguments)
+        elif isinstance(node, Constant) and node.type == FLOAT64:
+            result = Constant(FLOAT32, node.value)
+        done[node] = result
+    return done[node]

@@ -1,0 +1,1 @@
+"""The one door between protocols and devices."""

@@ -1,0 +1,141 @@
+"""A dispatch as clients state it and as it is answered: the protocol-independent forms."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from typing_extensions import TypedDict
+
+from app.contract import constants
+from app.contract.constants import NEWEST, FeatureLevel
+from app.contract.tensors import TensorDesc
+from app.contract.validation import brief
+from app.contract.violations import ContractError, Hresult, Violation
+from app.memory.buffers import Buffer
+from app.operators.catalog import OperatorDesc
+from app.operators.compiled import CompiledOperator
+
+BASE64 = {
+    "type": "string",
+    "contentEncoding": "base64",
+    "pattern": "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$",
+}
+"""JSON schema of tensor data in JSON."""
+
+TensorData: TypeAlias = Annotated[
+    Any,
+    WithJsonSchema(BASE64),
+    Field(
+        description="Elements as their descriptor lays them out, little-endian. Exactly the bytes that the layout "
+        "reaches, these rounded up to a multiple of 4, or TotalTensorSizeInBytes."
+    ),
+]
+"""Binary in the wire's own form (text or bytes); the codecs turn it into buffers and back."""
+
+
+class DispatchRequest(BaseModel):
+    """An operator, its bindings, and how to execute it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    operator: OperatorDesc = Field(description="The operator's descriptor.")
+    inputs: dict[str, TensorData] = Field(description="Data of each input tensor of the descriptor, by field name.")
+    feature_level: FeatureLevel = Field(NEWEST, description="The request is judged as a device of this level does.")
+    in_place: str | None = Field(
+        None, description="The input whose buffer the output takes, if the operator and the layouts permit it."
+    )
+    device: str = Field("auto", description="`auto`, or a device's name from the capabilities.")
+
+
+class OutputTensor(TypedDict):
+    """A result: its descriptor and its data. Strides are null where it is packed."""
+
+    DataType: constants.DataType
+    Sizes: list[int]
+    Strides: list[int] | None
+    TotalTensorSizeInBytes: int
+    data: TensorData
+
+
+class Execution(TypedDict):
+    """How the dispatch ran. `fallback_reason` says why another device than the preferred one ran it, or is null."""
+
+    device: str
+    kind: Literal["cpu", "cuda"]
+    fallback_reason: str | None
+    in_place: bool
+    queue_seconds: float
+    compute_seconds: float
+
+
+class TensorCapability(TypedDict):
+    """What a tensor of the operator may be."""
+
+    data_types: list[constants.DataType]
+    dimension_counts: list[int]
+
+
+class Capability(TypedDict):
+    """What the operator is capable of at the feature level that judged it. `in_place`: inputs that may be aliased."""
+
+    operator: str
+    feature_level: str
+    introduced: str
+    in_place: list[str]
+    tensors: dict[str, TensorCapability]
+
+
+class DispatchResponse(TypedDict):
+    """The answer to a dispatch."""
+
+    outputs: dict[str, OutputTensor]
+    execution: Execution
+    capability: Capability
+
+
+def bind(compiled: CompiledOperator, data: Mapping[str, Buffer]) -> dict[str, Buffer]:
+    """`data` in the order of the bind points, once it is clear that each input has the bytes its descriptor needs.
+
+    Raises ContractError; its paths start at the mapping.
+    """
+    descs = compiled.inputs
+    violations = [
+        Violation(
+            (name,),
+            f"{compiled.operator.name()} has no input {brief(name)}"
+            + (" in this descriptor." if name in known else "."),
+            name,
+            list(descs),
+        )
+        for known in [compiled.operator.tensor_names()]
+        for name in data
+        if name not in descs
+    ]
+    for name, desc in descs.items():
+        if name not in data:
+            violations.append(
+                Violation((name,), f"Data for {name} are missing; every input of the descriptor is bound.", None, name)
+            )
+        elif data[name].nbytes not in data_lengths(desc):
+            violations.append(_wrong_length(name, desc, data[name].nbytes))
+    if violations:
+        # In DirectML a wrong number of bindings or a binding of the wrong size removes the device.
+        raise ContractError(violations, Hresult.DXGI_ERROR_DEVICE_REMOVED)
+    return {name: data[name] for name in descs}
+
+
+def data_lengths(desc: TensorDesc) -> set[int]:
+    """Bytes that data for `desc` may have."""
+    return {desc.data_bytes, desc.minimum_bytes, desc.total_bytes}
+
+
+def _wrong_length(name: str, desc: TensorDesc, given: int) -> Violation:
+    allowed = sorted(data_lengths(desc))
+    return Violation(
+        (name,),
+        f"Data for {name} are {given} bytes; {desc.DataType} {desc.Sizes}"
+        + (f" with strides {desc.Strides}" if desc.Strides else "")
+        + f" is {' or '.join(map(str, allowed))} bytes.",
+        given,
+        allowed,
+    )

@@ -1,0 +1,327 @@
+"""The one door between the protocols and the devices: dispatch, capabilities, life cycle."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from enum import StrEnum
+from time import perf_counter
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from app import __version__
+from app.contract.constants import FeatureLevel
+from app.contract.tensors import MAX_ELEMENTS, MAX_RANK
+from app.contract.validation import brief
+from app.contract.violations import ContractError, refused
+from app.devices.cpu.device import NumpyDevice
+from app.devices.cpu.llvm.compiler import Compiler, Unavailable
+from app.devices.device import Device, Ran
+from app.devices.placement import Placement
+from app.engine.capabilities import Capabilities, capability
+from app.engine.dispatch import DispatchRequest, DispatchResponse, Execution, OutputTensor, bind, data_lengths
+from app.engine.workers import Ticket, WorkerPool
+from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryShare
+from app.memory.buffers import Buffer
+from app.operators.catalog import OPERATORS
+from app.operators.compiled import CompiledOperator, compile_operator
+from app.settings import Settings
+
+log = logging.getLogger("app")
+
+T = TypeVar("T")
+
+
+class State(StrEnum):
+    """Of the service, as readiness tells it."""
+
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"
+
+
+class Draining(Exception):
+    """The service is shutting down and takes no more work."""
+
+
+class DeadlineExceeded(Exception):
+    """The dispatch was not done in time."""
+
+
+class Abandoned(Exception):
+    """The client hung up."""
+
+
+class Service:
+    """Devices, workers and limits. Make it inside a running process, close it at the end."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.state = State.STARTING
+        self.pool = WorkerPool(settings.threads, settings.queue_depth)
+        self.placement = Placement(settings, NumpyDevice(self.pool.executor, settings.threads, _compiler(settings)))
+        self.devices: dict[str, Device] = self.placement.devices
+        self.memory = MemoryAccount(settings.max_memory_bytes, settings.idle_buffer_bytes, self.placement.pinned)
+
+    def open(self) -> None:
+        """From now on ready."""
+        self.placement.open()
+        self.state = State.READY
+
+    def drain(self) -> None:
+        """From now on refuse new dispatches; running ones finish."""
+        self.state = State.DRAINING
+
+    def close(self) -> None:
+        """Stop the workers once they are done."""
+        self.state = State.DRAINING
+        self.pool.close()
+        self.placement.close()
+
+    def capabilities(self) -> Capabilities:
+        limits = {name: value for name, value in self.settings if Settings.is_limit(name)}
+        return Capabilities(
+            version=__version__,
+            state=self.state,
+            devices=[device.info() for device in self.devices.values()],
+            device_troubles=self.placement.troubles(),
+            feature_levels=[level.full_name for level in FeatureLevel],
+            operators=list(OPERATORS),
+            limits=limits | {"max_dimension_count": MAX_RANK, "max_elements": MAX_ELEMENTS},
+        )
+
+    def prepare(self, request: DispatchRequest) -> "Prepared":
+        """Judge `request`, without its data. Raises ContractError, LimitExceeded."""
+        self._check_device(request.device)
+        compiled = _compile(request)
+        self._limit(compiled)
+        if request.in_place is not None:
+            compiled.check_in_place(request.in_place)
+        device = self.placement.choose(request.device, compiled)
+        assert device is not None  # it was looked for before
+        return Prepared(compiled, request.in_place, device)
+
+    async def execute(
+        self,
+        prepared: "Prepared",
+        data: Mapping[str, Buffer],
+        memory: MemoryShare,
+        hang_up: "Callable[[], Awaitable[None]] | None" = None,
+    ) -> "Outcome":
+        """Execute what was prepared, on `data`.
+
+        `memory` is the request's share, to which the output is added; `hang_up()` returns when the client has gone.
+        Raises ContractError, MemoryExhausted, QueueFull, Draining, DeadlineExceeded, Abandoned.
+        """
+        buffers, output = self.admit(prepared, data, memory)
+        if prepared.kernel.brief:
+            return self.compute(prepared, buffers, output)
+        return await self.run(lambda ticket: self._computed(ticket, prepared, buffers, output), memory, hang_up)
+
+    async def run(
+        self,
+        work: Callable[[Ticket[None]], T],
+        memory: MemoryShare,
+        hang_up: "Callable[[], Awaitable[None]] | None" = None,
+    ) -> T:
+        """What `work` returns, done by a worker, to which `memory` is lent meanwhile: the way of all that takes long.
+
+        If nobody waits for it any more, `work` should notice soon, by `memory.ensure_open` or its ticket. Raises what
+        `work` does, QueueFull, Draining, DeadlineExceeded, Abandoned.
+        """
+        if self.state is State.DRAINING:
+            raise Draining
+        made: list[T] = []
+        lent = memory.lent()
+
+        def job(ticket: Ticket[None]) -> None:
+            with lent:
+                made.append(work(ticket))
+
+        await self._finish(self.pool.submit(job), hang_up)
+        return made.pop()
+
+    def execute_in(
+        self, ticket: Ticket[None], prepared: "Prepared", data: Mapping[str, Buffer], memory: MemoryShare
+    ) -> "Outcome":
+        """The same as `execute`, by the worker that read the request: it was admitted before."""
+        buffers = prepared.bind(data)
+        return self._computed(ticket, prepared, buffers, self._output(prepared, buffers, memory))
+
+    def _computed(self, ticket: Ticket[None], prepared: "Prepared", buffers: list[Buffer], output: Buffer) -> "Outcome":
+        started = perf_counter()
+        ran = prepared.dispatch(buffers, output, ticket.cancelled)
+        return Outcome(output, ticket.queue_seconds, perf_counter() - started, ran)
+
+    def compute(self, prepared: "Prepared", buffers: list[Buffer], output: Buffer) -> "Outcome":
+        """Dispatch a brief kernel on what was admitted, here and now."""
+        started = perf_counter()
+        ran = prepared.dispatch(buffers, output, _never)
+        return Outcome(output, 0.0, perf_counter() - started, ran)
+
+    def admit(
+        self, prepared: "Prepared", data: Mapping[str, Buffer], memory: MemoryShare
+    ) -> tuple[list[Buffer], Buffer]:
+        """The kernel's buffers. Raises ContractError, MemoryExhausted, Draining, and for a brief kernel QueueFull."""
+        if self.state is State.DRAINING:
+            raise Draining
+        buffers = prepared.bind(data)
+        if prepared.kernel.brief:
+            self.pool.check_room()  # a full queue is full for small ones too
+        return buffers, self._output(prepared, buffers, memory)
+
+    def _check_device(self, name: str) -> None:
+        if name != "auto" and name not in self.devices:
+            allowed = ["auto", *self.devices]
+            raise refused(("device",), f"There is no device {brief(name)}; give {' or '.join(allowed)}.", name, allowed)
+
+    def _limit(self, compiled: CompiledOperator) -> None:
+        """Before any memory is taken: strides let a few bytes ask for gigabytes."""
+        most = self.settings.max_tensor_bytes
+        for name, desc in [*compiled.inputs.items(), (compiled.output_name, compiled.output)]:
+            dense = desc.elements * desc.DataType.bytes
+            for what, size in (("Buffer", desc.total_bytes), ("Elements without repetition", dense)):
+                if size > most:
+                    raise LimitExceeded(
+                        "max_tensor_bytes", f"{what} of {name} in bytes", size, most, ("operator", name)
+                    )
+
+    @staticmethod
+    def _output(prepared: "Prepared", inputs: list[Buffer], memory: MemoryShare) -> Buffer:
+        size = prepared.output_bytes
+        if prepared.in_place is not None:
+            taken = inputs[prepared.input_names.index(prepared.in_place)]
+            return (memoryview(bytearray(taken)) if taken.readonly else taken)[:size]
+        for number in prepared.reusable:
+            if not inputs[number].readonly:  # nobody else will read it, so its memory may as well hold the output
+                return inputs[number][:size]
+        return memory.buffer(size)
+
+    async def _finish(self, ticket: Ticket[None], hang_up: "Callable[[], Awaitable[None]] | None") -> None:
+        """Wait for the job; one that nobody waits for gives its place free."""
+        done: asyncio.Future[None] = asyncio.wrap_future(ticket.future)
+        gone = asyncio.ensure_future(hang_up()) if hang_up else None
+        try:
+            await asyncio.wait(
+                {done, gone} if gone else {done},
+                timeout=self.settings.deadline_seconds,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if done.done():
+                done.result()
+            elif gone and gone.done():
+                raise Abandoned
+            else:
+                raise DeadlineExceeded
+        finally:
+            if gone:
+                gone.cancel()
+            if not done.done():
+                ticket.cancel()
+                done.cancel()  # or its exception, which nobody awaits any more, would be logged
+            del ticket, done  # they hold the exception, which holds this frame, and so the request's memory
+
+
+class Prepared:
+    """A request that has passed judgement, on its device, for any data: all that need not be found out again."""
+
+    def __init__(self, compiled: CompiledOperator, in_place: str | None, device: Device) -> None:
+        self.compiled = compiled
+        self.operator_name = compiled.operator.name()
+        self.in_place = in_place
+        self.device = device
+        self.kernel = device.prepare(compiled)
+        self.input_names = list(compiled.inputs)
+        self.output_bytes = compiled.output.data_bytes
+        self.gapless = compiled.output.gapless
+        # A GPU that fails halfway must leave the inputs to NumPy.
+        names = self.input_names if device.kind == "cpu" else []
+        self.reusable = [number for number, name in enumerate(names) if self._is_reusable(name)]
+        self._input_sizes = [(name, data_lengths(desc)) for name, desc in compiled.inputs.items()]
+
+    def _is_reusable(self, name: str) -> bool:
+        """Whether the output could take the buffer of this input without anybody noticing."""
+        try:
+            self.compiled.check_in_place(name)
+        except ContractError:
+            return False
+        return self.gapless
+
+    def bind(self, data: Mapping[str, Buffer]) -> list[Buffer]:
+        """`data` in the order of the bind points. Raises ContractError."""
+        buffers = []
+        for name, sizes in self._input_sizes:
+            buffer = data.get(name)
+            if buffer is None or buffer.nbytes not in sizes:
+                break
+            buffers.append(buffer)
+        if len(buffers) == len(self._input_sizes) == len(data):
+            return buffers
+        try:
+            return list(bind(self.compiled, data).values())
+        except ContractError as error:
+            raise _below(error, "inputs") from None
+
+    def dispatch(self, buffers: list[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:
+        """Compute `output` from `buffers`. Raises Cancelled soon after `cancelled()` turns true."""
+        if not self.gapless and self.in_place is None:
+            # Gaps between the elements are not written: they must not show what the memory held before.
+            np.frombuffer(output, np.uint8)[:] = 0
+        return self.kernel.dispatch(buffers, output, cancelled)
+
+    def answer(self, ran: Ran, data: Any, queue_seconds: Any, compute_seconds: Any) -> DispatchResponse:
+        """The answer of a dispatch that `ran` there, with these values, or with holes for them."""
+        compiled, output = self.compiled, self.compiled.output
+        return DispatchResponse(
+            outputs={
+                compiled.output_name: OutputTensor(
+                    DataType=output.DataType,
+                    Sizes=output.Sizes,
+                    Strides=output.Strides,
+                    TotalTensorSizeInBytes=output.total_bytes,
+                    data=data,
+                )
+            },
+            execution=Execution(
+                device=ran.device,
+                kind=ran.kind,
+                fallback_reason=ran.fallback_reason,
+                in_place=self.in_place is not None,
+                queue_seconds=queue_seconds,
+                compute_seconds=compute_seconds,
+            ),
+            capability=capability(type(compiled.operator), compiled.level),
+        )
+
+
+class Outcome(NamedTuple):
+    """The output's buffer, how long it took, in seconds, and where."""
+
+    output: Buffer
+    queue_seconds: float
+    compute_seconds: float
+    ran: Ran
+
+
+def _compiler(settings: Settings) -> Compiler | None:
+    """LLVM, if it is wanted and there."""
+    try:
+        return Compiler() if settings.llvm else None
+    except Unavailable as reason:
+        log.info("NumPy computes all that the CPU does: %s", reason)
+        return None
+
+
+def _never() -> bool:
+    return False
+
+
+def _compile(request: DispatchRequest) -> CompiledOperator:
+    try:
+        return compile_operator(request.operator, request.feature_level)
+    except ContractError as error:
+        raise _below(error, "operator") from None
+
+
+def _below(error: ContractError, parent: str) -> ContractError:
+    return ContractError([violation.below(parent) for violation in error.violations], error.hresult)

@@ -1,0 +1,123 @@
+"""The workers: threads that read and run dispatches off the event loop, with a bounded queue in front of them.
+
+No reference leads from a job's result or error back to itself: the memory in either would else be gone only when the
+garbage collector comes.
+"""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from time import perf_counter
+from traceback import clear_frames
+from typing import Generic, TypeVar
+
+from app.devices.device import Cancelled
+
+T = TypeVar("T")
+
+
+class QueueFull(Exception):
+    """As many dispatches wait as may."""
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        super().__init__(f"the queue is full: {depth} dispatches wait already")
+
+
+@dataclass(eq=False)
+class Ticket(Generic[T]):
+    """A job that was admitted. Times are seconds."""
+
+    future: "Future[T]" = field(default_factory=Future)
+    submitted: float = field(default_factory=perf_counter)
+    queue_seconds: float = 0.0
+    job: "Callable[[Ticket[T]], T] | None" = None
+    leave: "Callable[[Ticket[T]], None] | None" = None
+    _cancelled: threading.Event = field(default_factory=threading.Event)
+
+    def cancel(self) -> None:
+        """Take the job out of the queue, or have it stop soon if it runs already."""
+        self._cancelled.set()
+        if self.future.cancel() and self.leave:
+            self.leave(self)
+
+    def cancelled(self) -> bool:
+        return self._cancelled.is_set()
+
+
+class WorkerPool:
+    """`threads` workers and room for `queue_depth` jobs to wait. What does not fit is refused at once."""
+
+    def __init__(self, threads: int, queue_depth: int) -> None:
+        self.threads = threads
+        self.queue_depth = queue_depth
+        self.executor = ThreadPoolExecutor(threads, thread_name_prefix="dmlserve-worker")
+        self._lock = threading.Lock()
+        self._admitted = 0
+        self._running = 0
+
+    @property
+    def running(self) -> int:
+        """Jobs in the workers' hands."""
+        return self._running
+
+    @property
+    def waiting(self) -> int:
+        """Jobs in the queue."""
+        return max(self._admitted - self._running, 0)
+
+    def submit(self, job: Callable[[Ticket[T]], T]) -> Ticket[T]:
+        """Queue `job`, which is given its own ticket. Raises QueueFull."""
+        with self._lock:
+            self.check_room()
+            self._admitted += 1
+        ticket = Ticket(job=job, leave=self._leave)
+        self.executor.submit(self._work, [ticket])
+        return ticket
+
+    def check_room(self) -> None:
+        """Raise QueueFull unless one more job may be submitted now."""
+        if self._admitted >= self.threads + self.queue_depth:
+            raise QueueFull(self.queue_depth)
+
+    def close(self) -> None:
+        """Wait for what runs, drop what waits."""
+        self.executor.shutdown(cancel_futures=True)
+
+    def _work(self, queued: list[Ticket[T]]) -> None:
+        # Frames live as long as an error that has passed them or a frame above, and the executor keeps the list.
+        ticket = queued.pop()
+        future, job = ticket.future, ticket.job
+        if job is None or not future.set_running_or_notify_cancel():
+            return
+        started = perf_counter()
+        ticket.queue_seconds = started - ticket.submitted
+        with self._lock:
+            self._running += 1
+        try:
+            if ticket.cancelled():
+                raise Cancelled
+            result = job(ticket)
+        except BaseException as error:
+            clear_frames(error.__traceback__)
+            self._stop(ticket)
+            del ticket, job  # whoever waits may go on before this thread does
+            future.set_exception(error)
+        else:
+            self._stop(ticket)
+            del ticket, job
+            future.set_result(result)
+            del result
+        del future
+
+    def _stop(self, ticket: Ticket[T]) -> None:
+        with self._lock:
+            self._running -= 1
+        self._leave(ticket)
+
+    def _leave(self, ticket: Ticket[T]) -> None:
+        with self._lock:
+            if ticket.job is not None:
+                self._admitted -= 1
+                ticket.job = None  # the executor keeps a cancelled job's ticket until its turn; the data go at once

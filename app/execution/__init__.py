@@ -1,1 +1,0 @@
-"""Devices, how formulas become kernels on them, and the workers that run dispatches. Knows no HTTP."""

@@ -1,0 +1,1 @@
+"""What all protocols share: requests, answers, bodies, problems."""

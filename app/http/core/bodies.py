@@ -1,0 +1,268 @@
+"""Request bodies in, answers out."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
+from typing import TypeAlias, TypeVar
+
+from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
+
+from app.codecs.codec import Body, Codec, Encoded, Piece
+from app.codecs.structure import Unreadable
+from app.engine.service import Abandoned, Service
+from app.http.core.documents import CODECS, TooHeavy, read_document
+from app.http.core.headers import Headers
+from app.http.core.media_types import media_type, preferred
+from app.http.core.transfer import JOINED, RECEIVE_INTO, WHOLE_BODY, Disconnected, ReceiveInto
+from app.memory.accounts import LimitExceeded, MemoryShare
+from app.memory.buffers import Buffer, beginning
+from app.settings import Settings
+
+T = TypeVar("T")
+
+_toucher = ThreadPoolExecutor(1, thread_name_prefix="dmlserve-memory")
+
+_ALIASES = {"application/x-msgpack": "application/msgpack", "application/vnd.msgpack": "application/msgpack"}
+
+FIRST, GROWTH = 1 << 20, 8
+"""Bytes of a body's first buffer, if it needs as many, and for how many times what has come a buffer has room, or for
+twice that."""
+
+AT_ONCE = 64
+"""A body may take memory for all of it at once, of what was used before, if that is no more than this part of what is
+free: however many clients announce what they do not send, there is always some left."""
+
+MOVED = 1 << 22
+"""Bytes of a body that are moved to a larger buffer before the event loop goes on."""
+
+OFFLOADED = 1 << 20
+"""Bodies of at least so many bytes are read by a worker, as are smaller ones with much structure."""
+
+Align: TypeAlias = Callable[[bytes, int], int]
+"""Given the beginning of a body and its length, the offset at which its first large tensor data begin, or 0."""
+
+
+def no_data(beginning: bytes, length: int) -> int:
+    """Of a body without tensor data."""
+    return 0
+
+
+def codec_of_request(headers: Headers) -> Codec:
+    """By Content-Type. Raises HTTPException 415."""
+    coding = headers.get(b"content-encoding", b"identity")
+    if coding.lower() != b"identity":
+        raise HTTPException(415, f"Content-Encoding is {coding[:100].decode('latin-1')}; send the body as it is.")
+    return _codec_of_request(headers.get(b"content-type", b""))
+
+
+@lru_cache
+def _codec_of_request(header: bytes) -> Codec:
+    text = header.decode("latin-1")
+    kind = media_type(text)
+    codec = CODECS.get(_ALIASES.get(kind, kind))
+    if codec is None:
+        given = f"is {text[:100]}" if text else "is missing"
+        raise HTTPException(415, f"Content-Type {given}; send {' or '.join(CODECS)}.")
+    return codec
+
+
+def codec_of_answer(headers: Headers) -> Codec:
+    """By Accept. Raises HTTPException 406."""
+    return _codec_of_answer(headers.get(b"accept"))
+
+
+@lru_cache
+def _codec_of_answer(header: bytes | None) -> Codec:
+    kind = preferred([] if header is None else [header.decode("latin-1")], [*CODECS, *_ALIASES])
+    return CODECS[_ALIASES.get(kind, kind)]
+
+
+async def read_body(
+    scope: Scope, headers: Headers, receive: Receive, settings: Settings, memory: MemoryShare, align: Align = no_data
+) -> Body:
+    """The whole body; where `align` finds tensor data in it, these begin at a multiple of 64 bytes in memory.
+
+    Raises LimitExceeded before anything is read that is announced to be too large.
+    """
+    extensions = scope.get("extensions", {})
+    whole: bytes | None = extensions.get(WHOLE_BODY)
+    if whole and len(whole) <= settings.max_body_bytes:
+        memory.take(len(whole))
+        return whole
+    announced = int(headers.get(b"content-length", b"-1"))
+    most = settings.max_body_bytes
+    if announced > most:
+        raise LimitExceeded("max_body_bytes", "Bytes of the body", announced, most)
+    memory.check(announced)
+    receive_into: ReceiveInto | None = extensions.get(RECEIVE_INTO)
+    try:
+        async with asyncio.timeout(settings.body_seconds):
+            body = await _Reading(receive, receive_into, announced, most, memory, align).whole()
+    except TimeoutError:
+        raise HTTPException(
+            408, f"The body was not complete within body_seconds, {settings.body_seconds:g}; send it again."
+        ) from None
+    except Disconnected:
+        raise Abandoned from None
+    if not body:
+        raise Unreadable("The body is empty; send a document.")
+    return body
+
+
+class _Reading:
+    """A body on its way into one buffer, which grows with it.
+
+    Memory is taken as the body arrives: a client that announces a large body and does not send it holds nobody up.
+    """
+
+    def __init__(
+        self,
+        receive: Receive,
+        receive_into: ReceiveInto | None,
+        announced: int,
+        most: int,
+        memory: MemoryShare,
+        align: Align,
+    ) -> None:
+        self._receive = receive
+        self._receive_into = receive_into
+        self._announced = announced
+        self._most = most
+        self._memory = memory
+        self._align = align
+        self._buffer: Buffer = memoryview(b"")
+        self._length = 0
+
+    async def whole(self) -> Body:
+        piece, more = await self._piece()
+        if not more:
+            self._check(len(piece))
+            self._memory.take(len(piece))
+            return piece  # the usual case of a small body
+        shift = beginning(self._align(piece, self._announced))
+        await self._append(piece, shift)
+        if self._receive_into and self._announced - self._length >= JOINED:
+            while self._length < self._announced:
+                await self._grow(self._length + 1, shift)
+                await self._receive_into(self._buffer[shift + self._length :])
+                self._length = len(self._buffer) - shift
+        else:
+            while more:
+                piece, more = await self._piece()
+                await self._append(piece, shift)
+        return self._buffer[shift : shift + self._length]
+
+    async def _piece(self) -> tuple[bytes, bool]:
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise Abandoned
+        return message.get("body", b""), message.get("more_body", False)
+
+    def _check(self, length: int) -> None:
+        if length > self._most:  # chunked: no length was announced
+            raise LimitExceeded("max_body_bytes", "Bytes of the body", None, self._most)
+
+    async def _append(self, piece: bytes, shift: int) -> None:
+        end = self._length + len(piece)
+        await self._grow(end, shift)
+        self._buffer[shift + self._length : shift + end] = piece
+        self._length = end
+
+    async def _larger(self, least: int, shift: int) -> Buffer:
+        """A buffer with room for `least` bytes, and for more, since they are coming."""
+        memory, whole = self._memory, shift + self._announced
+        if shift < whole <= memory.free // AT_ONCE and (used := memory.used_buffer(whole)):
+            return used
+        # Half of what is free is left to others, but a buffer that hardly grows would be copied again and again.
+        size = shift + max(least + least // 2, min(max(FIRST, GROWTH * least), memory.free // 2))
+        if 2 * size > whole > shift:
+            size = whole  # at once rather than soon
+        if least < FIRST // GROWTH:
+            return memory.buffer(size)  # most of it may never be touched
+        used = memory.used_buffer(size)
+        if used is not None:
+            return used
+        memory.take(size)
+        return await asyncio.get_running_loop().run_in_executor(_toucher, memory.pool.take_touched, size)
+
+    async def _grow(self, least: int, shift: int) -> None:
+        """Make room for `least` bytes, but for no more than were announced."""
+        self._check(least)
+        if shift + least <= len(self._buffer):
+            return
+        old, self._buffer = self._buffer, await self._larger(least, shift)
+        filled = min(len(old), shift + self._length)
+        for start in range(0, filled, MOVED):
+            if start:
+                await asyncio.sleep(0)
+            stop = min(start + MOVED, filled)
+            self._buffer[start:stop] = old[start:stop]
+        self._memory.give(len(old))
+
+
+async def read_judged(
+    service: Service,
+    scope: Scope,
+    headers: Headers,
+    receive: Receive,
+    codec: Codec,
+    judge: Callable[[object], T],
+) -> T:
+    """What `judge` makes of the document that is the body, which has no tensor data."""
+    with service.memory.open() as memory:
+        body = await read_body(scope, headers, receive, service.settings, memory)
+        read = partial(read_document, codec, body, service.settings, memory, judge)
+        if len(body) < OFFLOADED:
+            try:
+                return read(only_light=True)
+            except TooHeavy:
+                pass
+        return await service.run(lambda _: read(), memory, lambda: hung_up(receive))
+
+
+async def hung_up(receive: Receive) -> None:
+    """Returns when the client has gone. For a request whose body was read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _merged(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """`pieces`, small ones that follow each other together: each that is sent costs a system call."""
+    small: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        if small and size + len(piece) > JOINED:
+            yield b"".join(small)
+            small, size = [], 0
+        if len(piece) > JOINED:
+            yield piece
+        else:
+            small.append(piece)
+            size += len(piece)
+    if small:
+        yield b"".join(small)
+
+
+def headers_of(content: Encoded, content_type: str) -> list[tuple[bytes, bytes]]:
+    """The header fields that tell of `content`."""
+    return [(b"content-length", b"%d" % content.length), (b"content-type", content_type.encode())]
+
+
+async def send_pieces(
+    send: Send, content: Encoded, content_type: str, more: Sequence[tuple[bytes, bytes]] = ()
+) -> None:
+    """Answer 200 with `content`, large pieces without a copy. Returns when nearly all of it is sent.
+
+    `more` are further header fields.
+    """
+    headers = [*headers_of(content, content_type), *more]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    last = b""
+    if content.length > JOINED:
+        for piece in _merged(content.pieces):
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+    else:
+        last = b"".join(content.pieces)
+    await send({"type": "http.response.body", "body": last, "more_body": False})

@@ -1,0 +1,48 @@
+"""Documents out of bodies, in any representation."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from app.codecs.codec import Body, Codec
+from app.codecs.json import JsonCodec
+from app.codecs.msgpack import MsgpackCodec
+from app.memory.accounts import LimitExceeded, MemoryShare
+from app.settings import Settings
+
+T = TypeVar("T")
+
+CODECS: dict[str, Codec] = {codec.media_type: codec for codec in (JsonCodec(), MsgpackCodec())}
+"""By media type, the default first."""
+
+LIGHT = 1 << 13
+"""Bytes of structure that are read and judged in so little time, whatever they are, that an event loop may do it."""
+
+
+class TooHeavy(Exception):
+    """A document's structure is of more than LIGHT bytes: it is for a worker to read."""
+
+
+def read_document(
+    codec: Codec,
+    body: Body,
+    settings: Settings,
+    memory: MemoryShare,
+    judge: Callable[[object], T],
+    *,
+    only_light: bool = False,
+) -> T:
+    """What `judge` makes of the document in `body`, for as long as which memory is taken for it.
+
+    Raises Unreadable, LimitExceeded, what `judge` does, and TooHeavy for what is not light if it should be.
+    """
+    most = settings.max_structure_bytes
+    held = memory.held
+    try:
+        document = codec.decode(body, min(most, LIGHT) if only_light else most, settings.max_depth, memory)
+        return judge(document)
+    except LimitExceeded as error:
+        if only_light and error.limit == "max_structure_bytes" and most > LIGHT:
+            raise TooHeavy from None
+        raise
+    finally:
+        memory.give(memory.held - held)

@@ -1,0 +1,258 @@
+"""The OpenAPI document: what the routes say of themselves, and the schemas of everything they mention.
+
+Routes read and write documents themselves, for the sake of tensor data, so FastAPI cannot see their models; the
+functions here state them, once, and `install` adds their schemas to the document.
+"""
+
+from collections.abc import Container, Sequence
+from typing import Any, TypeAlias, get_args, get_origin
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel, TypeAdapter
+from pydantic.fields import FieldInfo
+from starlette.responses import Response
+
+from app.engine.capabilities import FeatureSupportQuery, example
+from app.engine.dispatch import DispatchRequest, DispatchResponse
+from app.http.core.problems import MEDIA_TYPE, ProblemDetails
+from app.operators.catalog import OPERATORS
+
+Json: TypeAlias = dict[str, Any]
+
+JSON, MSGPACK = "application/json", "application/msgpack"
+BIN = {"type": "string", "format": "binary", "description": "MessagePack's bin."}
+
+_REFUSALS = {
+    400: "The request cannot be read.",
+    401: "An API key is required.",
+    404: "There is no such thing.",
+    406: "Accept names no representation that this resource has.",
+    408: "The request did not arrive in time.",
+    409: "There is such a thing already.",
+    413: "The request is over a limit.",
+    415: "Content-Type names no representation that can be read.",
+    422: "The request is against the contract.",
+    431: "The request's header is over a limit.",
+    500: "The service failed.",
+    503: "The service is busy, starting or draining; try again after Retry-After seconds.",
+    504: "The deadline passed.",
+}
+_ANY = (400, 408, 431, 500)
+_API = (401, 406)
+_WITH_BODY = (413, 415, 422, 503)
+_HEADERS = {
+    "X-Request-ID": "Id of the request, as sent or made.",
+    "Inference-Header-Content-Length": "Bytes of the JSON at the beginning of a body that goes on with binary data.",
+    "WWW-Authenticate": "How to send an API key (RFC 6750).",
+    "Retry-After": "Seconds to wait before the request is sent again.",
+}
+_TEXT_HEADERS = ("X-Request-ID", "WWW-Authenticate")
+_HEADERS_OF = {401: "WWW-Authenticate", 503: "Retry-After"}
+
+_schemas: dict[str, TypeAdapter[Any]] = {}
+
+OPERATOR_NAME = {
+    "name": "Type",
+    "in": "path",
+    "required": True,
+    "description": "An operator's name, with or without DML_OPERATOR_.",
+    "schema": {"type": "string"},
+    "example": "DML_OPERATOR_ACTIVATION_CELU",
+}
+_REQUEST_ID = {
+    "name": "X-Request-ID",
+    "in": "header",
+    "required": False,
+    "description": "Id of the request, for the log and the answer; made here if absent or not of 1 to 128 characters.",
+    "schema": {"type": "string"},
+}
+
+
+def query(model: type[BaseModel]) -> list[Json]:
+    """Query parameters: the fields of `model`, none of which is required."""
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": False,
+            "description": info.description,
+            "schema": _parameter_schema(info),
+        }
+        for name, info in model.model_fields.items()
+    ]
+
+
+def dispatch() -> dict[str, Any]:
+    """Of POST /v1/dispatch."""
+    examples = {operator.short_name(): {"value": example(operator)} for operator in OPERATORS.values()}
+    body = {
+        JSON: {"schema": ref(DispatchRequest), "examples": examples},
+        MSGPACK: _msgpack(DispatchRequest, suffix="Msgpack"),
+    }
+    answers = {JSON: {"schema": ref(DispatchResponse)}, MSGPACK: _msgpack(DispatchResponse, suffix="Msgpack")}
+    return operation("dispatch", answers, *_API, *_WITH_BODY, 504, body=body)
+
+
+def feature_support(kind: Any) -> dict[str, Any]:
+    """Of POST /v1/feature-support, which answers with `kind`."""
+    asked = {"Feature": "FEATURE_LEVELS", "RequestedFeatureLevels": ["1_0", "5_0"]}
+    body = {JSON: {"schema": ref(FeatureSupportQuery), "example": asked}, MSGPACK: _msgpack(FeatureSupportQuery)}
+    answers = {JSON: {"schema": {"anyOf": [ref(each) for each in get_args(kind)]}}, MSGPACK: _msgpack(*get_args(kind))}
+    return operation("checkFeatureSupport", answers, *_API, *_WITH_BODY, body=body)
+
+
+def answer(operation_id: str, kind: Any, *statuses: int, parameters: Sequence[Json] = ()) -> dict[str, Any]:
+    """Of a GET that answers with `kind` in JSON."""
+    schema = {"type": "array", "items": ref(*get_args(kind))} if get_origin(kind) is list else ref(kind)
+    return operation(operation_id, {JSON: {"schema": schema}}, *_API, *statuses, parameters=parameters)
+
+
+def health(operation_id: str, kind: Any, *statuses: int) -> dict[str, Any]:
+    """Of a GET that probes send, which have no key; it answers with `kind` whatever the status."""
+    answers = {JSON: {"schema": ref(kind)}}
+    made = operation(operation_id, answers, *statuses)
+    for status in statuses:
+        made["openapi_extra"]["responses"][str(status)]["content"] = answers
+    made["openapi_extra"]["security"] = []
+    return made
+
+
+def metrics() -> dict[str, Any]:
+    """Of GET /metrics."""
+    return operation("getMetrics", {"text/plain": {"schema": {"type": "string"}}}, 401)
+
+
+def install(app: FastAPI) -> None:
+    """Have `app` answer with the whole document."""
+
+    def document() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            made = get_openapi(
+                title=app.title,
+                version=app.version,
+                description=app.description,
+                routes=app.routes,
+                tags=app.openapi_tags,
+            )
+            components = made.setdefault("components", {})
+            components["schemas"] = _definitions()
+            components["headers"] = {
+                name: {"description": text, "schema": {"type": "string" if name in _TEXT_HEADERS else "integer"}}
+                for name, text in _HEADERS.items()
+            }
+            components["securitySchemes"] = {
+                "bearer": {"type": "http", "scheme": "bearer", "description": "An API key, where keys are set."}
+            }
+            made["security"] = [{}, {"bearer": []}]
+            app.openapi_schema = made
+        return app.openapi_schema
+
+    app.openapi = document  # type: ignore[method-assign]  # FastAPI's documented way
+
+
+def operation(
+    operation_id: str,
+    answers: dict[str, Any],
+    *statuses: int,
+    body: dict[str, Any] | None = None,
+    parameters: Sequence[Json] = (),
+    error: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Arguments for a route's decorator. `error` is the form of a refusal, if not a problem."""
+    problem = {MEDIA_TYPE: {"schema": ref(ProblemDetails)}}
+    responses = {"200": {"description": "Success.", "headers": _headers(200), "content": answers}}
+    for status in sorted({*_ANY, *statuses}):
+        responses[str(status)] = {
+            "description": _REFUSALS[status],
+            "headers": _headers(status),
+            # What is no HTTP, or too much of a header, is refused before the path is known.
+            "content": problem if status == 431 else (error or problem) | (problem if status in _ANY else {}),
+        }
+    extra: dict[str, Any] = {"responses": responses, "parameters": [_REQUEST_ID, *parameters]}
+    if body:
+        extra["requestBody"] = {"required": True, "content": body}
+    # Any other response class would have FastAPI add its media type.
+    return {"operation_id": operation_id, "openapi_extra": extra, "response_class": Response}
+
+
+def _headers(status: int) -> dict[str, Any]:
+    names = ["X-Request-ID"] + ([_HEADERS_OF[status]] if status in _HEADERS_OF else [])
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+
+
+def ref(kind: Any) -> dict[str, str]:
+    """A reference to the schema of `kind`, which is added to the document."""
+    _schemas[kind.__name__] = TypeAdapter(kind)
+    return {"$ref": f"#/components/schemas/{kind.__name__}"}
+
+
+def _parameter_schema(info: FieldInfo) -> Json:
+    """Of a constant or of one of some texts; null is said by leaving the parameter out."""
+    (kind,) = [each for each in get_args(info.annotation) or (info.annotation,) if each is not type(None)]
+    schema = ref(kind) if isinstance(kind, type) else TypeAdapter(kind).json_schema()
+    return schema if info.default is None else schema | {"default": info.default}
+
+
+def _msgpack(*kinds: Any, suffix: str = "") -> dict[str, Any]:
+    """A body in MessagePack: bytes to generators, and what is in them to readers."""
+    contents = [{"$ref": ref(kind)["$ref"] + suffix} for kind in kinds]
+    schema = {
+        "type": "string",
+        "format": "binary",
+        "contentMediaType": MSGPACK,
+        "contentSchema": contents[0] if len(contents) == 1 else {"anyOf": contents},
+        "description": "MessagePack of the same structure as in JSON; tensor data are bin.",
+    }
+    return {"schema": schema}
+
+
+def _definitions() -> dict[str, Any]:
+    _, schemas = TypeAdapter.json_schemas(
+        [(name, "validation", adapter) for name, adapter in _schemas.items()],
+        ref_template="#/components/schemas/{model}",
+    )
+    definitions: dict[str, Any] = schemas["$defs"]
+    for schema in definitions.values():
+        schema.pop("title", None)  # generators name classes by titles, and the forms for MessagePack have the same
+        for field in schema.get("properties", {}).values():
+            field.pop("title", None)
+            if field.get("default", ...) is None:
+                del field["default"]  # generators take a field with a default for one that is always there
+    _widen(definitions)
+    return dict(sorted((definitions | _msgpack_forms(definitions)).items()))
+
+
+def _widen(part: Any) -> None:
+    """Say that integers have 64 bits, where generators would take 32, which sizes and times do not fit."""
+    if isinstance(part, dict) and part.get("type") == "integer":
+        part["format"] = "int64"
+    for each in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        _widen(each)
+
+
+def _msgpack_forms(definitions: dict[str, Any]) -> dict[str, Any]:
+    """Copies of the schemas that hold tensor data, in which those are binary."""
+    forms: dict[str, Any] = {}
+    while True:
+        made = {name: _in_msgpack(schema, forms) for name, schema in definitions.items()}
+        changed = {f"{name}Msgpack": form for name, form in made.items() if form != definitions[name]}
+        if changed.keys() == forms.keys():
+            return changed
+        forms = changed
+
+
+def _in_msgpack(schema: Any, forms: Container[str]) -> Any:
+    """`schema` with binary for base64, referring to `forms` where there are any."""
+    if isinstance(schema, list):
+        return [_in_msgpack(each, forms) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("contentEncoding") == "base64":
+        return BIN
+    return {
+        key: f"{value}Msgpack"
+        if key == "$ref" and f"{value}Msgpack".rpartition("/")[2] in forms
+        else _in_msgpack(value, forms)
+        for key, value in schema.items()
+    }

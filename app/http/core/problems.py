@@ -1,0 +1,146 @@
+"""Every error as an RFC 9457 problem, in one shape."""
+
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any, NotRequired
+
+import orjson
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+from typing_extensions import TypedDict
+
+from app.codecs.structure import Unreadable
+from app.contract.validation import brief
+from app.contract.violations import ContractError, Hresult, Violation
+from app.engine.service import Abandoned, DeadlineExceeded, Draining
+from app.engine.workers import QueueFull
+from app.memory.accounts import LimitExceeded, MemoryExhausted
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER_SECONDS = 1
+INFERENCE_PATHS = "/v2/"
+"""Where the Open Inference Protocol is spoken."""
+
+
+# Where Starlette gives no more than the title.
+_DETAILS = {
+    404: "There is nothing at this path.",
+    405: "The method is not allowed at this path; use one that the Allow header names.",
+}
+
+
+class ProblemError(TypedDict):
+    """One thing that is wrong. `pointer` (RFC 6901) leads to the field in the request body, or in the query."""
+
+    pointer: str
+    message: str
+    given: Any
+    allowed: Any
+
+
+class ProblemDetails(TypedDict):
+    """RFC 9457. `hresult` is what DirectML answers in the same situation, where it has an answer."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    hresult: NotRequired[str]
+    errors: list[ProblemError]
+
+
+class Problem(Response):
+    """The answer to a request that fails."""
+
+    media_type = MEDIA_TYPE
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        violations: Iterable[Violation] = (),
+        hresult: Hresult | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        problem = ProblemDetails(
+            type="about:blank",
+            title=HTTPStatus(status).phrase,
+            status=status,
+            detail=detail,
+            errors=[
+                ProblemError(
+                    pointer=violation.pointer,
+                    message=violation.message,
+                    given=brief(violation.given),
+                    allowed=violation.allowed,
+                )
+                for violation in violations
+            ],
+        )
+        if hresult:
+            problem["hresult"] = hresult.value
+        self._detail = detail
+        super().__init__(orjson.dumps(problem), status, headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and f"{scope['path']}/".startswith(INFERENCE_PATHS):
+            await self._as_inference_error()(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+    def _as_inference_error(self) -> Response:
+        """The same in the Open Inference Protocol, which has a shape of its own and knows 400, not 422."""
+        own = {name: value for name, value in self.headers.items() if not name.startswith("content-")}
+        status = 400 if self.status_code == 422 else self.status_code
+        return Response(orjson.dumps({"error": self._detail}), status, own, "application/json")
+
+
+def problem_for(error: Exception) -> Problem:
+    """The problem that tells a client of `error`."""
+    retry = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+    match error:
+        case Unreadable():
+            return Problem(400, str(error))
+        case ContractError():
+            return Problem(422, str(error), error.violations, error.hresult)
+        case LimitExceeded():
+            violation = Violation(error.path, str(error), error.given, error.allowed)
+            return Problem(413, str(error), [violation] if error.path else [])
+        case QueueFull():
+            return Problem(503, f"All workers are busy and {error}; try again.", headers=retry)
+        case MemoryExhausted():
+            return Problem(503, f"{error} Try again.", hresult=Hresult.E_OUTOFMEMORY, headers=retry)
+        case Draining():
+            return Problem(503, "The service is shutting down; send the request elsewhere.", headers=retry)
+        case DeadlineExceeded():
+            return Problem(504, "The dispatch was not done within deadline_seconds; it was given up.")
+        case Abandoned():
+            return Problem(408, "The client closed the connection before its answer was ready.")  # seen in logs only
+        case HTTPException():
+            detail = _DETAILS.get(error.status_code) if error.detail == HTTPStatus(error.status_code).phrase else None
+            return Problem(error.status_code, detail or error.detail, headers=error.headers)
+    return Problem(500, "The service failed to answer; its log says why, under the request's id.")
+
+
+async def answer_problem(request: Request, error: Exception) -> Response:
+    """Exception handler of the application."""
+    return problem_for(error)
+
+
+EXPECTED: tuple[type[Exception], ...] = (
+    Unreadable,
+    ContractError,
+    LimitExceeded,
+    QueueFull,
+    MemoryExhausted,
+    Draining,
+    DeadlineExceeded,
+    Abandoned,
+    HTTPException,
+)
+"""What a request may come to grief of."""
+
+HANDLED = (*EXPECTED, Exception)
+"""What the application has `answer_problem` for."""

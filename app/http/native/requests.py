@@ -1,0 +1,96 @@
+"""Dispatches as documents: requests read, answers written, each in any representation."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+
+from app.codecs.codec import Body, Codec, Encoded, Hole, Span
+from app.codecs.templates import Templates
+from app.contract.validation import validate
+from app.contract.violations import ContractError
+from app.devices.device import Ran
+from app.engine.dispatch import DispatchRequest
+from app.engine.service import Outcome, Prepared, Service
+from app.http.core.documents import read_document
+from app.memory.accounts import MemoryShare
+from app.memory.buffers import Buffer
+
+_HOLES = ("output", "queue_seconds", "compute_seconds")
+"""Fields of `Outcome` that differ from answer to answer, in the order in which `Prepared.answer` takes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """What all documents have in common that differ in tensor data only: the request, and the form of its answers."""
+
+    prepared: Prepared
+    inputs: Mapping[str, object]
+    answers: dict[tuple[str, Ran], list[bytes]] = field(default_factory=dict)
+    """By representation and device, what is around the values of _HOLES."""
+
+    def data(self, codec: Codec, body: Body, memory: MemoryShare) -> dict[str, Buffer]:
+        """The tensors' data in `body`. Raises ContractError, with `body` as it was."""
+        data: dict[str, Buffer] = {}
+        try:
+            for name, value in self.inputs.items():
+                data[name] = codec.binary(body, value, ("inputs", name), memory)
+        except ContractError:
+            for name, each in data.items():
+                codec.put_back(body, self.inputs[name], each)
+            raise
+        return data
+
+    def write(self, codec: Codec, outcome: Outcome) -> Encoded:
+        """The answer."""
+        form = self.answers.get((codec.media_type, outcome.ran))
+        if form is None:
+            form = self.answers[codec.media_type, outcome.ran] = self._form(codec, outcome.ran)
+        start, after_output, after_queue, end = form
+        output = codec.encode_data(outcome.output)
+        queue, compute = codec.encode_number(outcome.queue_seconds), codec.encode_number(outcome.compute_seconds)
+        rest = b"".join((after_output, queue, after_queue, compute, end))
+        return Encoded(len(start) + output.length + len(rest), chain((start,), output.pieces, (rest,)))
+
+    def _form(self, codec: Codec, ran: Ran) -> list[bytes]:
+        pieces = codec.encode(self.prepared.answer(ran, *map(Hole, _HOLES)))
+        assert [piece.name for piece in pieces if isinstance(piece, Hole)] == list(_HOLES)
+        return [bytes(piece) for piece in pieces if not isinstance(piece, Hole)]
+
+
+class DispatchReader:
+    """Reads dispatches. One that differs from an earlier one in its tensor data only is judged no second time."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._templates: Templates[Dispatch] = Templates(most=256, most_bytes=1 << 14)
+
+    def read(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]]:
+        """The request in `body`, and its tensors' data. Raises ContractError, Unreadable, LimitExceeded."""
+        return self.find(codec, body, memory) or self.judge(codec, body, memory)
+
+    def find(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]] | None:
+        """The same, if one like it was read before. Raises LimitExceeded."""
+        known = self._templates.find(codec, body)
+        if known is None:
+            return None
+        try:
+            return known, known.data(codec, body, memory)
+        except ContractError:  # what looked like tensor data is not; the whole document tells what it is
+            return None
+
+    def judge(
+        self, codec: Codec, body: Body, memory: MemoryShare, *, only_light: bool = False
+    ) -> tuple[Dispatch, dict[str, Buffer]]:
+        """The same as `read`, of what `find` does not find. Raises TooHeavy for what is not light if it should be."""
+        settings = self._service.settings
+        request = read_document(codec, body, settings, memory, _dispatch_request, only_light=only_light)
+        dispatch = Dispatch(self._service.prepare(request), request.inputs)
+        data = dispatch.data(codec, body, memory)
+        spans = [value for value in request.inputs.values() if isinstance(value, Span)]
+        if len(spans) == len(request.inputs):
+            self._templates.add(codec, body, spans, dispatch)
+        return dispatch, data
+
+
+def _dispatch_request(document: object) -> DispatchRequest:
+    return validate(DispatchRequest, document)

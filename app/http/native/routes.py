@@ -1,0 +1,80 @@
+"""The native API, /v1/..., but for dispatch: capabilities, operators, feature support."""
+
+from functools import partial
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from app.codecs.json import JsonCodec
+from app.contract.validation import validate
+from app.engine.capabilities import (
+    Capabilities,
+    FeatureSupportQuery,
+    MaxSupportedFeatureLevel,
+    OperatorDescription,
+    OperatorFilter,
+    OperatorSummary,
+    TensorDataTypeSupport,
+    check_feature_support,
+    describe,
+    select,
+    summarize,
+)
+from app.engine.service import Service
+from app.http.core import openapi
+from app.http.core.bodies import codec_of_answer, codec_of_request, read_judged
+from app.http.core.headers import fields
+from app.http.core.media_types import preferred
+from app.http.core.queries import read_query
+from app.operators.catalog import find_operator
+
+router = APIRouter(prefix="/v1", tags=["native"])
+
+
+@router.get("/capabilities", **openapi.answer("getCapabilities", Capabilities))
+async def capabilities(request: Request) -> Response:
+    """Version, devices, feature levels, operators and the limits in force."""
+    service: Service = request.app.state.service
+    return _json(request, service.capabilities())
+
+
+@router.get(
+    "/operators",
+    **openapi.answer("listOperators", list[OperatorSummary], 422, parameters=openapi.query(OperatorFilter)),
+)
+async def operators(request: Request) -> Response:
+    """All operators, or some, shortly."""
+    return _json(request, [summarize(operator) for operator in select(read_query(request, OperatorFilter))])
+
+
+@router.get(
+    "/operators/{Type}", **openapi.answer("getOperator", OperatorDescription, 404, parameters=[openapi.OPERATOR_NAME])
+)
+async def operator(request: Request) -> Response:
+    """Everything known of an operator, by its name with or without DML_OPERATOR_."""
+    name = request.path_params["Type"]
+    found = find_operator(name)
+    if found is None:
+        raise HTTPException(404, f"There is no operator {name[:80]}; GET /v1/operators lists them.")
+    return _json(request, describe(found))
+
+
+@router.post("/feature-support", **openapi.feature_support(TensorDataTypeSupport | MaxSupportedFeatureLevel))
+async def feature_support(request: Request) -> Response:
+    """DirectML's CheckFeatureSupport: is a data type supported, which of some feature levels is the highest."""
+    service: Service = request.app.state.service
+    headers = fields(request.headers.raw)
+    wanted = codec_of_answer(headers)
+    given = codec_of_request(headers)
+    judge = partial(validate, FeatureSupportQuery)
+    query = await read_judged(service, request.scope, headers, request.receive, given, judge)
+    pieces = wanted.encode(check_feature_support(query))
+    return Response(pieces[0], media_type=wanted.media_type)
+
+
+def _json(request: Request, document: Any) -> Response:
+    preferred(request.headers.getlist("accept"), [JsonCodec.media_type])
+    return Response(orjson.dumps(document), media_type=JsonCodec.media_type)

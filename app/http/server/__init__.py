@@ -1,0 +1,1 @@
+"""Connections, and the processes that serve them."""

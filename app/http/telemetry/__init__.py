@@ -1,0 +1,1 @@
+"""What is noted of requests: metrics, the access log."""

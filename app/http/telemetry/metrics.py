@@ -1,0 +1,190 @@
+"""Prometheus metrics of the service: of all its workers together."""
+
+import asyncio
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from time import monotonic
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, Info, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from app import __version__
+from app.engine.service import Outcome, Prepared, Service, State
+from app.http.server.limit import ConnectionLimit
+from app.http.telemetry.families import Counter, Histogram, Series
+from app.http.telemetry.inferences import InferenceCounts
+from app.http.telemetry.slots import Labels, Slot, Slots
+from app.sink import Cells
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_BYTES = tuple(4.0**exponent for exponent in range(4, 15))  # 256 B to 256 MiB
+
+_TOLD_SECONDS = 0.25
+"""How often a worker tells the others its gauges."""
+
+_SILENT_SECONDS = 2.0
+"""A worker that did not for so long is not there any more, or hangs."""
+
+
+class Counts:
+    """What is counted. Label values come from our own names only, so that clients cannot make up new series."""
+
+    def __init__(self, slot: Slot) -> None:
+        self.requests = Counter(slot, "dmlserve_http_requests", "Requests answered.", ["route", "method", "status"])
+        self.request_seconds = Histogram(
+            slot,
+            "dmlserve_http_request_duration_seconds",
+            "Time from a request's header to the end of its answer.",
+            ["route"],
+            _SECONDS,
+        )
+        self.request_bytes = Histogram(slot, "dmlserve_http_request_size_bytes", "Request bodies.", ["route"], _BYTES)
+        self.response_bytes = Histogram(
+            slot, "dmlserve_http_response_size_bytes", "Answers' bodies.", ["route"], _BYTES
+        )
+        self.dispatches = Counter(slot, "dmlserve_dispatches", "Dispatches executed.", ["operator", "device"])
+        self.fallbacks = Counter(
+            slot,
+            "dmlserve_fallbacks",
+            "Dispatches that NumPy executed because the device chosen could not.",
+            ["device", "cause"],
+        )
+        self.queue_seconds = Histogram(
+            slot, "dmlserve_dispatch_queue_seconds", "Wait for a worker.", ["device"], _SECONDS
+        )
+        self.compute_seconds = Histogram(
+            slot, "dmlserve_dispatch_compute_seconds", "Time on the device.", ["operator", "device"], _SECONDS
+        )
+        self.inferences = InferenceCounts(slot)
+        self.log_lines_dropped = Counter(
+            slot, "dmlserve_log_lines_dropped", "Log lines that were dropped because nobody took them.", []
+        )
+        self.connections_refused = Counter(
+            slot,
+            "dmlserve_connections_refused",
+            "Connections beyond max_connections, on which only health and metrics are answered.",
+            [],
+        )
+        for alone in (self.log_lines_dropped, self.connections_refused):
+            alone.numbers[()]  # shown before the first one, too
+
+    def all(self) -> Iterable[Counter | Histogram | InferenceCounts]:
+        return vars(self).values()
+
+
+GAUGES: dict[str, tuple[str, Callable[[Service, ConnectionLimit], float], Callable[[Iterable[float]], float]]] = {
+    "queue_depth": ("Dispatches waiting for a worker.", lambda service, _: service.pool.waiting, sum),
+    "running_dispatches": ("Dispatches in the workers' hands.", lambda service, _: service.pool.running, sum),
+    "memory_bytes": ("Bytes that requests hold.", lambda service, _: service.memory.used, sum),
+    "idle_buffer_bytes": ("Bytes kept for the next requests.", lambda service, _: service.memory.pool.idle_bytes, sum),
+    "connections": ("Connections there are.", lambda _, connections: connections.count, sum),
+    "ready": ("1 if dispatches are taken.", lambda service, _: service.state is State.READY, min),
+}
+"""What they are, how to read one, and how several processes' make one."""
+
+
+_GAUGES = "gauges"
+"""Name of the series of a worker's gauges: when they were told, on the clock that all processes share, then they."""
+
+
+class Metrics:
+    """What worker `number` counts, and the metrics of all together.
+
+    Only the event loop's thread counts, so that no lock is needed: prometheus_client's own counters and histograms,
+    which have one each, cost a small dispatch a tenth of its time. It does write the text. What is counted is in the
+    slots at once: if a worker is killed, what it counted stays, and the next one with its number goes on counting.
+    """
+
+    media_type = CONTENT_TYPE_LATEST
+
+    def __init__(
+        self, service: Service, connections: ConnectionLimit, slots: Slots | None = None, number: int = 0
+    ) -> None:
+        self._service = service
+        self._connections = connections
+        self._slots = slots or Slots(1)
+        slot = self._slots.own(number)
+        self._counts = Counts(slot)
+        connections.count_in(self._counts.connections_refused.numbers[()])
+        self._gauges = slot.find(_GAUGES, (), 1 + len(GAUGES))
+
+    def requested(self, route: str, method: str, status: int, received: int, sent: int, seconds: float) -> None:
+        """Count an answered request. `route` is a path's template, `received` and `sent` are bytes."""
+        counts = self._counts
+        counts.requests.numbers[route, method if method in _METHODS else "other", str(status)][0] += 1.0
+        counts.request_seconds.observe(seconds, route)
+        counts.request_bytes.observe(received, route)
+        counts.response_bytes.observe(sent, route)
+
+    def dispatched(self, prepared: Prepared, outcome: Outcome) -> None:
+        """Count a dispatch."""
+        counts, operator, ran = self._counts, prepared.operator_name, outcome.ran
+        counts.dispatches.numbers[operator, ran.device][0] += 1.0
+        counts.queue_seconds.observe(outcome.queue_seconds, ran.device)
+        counts.compute_seconds.observe(outcome.compute_seconds, operator, ran.device)
+        if ran.failed and ran.cause:
+            counts.fallbacks.numbers[ran.failed, ran.cause][0] += 1.0
+
+    @property
+    def log_lines_dropped(self) -> Cells:
+        """Where this worker's are to be counted."""
+        return self._counts.log_lines_dropped.numbers[()]
+
+    @property
+    def inferences(self) -> InferenceCounts:
+        """Where inferences are counted."""
+        return self._counts.inferences
+
+    def inferences_of_all(self) -> Series:
+        """Those of all workers."""
+        return self._series()[self.inferences.name]
+
+    async def tell(self) -> None:
+        """Tell the other workers the gauges of this one, until cancelled."""
+        try:
+            while True:
+                self._tell()
+                await asyncio.sleep(_TOLD_SECONDS)
+        finally:
+            self._gauges[0] = -math.inf
+
+    def render(self) -> bytes:
+        """All of it in the text format."""
+        self._tell()
+        series = self._series()
+        now = monotonic()
+        told = [values for since, *values in series[_GAUGES][()] if now - since < _SILENT_SECONDS]
+
+        registry = CollectorRegistry()
+        registry.register(_Families([each.metric(series[each.name]) for each in self._counts.all()]))
+        for (name, (help_text, _, together)), values in zip(GAUGES.items(), zip(*told, strict=True), strict=True):
+            Gauge(f"dmlserve_{name}", help_text, registry=registry).set(together(values))
+        Gauge("dmlserve_workers", "Processes.", registry=registry).set(len(told))
+        Gauge("dmlserve_start_time_seconds", "Unix time of the start.", registry=registry).set(self._slots.start_time)
+        Info("dmlserve_build", "Version.", registry=registry).info({"version": __version__})
+        return generate_latest(registry)
+
+    def _tell(self) -> None:
+        self._gauges[0] = monotonic()
+        for place, (_, read, _) in enumerate(GAUGES.values(), 1):
+            self._gauges[place] = read(self._service, self._connections)
+
+    def _series(self) -> dict[str, dict[Labels, list[list[float]]]]:
+        """By family and labels, each worker's numbers."""
+        series: dict[str, dict[Labels, list[list[float]]]] = defaultdict(lambda: defaultdict(list))
+        for name, labels, numbers in self._slots.series():
+            series[name][labels].append([*numbers])
+        return series
+
+
+class _Families(Collector):
+    """Metric families that are complete already."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> list[Metric]:
+        return self._families

@@ -1,0 +1,222 @@
+"""/operators: every operator on one page, made from the operator classes. The page is whole: it loads nothing."""
+
+import asyncio
+import gzip
+import re
+import shlex
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import Annotated, Any
+
+import orjson
+from fastapi import FastAPI
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from pydantic import Field
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app import __version__
+from app.contract.constants import NEWEST, DataType, FeatureLevel
+from app.devices.device import Device
+from app.engine.capabilities import OperatorFilter, SupportRow, describe, paste, select, span, support_groups
+from app.engine.curves import Curve, curve
+from app.http.core.media_types import accepts_gzip
+from app.http.core.queries import read_query
+from app.http.web import plots
+from app.operators.catalog import OPERATORS
+from app.operators.operator import Operator
+
+MOST = 200
+"""Characters to search for."""
+
+_PAGES = "pages"
+
+
+class PageFilter(OperatorFilter):
+    """Which operators the page shows."""
+
+    search: Annotated[str, Field(max_length=MOST)] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What the page has of one operator. `text` is what is searched."""
+
+    operator: type[Operator]
+    name: str
+    text: str
+    html: Markup
+
+
+class Reference:
+    """The page, made when it is first asked for. It follows from the program alone, not from settings or requests."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._making = asyncio.Lock()
+        self._sections: tuple[Section, ...] = ()
+        self._whole = self._packed = b""
+
+    async def answer(self, request: Request) -> Response:
+        """The page, or what the query leaves of it. Raises ContractError."""
+        # Without scripts a form sends the fields that nothing was chosen in, too.
+        wanted = read_query(request, PageFilter, empty_is_absent=True)
+        async with self._making:
+            if not self._sections:
+                await asyncio.to_thread(self._make)
+        if wanted == PageFilter():
+            packed = accepts_gzip(request.headers.get("accept-encoding", ""))
+            return _answer(request.headers, self._packed if packed else self._whole, packed)
+        words = wanted.search.lower().split()
+        chosen = set(select(wanted))
+        sections = [
+            section
+            for section in self._sections
+            if section.operator in chosen and all(word in section.text for word in words)
+        ]
+        return _answer(request.headers, _page(sections, wanted), packed=False)
+
+    def _make(self) -> None:
+        sections = tuple(_section(operator, curve(operator, self._device)) for operator in OPERATORS.values())
+        self._whole = _page(sections, PageFilter())
+        self._packed = gzip.compress(self._whole, mtime=0)
+        self._sections = sections
+
+
+def install(app: FastAPI, device: Device) -> None:
+    """Have `app` serve the page, its curves computed by `device`."""
+    reference = Reference(device)
+
+    @app.api_route("/operators", methods=["GET", "HEAD"], include_in_schema=False)
+    async def operators(request: Request) -> Response:
+        return await reference.answer(request)
+
+
+def _answer(headers: Headers, page: bytes, packed: bool) -> Response:
+    """The page, or word that the client has it already (RFC 9110, 13.1.2)."""
+    tag = f'"{sha256(page).hexdigest()[:32]}"'
+    fields = {
+        "etag": tag,
+        "cache-control": "no-cache",  # to be kept, and asked for each time whether it is still the same
+        "vary": "accept-encoding",
+        "content-security-policy": _policy(),
+        "x-content-type-options": "nosniff",
+    }
+    known = [each.strip().removeprefix("W/") for each in headers.get("if-none-match", "").split(",")]
+    if tag in known or "*" in known:
+        return Response(status_code=304, headers=fields)
+    return Response(page, headers=fields | ({"content-encoding": "gzip"} if packed else {}), media_type="text/html")
+
+
+@cache
+def _asset(name: str) -> str:
+    return (files(__package__) / _PAGES / name).read_text(encoding="utf-8")
+
+
+@cache
+def _policy() -> str:
+    """What the page may do: nothing but apply its own style and run its own script."""
+
+    def only(name: str) -> str:
+        return f"'sha256-{b64encode(sha256(_asset(name).encode()).digest()).decode()}'"
+
+    return (
+        f"default-src 'none'; style-src {only('operators.css')}; script-src {only('operators.js')}; img-src data:; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    )
+
+
+@cache
+def _templates() -> Environment:
+    environment = Environment(
+        loader=PackageLoader(__package__, _PAGES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"words": _words, "value": _value}
+    return environment
+
+
+def _page(sections: Sequence[Section], wanted: PageFilter) -> bytes:
+    """The document with these sections. With all of them it has the script that filters them in the browser."""
+    families: dict[str, list[Section]] = {}
+    for section in sections:
+        families.setdefault(section.operator.family(), []).append(section)
+    page = _templates().get_template("operators.html")
+    text = page.render(
+        version=__version__,
+        style=Markup(_asset("operators.css")),  # noqa: S704 - our own files, and what our templates made
+        script=Markup(_asset("operators.js")),  # noqa: S704 - our own file
+        sections=sections,
+        families=families.items(),
+        total=len(OPERATORS),
+        complete=wanted == PageFilter(),
+        wanted=wanted,
+        chosen={name: getattr(wanted, name) for name in ("family", "data_type", "feature_level")},
+        choices=[
+            ("family", "Family", sorted({operator.family() for operator in OPERATORS.values()})),
+            ("data_type", "Data type", list(DataType)),
+            ("feature_level", "Feature level", [level for level in FeatureLevel if level != NEWEST]),
+        ],
+        most=MOST,
+    )
+    return text.encode()
+
+
+def _section(operator: type[Operator], drawn: Curve | None) -> Section:
+    described, name = describe(operator), operator.short_name()
+    request = shlex.quote(paste(described["example"]))
+    html = (
+        _templates()
+        .get_template("operator.html")
+        .render(
+            name=name,
+            described=described,
+            support=" ".join(_types(row) for row in reversed(described["support"])),
+            rows=[
+                {"level": _level(row), "dimensions": span(counts), "tensors": tensors, "data_types": ", ".join(types)}
+                for row in described["support"]
+                for tensors, types, counts in support_groups(row)
+            ],
+            request=f"curl -s http://localhost:8000/v1/dispatch -H 'content-type: application/json' -d {request}",
+            plot=plots.draw(drawn) if drawn else None,
+            caption=_caption(drawn) if drawn else "",
+            label=f"Curve of {name}" if drawn else "",
+            **{each: getattr(plots, each.upper()) for each in ("width", "height", "left", "top", "right", "bottom")},
+        )
+    )
+    text = "\n".join([name, described["summary"], described["formula"]]).lower()
+    return Section(operator, name, text, Markup(html))  # noqa: S704 - our template made it
+
+
+def _level(row: SupportRow) -> str:
+    return row["feature_level"].removeprefix(FeatureLevel.prefix())
+
+
+def _types(row: SupportRow) -> str:
+    """All types of a row, of whatever tensor, for the page's script."""
+    types = dict.fromkeys(each for tensor in row["tensors"].values() for each in tensor["data_types"])
+    return f"{_level(row)}:{','.join(types)}"
+
+
+def _caption(drawn: Curve) -> str:
+    stated = [f"{name} = {_value(value)}" for name, value in drawn.attributes.items()]
+    return f"On {drawn.data_type}" + (f", with {', '.join(stated)}" if stated else "") + "."
+
+
+def _words(name: str) -> Markup:
+    """A long name that may be broken where one of its words ends."""
+    return Markup("<wbr>").join(re.split(r"(?<=_)|(?<=[a-z])(?=[A-Z])", name))
+
+
+def _value(value: Any) -> str:
+    """An attribute's value as JSON, but for texts, which need no quotes here."""
+    return value if isinstance(value, str) else orjson.dumps(value).decode()

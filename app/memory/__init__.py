@@ -1,0 +1,1 @@
+"""Memory that tensors lie in, and what requests hold of it."""

@@ -1,0 +1,130 @@
+"""The arithmetic of CUDA kernels built as C++ for the CPU, to be held against NumPy where there is no GPU.
+
+Functions that are approximate on a GPU are the C library's here: what is tested is what we wrote, not the hardware.
+"""
+
+import ctypes
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from app.contract.constants import DataType
+from app.devices.cuda.functions import PRIMITIVES
+from app.devices.cuda.lowering import Arithmetic, lower
+from app.memory.arrays import Array, numpy_type
+from app.operators.compiled import CompiledOperator
+
+COMPILER = shutil.which("g++") or shutil.which("clang++")
+
+_PRIMITIVES = r"""
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+using std::fabs; using std::truncf; using std::copysignf; using std::fmaf; using std::fma; using std::pow;
+#define DEVICE static inline
+#define OUT_OF_LINE static
+#define INFINITE __builtin_inff()
+typedef unsigned short half_bits;
+DEVICE int ones_of(unsigned long long x) { return __builtin_popcountll(x); }
+DEVICE float normcdff(float x) { return (float)(std::erfc((double)x * -0.70710678118654752) / 2); }
+DEVICE double normcdf(double x) { return std::erfc(x * -0.70710678118654752) / 2; }
+template <class To, class From> static To as(From x) { To y; std::memcpy(&y, &x, sizeof y); return y; }
+DEVICE float float_of_bits(unsigned x) { return as<float>(x); }
+DEVICE unsigned bits_of_float(float x) { return as<unsigned>(x); }
+DEVICE double double_of_bits(unsigned long long x) { return as<double>(x); }
+DEVICE float float_of_half(half_bits x) {
+    unsigned sign = (x & 0x8000u) << 16, rest = x & 0x7fffu;
+    if (rest >= 0x7c00u) return float_of_bits(sign | 0x7f800000u | (rest & 0x3ffu) << 13);
+    bool normal = rest >= 0x400u;
+    float size = std::ldexp((float)(normal ? (rest & 0x3ffu) | 0x400u : rest), normal ? (int)(rest >> 10) - 25 : -24);
+    return sign ? -size : size;
+}
+DEVICE half_bits half_of_double(double x) {
+    half_bits sign = std::signbit(x) ? 0x8000 : 0;
+    double size = std::fabs(x);
+    if (size != size) return sign | 0x7e00;
+    if (size >= 65520.0) return sign | 0x7c00;
+    int exponent; std::frexp(size, &exponent);
+    if (exponent < -13) exponent = -13;
+    double units = std::nearbyint(std::ldexp(size, 11 - exponent)); /* to nearest even */
+    if (units >= 2048.0) { units *= 0.5; ++exponent; }
+    return sign | (half_bits)(units < 1024.0 ? units : (exponent + 14) * 1024 + (units - 1024.0));
+}
+DEVICE half_bits half_of_float(float x) { return half_of_double(x); }
+DEVICE float reciprocal_approx(float x) { return 1.0f / x; }
+DEVICE float reciprocal_of_normal(float x) { return 1.0f / x; }
+DEVICE float sqrt_approx(float x) { return std::sqrt(x); }
+DEVICE float log2_approx(float x) { return std::log2(x); }
+DEVICE float exp2_flushed(float x) { return std::exp2(x); }
+DEVICE float exp2_approx(float x) { return std::exp2(x); }
+"""
+
+Element = Callable[..., Array]
+
+
+def arithmetic_of(compiled: CompiledOperator) -> Arithmetic:
+    """The lowered formula of an operator."""
+    inputs = [(name, compiled.stored_types[name]) for name in compiled.inputs]
+    return lower(compiled.expression, inputs, compiled.stored_types[compiled.output_name])
+
+
+def build(folder: Path, operators: Sequence[CompiledOperator]) -> list[Element]:
+    """A function of one-dimensional arrays for each operator. The compiler is called once, for all different ones."""
+    assert COMPILER
+    arithmetics = [arithmetic_of(each) for each in operators]
+    numbers: dict[str, int] = {}
+    parts = [_PRIMITIVES]
+    for each in arithmetics:
+        if each.source not in numbers:
+            numbers[each.source] = len(numbers)
+            parts.append(
+                f"namespace n{numbers[each.source]} {{\n{each.source}\n}}\n{_loop(each, numbers[each.source])}"
+            )
+    (folder / "arithmetic.cpp").write_text("\n".join(parts))
+    made = folder / "arithmetic.so"
+    options = ["-std=c++17", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-w", *_fused_multiply_add()]
+    subprocess.run(
+        [COMPILER, *options, "-o", made, folder / "arithmetic.cpp"], check=True, capture_output=True, text=True
+    )
+    loaded = ctypes.CDLL(str(made))
+    return [
+        _element(loaded[f"loop{numbers[arithmetic.source]}"], arithmetic, operator.stored_types[operator.output_name])
+        for arithmetic, operator in zip(arithmetics, operators, strict=True)
+    ]
+
+
+def _fused_multiply_add() -> list[str]:
+    """fmaf is a slow function where the processor's own is not asked for."""
+    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    return ["-mfma"] if " fma " in flags else []
+
+
+def _loop(arithmetic: Arithmetic, number: int) -> str:
+    inputs = [f"const {kind}* x{n}" for n, kind in enumerate(arithmetic.inputs)]
+    parameters = [f"const {kind}* p{n}" for n, kind in enumerate(arithmetic.parameters)]
+    given = [f"x{n}[i]" for n in range(len(inputs))] + [f"*p{n}" for n in range(len(parameters))]
+    declared = ", ".join([*inputs, f"{arithmetic.output}* out", "long long count", *parameters])
+    near, far = (f"n{number}::element<{each}>({', '.join([*given, 'far'])})" for each in ("true", "false"))
+    body = (
+        f"for (long long i = 0; i < count; ++i) {{ bool far = false; {arithmetic.output} y = {near}; "
+        f"out[i] = far ? {far} : y; }}"
+    )
+    return f'extern "C" void loop{number}({declared}) {{ {body} }}'
+
+
+def _element(function: Callable[..., object], arithmetic: Arithmetic, stored: DataType) -> Element:
+    def element(*inputs: Array) -> Array:
+        output = np.empty(inputs[0].shape, numpy_type(stored))
+        parameters = [np.array(value) for value in arithmetic.arguments]
+        packed = [np.ascontiguousarray(array) for array in inputs]
+        pointers = [ctypes.c_void_p(array.ctypes.data) for array in (*packed, output)]
+        function(*pointers, ctypes.c_longlong(output.size), *(ctypes.c_void_p(p.ctypes.data) for p in parameters))
+        return output
+
+    return element
+
+
+assert "float_of_half" in PRIMITIVES  # these stand in for those

@@ -1,0 +1,252 @@
+"""Kernels under NVRTC, which needs no GPU, and the cache of what it makes."""
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.contract.constants import NEWEST
+from app.contract.validation import validate
+from app.devices.cuda import compiler as cuda_compiler
+from app.devices.cuda.compiler import OPTIONS, CompilationError, KernelCache, cache_folder, compile_source
+from app.devices.cuda.grids import Layout, Step, choose_layout, render
+from app.devices.cuda.rows import RowLowering, Rows
+from app.devices.placement import samples
+from app.engine.capabilities import example
+from app.operators.catalog import OPERATORS
+from app.operators.compiled import CompiledOperator, compile_operator
+from tests.devices.cuda_on_cpu import arithmetic_of
+from tests.devices.test_cuda_lowering import samples as all_samples
+
+try:
+    cuda_compiler.nvrtc_version()
+except Exception as error:
+    pytest.skip(f"there is no NVRTC: {error}", allow_module_level=True)
+
+EXHAUSTIVE = os.environ.get("DMLSERVE_EXHAUSTIVE") == "1"
+
+
+def layouts(operator: CompiledOperator) -> dict[str, Layout]:
+    """One of each class."""
+    sizes = [data_type.bytes for data_type in operator.element_types()]
+    count = len(sizes)
+    packed = choose_layout([1 << 10], [[1]] * count, sizes, aligned=True)
+    assert packed.width > 1
+    repeated = [[64, 0]] * (count - 1)
+    return {
+        "packed": packed,
+        "unaligned": choose_layout([1 << 10], [[1]] * count, sizes, aligned=False),
+        "rows": choose_layout([16, 64], [*[[128, 1]] * (count - 1), [256, 1]], sizes, aligned=True),
+        "repeated": choose_layout([16, 64], [*repeated, [64, 1]], sizes, aligned=True),
+        "strided": choose_layout([4, 5, 6, 7], [[3, 500, 1, 100]] * count, sizes, aligned=True),
+        "eight": replace(packed, rank=8, width=1, steps=(Step.ANY,) * count),
+    }
+
+
+@pytest.mark.parametrize("operator", samples(), ids=lambda each: f"{each.operator.short_name()} {each.output.DataType}")
+def test_kernels_of_the_four_operators_compile(operator: CompiledOperator) -> None:
+    """In every data type and layout class, for Ampere and for Hopper."""
+    kinds = layouts(operator)
+    assert len(set(kinds.values())) == len(kinds)
+    for number, (name, layout) in enumerate(kinds.items()):
+        # Both architectures for the packed class; the others take turns, unless all is asked for.
+        wanted = (80, 90) if EXHAUSTIVE or name == "packed" else (80 + 10 * (number % 2),)
+        for architecture in wanted:
+            assert compile_source(render(arithmetic_of(operator), layout), architecture).startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_kernels_of_all_operators_compile(part: int) -> None:
+    operators = all_samples()
+    if not EXHAUSTIVE:
+        operators = list({each.operator.name(): each for each in operators}.values())
+    for operator in operators[part::4]:
+        source = render(arithmetic_of(operator), layouts(operator)["packed"])
+        assert compile_source(source, 90).startswith(b"\x7fELF")
+
+
+def test_kernels_of_operators_that_reduce_compile() -> None:
+    compiled = 0
+    for kind in OPERATORS.values():
+        operator = compile_operator(validate(kind, example(kind)["operator"]), NEWEST)
+        if operator.axes:
+            *inputs, output = zip([*operator.inputs, operator.output_name], operator.element_types(), strict=True)
+            source, _ = RowLowering(operator.expression, inputs, output[1]).source(Rows.of(operator))
+            assert compile_source(source, 90).startswith(b"\x7fELF")
+            compiled += 1
+    assert compiled == 6
+
+
+@pytest.mark.parametrize(
+    ("sizes", "axes", "kept"),
+    [([2, 2048], [1], 16), ([2, 2049], [1], 0), ([3, 4, 5], [0, 2], 0)],
+    ids=["kept in registers", "too long for that", "of two dimensions"],
+)
+def test_kernels_of_any_groups_compile(sizes: list[int], axes: list[int], kept: int) -> None:
+    document = {"Type": "ACTIVATION_SOFTMAX1", "Axes": axes, "InputTensor": {"DataType": "FLOAT16", "Sizes": sizes}}
+    operator = compile_operator(validate(OPERATORS["DML_OPERATOR_ACTIVATION_SOFTMAX1"], document), NEWEST)
+    *inputs, output = zip([*operator.inputs, operator.output_name], operator.element_types(), strict=True)
+    rows = Rows.of(operator)
+    assert rows.kept == kept
+    source, _ = RowLowering(operator.expression, inputs, output[1]).source(rows)
+    assert compile_source(source, 80).startswith(b"\x7fELF")
+
+
+def test_nothing_flushes_subnormal_numbers() -> None:
+    assert "-ftz=false" in OPTIONS
+    assert not any("fast" in option for option in OPTIONS)
+
+
+def test_a_source_that_is_wrong_is_told_with_the_compilers_words() -> None:
+    with pytest.raises(CompilationError, match=r"identifier .nothing. is undefined"):
+        compile_source('extern "C" __global__ void k() { nothing(); }', 90)
+
+
+# The cache
+
+
+class Compiler:
+    """Counts."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, int]] = []
+
+    def __call__(self, source: str, architecture: int) -> bytes:
+        self.calls.append((source, architecture))
+        return f"{source} for {architecture}".encode()
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[[], tuple[KernelCache, Compiler]]:
+    def cache() -> tuple[KernelCache, Compiler]:
+        compiler = Compiler()
+        return KernelCache(tmp_path / "kernels", compiler), compiler
+
+    return cache
+
+
+def test_a_binary_is_made_once_and_kept_on_disk(make: Callable[[], tuple[KernelCache, Compiler]]) -> None:
+    cache, compiler = make()
+    assert cache.binary("a", 90) == cache.binary("a", 90) == b"a for 90"
+    assert cache.binary("a", 80) == b"a for 80"
+    assert compiler.calls == [("a", 90), ("a", 80)]
+    again, untouched = make()
+    assert again.binary("a", 90) == b"a for 90"
+    assert untouched.calls == []
+    assert (len(again), again.compiled) == (1, 0)
+
+
+def test_another_nvrtc_makes_its_own(
+    make: Callable[[], tuple[KernelCache, Compiler]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make()[0].binary("a", 90)
+    monkeypatch.setattr(cuda_compiler, "nvrtc_version", lambda: (99, 1))
+    cache, compiler = make()
+    cache.binary("a", 90)
+    assert len(compiler.calls) == 1
+
+
+def test_other_options_make_their_own(
+    make: Callable[[], tuple[KernelCache, Compiler]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make()[0].binary("a", 90)
+    monkeypatch.setattr(cuda_compiler, "OPTIONS", ("-std=c++20",))
+    cache, compiler = make()
+    cache.binary("a", 90)
+    assert len(compiler.calls) == 1
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: b"", lambda data: b"x" + data[1:]])
+def test_a_damaged_file_is_made_anew(
+    make: Callable[[], tuple[KernelCache, Compiler]], tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    make()[0].binary("a", 90)
+    (file,) = (tmp_path / "kernels").iterdir()
+    file.write_bytes(damage(file.read_bytes()))
+    cache, compiler = make()
+    assert cache.binary("a", 90) == b"a for 90"
+    assert len(compiler.calls) == 1
+    assert make()[0].binary("a", 90) == b"a for 90"
+
+
+def test_a_folder_that_cannot_be_is_done_without(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("in the way")
+    compiler = Compiler()
+    cache = KernelCache(tmp_path / "file", compiler)
+    assert cache.binary("a", 90) == b"a for 90"
+    assert cache.binary("b", 90) == b"b for 90"
+    assert caplog.text.count("compiled kernels are not kept") == 1
+
+
+def test_threads_that_want_the_same_wait_for_one() -> None:
+    gate = threading.Event()
+    calls: list[str] = []
+
+    def slow(source: str, architecture: int) -> bytes:
+        calls.append(source)
+        gate.wait(10)
+        return b"made"
+
+    cache = KernelCache(None, slow)
+    with ThreadPoolExecutor(8) as threads:
+        results = [threads.submit(cache.binary, "a", 90) for _ in range(8)]
+        gate.set()
+        assert {each.result() for each in results} == {b"made"}
+    assert calls == ["a"]
+
+
+def test_a_failure_is_not_kept() -> None:
+    outcomes = iter([CompilationError("no"), None])
+
+    def compiler(source: str, architecture: int) -> bytes:
+        error = next(outcomes)
+        if error:
+            raise error
+        return b"made"
+
+    cache = KernelCache(None, compiler)
+    with pytest.raises(CompilationError):
+        cache.binary("a", 90)
+    assert cache.binary("a", 90) == b"made"
+
+
+def test_where_binaries_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert cache_folder("") == Path("/caches/dmlserve/kernels")
+    assert cache_folder("/other") == Path("/other")
+    assert cache_folder("none") is None
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert cache_folder("") == Path("/home/someone/.cache/dmlserve/kernels")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "strides", "bytes_of_elements", "expected"),
+    [
+        ([1000], [[1], [1]], [4, 4], (1, 4)),
+        ([1000], [[1], [1]], [2, 2], (1, 8)),
+        ([1000], [[1], [1], [1]], [1, 1, 1], (1, 16)),
+        ([1000], [[1], [1]], [4, 1], (1, 4)),  # the widest decides
+        ([3], [[1], [1]], [4, 4], (1, 1)),
+        ([1000], [[2], [1]], [4, 4], (1, 1)),
+        ([10, 100], [[0, 1], [100, 1]], [4, 4], (2, 4)),
+        ([10, 100], [[1, 0], [100, 1]], [4, 4], (2, 4)),
+        ([10, 100], [[102, 1], [100, 1]], [4, 4], (2, 2)),
+        ([10, 99], [[100, 1], [100, 1]], [4, 4], (2, 1)),
+        ([10, 100], [[1, 10], [100, 1]], [4, 4], (2, 1)),
+    ],
+)
+def test_vectors_are_as_wide_as_the_layout_allows(
+    sizes: list[int], strides: list[list[int]], bytes_of_elements: list[int], expected: tuple[int, int]
+) -> None:
+    layout = choose_layout(sizes, strides, bytes_of_elements, aligned=True)
+    assert (layout.rank, layout.width) == expected
+    assert choose_layout(sizes, strides, bytes_of_elements, aligned=False).width == 1
+
+
+def test_the_newest_level_is_what_is_compiled_ahead() -> None:
+    assert {each.level for each in samples()} == {NEWEST}

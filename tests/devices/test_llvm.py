@@ -1,0 +1,385 @@
+"""Loops compiled with LLVM: what there are, what they become on any processor, and what happens without LLVM."""
+
+import asyncio
+import gc
+import re
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from llvmlite import binding
+
+from app.contract.constants import DataType
+from app.contract.validation import validate
+from app.devices.cpu.device import COMPILED, NumpyDevice
+from app.devices.cpu.llvm import compiler as llvm_compiler
+from app.devices.cpu.llvm import nests
+from app.devices.cpu.llvm.compiler import Compiler, Unavailable
+from app.devices.cpu.llvm.kernels import Loop, RowLoops
+from app.devices.cpu.llvm.lowering import FUNCTIONS, lower, lower_part
+from app.devices.cpu.llvm.math.functions import EXPANSIONS
+from app.devices.cpu.llvm.math.primitives import kept
+from app.devices.cpu.llvm.nests import PIECE
+from app.devices.cpu.numpy.lowering import FUNCTIONS as NUMPY_FUNCTIONS
+from app.devices.device import Ran
+from app.engine.dispatch import DispatchRequest
+from app.engine.service import Service
+from app.formula.expansions import EXPANSIONS as NUMPY_EXPANSIONS
+from app.formula.values import FLOAT32, FLOAT64, Input, Parameter, sin
+from app.memory.arrays import Array, numpy_type
+from app.operators.catalog import OPERATORS
+from app.operators.compiled import CompiledOperator
+from app.settings import Settings
+from tests.devices.test_cuda_lowering import compile_at, data_for, samples
+from tests.devices.test_numpy_device import never
+from tests.messages import CELU, CONSTANT_POW, PARAMETERIZED_RELU, request
+from tests.operators.descriptors import compiled, descriptor
+
+COMPILER = Compiler()
+X = Input(FLOAT32, "X", DataType.FLOAT32)
+Y = Input(FLOAT32, "Y", DataType.FLOAT32)
+WIDE = Input(FLOAT64, "X", DataType.FLOAT64)
+
+LEFT_TO_NUMPY = {"cos", "expm1", "fmod", "quotient", "remainder", "sin", "tan"}
+"""Operations that loops would compute one element at a time, as NumPy does."""
+
+
+def operator_of(kind: str, elements: int, **members: Any) -> CompiledOperator:
+    return compiled(descriptor(kind, {"DataType": "FLOAT32", "Sizes": [elements]}, **members))
+
+
+def dispatch(device: NumpyDevice, operator: CompiledOperator, inputs: list[Array]) -> Array:
+    output = np.empty(operator.output.elements, numpy_type(operator.output.DataType))
+    buffers = [array.view(np.uint8).data for array in inputs]
+    device.prepare(operator).dispatch(buffers, output.view(np.uint8).data, never)
+    return output
+
+
+def scaled() -> list[CompiledOperator]:
+    """Every operator that has a ScaleBias, with one: its functions are of float64."""
+    made = []
+    for kind, operator in OPERATORS.items():
+        if "ScaleBias" in operator.model_fields:
+            for data_type in ("FLOAT32", "FLOAT16"):
+                tensor, bias = {"DataType": data_type, "Sizes": [2, 3]}, {"Scale": 0.5, "Bias": 0.25}
+                made.append(compiled(descriptor(kind, tensor, ScaleBias=bias)))
+    return made
+
+
+def powers() -> list[CompiledOperator]:
+    """By exponents of every kind that has a way of its own."""
+    return [
+        compiled(descriptor(CONSTANT_POW, {"DataType": data_type, "Sizes": [2, 3]}, Exponent=exponent))
+        for data_type in ("FLOAT32", "FLOAT16")
+        for exponent in (3, -0.5, 0.4545, 1.7, 5.3, 100.3)
+    ]
+
+
+def assembly_of(source: str, triple: str, processor: str) -> str:
+    """What a module becomes on some machine."""
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    machine = binding.Target.from_triple(triple).create_target_machine(cpu=processor, opt=3)
+    return str(machine.emit_assembly(COMPILER.optimized(source, machine)))
+
+
+def test_every_operation_is_done_by_loops_or_left_to_numpy() -> None:
+    every = set(NUMPY_FUNCTIONS) - {"clip", "floor_divide"} | set(NUMPY_EXPANSIONS)
+    assert every - set(FUNCTIONS) - set(EXPANSIONS) == LEFT_TO_NUMPY
+    assert set(FUNCTIONS) - every == {"fused", "two_to_the", "exponent_of", "fraction_of"}
+
+
+def test_every_operator_computes_what_numpy_does() -> None:
+    rng = np.random.default_rng(5)
+    looped = 0
+    with ThreadPoolExecutor(1) as helpers:
+        devices = [NumpyDevice(helpers, 1, compiler, least=1) for compiler in (None, COMPILER)]
+        for sample in samples():
+            operator = compile_at(sample, 1 << 10)
+            inputs = data_for(operator, rng, 1 << 10)
+            before = COMPILER.kernels
+            expected, actual = (dispatch(device, operator, inputs) for device in devices)
+            looped += COMPILER.kernels > before
+            told = (operator.operator.name(), operator.stored_types)
+            if actual.dtype.kind != "f":
+                assert np.count_nonzero(actual != expected) == 0, told
+                continue
+            with np.errstate(all="ignore"):
+                tolerance = 2e-3 if actual.dtype.itemsize == 2 else 1e-6
+                near = np.isclose(actual.astype(np.float64), expected.astype(np.float64), rtol=tolerance, atol=1e-37)
+            assert (near | (np.isnan(actual) & np.isnan(expected))).all(), told
+    assert looped > 150
+
+
+@pytest.mark.parametrize(
+    ("triple", "processor"),
+    [
+        ("x86_64-unknown-linux-gnu", "x86-64-v3"),
+        ("x86_64-unknown-linux-gnu", "sapphirerapids"),
+        ("aarch64-unknown-linux-gnu", "generic"),
+    ],
+)
+def test_no_loop_calls_a_function(triple: str, processor: str) -> None:
+    """One that is not there, such as a conversion from double to half, would end the process."""
+    seen = 0
+    for sample in [*samples(), *scaled(), *powers()]:
+        stored = sample.stored_types[sample.output_name]
+        try:
+            element = lower(sample.expression, stored)
+        except LookupError:
+            continue
+        layout: list[nests.Step] = ["packed"] * (len(sample.inputs) + 1)
+        assembly = assembly_of(nests.elements(element, list(sample.inputs), 1, layout), triple, processor)
+        called = re.findall(r"^\s+(?:callq?|bl)\s+(.*)$", assembly, re.MULTILINE)
+        assert called == [], (sample.operator.name(), stored)
+        seen += 1
+    assert seen > 150
+
+
+def test_loops_take_many_elements_at_a_time() -> None:
+    element = lower(operator_of(CELU, 1).expression, DataType.FLOAT32)
+    assembly = assembly_of(
+        nests.elements(element, list(element.inputs), 1, ["packed", "packed"]), "x86_64-linux", "x86-64-v3"
+    )
+    assert re.search(r"vfmadd\w+ps\s.*%ymm", assembly)
+
+
+@pytest.mark.parametrize(
+    ("kind", "attribute", "values"), [(CELU, "Alpha", (0.25, 0.5)), (CONSTANT_POW, "Exponent", (1.7, 2.2))]
+)
+def test_attributes_are_arguments(kind: str, attribute: str, values: tuple[float, float]) -> None:
+    sources = set()
+    for value in values:
+        operator = operator_of(kind, 1, **{attribute: value})
+        element = lower(operator.expression, DataType.FLOAT32)
+        sources.add(nests.elements(element, list(operator.inputs), 1, ["packed"] * 2))
+    assert len(sources) == 1
+
+
+@pytest.mark.parametrize("length", [1, 7, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 5])
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("layout", ["packed", "spaced", "one for all", "in place"])
+def test_what_is_kept_is_of_the_same_elements(length: int, rows: int, layout: str) -> None:
+    formula = kept(X * Y) - kept(X - 1) * Y * Parameter(FLOAT32, "Two", 2)
+    x, y = np.random.default_rng(3).standard_normal((2, rows, length * 2), np.float32)
+    x, y = (x[:, ::2], y[:, 1::2]) if layout == "spaced" else (x[:, :length].copy(), y[:, :length].copy())
+    if layout == "one for all":
+        x = x[:, :1]
+    expected = x * y - (x - 1) * y * 2
+    output = x if layout == "in place" else np.empty((rows, length * 3), np.float32)[:, ::3]
+    Loop(formula, ["X", "Y"], DataType.FLOAT32, COMPILER).run([x, y], output, ())
+    np.testing.assert_allclose(output, expected, 1e-5, 1e-5)
+
+
+def test_a_part_keeps_nothing() -> None:
+    """What comes before it in a row is kept already."""
+    assert lower(kept(X) + 1, DataType.FLOAT32).kept
+    assert not lower_part(kept(X) + 1, DataType.FLOAT32, "part").kept
+
+
+@given(st.lists(st.floats(-1e5, 1e5), min_size=1, max_size=50))
+def test_a_double_is_rounded_to_a_half_once(values: list[float]) -> None:
+    """By way of a float it would be rounded twice: what lies just beside a tie would become one."""
+    with np.errstate(over="ignore"):
+        halves = np.array(values, np.float16)
+        halves = halves[np.isfinite(halves)].astype(np.float64)
+        above = np.nextafter(halves.astype(np.float16), np.float16(np.inf)).astype(np.float64)
+        ties = (halves + np.where(np.isfinite(above), above, halves)) / 2
+        beside = [np.nextafter(ties, np.inf), np.nextafter(ties, -np.inf)]
+        x = np.concatenate([halves, ties, *beside, [np.inf, -1e9, np.nan]])
+        expected = x.astype(np.float16)
+    output = np.empty(x.shape, np.float16)
+    Loop(WIDE * Parameter(FLOAT64, "One", 1), ["X"], DataType.FLOAT16, COMPILER).run([x], output, ())
+    np.testing.assert_array_equal(output, expected)
+
+
+def repeating_slopes() -> CompiledOperator:
+    """One slope for each of 40 rows, and gaps between the rows of the output."""
+    tensor = {"DataType": "FLOAT32", "Sizes": [40, 30]}
+    return compiled(
+        descriptor(
+            PARAMETERIZED_RELU,
+            tensor,
+            SlopeTensor=tensor | {"Strides": [1, 0]},
+            OutputTensor=tensor | {"Strides": [32, 1]},
+        )
+    )
+
+
+def test_dispatches_after_the_first_make_no_arrays() -> None:
+    """They compute the same from any memory: read-only, not aligned, longer than need be, but not shorter."""
+    rng = np.random.default_rng(6)
+    direct = 0
+    with (
+        ThreadPoolExecutor(1) as helpers,
+        mock.patch.object(Loop, "run", autospec=True, side_effect=Loop.run) as run,
+    ):
+        device = NumpyDevice(helpers, 1, COMPILER, least=1)
+        for operator in [*(compile_at(sample, 100) for sample in samples()), repeating_slopes()]:
+            inputs = [bytes(array) for array in data_for(operator, rng, operator.output.elements)]
+            size = operator.output.total_bytes
+            kernel = device.prepare(operator)
+            first, second = bytearray(size), bytearray(size + 2)
+            kernel.dispatch([memoryview(bytearray(each)) for each in inputs], memoryview(first), never)
+            before = run.call_count
+            shifted = [memoryview(b"?" + each)[1:] for each in inputs]
+            kernel.dispatch(shifted, memoryview(second)[1:], never)
+            assert first == second[1:-1]
+            direct += run.call_count == before
+            for number in range(len(shifted) + 1):
+                buffers = [*shifted, memoryview(second)[:size]]
+                buffers[number] = buffers[number][:1]
+                with pytest.raises((TypeError, ValueError)):
+                    kernel.dispatch(buffers[:-1], buffers[-1], never)
+    assert direct > 150
+
+
+def test_what_loops_are_no_good_at_is_left_to_numpy() -> None:
+    with pytest.raises(LookupError):
+        Loop(sin(X), ["X"], DataType.FLOAT32, COMPILER)
+    with ThreadPoolExecutor(1) as helpers:
+        x = np.linspace(-3, 3, COMPILED, dtype=np.float32)
+        operator = operator_of("DML_OPERATOR_ELEMENT_WISE_SIN", COMPILED)
+        assert (dispatch(NumpyDevice(helpers, 1, COMPILER), operator, [x]) == np.sin(x)).all()
+
+
+@pytest.mark.parametrize("kind", ["SOFTMAX", "LOG_SOFTMAX", "HARDMAX"])
+def test_rows_go_through_all_stages_at_once(kind: str) -> None:
+    """Of groups along the innermost dimension no stage is NumPy's."""
+    operator = compiled(descriptor(f"DML_OPERATOR_ACTIVATION_{kind}", {"DataType": "FLOAT32", "Sizes": [512, 64]}))
+    x = np.random.default_rng(2).standard_normal((512, 64), np.float32)
+    with (
+        ThreadPoolExecutor(1) as helpers,
+        mock.patch.object(RowLoops, "run", autospec=True, side_effect=RowLoops.run) as run,
+    ):
+        actual = dispatch(NumpyDevice(helpers, 1, COMPILER), operator, [x.reshape(-1)])
+        expected = dispatch(NumpyDevice(helpers, 1), operator, [x.reshape(-1)])
+    assert run.call_count
+    np.testing.assert_allclose(actual, expected, 1e-6)
+
+
+def test_kernels_are_compiled_once_and_kept() -> None:
+    compiler = Compiler()
+    with ThreadPoolExecutor(8) as threads, ThreadPoolExecutor(1) as helpers:
+        device = NumpyDevice(helpers, 1, compiler)
+        before = device.info().kernels_cached or 0
+        x = np.ones(COMPILED, np.float32)
+        with mock.patch.object(Compiler, "_compile", autospec=True, side_effect=Compiler._compile) as compile_:
+            list(
+                threads.map(lambda alpha: dispatch(device, operator_of(CELU, COMPILED, Alpha=alpha), [x]), range(2, 30))
+            )
+        assert compile_.call_count == 1
+        assert device.info().kernels_cached == before + 1
+
+
+def test_few_kernels_are_kept_and_those_in_use_live_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llvm_compiler, "KEPT", 2)
+    compiler = Compiler()
+    loops = [Loop(X + number, ["X"], DataType.FLOAT32, compiler) for number in range(5)]
+    x = np.arange(8, dtype=np.float32)
+    for _ in range(2):
+        for number, loop in enumerate(loops):
+            output = np.empty_like(x)
+            loop.run([x], output, ())
+            gc.collect()
+            assert (output == x + number).all()
+        assert compiler.kernels == 2
+
+
+def test_small_outputs_are_left_to_numpy() -> None:
+    compiler = Compiler()
+    with ThreadPoolExecutor(1) as helpers:
+        device, before = NumpyDevice(helpers, 1, compiler), compiler.kernels
+        dispatch(device, operator_of(CELU, COMPILED - 1), [np.ones(COMPILED - 1, np.float32)])
+        assert compiler.kernels == before
+
+
+# Without LLVM
+
+
+def test_without_llvmlite_numpy_computes(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setitem(sys.modules, "llvmlite", None)
+    with pytest.raises(Unavailable, match="llvmlite cannot be loaded"):
+        Compiler()
+    with caplog.at_level("INFO", "app"):
+        service = Service(Settings(threads=1))
+    service.close()
+    assert "NumPy computes all that the CPU does: llvmlite cannot be loaded" in caplog.text
+    assert "LLVM" not in service.devices["numpy"].info().description
+
+
+def test_a_processor_that_lacks_something_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(llvm_compiler.NEEDED, "some", ("avx2", "telepathy"))
+    monkeypatch.setattr("platform.machine", lambda: "some")
+    with pytest.raises(Unavailable, match=r"^the processor lacks .*telepathy$"):
+        Compiler()
+
+
+HARDENED = """
+import ctypes
+import sys
+if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):  # PR_SET_MDWE, of Linux 6.3
+    sys.exit(77)
+from app.devices.cpu.llvm.compiler import Compiler, Unavailable
+try:
+    Compiler()
+except Unavailable as reason:
+    print(reason)
+"""
+
+
+def test_where_written_memory_may_not_be_executed_that_is_told() -> None:
+    """As under systemd's MemoryDenyWriteExecute; LLVM would end the process there."""
+    done = subprocess.run([sys.executable, "-c", HARDENED], capture_output=True, text=True, check=False)
+    if done.returncode == 77:
+        pytest.skip("this system cannot forbid it")
+    assert (done.stdout, done.returncode) == ("this process may not execute memory that it has written\n", 0)
+
+
+def test_a_compiler_that_fails_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Compiler, "_compile", mock.Mock(side_effect=RuntimeError("no memory may be executed")))
+    with pytest.raises(Unavailable, match="LLVM does not compile: no memory may be executed"):
+        Compiler()
+
+
+def test_the_setting_does_without() -> None:
+    services = [Service(Settings(threads=1, llvm=llvm)) for llvm in (True, False)]
+    descriptions = [service.devices["numpy"].info().description for service in services]
+    for service in services:
+        service.close()
+    assert ["LLVM" in each for each in descriptions] == [True, False]
+
+
+# On the event loop
+
+
+def test_nothing_is_compiled_on_the_event_loop() -> None:
+    """Others would wait for it, too. Once there is the kernel, a small dispatch is computed there."""
+    ran: list[threading.Thread] = []
+    service = Service(Settings(threads=1))
+    service.open()
+
+    async def main() -> None:
+        stated = validate(DispatchRequest, request(CELU, {"InputTensor": np.ones(COMPILED, np.float32)}))
+        data = {"InputTensor": np.ones(COMPILED, np.float32).view(np.uint8).data}
+        prepared = service.prepare(stated)
+        dispatch = prepared.kernel.dispatch
+
+        def noted(*given: Any) -> Ran:
+            ran.append(threading.current_thread())
+            return dispatch(*given)
+
+        with service.memory.open() as memory, mock.patch.object(prepared.kernel, "dispatch", noted):
+            for _ in range(2):
+                await service.execute(prepared, data, memory)
+
+    asyncio.run(main())
+    service.close()
+    assert [thread is threading.main_thread() for thread in ran] == [False, True]

@@ -1,0 +1,443 @@
+"""Which device runs a dispatch, and what happens without a GPU or with one that fails."""
+
+import asyncio
+import ctypes
+import importlib.util
+import mmap
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from app.contract.validation import validate
+from app.devices import placement
+from app.devices.cpu.device import NumpyDevice
+from app.devices.cuda import pinned as cuda_staging
+from app.devices.cuda.pinned import SMALLEST_PINNED, PinnedMemory
+from app.devices.device import DeviceFailed, DeviceInfo, Ran
+from app.devices.placement import NEVER, Guarded, Placement, find_gpus, measure_crossover
+from app.engine.dispatch import DispatchRequest
+from app.engine.service import Outcome, Prepared, Service
+from app.http.server.limit import ConnectionLimit
+from app.http.telemetry.metrics import Metrics
+from app.memory.buffers import Buffer, BufferPool
+from app.operators.compiled import CompiledOperator
+from app.settings import Settings
+from tests.gpu import first_gpu
+from tests.operators.descriptors import CELU, compiled, descriptor
+
+SMALL, LARGE = 1 << 10, 1 << 17
+
+
+class FakeGpu:
+    """Computes with NumPy and says it is a GPU; fails as often as it is told to."""
+
+    kind: Literal["cpu", "cuda"] = "cuda"
+
+    def __init__(self, numpy_device: NumpyDevice, ordinal: int = 0) -> None:
+        self.name = f"cuda:{ordinal}"
+        self.numpy = numpy_device
+        self.load = 0
+        self.out_of_service: str | None = None
+        self.failures: list[DeviceFailed] = []
+        self.ran = self.freed = 0
+        self.half_done = False
+
+    def info(self) -> DeviceInfo:
+        return DeviceInfo(self.name, "cuda", "a fake", 1, 1, [], out_of_service=self.out_of_service)
+
+    def prepare(self, operator: CompiledOperator) -> "FakeKernel":
+        return FakeKernel(self, operator)
+
+    def free_memory(self) -> None:
+        self.freed += 1
+
+    def close(self) -> None:
+        pass
+
+
+class FakeKernel:
+    def __init__(self, gpu: FakeGpu, operator: CompiledOperator) -> None:
+        self.gpu = gpu
+        self.kernel = gpu.numpy.prepare(operator)
+
+    def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:
+        if self.gpu.failures:
+            output[: len(output) // 2] = bytes(len(output) // 2)
+            raise self.gpu.failures.pop(0)
+        self.gpu.ran += 1
+        self.kernel.dispatch(inputs, output, cancelled)
+        return Ran(self.gpu.name, "cuda")
+
+
+@pytest.fixture
+def numpy_device() -> Iterator[NumpyDevice]:
+    with ThreadPoolExecutor(1) as helpers:
+        yield NumpyDevice(helpers, 1)
+
+
+@pytest.fixture
+def gpus(numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Two of them, which every service and placement then finds."""
+    found = [FakeGpu(numpy_device, ordinal) for ordinal in range(2)]
+    monkeypatch.setattr(placement, "find_gpus", lambda settings, pinned: (found, []))
+    monkeypatch.setattr(placement, "compile_ahead", lambda gpus: None)
+    return found
+
+
+def place(numpy_device: NumpyDevice, **settings: Any) -> Placement:
+    made = Placement(Settings(**settings), numpy_device)
+    made.open()
+    return made
+
+
+def celu(elements: int) -> CompiledOperator:
+    return compiled(descriptor(CELU, {"DataType": "FLOAT32", "Sizes": [elements]}))
+
+
+def run(device: Any, elements: int, *, in_place: bool = False) -> Ran:
+    x = np.random.default_rng(0).standard_normal(elements, np.float32)
+    expected = np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+    output = x if in_place else np.empty_like(x)
+    ran = device.prepare(celu(elements)).dispatch([x.view(np.uint8).data], output.view(np.uint8).data, lambda: False)
+    assert np.allclose(output, expected, atol=1e-6)
+    assert isinstance(ran, Ran)
+    return ran
+
+
+# The choice
+
+
+def test_auto_takes_a_gpu_from_the_crossover_on(gpus: list[Any], numpy_device: NumpyDevice) -> None:
+    placed = place(numpy_device, crossover_elements=LARGE)
+    assert placed.choose("auto", celu(LARGE - 1)) is numpy_device
+    chosen = placed.choose("auto", celu(LARGE))
+    assert chosen is not None
+    assert run(chosen, LARGE).device == "cuda:0"
+
+
+def test_a_name_forces(gpus: list[Any], numpy_device: NumpyDevice) -> None:
+    placed = place(numpy_device, crossover_elements=LARGE)
+    for name in ("numpy", "cuda:0", "cuda:1"):
+        for elements in (SMALL, LARGE):
+            chosen = placed.choose(name, celu(elements))
+            assert chosen is not None
+            assert run(chosen, elements).device == name
+    assert placed.choose("cuda:2", celu(1)) is None
+
+
+def test_auto_takes_the_gpu_with_the_least_load(gpus: list[Any], numpy_device: NumpyDevice) -> None:
+    placed = place(numpy_device, crossover_elements=1)
+    chosen = placed.choose("auto", celu(SMALL))
+    gpus[0].load = 100
+    assert run(chosen, SMALL).device == "cuda:1"
+    gpus[1].load = 101
+    assert run(chosen, SMALL).device == "cuda:0"
+
+
+def test_auto_leaves_out_what_is_out_of_service(gpus: list[Any], numpy_device: NumpyDevice) -> None:
+    placed = place(numpy_device, crossover_elements=1)
+    chosen = placed.choose("auto", celu(SMALL))
+    gpus[0].out_of_service = "it fell off the bus"
+    gpus[1].load = 100
+    assert run(chosen, SMALL).device == "cuda:1"
+    assert placed.troubles() == ["cuda:0 is out of service: it fell off the bus"]
+
+
+def test_without_gpus_auto_is_numpy(numpy_device: NumpyDevice) -> None:
+    placed = place(numpy_device, gpus="none", crossover_elements=1)
+    assert placed.choose("auto", celu(LARGE)) is numpy_device
+    assert list(placed.devices) == ["numpy"]
+    assert placed.troubles() == ["the setting gpus is none"]
+
+
+def test_the_crossover_is_where_the_gpu_is_quicker_from_there_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {1 << 12: (5, 1), 1 << 14: (1, 2), 1 << 16: (1, 2), 1 << 18: (3, 2), 1 << 20: (9, 2)}
+    monkeypatch.setattr(placement, "MEASURED", list(times))
+    monkeypatch.setattr(placement, "_seconds", lambda kernel, data, output: kernel(data.nbytes // 4))
+    devices: list[Any] = [SimpleNamespace(prepare=lambda _, n=n: lambda elements: times[elements][n]) for n in range(2)]
+    assert measure_crossover(devices[0], devices[1], BufferPool(0)) == 1 << 18
+    times[1 << 20] = (1, 2)
+    assert measure_crossover(devices[0], devices[1], BufferPool(0)) == NEVER
+
+
+def test_the_crossover_is_measured_unless_it_is_set(
+    gpus: list[Any], numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement, "measure_crossover", lambda *_: 4321)
+    assert place(numpy_device).crossover == 4321
+    assert place(numpy_device, crossover_elements=77).crossover == 77
+
+
+# Failures
+
+
+def failing(gpu: FakeGpu, *causes: Any) -> None:
+    gpu.failures = [DeviceFailed(cause, f"{gpu.name} fails: {cause}") for cause in causes]
+
+
+def test_without_memory_it_is_tried_again_with_what_the_pool_had(gpus: list[Any], numpy_device: NumpyDevice) -> None:
+    failing(gpus[0], "memory")
+    assert run(Guarded(gpus[:1], numpy_device), SMALL) == Ran("cuda:0", "cuda")
+    assert (gpus[0].freed, gpus[0].ran) == (1, 1)
+
+
+@pytest.mark.parametrize("causes", [("memory", "memory"), ("lost",), ("error",), ("memory", "lost")])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_numpy_answers_what_a_gpu_cannot(
+    gpus: list[Any], numpy_device: NumpyDevice, causes: tuple[Any, ...], in_place: bool
+) -> None:
+    """Also in place, where half of the input is overwritten already."""
+    failing(gpus[0], *causes)
+    ran = run(Guarded(gpus[:1], numpy_device), SMALL, in_place=in_place)
+    assert ran == Ran("numpy", "cpu", f"cuda:0 fails: {causes[-1]}", "cuda:0", causes[-1])
+    assert gpus[0].ran == 0
+
+
+def service_of(**settings: Any) -> Service:
+    service = Service(Settings(threads=1, crossover_elements=1, **settings))
+    service.open()
+    return service
+
+
+def dispatch(service: Service, device: str = "auto", elements: int = SMALL) -> tuple[Prepared, Outcome]:
+    x = np.random.default_rng(1).standard_normal(elements, np.float32)
+    document = {
+        "operator": {"Type": CELU, "InputTensor": {"DataType": "FLOAT32", "Sizes": [elements]}},
+        "inputs": {"InputTensor": b""},
+        "device": device,
+    }
+    prepared = service.prepare(validate(DispatchRequest, document))
+    with service.memory.open() as memory:
+        data = {"InputTensor": x.view(np.uint8).data}
+        outcome = asyncio.run(service.execute(prepared, data, memory))
+        assert np.allclose(np.frombuffer(outcome.output, np.float32), np.where(x > 0, x, np.expm1(np.minimum(x, 0))))
+    return prepared, outcome
+
+
+def test_an_answer_names_the_device_that_ran_it_and_why(gpus: list[Any]) -> None:
+    service = service_of()
+    metrics = Metrics(service, ConnectionLimit())
+    for causes in ((), ("lost",), ("memory", "memory")):
+        failing(gpus[0], *causes)
+        prepared, outcome = dispatch(service)
+        metrics.dispatched(prepared, outcome)
+        execution = prepared.answer(outcome.ran, outcome.output, 0, 0)["execution"]
+        assert execution["device"] == ("numpy" if causes else "cuda:0")
+        assert execution["kind"] == ("cpu" if causes else "cuda")
+        assert execution["fallback_reason"] == (f"cuda:0 fails: {causes[-1]}" if causes else None)
+    text = metrics.render().decode()
+    assert 'dmlserve_fallbacks_total{cause="lost",device="cuda:0"} 1.0' in text
+    assert 'dmlserve_fallbacks_total{cause="memory",device="cuda:0"} 1.0' in text
+    assert 'device="numpy",operator="DML_OPERATOR_ACTIVATION_CELU"} 2.0' in text
+    service.close()
+
+
+def test_capabilities_list_gpus_and_their_troubles(gpus: list[Any]) -> None:
+    service = service_of()
+    gpus[1].out_of_service = "lost"
+    facts = service.capabilities()
+    assert [each.name for each in facts["devices"]] == ["numpy", "cuda:0", "cuda:1"]
+    assert facts["device_troubles"] == ["cuda:1 is out of service: lost"]
+    service.close()
+
+
+def test_a_gpu_is_never_waited_for_in_the_event_loop(gpus: list[Any]) -> None:
+    service = service_of()
+    threads: list[str] = []
+    gpus[0].free_memory = lambda: threads.append(threading.current_thread().name)
+    failing(gpus[0], "memory")
+    dispatch(service, "cuda:0", elements=1)
+    assert threads
+    assert threads[0].startswith("dmlserve-worker")
+    service.close()
+
+
+# What is missing
+
+
+def reasons(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> list[str]:
+    gpus, problems = find_gpus(Settings(**settings), PinnedMemory(0))
+    assert gpus == []
+    return problems
+
+
+def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert reasons(monkeypatch) == ["CuPy is not installed; the extras cuda12 and cuda13 bring it"]
+
+
+@pytest.fixture
+def with_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: True)
+
+
+@pytest.fixture
+def with_driver(with_cupy: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: None)
+
+
+@pytest.mark.usefixtures("with_cupy")
+def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cannot(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(ctypes, "CDLL", cannot)
+    assert reasons(monkeypatch) == ["there is no NVIDIA driver (libcuda.so.1 cannot be loaded)"]
+
+
+@pytest.mark.usefixtures("with_driver")
+def test_with_a_cupy_that_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cannot(name: str) -> None:
+        raise ImportError("\n  libcudart.so.13: cannot open\nand much more")
+
+    monkeypatch.setattr(importlib, "import_module", cannot)
+    assert reasons(monkeypatch) == ["CuPy cannot be loaded: libcudart.so.13: cannot open"]
+
+
+@pytest.mark.usefixtures("with_driver")
+def test_without_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cannot() -> None:
+        raise RuntimeError("libnvrtc.so is not there")
+
+    monkeypatch.setattr(importlib, "import_module", lambda name: None)
+    monkeypatch.setattr(placement, "nvrtc_version", cannot)
+    assert reasons(monkeypatch) == ["NVRTC cannot be loaded: libnvrtc.so is not there"]
+
+
+class CudaError(Exception):
+    pass
+
+
+def cupy_with(monkeypatch: pytest.MonkeyPatch, count: Callable[[], int]) -> None:
+    runtime = SimpleNamespace(getDeviceCount=count, CUDARuntimeError=CudaError)
+    monkeypatch.setattr(placement, "_missing", lambda: None)
+    monkeypatch.setitem(__import__("sys").modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
+
+
+def test_with_a_driver_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cannot() -> int:
+        raise CudaError("cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version")
+
+    cupy_with(monkeypatch, cannot)
+    (reason,) = reasons(monkeypatch)
+    assert reason.startswith("CUDA does not start: cudaErrorInsufficientDriver")
+
+
+def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy_with(monkeypatch, lambda: 0)
+    assert reasons(monkeypatch) == ["there is no GPU"]
+    assert reasons(monkeypatch, gpus="1") == ["there is no GPU", "there is no cuda:1, only 0 GPUs"]
+
+
+def test_a_gpu_that_does_not_start_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy_with(monkeypatch, lambda: 2)
+
+    def device(ordinal: int, *_: object) -> str:
+        if ordinal == 0:
+            raise CudaError("no memory left")
+        return "cuda:1"
+
+    monkeypatch.setattr(placement, "CudaDevice", device)
+    found: Any = find_gpus(Settings(), PinnedMemory(0))
+    assert found == (["cuda:1"], ["cuda:0 does not start: no memory left"])
+
+
+# Pinned buffers
+
+
+class Registry:
+    """Stands in for CUDA's."""
+
+    def __init__(self) -> None:
+        self.held: dict[int, int] = {}
+
+    def hostRegister(self, address: int, size: int, flags: int) -> None:  # noqa: N802 - CUDA's names
+        self.held[address] = size
+
+    def hostUnregister(self, address: int) -> None:  # noqa: N802
+        del self.held[address]
+
+
+def test_buffers_of_bodies_are_pinned_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = Registry()
+    monkeypatch.setattr(cuda_staging, "_runtime", lambda: registry)
+    size = SMALLEST_PINNED
+    pinned = PinnedMemory(2 * size)
+    pool = BufferPool(1 << 30, pinned)
+    buffers = [pool.take(size) for _ in range(3)]
+    addresses = [ctypes.addressof(ctypes.c_char.from_buffer(each)) for each in buffers]
+    assert [pinned.holds(address, size) for address in addresses] == [True, True, False]
+    assert pinned.used == 2 * size
+    assert not pinned.holds(addresses[0] - 1, 2)
+    del buffers
+    assert set(registry.held) == set(addresses[:2])  # idle, and as good as ever
+
+
+def test_a_buffer_that_is_dropped_is_let_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = Registry()
+    monkeypatch.setattr(cuda_staging, "_runtime", lambda: registry)
+    pinned = PinnedMemory(1 << 30)
+    pool = BufferPool(0, pinned)
+    pool.take(SMALLEST_PINNED)
+    pool.settle()
+    assert registry.held == {}
+    assert pinned.used == 0
+
+
+def test_a_buffer_is_let_go_although_its_pool_went_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a GPU would read old pages where new memory comes to lie."""
+    registry = Registry()
+    monkeypatch.setattr(cuda_staging, "_runtime", lambda: registry)
+    pinned = PinnedMemory(1 << 30)
+    pool = BufferPool(SMALLEST_PINNED, pinned)
+    lent = [pool.take(SMALLEST_PINNED) for _ in range(3)]
+    lent.pop()
+    del pool
+    assert len(registry.held) == 2
+    lent.clear()
+    assert registry.held == {}
+    assert pinned.used == 0
+
+
+@pytest.mark.gpu
+def test_memory_that_comes_and_goes_around_the_start() -> None:
+    """Of every size that is kept, pinned or neither, with data of its own each time."""
+    first_gpu()
+    service = Service(Settings(kernel_cache="none", compile_ahead=False, idle_buffer_bytes=8 << 20))
+    service.open()
+    rng = np.random.default_rng(0)
+    sizes = [1000, 98_304, 98_400, 100_000, 200_000, 262_144, 262_200, 1 << 20, 1 << 22]
+
+    async def check(elements: int, device: str) -> None:
+        x = rng.standard_normal(elements).astype(np.float32)
+        operator = {"Type": CELU, "InputTensor": {"DataType": "FLOAT32", "Sizes": [elements]}, "Alpha": 1}
+        with service.memory.open() as memory:
+            data = memory.buffer(x.nbytes)
+            data[:] = x.tobytes()
+            message = {"operator": operator, "inputs": {"InputTensor": data}, "device": device}
+            stated = validate(DispatchRequest, message)
+            outcome = await service.execute(service.prepare(stated), stated.inputs, memory)
+            found = np.frombuffer(outcome.output, np.float32)
+            assert np.array_equal(found[x > 0], x[x > 0]), (elements, device)
+            assert outcome.ran.device == device
+
+    for _ in range(3):
+        for elements in sizes:
+            for device in ("cuda:0", "numpy"):
+                asyncio.run(check(elements, device))
+    service.close()
+
+
+def test_memory_that_cannot_be_pinned_is_ordinary(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cannot(*_: object) -> None:
+        raise RuntimeError("cudaErrorMemoryAllocation")
+
+    monkeypatch.setattr(cuda_staging, "_runtime", lambda: SimpleNamespace(hostRegister=cannot))
+    pinned = PinnedMemory(1 << 30)
+    pinned.pin(mmap.mmap(-1, SMALLEST_PINNED))
+    assert pinned.used == 0

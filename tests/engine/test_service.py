@@ -1,0 +1,180 @@
+"""What the service leaves behind when nobody waits for a dispatch any more."""
+
+import asyncio
+import gc
+import logging
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.contract.validation import validate
+from app.engine.dispatch import DispatchRequest
+from app.engine.service import Abandoned, DeadlineExceeded, Service
+from app.engine.workers import Ticket
+from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryExhausted, RequestOver
+from app.settings import Settings
+from tests.http.load import NOT_BRIEF, slow_dispatch
+from tests.messages import CELU, request
+
+HALF_A_MINUTE = slow_dispatch(1 << 31)
+
+
+class Data(bytearray):
+    """Tensor data of which one can tell whether they are still there."""
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    made = Service(
+        Settings(threads=1, llvm=False, max_tensor_bytes=1 << 33, max_memory_bytes=1 << 40, deadline_seconds=0.2)
+    )
+    made.open()
+    yield made
+    made.close()
+
+
+def with_data(message: dict[str, Any]) -> dict[str, Any]:
+    """`message` as it comes from the wire."""
+    return message | {"inputs": {name: memoryview(Data(data)) for name, data in message["inputs"].items()}}
+
+
+async def dispatch(service: Service, message: dict[str, Any], hang_up: "asyncio.Future[Any] | None" = None) -> None:
+    stated = validate(DispatchRequest, message)
+    with service.memory.open() as memory:
+        await service.execute(service.prepare(stated), stated.inputs, memory, (lambda: hang_up) if hang_up else None)
+
+
+async def is_abandoned(service: Service, message: dict[str, Any], hang_up: "asyncio.Future[Any]") -> bool:
+    try:
+        await dispatch(service, message, hang_up)
+    except Abandoned:
+        return True
+    return False
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    while not happened():  # noqa: ASYNC110 - what happens, happens in a worker
+        await asyncio.sleep(0.01)
+
+
+def test_nothing_is_logged_of_a_dispatch_that_was_given_up(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        with pytest.raises(DeadlineExceeded):
+            await dispatch(service, with_data(HALF_A_MINUTE))
+        await until(lambda: service.pool.running == 0)
+        await asyncio.sleep(0.1)  # the worker's last word comes through the loop
+        gc.collect()  # asyncio tells of an exception that nobody awaited when it is thrown away
+
+    asyncio.run(main())
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_the_data_of_a_dispatch_that_waited_in_vain_are_let_go(service: Service) -> None:
+    """At once, not when a worker comes to its place in the queue: they are no longer accounted for."""
+    service.settings.deadline_seconds = 1000
+    message = with_data(request(CELU, {"InputTensor": np.ones(NOT_BRIEF, np.float32)}))
+    data = weakref.ref(message["inputs"]["InputTensor"].obj)
+
+    async def main(message: dict[str, Any]) -> None:
+        hang_ups = [asyncio.get_running_loop().create_future() for _ in range(2)]
+        running = asyncio.ensure_future(is_abandoned(service, with_data(HALF_A_MINUTE), hang_ups[0]))
+        await until(lambda: service.pool.running == 1)
+        waiting = asyncio.ensure_future(is_abandoned(service, message, hang_ups[1]))
+        await until(lambda: service.pool.waiting == 1)
+        message.clear()
+
+        hang_ups[1].set_result(None)
+        assert await waiting
+        del waiting
+        gc.collect()
+        assert service.pool.running == 1
+        assert data() is None
+
+        hang_ups[0].set_result(None)
+        assert await running
+        await until(lambda: service.pool.running == 0)
+
+    asyncio.run(main(message))
+
+
+def test_a_refusal_by_a_worker_leaves_nothing_behind(service: Service) -> None:
+    """Not even for the garbage collector: the memory of a large body would be gone long after its request."""
+    kept: list[weakref.ref[Data]] = []
+
+    async def refused() -> None:
+        data = Data(1)
+        kept.append(weakref.ref(data))
+
+        def work(ticket: Ticket[None]) -> None:
+            raise LimitExceeded("a limit", "bytes", len(data), 0)
+
+        with service.memory.open() as memory:
+            await service.run(work, memory, lambda: asyncio.get_running_loop().create_future())
+
+    async def main() -> None:
+        with pytest.raises(LimitExceeded) as refusal:
+            await refused()
+        del refusal
+        await until(lambda: kept[0]() is None)
+
+    gc.disable()
+    try:
+        asyncio.run(asyncio.wait_for(main(), 10))
+    finally:
+        gc.enable()
+
+
+def test_memory_is_held_as_long_as_a_worker_has_it() -> None:
+    account = MemoryAccount(100)
+    share = account.open()
+    share.take(10)
+    with share.lent():
+        share.take(20)
+        share.close()
+        assert account.used == 30
+        with pytest.raises(RequestOver):
+            share.take(1)
+        with pytest.raises(RequestOver):
+            share.ensure_open()
+    assert account.used == 0
+    with pytest.raises(RequestOver), share.lent():
+        pass
+
+
+def test_idle_buffers_are_within_the_limit() -> None:
+    """They go when requests need their place, and do not come back while they need it."""
+    size = 1 << 20
+    account = MemoryAccount(4 * size, 4 * size)
+    with account.open() as share:
+        buffers = [share.buffer(size) for _ in range(4)]
+        buffers.clear()
+        assert account.pool.idle_bytes == 0
+    with account.open() as share:
+        buffers = [share.buffer(size) for _ in range(3)]
+        late = buffers.pop()
+    buffers.clear()
+    assert account.pool.idle_bytes == 2 * size
+    with account.open() as share:
+        share.take(3 * size)
+        assert account.pool.idle_bytes == size
+        del late
+        assert account.pool.idle_bytes == size
+    assert account.used == 0
+
+
+def test_what_can_never_fit_is_told_from_what_does_not_fit_now() -> None:
+    account = MemoryAccount(100)
+    with account.open() as one, account.open() as other:
+        one.take(60)
+        with pytest.raises(MemoryExhausted, match="50 bytes wanted, 40 of max_memory_bytes free"):
+            other.take(50)
+        with pytest.raises(LimitExceeded, match="101, where max_memory_bytes allows 100"):
+            other.take(101)
+        with pytest.raises(LimitExceeded, match="101, where max_memory_bytes allows 100"):
+            one.take(41)
+        assert (one.held, other.held, account.used) == (60, 0, 60)
+        other.take(40)
+    assert account.used == 0

@@ -1,0 +1,183 @@
+"""The pool of buffers: bounded, and no buffer in two hands."""
+
+import gc
+import mmap
+import sys
+import threading
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+import app.memory.buffers
+from app.memory.buffers import SMALLEST, Buffer, BufferPool
+
+MIB = 1 << 20
+
+
+def address(buffer: Buffer) -> int:
+    return int(np.frombuffer(buffer, np.uint8).ctypes.data)
+
+
+@given(st.integers(0, 5 * MIB))
+def test_has_the_size_asked_for_and_little_more(size: int) -> None:
+    pool = BufferPool(1 << 30)
+    buffer = pool.take(size)
+    assert (buffer.nbytes, buffer.format, buffer.readonly, buffer.c_contiguous) == (size, "B", False, True)
+    buffer[:] = bytes([7]) * size
+    del buffer
+    kept = pool.idle_bytes
+    assert kept == 0 if size < SMALLEST else size <= kept <= max(1.125 * size, size + 4096)
+
+
+def test_comes_back_with_its_last_view() -> None:
+    pool = BufferPool(1 << 30)
+    buffer = pool.take(MIB)
+    place = address(buffer)
+    array: Any = np.frombuffer(buffer, np.float32)[5:10]
+    view = buffer[7:9]
+    others = []
+    for name in ("buffer", "array", "view"):
+        assert pool.idle_bytes == 0
+        others.append(pool.take(MIB))
+        assert address(others[-1]) != place
+        gc.collect()
+        if name == "buffer":
+            del buffer
+        elif name == "array":
+            del array
+        else:
+            del view
+    assert pool.idle_bytes == MIB
+    assert address(pool.take(MIB - 100)) == place
+
+
+def test_large_ones_begin_at_a_page() -> None:
+    assert address(BufferPool(0).take(SMALLEST)) % 4096 == 0
+
+
+def test_is_bounded() -> None:
+    pool = BufferPool(3 * MIB)
+    buffers = [pool.take(size * MIB) for size in (1, 1, 1, 1, 4)]
+    assert pool.idle_bytes == 0
+    while buffers:
+        buffers.pop()
+        assert pool.idle_bytes <= 3 * MIB
+    assert pool.idle_bytes == 3 * MIB
+
+
+def test_those_used_last_are_kept() -> None:
+    pool = BufferPool(3 * MIB)
+    for size in (1, 2, 3):
+        pool.take(size * MIB)
+    assert pool.idle_bytes == 3 * MIB
+    kept = pool.take(3 * MIB)
+    assert pool.idle_bytes == 0
+    del kept
+
+
+def test_the_one_that_fits_best_is_used() -> None:
+    """But none of more than a quarter too much."""
+    pool = BufferPool(100 * MIB)
+    places = {}
+    buffers = [pool.take(size * MIB) for size in (20, 16, 18, 14)]
+    while buffers:
+        buffer = buffers.pop()
+        places[buffer.nbytes // MIB] = address(buffer)
+        del buffer
+    taken = [pool.take(16 * MIB) for _ in range(4)]
+    assert [address(buffer) for buffer in taken[:3]] == [places[16], places[18], places[20]]
+    assert address(taken[3]) != places[14]
+    assert pool.idle_bytes == 14 * MIB
+    del taken
+    assert pool.idle_bytes == (20 + 16 + 18 + 16 + 14) * MIB
+    assert address(pool.take(11 * MIB)) not in places.values()
+
+
+def test_nothing_is_kept_with_a_bound_of_0() -> None:
+    pool = BufferPool(0)
+    pool.take(MIB)
+    assert pool.idle_bytes == 0
+
+
+def test_one_owner_at_a_time() -> None:
+    """Threads that write their number all over their buffers find nobody else's."""
+    pool = BufferPool(8 * MIB)
+    wrong = []
+
+    def use(number: int) -> None:
+        rng = np.random.default_rng(number)
+        for _ in range(200):
+            array = np.frombuffer(pool.take(int(rng.integers(SMALLEST, MIB))), np.uint8)
+            array[:] = number
+            if not (array == number).all():
+                wrong.append(number)
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert pool.idle_bytes <= 8 * MIB
+
+
+@pytest.mark.parametrize("size", [SMALLEST, MIB, 9 * MIB])
+def test_returned_by_the_garbage_collector_while_one_is_taken(size: int) -> None:
+    """The lock is the same thread's then."""
+    pool = BufferPool(100 * MIB)
+    circle: list[Any] = [pool.take(size)]
+    circle.append(circle)
+    del circle
+    with pool._lock:
+        gc.collect()
+    assert pool.idle_bytes >= size
+
+
+def test_returned_in_the_middle_of_a_search() -> None:
+    """With every step of the search being one at which the garbage collector may run."""
+    pool = BufferPool(4 * MIB)
+    random = Random(0)
+    sizes = [MIB, 2 * MIB, 3 * MIB, MIB + 200_000]
+    returning: list[Any] = []
+
+    def return_one(frame: Any, event: str, argument: Any) -> Any:
+        if frame.f_code.co_filename == app.memory.buffers.__file__:
+            if returning and random.random() < 0.1:
+                returning.pop()
+            return return_one
+        return None
+
+    for turn in range(200):
+        returning[:] = [pool.take(size) for size in sizes]
+        sys.settrace(return_one)
+        try:
+            taken = [pool.take(sizes[(turn + number) % len(sizes)]) for number in range(len(sizes))]
+        finally:
+            sys.settrace(None)
+        for number, buffer in enumerate(taken):
+            assert buffer.nbytes == sizes[(turn + number) % len(sizes)]
+        assert len({address(buffer) for buffer in taken}) == len(taken)
+        assert pool.idle_bytes <= 4 * MIB
+        del taken, buffer
+
+
+def test_touched_memory_is_there() -> None:
+    pool = BufferPool(100 * MIB)
+    before = resident_bytes()
+    buffer = pool.take_touched(30 * MIB)
+    assert resident_bytes() - before > 29 * MIB
+    assert bytes(buffer[-10:]) == bytes(10)
+    buffer[:3] = b"abc"
+    place = address(buffer)
+    del buffer
+    again = pool.take_touched(30 * MIB)
+    assert (address(again), bytes(again[:3])) == (place, b"abc")
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
