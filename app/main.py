@@ -14,24 +14,27 @@ from fastapi import FastAPI
 from app import __version__, logs
 from app.engine.service import Service
 from app.http.core import openapi
-from app.http.core.at_once import Prompt
-from app.http.core.auth import Authentication, Keys
-from app.http.core.cors import Cors
-from app.http.core.problems import HANDLED, answer_problem
+from app.http.core.asgi import Application, answered_by
+from app.http.core.auth import Keys, authenticating
+from app.http.core.cors import sharing
+from app.http.core.exchange import Handler
+from app.http.core.problems import EXPECTED, answer_problem, refusing
+from app.http.core.routes import DirectRoute, routed
 from app.http.inference import endpoints
 from app.http.inference import routes as inference
 from app.http.inference.shared_memory import most_regions
 from app.http.native import routes as native
-from app.http.native.dispatch import DispatchRoute, Shortcut
-from app.http.server.connection import Limits, protocol_class
+from app.http.native.dispatch import DispatchRoute
+from app.http.server.connection import Limits, connections
 from app.http.server.limit import ConnectionLimit, raise_descriptor_limit, room_for_connections
 from app.http.server.process import Process
+from app.http.server.proxies import forwarded
 from app.http.server.server import Server, listen
 from app.http.server.workers import Supervisor
 from app.http.telemetry import operations
 from app.http.telemetry.access_log import AccessLog
 from app.http.telemetry.metrics import Counts, Metrics
-from app.http.telemetry.requests import Observation
+from app.http.telemetry.requests import observing
 from app.http.telemetry.slots import Slots
 from app.http.web import docs, reference
 from app.settings import Settings, Unusable
@@ -54,6 +57,8 @@ def create_app(
     the log.
     """
     metrics = Metrics(service, connections, slots, number)
+    logged = settings.access_log and logging.getLogger("app.request").isEnabledFor(logging.INFO)
+    access_log = AccessLog(as_json=settings.log_format == "json") if logged else None
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -67,6 +72,8 @@ def create_app(
         yield
         telling.cancel()
         service.close()
+        if access_log:
+            access_log.flush()
 
     app = FastAPI(
         title="dmlserve",
@@ -83,10 +90,11 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,  # to a client that posts, a redirect is worse than a 404
         lifespan=lifespan,
-        exception_handlers=dict.fromkeys(HANDLED, answer_problem),
+        exception_handlers=dict.fromkeys(EXPECTED, answer_problem),
     )
     app.state.service = service
     app.state.metrics = metrics
+    app.state.access_log = access_log
     app.state.inference = endpoints.InferEndpoint(service, metrics.inferences)
     app.router.routes += [DispatchRoute(service), *endpoints.routes(app.state.inference)]
     app.include_router(native.router)
@@ -99,16 +107,15 @@ def create_app(
     return app
 
 
-def surround(app: FastAPI, settings: Settings, keys: Keys) -> Prompt:
-    """`app` with what happens to each request before and after. Without `keys` it is for everyone."""
-    asgi: Prompt = Shortcut(app)
+def handler_of(app: FastAPI, settings: Settings, keys: Keys) -> Handler:
+    """What answers each request: `app`, and what happens before and after. Without `keys` it is for everyone."""
+    routes = [route for route in app.routes if isinstance(route, DirectRoute)]
+    handler = refusing(routed(routes, answered_by(app)))
     if keys:
-        asgi = Authentication(asgi, keys)
+        handler = authenticating(handler, keys)
     if settings.cors_origins:
-        asgi = Cors(asgi, settings.cors_origins)
-    logged = settings.access_log and logging.getLogger("app.request").isEnabledFor(logging.INFO)
-    access_log = AccessLog(as_json=settings.log_format == "json") if logged else None
-    return Observation(asgi, app.state.metrics, access_log)
+        handler = sharing(handler, settings.cors_origins)
+    return observing(handler, app.state.metrics, app.state.access_log)
 
 
 def serve(settings: Settings, signals: Signals) -> NoReturn:
@@ -152,21 +159,14 @@ def _server(settings: Settings, keys: Keys, slots: Slots, number: int) -> Server
     service = Service(settings)
     raise_descriptor_limit()
     regions = most_regions() if settings.shared_memory else 0
-    connections = ConnectionLimit(room_for_connections(settings.max_connections, regions))
-    app = create_app(settings, service, connections, len(keys), number, slots)
+    limit = ConnectionLimit(room_for_connections(settings.max_connections, regions))
+    app = create_app(settings, service, limit, len(keys), number, slots)
     logs.count_dropped_in(app.state.metrics.log_lines_dropped)
+    handler = handler_of(app, settings, keys)
     config = uvicorn.Config(
-        surround(app, settings, keys),
+        Application(handler, app),
         host=settings.host,
         port=settings.port,
-        http=protocol_class(
-            Limits(
-                header_seconds=settings.header_seconds,
-                max_header_bytes=settings.max_header_bytes,
-                send_seconds=settings.send_seconds,
-                connections=connections,
-            )
-        ),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -174,5 +174,14 @@ def _server(settings: Settings, keys: Keys, slots: Slots, number: int) -> Server
         server_header=False,
         timeout_keep_alive=settings.keep_alive_seconds,
         timeout_graceful_shutdown=settings.shutdown_seconds,
+    )
+    config.http = connections(
+        forwarded(handler, config.forwarded_allow_ips),
+        Limits(
+            header_seconds=settings.header_seconds,
+            max_header_bytes=settings.max_header_bytes,
+            send_seconds=settings.send_seconds,
+            connections=limit,
+        ),
     )
     return Server(config, on_drain=service.drain, drain_seconds=settings.drain_seconds)

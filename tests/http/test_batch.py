@@ -7,15 +7,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
 from app.codecs.codec import Encoded
-from app.http.core.at_once import Reply, Request
-from app.http.core.transfer import JOINED
+from app.http.core.answers import JOINED
+from app.http.core.exchange import Handler, Reply, Request
 from app.http.server import batch
-from app.http.server.connection import StrictHttpProtocol
+from app.http.server.connection import Connection, Limits, connections
 from tests.http.test_protocol import (
     CLIENT_SECONDS,
     CLOSE,
@@ -45,10 +45,10 @@ class Prompt(Application):
         self.actions: dict[str, Callable[[], None]] = {}
         """What happens in the event loop's thread while a path is computed."""
 
-    def at_once(self, request: Request) -> Reply | None:
-        path = request.scope["path"]
-        if request.scope["method"] != "POST":
-            return None
+    async def handle(self, request: Request) -> Reply:
+        path = request.path
+        if request.method != "POST":
+            return await super().handle(request)
         if path == "/last":
             self.held.set()
             assert self.released.wait(CLIENT_SECONDS)
@@ -57,7 +57,7 @@ class Prompt(Application):
         asyncio.get_running_loop().call_soon(self.events.put, f"turn after {path}")
         answer = path.encode() * {"/large": JOINED, "/huge": 1 << 22}.get(path, 1)
         fields = [(b"content-length", b"%d" % len(answer))]
-        return Reply(fields, Encoded(len(answer), [answer]), lambda: self.events.put(f"sent {path}"))
+        return Reply(200, fields, Encoded(len(answer), [answer]), lambda: self.events.put(f"sent {path}"))
 
     def seen(self, count: int) -> list[str]:
         """The next events, without the turns."""
@@ -80,21 +80,25 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "SECONDS", PATIENT)
 
 
-class Noting(StrictHttpProtocol):
-    """Notes its connections."""
+made: list[Connection] = []
+"""The connections of the server that runs."""
 
-    limits = LIMITS
-    connections_made: ClassVar[list[StrictHttpProtocol]] = []
 
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self.connections_made.append(self)
+def noting(handler: Handler, limits: Limits) -> Callable[..., Connection]:
+    connect = connections(handler, limits)
+
+    def make(**given: Any) -> Connection:
+        connection: Connection = connect(**given)
+        made.append(connection)
+        return connection
+
+    return make
 
 
 @pytest.fixture(params=["uvloop", "asyncio"])
 def server(request: pytest.FixtureRequest) -> Iterator[Running]:
-    Noting.connections_made.clear()
-    with running(Noting, request.param, application=Prompt()) as started:
+    made.clear()
+    with running(LIMITS, request.param, application=Prompt(), connect=noting) as started:
         yield started
 
 
@@ -206,7 +210,7 @@ def test_the_last_one_comes_after_them(clients: list[Client]) -> None:
 
 def test_a_server_that_stops_sends_them(clients: list[Client], application: Prompt) -> None:
     def stop() -> None:
-        for each in Noting.connections_made:
+        for each in made:
             each.shutdown()
 
     application.actions["/b"] = stop
@@ -227,7 +231,9 @@ def test_a_client_that_is_gone(clients: list[Client], application: Prompt) -> No
 
 def test_a_connection_that_was_cut(clients: list[Client], application: Prompt) -> None:
     def cut() -> None:
-        [connection] = [each for each in Noting.connections_made if each.client == clients[1].socket.getsockname()]
+        [connection] = [
+            each for each in made if each.transport.get_extra_info("peername") == clients[1].socket.getsockname()
+        ]
         connection.transport.abort()
 
     application.actions["/b"] = cut

@@ -3,17 +3,18 @@
 import asyncio
 import json
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any
 
 import msgpack
 import numpy as np
 import pytest
 from starlette.types import Message
 
-from app.codecs.codec import Body, Encoded, Piece
-from app.http.core.bodies import read_body, send_pieces
-from app.http.core.transfer import JOINED, Receiver
+from app.codecs.codec import Body, Piece
+from app.http.core.answers import JOINED, merged
+from app.http.core.asgi import AsgiBody
+from app.http.core.bodies import read_body
+from app.http.core.exchange import Request
+from app.http.server.scratch import Scratch
 from app.memory.accounts import MemoryAccount
 from app.memory.buffers import ALIGNMENT, STAGGER
 from app.settings import Settings
@@ -168,13 +169,8 @@ def test_errors_leave_the_connection_usable(server: RunningServer) -> None:
 
 def test_many_small_pieces_are_joined_a_few_at_a_time() -> None:
     """To join all of a large answer would hold up the event loop, and take as much memory once more."""
-    sent = []
-
-    async def send(message: Any) -> None:
-        sent.append(message.get("body", b""))
-
     pieces: list[Piece] = [b"%d" % (number % 10) * 1000 for number in range(1000)]
-    asyncio.run(send_pieces(send, Encoded(1_000_000, pieces), "application/json"))
+    sent = list(merged(pieces))
     assert b"".join(sent) == b"".join(pieces)
     assert max(map(len, sent)) <= JOINED
     assert len(sent) < 20
@@ -182,22 +178,15 @@ def test_many_small_pieces_are_joined_a_few_at_a_time() -> None:
 
 def test_small_pieces_of_a_large_answer_are_sent_as_one() -> None:
     large = memoryview(bytes(JOINED + 1))
-    sent = []
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
     pieces: list[Piece] = [b"a", b"b", large, large, b"c", b"d"]
-    asyncio.run(send_pieces(send, Encoded(4 + 2 * len(large), iter(pieces)), "application/json"))
-    assert [message.get("body") for message in sent] == [None, b"ab", large, large, b"cd", b""]
+    assert list(merged(iter(pieces))) == [b"ab", large, large, b"cd"]
 
 
 class TestPlacesInPages:
     """What begins a page of the kernel is not to lie a few bytes further on in a page here."""
 
     def test_of_reads(self) -> None:
-        connection: Any = SimpleNamespace(read_bytes=1000)
-        assert address(Receiver(connection).get_buffer(-1)) % 4096 == STAGGER
+        assert address(Scratch().take()) % 4096 == STAGGER
 
     @pytest.mark.parametrize("data_start", [0, 1, 50, 100])
     def test_of_bodies(self, data_start: int) -> None:
@@ -208,7 +197,8 @@ class TestPlacesInPages:
 
         async def read() -> Body:
             memory = MemoryAccount(1 << 30).open()
-            return await read_body({}, {}, receive, Settings(), memory, lambda beginning, length: data_start)
+            request = Request("POST", "/", b"/", b"", [], AsgiBody(-1, receive))
+            return await read_body(request, Settings(), memory, lambda beginning, length: data_start)
 
         begins = address(asyncio.run(read()))
         assert STAGGER - ALIGNMENT < begins % 4096 <= STAGGER

@@ -12,7 +12,7 @@ import msgpack
 import numpy as np
 import pytest
 
-from app.http.core.transfer import LARGE
+from app.http.server.scratch import LARGE
 from tests.conftest import SERVER, STOCK, RunningServer, ServerFactory, ours_only, running_server
 from tests.http.load import metric, wait_for, wait_until
 from tests.http.refusals import refusal_of

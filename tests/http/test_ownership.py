@@ -8,7 +8,7 @@ import msgpack
 import numpy as np
 import pytest
 
-from app.http.core.transfer import LARGE, Scratch
+from app.http.server.scratch import LARGE, Scratch
 from app.memory.buffers import Buffer
 from app.operators.operator import PREFIX
 from tests.conftest import RunningServer

@@ -1,4 +1,4 @@
-"""The strict protocol, from the other end of a socket."""
+"""Connections, from the other end of a socket."""
 
 import asyncio
 import functools
@@ -14,15 +14,19 @@ from typing import Any
 
 import pytest
 import uvicorn
-from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
+from starlette.types import Receive, Scope, Send
 
 from app.codecs.codec import Encoded
-from app.http.core.at_once import Reply, Request
-from app.http.server.connection import Limits, RequestError, StrictHttpProtocol, protocol_class
+from app.http.core.asgi import answered_by
+from app.http.core.exchange import Handler, Reply, Request
+from app.http.server.connection import Limits, connections
 
 LIMITS = Limits(max_header_bytes=2048, max_header_fields=20)
 HEADER_SECONDS = 0.3
 """What a hasty server grants for a header; any other has a deadline that no test reaches."""
+LARGE_BYTES = 20_000_000
+"""Of an answer: more than the system takes off the server's hands while the client does not read."""
+PIECE = 1 << 17
 CLIENT_SECONDS = 3.0
 """After which a test fails instead of hanging, in seconds."""
 
@@ -33,7 +37,7 @@ class Application:
     def __init__(self) -> None:
         self.events: queue.SimpleQueue[str] = queue.SimpleQueue()
 
-    async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http"
         path = scope["path"]
         events = self.events  # a request that outlives its test is no business of the next one
@@ -43,12 +47,9 @@ class Application:
             raise ValueError("no")
         if path == "/silent":
             return
-        if path == "/stream":
-            await send({"type": "http.response.start", "status": 200, "headers": []})
-            await send({"type": "http.response.body", "body": b"begun", "more_body": True})
         if path == "/slow":
             await asyncio.sleep(1.4 * HEADER_SECONDS)
-        if path != "/early":
+        if not path.startswith("/early"):
             while (message := await receive())["type"] == "http.request":
                 body += message["body"]
                 if not message["more_body"]:
@@ -56,8 +57,8 @@ class Application:
             else:
                 events.put("disconnect")
                 return
-        if path == "/large":
-            body = b"x" * 20_000_000  # more than the system takes off uvicorn's hands while the client does not read
+        if path.endswith("/large"):
+            body = b"x" * LARGE_BYTES
         answer = json.dumps(
             {
                 "path": path,
@@ -66,10 +67,16 @@ class Application:
                 "body": body.decode(),
             }
         ).encode()
-        if path != "/stream":
-            headers = [(b"content-length", b"%d" % len(answer))]
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": answer, "more_body": False})
+        headers = [(b"content-length", b"%d" % len(answer))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        for start in range(0, len(answer), PIECE):
+            piece = answer[start : start + PIECE]
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def handle(self, request: Request) -> Reply:
+        """The same as a handler."""
+        return await answered_by(self)(request)
 
     def assert_saw(self, *events: str) -> None:
         """Takes what has happened since the last call, waiting for it if need be."""
@@ -171,21 +178,20 @@ class Running:
 
 @contextmanager
 def running(
-    protocol: type[StrictHttpProtocol],
+    limits: Limits,
     loop: str,
-    limit_concurrency: int | None = None,
     application: Application | None = None,
+    connect: Callable[[Handler, Limits], Any] = connections,
 ) -> Iterator[Running]:
     application = application or Application()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         config = uvicorn.Config(
             application,
-            http=protocol,
+            http=connect(application.handle, limits),
             loop=loop,
             ws="none",
             lifespan="off",
             log_config=None,
-            limit_concurrency=limit_concurrency,
             timeout_graceful_shutdown=1,
         )
         server = uvicorn.Server(config)
@@ -210,13 +216,13 @@ def loop(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def shared_server(loop: str) -> Iterator[Running]:
-    with running(protocol_class(LIMITS), loop) as server:
+    with running(LIMITS, loop) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def shared_hasty_server(loop: str) -> Iterator[Running]:
-    with running(protocol_class(replace(LIMITS, header_seconds=HEADER_SECONDS)), loop) as server:
+    with running(replace(LIMITS, header_seconds=HEADER_SECONDS), loop) as server:
         yield server
 
 
@@ -305,14 +311,20 @@ class TestHeaderDeadline:
             client.send(get("/slow") + get("/2") + b"GET /3", b" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
             assert [response.json()["path"] for response in client.receive_responses()] == ["/slow", "/2", "/3"]
 
-    @pytest.mark.parametrize("late", [b"body", b"bodyGET / HT"], ids=["body", "body and header"])
+    @pytest.mark.parametrize("late", [b"bod", b"bodyGET / HT"], ids=["body", "body and header"])
     def test_holds_if_the_answer_came_before_the_body(self, hasty_server: Running, late: bytes) -> None:
-        # uvicorn has stopped its keep-alive timer by then and does not start it again.
         with hasty_server.connect() as client:
             client.send(post(b"Content-Length: 4", path="/early"))
             assert client.receive_response().status == 200
             client.send(late)
             assert [response.status for response in client.receive_responses()] == [408] * late.endswith(b"T")
+
+    def test_a_body_that_came_after_the_answer_leaves_the_connection_usable(self, hasty_server: Running) -> None:
+        with hasty_server.connect() as client:
+            client.send(post(b"Content-Length: 4", path="/early"))
+            assert client.receive_response().status == 200
+            client.send(b"bo", b"dy", get("/2"), pause=0.6 * HEADER_SECONDS)
+            assert client.receive_response().json()["path"] == "/2"
 
     def test_of_a_header_is_not_shortened_by_what_came_before_it(self, hasty_server: Running) -> None:
         with hasty_server.connect() as client:
@@ -474,7 +486,7 @@ class TestMalformed:
         pieces = [post(CHUNKED), body + get("/smuggled")]
         [response] = server.ask(*([b"".join(pieces)] if at_once else pieces))
         assert_problem(response, 400)
-        server.application.assert_saw("/", "disconnect")
+        server.application.assert_saw(*([] if at_once else ["/", "disconnect"]))
 
     def test_chunks_end_the_request_at_once(self, server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("app.http.server.connection.LINGER_SECONDS", 2 * CLIENT_SECONDS)
@@ -484,11 +496,11 @@ class TestMalformed:
 
     def test_chunks_cut_an_answer_short_that_has_begun(self, server: Running) -> None:
         with server.connect() as client:
-            client.send(post(CHUNKED, path="/stream"), b"x\r\n")
+            client.send(post(CHUNKED, path="/early/large"), b"x\r\n")
             received = client.receive_rest()
         assert received.count(b"HTTP/1.1") == 1
-        assert received.endswith(b"\r\n\r\n5\r\nbegun\r\n")  # without the chunk that would end it
-        server.application.assert_saw("/stream", "disconnect")
+        assert len(received) < LARGE_BYTES
+        server.application.assert_saw("/early/large")
 
     def test_chunks_after_the_answer_close_the_connection(self, server: Running) -> None:
         with server.connect() as client:
@@ -654,56 +666,41 @@ def test_answers_500_if_the_application_does_not_answer(
     assert caplog.records
 
 
-def test_answers_503_over_the_concurrency_limit() -> None:
-    with running(protocol_class(LIMITS), "uvloop", limit_concurrency=1) as server:
-        [response] = server.ask(get())
-    assert_problem(response, 503)
-    server.application.assert_saw()
-
-
-def test_a_subclass_can_refuse_a_body(caplog: pytest.LogCaptureFixture) -> None:
-    class Small(StrictHttpProtocol):
-        def on_body(self, body: bytes) -> None:
-            if body == b"bug":
-                raise ZeroDivisionError
-            raise RequestError(413, "The body is too large; send none.")
-
-    with running(Small, "uvloop") as server:
-        [too_large] = server.ask(post(b"Content-Length: 4", body=b"body"))
-        [failed] = server.ask(post(b"Content-Length: 3", body=b"bug"))
-    assert_problem(too_large, 413)
-    assert_problem(failed, 500)
-    assert "ZeroDivisionError" in caplog.text
-
-
 class Prompt(Application):
-    """Answers `/prompt` at once."""
+    """Answers `/prompt` without waiting for anything."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.headers: list[object] = []
-
-    def at_once(self, request: Request) -> Reply | None:
-        if not request.scope["path"].startswith("/prompt"):
-            return None
-        self.events.put("at once")
-        self.headers.append(request.headers)
-        answer = b"x" * 20_000_000 if request.scope["path"] == "/prompt/large" else request.body
+    async def handle(self, request: Request) -> Reply:
+        if not request.path.startswith("/prompt"):
+            return await super().handle(request)
+        self.events.put("prompt" if asyncio.current_task() is None else "task")
+        if request.path == "/prompt/fails":
+            raise ZeroDivisionError
+        body = request.body.whole
+        answer = (
+            b"x" * LARGE_BYTES if request.path == "/prompt/large" else await whole(request) if body is None else body
+        )
         content = Encoded(len(answer), [answer])
-        return Reply([(b"content-length", b"%d" % content.length)], content, lambda: self.events.put("sent"))
+        return Reply(200, [(b"content-length", b"%d" % content.length)], content, lambda: self.events.put("sent"))
+
+
+async def whole(request: Request) -> bytes:
+    body = b""
+    while piece := await request.body.read():
+        body += piece
+    return body
 
 
 class TestAtOnce:
     @pytest.fixture
     def prompt(self, loop: str) -> Iterator[Running]:
-        with running(protocol_class(LIMITS), loop, application=Prompt()) as server:
+        with running(LIMITS, loop, application=Prompt()) as server:
             yield server
 
     def test_a_request_that_came_whole(self, prompt: Running) -> None:
         [response] = prompt.ask(post(b"Content-Length: 4", CLOSE, path="/prompt", body=b"body"))
         assert (response.status, response.body) == (200, b"body")
         assert list(response.headers) == ["date", "server", "content-length", "connection"]
-        prompt.application.assert_saw("at once", "sent")
+        prompt.application.assert_saw("prompt", "sent")
 
     def test_one_that_is_not_answered_so(self, prompt: Running) -> None:
         [response] = prompt.ask(post(b"Content-Length: 4", CLOSE, body=b"body"))
@@ -711,24 +708,20 @@ class TestAtOnce:
         prompt.application.assert_saw("/")
 
     def test_one_that_came_in_pieces(self, prompt: Running) -> None:
-        [response] = prompt.ask(post(b"Content-Length: 4", CLOSE, path="/prompt"), b"body")
-        assert response.json()["body"] == "body"
-        prompt.application.assert_saw("/prompt")
+        [response] = prompt.ask(post(b"Content-Length: 4", CLOSE, path="/prompt"), b"bo", b"dy")
+        assert response.body == b"body"
+        prompt.application.assert_saw("prompt", "sent")
 
     def test_one_that_is_spoilt(self, prompt: Running) -> None:
         [response] = prompt.ask(post(CHUNKED, path="/prompt", body=b"x\r\n"))
         assert_problem(response, 400)
-        prompt.application.assert_saw("/prompt", "disconnect")
+        prompt.application.assert_saw()
 
-    def test_a_header_is_parsed_once(self, prompt: Running) -> None:
-        assert isinstance(prompt.application, Prompt)
-        with prompt.connect() as client:
-            for body in (b"one.", b"two.", b"more"):
-                client.send(post(b"Content-Length: 4", path="/prompt", body=body))
-                assert client.receive_response().body == body
-        headers = prompt.application.headers
-        assert len(headers) == 3
-        assert headers[0] is headers[1] is headers[2]
+    def test_a_fault(self, prompt: Running, caplog: pytest.LogCaptureFixture) -> None:
+        [response] = prompt.ask(get("/prompt/fails"))
+        assert_problem(response, 500)
+        prompt.application.assert_saw("prompt")
+        assert "ZeroDivisionError" in caplog.text
 
     @pytest.mark.parametrize("around", [(b"\r\n", b""), (b"", b"\r\n")], ids=["before", "after"])
     def test_a_header_with_an_empty_line(self, prompt: Running, around: tuple[bytes, bytes]) -> None:
@@ -742,15 +735,15 @@ class TestAtOnce:
         """An answer counts as sent when the client has read it, and meanwhile there is no other one."""
         with prompt.connect() as client:
             client.send(get("/prompt/large"), get("/prompt", CLOSE))
-            prompt.application.assert_saw("at once", "/prompt")
+            prompt.application.assert_saw("prompt")
             large, other = responses(client.receive_rest())
-            prompt.application.assert_saw("sent")
-        assert (len(large.body), other.json()["path"]) == (20_000_000, "/prompt")
+            prompt.application.assert_saw("sent", "prompt", "sent")
+        assert (len(large.body), other.body) == (LARGE_BYTES, b"")
 
     def test_a_client_that_goes(self, prompt: Running) -> None:
         with prompt.connect() as client:
             client.send(get("/prompt/large"))
-            prompt.application.assert_saw("at once")
+            prompt.application.assert_saw("prompt")
         prompt.application.assert_saw("sent")
 
     def test_chunks_are_no_part_of_a_header(self, prompt: Running) -> None:
@@ -763,4 +756,5 @@ class TestAtOnce:
         whole = post(b"Content-Length: 4", path="/prompt", body=b"body")
         answers = prompt.ask(whole + whole + get("/slow") + whole + get("/last", CLOSE))
         assert [response.status for response in answers] == [200] * 5
-        assert [response.json()["path"] for response in (answers[2], *answers[3:])] == ["/slow", "/prompt", "/last"]
+        assert [answer.body for answer in answers[:2] + answers[3:4]] == [b"body"] * 3
+        assert [answer.json()["path"] for answer in answers[2::2]] == ["/slow", "/last"]

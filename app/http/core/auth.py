@@ -7,10 +7,7 @@ import re
 from collections.abc import Iterable
 from hashlib import sha256
 
-from starlette.datastructures import Headers
-from starlette.types import Receive, Scope, Send
-
-from app.http.core.at_once import Prompt, Reply, Request
+from app.http.core.exchange import Handler, Reply, Request
 from app.http.core.problems import Problem
 from app.settings import Unusable
 
@@ -98,33 +95,25 @@ def _digests(keys: Iterable[str]) -> tuple[bytes, ...]:
     return tuple(sha256(key.encode()).digest() for key in keys)
 
 
-class Authentication:
-    """ASGI middleware that answers 401 to requests without a valid key, before their body is read."""
+def authenticating(handler: Handler, keys: Keys) -> Handler:
+    """Middleware that answers 401 to requests without a valid key, before their body is read."""
 
-    def __init__(self, app: Prompt, keys: Keys) -> None:
-        self._app = app
-        self._keys = keys
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"].startswith(OPEN):
-            await self._app(scope, receive, send)
-            return
-        scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
-        if not key:
-            problem = self._refusal("An API key is required; send it as 'Authorization: Bearer KEY'.", "")
-        elif scheme.lower() != "bearer":
-            problem = self._refusal(f"Authorization scheme {scheme[:40]} is not known; use Bearer.", "")
-        elif not self._keys.admit(key.strip()):
-            problem = self._refusal("The API key is not valid.", ', error="invalid_token"')
-        else:
-            await self._app(scope, receive, send)
-            return
-        await problem(scope, receive, send)
-
-    def at_once(self, request: Request) -> Reply | None:
+    async def handle(request: Request) -> Reply:
+        if request.path.startswith(OPEN):
+            return await handler(request)
         scheme, _, key = request.headers.get(b"authorization", b"").decode("latin-1").partition(" ")
-        return self._app.at_once(request) if scheme.lower() == "bearer" and self._keys.admit(key.strip()) else None
+        if not key:
+            problem = _refusal("An API key is required; send it as 'Authorization: Bearer KEY'.", "")
+        elif scheme.lower() != "bearer":
+            problem = _refusal(f"Authorization scheme {scheme[:40]} is not known; use Bearer.", "")
+        elif not keys.admit(key.strip()):
+            problem = _refusal("The API key is not valid.", ', error="invalid_token"')
+        else:
+            return await handler(request)
+        return Reply.of(problem.at(request.path))
 
-    @staticmethod
-    def _refusal(detail: str, parameters: str) -> Problem:
-        return Problem(401, detail, headers={"WWW-Authenticate": f'Bearer realm="dmlserve"{parameters}'})
+    return handle
+
+
+def _refusal(detail: str, parameters: str) -> Problem:
+    return Problem(401, detail, headers={"WWW-Authenticate": f'Bearer realm="dmlserve"{parameters}'})

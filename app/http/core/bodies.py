@@ -1,21 +1,20 @@
-"""Request bodies in, answers out."""
+"""Request bodies, from a socket to where they are read."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from typing import TypeAlias, TypeVar
 
 from starlette.exceptions import HTTPException
-from starlette.types import Receive, Scope, Send
 
-from app.codecs.codec import Body, Codec, Encoded, Piece
+from app.codecs.codec import Body, Codec
 from app.codecs.structure import Unreadable
 from app.engine.service import Abandoned, Service
 from app.http.core.documents import CODECS, TooHeavy, read_document
+from app.http.core.exchange import Disconnected, Incoming, Request, in_task
 from app.http.core.headers import Headers
 from app.http.core.media_types import media_type, preferred
-from app.http.core.transfer import JOINED, RECEIVE_INTO, WHOLE_BODY, Disconnected, ReceiveInto
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.memory.buffers import Buffer, beginning
 from app.settings import Settings
@@ -79,33 +78,31 @@ def _codec_of_answer(header: bytes | None) -> Codec:
     return CODECS[_ALIASES.get(kind, kind)]
 
 
-async def read_body(
-    scope: Scope, headers: Headers, receive: Receive, settings: Settings, memory: MemoryShare, align: Align = no_data
-) -> Body:
+async def read_body(request: Request, settings: Settings, memory: MemoryShare, align: Align = no_data) -> Body:
     """The whole body; where `align` finds tensor data in it, these begin at a multiple of 64 bytes in memory.
 
-    Raises LimitExceeded before anything is read that is announced to be too large.
+    Raises LimitExceeded before anything is read that is announced to be too large, Unreadable, HTTPException 408,
+    MemoryExhausted, Abandoned.
     """
-    extensions = scope.get("extensions", {})
-    whole: bytes | None = extensions.get(WHOLE_BODY)
-    if whole and len(whole) <= settings.max_body_bytes:
-        memory.take(len(whole))
-        return whole
-    announced = int(headers.get(b"content-length", b"-1"))
     most = settings.max_body_bytes
+    body: Body | None = request.body.whole
+    announced = request.body.announced if body is None else len(body)
     if announced > most:
         raise LimitExceeded("max_body_bytes", "Bytes of the body", announced, most)
-    memory.check(announced)
-    receive_into: ReceiveInto | None = extensions.get(RECEIVE_INTO)
-    try:
-        async with asyncio.timeout(settings.body_seconds):
-            body = await _Reading(receive, receive_into, announced, most, memory, align).whole()
-    except TimeoutError:
-        raise HTTPException(
-            408, f"The body was not complete within body_seconds, {settings.body_seconds:g}; send it again."
-        ) from None
-    except Disconnected:
-        raise Abandoned from None
+    if body is None:
+        memory.check(announced)
+        await in_task()
+        try:
+            async with asyncio.timeout(settings.body_seconds):
+                body = await _Reading(request.body, most, memory, align).whole()
+        except TimeoutError:
+            raise HTTPException(
+                408, f"The body was not complete within body_seconds, {settings.body_seconds:g}; send it again."
+            ) from None
+        except Disconnected:
+            raise Abandoned from None
+    else:
+        memory.take(announced)
     if not body:
         raise Unreadable("The body is empty; send a document.")
     return body
@@ -117,18 +114,9 @@ class _Reading:
     Memory is taken as the body arrives: a client that announces a large body and does not send it holds nobody up.
     """
 
-    def __init__(
-        self,
-        receive: Receive,
-        receive_into: ReceiveInto | None,
-        announced: int,
-        most: int,
-        memory: MemoryShare,
-        align: Align,
-    ) -> None:
-        self._receive = receive
-        self._receive_into = receive_into
-        self._announced = announced
+    def __init__(self, incoming: Incoming, most: int, memory: MemoryShare, align: Align) -> None:
+        self._incoming = incoming
+        self._announced = incoming.announced
         self._most = most
         self._memory = memory
         self._align = align
@@ -136,29 +124,18 @@ class _Reading:
         self._length = 0
 
     async def whole(self) -> Body:
-        piece, more = await self._piece()
-        if not more:
-            self._check(len(piece))
-            self._memory.take(len(piece))
-            return piece  # the usual case of a small body
+        piece = await self._incoming.read()
         shift = beginning(self._align(piece, self._announced))
         await self._append(piece, shift)
-        if self._receive_into and self._announced - self._length >= JOINED:
+        if self._announced >= 0:
             while self._length < self._announced:
                 await self._grow(self._length + 1, shift)
-                await self._receive_into(self._buffer[shift + self._length :])
-                self._length = len(self._buffer) - shift
+                await self._incoming.fill(self._buffer[shift + self._length : shift + self._announced])
+                self._length = min(len(self._buffer) - shift, self._announced)
         else:
-            while more:
-                piece, more = await self._piece()
+            while piece := await self._incoming.read():
                 await self._append(piece, shift)
         return self._buffer[shift : shift + self._length]
-
-    async def _piece(self) -> tuple[bytes, bool]:
-        message = await self._receive()
-        if message["type"] == "http.disconnect":
-            raise Abandoned
-        return message.get("body", b""), message.get("more_body", False)
 
     def _check(self, length: int) -> None:
         if length > self._most:  # chunked: no length was announced
@@ -202,67 +179,14 @@ class _Reading:
         self._memory.give(len(old))
 
 
-async def read_judged(
-    service: Service,
-    scope: Scope,
-    headers: Headers,
-    receive: Receive,
-    codec: Codec,
-    judge: Callable[[object], T],
-) -> T:
+async def read_judged(service: Service, request: Request, codec: Codec, judge: Callable[[object], T]) -> T:
     """What `judge` makes of the document that is the body, which has no tensor data."""
     with service.memory.open() as memory:
-        body = await read_body(scope, headers, receive, service.settings, memory)
+        body = await read_body(request, service.settings, memory)
         read = partial(read_document, codec, body, service.settings, memory, judge)
         if len(body) < OFFLOADED:
             try:
                 return read(only_light=True)
             except TooHeavy:
                 pass
-        return await service.run(lambda _: read(), memory, lambda: hung_up(receive))
-
-
-async def hung_up(receive: Receive) -> None:
-    """Returns when the client has gone. For a request whose body was read."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-def _merged(pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """`pieces`, small ones that follow each other together: each that is sent costs a system call."""
-    small: list[Piece] = []
-    size = 0
-    for piece in pieces:
-        if small and size + len(piece) > JOINED:
-            yield b"".join(small)
-            small, size = [], 0
-        if len(piece) > JOINED:
-            yield piece
-        else:
-            small.append(piece)
-            size += len(piece)
-    if small:
-        yield b"".join(small)
-
-
-def headers_of(content: Encoded, content_type: str) -> list[tuple[bytes, bytes]]:
-    """The header fields that tell of `content`."""
-    return [(b"content-length", b"%d" % content.length), (b"content-type", content_type.encode())]
-
-
-async def send_pieces(
-    send: Send, content: Encoded, content_type: str, more: Sequence[tuple[bytes, bytes]] = ()
-) -> None:
-    """Answer 200 with `content`, large pieces without a copy. Returns when nearly all of it is sent.
-
-    `more` are further header fields.
-    """
-    headers = [*headers_of(content, content_type), *more]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    last = b""
-    if content.length > JOINED:
-        for piece in _merged(content.pieces):
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-    else:
-        last = b"".join(content.pieces)
-    await send({"type": "http.response.body", "body": last, "more_body": False})
+        return await service.run(lambda _: read(), memory, request.body.hung_up)

@@ -5,31 +5,45 @@ from collections.abc import Sequence
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
 
-from app.http.core.at_once import Prompt, Reply, Request
+from app.http.core.exchange import Handler, Reply, Request
 from app.http.core.headers import JSON_LENGTH, REQUEST_ID
 from app.http.core.problems import Problem
 
 
-class Cors(CORSMiddleware):
-    """Lets pages of `origins` call the service. A refused preflight is a problem, like every other error."""
+def sharing(handler: Handler, origins: Sequence[str]) -> Handler:
+    """Middleware that lets pages of `origins` call the service. A refused preflight is a problem, like any error."""
+    policy = CORSMiddleware(
+        _never,
+        allow_origins=origins,
+        allow_methods=["GET", "POST"],
+        allow_headers=["Authorization", "Content-Type", JSON_LENGTH, REQUEST_ID],
+        expose_headers=[JSON_LENGTH, REQUEST_ID, "Retry-After"],
+    )
 
-    def __init__(self, app: Prompt, origins: Sequence[str]) -> None:
-        self._app = app
-        super().__init__(
-            app,
-            allow_origins=origins,
-            allow_methods=["GET", "POST"],
-            allow_headers=["Authorization", "Content-Type", JSON_LENGTH, REQUEST_ID],
-            expose_headers=[JSON_LENGTH, REQUEST_ID, "Retry-After"],
-        )
+    async def handle(request: Request) -> Reply:
+        headers = Headers(raw=request.raw_headers)
+        if request.method == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers:
+            return Reply.of(_preflight(policy.preflight_response(headers), request.path))
+        reply = await handler(request)
 
-    def at_once(self, request: Request) -> Reply | None:
-        return None if b"origin" in request.headers else self._app.at_once(request)
+        async def send(message: Message) -> None:
+            reply.headers = message["headers"]
 
-    def preflight_response(self, request_headers: Headers) -> Response:
-        response = super().preflight_response(request_headers)
-        if response.status_code == 200:
-            return response
-        headers = {name: value for name, value in response.headers.items() if not name.startswith("content-")}
-        return Problem(response.status_code, f"{bytes(response.body).decode()}.", headers=headers)
+        start = {"type": "http.response.start", "headers": reply.headers}
+        await policy.send(start, send, headers)
+        return reply
+
+    return handle
+
+
+def _preflight(response: Response, path: str) -> Response:
+    if response.status_code == 200:
+        return response
+    headers = {name: value for name, value in response.headers.items() if not name.startswith("content-")}
+    return Problem(response.status_code, f"{bytes(response.body).decode()}.", headers=headers).at(path)
+
+
+async def _never(scope: Scope, receive: Receive, send: Send) -> None:
+    """Starlette's policy is asked, and its application never called."""

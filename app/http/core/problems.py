@@ -6,9 +6,8 @@ from typing import Any, NotRequired
 
 import orjson
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
 
 from app.codecs.structure import Unreadable
@@ -16,6 +15,7 @@ from app.contract.validation import brief
 from app.contract.violations import ContractError, Hresult, Violation
 from app.engine.service import Abandoned, DeadlineExceeded, Draining
 from app.engine.workers import QueueFull
+from app.http.core.exchange import Disconnected, Handler, Reply, Request
 from app.memory.accounts import LimitExceeded, MemoryExhausted
 
 MEDIA_TYPE = "application/problem+json"
@@ -84,14 +84,10 @@ class Problem(Response):
         self._detail = detail
         super().__init__(orjson.dumps(problem), status, headers)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and f"{scope['path']}/".startswith(INFERENCE_PATHS):
-            await self._as_inference_error()(scope, receive, send)
-        else:
-            await super().__call__(scope, receive, send)
-
-    def _as_inference_error(self) -> Response:
-        """The same in the Open Inference Protocol, which has a shape of its own and knows 400, not 422."""
+    def at(self, path: str) -> Response:
+        """The same in the shape that errors have at `path`: the Open Inference Protocol knows 400, not 422."""
+        if not f"{path}/".startswith(INFERENCE_PATHS):
+            return self
         own = {name: value for name, value in self.headers.items() if not name.startswith("content-")}
         status = 400 if self.status_code == 422 else self.status_code
         return Response(orjson.dumps({"error": self._detail}), status, own, "application/json")
@@ -116,17 +112,12 @@ def problem_for(error: Exception) -> Problem:
             return Problem(503, "The service is shutting down; send the request elsewhere.", headers=retry)
         case DeadlineExceeded():
             return Problem(504, "The dispatch was not done within deadline_seconds; it was given up.")
-        case Abandoned():
+        case Abandoned() | Disconnected():
             return Problem(408, "The client closed the connection before its answer was ready.")  # seen in logs only
         case HTTPException():
             detail = _DETAILS.get(error.status_code) if error.detail == HTTPStatus(error.status_code).phrase else None
             return Problem(error.status_code, detail or error.detail, headers=error.headers)
     return Problem(500, "The service failed to answer; its log says why, under the request's id.")
-
-
-async def answer_problem(request: Request, error: Exception) -> Response:
-    """Exception handler of the application."""
-    return problem_for(error)
 
 
 EXPECTED: tuple[type[Exception], ...] = (
@@ -138,9 +129,26 @@ EXPECTED: tuple[type[Exception], ...] = (
     Draining,
     DeadlineExceeded,
     Abandoned,
+    Disconnected,
     HTTPException,
 )
-"""What a request may come to grief of."""
+"""What a request may fail of. Anything else is a fault of the service."""
 
-HANDLED = (*EXPECTED, Exception)
-"""What the application has `answer_problem` for."""
+
+async def answer_problem(request: StarletteRequest, error: Exception) -> Response:
+    """Exception handler of FastAPI's application."""
+    return problem_for(error).at(request.url.path)
+
+
+def refusing(handler: Handler) -> Handler:
+    """Middleware that answers with a problem where `handler` raises what is EXPECTED."""
+
+    async def handle(request: Request) -> Reply:
+        try:
+            return await handler(request)
+        except EXPECTED as error:
+            problem = problem_for(error)
+        # The error is gone here, and with it what the frames on its way held of the request.
+        return Reply.of(problem.at(request.path))
+
+    return handle

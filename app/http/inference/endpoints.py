@@ -1,19 +1,21 @@
-"""POST /v2/models/{name}/infer, the path that tensors take: a plain ASGI application, as that of dispatch is."""
+"""POST /v2/models/{name}/infer, the path that tensors take."""
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter_ns
-from typing import Any, NamedTuple
-
-from starlette.types import Receive, Scope, Send
+from typing import NamedTuple
 
 from app.codecs.codec import Body
 from app.codecs.structure import Unreadable
 from app.engine.service import Outcome, Service
 from app.engine.workers import Ticket
-from app.http.core.bodies import Align, hung_up, no_data, read_body, send_pieces
+from app.http.core.answers import answered
+from app.http.core.bodies import Align, no_data, read_body
 from app.http.core.documents import TooHeavy
-from app.http.core.headers import JSON_LENGTH, Headers, fields
+from app.http.core.exchange import Reply, Request, nothing
+from app.http.core.headers import JSON_LENGTH, Headers
 from app.http.core.routes import DirectRoute
 from app.http.inference import openapi
 from app.http.inference.answers import Answer
@@ -42,23 +44,22 @@ class _Exchange:
     regions: Regions
     name: str
     operator: type[Operator]
-    headers: Headers
     given: bytes
     wanted: bytes
-    state: dict[str, Any]
+    request: Request
     memory: MemoryShare
 
     def read(self, body: Body, *, only_light: bool = False) -> None:
         """Raises TooHeavy for a body that is not light if it should be."""
         if self.given:
             body = decompress(body, self.given, self.service.settings.max_body_bytes, self.memory)
-        size = _json_bytes(self.headers, body)
+        size = _json_bytes(self.request.headers, body)
         if only_light and size >= OFFLOADED:
             raise TooHeavy
         self.inference, self.parts = self.reader.read(
             self.name, self.operator, body, size, self.memory, only_light=only_light
         )
-        self.state["dispatch"] = self.inference.prepared
+        self.request.prepared = self.inference.prepared
         self.region = self.inference.form.region(self.regions)
 
     def data(self) -> dict[str, Buffer]:
@@ -81,7 +82,7 @@ class _Done(NamedTuple):
 
 
 class InferEndpoint:
-    """The ASGI application behind the routes."""
+    """Answers the inferences of a service."""
 
     def __init__(self, service: Service, counts: InferenceCounts) -> None:
         self.regions = Regions()
@@ -89,40 +90,45 @@ class InferEndpoint:
         self._counts = counts
         self._reader = InferenceReader(service)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope["path_params"]
+    async def __call__(self, request: Request, path: Mapping[str, str]) -> Reply:
         name = path["name"]
         operator = find_model(name, path.get("version", VERSION))
         started = perf_counter_ns()
-        succeeded = False
-        service = self._service
-        headers = fields(scope["headers"])
-        try:
-            given = coding_of_request(headers.get(b"content-encoding", b""))
-            wanted = coding_of_answer(headers.get(b"accept-encoding", b""))
-            with service.memory.open() as memory:
-                body = await read_body(scope, headers, receive, service.settings, memory, _alignment(headers))
-                exchange = _Exchange(
-                    service, self._reader, self.regions, name, operator, headers, given, wanted, scope["state"], memory
-                )
-                outcome, answer, input_ns, output_ns = await self._done(exchange, body, receive)
-                scope["state"]["outcome"] = outcome
-                self._counts.executed(
-                    operator.name(),
-                    queue=int(outcome.queue_seconds * 1e9),
-                    compute_input=input_ns,
-                    compute_infer=int(outcome.compute_seconds * 1e9),
-                    compute_output=output_ns,
-                )
-                more = [(b"content-encoding", wanted)] if wanted else []
-                if answer.json_bytes is not None:
-                    more.append((_LENGTH, b"%d" % answer.json_bytes))
-                await send_pieces(send, answer.content, answer.media_type, more)
-                succeeded = True
-        finally:
-            self._counts.observe(operator.name(), "success" if succeeded else "fail", perf_counter_ns() - started)
+        memory = self._service.memory.open()
 
-    async def _done(self, exchange: _Exchange, body: Body, receive: Receive) -> _Done:
+        def over(how: str) -> None:
+            memory.close()
+            self._counts.observe(operator.name(), how, perf_counter_ns() - started)
+
+        try:
+            reply = await self._answer(request, name, operator, memory)
+        except BaseException:
+            over("fail")
+            raise
+        reply.sent = partial(over, "success")
+        return reply
+
+    async def _answer(self, request: Request, name: str, operator: type[Operator], memory: MemoryShare) -> Reply:
+        service, headers = self._service, request.headers
+        given = coding_of_request(headers.get(b"content-encoding", b""))
+        wanted = coding_of_answer(headers.get(b"accept-encoding", b""))
+        body = await read_body(request, service.settings, memory, _alignment(headers))
+        exchange = _Exchange(service, self._reader, self.regions, name, operator, given, wanted, request, memory)
+        outcome, answer, input_ns, output_ns = await self._done(exchange, body)
+        request.outcome = outcome
+        self._counts.executed(
+            operator.name(),
+            queue=int(outcome.queue_seconds * 1e9),
+            compute_input=input_ns,
+            compute_infer=int(outcome.compute_seconds * 1e9),
+            compute_output=output_ns,
+        )
+        more = [(b"content-encoding", wanted)] if wanted else []
+        if answer.json_bytes is not None:
+            more.append((_LENGTH, b"%d" % answer.json_bytes))
+        return answered(answer.content, answer.media_type, nothing, more)
+
+    async def _done(self, exchange: _Exchange, body: Body) -> _Done:
         """All that does not take long here, else all of it in one visit to a worker."""
         service, memory = self._service, exchange.memory
         arrived = perf_counter_ns()
@@ -134,7 +140,7 @@ class InferEndpoint:
         if is_read and not exchange.wanted and exchange.inference.copied_bytes < OFFLOADED:
             data = exchange.data()
             read = perf_counter_ns()
-            outcome = await service.execute(exchange.inference.prepared, data, memory, lambda: hung_up(receive))
+            outcome = await service.execute(exchange.inference.prepared, data, memory, exchange.request.body.hung_up)
             executed = perf_counter_ns()
             return _Done(outcome, exchange.write(outcome), read - arrived, perf_counter_ns() - executed)
         looked_at = perf_counter_ns()
@@ -150,7 +156,7 @@ class InferEndpoint:
             answer = exchange.write(outcome)
             return _Done(outcome, answer, looked_at - arrived + read - began, perf_counter_ns() - executed)
 
-        return await service.run(work, memory, lambda: hung_up(receive))
+        return await service.run(work, memory, exchange.request.body.hung_up)
 
 
 def _alignment(headers: Headers) -> Align:

@@ -11,9 +11,9 @@ from starlette.responses import Response
 from app import __version__
 from app.contract.validation import validate
 from app.engine.service import Service, State
+from app.http.core.asgi import request_of
 from app.http.core.bodies import read_judged
 from app.http.core.documents import CODECS
-from app.http.core.headers import fields
 from app.http.inference import documents, openapi
 from app.http.inference.endpoints import InferEndpoint
 from app.http.inference.models import PLATFORM, find_model, metadata
@@ -176,7 +176,8 @@ def _statistics(request: Request, asked: dict[str, type[Operator]]) -> Response:
 async def _read(request: Request, kind: type[M], default: M | None = None) -> M:
     """The body, which is JSON whatever its Content-Type says; `default` where there is none."""
     service = _service(request)
-    headers = fields(request.headers.raw)
+    asked = request_of(request.scope, request.receive)
+    headers = asked.headers
     if default and headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers:
         return default
 
@@ -184,7 +185,7 @@ async def _read(request: Request, kind: type[M], default: M | None = None) -> M:
         # Generated clients say null for a body that was left out.
         return default if default and document is None else validate(kind, document)
 
-    return await read_judged(service, request.scope, headers, request.receive, CODECS["application/json"], judge)
+    return await read_judged(service, asked, CODECS["application/json"], judge)
 
 
 def _json(document: Any) -> Response:

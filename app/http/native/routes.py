@@ -25,8 +25,8 @@ from app.engine.capabilities import (
 )
 from app.engine.service import Service
 from app.http.core import openapi
+from app.http.core.asgi import request_of
 from app.http.core.bodies import codec_of_answer, codec_of_request, read_judged
-from app.http.core.headers import fields
 from app.http.core.media_types import preferred
 from app.http.core.queries import read_query
 from app.operators.catalog import find_operator
@@ -66,11 +66,10 @@ async def operator(request: Request) -> Response:
 async def feature_support(request: Request) -> Response:
     """DirectML's CheckFeatureSupport: is a data type supported, which of some feature levels is the highest."""
     service: Service = request.app.state.service
-    headers = fields(request.headers.raw)
-    wanted = codec_of_answer(headers)
-    given = codec_of_request(headers)
-    judge = partial(validate, FeatureSupportQuery)
-    query = await read_judged(service, request.scope, headers, request.receive, given, judge)
+    asked = request_of(request.scope, request.receive)
+    wanted = codec_of_answer(asked.headers)
+    given = codec_of_request(asked.headers)
+    query = await read_judged(service, asked, given, partial(validate, FeatureSupportQuery))
     pieces = wanted.encode(check_feature_support(query))
     return Response(pieces[0], media_type=wanted.media_type)
 

@@ -1,0 +1,162 @@
+"""Handlers and ASGI: either is made of the other.
+
+So stock uvicorn, Ray Serve or a test client runs the service's handler, and FastAPI's application stands behind it for
+all that is not a tensor's way.
+"""
+
+from collections.abc import MutableMapping
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.codecs.codec import Encoded
+from app.http.core.answers import JOINED, merged
+from app.http.core.exchange import Disconnected, Handler, Reply, Request, in_task
+from app.memory.buffers import Buffer
+
+
+class AsgiBody:
+    """Implements `Incoming` for a body that comes in ASGI's messages."""
+
+    whole = None
+
+    def __init__(self, announced: int, receive: Receive) -> None:
+        self.announced = announced
+        self.received = 0
+        self._receive = receive
+        self._left: Buffer = memoryview(b"")
+        self._more = True
+
+    async def read(self) -> bytes:
+        if self._left:
+            piece, self._left = bytes(self._left), memoryview(b"")
+            return piece
+        while self._more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise Disconnected
+            self._more = message.get("more_body", False)
+            if piece := message.get("body", b""):
+                self.received += len(piece)
+                return bytes(piece)
+        return b""
+
+    async def fill(self, buffer: Buffer) -> None:
+        filled = 0
+        while filled < len(buffer):
+            piece = memoryview(await self.read())
+            if not piece:
+                raise Disconnected
+            taken = piece[: len(buffer) - filled]
+            buffer[filled : filled + len(taken)] = taken
+            filled += len(taken)
+            self._left = piece[len(taken) :]
+
+    async def hung_up(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+
+def request_of(scope: Scope, receive: Receive) -> Request:
+    """The request of an ASGI application."""
+    request = Request(
+        scope["method"],
+        scope["path"],
+        scope.get("raw_path") or scope["path"].encode(),
+        scope["query_string"],
+        [*scope["headers"]],
+        AsgiBody(-1, receive),
+        version=scope["http_version"],
+        scheme=scope["scheme"],
+        client=scope.get("client"),
+        server=scope.get("server"),
+    )
+    request.body.announced = int(request.headers.get(b"content-length", b"-1"))
+    return request
+
+
+class Application:
+    """An ASGI application that answers as `handler` does. Its lifespan is that of the application `inner`."""
+
+    def __init__(self, handler: Handler, inner: ASGIApp) -> None:
+        self._handler = handler
+        self._inner = inner
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._inner(scope, receive, send)
+            return
+        reply = await self._handler(request_of(scope, receive))
+        try:
+            await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
+            last = b""
+            if reply.content.length <= JOINED:
+                last = b"".join(reply.content.pieces)
+            else:
+                for piece in merged(reply.content.pieces):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": last, "more_body": False})
+        finally:
+            reply.sent()
+
+
+def answered_by(app: ASGIApp) -> Handler:
+    """A handler that answers as the ASGI application `app` does. All of an answer is made before any of it is sent."""
+
+    async def handle(request: Request) -> Reply:
+        await in_task()
+        started: MutableMapping[str, Any] = {}
+        pieces: list[bytes] = []
+        is_read = is_complete = is_gone = False
+
+        async def receive() -> Message:
+            nonlocal is_read, is_gone
+            try:
+                if is_read:
+                    await request.body.hung_up()
+                    raise Disconnected
+                piece = await request.body.read()
+            except Disconnected:
+                is_gone = True
+                return {"type": "http.disconnect"}
+            is_read = not piece
+            return {"type": "http.request", "body": piece, "more_body": not is_read}
+
+        async def send(message: Message) -> None:
+            nonlocal started, is_complete
+            if message["type"] == "http.response.start":
+                started = message
+            else:
+                pieces.append(bytes(message.get("body", b"")))
+                is_complete = not message.get("more_body", False)
+
+        scope: Scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": request.version,
+            "server": request.server,
+            "client": request.client,
+            "scheme": request.scheme,
+            "root_path": "",
+            "method": request.method,
+            "path": request.path,
+            "raw_path": request.raw_path,
+            "query_string": request.query,
+            "headers": request.raw_headers,
+            "state": {},
+        }
+        try:
+            await app(scope, receive, send)
+        finally:
+            request.route = getattr(scope.get("route"), "path", "none")
+        if not is_complete and is_gone:
+            raise Disconnected
+        if not started or not is_complete:
+            raise RuntimeError("The ASGI application returned without completing a response.")
+        headers = [(name.lower(), value) for name, value in started.get("headers", ())]
+        content = Encoded(sum(map(len, pieces)), pieces)
+        if b"content-length" not in dict(headers) and started["status"] not in (204, 304):
+            headers.append((b"content-length", b"%d" % content.length))
+        return Reply(started["status"], headers, content)
+
+    return handle

@@ -1,0 +1,136 @@
+"""A request and its answer: what everything between a socket and an endpoint is made of.
+
+A handler is a coroutine function from a `Request` to a `Reply`, and middleware is a handler around another one. Who
+calls a handler runs it as far as it goes by itself: most requests never wait, and are answered in the turn of the event
+loop in which they came. One that has to wait goes on in a task.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from starlette.responses import Response
+
+from app.codecs.codec import Encoded
+from app.http.core.headers import Headers, fields
+from app.memory.buffers import Buffer
+
+if TYPE_CHECKING:
+    from app.engine.service import Outcome, Prepared
+
+Address: TypeAlias = tuple[str, int]
+RawHeaders: TypeAlias = list[tuple[bytes, bytes]]
+
+
+class Disconnected(Exception):
+    """The client hung up in the middle of its body."""
+
+
+class Incoming(Protocol):
+    """A request's body on its way. For the event loop that it arrives in."""
+
+    announced: int
+    """Bytes it will have, or -1 for a body in chunks."""
+    received: int
+    """Bytes that were handed over."""
+
+    @property
+    def whole(self) -> Buffer | None:
+        """All of it, if it came together with the header: memory of the request's own."""
+
+    async def read(self) -> bytes:
+        """Some more of it; empty at its end. Raises Disconnected."""
+
+    async def fill(self, buffer: Buffer) -> None:
+        """Put the next bytes, of which there must be as many, into `buffer`. Raises Disconnected."""
+
+    async def hung_up(self) -> None:
+        """Returns when the client has gone. For a request whose body was read."""
+
+
+class Request:
+    """A request whose header has come."""
+
+    __slots__ = (
+        "body",
+        "client",
+        "headers",
+        "id",
+        "method",
+        "outcome",
+        "path",
+        "prepared",
+        "query",
+        "raw_headers",
+        "raw_path",
+        "route",
+        "scheme",
+        "server",
+        "version",
+    )
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        raw_path: bytes,
+        query: bytes,
+        raw_headers: RawHeaders,
+        body: Incoming,
+        *,
+        version: str = "1.1",
+        scheme: str = "http",
+        client: Address | None = None,
+        server: Address | None = None,
+    ) -> None:
+        self.method = method
+        self.path = path
+        """Decoded, and `raw_path` as it came."""
+        self.raw_path = raw_path
+        self.query = query
+        self.raw_headers = raw_headers
+        """As they came, but for their names, which are in lower case."""
+        self.headers: Headers = fields(raw_headers)
+        self.body = body
+        self.version = version
+        self.scheme = scheme
+        self.client = client
+        self.server = server
+        # What is found out about it, for metrics and the log.
+        self.id = ""
+        self.route = "none"
+        """The template of the path, not the path that was asked for."""
+        self.prepared: Prepared | None = None
+        self.outcome: Outcome | None = None
+
+
+def nothing() -> None:
+    """There is nothing to do when an answer is sent."""
+
+
+class Reply:
+    """An answer. `sent` is called once, when nearly all of it is sent or the client is gone."""
+
+    __slots__ = ("content", "headers", "sent", "status")
+
+    def __init__(self, status: int, headers: RawHeaders, content: Encoded, sent: Callable[[], None] = nothing) -> None:
+        self.status = status
+        self.headers = headers
+        self.content = content
+        self.sent = sent
+
+    @classmethod
+    def of(cls, response: Response) -> "Reply":
+        """What Starlette would send, of a response whose body is there already."""
+        body = bytes(response.body)
+        return cls(response.status_code, [*response.raw_headers], Encoded(len(body), (body,)))
+
+
+Handler: TypeAlias = Callable[[Request], Coroutine[Any, Any, Reply]]
+"""Answers a request. What it raises is a fault of the service, unless it is among `problems.EXPECTED`."""
+
+
+async def in_task() -> None:
+    """Go on in a task. For what comes before a wait that wants one, as `asyncio.timeout` and anyio do."""
+    if asyncio.current_task() is None:
+        await asyncio.sleep(0)

@@ -1,0 +1,228 @@
+"""One request of a connection, from its header until its answer is sent."""
+
+import asyncio
+from typing import Protocol
+
+from app.http.core.exchange import Disconnected, Request
+from app.http.server.framing import Head
+from app.http.server.scratch import LARGE
+from app.memory.buffers import Buffer
+
+HELD = 1 << 16
+"""Bytes of a body that wait to be taken while more of it is read."""
+
+
+class Connection(Protocol):
+    """What an exchange needs of its connection."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def want(self) -> None:
+        """Somebody waits for what is to be read."""
+
+    def hold(self) -> None:
+        """Nobody does."""
+
+    def expect(self) -> None:
+        """Tell the client to send the body that it asked about."""
+
+
+class Exchange:
+    """Implements `Incoming`. A body comes by `add`, a large one straight into buffers, by `target` and `filled`."""
+
+    __slots__ = (
+        "_connection",
+        "_full",
+        "_gone",
+        "_piece_bytes",
+        "_pieces",
+        "_target",
+        "_target_bytes",
+        "_waiter",
+        "announced",
+        "expects",
+        "is_answered",
+        "is_direct",
+        "is_gone",
+        "is_started",
+        "is_whole",
+        "keep_alive",
+        "left",
+        "received",
+        "request",
+    )
+
+    def __init__(self, connection: Connection, head: Head) -> None:
+        self._connection = connection
+        self.announced = head.length
+        self.keep_alive = head.keep_alive
+        self.received = 0
+        self.left = max(head.length, 0)
+        """Bytes that have not come yet, of a body whose length is known."""
+        self.expects = False
+        """Whether the client waits to be told to send the body."""
+        self.is_whole = False
+        self.is_gone = False
+        """The rest of it will not come, or nobody is there for an answer."""
+        self.is_started = False
+        self.is_answered = False
+        """An answer has begun."""
+        self.is_direct = False
+        """What is left comes straight into buffers."""
+        self.request: Request
+        self._pieces: list[bytes] = []
+        self._piece_bytes = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._gone: asyncio.Future[None] | None = None
+        self._target: Buffer | None = None
+        self._target_bytes = 0
+        self._full: asyncio.Future[None] | None = None
+
+    # For the handler
+
+    @property
+    def whole(self) -> Buffer | None:
+        if not self.is_whole or self.received:
+            return None
+        return memoryview(bytearray(self._take()))
+
+    async def read(self) -> bytes:
+        while not self._pieces:
+            if self.is_whole:
+                return b""
+            await self._wait()
+        return self._take()
+
+    async def fill(self, buffer: Buffer) -> None:
+        filled = 0
+        while self._pieces and filled < len(buffer):
+            filled += self._put(buffer[filled:])
+        if filled < len(buffer) and self.announced > LARGE and not self.is_whole:
+            await self._fill_directly(buffer[filled:])
+            return
+        while filled < len(buffer):
+            if not self._pieces:
+                if self.is_whole:
+                    raise Disconnected
+                await self._wait()
+            filled += self._put(buffer[filled:])
+
+    async def hung_up(self) -> None:
+        if not self.is_gone:
+            self._connection.want()  # or nobody would notice
+            if self._gone is None:
+                self._gone = self._connection.loop.create_future()
+            await asyncio.shield(self._gone)
+
+    # For the connection
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more of the body has come than is to wait here."""
+        return self._piece_bytes > HELD
+
+    def add(self, data: bytes) -> None:
+        """Some more of the body."""
+        self.left -= len(data)
+        if self.is_answered or self.is_gone:
+            return  # nobody wants it any more
+        self._pieces.append(data)
+        self._piece_bytes += len(data)
+        if self.is_full:
+            self._connection.hold()
+        self._wake()
+
+    def end(self) -> None:
+        """All of the body has come."""
+        self.is_whole = True
+        self._wake()
+
+    def answer(self) -> None:
+        """An answer begins: nobody wants the rest of the body."""
+        self.is_answered = True
+        self._pieces = []
+        self._piece_bytes = 0
+
+    def part(self) -> None:
+        """The client has gone, or what it sends makes no sense."""
+        self.is_gone = True
+        self._wake()
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
+        if self._full is not None and not self._full.done():
+            self._full.set_exception(Disconnected())
+
+    def target(self) -> Buffer | None:
+        """Where the next bytes belong; None if nobody waits for them."""
+        return None if self._target is None else self._target[self._target_bytes :]
+
+    def filled(self, count: int) -> None:
+        """So many bytes are there."""
+        self.left -= count
+        if self._target is None:
+            return
+        self._target_bytes += count
+        self.received += count
+        if self._target_bytes == len(self._target):
+            self._target = None
+            self._connection.hold()
+            if self._full is not None and not self._full.done():
+                self._full.set_result(None)
+
+    def _take(self) -> bytes:
+        pieces = self._pieces
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self._pieces = []
+        self._piece_bytes = 0
+        self.received += len(data)
+        return data
+
+    def _put(self, buffer: Buffer) -> int:
+        data = self._pieces[0]
+        taken = min(len(data), len(buffer))
+        buffer[:taken] = memoryview(data)[:taken]
+        if taken < len(data):
+            self._pieces[0] = data[taken:]
+        else:
+            del self._pieces[0]
+        self._piece_bytes -= taken
+        self.received += taken
+        return taken
+
+    async def _fill_directly(self, buffer: Buffer) -> None:
+        if self.is_gone:
+            raise Disconnected
+        self._invite()
+        self.is_direct = True
+        self._target, self._target_bytes = buffer, 0
+        self._full = self._connection.loop.create_future()
+        self._connection.want()
+        try:
+            await self._full
+        finally:
+            self._target = self._full = None
+            if self.left:
+                self._connection.hold()
+
+    async def _wait(self) -> None:
+        """Until there is more of the body. Raises Disconnected."""
+        if self.is_gone:
+            raise Disconnected
+        self._invite()
+        self._waiter = self._connection.loop.create_future()
+        self._connection.want()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+        if self.is_gone and not self._pieces:
+            raise Disconnected
+
+    def _invite(self) -> None:
+        if self.expects:
+            self.expects = False
+            self._connection.expect()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

@@ -1,0 +1,229 @@
+"""Requests out of a connection's bytes: httptools' parser, made strict.
+
+- A header is bounded in size (431), and so is what the parser keeps to itself of trailer fields and chunk extensions.
+- Some malformed requests pass the parser: HTTP/0.9 and 2.0, no or two Host fields, transfer codings other than
+  "chunked", trailer fields among the header fields of a request that is already running. Here they are refused.
+- Of a request with an Upgrade the parser drops the body, or takes it for the next request; here it is a body.
+"""
+
+import logging
+from typing import NamedTuple, Protocol
+from urllib.parse import unquote
+
+import httptools
+
+from app.memory.buffers import Buffer
+
+log = logging.getLogger("app.http")
+
+
+class RequestError(Exception):
+    """The request being received cannot be served: the connection ends with an answer that says so."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        """`detail` is one sentence that the client's author can act on."""
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+class Head(NamedTuple):
+    """A request's header. `fields` are as they came, but for their names, which are in lower case."""
+
+    method: str
+    path: str
+    raw_path: bytes
+    query: bytes
+    version: str
+    fields: list[tuple[bytes, bytes]]
+    length: int
+    """Of the body, in bytes, or -1 for one in chunks."""
+    keep_alive: bool
+
+
+class Receiver(Protocol):
+    """What is told of requests. An exception that it raises is a RequestError, or a fault that ends in one."""
+
+    def begin(self, head: Head) -> None:
+        """A request's header is complete."""
+
+    def piece(self, data: bytes) -> None:
+        """Some of its body."""
+
+    def end(self) -> None:
+        """It is complete."""
+
+
+class Framing:
+    """The requests of one connection, one after another."""
+
+    def __init__(self, receiver: Receiver, max_header_bytes: int, max_header_fields: int) -> None:
+        self._receiver = receiver
+        self._max_header_bytes = max_header_bytes
+        self._max_header_fields = max_header_fields
+        self.in_header = False
+        """Whether a request has begun whose header is not complete."""
+        self._url = b""
+        self._fields: list[tuple[bytes, bytes]] = []
+        self._is_upgrade = False
+        # The parser keeps an unfinished field to itself. What it holds is bounded by counting the bytes of all reads
+        # since the last one that brought a header to its end or a piece of a body.
+        self._read_bytes = 0
+        self._unfinished_bytes = 0
+        self._progress = False
+        self._parser = self._new_parser()
+
+    def restart(self) -> None:
+        """What comes next begins a request: a body that the parser waits for came another way."""
+        self._parser = self._new_parser()
+        self._unfinished_bytes = 0
+
+    def feed(self, data: bytes | Buffer) -> None:
+        """Take what was read, which is gone when this returns. Raises RequestError."""
+        self._read_bytes = len(data)
+        self._progress = False
+        rest = data
+        try:
+            while rest:
+                try:
+                    self._parser.feed_data(rest)
+                    break
+                except httptools.HttpParserUpgrade as upgrade:
+                    self._feed_without_upgrade()
+                    rest = memoryview(rest)[upgrade.args[0] :]
+        except httptools.HttpParserError as error:
+            raise _why(error) from None
+        self._unfinished_bytes = 0 if self._progress else self._unfinished_bytes + len(data)
+        if self._unfinished_bytes > self._max_header_bytes:
+            raise self._header_too_large()
+
+    # What the parser calls
+
+    def on_message_begin(self) -> None:
+        self.in_header = True
+        self._is_upgrade = False
+        self._url = b""
+        self._fields = []
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._fields.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        parser, fields = self._parser, self._fields
+        version = parser.get_http_version()
+        length = self._check(version)
+        self._progress = True
+        if parser.should_upgrade():
+            self._is_upgrade = True  # it comes again, see _feed_without_upgrade
+            return
+        self.in_header = False
+        url = httptools.parse_url(self._url)
+        raw_path = url.path
+        if raw_path is None:
+            raise RequestError(400, 'The request target has no path; add one that starts with "/".')
+        path = raw_path.decode("ascii")
+        self._receiver.begin(
+            Head(
+                parser.get_method().decode("ascii"),
+                unquote(path) if "%" in path else path,
+                raw_path,
+                url.query or b"",
+                version,
+                fields,
+                length,
+                version != "1.0" and parser.should_keep_alive(),
+            )
+        )
+
+    def on_body(self, body: bytes) -> None:
+        self._progress = True
+        if not self._is_upgrade:
+            self._receiver.piece(body)
+
+    def on_message_complete(self) -> None:
+        if not self._is_upgrade:
+            self._receiver.end()
+
+    def on_chunk_header(self) -> None:
+        # The parser reports trailer fields as header fields. RFC 9110, 6.5.1: they may be discarded.
+        self._fields = []
+
+    def _new_parser(self) -> httptools.HttpRequestParser:
+        parser = httptools.HttpRequestParser(self)
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)  # what comes then is dropped, not refused
+        return parser
+
+    def _feed_without_upgrade(self) -> None:
+        """Feeds the header that was just received again, without its Upgrade.
+
+        RFC 9110, 7.8 allows a server to ignore it, and it is not rare: Java's HttpClient offers to upgrade to HTTP/2
+        unless told not to.
+        """
+        request_line = b"%b %b HTTP/%b" % (
+            self._parser.get_method(),
+            self._url,
+            self._parser.get_http_version().encode(),
+        )
+        fields = [b"%b: %b" % field for field in self._fields if field[0] != b"upgrade"]
+        # After a request with "Connection: close" the parser takes nothing more.
+        self._parser = self._new_parser()
+        self._parser.feed_data(b"\r\n".join([request_line, *fields, b"", b""]))
+
+    def _check(self, version: str) -> int:
+        """The announced length. Raises RequestError for what the parser lets pass."""
+        fields = self._fields
+        if len(fields) > self._max_header_fields:
+            raise RequestError(
+                431, f"The request has {len(fields)} header fields; send at most {self._max_header_fields}."
+            )
+        # The sum is needed only if the reads that brought the header, and perhaps more, were larger than the limit.
+        if self._unfinished_bytes + self._read_bytes > self._max_header_bytes:
+            size = len(self._url) + sum(len(name) + len(value) + len(": \r\n") for name, value in fields)
+            if size > self._max_header_bytes:
+                raise self._header_too_large()
+        if version not in ("1.1", "1.0"):
+            raise RequestError(505, f"HTTP version {version} is not supported on this connection; use HTTP/1.1.")
+        hosts = length = 0
+        for name, value in fields:
+            if name == b"host":
+                hosts += 1
+            elif name == b"content-length":
+                length = int(value)  # the parser has seen to it that it is there once and not beside chunked
+            elif name == b"transfer-encoding":
+                # That chunked comes last, and once, the parser has checked. Whether it is there at all it checks only
+                # after this callback, when the request would be running already.
+                if version == "1.0":
+                    raise RequestError(400, "HTTP/1.0 has no Transfer-Encoding; send a Content-Length instead.")
+                if value.strip().lower() != b"chunked":
+                    raise RequestError(
+                        501, 'The only transfer coding supported is "chunked"; send the body without any other.'
+                    )
+                length = -1
+        if hosts > 1 or (hosts == 0 and version == "1.1"):
+            raise RequestError(400, f"The request has {hosts} Host header fields; send exactly one.")
+        if self._parser.should_upgrade() and self._parser.get_method() == b"CONNECT":
+            raise RequestError(501, "This server is not a proxy; send the request to it directly, without CONNECT.")
+        return length
+
+    def _header_too_large(self) -> RequestError:
+        return RequestError(
+            431, f"The request's header is larger than {self._max_header_bytes} bytes; send fewer or shorter fields."
+        )
+
+
+def _why(error: httptools.HttpParserError) -> RequestError:
+    cause = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else error
+    match cause:
+        case RequestError():
+            return cause
+        case httptools.HttpParserInvalidURLError():
+            return RequestError(400, "The request target is not a valid URL; percent-encode its special characters.")
+        case httptools.HttpParserInvalidMethodError():
+            return RequestError(400, "The request does not begin with a known method; send plain-text HTTP/1.1.")
+        case httptools.HttpParserError():
+            return RequestError(400, f"The request is not valid HTTP/1.1: {cause}; correct it and send it again.")
+    log.error("Exception in a parser callback", exc_info=cause)
+    return RequestError(500, "The server failed to receive the request; report it if it happens again.")

@@ -1,0 +1,32 @@
+"""Who the client is behind a proxy."""
+
+from typing import Any
+
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+
+from app.http.core.exchange import Handler, Reply, Request
+
+_FIELDS = frozenset({b"x-forwarded-for", b"x-forwarded-proto"})
+
+
+def forwarded(handler: Handler, trusted: list[str] | str) -> Handler:
+    """Middleware that believes what proxies with the addresses `trusted` say of their clients, as uvicorn does."""
+    believe = ProxyHeadersMiddleware(_never, trusted)
+
+    async def handle(request: Request) -> Reply:
+        if not _FIELDS.isdisjoint(request.headers):
+            scope: Any = {
+                "type": "http",
+                "scheme": request.scheme,
+                "client": request.client,
+                "headers": request.raw_headers,
+            }
+            await believe(scope, _never, _never)
+            request.scheme, request.client = scope["scheme"], scope["client"]
+        return await handler(request)
+
+    return handle
+
+
+async def _never(*_: Any) -> Any:
+    """uvicorn's middleware changes the scope, and has nothing to call."""

@@ -1,0 +1,54 @@
+"""Where connections read to."""
+
+import ctypes
+import mmap
+import threading
+
+from app.memory.buffers import STAGGER, Buffer
+
+HEADER = 1 << 14
+"""Bytes to read at first where the next request is probably a large one: its body then goes to where it belongs."""
+
+LARGE = 3 << 17
+"""Bodies of more bytes go to where they belong as the system hands them over. The others fit into one read, with a
+header."""
+
+READ = LARGE + (1 << 17)
+"""Bytes to read at once."""
+
+
+class Scratch(threading.local):
+    """Where one read of any connection of an event loop goes, which is dealt with before the next one.
+
+    Whoever wants to keep what was read copies it. Should somebody keep a view all the same, that memory is theirs:
+    `take` never hands it out again, so that no connection can write into what belongs to another one.
+    """
+
+    def __init__(self) -> None:
+        self.view: Buffer = memoryview(b"")
+        """What `take` gave last."""
+        self._renew()
+
+    def take(self) -> Buffer:
+        """Memory for a read, to which nobody else refers."""
+        try:
+            self.view.release()
+            self._resize()
+        except BufferError:
+            self._renew()
+        self.view = memoryview(self._memory)[self._start :]
+        return self.view
+
+    def _renew(self) -> None:
+        self._memory = bytearray(mmap.PAGESIZE + READ)
+        self._resize()  # from now on it lies where it is
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self._start = (STAGGER - address) % mmap.PAGESIZE
+
+    def _resize(self) -> None:
+        """To the size it has. A bytearray refuses that with BufferError as long as anybody has a view of it."""
+        self._memory.append(0)
+        self._memory.pop()
+
+
+scratch = Scratch()

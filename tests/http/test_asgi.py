@@ -1,0 +1,175 @@
+"""Handlers as ASGI applications, and ASGI applications as handlers."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import pytest
+from starlette.types import Message, Receive, Scope, Send
+
+from app.codecs.codec import Encoded
+from app.http.core.answers import JOINED
+from app.http.core.asgi import Application, AsgiBody, answered_by, request_of
+from app.http.core.exchange import Disconnected, Reply, Request, in_task
+
+T = TypeVar("T")
+
+SCOPE: Scope = {
+    "type": "http",
+    "http_version": "1.1",
+    "method": "POST",
+    "scheme": "http",
+    "path": "/a b",
+    "raw_path": b"/a%20b",
+    "query_string": b"c=d",
+    "headers": [(b"content-length", b"6"), (b"x", b"1"), (b"x", b"2")],
+    "client": ("10.0.0.1", 1234),
+    "server": ("127.0.0.1", 80),
+}
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(asyncio.wait_for(work, 5))
+
+
+def messages(*pieces: bytes, more: bool = False) -> Receive:
+    """What a server gives of a body in `pieces`; then the client hangs up."""
+    last = len(pieces) - 1
+    left = [
+        {"type": "http.request", "body": piece, "more_body": more or number < last}
+        for number, piece in enumerate(pieces)
+    ]
+
+    async def receive() -> Message:
+        return left.pop(0) if left else {"type": "http.disconnect"}
+
+    return receive
+
+
+class TestBody:
+    def test_is_read_in_its_pieces(self) -> None:
+        async def read() -> tuple[list[bytes], int]:
+            body = AsgiBody(-1, messages(b"ab", b"", b"cde", b"f"))
+            return [await body.read() for _ in range(5)], body.received
+
+        assert run(read()) == ([b"ab", b"cde", b"f", b"", b""], 6)
+
+    @pytest.mark.parametrize("sizes", [[6], [1, 5], [3, 3], [2, 2, 2], [5, 1]])
+    def test_fills_buffers_of_other_sizes(self, sizes: list[int]) -> None:
+        async def fill() -> bytes:
+            body = AsgiBody(6, messages(b"ab", b"cde", b"f"))
+            buffers = [bytearray(size) for size in sizes]
+            for buffer in buffers:
+                await body.fill(memoryview(buffer))
+            assert await body.read() == b""
+            return b"".join(buffers)
+
+        assert run(fill()) == b"abcdef"
+
+    def test_what_a_buffer_had_no_room_for_is_read(self) -> None:
+        async def read() -> bytes:
+            body = AsgiBody(-1, messages(b"abcd", b"ef"))
+            await body.fill(memoryview(bytearray(3)))
+            return await body.read()
+
+        assert run(read()) == b"d"
+
+    @pytest.mark.parametrize("receive", [messages(b"ab", more=True), messages(b"ab")], ids=["hang up", "end"])
+    def test_that_ends_too_soon_is_told(self, receive: Receive) -> None:
+        with pytest.raises(Disconnected):
+            run(AsgiBody(6, receive).fill(memoryview(bytearray(3))))
+
+
+class TestApplication:
+    """A handler as an ASGI application."""
+
+    def ask(self, reply: Reply) -> tuple[Request, list[Message]]:
+        seen: list[Request] = []
+        sent: list[Message] = []
+
+        async def handler(request: Request) -> Reply:
+            seen.append(request)
+            return reply
+
+        async def inner(scope: Scope, receive: Receive, send: Send) -> None:
+            raise AssertionError("it is there for the lifespan")
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        run(Application(handler, inner)(SCOPE, messages(b""), send))
+        return seen[0], sent
+
+    def test_is_asked_what_the_client_asks(self) -> None:
+        request, _ = self.ask(Reply(204, [], Encoded(0, ())))
+        assert (request.method, request.path, request.raw_path, request.query) == ("POST", "/a b", b"/a%20b", b"c=d")
+        assert request.headers[b"x"] == b"1, 2"
+        assert (request.client, request.body.announced) == (("10.0.0.1", 1234), 6)
+
+    @pytest.mark.parametrize("size", [0, JOINED, JOINED + 1])
+    def test_sends_all_of_an_answer_and_says_so(self, size: int) -> None:
+        said: list[str] = []
+        pieces = [b"x" * (size // 2), b"y" * (size - size // 2)]
+        headers = [(b"content-length", b"%d" % size)]
+        _, sent = self.ask(Reply(200, headers, Encoded(size, iter(pieces)), lambda: said.append("sent")))
+        start, *rest = sent
+        assert start == {"type": "http.response.start", "status": 200, "headers": headers}
+        assert b"".join(message["body"] for message in rest) == b"".join(pieces)
+        assert [message["more_body"] for message in rest] == [True] * (len(rest) - 1) + [False]
+        assert said == ["sent"]
+
+
+class TestAnsweredBy:
+    """An ASGI application as a handler."""
+
+    def ask(self, app: Any, *pieces: bytes, more: bool = False) -> Reply:
+        return run(answered_by(app)(request_of(SCOPE, messages(*pieces, more=more))))
+
+    def test_the_answer_is_the_applications(self) -> None:
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            body = b""
+            while (message := await receive())["type"] == "http.request" and message["more_body"]:
+                body += message["body"]
+            assert {key: scope[key] for key in SCOPE} == SCOPE
+            assert (await receive())["type"] == "http.disconnect"
+            await send({"type": "http.response.start", "status": 201, "headers": [(b"X-Y", b"z")]})
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+            await send({"type": "http.response.body"})
+
+        reply = self.ask(app, b"abc", b"def")
+        assert (reply.status, reply.headers) == (201, [(b"x-y", b"z"), (b"content-length", b"6")])
+        assert b"".join(reply.content.pieces) == b"abcdef"
+
+    def test_one_that_is_not_complete_is_a_fault(self) -> None:
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            await send({"type": "http.response.start", "status": 200})
+
+        with pytest.raises(RuntimeError, match="without completing"):
+            self.ask(app, b"")
+
+    def test_one_that_ends_since_the_client_is_gone_is_none(self) -> None:
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            while (await receive())["type"] == "http.request":
+                pass
+
+        with pytest.raises(Disconnected):
+            self.ask(app, b"ab", more=True)
+
+
+def test_what_wants_a_task_gets_one() -> None:
+    """Where a handler is run without, and where it is in one already."""
+
+    async def handler() -> "asyncio.Task[None] | None":
+        await in_task()
+        return asyncio.current_task()
+
+    async def both() -> None:
+        assert await handler() is asyncio.current_task()
+        outside = handler()
+        asyncio.get_running_loop().call_soon(lambda: waits_for.append(outside.send(None)))
+        waits_for: list[object] = []
+        await asyncio.sleep(0)
+        assert waits_for == [None]
+        outside.close()
+
+    run(both())
