@@ -6,11 +6,12 @@ import math
 import os
 import shutil
 import subprocess
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-SCRIPT = Path(__file__).with_name("post.lua")
+HERE = Path(__file__).parent
 MAX_SECONDS = 60
 MIN_REQUESTS_PER_CONNECTION = 3
 CONTENT_TYPES = {
@@ -106,13 +107,32 @@ def long_enough(seconds: int, seconds_alone: float, connections: int) -> int:
 
 def run(request: Request, connections: int, seconds: int) -> Load:
     """Closed loop of `connections` for `seconds`; LoadError if any answer failed or none came."""
+    environment = {"BODY_FILE": str(request.body), "CONTENT_TYPE": CONTENT_TYPES[request.encoding]}
+    if request.json_bytes is not None:
+        environment["JSON_BYTES"] = str(request.json_bytes)
+    return _wrk("post.lua", environment, request.url, connections, seconds)
+
+
+def run_each(requests: Path, first: int, url: str, connections: int, seconds: int) -> Load:
+    """The same with whole requests of a file (`prepare`), each in its turn from number `first` on and round again."""
+    environment = {"REQUESTS_FILE": str(requests), "FIRST": str(first)}
+    return _wrk("each.lua", environment, url, connections, seconds)
+
+
+def prepare(requests: Iterable[bytes], path: Path) -> None:
+    """Write whole requests, head and body, as `run_each` reads them."""
+    with path.open("wb") as file:
+        for request in requests:
+            file.write(b"%d\n" % len(request))
+            file.write(request)
+
+
+def _wrk(script: str, environment: Mapping[str, str], url: str, connections: int, seconds: int) -> Load:
     # wrk reserves 8 bytes for each microsecond of its timeout, hence not simply a huge one.
     timeout = min(max(10, 2 * seconds), MAX_SECONDS)
     command = ["wrk", "--threads", "1", "--connections", str(connections), "--duration", f"{seconds}s"]
-    command += ["--timeout", f"{timeout}s", "--script", str(SCRIPT), request.url]
-    environment = os.environ | {"BODY_FILE": str(request.body), "CONTENT_TYPE": CONTENT_TYPES[request.encoding]}
-    if request.json_bytes is not None:
-        environment["JSON_BYTES"] = str(request.json_bytes)
+    command += ["--timeout", f"{timeout}s", "--script", str(HERE / script), url]
+    environment = os.environ | environment | {"LUA_PATH": f"{HERE}/?.lua"}
     try:
         result = subprocess.run(
             command, env=environment, capture_output=True, text=True, check=False, timeout=seconds + 60

@@ -11,7 +11,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,12 +53,22 @@ def answers(url: str) -> bool:
 
 
 @contextlib.contextmanager
-def running(name: str, command: Sequence[str], port: int, ready: str) -> Iterator[Server]:
-    """The server that `command` starts, from its first 200 on the path `ready` until the block ends."""
+def running(
+    name: str, command: Sequence[str], port: int, ready: str, environment: Mapping[str, str] | None = None
+) -> Iterator[Server]:
+    """The server that `command` starts, from its first 200 on the path `ready` until the block ends.
+
+    `environment` is added to this process's.
+    """
     url = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryFile("w+", errors="replace") as log:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=os.environ | (environment or {}),
         )
         try:
             deadline = time.monotonic() + START_SECONDS
@@ -82,14 +92,25 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def service(arguments: Sequence[str] = ()) -> contextlib.AbstractContextManager[Server]:
-    """`dmlserve serve`, the one installed beside this interpreter, with further arguments."""
+def service(arguments: Sequence[str] = (), root: Path | None = None) -> contextlib.AbstractContextManager[Server]:
+    """`dmlserve serve`, the one installed beside this interpreter, with further arguments.
+
+    With `root` the code is that of another checkout, in the same environment.
+    """
     beside = Path(sys.executable).with_name("dmlserve")
     executable = str(beside) if beside.exists() else shutil.which("dmlserve")
     if executable is None:
         raise SystemExit("dmlserve is not installed in this environment: pip install -e . (or measure one with --url)")
     port = free_port()
-    return running("service", [executable, "serve", "--port", str(port), *arguments], port, "/health/ready")
+    command = [executable, "serve", "--port", str(port), *arguments]
+    if root is None:
+        return running("service", command, port, "/health/ready")
+    environment = {"PYTHONPATH": str(root.resolve())}
+    where = [sys.executable, "-c", "import app; print(app.__file__)"]
+    found = subprocess.run(where, env=os.environ | environment, cwd="/", capture_output=True, text=True, check=True)
+    if not Path(found.stdout.strip()).is_relative_to(root.resolve()):
+        raise SystemExit(f"{root} is no checkout of dmlserve: its code is taken from {found.stdout.strip()}")
+    return running("old service", command, port, "/health/ready", environment)
 
 
 def yardstick() -> contextlib.AbstractContextManager[Server]:
