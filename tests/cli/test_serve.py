@@ -100,7 +100,7 @@ def test_all_bad_values_are_told_at_once() -> None:
 def test_unknown_flag() -> None:
     result = dmlserve("serve", "--colour", "blue")
     assert result.exit_code == 2
-    assert "No such option '--colour'" in result.stderr
+    assert re.search(r"No such option:? '?--colour\b", result.stderr)  # as older and newer click put it
 
 
 NOTHING_LISTENS = "192.0.2.1"
