@@ -120,7 +120,8 @@ class Bench:
             try:
                 for server in (self.service, *self.old):
                     send(server, (each.http(encoding) for each in warm))
-                self.check(encoding, messages)
+                with self._service() as fresh:
+                    check(encoding, messages, self.service, [fresh, *self.old], self.yardstick)
             except (load.LoadError, cases.WrongAnswerError) as error:
                 self.fail(f"{encoding} {row.name}", error)
                 continue
@@ -128,21 +129,6 @@ class Bench:
             load.prepare((each.http(encoding) for each in messages), path)
             cells += [Cell(row, encoding, connections, path) for connections in self.arguments.connections]
         return cells
-
-    def check(self, encoding: str, messages: Sequence[Message]) -> None:
-        """WrongAnswerError unless the services answer a sample rightly, over several connections at once."""
-        sample = messages[:: max(1, len(messages) // SAMPLE)]
-        requests = [each.http(encoding) for each in sample]
-        answers = send(self.service, requests)
-        results = [message.check(encoding, answer) for message, answer in zip(sample, answers, strict=True)]
-        with self._service() as fresh:
-            others = [(server, send(server, requests)) for server in (fresh, *self.old)]
-        for server, given in others:
-            for message, answer, result in zip(sample, given, results, strict=True):
-                if message.check(encoding, answer) != result:
-                    raise cases.WrongAnswerError(f"another result than that of the {server.name}: {message.structure}")
-        if send(self.yardstick, requests) != [request.partition(b"\r\n\r\n")[2] for request in requests]:
-            raise cases.WrongAnswerError("the yardstick did not echo the requests")
 
     def run(self, cells: list[Cell]) -> None:
         """All rounds, rounds outermost so that a slow minute meets all cells alike."""
@@ -156,6 +142,25 @@ class Bench:
                     last = cell.rounds[-1]
                     rate = report.number(last.service.load.rate)
                     options.progress(f"round {number}: {cell}: {rate} requests/s, ratio {report.number(last.ratio)}")
+
+
+def check(
+    encoding: str,
+    messages: Sequence[Message],
+    service: servers.Server,
+    others: Iterable[servers.Server],
+    yardstick: servers.Server,
+) -> None:
+    """WrongAnswerError unless `service` answers a sample rightly, and `others` the same, over several connections."""
+    sample = messages[:: max(1, len(messages) // SAMPLE)]
+    requests = [each.http(encoding) for each in sample]
+    results = [each.check(encoding, answer) for each, answer in zip(sample, send(service, requests), strict=True)]
+    for server in others:
+        for message, answer, result in zip(sample, send(server, requests), results, strict=True):
+            if message.check(encoding, answer) != result:
+                raise cases.WrongAnswerError(f"another result than that of the {server.name}: {message.structure}")
+    if send(yardstick, requests) != [request.partition(b"\r\n\r\n")[2] for request in requests]:
+        raise cases.WrongAnswerError("the yardstick did not echo the requests")
 
 
 def send(server: servers.Server, requests: Iterable[bytes]) -> list[bytes]:

@@ -3,6 +3,8 @@
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
 from pathlib import Path
@@ -93,32 +95,67 @@ def test_what_is_wanted() -> None:
     assert {wanted(row, "infer") for row in ROWS.values()} == {None}
 
 
-@WITH_WRK
-def test_prepared_requests_are_sent_in_turn_from_the_first_one_on_and_round_again(tmp_path: Path) -> None:
-    head = "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 4\r\n\r\n"
-    load.prepare((f"{head}{number:04}".encode() for number in range(50)), tmp_path / "requests")
-    seen: list[int] = []
+@contextmanager
+def answering(answer: Callable[[bytes], bytes]) -> Iterator[servers.Server]:
+    """A server that answers each request's body with what `answer` makes of it."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            seen.append(int(self.rfile.read(4)))
+            made = answer(self.rfile.read(int(self.headers["Content-Length"])))
             self.send_response(200)
-            self.send_header("Content-Length", "0")
+            self.send_header("Content-Length", str(len(made)))
             self.end_headers()
+            self.wfile.write(made)
 
         def log_message(self, *_: object) -> None:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        result = load.run_each(tmp_path / "requests", 40, f"http://127.0.0.1:{server.server_address[1]}", 1, 1)
+        yield servers.Server("other", f"http://127.0.0.1:{server.server_address[1]}")
         server.shutdown()
+
+
+@pytest.mark.parametrize("ulps", [0, 1])
+def test_other_bits_than_those_of_another_service_are_found(server: RunningServer, ulps: int) -> None:
+    service = servers.Server("service", server.url)
+    messages = ROWS["all"].messages(33)[1]
+
+    def others(body: bytes) -> bytes:
+        request = next(each.http("msgpack") for each in messages if each.http("msgpack").endswith(body))
+        document = msgpack.unpackb(differing.send(service, [request])[0])
+        output = document["outputs"]["OutputTensor"]
+        bits = np.frombuffer(output["data"], "<u4").copy()
+        bits[-1] += ulps
+        return bytes(msgpack.packb(document | {"outputs": {"OutputTensor": output | {"data": bits.tobytes()}}}))
+
+    with answering(others) as other, answering(lambda body: body) as echo:
+        if ulps:
+            with pytest.raises(cases.WrongAnswerError, match="another result than that of the other"):
+                differing.check("msgpack", messages, service, [other], echo)
+        else:
+            differing.check("msgpack", messages, service, [other], echo)
+            with pytest.raises(cases.WrongAnswerError, match="echo"):
+                differing.check("msgpack", messages, service, [], service)
+
+
+@WITH_WRK
+def test_prepared_requests_are_sent_in_turn_from_the_first_one_on_and_round_again(tmp_path: Path) -> None:
+    head = "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 4\r\n\r\n"
+    load.prepare((f"{head}{number:04}".encode() for number in range(50)), tmp_path / "requests")
+    seen: list[int] = []
+
+    def note(body: bytes) -> bytes:
+        seen.append(int(body))
+        return b""
+
+    with answering(note) as server:
+        result = load.run_each(tmp_path / "requests", 40, server.url, 1, 1)
     assert result.requests > 50
-    first = seen[0]
-    assert first in (40, 41)  # wrk asks for one of them to see whether it is a request
-    assert seen == [(first + number) % 50 for number in range(len(seen))]
+    assert seen[0] in (40, 41)  # wrk asks for one of them to see whether it is a request
+    assert seen == [(seen[0] + number) % 50 for number in range(len(seen))]
 
 
 @WITH_WRK
