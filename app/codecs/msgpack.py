@@ -11,7 +11,7 @@ from typing import Any
 from msgpack import Packer
 
 from app.codecs.codec import Body, Encoded, Hole, Piece, Span
-from app.codecs.structure import PARSED, Unreadable, object_of, too_deep, too_long
+from app.codecs.structure import PARSED, Unreadable, too_deep, too_long, twice
 from app.contract.validation import brief
 from app.contract.violations import Path, refused
 from app.memory.accounts import MemoryShare
@@ -23,7 +23,8 @@ _BEGINNING = 1 << 14
 _GRANTED = 1 << 9
 """Bytes of structure that nearly all documents have less of."""
 
-_BIN, _FLOAT64 = struct.Struct(">BI"), struct.Struct(">Bd")
+_BIN, _NUMBER = struct.Struct(">BI"), struct.Struct(">Bd")
+_FLOAT32, _FLOAT64 = struct.Struct(">f"), struct.Struct(">d")
 
 
 class MsgpackCodec:
@@ -41,11 +42,7 @@ class MsgpackCodec:
         return 0
 
     def decode(self, body: Body, max_structure_bytes: int, max_depth: int, memory: MemoryShare) -> Any:
-        reader = _Reader(body, max_structure_bytes, max_depth, memory)
-        document = reader.value(max_depth)
-        if reader.position < len(body):
-            raise Unreadable(f"The body goes on for {len(body) - reader.position} bytes after its document.")
-        return document
+        return _Reader(body, max_structure_bytes, memory).document(max_depth)
 
     def binary(self, body: Body, value: object, path: Path, memory: MemoryShare) -> Buffer:
         if not isinstance(value, Span):
@@ -67,7 +64,7 @@ class MsgpackCodec:
         return Encoded(5 + data.nbytes, (_BIN.pack(0xC6, data.nbytes), data))
 
     def encode_number(self, number: float) -> bytes:
-        return _FLOAT64.pack(0xCB, number)
+        return _NUMBER.pack(0xCB, number)
 
 
 def _pack(value: Any, packer: Packer, pieces: list[Piece | Hole]) -> None:
@@ -89,112 +86,167 @@ def _pack(value: Any, packer: Packer, pieces: list[Piece | Hole]) -> None:
 
 
 class _Reader:
-    """Reads values from `body`, whose structure (all but bin) is at most `max_structure_bytes` long."""
+    """Reads the value that is `body`, whose structure (all but bin) is at most `max_structure_bytes` long.
 
-    def __init__(self, body: Body, max_structure_bytes: int, max_depth: int, memory: MemoryShare) -> None:
-        self.position = 0
+    A document has some thirty values, so that a call for each, or a slice too many, costs as much as judging it.
+    """
+
+    __slots__ = ("_bin_bytes", "_body", "_granted", "_max_structure_bytes", "_memory", "_open")
+
+    def __init__(self, body: Body, max_structure_bytes: int, memory: MemoryShare) -> None:
         self._body = body
-        self._view = memoryview(body)
         self._bin_bytes = 0
         self._max_structure_bytes = max_structure_bytes
-        self._max_depth = max_depth
         self._memory = memory
         self._granted = 0  # bytes of structure for whose values memory was taken
+        self._open = 0  # where they end, or the body does: one comparison tells whether there may be a byte
 
-    def value(self, depth: int) -> Any:
-        """The value at `position`, in which arrays and maps may nest `depth` deep."""
-        (code,) = self._take(1)
-        if code <= 0x7F:
-            return code
+    def document(self, max_depth: int) -> Any:
+        """The value, in which arrays and maps nest at most `max_depth` deep.
+
+        Raises Unreadable, LimitExceeded, MemoryExhausted, RequestOver.
+        """
+        body = self._body
+        position = opened = 0
+        made: Any
+        into: Any = []  # the array or map that is being read, of which `left` values are missing
+        left, is_map, name = 1, False, None
+        around: list[tuple[Any, int, bool, str | None]] = []
+        while True:
+            start = position
+            position = start + 1
+            if position > opened:
+                opened = self._extend(start, position)
+            code = body[start]
+            if 0xA0 <= code <= 0xBF:
+                begin, position = position, position + (code & 0x1F)
+                if position > opened:
+                    opened = self._extend(begin, position)
+                try:
+                    made = str(body[begin:position], "utf-8")
+                except UnicodeDecodeError:
+                    raise _no_text(begin) from None
+            elif code <= 0x7F:
+                made = code
+            elif code <= 0x9F or 0xDC <= code <= 0xDF:
+                opens_map = code <= 0x8F or code >= 0xDE
+                if code <= 0x9F:
+                    count = code & 0x0F
+                else:
+                    begin, position = position, self._pass(position, 4 if code & 1 else 2)
+                    count, opened = int.from_bytes(body[begin:position], "big"), self._open
+                if is_map and name is None:
+                    raise _no_name(start)
+                if len(around) == max_depth:
+                    raise too_deep(max_depth)
+                least = 2 * count if opens_map else count
+                if least > len(body) - position:
+                    raise Unreadable(
+                        f"The body ends after {len(body)} bytes, but an array or map at offset {position} announces "
+                        f"{least} values."
+                    )
+                end = position + count
+                if not opens_map and code <= 0x9F and end <= opened and max(body[position:end], default=0) <= 0x7F:
+                    made = list(body[position:end])  # numbers of a byte each, as Sizes often are
+                    position = end
+                elif count:
+                    around.append((into, left, is_map, name))
+                    into, left, is_map, name = {} if opens_map else [], count, opens_map, None
+                    continue
+                else:
+                    made = {} if opens_map else []
+            else:
+                made, position = self._scalar(code, position)
+                opened = self._open
+            if is_map and name is None:
+                if not isinstance(made, str):
+                    raise _no_name(start)
+                if made in into:
+                    raise twice(made)
+                name = made
+                continue
+            while True:
+                if is_map:
+                    into[name] = made
+                    name = None
+                else:
+                    into.append(made)
+                left -= 1
+                if left:
+                    break
+                if not around:
+                    if position < len(body):
+                        raise Unreadable(f"The body goes on for {len(body) - position} bytes after its document.")
+                    return made
+                made = into
+                into, left, is_map, name = around.pop()
+
+    def _scalar(self, code: int, start: int) -> tuple[Any, int]:
+        """What the bytes from `start` on are, behind the byte `code`, and where they end."""
+        body = self._body
         if code >= 0xE0:
-            return code - 0x100
-        if code <= 0x8F:
-            return self._map(code & 0x0F, depth)
-        if code <= 0x9F:
-            return self._array(code & 0x0F, depth)
-        if code <= 0xBF:
-            return self._text(code & 0x1F)
+            return code - 0x100, start
         match code:
             case 0xC0:
-                return None
+                return None, start
             case 0xC2 | 0xC3:
-                return code == 0xC3
+                return code == 0xC3, start
             case 0xC4 | 0xC5 | 0xC6:
-                return self._bin(self._unsigned(1 << (code - 0xC4)))
-            case 0xCA | 0xCB:
-                (number,) = struct.unpack(">f" if code == 0xCA else ">d", self._take(4 if code == 0xCA else 8))
-                return number
+                begin = self._pass(start, 1 << (code - 0xC4))
+                size = int.from_bytes(body[start:begin], "big")
+                self._bin_bytes += size
+                end = begin + size
+                self._extend(begin, end)
+                return Span(begin, end), end
+            case 0xCA:
+                return _FLOAT32.unpack(body[start : (end := self._pass(start, 4))])[0], end
+            case 0xCB:
+                return _FLOAT64.unpack(body[start : (end := self._pass(start, 8))])[0], end
             case 0xCC | 0xCD | 0xCE | 0xCF:
-                return self._unsigned(1 << (code - 0xCC))
+                end = self._pass(start, 1 << (code - 0xCC))
+                return int.from_bytes(body[start:end], "big"), end
             case 0xD0 | 0xD1 | 0xD2 | 0xD3:
-                return int.from_bytes(self._take(1 << (code - 0xD0)), "big", signed=True)
+                end = self._pass(start, 1 << (code - 0xD0))
+                return int.from_bytes(body[start:end], "big", signed=True), end
             case 0xD9 | 0xDA | 0xDB:
-                return self._text(self._unsigned(1 << (code - 0xD9)))
-            case 0xDC | 0xDD:
-                return self._array(self._unsigned(2 << (code - 0xDC)), depth)
-            case 0xDE | 0xDF:
-                return self._map(self._unsigned(2 << (code - 0xDE)), depth)
+                begin = self._pass(start, 1 << (code - 0xD9))
+                end = self._pass(begin, int.from_bytes(body[start:begin], "big"))
+                try:
+                    return str(body[begin:end], "utf-8"), end
+                except UnicodeDecodeError:
+                    raise _no_text(begin) from None
         raise Unreadable(
-            f"The body is not MessagePack as used here: byte 0x{code:02x} at offset {self.position - 1} begins an "
-            "extension type or nothing at all."
+            f"The body is not MessagePack as used here: byte 0x{code:02x} at offset {start - 1} begins an extension "
+            "type or nothing at all."
         )
 
-    def _take(self, count: int) -> Buffer:
-        end = self.position + count
-        if end > len(self._body):
-            raise Unreadable(
-                f"The body ends after {len(self._body)} bytes, within a value that begins at offset {self.position}."
-            )
-        taken = self._view[self.position : end]
-        self.position = end
-        if end - self._bin_bytes > self._granted:
-            self._grant(end - self._bin_bytes)
-        return taken
+    def _pass(self, start: int, count: int) -> int:
+        """Where the `count` bytes from `start` on end."""
+        end = start + count
+        if end > self._open:
+            self._extend(start, end)
+        return end
 
-    def _grant(self, structure: int) -> None:
-        """Take memory for what `structure` bytes and some more come to."""
-        if structure > self._max_structure_bytes:
-            raise too_long(self._max_structure_bytes)
-        granted = min(max(2 * self._granted, structure, _GRANTED), self._max_structure_bytes)
-        self._memory.take(PARSED * (granted - self._granted))
-        self._granted = granted
+    def _extend(self, start: int, end: int) -> int:
+        """Take memory for the structure up to `end`, and for some more: up to where. The bytes from `start` on are
+        needed."""
+        length = len(self._body)
+        if end > length:
+            raise Unreadable(f"The body ends after {length} bytes, within a value that begins at offset {start}.")
+        structure = end - self._bin_bytes
+        if structure > self._granted:
+            if structure > self._max_structure_bytes:
+                raise too_long(self._max_structure_bytes)
+            granted = min(max(2 * self._granted, structure, _GRANTED), self._max_structure_bytes)
+            self._memory.take(PARSED * (granted - self._granted))
+            self._granted = granted
+        self._open = min(self._granted + self._bin_bytes, length)
+        return self._open
 
-    def _unsigned(self, size: int) -> int:
-        return int.from_bytes(self._take(size), "big")
 
-    def _bin(self, length: int) -> Span:
-        self._bin_bytes += length
-        self._take(length)
-        return Span(self.position - length, self.position)
+def _no_text(offset: int) -> Unreadable:
+    return Unreadable(f"The string at offset {offset} is not UTF-8.")
 
-    def _text(self, length: int) -> str:
-        start = self.position
-        try:
-            return str(self._take(length), "utf-8")
-        except UnicodeDecodeError:
-            raise Unreadable(f"The string at offset {start} is not UTF-8.") from None
 
-    def _array(self, count: int, depth: int) -> list[Any]:
-        self._enter(count, depth)
-        return [self.value(depth - 1) for _ in range(count)]
-
-    def _map(self, count: int, depth: int) -> dict[str, object]:
-        self._enter(2 * count, depth)
-        return object_of([(self._name(), self.value(depth - 1)) for _ in range(count)])
-
-    def _name(self) -> str:
-        start = self.position
-        name = self.value(1)  # deep enough to tell an array from a string
-        if not isinstance(name, str):
-            raise Unreadable(f"The map key at offset {start} is not a string.")
-        return name
-
-    def _enter(self, least: int, depth: int) -> None:
-        """Before an array or a map of which at least `least` bytes must follow."""
-        if depth == 0:
-            raise too_deep(self._max_depth)
-        if least > len(self._body) - self.position:
-            raise Unreadable(
-                f"The body ends after {len(self._body)} bytes, but an array or map at offset {self.position} announces "
-                f"{least} values."
-            )
+def _no_name(offset: int) -> Unreadable:
+    return Unreadable(f"The map key at offset {offset} is not a string.")

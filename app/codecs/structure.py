@@ -21,9 +21,13 @@ def object_of(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """A dict of `pairs`. Raises Unreadable if a name comes twice: a client might mean the other one."""
     result = dict(pairs)
     if len(result) < len(pairs):
-        (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
-        raise Unreadable(f"The name {twice[:80]!a} stands twice in one object; give it once.")
+        (name, _), *_ = Counter(name for name, _ in pairs).most_common(1)
+        raise twice(name)
     return result
+
+
+def twice(name: str) -> Unreadable:
+    return Unreadable(f"The name {name[:80]!a} stands twice in one object; give it once.")
 
 
 def too_deep(max_depth: int) -> LimitExceeded:
