@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from app.codecs.codec import Body, Codec, Encoded, Hole, Span
-from app.codecs.templates import Templates
+from app.codecs.request_cache import RequestCache
 from app.contract.validation import validate
 from app.contract.violations import ContractError
 from app.devices.device import Ran
@@ -62,7 +62,7 @@ class DispatchReader:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._templates: Templates[Dispatch] = Templates(most=256, most_bytes=1 << 14)
+        self._cache: RequestCache[Dispatch] = RequestCache()
 
     def read(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]]:
         """The request in `body`, and its tensors' data. Raises ContractError, Unreadable, LimitExceeded."""
@@ -70,7 +70,7 @@ class DispatchReader:
 
     def find(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]] | None:
         """The same, if one like it was read before. Raises LimitExceeded."""
-        known = self._templates.find(codec, body)
+        known = self._cache.find(codec, body)
         if known is None:
             return None
         try:
@@ -88,7 +88,7 @@ class DispatchReader:
         data = dispatch.data(codec, body, memory)
         spans = [value for value in request.inputs.values() if isinstance(value, Span)]
         if len(spans) == len(request.inputs):
-            self._templates.add(codec, body, spans, dispatch)
+            self._cache.add(codec, body, spans, dispatch)
         return dispatch, data
 
 

@@ -7,19 +7,19 @@ import pytest
 from app.codecs.codec import Span
 from app.codecs.json import JsonCodec
 from app.codecs.msgpack import MsgpackCodec
-from app.codecs.templates import Templates
+from app.codecs.request_cache import LastUsed, RequestCache
 
 JSON, MSGPACK = JsonCodec(), MsgpackCodec()
 BODY = b"begin AAAA middle BBBB end"
 SPANS = [Span(6, 10), Span(18, 22)]
 
 
-def templates(most: int = 4, most_bytes: int = 100) -> Templates[str]:
-    return Templates(most, most_bytes)
+def cache(most: int = 4, longest: int = 100) -> RequestCache[str]:
+    return RequestCache(most, most_bytes=1000, longest=longest)
 
 
 def test_other_data_are_the_same() -> None:
-    known = templates()
+    known = cache()
     known.add(JSON, BODY, list(reversed(SPANS)), "made")
     assert known.find(JSON, BODY) == "made"
     assert known.find(JSON, memoryview(b"begin 1234 middle 5678 end")) == "made"
@@ -27,29 +27,54 @@ def test_other_data_are_the_same() -> None:
 
 @pytest.mark.parametrize("offset", [each for each in range(len(BODY)) if not 6 <= each < 10 and not 18 <= each < 22])
 def test_any_other_byte_makes_a_difference(offset: int) -> None:
-    known = templates()
+    known = cache()
     known.add(JSON, BODY, SPANS, "made")
     assert known.find(JSON, BODY[:offset] + b"?" + BODY[offset + 1 :]) is None
 
 
 def test_length_and_representation_make_a_difference() -> None:
-    known = templates()
+    known = cache()
     known.add(JSON, BODY, SPANS, "made")
     assert known.find(JSON, BODY + b" ") is None
     assert known.find(JSON, BODY[:-1]) is None
     assert known.find(MSGPACK, BODY) is None
 
 
-def test_several_of_one_length() -> None:
-    known = templates()
-    bodies = [b"%d%d" % (number, number) for number in range(10, 20)]
+def test_the_place_of_data_makes_a_difference() -> None:
+    """The same bytes are around the data of both."""
+    known = cache()
+    known.add(JSON, b"abXXcd", [Span(2, 4)], "between")
+    known.add(JSON, b"abcdXX", [Span(4, 6)], "behind")
+    assert known.find(JSON, b"abYYcd") == "between"
+    assert known.find(JSON, b"abcdYY") == "behind"
+    assert known.find(JSON, b"aXXbcd") is None
+
+
+def test_as_many_of_one_length_as_of_any() -> None:
+    known = RequestCache[str](most=512)
+    bodies = [b"%d:%d" % (number, number) for number in range(100, 612)]
     for body in bodies:
-        known.add(JSON, body, [Span(0, 2)], body.decode())
-    assert [known.find(JSON, b"??" + body[2:]) for body in bodies] == [None, None, *(b.decode() for b in bodies[2:])]
+        known.add(JSON, body, [Span(0, 3)], body.decode())
+    assert [known.find(JSON, b"???" + body[3:]) for body in bodies] == [body.decode() for body in bodies]
+    assert (known.made.hits, known.made.misses, len(known.made)) == (512, 0, 512)
+
+
+def test_those_in_use_are_found_whatever_else_comes() -> None:
+    known = cache(most=4)
+    known.add(JSON, BODY, SPANS, "made")
+    for number in range(10_000):
+        other = b"%*d" % (1 + number % 50, number)
+        assert known.find(JSON, other) is None
+        known.add(JSON, other, [], "other")
+        if number % 3 == 0:
+            assert known.find(JSON, BODY) == "made"
+    assert len(known.made) == 4
+    assert known.made.bytes < 200
+    assert (known.made.hits, known.made.misses) == (3334, 10_000)
 
 
 def test_those_not_used_are_forgotten() -> None:
-    known = templates(most=2)
+    known = cache(most=2)
     one, two, three = b"1", b"22", b"333"
     known.add(JSON, one, [], "one")
     known.add(JSON, two, [], "two")
@@ -59,7 +84,7 @@ def test_those_not_used_are_forgotten() -> None:
 
 
 def test_large_ones_are_not_remembered() -> None:
-    known = templates(most_bytes=20)
+    known = cache(longest=20)
     known.add(JSON, BODY, [], "made")
     assert known.find(JSON, BODY) is None
     known.add(JSON, BODY, SPANS, "made")
@@ -67,7 +92,7 @@ def test_large_ones_are_not_remembered() -> None:
 
 
 def test_threads() -> None:
-    known = templates(most=2)
+    known = cache(most=2)
     failed = []
 
     def use(number: int) -> None:
@@ -85,3 +110,15 @@ def test_threads() -> None:
     for thread in threads:
         thread.join()
     assert failed == []
+
+
+def test_few_bytes_are_kept() -> None:
+    known: LastUsed[int, str] = LastUsed(most=100, most_bytes=10)
+    for number in range(5):
+        known.add(number, str(number), 3)
+    assert [known.find([number]) for number in range(5)] == [None, None, "2", "3", "4"]
+    assert (known.bytes, len(known)) == (9, 3)
+    known.add(4, "four", 1)
+    assert (known.find([0, 4, 3]), known.bytes, len(known)) == ("four", 7, 3)
+    known.add(5, "too long", 11)
+    assert (known.find([5]), known.bytes, len(known)) == (None, 0, 0)

@@ -1,0 +1,104 @@
+"""What was made of requests before, for those that differ from an earlier one in nothing but their tensor data.
+
+Clients send the same descriptor again and again. What was made of its bytes once, all judgement included, holds for
+every body that has the same bytes around its tensor data.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Generic, TypeAlias, TypeVar
+
+from app.codecs.codec import Body, Codec, Span
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+
+MOST = 1024
+"""Requests that are remembered, each with all that was prepared for it."""
+
+MOST_BYTES = 1 << 22
+"""Bytes of all structures that are remembered: requests are found by them."""
+
+LONGEST = 1 << 14
+"""Bytes of one of them. A request that has more is judged each time."""
+
+_LAYOUTS = 8
+"""Of bodies of one length. Each costs a look-up."""
+
+_Layout: TypeAlias = tuple[tuple[int, int], ...]
+"""Where in a body its structure is, which is all but tensor data: where each piece begins and ends."""
+
+
+class LastUsed(Generic[K, T]):
+    """The values last used, at most `most` of them whose sizes come to at most `most_bytes`. For any thread.
+
+    `hits` and `misses` count the searches, `bytes` is the size of what is kept, and `len` how many values these are.
+    """
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self.hits = self.misses = self.bytes = 0
+        self._most = most
+        self._most_bytes = most_bytes
+        self._kept: OrderedDict[K, tuple[T, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def find(self, keys: Iterable[K]) -> T | None:
+        """The value of the first of `keys` that has one."""
+        with self._lock:
+            for key in keys:
+                found = self._kept.get(key)
+                if found is not None:
+                    self._kept.move_to_end(key)
+                    self.hits += 1
+                    return found[0]
+            self.misses += 1
+        return None
+
+    def add(self, key: K, value: T, size: int) -> None:
+        """Remember `value`, of `size` bytes, for which others are forgotten."""
+        with self._lock:
+            known = self._kept.pop(key, None)
+            self.bytes += size - (known[1] if known else 0)
+            self._kept[key] = value, size
+            while len(self._kept) > self._most or self.bytes > self._most_bytes:
+                _, (_, forgotten) = self._kept.popitem(last=False)
+                self.bytes -= forgotten
+
+
+class RequestCache(Generic[T]):
+    """What was made of the bodies last used, found by their structures."""
+
+    def __init__(self, most: int = MOST, most_bytes: int = MOST_BYTES, longest: int = LONGEST) -> None:
+        self.made: LastUsed[tuple[str, _Layout, bytes], T] = LastUsed(most, most_bytes)
+        self._longest = longest
+        # As many as values: each value's length of body was used since it was, so that none is out of reach.
+        self._layouts: LastUsed[tuple[str, int], tuple[_Layout, ...]] = LastUsed(most, most)
+
+    def find(self, codec: Codec, body: Body) -> T | None:
+        """What was made of a body like this one."""
+        media_type = codec.media_type
+        layouts = self._layouts.find([(media_type, len(body))]) or ()
+        return self.made.find([(media_type, layout, _structure(body, layout)) for layout in layouts])
+
+    def add(self, codec: Codec, body: Body, spans: Sequence[Span], made: T) -> None:
+        """Remember what was `made` of `body`, whose tensor data are at `spans`, unless its structure is too long."""
+        ordered = sorted(spans, key=lambda span: span.start)
+        starts = [0, *(span.stop for span in ordered)]
+        stops = [*(span.start for span in ordered), len(body)]
+        if sum(stops) - sum(starts) > self._longest:
+            return
+        layout = tuple(zip(starts, stops, strict=True))
+        length = codec.media_type, len(body)
+        layouts = self._layouts.find([length]) or ()
+        if layout not in layouts:
+            self._layouts.add(length, (layout, *layouts[: _LAYOUTS - 1]), 1)
+        structure = _structure(body, layout)
+        self.made.add((codec.media_type, layout, structure), made, len(structure))
+
+
+def _structure(body: Body, layout: _Layout) -> bytes:
+    return b"".join([body[start:stop] for start, stop in layout])
