@@ -1,6 +1,8 @@
 """DirectML's enumerations, each constant written with or without its prefix."""
 
+from collections.abc import Mapping
 from enum import StrEnum
+from functools import cache, cached_property
 from typing import Any, Self
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -28,11 +30,9 @@ class Constant(StrEnum):
     @classmethod
     def parse(cls, text: object) -> Self:
         """The member that `text` names. Case matters, as it does in DirectML's headers."""
-        if isinstance(text, str):
-            try:
-                return cls(text.removeprefix(cls.prefix()))
-            except ValueError:
-                pass
+        member = _spelled(cls).get(text) if isinstance(text, str) else None
+        if isinstance(member, cls):
+            return member
         raise PydanticCustomError(
             "constant",
             "must be the name of a DML constant, with or without its prefix {prefix}",
@@ -51,6 +51,12 @@ class Constant(StrEnum):
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         first_line = (cls.__doc__ or "").partition("\n")[0]
         return {"type": "string", "description": first_line, "enum": cls.spellings()}
+
+
+@cache
+def _spelled(kind: type[Constant]) -> Mapping[str, Constant]:
+    """The members of `kind` by every accepted spelling."""
+    return {spelling: member for member in kind for spelling in (member.value, member.full_name)}
 
 
 class DataType(Constant):
@@ -74,12 +80,12 @@ class DataType(Constant):
     def prefix(cls) -> str:
         return "DML_TENSOR_DATA_TYPE_"
 
-    @property
+    @cached_property
     def bits(self) -> int:
         """Width of an element in bits. UINT4 and INT4 lie two to a byte, the first in the low nibble."""
         return int(self.value.lstrip("FLOATUIN"))
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """Width of an element in bytes, at least 1."""
         return max(self.bits // 8, 1)

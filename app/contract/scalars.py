@@ -12,11 +12,14 @@ from app.contract.constants import DataType
 UINT_MAX = 2**32 - 1
 FLOAT_MAX = 3.4028234663852886e38
 
+_FLOAT = struct.Struct("<f")
+
 
 def to_float(value: float) -> float:
     """`value` rounded to a finite float32, to nearest even. Raises PydanticCustomError if there is none."""
+    rounded: float
     try:
-        (rounded,) = struct.unpack("<f", struct.pack("<f", float(value)))
+        (rounded,) = _FLOAT.unpack(_FLOAT.pack(float(value)))
     except OverflowError:
         rounded = math.inf
     if not math.isfinite(rounded):
@@ -25,7 +28,7 @@ def to_float(value: float) -> float:
             "must be a finite number within the range of FLOAT (float32)",
             {"allowed": f"-{FLOAT_MAX} to {FLOAT_MAX}"},
         )
-    return float(rounded)
+    return rounded
 
 
 Float = Annotated[

@@ -81,7 +81,9 @@ class TensorDesc(BaseModel):
     @property
     def reach(self) -> int:
         """Elements from the first of the buffer to the last that the layout touches, both included."""
-        return 1 + sum((size - 1) * stride for size, stride in zip(self.Sizes, self.strides, strict=True))
+        if self.Strides is None:
+            return self.elements
+        return 1 + sum((size - 1) * stride for size, stride in zip(self.Sizes, self.Strides, strict=True))
 
     @property
     def data_bytes(self) -> int:
@@ -113,17 +115,17 @@ class TensorDesc(BaseModel):
     @property
     def overlaps_itself(self) -> bool:
         """Whether two coordinates may share an element."""
-        return _overlaps(self.Sizes, self.strides)
+        return self.Strides is not None and _overlaps(self.Sizes, self.Strides)
 
     def same_layout(self, other: "TensorDesc") -> bool:
         """Whether both put each coordinate at the same place in a buffer of the same size."""
-        steps = [[s if n > 1 else 0 for n, s in zip(desc.Sizes, desc.strides, strict=True)] for desc in (self, other)]
-        return (
-            self.DataType.bits == other.DataType.bits
-            and self.Sizes == other.Sizes
-            and steps[0] == steps[1]
-            and self.total_bytes == other.total_bytes
-        )
+        if self.DataType.bits != other.DataType.bits or self.Sizes != other.Sizes:
+            return False
+        if self.Strides != other.Strides:
+            one, two = ([s if n > 1 else 0 for n, s in zip(d.Sizes, d.strides, strict=True)] for d in (self, other))
+            if one != two:
+                return False
+        return self.total_bytes == other.total_bytes
 
     def violations(self, *, output: bool = False) -> Iterator[Violation]:
         """Rules that hold for the descriptor alone. Paths start at the descriptor."""
@@ -134,10 +136,11 @@ class TensorDesc(BaseModel):
                 self.DimensionCount,
                 self.rank,
             )
-        if self.elements > MAX_ELEMENTS:
+        elements = self.elements
+        if elements > MAX_ELEMENTS:
             yield Violation(
                 ("Sizes",),
-                f"Sizes hold {self.elements} elements; a tensor has at most {MAX_ELEMENTS}.",
+                f"Sizes hold {elements} elements; a tensor has at most {MAX_ELEMENTS}.",
                 self.Sizes,
                 MAX_ELEMENTS,
             )
@@ -175,7 +178,7 @@ class TensorDesc(BaseModel):
                 total,
                 "a multiple of 4",
             )
-        if output and self.owned_by_dml:
+        if output and self.Flags and self.owned_by_dml:
             yield Violation(
                 ("Flags",),
                 "Flags of an output tensor cannot hold OWNED_BY_DML; only inputs can be owned by DirectML.",

@@ -3,7 +3,8 @@
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
-from typing import Annotated, ClassVar, Literal, get_args
+from functools import cache, lru_cache
+from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -11,7 +12,7 @@ from pydantic_core import CoreSchema
 
 from app.contract.constants import DataType, FeatureLevel
 from app.contract.scalars import Float
-from app.contract.support import SupportTable
+from app.contract.support import Row, SupportTable
 from app.contract.tensors import TensorDesc
 from app.contract.violations import ContractError, Violation
 from app.formula.values import (
@@ -111,8 +112,7 @@ class Operator(BaseModel):
     @classmethod
     def name(cls) -> str:
         """DML_OPERATOR_..."""
-        names: tuple[str, ...] = get_args(cls.model_fields["Type"].annotation)
-        return names[0]
+        return _name(cls)
 
     @classmethod
     def short_name(cls) -> str:
@@ -131,12 +131,7 @@ class Operator(BaseModel):
     @classmethod
     def tensor_names(cls, role: Role | None = None) -> list[str]:
         """Tensor fields in the structure's order, which is the order of the bind points."""
-        return [
-            name
-            for name, info in cls.model_fields.items()
-            for marker in info.metadata
-            if isinstance(marker, Role) and role in (None, marker)
-        ]
+        return list(_tensor_names(cls, role))
 
     @classmethod
     def attribute_names(cls) -> list[str]:
@@ -145,12 +140,11 @@ class Operator(BaseModel):
 
     def tensors(self, role: Role | None = None) -> dict[str, TensorDesc]:
         """The tensor descriptors that are there, by field name."""
-        descs = {name: getattr(self, name) for name in self.tensor_names(role)}
-        return {name: desc for name, desc in descs.items() if desc is not None}
+        return {name: desc for name in _tensor_names(type(self), role) if (desc := getattr(self, name)) is not None}
 
     def with_outputs(self, level: FeatureLevel) -> "Operator":
         """The same descriptor with every output's descriptor filled in: packed, of the sizes of the first input."""
-        missing = [name for name in self.tensor_names(Role.OUTPUT) if getattr(self, name) is None]
+        missing = [name for name in _tensor_names(type(self), Role.OUTPUT) if getattr(self, name) is None]
         if not missing:
             return self
         first = next(iter(self.tensors(Role.INPUT).values()))
@@ -170,46 +164,21 @@ class Operator(BaseModel):
 
     def judge(self, level: FeatureLevel) -> None:
         """Raise ContractError with every rule that this descriptor breaks on a device of `level`."""
-        row = self.support.at(level)
-        if row is None:
-            raise ContractError([self.missing(level)])
+        tensors = self.tensors()
+        kinds = _judge_kinds(type(self), level, tuple([(name, d.DataType, d.rank) for name, d in tensors.items()]))
+        outputs = _tensor_names(type(self), Role.OUTPUT)
         violations: list[Violation] = []
-        for name, desc in self.tensors().items():
-            allowed = row.of(name)
-            if desc.DataType not in allowed.data_types:
-                since = self.support.first_with(name, desc.DataType)
-                later = f", and {desc.DataType} from {since} on" if since and since > level else ""
-                violations.append(
-                    Violation(
-                        (name, "DataType"),
-                        f"{name} of {self.name()} is {desc.DataType}; at feature level {level} its DataType may be "
-                        f"{' or '.join(allowed.data_types)}{later}.",
-                        desc.DataType,
-                        list(allowed.data_types),
-                    )
-                )
-            if desc.rank not in allowed.ranks:
-                least, most = allowed.ranks[0], allowed.ranks[-1]
-                violations.append(
-                    Violation(
-                        (name, "Sizes"),
-                        f"Sizes of {name} of {self.name()} has {desc.rank} dimensions; at feature level {level} it may "
-                        f"have {least if least == most else f'{least} to {most}'}, and leading dimensions of 1 make up "
-                        "for missing ones.",
-                        desc.rank,
-                        allowed.dimension_counts,
-                    )
-                )
-            output = name in self.tensor_names(Role.OUTPUT)
-            violations += [violation.below(name) for violation in desc.violations(output=output)]
-        violations += self._alike_violations()
+        for of_kind, (name, desc) in zip(kinds.each, tensors.items(), strict=True):
+            violations += of_kind
+            violations += [violation.below(name) for violation in desc.violations(output=name in outputs)]
+        violations += self._size_violations(tensors)
+        violations += kinds.together
         violations += self.rules(level)
         if violations:
             raise ContractError(violations)
 
-    def _alike_violations(self) -> Iterator[Violation]:
-        """Element-wise operators broadcast nothing: sizes are equal, and so are data types where the operator says."""
-        tensors = self.tensors()
+    def _size_violations(self, tensors: Mapping[str, TensorDesc]) -> Iterator[Violation]:
+        """Element-wise operators broadcast nothing: sizes are equal."""
         (first_name, first), *_ = tensors.items()
         for name, desc in tensors.items():
             if name in self.one_element:
@@ -222,17 +191,6 @@ class Operator(BaseModel):
                     desc.Sizes,
                     first.Sizes,
                 )
-        for group in (tuple(tensors),) if self.same_types is None else self.same_types:
-            there = [name for name in group if name in tensors]
-            for name in there[1:]:
-                data_type, model = tensors[name].DataType, tensors[there[0]].DataType
-                if data_type != model:
-                    yield Violation(
-                        (name, "DataType"),
-                        f"{name} is {data_type} but {there[0]} is {model}; their DataType must be equal.",
-                        data_type,
-                        model,
-                    )
 
     @staticmethod
     def _one_element_violations(name: str, desc: TensorDesc, first_name: str, first: TensorDesc) -> Iterator[Violation]:
@@ -248,19 +206,95 @@ class Operator(BaseModel):
 
     def stored_types(self) -> dict[str, DataType]:
         """How kernels read and write the elements of each tensor: raw bits as unsigned integers of their width."""
-        return {
-            name: DataType(f"UINT{desc.DataType.bits}") if self.is_bitwise() else desc.DataType
-            for name, desc in self.tensors().items()
-        }
+        types = {name: desc.DataType for name, desc in self.tensors().items()}
+        if not self.is_bitwise():
+            return types
+        return {name: DataType(f"UINT{data_type.bits}") for name, data_type in types.items()}
 
     def expression(self) -> Value:
         """The formula over this descriptor's inputs and attributes; optional inputs that are left out are None."""
         types = self.stored_types()
         inputs = [
             Input(compute_type(types[name]), name, types[name]) if name in types else None
-            for name in self.tensor_names(Role.INPUT)
+            for name in _tensor_names(type(self), Role.INPUT)
         ]
         return self.formula(Parameters(self), *inputs)
+
+
+@cache
+def _name(operator: type[Operator]) -> str:
+    names: tuple[str, ...] = get_args(operator.model_fields["Type"].annotation)
+    return names[0]
+
+
+@cache
+def _tensor_names(operator: type[Operator], role: Role | None) -> tuple[str, ...]:
+    return tuple(
+        name
+        for name, info in operator.model_fields.items()
+        for marker in info.metadata
+        if isinstance(marker, Role) and role in (None, marker)
+    )
+
+
+class _Kinds(NamedTuple):
+    """What is wrong with the data types and ranks of an operator's tensors: with each, and with all together."""
+
+    each: tuple[tuple[Violation, ...], ...]
+    together: tuple[Violation, ...]
+
+
+@lru_cache(1024)
+def _judge_kinds(operator: type[Operator], level: FeatureLevel, kinds: tuple[tuple[str, DataType, int], ...]) -> _Kinds:
+    """Judge tensors by name, data type and rank, few of which are ever seen. Raises ContractError at levels that do not
+    have the operator."""
+    row = operator.support.at(level)
+    if row is None:
+        raise ContractError([operator.missing(level)])
+    each = tuple(tuple(_kind_violations(operator, level, row, *kind)) for kind in kinds)
+    return _Kinds(each, tuple(_different_types(operator, {name: data_type for name, data_type, _ in kinds})))
+
+
+def _kind_violations(
+    operator: type[Operator], level: FeatureLevel, row: Row, name: str, data_type: DataType, rank: int
+) -> Iterator[Violation]:
+    """What the support table says against a tensor."""
+    allowed = row.of(name)
+    if data_type not in allowed.data_types:
+        since = operator.support.first_with(name, data_type)
+        later = f", and {data_type} from {since} on" if since and since > level else ""
+        yield Violation(
+            (name, "DataType"),
+            f"{name} of {operator.name()} is {data_type}; at feature level {level} its DataType may be "
+            f"{' or '.join(allowed.data_types)}{later}.",
+            data_type,
+            list(allowed.data_types),
+        )
+    if rank not in allowed.ranks:
+        least, most = allowed.ranks[0], allowed.ranks[-1]
+        yield Violation(
+            (name, "Sizes"),
+            f"Sizes of {name} of {operator.name()} has {rank} dimensions; at feature level {level} it may "
+            f"have {least if least == most else f'{least} to {most}'}, and leading dimensions of 1 make up for missing "
+            "ones.",
+            rank,
+            allowed.dimension_counts,
+        )
+
+
+def _different_types(operator: type[Operator], types: Mapping[str, DataType]) -> Iterator[Violation]:
+    """Data types are equal where the operator says."""
+    for group in (tuple(types),) if operator.same_types is None else operator.same_types:
+        there = [name for name in group if name in types]
+        for name in there[1:]:
+            data_type, model = types[name], types[there[0]]
+            if data_type != model:
+                yield Violation(
+                    (name, "DataType"),
+                    f"{name} is {data_type} but {there[0]} is {model}; their DataType must be equal.",
+                    data_type,
+                    model,
+                )
 
 
 class Parameters:
