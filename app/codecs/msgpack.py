@@ -5,10 +5,11 @@ kernel can read tensors from where the socket put them, and write a result in pl
 Source of the format: the MessagePack specification.
 """
 
+import secrets
 import struct
 from typing import Any
 
-from msgpack import Packer
+from msgpack import packb
 
 from app.codecs.codec import Body, Encoded, Hole, Piece, Span
 from app.codecs.structure import PARSED, Unreadable, too_deep, too_long, twice
@@ -22,6 +23,9 @@ _BEGINNING = 1 << 14
 
 _GRANTED = 1 << 9
 """Bytes of structure that nearly all documents have less of."""
+
+_MARK = secrets.token_bytes(16)  # stands for a hole; nothing that is answered knows it
+_PACKED_MARK: bytes = packb(_MARK)
 
 _BIN, _NUMBER = struct.Struct(">BI"), struct.Struct(">Bd")
 _FLOAT32, _FLOAT64 = struct.Struct(">f"), struct.Struct(">d")
@@ -54,35 +58,21 @@ class MsgpackCodec:
         """They are where they were."""
 
     def encode(self, document: Any) -> list[Piece | Hole]:
-        pieces: list[Piece | Hole] = []
-        packer = Packer(autoreset=False)
-        _pack(document, packer, pieces)
-        pieces.append(packer.bytes())
-        return pieces
+        holes: list[Hole] = []
+
+        def note(value: object) -> bytes:
+            assert isinstance(value, Hole)
+            holes.append(value)
+            return _MARK
+
+        first, *rest = packb(document, default=note).split(_PACKED_MARK)
+        return [first, *(each for pair in zip(holes, rest, strict=True) for each in pair)]
 
     def encode_data(self, data: Buffer) -> Encoded:
         return Encoded(5 + data.nbytes, (_BIN.pack(0xC6, data.nbytes), data))
 
     def encode_number(self, number: float) -> bytes:
         return _NUMBER.pack(0xCB, number)
-
-
-def _pack(value: Any, packer: Packer, pieces: list[Piece | Hole]) -> None:
-    """Append `value` to `packer`; holes go to `pieces`, after what was packed before them."""
-    if isinstance(value, dict):
-        packer.pack_map_header(len(value))
-        for name, each in value.items():
-            packer.pack(name)
-            _pack(each, packer, pieces)
-    elif isinstance(value, list):
-        packer.pack_array_header(len(value))
-        for each in value:
-            _pack(each, packer, pieces)
-    elif isinstance(value, Hole):
-        pieces += [packer.bytes(), value]
-        packer.reset()
-    else:
-        packer.pack(value)
 
 
 class _Reader:

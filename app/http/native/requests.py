@@ -2,21 +2,27 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import chain
 
 from app.codecs.codec import Body, Codec, Encoded, Hole, Span
 from app.codecs.request_cache import RequestCache
+from app.contract.constants import FeatureLevel
 from app.contract.validation import validate
 from app.contract.violations import ContractError
 from app.devices.device import Ran
+from app.engine.capabilities import capability
 from app.engine.dispatch import DispatchRequest
 from app.engine.service import Outcome, Prepared, Service
-from app.http.core.documents import read_document
+from app.http.core.documents import CODECS, read_document
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
+from app.operators.operator import Operator
 
-_HOLES = ("output", "queue_seconds", "compute_seconds")
+_HOLES = (Hole("output"), Hole("queue_seconds"), Hole("compute_seconds"))
 """Fields of `Outcome` that differ from answer to answer, in the order in which `Prepared.answer` takes them."""
+
+_CAPABILITY = Hole("capability")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +58,20 @@ class Dispatch:
         return Encoded(len(start) + output.length + len(rest), chain((start,), output.pieces, (rest,)))
 
     def _form(self, codec: Codec, ran: Ran) -> list[bytes]:
-        pieces = codec.encode(self.prepared.answer(ran, *map(Hole, _HOLES)))
-        assert [piece.name for piece in pieces if isinstance(piece, Hole)] == list(_HOLES)
-        return [bytes(piece) for piece in pieces if not isinstance(piece, Hole)]
+        """What `write` puts between the values of _HOLES."""
+        compiled = self.prepared.compiled
+        pieces = codec.encode({**self.prepared.answer(ran, *_HOLES), _CAPABILITY.name: _CAPABILITY})
+        assert [piece for piece in pieces if isinstance(piece, Hole)] == [*_HOLES, _CAPABILITY]
+        *form, last, end = [bytes(piece) for piece in pieces if not isinstance(piece, Hole)]
+        return [*form, last + _capability(codec.media_type, type(compiled.operator), compiled.level) + end]
+
+
+@cache
+def _capability(media_type: str, operator: type[Operator], level: FeatureLevel) -> bytes:
+    """The largest part of an answer, and the same in many."""
+    (piece,) = CODECS[media_type].encode(capability(operator, level))
+    assert not isinstance(piece, Hole)
+    return bytes(piece)
 
 
 class DispatchReader:
