@@ -66,10 +66,20 @@ class JsonCodec:
             structure = len(body) - sum(span.stop - span.start for span in strings.values())
             memory.take(PARSED * structure)
             text = b"".join(pieces).decode()
-            document = json.loads(text, object_pairs_hook=object_of, parse_constant=_no_constants)
+            if text.startswith("\ufeff"):
+                raise json.JSONDecodeError("Unexpected UTF-8 BOM (decode using utf-8-sig)", text, 0)
+            document = _DECODER.decode(text)
             data = document.pop("inputs", None) if isinstance(document, dict) else None
+            found = 0
             if isinstance(data, dict):
                 data = {name: _data(value, strings, body, memory) for name, value in data.items()}
+                found = sum(isinstance(value, Span | Slashed) for value in data.values())
+            has_escapes = "\\" in text
+            if found == len(strings) and not has_escapes and text.count("[") + text.count("{") <= max_depth:
+                # Nothing is left to restore, no surrogate is half, and nothing nests deeper than there are brackets.
+                if data is not None:
+                    document["inputs"] = data
+                return document
             left = max_structure_bytes - structure
 
             def texts(text: str) -> str:
@@ -77,7 +87,7 @@ class JsonCodec:
                 nonlocal left
                 span = strings.get(text)
                 if span is None:
-                    return _checked(text)
+                    return _checked(text) if has_escapes else text
                 size = span.stop - span.start
                 left -= size
                 if left < 0:
@@ -219,8 +229,10 @@ def _short_strings(long: int) -> "re.Pattern[bytes]":
 
 def _unescape(body: Body, span: Span) -> str:
     """The string at `span`."""
-    text: str = json.loads(str(body[span.start - 1 : span.stop + 1], "utf-8"))
-    return _checked(text)
+    text = str(body[span.start : span.stop], "utf-8")
+    if text.isprintable() and "\\" not in text:
+        return text  # names of operators and types, which need no parser
+    return _checked(_DECODER.decode(f'"{text}"'))
 
 
 def _checked(text: str) -> str:
@@ -272,19 +284,23 @@ def _without_backslashes(text: Buffer, memory: MemoryShare) -> Buffer:
 
 def _restore(value: Any, texts: Callable[[str], str], depth: int) -> Any:
     """`value` with the strings that were cut out. Raises RecursionError if it nests deeper than `depth`."""
-    if isinstance(value, str):
+    kind = type(value)
+    if kind is str:
         return texts(value)
-    if isinstance(value, dict | list):
+    if kind is dict or kind is list:
         if depth == 0:
             raise RecursionError
-        if isinstance(value, list):
-            return [_restore(each, texts, depth - 1) for each in value]
+        if kind is list:
+            return [each if type(each) is int else _restore(each, texts, depth - 1) for each in value]
         return object_of([(texts(name), _restore(each, texts, depth - 1)) for name, each in value.items()])
     return value
 
 
 def _no_constants(name: str) -> None:
     raise Unreadable(f"The body is not JSON: {name} is no JSON number.")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=object_of, parse_constant=_no_constants)
 
 
 def _judged(text: Buffer) -> tuple[bool, int]:
