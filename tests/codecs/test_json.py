@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -315,3 +316,24 @@ def test_what_is_encoded_is_decoded(document: Any) -> None:
     body = encoded(CODEC, document)
     assert_same(json.loads(body), base64_in_place_of_bytes(document))
     assert_same(decode(CODEC, body), base64_in_place_of_bytes(document))
+
+
+@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
+@pytest.mark.parametrize("rest", [b"0", b'"' + b"long" * LONG + b'"'])  # which is put back into the document
+@pytest.mark.parametrize("depth", [1, 8, 256])
+def test_depth(opening: bytes, closing: bytes, rest: bytes, depth: int) -> None:
+    decode(CODEC, opening * depth + rest + closing * depth, max_depth=depth)
+    beyond = opening * (depth + 1) + rest + closing * (depth + 1)
+    assert outcome(lambda: decode(CODEC, beyond, max_depth=depth)) is LimitExceeded
+
+
+@pytest.mark.parametrize("character", ["\x00", "\n", "\x1f", '\\"', "\\x"])
+def test_characters_that_no_string_may_hold(character: str) -> None:
+    for text in (character, "long" * LONG + character + "x", character + "long" * LONG):
+        body = f'["{text}"]'.encode()
+        assert outcome(partial(decode, CODEC, body)) == plain(body)
+
+
+def test_a_byte_order_mark_is_no_json() -> None:
+    with pytest.raises(Unreadable, match="Unexpected UTF-8 BOM"):
+        decode(CODEC, "\ufeff{}".encode())
