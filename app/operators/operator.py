@@ -135,8 +135,7 @@ class Operator(BaseModel):
 
     @classmethod
     def attribute_names(cls) -> list[str]:
-        tensors = cls.tensor_names()
-        return [name for name in cls.model_fields if name != "Type" and name not in tensors]
+        return list(_attribute_names(cls))
 
     def tensors(self, role: Role | None = None) -> dict[str, TensorDesc]:
         """The tensor descriptors that are there, by field name."""
@@ -235,6 +234,12 @@ def _tensor_names(operator: type[Operator], role: Role | None) -> tuple[str, ...
         for marker in info.metadata
         if isinstance(marker, Role) and role in (None, marker)
     )
+
+
+@cache
+def _attribute_names(operator: type[Operator]) -> tuple[str, ...]:
+    tensors = _tensor_names(operator, None)
+    return tuple(name for name in operator.model_fields if name != "Type" and name not in tensors)
 
 
 class _Kinds(NamedTuple):

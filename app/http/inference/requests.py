@@ -9,10 +9,10 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
 from app.codecs.codec import Body, Piece, Span
+from app.codecs.request_cache import LONGEST, MOST, MOST_BYTES, LastUsed
 from app.codecs.structure import SEARCHED, Search, Unreadable, too_long
 from app.contract.validation import brief, validate
 from app.contract.violations import refused
@@ -39,8 +39,6 @@ _ID = re.compile(rb'\{"id":\s?"([ !#-\[\]-~]{0,256})",')  # as clients write it:
 _DATA = re.compile(rb'"data"\s*+:\s*+(?=\[)')
 _NO_NUMBERS = (b'"', b"{", b"}")  # what is in no array of numbers
 _MARK = secrets.token_hex(16)  # stands for an array that was cut out; no client knows it
-_KEPT = 256
-_KEPT_BYTES = 1 << 14
 
 _SETTINGS = ("feature_level", "in_place", "device")
 _PROTOCOL = "binary_data_output"
@@ -129,11 +127,11 @@ class Inference:
 
 
 class InferenceReader:
-    """Reads inference requests."""
+    """Reads inference requests. `cache` has what was made of the last ones, by their model and structure."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._kept = lru_cache(_KEPT)(self._judge)
+        self.cache: LastUsed[tuple[str, bytes], Inference] = LastUsed(MOST, MOST_BYTES)
 
     def read(
         self,
@@ -161,8 +159,11 @@ class InferenceReader:
                 raise TooHeavy from None
             raise
         structure = b"{" + structure if found else structure
-        judge = self._kept if len(structure) <= _KEPT_BYTES else self._judge
-        inference = judge(name, operator, structure)
+        inference = self.cache.find([(name, structure)])
+        if inference is None:
+            inference = self._judge(name, operator, structure)
+            if len(structure) <= LONGEST:
+                self.cache.add((name, structure), inference, len(structure))
         given = len(body) - json_bytes
         if given != inference.binary_bytes:
             raise Unreadable(
@@ -228,17 +229,18 @@ class InferenceReader:
 
 def _cut(text: Buffer, start: int, max_structure_bytes: int, memory: MemoryShare) -> tuple[bytes, list[Span]]:
     """`text` from `start` on, with a mark in place of each array of numbers, and where these are, by mark."""
-    search = Search(text, memory)
     pieces: list[Piece] = []
     arrays: list[Span] = []
     position = start
     cut = 0
+    search: Search | None = None
     while True:
         most = min(len(text), max_structure_bytes + cut + 1)  # what is beyond is numbers, or the structure too long
         found = _DATA.search(text, position, most)
         if found is None:
             break
         position = found.end()
+        search = search or Search(text, memory)
         stop = _after_array(text, position, search, memory)
         if stop:
             pieces += [text[start:position], b'"%b%d"' % (_MARK.encode(), len(arrays))]
