@@ -51,7 +51,7 @@ class TensorDesc(BaseModel):
             description="A list, or one flag by itself. OWNED_BY_DML (inputs only): the data are copied at "
             "initialization, so no output can take the buffer.",
         ),
-    ] = []
+    ] = Field(default_factory=list, json_schema_extra={"default": []})  # a list by itself would be copied, slowly
     DimensionCount: Uint | None = Field(None, description="Number of dimensions; if given, the length of Sizes.")
     TotalTensorSizeInBytes: Uint64 | None = Field(
         None, description="Bytes of the buffer, a multiple of 4. Absent, null or 0: the least that the layout needs."
