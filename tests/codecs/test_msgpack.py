@@ -133,6 +133,8 @@ def test_the_place_of_data_is_looked_for_at_the_beginning_only() -> None:
 
 
 @given(documents(leaves))
+@example([1] * 15)
+@example([[1] * 8, b"data", [1] * 8])
 def test_structure_is_all_but_bin(document: Any) -> None:
     body = msgpack.packb(document)
     structure = len(body) - bytes_in(document)
