@@ -147,7 +147,7 @@ def run(file: Path, output: Path | None, as_json: bool) -> None:
                 click.echo(b"".join(dispatch.write(CODECS["application/json"], outcome).pieces))
             elif not output:
                 timing = outcome.queue_seconds, outcome.compute_seconds
-                _show_answer(dispatch.prepared.answer(outcome.ran, outcome.output, *timing))
+                _show_answer(dispatch.prepared.answer(outcome.ran, outcome.outputs, *timing))
     finally:
         service.close()
 

@@ -10,11 +10,11 @@ from app.memory.buffers import Buffer
 _compute = Service.compute
 
 
-def compute(self: Service, prepared: Prepared, buffers: list[Buffer], output: Buffer) -> Outcome:
+def compute(self: Service, prepared: Prepared, buffers: list[Buffer], outputs: dict[str, Buffer]) -> Outcome:
     if bytes(buffers[0][:4]) == struct.pack("<f", 13):
         sys.stderr.write('"computing a 13"\n')
         raise RuntimeError("a fault in a kernel")
-    return _compute(self, prepared, buffers, output)
+    return _compute(self, prepared, buffers, outputs)
 
 
 Service.compute = compute  # type: ignore[method-assign]

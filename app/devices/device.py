@@ -77,14 +77,30 @@ class Kernel(Protocol):
     """A compiled operator on a device, ready to be dispatched."""
 
     @property
-    def brief(self) -> bool:
+    def runs_inline(self) -> bool:
         """Whether a dispatch, now, takes no longer than it takes to hand it to another thread: with all compiled."""
 
-    def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:
-        """Compute `output` from `inputs`.
+    def dispatch(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]) -> Ran:
+        """Compute `outputs` from `inputs`.
 
-        There is a buffer for each input, in the order of the bind points, each at least as long as its descriptor
-        reaches, and so is `output`, which may be one of them if the operator permits that. Bytes between the output's
+        There is a buffer for each tensor, in the order of the bind points, each at least as long as its descriptor
+        reaches. The first output may be one of the inputs if the operator permits that. Bytes between an output's
         elements are left as they are. Raises Cancelled soon after `cancelled()` turns true, and DeviceFailed if the
         device is at fault.
         """
+
+
+class InTurn:
+    """Implements `Kernel`: kernels of one output each, run one after the other over the same inputs."""
+
+    def __init__(self, kernels: Sequence[Kernel]) -> None:
+        self._kernels = kernels
+
+    @property
+    def runs_inline(self) -> bool:
+        return all(kernel.runs_inline for kernel in self._kernels)
+
+    def dispatch(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]) -> Ran:
+        for kernel, output in zip(self._kernels, outputs, strict=True):
+            ran = kernel.dispatch(inputs, [output], cancelled)
+        return ran

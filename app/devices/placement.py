@@ -14,7 +14,7 @@ import numpy as np
 from app.contract.constants import NEWEST
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cuda.compiler import KernelCache, cache_folder, nvrtc_version
-from app.devices.cuda.device import CudaDevice, CudaKernel
+from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.pinned import PinnedMemory
 from app.devices.device import Device, DeviceFailed, DeviceInfo, Kernel, Ran
 from app.memory.addresses import address_of
@@ -82,7 +82,7 @@ class Placement:
     def choose(self, name: str, compiled: CompiledOperator) -> Device | None:
         """The device for a dispatch; None if there is none of this name."""
         if name == "auto":
-            return self._auto if self.gpus and compiled.output.elements >= self.crossover else self._numpy
+            return self._auto if self.gpus and compiled.elements >= self.crossover else self._numpy
         return self.devices.get(name)
 
     def troubles(self) -> list[str]:
@@ -111,40 +111,46 @@ class Guarded:
 class GuardedKernel:
     """Implements `Kernel`."""
 
-    brief = False
+    runs_inline = False
 
     def __init__(self, compiled: CompiledOperator, device: Guarded) -> None:
         self._compiled = compiled
         self._device = device
-        self._kernels: dict[str, CudaKernel] = {}
+        self._kernels: dict[str, Kernel] = {}
         self._numpy: Kernel | None = None
 
-    def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:
+    def dispatch(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]) -> Ran:
         serving = [gpu for gpu in self._device.gpus if gpu.out_of_service is None]
         gpu = min(serving or self._device.gpus, key=lambda each: each.load)
         try:
-            return self._on_gpu(gpu, inputs, output, cancelled)
+            return self._on_gpu(gpu, inputs, outputs, cancelled)
         except DeviceFailed as failure:
             if self._numpy is None:
                 self._numpy = self._device.fallback.prepare(self._compiled)
-            ran = self._numpy.dispatch(inputs, output, cancelled)
+            ran = self._numpy.dispatch(inputs, outputs, cancelled)
             return Ran(ran.device, ran.kind, failure.reason, gpu.name, failure.cause)
 
-    def _on_gpu(self, gpu: CudaDevice, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:
+    def _on_gpu(
+        self, gpu: CudaDevice, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
+    ) -> Ran:
         kernel = self._kernels.get(gpu.name)
         if kernel is None:
             kernel = self._kernels[gpu.name] = gpu.prepare(self._compiled)
         # In place, a GPU that fails halfway would leave half of the input: it works on a copy, which then replaces it.
-        target = memoryview(bytearray(output)) if any(_same(each, output) for each in inputs) else output
+        targets = [
+            memoryview(bytearray(output)) if any(_same(each, output) for each in inputs) else output
+            for output in outputs
+        ]
         try:
-            ran = kernel.dispatch(inputs, target, cancelled)
+            ran = kernel.dispatch(inputs, targets, cancelled)
         except DeviceFailed as failure:
             if failure.cause != "memory":
                 raise
             gpu.free_memory()
-            ran = kernel.dispatch(inputs, target, cancelled)
-        if target is not output:
-            output[:] = target
+            ran = kernel.dispatch(inputs, targets, cancelled)
+        for output, target in zip(outputs, targets, strict=True):
+            if target is not output:
+                output[:] = target
         return ran
 
 
@@ -211,7 +217,8 @@ def compile_ahead(gpus: Sequence[CudaDevice]) -> None:
     def work(each: tuple[CudaDevice, CompiledOperator]) -> None:
         gpu, compiled = each
         with gpu.at_work(0):
-            gpu.prepare(compiled).launch()
+            for kernel in gpu.kernels(compiled):
+                kernel.launch()
 
     with ThreadPoolExecutor(4) as compilers:
         list(compilers.map(work, wanted))
@@ -264,6 +271,6 @@ def _seconds(kernel: Kernel, data: Buffer, output: Buffer) -> float:
     times = []
     for _ in range(5):
         started = perf_counter()
-        kernel.dispatch([data], output, lambda: False)
+        kernel.dispatch([data], [output], lambda: False)
         times.append(perf_counter() - started)
     return median(times[1:])

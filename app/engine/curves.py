@@ -61,10 +61,11 @@ def curve(operator: type[Operator], device: Device) -> Curve | None:
         tensors = {name: {"DataType": data_type.value, "Sizes": list(sizes)}}
         compiled = compile_operator(validate(operator, described | tensors), NEWEST)
         kernel = device.prepare(compiled)
+        (made,) = compiled.outputs.values()
 
         def f(x: Array) -> Array:
-            y = np.empty(x.shape, numpy_type(compiled.output.DataType))
-            kernel.dispatch([x.data.cast("B")], y.data.cast("B"), lambda: False)
+            y = np.empty(x.shape, numpy_type(made.DataType))
+            kernel.dispatch([x.data.cast("B")], [y.data.cast("B")], lambda: False)
             return y
 
         return f

@@ -113,10 +113,10 @@ class Service:
         `memory` is the request's share, to which the output is added; `hang_up()` returns when the client has gone.
         Raises ContractError, MemoryExhausted, QueueFull, Draining, DeadlineExceeded, Abandoned.
         """
-        buffers, output = self.admit(prepared, data, memory)
-        if prepared.kernel.brief:
-            return self.compute(prepared, buffers, output)
-        return await self.run(lambda ticket: self._computed(ticket, prepared, buffers, output), memory, hang_up)
+        buffers, outputs = self.admit(prepared, data, memory)
+        if prepared.kernel.runs_inline:
+            return self.compute(prepared, buffers, outputs)
+        return await self.run(lambda ticket: self._computed(ticket, prepared, buffers, outputs), memory, hang_up)
 
     async def run(
         self,
@@ -146,29 +146,34 @@ class Service:
     ) -> "Outcome":
         """The same as `execute`, by the worker that read the request: it was admitted before."""
         buffers = prepared.bind(data)
-        return self._computed(ticket, prepared, buffers, self._output(prepared, buffers, memory))
+        return self._computed(ticket, prepared, buffers, self._outputs(prepared, buffers, memory))
 
-    def _computed(self, ticket: Ticket[None], prepared: "Prepared", buffers: list[Buffer], output: Buffer) -> "Outcome":
+    def _computed(
+        self, ticket: Ticket[None], prepared: "Prepared", buffers: list[Buffer], outputs: dict[str, Buffer]
+    ) -> "Outcome":
         started = perf_counter()
-        ran = prepared.dispatch(buffers, output, ticket.cancelled)
-        return Outcome(output, ticket.queue_seconds, perf_counter() - started, ran)
+        ran = prepared.dispatch(buffers, outputs, ticket.cancelled)
+        return Outcome(outputs, ticket.queue_seconds, perf_counter() - started, ran)
 
-    def compute(self, prepared: "Prepared", buffers: list[Buffer], output: Buffer) -> "Outcome":
-        """Dispatch a brief kernel on what was admitted, here and now."""
+    def compute(self, prepared: "Prepared", buffers: list[Buffer], outputs: dict[str, Buffer]) -> "Outcome":
+        """Dispatch a kernel that `runs_inline` on what was admitted, here and now."""
         started = perf_counter()
-        ran = prepared.dispatch(buffers, output, _never)
-        return Outcome(output, 0.0, perf_counter() - started, ran)
+        ran = prepared.dispatch(buffers, outputs, _never)
+        return Outcome(outputs, 0.0, perf_counter() - started, ran)
 
     def admit(
         self, prepared: "Prepared", data: Mapping[str, Buffer], memory: MemoryShare
-    ) -> tuple[list[Buffer], Buffer]:
-        """The kernel's buffers. Raises ContractError, MemoryExhausted, Draining, and for a brief kernel QueueFull."""
+    ) -> tuple[list[Buffer], dict[str, Buffer]]:
+        """The kernel's inputs, and its outputs by name.
+
+        Raises ContractError, MemoryExhausted, Draining, and for a kernel that `runs_inline` QueueFull.
+        """
         if self.state is State.DRAINING:
             raise Draining
         buffers = prepared.bind(data)
-        if prepared.kernel.brief:
+        if prepared.kernel.runs_inline:
             self.pool.check_room()  # a full queue is full for small ones too
-        return buffers, self._output(prepared, buffers, memory)
+        return buffers, self._outputs(prepared, buffers, memory)
 
     def _check_device(self, name: str) -> None:
         if name != "auto" and name not in self.devices:
@@ -178,7 +183,7 @@ class Service:
     def _limit(self, compiled: CompiledOperator) -> None:
         """Before any memory is taken: strides let a few bytes ask for gigabytes."""
         most = self.settings.max_tensor_bytes
-        for name, desc in [*compiled.inputs.items(), (compiled.output_name, compiled.output)]:
+        for name, desc in [*compiled.inputs.items(), *compiled.outputs.items()]:
             dense = desc.elements * desc.DataType.bytes
             for what, size in (("Buffer", desc.total_bytes), ("Elements without repetition", dense)):
                 if size > most:
@@ -186,9 +191,17 @@ class Service:
                         "max_tensor_bytes", f"{what} of {name} in bytes", size, most, ("operator", name)
                     )
 
+    @classmethod
+    def _outputs(cls, prepared: "Prepared", inputs: list[Buffer], memory: MemoryShare) -> dict[str, Buffer]:
+        (first, size), *others = prepared.output_bytes.items()
+        outputs = {first: cls._first_output(prepared, size, inputs, memory)}
+        for name, each in others:
+            outputs[name] = memory.buffer(each)
+        return outputs
+
     @staticmethod
-    def _output(prepared: "Prepared", inputs: list[Buffer], memory: MemoryShare) -> Buffer:
-        size = prepared.output_bytes
+    def _first_output(prepared: "Prepared", size: int, inputs: list[Buffer], memory: MemoryShare) -> Buffer:
+        """The only one that may take the place of an input."""
         if prepared.in_place is not None:
             taken = inputs[prepared.input_names.index(prepared.in_place)]
             return (memoryview(bytearray(taken)) if taken.readonly else taken)[:size]
@@ -232,10 +245,10 @@ class Prepared:
         self.device = device
         self.kernel = device.prepare(compiled)
         self.input_names = list(compiled.inputs)
-        self.output_bytes = compiled.output.data_bytes
-        self.gapless = compiled.output.gapless
-        # A GPU that fails halfway must leave the inputs to NumPy.
-        names = self.input_names if device.kind == "cpu" else []
+        self.output_bytes = {name: desc.data_bytes for name, desc in compiled.outputs.items()}
+        self._with_gaps = [name for name, desc in compiled.outputs.items() if not desc.gapless]
+        # A GPU that fails halfway must leave the inputs to NumPy, and the first of several outputs to the others.
+        names = self.input_names if device.kind == "cpu" and len(compiled.outputs) == 1 else []
         self.reusable = [number for number, name in enumerate(names) if self._is_reusable(name)]
         self._input_sizes = [(name, data_lengths(desc)) for name, desc in compiled.inputs.items()]
 
@@ -245,7 +258,7 @@ class Prepared:
             self.compiled.check_in_place(name)
         except ContractError:
             return False
-        return self.gapless
+        return not self._with_gaps
 
     def bind(self, data: Mapping[str, Buffer]) -> list[Buffer]:
         """`data` in the order of the bind points. Raises ContractError."""
@@ -262,25 +275,30 @@ class Prepared:
         except ContractError as error:
             raise _below(error, "inputs") from None
 
-    def dispatch(self, buffers: list[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:
-        """Compute `output` from `buffers`. Raises Cancelled soon after `cancelled()` turns true."""
-        if not self.gapless and self.in_place is None:
-            # Gaps between the elements are not written: they must not show what the memory held before.
-            np.frombuffer(output, np.uint8)[:] = 0
-        return self.kernel.dispatch(buffers, output, cancelled)
+    def dispatch(self, buffers: list[Buffer], outputs: Mapping[str, Buffer], cancelled: Callable[[], bool]) -> Ran:
+        """Compute `outputs`, by name, from `buffers`. Raises Cancelled soon after `cancelled()` turns true."""
+        if self.in_place is None:
+            for name in self._with_gaps:
+                # Gaps between the elements are not written: they must not show what the memory held before.
+                np.frombuffer(outputs[name], np.uint8)[:] = 0
+        return self.kernel.dispatch(buffers, list(outputs.values()), cancelled)
 
-    def answer(self, ran: Ran, data: Any, queue_seconds: Any, compute_seconds: Any) -> DispatchResponse:
-        """The answer of a dispatch that `ran` there, with these values, or with holes for them."""
-        compiled, output = self.compiled, self.compiled.output
+    def answer(self, ran: Ran, data: Mapping[str, Any], queue_seconds: Any, compute_seconds: Any) -> DispatchResponse:
+        """The answer of a dispatch that `ran` there, with these values, or with holes for them.
+
+        `data` has one value for each output, by name.
+        """
+        compiled = self.compiled
         return DispatchResponse(
             outputs={
-                compiled.output_name: OutputTensor(
-                    DataType=output.DataType,
-                    Sizes=output.Sizes,
-                    Strides=output.Strides,
-                    TotalTensorSizeInBytes=output.total_bytes,
-                    data=data,
+                name: OutputTensor(
+                    DataType=desc.DataType,
+                    Sizes=desc.Sizes,
+                    Strides=desc.Strides,
+                    TotalTensorSizeInBytes=desc.total_bytes,
+                    data=data[name],
                 )
+                for name, desc in compiled.outputs.items()
             },
             execution=Execution(
                 device=ran.device,
@@ -295,9 +313,9 @@ class Prepared:
 
 
 class Outcome(NamedTuple):
-    """The output's buffer, how long it took, in seconds, and where."""
+    """The outputs' buffers by name, how long it took, in seconds, and where."""
 
-    output: Buffer
+    outputs: dict[str, Buffer]
     queue_seconds: float
     compute_seconds: float
     ran: Ran

@@ -26,6 +26,7 @@ from app.formula.values import (
     saturate,
     widen,
 )
+from app.programs.program import Map, Program
 
 PREFIX = "DML_OPERATOR_"
 
@@ -210,14 +211,15 @@ class Operator(BaseModel):
             return types
         return {name: DataType(f"UINT{data_type.bits}") for name, data_type in types.items()}
 
-    def expression(self) -> Value:
+    def program(self) -> Program:
         """The formula over this descriptor's inputs and attributes; optional inputs that are left out are None."""
         types = self.stored_types()
         inputs = [
             Input(compute_type(types[name]), name, types[name]) if name in types else None
             for name in _tensor_names(type(self), Role.INPUT)
         ]
-        return self.formula(Parameters(self), *inputs)
+        (output,) = self.tensor_names(Role.OUTPUT)
+        return Program({output: Map(self.formula(Parameters(self), *inputs), self.axes())})
 
 
 @cache

@@ -199,7 +199,7 @@ class Bench:
         names = ["InputTensor", "SlopeTensor"][:tensors]
         desc = {"DataType": row.data_type, "Sizes": [self.count]}
         operator = sample("DML_OPERATOR_" + row.kind, dict.fromkeys(names, desc) | row.attributes)
-        kernel = self.device.prepare(operator)
+        (kernel,) = self.device.kernels(operator)
         launches = [kernel.bind([each.data.ptr for each in one]) for one in sets]
         shares = {"GB/s": 0.0}
 

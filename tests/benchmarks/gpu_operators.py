@@ -28,6 +28,7 @@ from app.memory.arrays import numpy_type
 from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX
 from app.settings import Settings
+from tests.operators.descriptors import output_of
 
 AIM = 0.95
 CHECKED = 256 * ROW
@@ -77,15 +78,15 @@ class Case:
         while len(self.sets) < (max(-(-ROTATED // size), 2) if rotated else 1):
             inputs = inputs_of(name, elements, len(self.sets))
             operator = compiled(name, inputs)
-            output = cupy.empty(operator.output.Sizes, numpy_type(operator.output.DataType))
+            output = cupy.empty(output_of(operator).Sizes, numpy_type(output_of(operator).DataType))
             output.view(np.uint8)[...] = 0xA5  # what is not written is told from what is
             self.sets.append([*inputs, output])
             size = min(each.nbytes for each in self.sets[0] if each.size > 1)
         inputs_types = [desc.DataType.value.lower() for desc in operator.inputs.values() if desc.elements > 1]
-        types = dict.fromkeys(inputs_types), operator.output.DataType.value.lower()
+        types = dict.fromkeys(inputs_types), output_of(operator).DataType.value.lower()
         self.types = f"{', '.join(types[0])} to {types[1]}" if [*types[0]] != [types[1]] else types[1]
         self.moved = sum(each.nbytes for each in self.sets[0])
-        kernel = device.prepare(operator)
+        (kernel,) = device.kernels(operator)
         self.launches = [kernel.bind([each.data.ptr for each in one]) for one in self.sets]
         cupy.cuda.Device().synchronize()
 
@@ -96,7 +97,7 @@ class Case:
             expected = np.empty_like(output)
             given = [each.reshape(-1).view(np.uint8).data for each in inputs]
             kernel = reference.prepare(compiled(self.name, inputs))
-            kernel.dispatch(given, expected.reshape(-1).view(np.uint8).data, lambda: False)
+            kernel.dispatch(given, [expected.reshape(-1).view(np.uint8).data], lambda: False)
             np.testing.assert_allclose(output.astype(np.float64), expected.astype(np.float64), 2e-6, 1e-6)
 
 

@@ -52,7 +52,7 @@ def seconds(call: Callable[[], object], repeats: int) -> float:
 
 def dispatching(kernel: Kernel, source: Buffer, target: Buffer) -> Callable[[], object]:
     """A dispatch of one tensor, to be called."""
-    return lambda: kernel.dispatch([source], target, never)
+    return lambda: kernel.dispatch([source], [target], never)
 
 
 def launch(gpu: CudaDevice) -> None:
@@ -65,8 +65,8 @@ def launch(gpu: CudaDevice) -> None:
         "DML_OPERATOR_ACTIVATION_PARAMETERIZED_RELU", {"InputTensor": desc, "SlopeTensor": desc | {"Strides": [0]}}
     )
     cases = {
-        "HARD_SIGMOID, bound once": gpu.prepare(hard_sigmoid(KIB)).bind([x.data.ptr, y.data.ptr]),
-        "PRELU, bound once": gpu.prepare(prelu).bind([x.data.ptr, s.data.ptr, y.data.ptr]),
+        "HARD_SIGMOID, bound once": gpu.kernels(hard_sigmoid(KIB))[0].bind([x.data.ptr, y.data.ptr]),
+        "PRELU, bound once": gpu.kernels(prelu)[0].bind([x.data.ptr, s.data.ptr, y.data.ptr]),
     }
     kernel = cupy.ElementwiseKernel("T x", "T y", "y = fmaxf(0.f, fminf(0.2f * x + 0.5f, 1.f))", "peer")
     raw = cupy.RawKernel('extern "C" __global__ void k(const float* x, float* y) {}', "k")
@@ -104,7 +104,7 @@ def first_use(gpu: CudaDevice) -> None:
             device = CudaDevice(gpu.ordinal, KernelCache(Path(folder)), 16 * MIB, PinnedMemory(0))
             for compiled in [*samples(), *others]:
                 started = time.perf_counter()
-                device.prepare(compiled).launch()
+                device.kernels(compiled)[0].launch()
                 times.append((time.perf_counter() - started) * 1e3)
             device.close()
     print(f"| cold | median {median(cold):.0f} | most {max(cold):.0f} | of {len(cold)} kernels |")
@@ -199,7 +199,7 @@ def several(gpus: list[CudaDevice]) -> None:
         gpu.pinned = PinnedMemory(8 * GIB)
         stream = cupy.cuda.Stream(non_blocking=True)
         x, y = cupy.ones(count, np.float32), cupy.empty(count, np.float32)
-        bound = gpu.prepare(hard_sigmoid(count)).bind([x.data.ptr, y.data.ptr])
+        bound = gpu.kernels(hard_sigmoid(count))[0].bind([x.data.ptr, y.data.ptr])
         kernel = gpu.prepare(hard_sigmoid(count))
         spaces = [gpu.pinned.allocate(size) for _ in range(2)]
         source, target = (each.__enter__() for each in spaces)
@@ -217,11 +217,11 @@ def several(gpus: list[CudaDevice]) -> None:
 
         def from_pinned(kernel: Any = kernel, source: Any = source, target: Any = target) -> None:
             for _ in range(6):
-                kernel.dispatch([source], target, never)
+                kernel.dispatch([source], [target], never)
 
         def from_ordinary(kernel: Any = kernel, one: Any = one, other: Any = other) -> None:
             for _ in range(4):
-                kernel.dispatch([one], other, never)
+                kernel.dispatch([one], [other], never)
 
         resident.append(on_device)
         pinned.append(from_pinned)

@@ -24,6 +24,7 @@ from app.memory.arrays import Array, numpy_type
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
 from app.operators.operator import PREFIX
+from tests.operators.descriptors import output_of
 
 E, A = "ELEMENT_WISE_", "ACTIVATION_"
 F = np.float32
@@ -224,8 +225,8 @@ def measure(name: str, elements: int, rounds: int, helpers: Executor, threads: i
         return NAIVE[name][1](*inputs)
 
     def ours(kernel: Kernel) -> Array:
-        output = np.empty(operator.output.elements, numpy_type(operator.output.DataType))
-        kernel.dispatch(buffers, output.view(np.uint8).data, lambda: False)
+        output = np.empty(output_of(operator).elements, numpy_type(output_of(operator).DataType))
+        kernel.dispatch(buffers, [output.view(np.uint8).data], lambda: False)
         return output
 
     with np.errstate(all="ignore"):

@@ -16,6 +16,7 @@ from app.devices.cuda.functions import PRIMITIVES
 from app.devices.cuda.lowering import Arithmetic, lower
 from app.memory.arrays import Array, numpy_type
 from app.operators.compiled import CompiledOperator
+from tests.operators.descriptors import expression_of, output_name_of
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 
@@ -68,7 +69,7 @@ Element = Callable[..., Array]
 def arithmetic_of(compiled: CompiledOperator) -> Arithmetic:
     """The lowered formula of an operator."""
     inputs = [(name, compiled.stored_types[name]) for name in compiled.inputs]
-    return lower(compiled.expression, inputs, compiled.stored_types[compiled.output_name])
+    return lower(expression_of(compiled), inputs, compiled.stored_types[output_name_of(compiled)])
 
 
 def build(folder: Path, operators: Sequence[CompiledOperator]) -> list[Element]:
@@ -91,7 +92,9 @@ def build(folder: Path, operators: Sequence[CompiledOperator]) -> list[Element]:
     )
     loaded = ctypes.CDLL(str(made))
     return [
-        _element(loaded[f"loop{numbers[arithmetic.source]}"], arithmetic, operator.stored_types[operator.output_name])
+        _element(
+            loaded[f"loop{numbers[arithmetic.source]}"], arithmetic, operator.stored_types[output_name_of(operator)]
+        )
         for arithmetic, operator in zip(arithmetics, operators, strict=True)
     ]
 

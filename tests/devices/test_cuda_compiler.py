@@ -21,6 +21,7 @@ from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
 from tests.devices.cuda_on_cpu import arithmetic_of
 from tests.devices.test_cuda_lowering import samples as all_samples
+from tests.operators.descriptors import expression_of, output_name_of, output_of
 
 try:
     cuda_compiler.nvrtc_version()
@@ -32,7 +33,7 @@ EXHAUSTIVE = os.environ.get("DMLSERVE_EXHAUSTIVE") == "1"
 
 def layouts(operator: CompiledOperator) -> dict[str, Layout]:
     """One of each class."""
-    sizes = [data_type.bytes for data_type in operator.element_types()]
+    sizes = [data_type.bytes for data_type in operator.element_types(output_name_of(operator))]
     count = len(sizes)
     packed = choose_layout([1 << 10], [[1]] * count, sizes, aligned=True)
     assert packed.width > 1
@@ -47,7 +48,9 @@ def layouts(operator: CompiledOperator) -> dict[str, Layout]:
     }
 
 
-@pytest.mark.parametrize("operator", samples(), ids=lambda each: f"{each.operator.short_name()} {each.output.DataType}")
+@pytest.mark.parametrize(
+    "operator", samples(), ids=lambda each: f"{each.operator.short_name()} {output_of(each).DataType}"
+)
 def test_kernels_of_the_four_operators_compile(operator: CompiledOperator) -> None:
     """In every data type and layout class, for Ampere and for Hopper."""
     kinds = layouts(operator)
@@ -73,9 +76,10 @@ def test_kernels_of_operators_that_reduce_compile() -> None:
     compiled = 0
     for kind in OPERATORS.values():
         operator = compile_operator(validate(kind, example(kind)["operator"]), NEWEST)
-        if operator.axes:
-            *inputs, output = zip([*operator.inputs, operator.output_name], operator.element_types(), strict=True)
-            source, _ = RowLowering(operator.expression, inputs, output[1]).source(Rows.of(operator))
+        if operator.operator.axes():
+            name = output_name_of(operator)
+            *inputs, output = zip([*operator.inputs, name], operator.element_types(name), strict=True)
+            source, _ = RowLowering(expression_of(operator), inputs, output[1]).source(Rows.of(operator, name))
             assert compile_source(source, 90).startswith(b"\x7fELF")
             compiled += 1
     assert compiled == 6
@@ -89,10 +93,11 @@ def test_kernels_of_operators_that_reduce_compile() -> None:
 def test_kernels_of_any_groups_compile(sizes: list[int], axes: list[int], kept: int) -> None:
     document = {"Type": "ACTIVATION_SOFTMAX1", "Axes": axes, "InputTensor": {"DataType": "FLOAT16", "Sizes": sizes}}
     operator = compile_operator(validate(OPERATORS["DML_OPERATOR_ACTIVATION_SOFTMAX1"], document), NEWEST)
-    *inputs, output = zip([*operator.inputs, operator.output_name], operator.element_types(), strict=True)
-    rows = Rows.of(operator)
+    name = output_name_of(operator)
+    *inputs, output = zip([*operator.inputs, name], operator.element_types(name), strict=True)
+    rows = Rows.of(operator, name)
     assert rows.kept == kept
-    source, _ = RowLowering(operator.expression, inputs, output[1]).source(rows)
+    source, _ = RowLowering(expression_of(operator), inputs, output[1]).source(rows)
     assert compile_source(source, 80).startswith(b"\x7fELF")
 
 

@@ -28,7 +28,16 @@ from tests.devices.test_cuda_lowering import compile_at, data_for, samples
 from tests.devices.test_numpy_device import DATA_TYPES, GUARD, layouts, never, same, slope_formula
 from tests.devices.test_numpy_device import Guarded as GuardedTensor
 from tests.gpu import first_gpu
-from tests.operators.descriptors import CELU, CONSTANT_POW, HARD_SIGMOID, PARAMETERIZED_RELU, compiled, descriptor
+from tests.operators.descriptors import (
+    CELU,
+    CONSTANT_POW,
+    HARD_SIGMOID,
+    PARAMETERIZED_RELU,
+    compiled,
+    descriptor,
+    output_name_of,
+    output_of,
+)
 
 pytestmark = pytest.mark.gpu
 
@@ -66,7 +75,7 @@ def test_any_layout(data: st.DataObject) -> None:
     )
     expected = slope_formula(tensors["InputTensor"].elements, tensors["SlopeTensor"].elements)
     inputs = [tensors[name].buffer for name in ("InputTensor", "SlopeTensor")]
-    ran = first_gpu().prepare(operator).dispatch(inputs, tensors["OutputTensor"].buffer, never)
+    ran = first_gpu().prepare(operator).dispatch(inputs, [tensors["OutputTensor"].buffer], never)
     assert ran.kind == "cuda"
     assert same(tensors["OutputTensor"].elements, expected)
     assert tensors["OutputTensor"].touched() <= tensors["OutputTensor"].owned()
@@ -82,7 +91,7 @@ def test_every_length_around_vectors_tiles_and_chunks(gpu: CudaDevice, kind: str
         output = np.full(length + 16, 77, dtype)
         operator = compiled(descriptor(PARAMETERIZED_RELU, {"DataType": kind, "Sizes": [length]}))
         place = output.view(np.uint8).data[: length * dtype.itemsize]
-        gpu.prepare(operator).dispatch([x.view(np.uint8).data, slope.view(np.uint8).data], place, never)
+        gpu.prepare(operator).dispatch([x.view(np.uint8).data, slope.view(np.uint8).data], [place], never)
         assert same(output[:length], slope_formula(x, slope)), length
         assert (output[length:] == 77).all()
 
@@ -99,7 +108,9 @@ def test_a_slope_for_each_channel_is_read_once_for_a_vector(gpu: CudaDevice) -> 
     rng = np.random.default_rng(2)
     x, slope = rng.standard_normal(sizes, np.float32), rng.standard_normal(16, np.float32)
     output = np.empty_like(x)
-    gpu.prepare(operator).dispatch([memoryview(x.tobytes()), memoryview(slope.tobytes())], output.data.cast("B"), never)
+    gpu.prepare(operator).dispatch(
+        [memoryview(x.tobytes()), memoryview(slope.tobytes())], [output.data.cast("B")], never
+    )
     assert np.array_equal(output, np.where(x >= 0, x, x * slope.reshape(1, 16, 1, 1)))
 
 
@@ -114,7 +125,7 @@ def test_resident_tensors_need_no_alignment(gpu: CudaDevice, offset: int) -> Non
     place.set(x.view(np.uint8))
     operator = compiled(descriptor(HARD_SIGMOID, {"DataType": "FLOAT32", "Sizes": [1003]}))
     stream = cupy.cuda.Stream()
-    gpu.prepare(operator).bind([place.data.ptr, out.data.ptr + offset])(stream.ptr)
+    gpu.kernels(operator)[0].bind([place.data.ptr, out.data.ptr + offset])(stream.ptr)
     stream.synchronize()
     result = out.get()[offset : offset + x.nbytes].view(np.float32)
     assert np.allclose(result, np.clip(0.2 * x + 0.5, 0, 1), atol=1e-6)
@@ -129,7 +140,7 @@ def test_pinned_buffers_are_used_as_they_are(gpu: CudaDevice, monkeypatch: pytes
         assert target is not None
         x = np.frombuffer(source, np.float32)
         x[:] = np.random.default_rng(4).standard_normal(count, np.float32)
-        gpu.prepare(operator).dispatch([source], target, never)
+        gpu.prepare(operator).dispatch([source], [target], never)
         result = np.frombuffer(target, np.float32)
         assert np.allclose(result, np.where(x > 0, x, np.expm1(np.minimum(x, 0))), atol=1e-6)
         with gpu.pinned.allocate(64 << 20) as more:
@@ -142,7 +153,7 @@ def test_a_cancelled_dispatch_stops(gpu: CudaDevice) -> None:
     x = np.ones(1 << 22, np.float32)
     operator = compiled(descriptor(HARD_SIGMOID, {"DataType": "FLOAT32", "Sizes": [x.size]}))
     with pytest.raises(Cancelled):
-        gpu.prepare(operator).dispatch([x.view(np.uint8).data], np.empty_like(x).view(np.uint8).data, lambda: True)
+        gpu.prepare(operator).dispatch([x.view(np.uint8).data], [np.empty_like(x).view(np.uint8).data], lambda: True)
     assert gpu.load == 0
     assert gpu.slots.taken == 0
 
@@ -160,13 +171,13 @@ def test_without_memory_numpy_answers_and_says_why(gpu: CudaDevice, numpy_device
     gpu.free_memory()
     gpu.pool.set_limit(size=1 << 19)
     try:
-        ran = kernel.dispatch([x.view(np.uint8).data], output.view(np.uint8).data, never)
+        ran = kernel.dispatch([x.view(np.uint8).data], [output.view(np.uint8).data], never)
     finally:
         gpu.pool.set_limit(size=0)
     assert (ran.device, ran.failed, ran.cause) == ("numpy", gpu.name, "memory")
     assert ran.fallback_reason == f"{gpu.name} has no memory left for this dispatch"
     assert np.allclose(output.T, np.clip(0.2 * x + 0.5, 0, 1), atol=1e-6)
-    ran = kernel.dispatch([x.view(np.uint8).data], output.view(np.uint8).data, never)
+    ran = kernel.dispatch([x.view(np.uint8).data], [output.view(np.uint8).data], never)
     assert (ran.device, ran.fallback_reason) == (gpu.name, None)
 
 
@@ -178,7 +189,7 @@ def test_pooled_memory_is_freed_before_giving_up(gpu: CudaDevice, numpy_device: 
     try:
         hoarded = gpu.pool.malloc(1 << 19)  # back in the pool, but as a block of no use
         del hoarded
-        ran = kernel.dispatch([x.view(np.uint8).data], np.empty_like(x).view(np.uint8).data, never)
+        ran = kernel.dispatch([x.view(np.uint8).data], [np.empty_like(x).view(np.uint8).data], never)
     finally:
         gpu.pool.set_limit(size=0)
     assert ran.device == gpu.name
@@ -204,7 +215,8 @@ LOST = """
         with service.memory.open() as memory:
             data = {"InputTensor": x.view(np.uint8).data}
             outcome = asyncio.run(service.execute(service.prepare(request), data, memory))
-            assert np.allclose(np.frombuffer(outcome.output, np.float32), np.clip(0.2 * x + 0.5, 0, 1), atol=1e-6)
+            output = np.frombuffer(outcome.outputs["OutputTensor"], np.float32)
+            assert np.allclose(output, np.clip(0.2 * x + 0.5, 0, 1), atol=1e-6)
             return outcome.ran
 
     before = answer()
@@ -242,10 +254,10 @@ def test_every_operator_computes_what_numpy_does(gpu: CudaDevice, numpy_device: 
     for sample in samples():
         operator = compile_at(sample, 1 << 12)
         buffers = [rng.permutation(array).view(np.uint8).data for array in data_for(operator, rng, 1 << 12)]
-        dtype = numpy_type(operator.stored_types[operator.output_name])
+        dtype = numpy_type(operator.stored_types[output_name_of(operator)])
         actual, expected = np.empty(1 << 12, dtype), np.empty(1 << 12, dtype)
-        numpy_device.prepare(operator).dispatch(buffers, expected.view(np.uint8).data, never)
-        gpu.prepare(operator).dispatch(buffers, actual.view(np.uint8).data, never)
+        numpy_device.prepare(operator).dispatch(buffers, [expected.view(np.uint8).data], never)
+        gpu.prepare(operator).dispatch(buffers, [actual.view(np.uint8).data], never)
         tolerance = 2e-3 if dtype.itemsize == 2 else 3e-6
         with np.errstate(all="ignore"):
             near = np.isclose(actual.astype(np.float64), expected.astype(np.float64), rtol=tolerance, atol=1e-6)
@@ -287,11 +299,11 @@ def test_operators_that_reduce(
     rng = np.random.default_rng(9)
     dtype = np.dtype(data_type.lower())
     for special in ([], [np.nan], [np.inf], [-np.inf, -np.inf, 3, 3, 3]):
-        x = (rng.standard_normal(compiled_operator.output.reach) * 4).astype(dtype)
+        x = (rng.standard_normal(output_of(compiled_operator).reach) * 4).astype(dtype)
         x[: len(special)] = special[: x.size]
         actual, expected = np.zeros_like(x), np.zeros_like(x)
         for device, output in ((gpu, actual), (numpy_device, expected)):
-            device.prepare(compiled_operator).dispatch([x.view(np.uint8).data], output.view(np.uint8).data, never)
+            device.prepare(compiled_operator).dispatch([x.view(np.uint8).data], [output.view(np.uint8).data], never)
         tolerance = 2e-3 if dtype.itemsize == 2 else 3e-6
         with np.errstate(all="ignore"):
             near = np.isclose(actual.astype(np.float64), expected.astype(np.float64), rtol=tolerance, atol=1e-7)
@@ -325,8 +337,8 @@ def mixed_dispatches(gpu: CudaDevice, numpy_device: NumpyDevice, count: int, see
             values = rng.uniform(0.1, 8, tensor.reach) if kind == CONSTANT_POW else rng.uniform(-8, 8, tensor.reach)
             arrays.append(values.astype(dtype))
         buffers = [array.view(np.uint8).data for array in arrays]
-        expected = np.zeros(operator.output.reach, dtype)
-        numpy_device.prepare(operator).dispatch(buffers, expected.view(np.uint8).data, never)
+        expected = np.zeros(output_of(operator).reach, dtype)
+        numpy_device.prepare(operator).dispatch(buffers, [expected.view(np.uint8).data], never)
         prepared.append((Guarded([gpu], numpy_device).prepare(operator), buffers, expected, operator))
     for _ in range(count):
         yield prepared[rng.integers(len(prepared))]
@@ -345,7 +357,7 @@ def test_ten_thousand_mixed_dispatches(gpu: CudaDevice, numpy_device: NumpyDevic
         patience = number % 7 if number % 5 == 0 else 1 << 30
         looks = iter(range(1 << 31))
         try:
-            ran = kernel.dispatch(buffers, output.view(np.uint8).data, lambda: next(looks) >= patience)
+            ran = kernel.dispatch(buffers, [output.view(np.uint8).data], lambda: next(looks) >= patience)
         except Cancelled:
             return "cancelled"
         with np.errstate(all="ignore"):
@@ -396,6 +408,6 @@ def test_a_failed_dispatch_in_place_leaves_the_input_to_numpy(
 
     monkeypatch.setattr(gpu, "launch", failing)
     buffer = x.view(np.uint8).data
-    ran = kernel.dispatch([buffer], buffer, never)
+    ran = kernel.dispatch([buffer], [buffer], never)
     assert (ran.device, ran.cause) == ("numpy", "error")
     assert np.allclose(x, expected, atol=1e-6)

@@ -20,7 +20,15 @@ from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
 from tests.devices.cuda_on_cpu import COMPILER, arithmetic_of, build
 from tests.devices.test_numpy_device import never
-from tests.operators.descriptors import CELU, CONSTANT_POW, HARD_SIGMOID, PARAMETERIZED_RELU, compiled, descriptor
+from tests.operators.descriptors import (
+    CELU,
+    CONSTANT_POW,
+    HARD_SIGMOID,
+    PARAMETERIZED_RELU,
+    compiled,
+    descriptor,
+    output_of,
+)
 from tests.operators.numerics.cases import (
     FLOAT16_BOUND,
     PARAMETERIZED_RELUS,
@@ -144,7 +152,7 @@ def samples() -> list[CompiledOperator]:
                 each = compile_operator(validate(operator, typed), NEWEST)
             except ContractError:
                 continue  # it does not take this type
-            if not each.axes:
+            if not each.operator.axes():
                 made.append(each)
     return made
 
@@ -170,13 +178,13 @@ def test_every_operator_computes_what_numpy_does(tmp_path: Path, device_of_numpy
     assert len(operators) > 200
     rng = np.random.default_rng(3)
     for operator, element in zip(operators, build(tmp_path, operators), strict=True):
-        count = operator.output.elements
+        count = output_of(operator).elements
         inputs = [rng.permutation(array)[: 1 << 10] for array in data_for(operator, rng, 1 << 10)]
         actual = element(*inputs)
         flat = compile_at(operator, 1 << 10)
         expected = np.empty_like(actual)
         buffers = [array.view(np.uint8).data for array in inputs]
-        device_of_numpy.prepare(flat).dispatch(buffers, expected.view(np.uint8).data, never)
+        device_of_numpy.prepare(flat).dispatch(buffers, [expected.view(np.uint8).data], never)
         told = (operator.operator.name(), operator.stored_types, count)
         if actual.dtype.kind != "f":
             # A quotient or logarithm that is rounded differently may decide a comparison otherwise.

@@ -40,7 +40,7 @@ from app.settings import Settings
 from tests.devices.test_cuda_lowering import compile_at, data_for, samples
 from tests.devices.test_numpy_device import never
 from tests.messages import CELU, CONSTANT_POW, PARAMETERIZED_RELU, request
-from tests.operators.descriptors import compiled, descriptor
+from tests.operators.descriptors import compiled, descriptor, expression_of, output_name_of, output_of
 
 COMPILER = Compiler()
 X = Input(FLOAT32, "X", DataType.FLOAT32)
@@ -56,9 +56,9 @@ def operator_of(kind: str, elements: int, **members: Any) -> CompiledOperator:
 
 
 def dispatch(device: NumpyDevice, operator: CompiledOperator, inputs: list[Array]) -> Array:
-    output = np.empty(operator.output.elements, numpy_type(operator.output.DataType))
+    output = np.empty(output_of(operator).elements, numpy_type(output_of(operator).DataType))
     buffers = [array.view(np.uint8).data for array in inputs]
-    device.prepare(operator).dispatch(buffers, output.view(np.uint8).data, never)
+    device.prepare(operator).dispatch(buffers, [output.view(np.uint8).data], never)
     return output
 
 
@@ -130,9 +130,9 @@ def test_no_loop_calls_a_function(triple: str, processor: str) -> None:
     """One that is not there, such as a conversion from double to half, would end the process."""
     seen = 0
     for sample in [*samples(), *scaled(), *powers()]:
-        stored = sample.stored_types[sample.output_name]
+        stored = sample.stored_types[output_name_of(sample)]
         try:
-            element = lower(sample.expression, stored)
+            element = lower(expression_of(sample), stored)
         except LookupError:
             continue
         layout: list[nests.Step] = ["packed"] * (len(sample.inputs) + 1)
@@ -144,7 +144,7 @@ def test_no_loop_calls_a_function(triple: str, processor: str) -> None:
 
 
 def test_loops_take_many_elements_at_a_time() -> None:
-    element = lower(operator_of(CELU, 1).expression, DataType.FLOAT32)
+    element = lower(expression_of(operator_of(CELU, 1)), DataType.FLOAT32)
     assembly = assembly_of(
         nests.elements(element, list(element.inputs), 1, ["packed", "packed"]), "x86_64-linux", "x86-64-v3"
     )
@@ -158,7 +158,7 @@ def test_attributes_are_arguments(kind: str, attribute: str, values: tuple[float
     sources = set()
     for value in values:
         operator = operator_of(kind, 1, **{attribute: value})
-        element = lower(operator.expression, DataType.FLOAT32)
+        element = lower(expression_of(operator), DataType.FLOAT32)
         sources.add(nests.elements(element, list(operator.inputs), 1, ["packed"] * 2))
     assert len(sources) == 1
 
@@ -223,21 +223,21 @@ def test_dispatches_after_the_first_make_no_arrays() -> None:
     ):
         device = NumpyDevice(helpers, 1, COMPILER, least=1)
         for operator in [*(compile_at(sample, 100) for sample in samples()), repeating_slopes()]:
-            inputs = [bytes(array) for array in data_for(operator, rng, operator.output.elements)]
-            size = operator.output.total_bytes
+            inputs = [bytes(array) for array in data_for(operator, rng, output_of(operator).elements)]
+            size = output_of(operator).total_bytes
             kernel = device.prepare(operator)
             first, second = bytearray(size), bytearray(size + 2)
-            kernel.dispatch([memoryview(bytearray(each)) for each in inputs], memoryview(first), never)
+            kernel.dispatch([memoryview(bytearray(each)) for each in inputs], [memoryview(first)], never)
             before = run.call_count
             shifted = [memoryview(b"?" + each)[1:] for each in inputs]
-            kernel.dispatch(shifted, memoryview(second)[1:], never)
+            kernel.dispatch(shifted, [memoryview(second)[1:]], never)
             assert first == second[1:-1]
             direct += run.call_count == before
             for number in range(len(shifted) + 1):
                 buffers = [*shifted, memoryview(second)[:size]]
                 buffers[number] = buffers[number][:1]
                 with pytest.raises((TypeError, ValueError)):
-                    kernel.dispatch(buffers[:-1], buffers[-1], never)
+                    kernel.dispatch(buffers[:-1], [buffers[-1]], never)
     assert direct > 150
 
 

@@ -30,7 +30,7 @@ from app.memory.buffers import Buffer
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator
 from app.operators.operator import Role
-from tests.operators.descriptors import ALIKE, CELU, PARAMETERIZED_RELU, compiled, descriptor
+from tests.operators.descriptors import ALIKE, CELU, PARAMETERIZED_RELU, compiled, descriptor, output_of
 
 SECONDS = 10
 GUARD = 64
@@ -76,7 +76,7 @@ def run(
     threads: int = 1,
 ) -> None:
     with blocks_of(block):
-        NumpyDevice(helpers, threads).prepare(operator).dispatch(list(inputs.values()), output, never)
+        NumpyDevice(helpers, threads).prepare(operator).dispatch(list(inputs.values()), [output], never)
 
 
 class Guarded:
@@ -237,7 +237,7 @@ def test_one_device_for_many_threads(helpers: Executor) -> None:
         for elements in (1000 * number + 1, 70_000 + number, 3):
             document, inputs, expected = big_tensors(data_type, elements)
             output = bytearray(expected.nbytes)
-            device.prepare(compiled(document)).dispatch(list(inputs.values()), memoryview(output), never)
+            device.prepare(compiled(document)).dispatch(list(inputs.values()), [memoryview(output)], never)
             if bytes(output) != expected.tobytes():
                 wrong.append((number, elements))
 
@@ -262,7 +262,7 @@ def test_a_buffer_that_is_too_short_is_not_left(helpers: Executor, name: str, st
     operator = compiled(
         descriptor(PARAMETERIZED_RELU, packed.model_dump(mode="json"), **{name: desc.model_dump(mode="json")})
     )
-    descs = operator.inputs | {"OutputTensor": operator.output}
+    descs = operator.inputs | {"OutputTensor": output_of(operator)}
     tensors = {each: Guarded(descs[each], rng, descs[each].data_bytes - (each == name)) for each in descs}
     inputs = {each: tensors[each].buffer for each in operator.inputs}
     with pytest.raises((TypeError, ValueError)):
@@ -317,7 +317,7 @@ def test_stops_within_a_block_of_each_thread(helpers: Executor, threads: int, af
     cancelled = cancelling(after)
     with blocks_of(block), pytest.raises(Cancelled):
         NumpyDevice(helpers, threads).prepare(operator).dispatch(
-            [memoryview(bytes(len(output)))], memoryview(output), cancelled
+            [memoryview(bytes(len(output)))], [memoryview(output)], cancelled
         )
     written = np.frombuffer(output, np.float32).reshape(count, block)
     assert np.count_nonzero(~np.isnan(written).all(axis=1)) == after
@@ -328,7 +328,9 @@ def test_not_cancelled_after_the_last_block(helpers: Executor) -> None:
     operator = compiled(descriptor(CELU, {"DataType": "FLOAT32", "Sizes": [64]}))
     output = bytearray(256)
     with blocks_of(16):
-        NumpyDevice(helpers, 1).prepare(operator).dispatch([memoryview(bytes(256))], memoryview(output), cancelling(4))
+        NumpyDevice(helpers, 1).prepare(operator).dispatch(
+            [memoryview(bytes(256))], [memoryview(output)], cancelling(4)
+        )
 
 
 def test_no_helper_works_on_after_cancellation(helpers: Executor) -> None:
@@ -346,7 +348,7 @@ def test_no_helper_works_on_after_cancellation(helpers: Executor) -> None:
     operator = compiled(descriptor(CELU, {"DataType": "FLOAT32", "Sizes": [1 << 20]}))
     data = memoryview(bytes(4 << 20))
     with blocks_of(1 << 16), pytest.raises(Cancelled):
-        NumpyDevice(helpers, threads).prepare(operator).dispatch([data], memoryview(bytearray(data)), cancelled)
+        NumpyDevice(helpers, threads).prepare(operator).dispatch([data], [memoryview(bytearray(data))], cancelled)
     assert inside == set()
 
 
@@ -364,7 +366,7 @@ def test_an_error_in_a_helper_is_not_lost(helpers: Executor) -> None:
     operator = compiled(descriptor(CELU, {"DataType": "FLOAT32", "Sizes": [1 << 18]}))
     data = memoryview(bytes(1 << 20))
     with blocks_of(1 << 16), pytest.raises(ZeroDivisionError):
-        NumpyDevice(helpers, 2).prepare(operator).dispatch([data], memoryview(bytearray(data)), cancelled)
+        NumpyDevice(helpers, 2).prepare(operator).dispatch([data], [memoryview(bytearray(data))], cancelled)
 
 
 # Facts

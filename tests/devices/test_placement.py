@@ -65,12 +65,13 @@ class FakeKernel:
         self.gpu = gpu
         self.kernel = gpu.numpy.prepare(operator)
 
-    def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:
+    def dispatch(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]) -> Ran:
         if self.gpu.failures:
-            output[: len(output) // 2] = bytes(len(output) // 2)
+            for output in outputs:
+                output[: len(output) // 2] = bytes(len(output) // 2)
             raise self.gpu.failures.pop(0)
         self.gpu.ran += 1
-        self.kernel.dispatch(inputs, output, cancelled)
+        self.kernel.dispatch(inputs, outputs, cancelled)
         return Ran(self.gpu.name, "cuda")
 
 
@@ -103,7 +104,7 @@ def run(device: Any, elements: int, *, in_place: bool = False) -> Ran:
     x = np.random.default_rng(0).standard_normal(elements, np.float32)
     expected = np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
     output = x if in_place else np.empty_like(x)
-    ran = device.prepare(celu(elements)).dispatch([x.view(np.uint8).data], output.view(np.uint8).data, lambda: False)
+    ran = device.prepare(celu(elements)).dispatch([x.view(np.uint8).data], [output.view(np.uint8).data], lambda: False)
     assert np.allclose(output, expected, atol=1e-6)
     assert isinstance(ran, Ran)
     return ran
@@ -215,7 +216,9 @@ def dispatch(service: Service, device: str = "auto", elements: int = SMALL) -> t
     with service.memory.open() as memory:
         data = {"InputTensor": x.view(np.uint8).data}
         outcome = asyncio.run(service.execute(prepared, data, memory))
-        assert np.allclose(np.frombuffer(outcome.output, np.float32), np.where(x > 0, x, np.expm1(np.minimum(x, 0))))
+        assert np.allclose(
+            np.frombuffer(outcome.outputs["OutputTensor"], np.float32), np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+        )
     return prepared, outcome
 
 
@@ -226,7 +229,7 @@ def test_an_answer_names_the_device_that_ran_it_and_why(gpus: list[Any]) -> None
         failing(gpus[0], *causes)
         prepared, outcome = dispatch(service)
         metrics.dispatched(prepared, outcome)
-        execution = prepared.answer(outcome.ran, outcome.output, 0, 0)["execution"]
+        execution = prepared.answer(outcome.ran, outcome.outputs, 0, 0)["execution"]
         assert execution["device"] == ("numpy" if causes else "cuda:0")
         assert execution["kind"] == ("cpu" if causes else "cuda")
         assert execution["fallback_reason"] == (f"cuda:0 fails: {causes[-1]}" if causes else None)
@@ -422,7 +425,7 @@ def test_memory_that_comes_and_goes_around_the_start() -> None:
             message = {"operator": operator, "inputs": {"InputTensor": data}, "device": device}
             stated = validate(DispatchRequest, message)
             outcome = await service.execute(service.prepare(stated), stated.inputs, memory)
-            found = np.frombuffer(outcome.output, np.float32)
+            found = np.frombuffer(outcome.outputs["OutputTensor"], np.float32)
             assert np.array_equal(found[x > 0], x[x > 0]), (elements, device)
             assert outcome.ran.device == device
 

@@ -29,9 +29,11 @@ class Function:
     def prepare(self, compiled: Any) -> "Function":
         return self
 
-    def dispatch(self, inputs: Sequence[memoryview], output: memoryview, cancelled: Callable[[], bool]) -> None:
+    def dispatch(
+        self, inputs: Sequence[memoryview], outputs: Sequence[memoryview], cancelled: Callable[[], bool]
+    ) -> None:
         with np.errstate(all="ignore"):
-            np.frombuffer(output, np.float32)[:] = self._function(np.frombuffer(inputs[0], np.float32))
+            np.frombuffer(outputs[0], np.float32)[:] = self._function(np.frombuffer(inputs[0], np.float32))
 
 
 def curve_of(function: Callable[[Array], Array]) -> Curve:

@@ -3,8 +3,10 @@
 from typing import Any
 
 from app.contract.constants import NEWEST, DataType, FeatureLevel
+from app.contract.tensors import TensorDesc
 from app.contract.validation import validate
 from app.contract.violations import ContractError, Violation
+from app.formula.values import Value
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
 from app.operators.operator import PREFIX, Role
@@ -67,6 +69,24 @@ def compiled(document: dict[str, Any], level: FeatureLevel = NEWEST) -> Compiled
     """The operator that a descriptor states. Raises ContractError."""
     kind = PREFIX + str(document["Type"]).removeprefix(PREFIX)
     return compile_operator(validate(OPERATORS[kind], document), level)
+
+
+def output_of(operator: CompiledOperator) -> TensorDesc:
+    """The descriptor of the only output."""
+    (desc,) = operator.outputs.values()
+    return desc
+
+
+def output_name_of(operator: CompiledOperator) -> str:
+    """The name of the only output."""
+    (name,) = operator.outputs
+    return name
+
+
+def expression_of(operator: CompiledOperator) -> Value:
+    """What the elements of the only output are."""
+    (made,) = operator.program.maps.values()
+    return made.expression
 
 
 def refusals(document: dict[str, Any], level: FeatureLevel = NEWEST) -> list[Violation]:

@@ -11,7 +11,7 @@ from app.operators.catalog import OPERATORS
 from app.operators.fusion import FUSABLE
 from app.operators.operator import PREFIX, Role
 from tests.contract.refusals import check_wording
-from tests.operators.descriptors import compiled, descriptor, refusals
+from tests.operators.descriptors import compiled, descriptor, output_of, refusals
 from tests.operators.facts import FACTS
 
 E, A = PREFIX + "ELEMENT_WISE_", PREFIX + "ACTIVATION_"
@@ -45,7 +45,7 @@ def test_types_of_one_group_are_equal_and_others_are_free(facts: Any) -> None:
     """Wherever two tensors have a type in common besides the one they have."""
     row = facts.at(NEWEST)
     here = descriptor(facts.operator)
-    here |= {name: desc(compiled(here).output.DataType.value) for name in facts.names("output_tensor")}
+    here |= {name: desc(output_of(compiled(here)).DataType.value) for name in facts.names("output_tensor")}
     for group in facts.same_types:
         for name in group[1:]:
             types = [each.value for each in row[name].data_types]
@@ -70,10 +70,10 @@ def test_left_out_output(kind: str) -> None:
         if kind == E + "QUANTIZE_LINEAR":
             tensors["ScaleTensor"] = tensors["InputTensor"]
         made = compiled(descriptor(kind, **tensors), row.level)
-        assert made.output.DataType in row.of(name).data_types
-        assert made.output == TensorDesc(DataType=made.output.DataType, Sizes=[1] * row.ranks[0])
-        spelled = descriptor(kind, **tensors | {name: desc(made.output.DataType.value, *[1] * row.ranks[0])})
-        assert compiled(spelled, row.level).output == made.output
+        assert output_of(made).DataType in row.of(name).data_types
+        assert output_of(made) == TensorDesc(DataType=output_of(made).DataType, Sizes=[1] * row.ranks[0])
+        spelled = descriptor(kind, **tensors | {name: desc(output_of(made).DataType.value, *[1] * row.ranks[0])})
+        assert output_of(compiled(spelled, row.level)) == output_of(made)
 
 
 @pytest.mark.parametrize(
@@ -93,11 +93,11 @@ def test_left_out_output(kind: str) -> None:
     ],
 )
 def test_type_of_a_left_out_output(kind: str, tensors: dict[str, Any], implied: str) -> None:
-    assert compiled(descriptor(kind, **tensors)).output.DataType == implied
+    assert output_of(compiled(descriptor(kind, **tensors))).DataType == implied
 
 
 def test_at_1_0_the_only_boolean_is_uint32() -> None:
-    assert compiled(descriptor(E + "LOGICAL_EQUALS"), FeatureLevel.V1_0).output.DataType is DataType.UINT32
+    assert output_of(compiled(descriptor(E + "LOGICAL_EQUALS"), FeatureLevel.V1_0)).DataType is DataType.UINT32
 
 
 @pytest.mark.parametrize("output", ["UINT8", "UINT32"])

@@ -22,6 +22,8 @@ from tests.operators.descriptors import (
     PARAMETERIZED_RELU,
     compiled,
     descriptor,
+    output_name_of,
+    output_of,
     refusals,
 )
 
@@ -36,7 +38,7 @@ every_float = pytest.mark.parametrize(
 DESC: dict[str, Any] = {"DataType": "FLOAT32", "Sizes": [1, 1, 2, 3]}
 
 
-def output_of(kind: str) -> str:
+def output_field(kind: str) -> str:
     (name,) = OPERATORS[kind].tensor_names(Role.OUTPUT)
     return name
 
@@ -66,7 +68,7 @@ def test_data_types_are_equal(kind: str, name: str) -> None:
 
 @alike
 def test_output_may_not_overlap_itself_nor_be_owned(kind: str) -> None:
-    name = output_of(kind)
+    name = output_field(kind)
     found = refusals(descriptor(kind, **{name: DESC | {"Strides": [0, 0, 0, 1], "Flags": "OWNED_BY_DML"}}))
     assert {refusal.pointer for refusal in found} == {f"/{name}/Strides", f"/{name}/Flags"}
 
@@ -127,16 +129,16 @@ def test_a_judgement_has_directmls_hresult(kind: str) -> None:
 def test_left_out_output_is_packed_with_sizes_and_type_of_the_input(
     kind: str, desc: dict[str, Any], null: bool
 ) -> None:
-    made = compiled(descriptor(kind, desc, **({output_of(kind): None} if null else {})))
-    assert made.output == TensorDesc.model_validate({"DataType": desc["DataType"], "Sizes": desc["Sizes"]})
-    assert made.output_name == output_of(kind)
+    made = compiled(descriptor(kind, desc, **({output_field(kind): None} if null else {})))
+    assert output_of(made) == TensorDesc.model_validate({"DataType": desc["DataType"], "Sizes": desc["Sizes"]})
+    assert output_name_of(made) == output_field(kind)
     assert list(made.inputs) == OPERATORS[kind].tensor_names(Role.INPUT)
 
 
 @alike
 def test_given_output_is_kept(kind: str) -> None:
     output = DESC | {"Strides": [64, 64, 1, 2], "TotalTensorSizeInBytes": 64}
-    assert compiled(descriptor(kind, **{output_of(kind): output})).output == TensorDesc.model_validate(output)
+    assert output_of(compiled(descriptor(kind, **{output_field(kind): output}))) == TensorDesc.model_validate(output)
 
 
 # FLOAT attributes

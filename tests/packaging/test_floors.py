@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FLOORS = [
     {"app", "app.devices", "app.http", "app.settings", "app.signals", "app.sink", "app.contract"},
     {"app.memory", "app.formula", "app.logs"},
-    {"app.codecs"},
+    {"app.programs", "app.codecs"},
     {"app.operators"},
     {"app.devices.device", "app.devices.helpers", "app.devices.layout"},
     {"app.devices.cpu.threads"},

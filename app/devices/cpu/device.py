@@ -18,7 +18,7 @@ from app.devices.cpu.numpy.lowering import Step
 from app.devices.cpu.programs import Program, program_of, run_program
 from app.devices.cpu.rows import NumpyRowKernel
 from app.devices.cpu.threads import RAN, Threads
-from app.devices.device import WHOLE_BYTES, Cancelled, DeviceInfo, Kernel, Ran
+from app.devices.device import WHOLE_BYTES, Cancelled, DeviceInfo, InTurn, Kernel, Ran
 from app.devices.layout import blocks, collapse
 from app.memory.arrays import Array, numpy_type
 from app.memory.buffers import Buffer
@@ -63,33 +63,34 @@ class NumpyDevice:
 
     def prepare(self, compiled: CompiledOperator) -> Kernel:
         threads = Threads(self._helpers, self._threads)
-        compiler = self._compiler if compiled.output.elements >= self._least else None
-        kind = NumpyRowKernel if compiled.axes else NumpyKernel
-        return kind(compiled, threads, compiler)
+        compiler = self._compiler if compiled.elements >= self._least else None
+        kernels: list[Kernel] = [
+            (NumpyRowKernel if made.axes else NumpyKernel)(compiled, output, threads, compiler)
+            for output, made in compiled.program.maps.items()
+        ]
+        return kernels[0] if len(kernels) == 1 else InTurn(kernels)
 
 
 class NumpyKernel:
-    """Implements `Kernel`, for operators that compute each element by itself."""
+    """Implements `Kernel`, for an `output` of which each element is computed by itself."""
 
-    def __init__(self, compiled: CompiledOperator, threads: Threads, compiler: Compiler | None) -> None:
-        self._sizes, strides = collapse(compiled.output.Sizes, compiled.layouts())
-        types = [numpy_type(data_type) for data_type in compiled.element_types()]
+    def __init__(self, compiled: CompiledOperator, output: str, threads: Threads, compiler: Compiler | None) -> None:
+        elements = compiled.outputs[output].elements
+        self._sizes, strides = collapse(compiled.outputs[output].Sizes, compiled.layouts(output))
+        types = [numpy_type(data_type) for data_type in compiled.element_types(output)]
         self._views = [
             (dtype, [step * dtype.itemsize for step in steps]) for dtype, steps in zip(types, strides, strict=True)
         ]
         program = program_of(
-            compiled.expression, list(compiled.inputs), compiled.stored_types[compiled.output_name], compiler
+            compiled.program.maps[output].expression, list(compiled.inputs), compiled.stored_types[output], compiler
         )
         self._program = program
         self._tabulated = (
-            not isinstance(program, Loop)
-            and len(types) == 2
-            and types[0] == np.float16
-            and compiled.output.elements >= TABULATED
+            not isinstance(program, Loop) and len(types) == 2 and types[0] == np.float16 and elements >= TABULATED
         )
-        most = program.block(compiled.output.elements, threads.most)
+        most = program.block(elements, threads.most)
         self._blocks = list(blocks(self._sizes, most))
-        self._elements = compiled.output.elements
+        self._elements = elements
         self._threads = threads
         # How many bytes of each buffer are read or written
         self._reaches = [
@@ -99,18 +100,18 @@ class NumpyKernel:
         self._on_buffers: OnBuffers | None = None  # the loop, when it is compiled
 
     @property
-    def brief(self) -> bool:
+    def runs_inline(self) -> bool:
         return self._program.is_brief(self._elements)
 
-    def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:
-        buffers = [*inputs, output]
+    def dispatch(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]) -> Ran:
+        buffers = [*inputs, *outputs]
         if not all(map(le, self._reaches, [each.nbytes for each in buffers])):
             raise ValueError("a buffer ends before its tensor")
         whole = len(self._blocks) == 1
         if whole and cancelled():  # as `share` does it, without a function that would cost a small dispatch a tenth
             raise Cancelled
         if self._on_buffers:
-            self._on_buffers(inputs, output)
+            self._on_buffers(inputs, outputs[0])
             return RAN
         arrays: list[Array] = [
             np.ndarray(self._sizes, dtype, buffer, 0, strides)

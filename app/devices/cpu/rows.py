@@ -28,32 +28,32 @@ Slices = tuple[slice, ...]
 
 
 class NumpyRowKernel:
-    """Implements `Kernel`, for operators that reduce."""
+    """Implements `Kernel`, for an `output` whose formula reduces."""
 
-    def __init__(self, compiled: CompiledOperator, threads: Threads, compiler: Compiler | None) -> None:
-        sizes = compiled.output.Sizes
+    def __init__(self, compiled: CompiledOperator, output: str, threads: Threads, compiler: Compiler | None) -> None:
+        sizes, made = compiled.outputs[output].Sizes, compiled.program.maps[output]
         # Two more layouts see to it that elements keep their places in groups, and that groups stay apart.
-        places = packed_along(sizes, [axis in compiled.axes for axis in range(len(sizes))])
-        groups = packed_along(sizes, [axis not in compiled.axes for axis in range(len(sizes))])
-        self._sizes, strides = collapse(sizes, [places, groups, *compiled.layouts()])
+        places = packed_along(sizes, [axis in made.axes for axis in range(len(sizes))])
+        groups = packed_along(sizes, [axis not in made.axes for axis in range(len(sizes))])
+        self._sizes, strides = collapse(sizes, [places, groups, *compiled.layouts(output)])
         self._places, groups, *steps = strides
         self._axes = tuple(axis for axis, step in enumerate(groups) if step == 0)
-        types = [numpy_type(data_type) for data_type in compiled.element_types()]
+        types = [numpy_type(data_type) for data_type in compiled.element_types(output)]
         self._views = [
             (dtype, [each * dtype.itemsize for each in step]) for dtype, step in zip(types, steps, strict=True)
         ]
 
         width = int(np.prod([self._sizes[axis] for axis in self._axes]))
         self._long = width > BLOCK_ELEMENTS
-        names, stored = list(compiled.inputs), compiled.stored_types[compiled.output_name]
-        self._loops = self._loops_of(compiled.expression, names, stored, compiler) if compiler else None
+        names, stored = list(compiled.inputs), compiled.stored_types[output]
+        self._loops = self._loops_of(made.expression, names, stored, compiler) if compiler else None
         if self._loops is None:
             stages = Stages[Program](names, not self._long, functools.partial(program_of, compiler=compiler))
-            self._final = stages.whole(compiled.expression, stored)
+            self._final = stages.whole(made.expression, stored)
             self._stages = stages.stages
-        elements = compiled.output.elements
+        elements = compiled.outputs[output].elements
         self._elements = elements
-        self._positioned = any(isinstance(node, Position) for node in parts(compiled.expression))
+        self._positioned = any(isinstance(node, Position) for node in parts(made.expression))
         outer = [1 if axis in self._axes else size for axis, size in enumerate(self._sizes)]
         most = self._loops.block(elements, threads.most) if self._loops else BLOCK_ELEMENTS
         self._groups = [self._whole(index) for index in blocks(outer, max(most // width, 1))]
@@ -62,16 +62,16 @@ class NumpyRowKernel:
         self._threads = threads
 
     @property
-    def brief(self) -> bool:
+    def runs_inline(self) -> bool:
         if self._loops:
             return self._loops.is_brief(self._elements)
         programs = [*(stage.program for stage in self._stages), self._final]
         return self._elements <= BLOCK_ELEMENTS and all(each.is_brief(self._elements) for each in programs)
 
-    def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:
+    def dispatch(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]) -> Ran:
         arrays: list[Array] = [
             np.ndarray(self._sizes, dtype, buffer, 0, strides)
-            for buffer, (dtype, strides) in zip([*inputs, output], self._views, strict=True)
+            for buffer, (dtype, strides) in zip([*inputs, *outputs], self._views, strict=True)
         ]
         try:
             if self._long:

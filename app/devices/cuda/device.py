@@ -27,7 +27,7 @@ from app.devices.cuda.grids import (
 from app.devices.cuda.lowering import Arithmetic, lower
 from app.devices.cuda.pinned import ALIGNMENT, PinnedMemory, Slot, Slots, room
 from app.devices.cuda.rows import RowLowering, Rows
-from app.devices.device import WHOLE_BYTES, Cancelled, DeviceFailed, DeviceInfo, Ran
+from app.devices.device import WHOLE_BYTES, Cancelled, DeviceFailed, DeviceInfo, InTurn, Kernel, Ran
 from app.devices.helpers import run_with
 from app.devices.layout import collapse
 from app.memory.buffers import Buffer
@@ -111,8 +111,13 @@ class CudaDevice:
             out_of_service=self.out_of_service,
         )
 
-    def prepare(self, compiled: CompiledOperator) -> "CudaKernel":
-        return CudaKernel(compiled, self)
+    def prepare(self, compiled: CompiledOperator) -> Kernel:
+        kernels = self.kernels(compiled)
+        return kernels[0] if len(kernels) == 1 else InTurn(kernels)
+
+    def kernels(self, compiled: CompiledOperator) -> "list[CudaKernel]":
+        """One for each output."""
+        return [CudaKernel(compiled, output, self) for output in compiled.program.maps]
 
     def close(self) -> None:
         """Stop the threads that copy."""
@@ -225,20 +230,22 @@ class Launch:
 class CudaKernel:
     """Implements `Kernel`. Lowered when it is first wanted, and compiled in the thread that dispatches."""
 
-    brief = False
+    runs_inline = False
 
-    def __init__(self, compiled: CompiledOperator, device: CudaDevice) -> None:
-        self._compiled = compiled
+    def __init__(self, compiled: CompiledOperator, output: str, device: CudaDevice) -> None:
         self._device = device
-        descs = [*compiled.inputs.values(), compiled.output]
-        self._sizes, self._strides = collapse(compiled.output.Sizes, compiled.layouts())
-        self._bytes = [data_type.bytes for data_type in compiled.element_types()]
+        self._map, made = compiled.program.maps[output], compiled.outputs[output]
+        self._inputs = [(name, compiled.stored_types[name]) for name in compiled.inputs]
+        self._stored = compiled.stored_types[output]
+        descs = [*compiled.inputs.values(), made]
+        self._sizes, self._strides = collapse(made.Sizes, compiled.layouts(output))
+        self._bytes = [data_type.bytes for data_type in compiled.element_types(output)]
         self._reach = [desc.data_bytes for desc in descs]
-        self._gapless = compiled.output.gapless
+        self._gapless = made.gapless
         self._count = prod(self._sizes)
         self._arithmetic: Arithmetic | None = None
         self._steps = choose_layout(self._sizes, self._strides, self._bytes, aligned=True).steps
-        self._rows = Rows.of(compiled) if compiled.axes else None
+        self._rows = Rows.of(compiled, output) if self._map.axes else None
         self._chunked = (
             self._rows is None
             and len(self._sizes) == 1
@@ -248,13 +255,12 @@ class CudaKernel:
 
     def launch(self, *, aligned: bool = True) -> Launch:
         """The kernel for device-resident tensors: to be bound to their addresses, the output's last."""
-        compiled, arithmetic = self._compiled, self._arithmetic
-        *inputs, output = zip([*compiled.inputs, compiled.output_name], compiled.element_types(), strict=True)
+        arithmetic = self._arithmetic
         if self._rows:
-            source, arguments = RowLowering(compiled.expression, inputs, output[1]).source(self._rows)
+            source, arguments = RowLowering(self._map.expression, self._inputs, self._stored).source(self._rows)
             return Launch(self._device, source, 1, len(self._bytes), [self._rows.shape, *arguments])
         if arithmetic is None:
-            arithmetic = self._arithmetic = lower(compiled.expression, inputs, output[1])
+            arithmetic = self._arithmetic = lower(self._map.expression, self._inputs, self._stored)
         layout = choose_layout(self._sizes, self._strides, self._bytes, aligned=aligned)
         shape = [] if is_packed(layout) else [np.array([*self._sizes, *itertools.chain(*self._strides)], np.uint32)]
         source, elements = render(arithmetic, layout), elements_of_block(arithmetic, layout)
@@ -266,10 +272,10 @@ class CudaKernel:
             pointers, self._rows.groups if self._rows else self._count
         )
 
-    def dispatch(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> Ran:
+    def dispatch(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]) -> Ran:
         buffers = [
             _Host(buffer, size, self._device.pinned)
-            for buffer, size in zip([*inputs, output], self._reach, strict=True)
+            for buffer, size in zip([*inputs, *outputs], self._reach, strict=True)
         ]
         with self._device.at_work(sum(self._reach)):
             if self._chunked:

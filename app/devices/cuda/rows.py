@@ -81,13 +81,14 @@ class Rows:
     inner_strides: list[list[int]]
 
     @classmethod
-    def of(cls, compiled: CompiledOperator) -> "Rows":
-        sizes = compiled.output.Sizes
+    def of(cls, compiled: CompiledOperator, output: str) -> "Rows":
+        """Those of an `output` whose formula reduces."""
+        sizes, axes = compiled.outputs[output].Sizes, compiled.program.maps[output].axes
         # Two more layouts see to it that elements keep their places in groups, and that groups stay apart.
-        places = packed_along(sizes, [axis in compiled.axes for axis in range(len(sizes))])
-        groups = packed_along(sizes, [axis not in compiled.axes for axis in range(len(sizes))])
+        places = packed_along(sizes, [axis in axes for axis in range(len(sizes))])
+        groups = packed_along(sizes, [axis not in axes for axis in range(len(sizes))])
         # The places decide on the order of the inner dimensions, so that a position is a place.
-        merged, (places, groups, *steps) = collapse(sizes, [places, groups, *compiled.layouts()])
+        merged, (places, groups, *steps) = collapse(sizes, [places, groups, *compiled.layouts(output)])
         inner = [axis for axis, step in enumerate(groups) if step == 0]
         outer = [axis for axis, step in enumerate(groups) if step != 0]
         inner.sort(key=lambda axis: -places[axis])

@@ -35,11 +35,11 @@ class AnswerForm:
         self, prepared: Prepared, model: str, wanted: OutputParameters, binary_data_output: bool | None
     ) -> None:
         """`wanted` is said of the output, `binary_data_output` of all. Raises ContractError."""
-        output = prepared.compiled.output
-        self._name = name = prepared.compiled.output_name
+        ((name, output),) = prepared.compiled.outputs.items()
+        self._name = name
         self._data_type = output.DataType
         self._wanted = wanted
-        size = prepared.output_bytes
+        size = prepared.output_bytes[name]
         if output.DataType not in NAMES:
             raise _refused(name, f"{name} is {output.DataType}, which this protocol has no data type for.")
         datatype = NAMES[output.DataType]
@@ -75,11 +75,11 @@ class AnswerForm:
         if request_id is not None:
             text = b'{"id":%b,%b' % (orjson.dumps(request_id), text[1:])
         if region:
-            region.write(self._wanted.shared_memory_offset, outcome.output)
+            region.write(self._wanted.shared_memory_offset, outcome.outputs[self._name])
             return _answer([text], None)
         if self._binary:
-            return _answer([text, outcome.output], len(text))
-        numbers = write_numbers(self._name, outcome.output, self._data_type, memory)
+            return _answer([text, outcome.outputs[self._name]], len(text))
+        numbers = write_numbers(self._name, outcome.outputs[self._name], self._data_type, memory)
         return _answer([text[:-3], b',"data":', *numbers, text[-3:]], None)
 
     def _check_shared(self, size: int) -> None:

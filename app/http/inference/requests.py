@@ -203,7 +203,7 @@ class InferenceReader:
         if numbers > settings.max_numbers:
             what = "Elements given as numbers (binary data have no such limit)"
             raise LimitExceeded("max_numbers", what, numbers, settings.max_numbers)
-        output_name = prepared.compiled.output_name
+        (output_name,) = prepared.compiled.outputs
         wanted = outputs[output_name].parameters if outputs else None
         form = AnswerForm(prepared, name, wanted or OutputParameters(), parameters.binary_data_output)
         copied = sum(source.size for source in sources.values()) + form.copied_bytes
@@ -222,7 +222,7 @@ class InferenceReader:
             implied: Mapping[str, object] = {}
             if len(stated) < len(_OUTPUT_MEMBERS):
                 plain = self._service.prepare(validate(DispatchRequest, document | {"operator": descriptor}))
-                implied = {member: getattr(plain.compiled.output, member) for member in _OUTPUT_MEMBERS}
+                implied = {member: getattr(plain.compiled.outputs[name], member) for member in _OUTPUT_MEMBERS}
             descriptor = descriptor | {name: {**implied, **stated}}
         return self._service.prepare(validate(DispatchRequest, document | {"operator": descriptor}))
 

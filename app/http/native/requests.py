@@ -19,8 +19,8 @@ from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
 from app.operators.operator import Operator
 
-_HOLES = (Hole("output"), Hole("queue_seconds"), Hole("compute_seconds"))
-"""Fields of `Outcome` that differ from answer to answer, in the order in which `Prepared.answer` takes them."""
+_TIMES = (Hole("queue_seconds"), Hole("compute_seconds"))
+"""Numbers of `Outcome` that differ from answer to answer, in the order in which `Prepared.answer` takes them."""
 
 _CAPABILITY = Hole("capability")
 
@@ -32,7 +32,7 @@ class Dispatch:
     prepared: Prepared
     inputs: Mapping[str, object]
     answers: dict[tuple[str, Ran], list[bytes]] = field(default_factory=dict)
-    """By representation and device, what is around the values of _HOLES."""
+    """By representation and device, what is around the outputs' data and the values of _TIMES."""
 
     def data(self, codec: Codec, body: Body, memory: MemoryShare) -> dict[str, Buffer]:
         """The tensors' data in `body`. Raises ContractError, with `body` as it was."""
@@ -51,17 +51,20 @@ class Dispatch:
         form = self.answers.get((codec.media_type, outcome.ran))
         if form is None:
             form = self.answers[codec.media_type, outcome.ran] = self._form(codec, outcome.ran)
-        start, after_output, after_queue, end = form
-        output = codec.encode_data(outcome.output)
+        *starts, after_output, after_queue, end = form
+        outputs = [codec.encode_data(output) for output in outcome.outputs.values()]
         queue, compute = codec.encode_number(outcome.queue_seconds), codec.encode_number(outcome.compute_seconds)
         rest = b"".join((after_output, queue, after_queue, compute, end))
-        return Encoded(len(start) + output.length + len(rest), chain((start,), output.pieces, (rest,)))
+        parts = [part for start, output in zip(starts, outputs, strict=True) for part in ((start,), output.pieces)]
+        length = sum(map(len, starts)) + sum(output.length for output in outputs) + len(rest)
+        return Encoded(length, chain(*parts, (rest,)))
 
     def _form(self, codec: Codec, ran: Ran) -> list[bytes]:
-        """What `write` puts between the values of _HOLES."""
+        """What `write` puts between the outputs and the times."""
         compiled = self.prepared.compiled
-        pieces = codec.encode({**self.prepared.answer(ran, *_HOLES), _CAPABILITY.name: _CAPABILITY})
-        assert [piece for piece in pieces if isinstance(piece, Hole)] == [*_HOLES, _CAPABILITY]
+        data = {name: Hole(name) for name in compiled.outputs}
+        pieces = codec.encode({**self.prepared.answer(ran, data, *_TIMES), _CAPABILITY.name: _CAPABILITY})
+        assert [piece for piece in pieces if isinstance(piece, Hole)] == [*data.values(), *_TIMES, _CAPABILITY]
         *form, last, end = [bytes(piece) for piece in pieces if not isinstance(piece, Hole)]
         return [*form, last + _capability(codec.media_type, type(compiled.operator), compiled.level) + end]
 

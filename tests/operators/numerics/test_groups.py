@@ -12,7 +12,7 @@ from app.devices.cpu import rows
 from app.devices.device import Cancelled, Device
 from app.memory.arrays import Array
 from app.operators.operator import PREFIX
-from tests.operators.descriptors import compiled
+from tests.operators.descriptors import compiled, output_of
 from tests.operators.numerics.evaluation import evaluate
 from tests.operators.numerics.ulp import check
 
@@ -148,11 +148,11 @@ def test_any_layout(
             kernel = device.prepare(operator)
             desc = operator.inputs["InputTensor"]
             data = np.round(np.random.default_rng(4).standard_normal(desc.reach) * 3).astype(np.float32)
-            output = np.full(operator.output.reach, 77, np.float32)
-            kernel.dispatch([data.view(np.uint8).data], output.view(np.uint8).data, lambda: False)
+            output = np.full(output_of(operator).reach, 77, np.float32)
+            kernel.dispatch([data.view(np.uint8).data], [output.view(np.uint8).data], lambda: False)
         x, actual = (
             np.lib.stride_tricks.as_strided(buffer, sizes, [4 * step for step in layout.strides])
-            for buffer, layout in ((data, desc), (output, operator.output))
+            for buffer, layout in ((data, desc), (output, output_of(operator)))
         )
         if name == "HARDMAX1":
             np.testing.assert_array_equal(actual, hardmax(x, tuple(axes)))
@@ -181,4 +181,4 @@ def test_a_cancelled_dispatch_stops(device: Device, sizes: list[int]) -> None:
     kernel = device.prepare(compiled({"Type": A + "SOFTMAX", "InputTensor": desc}))
     data, output = (np.zeros(sizes, np.float32).reshape(-1).view(np.uint8).data for _ in range(2))
     with pytest.raises(Cancelled):
-        kernel.dispatch([data], output, lambda: True)
+        kernel.dispatch([data], [output], lambda: True)

@@ -1,0 +1,1 @@
+"""What devices run: programs, one step for each output of an operator."""
