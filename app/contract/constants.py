@@ -13,6 +13,8 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 class Constant(StrEnum):
     """Base of the enumerations. A member's value is its short name; `full_name` carries the prefix."""
 
+    __hash__ = str.__hash__  # Enum's is written in Python, and members are in every key
+
     @classmethod
     def prefix(cls) -> str:
         """What the full names of this enumeration begin with."""

@@ -3,10 +3,27 @@
 import math
 from collections.abc import Iterator, Sequence
 
+from app.operators.compiled import CompiledOperator
+
 Index = tuple[slice | int, ...]
 
+Walk = tuple[list[int], list[list[int]]]
+"""Sizes of dimensions, and for each tensor its strides along these, the output's last."""
 
-def collapse(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
+
+def walk(compiled: CompiledOperator, output: str) -> Walk:
+    """How to visit all elements of `output` and of the inputs, in as few dimensions as will do; strides in elements."""
+    made = compiled.outputs[output]
+    descs = [*compiled.inputs.values(), made]
+    if any(desc.Strides is not None for desc in descs):
+        return collapse(made.Sizes, compiled.layouts(output))
+    count = made.elements
+    if count == 1:
+        return [1], [[0] for _ in descs]
+    return [count], [[1] if desc.Sizes == made.Sizes or desc.elements > 1 else [0] for desc in descs]
+
+
+def collapse(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> Walk:
     """Fewer dimensions that visit the same elements.
 
     `strides` has one sequence for each tensor, in any unit, the output's last. Dimensions of size 1 go, the others are

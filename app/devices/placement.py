@@ -17,6 +17,7 @@ from app.devices.cuda.compiler import KernelCache, cache_folder, nvrtc_version
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.pinned import PinnedMemory
 from app.devices.device import Device, DeviceFailed, DeviceInfo, Kernel, Ran
+from app.formula.structures import Structures
 from app.memory.addresses import address_of
 from app.memory.buffers import Buffer, BufferPool
 from app.operators.catalog import OPERATORS
@@ -48,11 +49,11 @@ class Placement:
     with the least work in hand. Every dispatch that a GPU does not manage is run by NumPy.
     """
 
-    def __init__(self, settings: Settings, numpy_device: NumpyDevice) -> None:
+    def __init__(self, settings: Settings, numpy_device: NumpyDevice, structures: Structures | None = None) -> None:
         self._settings = settings
         self._numpy = numpy_device
         self.pinned = PinnedMemory(settings.pinned_bytes)
-        self.gpus, self.problems = find_gpus(settings, self.pinned)
+        self.gpus, self.problems = find_gpus(settings, self.pinned, structures)
         self.devices: dict[str, Device] = {numpy_device.name: numpy_device}
         self.devices |= {gpu.name: Guarded([gpu], numpy_device) for gpu in self.gpus}
         self._auto = Guarded(self.gpus, numpy_device)
@@ -159,7 +160,9 @@ def _same(one: Buffer, other: Buffer) -> bool:
     return address_of(one) == address_of(other)
 
 
-def find_gpus(settings: Settings, pinned: PinnedMemory) -> tuple[list[CudaDevice], list[str]]:
+def find_gpus(
+    settings: Settings, pinned: PinnedMemory, structures: Structures | None = None
+) -> tuple[list[CudaDevice], list[str]]:
     """The GPUs that `settings` permit and that work, and why there are no others."""
     if settings.gpus == "none":
         return [], ["the setting gpus is none"]
@@ -180,7 +183,7 @@ def find_gpus(settings: Settings, pinned: PinnedMemory) -> tuple[list[CudaDevice
             problems.append(f"there is no cuda:{ordinal}, only {count} GPU{'s' * (count != 1)}")
             continue
         try:
-            found.append(CudaDevice(ordinal, cache, settings.staging_bytes, pinned))
+            found.append(CudaDevice(ordinal, cache, settings.staging_bytes, pinned, structures))
         except Exception as error:
             problems.append(f"cuda:{ordinal} does not start: {error}")
     return found, problems

@@ -21,6 +21,7 @@ from app.devices.placement import Placement
 from app.engine.capabilities import Capabilities, capability
 from app.engine.dispatch import DispatchRequest, DispatchResponse, Execution, OutputTensor, bind, data_lengths
 from app.engine.workers import Ticket, WorkerPool
+from app.formula.structures import Structures
 from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryShare
 from app.memory.buffers import Buffer
 from app.operators.catalog import OPERATORS
@@ -59,7 +60,12 @@ class Service:
         self.settings = settings
         self.state = State.STARTING
         self.pool = WorkerPool(settings.threads, settings.queue_depth)
-        self.placement = Placement(settings, NumpyDevice(self.pool.executor, settings.threads, _compiler(settings)))
+        self.structures = Structures()
+        """What has been built of formulas, for this service's dispatches."""
+        numpy_device = NumpyDevice(
+            self.pool.executor, settings.threads, _compiler(settings), structures=self.structures
+        )
+        self.placement = Placement(settings, numpy_device, self.structures)
         self.devices: dict[str, Device] = self.placement.devices
         self.memory = MemoryAccount(settings.max_memory_bytes, settings.idle_buffer_bytes, self.placement.pinned)
 
@@ -93,7 +99,7 @@ class Service:
     def prepare(self, request: DispatchRequest) -> "Prepared":
         """Judge `request`, without its data. Raises ContractError, LimitExceeded."""
         self._check_device(request.device)
-        compiled = _compile(request)
+        compiled = self._compile(request)
         self._limit(compiled)
         if request.in_place is not None:
             compiled.check_in_place(request.in_place)
@@ -180,6 +186,12 @@ class Service:
             allowed = ["auto", *self.devices]
             raise refused(("device",), f"There is no device {brief(name)}; give {' or '.join(allowed)}.", name, allowed)
 
+    def _compile(self, request: DispatchRequest) -> CompiledOperator:
+        try:
+            return compile_operator(request.operator, request.feature_level, self.structures)
+        except ContractError as error:
+            raise _below(error, "operator") from None
+
     def _limit(self, compiled: CompiledOperator) -> None:
         """Before any memory is taken: strides let a few bytes ask for gigabytes."""
         most = self.settings.max_tensor_bytes
@@ -248,17 +260,15 @@ class Prepared:
         self.output_bytes = {name: desc.data_bytes for name, desc in compiled.outputs.items()}
         self._with_gaps = [name for name, desc in compiled.outputs.items() if not desc.gapless]
         # A GPU that fails halfway must leave the inputs to NumPy, and the first of several outputs to the others.
-        names = self.input_names if device.kind == "cpu" and len(compiled.outputs) == 1 else []
-        self.reusable = [number for number, name in enumerate(names) if self._is_reusable(name)]
+        self.reusable: list[int] = []
+        if device.kind == "cpu" and len(compiled.outputs) == 1 and not self._with_gaps:
+            permitted = compiled.operator.in_place
+            self.reusable = [
+                number
+                for number, name in enumerate(self.input_names)
+                if name in permitted and not compiled.in_place_refusal(name)
+            ]
         self._input_sizes = [(name, data_lengths(desc)) for name, desc in compiled.inputs.items()]
-
-    def _is_reusable(self, name: str) -> bool:
-        """Whether the output could take the buffer of this input without anybody noticing."""
-        try:
-            self.compiled.check_in_place(name)
-        except ContractError:
-            return False
-        return not self._with_gaps
 
     def bind(self, data: Mapping[str, Buffer]) -> list[Buffer]:
         """`data` in the order of the bind points. Raises ContractError."""
@@ -332,13 +342,6 @@ def _compiler(settings: Settings) -> Compiler | None:
 
 def _never() -> bool:
     return False
-
-
-def _compile(request: DispatchRequest) -> CompiledOperator:
-    try:
-        return compile_operator(request.operator, request.feature_level)
-    except ContractError as error:
-        raise _below(error, "operator") from None
 
 
 def _below(error: ContractError, parent: str) -> ContractError:

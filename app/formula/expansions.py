@@ -7,6 +7,7 @@ not magnify its rounding.
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 from app.formula.values import (
     FLOAT32,
@@ -51,6 +52,12 @@ NORMAL_TAIL_IS_0 = 30.0
 
 SHIFT = 24
 
+Ask: TypeAlias = Callable[..., Any]
+"""`Questions.ask` of `structures.py`: what a function says of numbers that requests give."""
+
+Expansion: TypeAlias = Callable[..., Value]
+"""Takes what to `ask` numbers with, then the operation's arguments."""
+
 
 def _polynomial(coefficients: Sequence[float], x: Value) -> Value:
     """The sum of coefficients[i] * x^i."""
@@ -87,9 +94,9 @@ def _expm1_of_negative(x: Value) -> Value:
     return where(x >= -1e-4, x + x * x * (0.5 + x * (1 / 6)), exp(x) - 1)
 
 
-def _scaled_expm1(x: Value, scale: Value) -> Value:
+def scaled_expm1(ask: Ask, x: Value, scale: Value) -> Value:
     """In float64 unless the division is exact: its rounding adds to the others, and it may be subnormal."""
-    if isinstance(scale, Constant | Parameter) and scale.value == 1:
+    if is_one(ask, scale):
         return expm1_of_negative(x)
     return cast(widen(scale) * expm1_of_negative(widen(x) / widen(scale)), x.type)
 
@@ -147,16 +154,29 @@ def _remainder(a: Value, b: Value) -> Value:
     return where(not_equal(rest, 0) & ((rest ^ b) < 0), rest + b, rest)
 
 
-EXPANSIONS: dict[str, Callable[..., Value]] = {
-    "multiply_add": _multiply_add,
-    "exp_of_difference": _exp_of_difference,
-    "exp_of_product": _exp_of_product,
-    "expm1_of_negative": _expm1_of_negative,
-    "scaled_expm1": _scaled_expm1,
-    "log1p_of_fraction": _log1p_of_fraction,
-    "erf": _erf,
-    "normal_cdf": _normal_cdf,
-    "quotient": _quotient,
-    "remainder": _remainder,
+def is_one(ask: Ask, value: Value) -> bool:
+    """Whether `value` is known to be 1 for all elements."""
+    if isinstance(value, Constant):
+        return value.value == 1
+    return isinstance(value, Parameter) and bool(ask(lambda number: number == 1, value))
+
+
+def plain(function: Callable[..., Value]) -> Expansion:
+    """`function` of an operation's arguments, as an expansion that asks nothing."""
+    return lambda ask, *arguments: function(*arguments)
+
+
+EXPANSIONS: dict[str, Expansion] = {
+    "multiply_add": plain(_multiply_add),
+    "exp_of_difference": plain(_exp_of_difference),
+    "exp_of_product": plain(_exp_of_product),
+    "expm1_of_negative": plain(_expm1_of_negative),
+    "scaled_expm1": scaled_expm1,
+    "log1p_of_fraction": plain(_log1p_of_fraction),
+    "erf": plain(_erf),
+    "normal_cdf": plain(_normal_cdf),
+    "quotient": plain(_quotient),
+    "remainder": plain(_remainder),
 }
-"""By the operation's name: it, as a function of its arguments, made of operations that are no expansions, or other."""
+"""By the operation's name: it, as a function of `ask` and its arguments, made of operations that are no expansions, or
+other."""

@@ -2,6 +2,7 @@
 
 import math
 
+from app.formula.expansions import Ask
 from app.formula.values import (
     INT64,
     Constant,
@@ -28,13 +29,16 @@ BEFORE_HALF = 0.49999997
 """The float32 before 0.5."""
 
 
-def constant_power(base: Value, exponent: Parameter) -> Value:
+CHEAP_EXPONENTS = (0.0, 1.0, 2.0, 3.0, -1.0, -2.0, 2.5, 0.5)
+
+
+def constant_power(ask: Ask, base: Value, exponent: Parameter) -> Value:
     """IEEE 754's pow(base, exponent) with the exponent known: the cheap exponents need no logarithm.
 
     Within 2 ULP of the exact power, also where an intermediate result would be subnormal or overflow: pow(x, -2) is
     the square of the reciprocal because the reciprocal of the square is 0 long before the result is.
     """
-    match exponent.value:
+    match ask(lambda number: number if number in CHEAP_EXPONENTS else None, exponent):
         case 0:
             return Constant(base.type, 1)  # also of NaN
         case 1:

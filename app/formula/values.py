@@ -13,7 +13,7 @@ Integers wrap around (two's complement). A bool is true or false, and 1 or 0 whe
 
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -125,10 +125,13 @@ class Input(Value):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Parameter(Value):
-    """An attribute: an argument of the kernel, so that kernels are shared by all values of it."""
+    """An attribute, or what `derive` makes of it on the host: an argument of kernels, which serve all its numbers.
+
+    Its number is one of its type, without being rounded.
+    """
 
     name: str
-    value: Number
+    derive: Callable[[Number], Number] | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -446,11 +449,19 @@ def converted(parameter: Parameter, data_type: DataType) -> Parameter:
 
     Source: the remarks on Min and Max of DML_ELEMENT_WISE_CLIP_OPERATOR_DESC, which do not name the ends.
     """
-    type_, value = compute_type(data_type), parameter.value
+    type_ = compute_type(data_type)
     if is_float(type_):
-        return Parameter(type_, parameter.name, rounded(value, data_type))
+        return derived(parameter, type_, lambda number: rounded(number, data_type))
     least, most = integer_range(type_)
-    return Parameter(type_, parameter.name, min(max(int(value), least), most))
+    return derived(parameter, type_, lambda number: min(max(int(number), least), most))
+
+
+def derived(parameter: Parameter, type_: str, derive: Callable[[Number], Number]) -> Parameter:
+    """What `derive`, a function of nothing but its argument, makes of an attribute, as a parameter of `type_`."""
+    before = parameter.derive
+    if before is None:
+        return Parameter(type_, parameter.name, derive)
+    return Parameter(type_, parameter.name, lambda number: derive(before(number)))
 
 
 def rounded(value: float, data_type: DataType) -> float:

@@ -7,7 +7,10 @@ from app.contract.constants import DataType, FeatureLevel
 from app.contract.tensors import TensorDesc
 from app.contract.validation import brief
 from app.contract.violations import ContractError, Hresult, refused
+from app.formula.structures import Structures
+from app.formula.uniform import Numbers
 from app.operators.operator import Operator, Role
+from app.operators.structure import Structure
 from app.programs.program import Program
 
 
@@ -20,8 +23,8 @@ class CompiledOperator:
     inputs: dict[str, TensorDesc]
     outputs: dict[str, TensorDesc]
     program: Program
-    stored_types: dict[str, DataType]
-    """How kernels read and write the elements of each tensor, which differs from its DataType for raw bits."""
+    numbers: Numbers
+    """What the program's parameters are."""
 
     @property
     def elements(self) -> int:
@@ -37,12 +40,23 @@ class CompiledOperator:
         descs = [*self.inputs.values(), made]
         return [desc.strides if desc.elements > 1 else [0] * made.rank for desc in descs]
 
+    @property
+    def stored_types(self) -> dict[str, DataType]:
+        """How kernels read and write the elements of each tensor, which differs from its DataType for raw bits."""
+        return {**self.program.inputs, **{name: made.stored for name, made in self.program.maps.items()}}
+
     def element_types(self, output: str) -> list[DataType]:
-        """`stored_types` of the inputs, in the order of the bind points, and of `output`."""
-        return [self.stored_types[name] for name in (*self.inputs, output)]
+        """The same of the inputs, in the order of the bind points, and of `output`."""
+        return [*self.program.inputs.values(), self.program.maps[output].stored]
 
     def check_in_place(self, name: str) -> None:
-        """Raise ContractError unless the first output may take the buffer of the input `name`.
+        """Raise ContractError unless the first output may take the buffer of the input `name`."""
+        refusal = self.in_place_refusal(name)
+        if refusal:
+            raise refusal
+
+    def in_place_refusal(self, name: str) -> ContractError | None:
+        """Why the first output may not take the buffer of the input `name`, or None if it may.
 
         DirectML permits it where the operator's page does and the two ranges are identical, so the layouts must be.
         """
@@ -50,7 +64,7 @@ class CompiledOperator:
         output_name, output = next(iter(self.outputs.items()))
         if name not in operator.in_place:
             allowed = list(operator.in_place)
-            raise _aliasing(
+            return _aliasing(
                 f"in_place is {brief(name)} but {output_name} of {operator.name()} may take the buffer of "
                 f"{' or '.join(allowed) if allowed else 'no input'}.",
                 name,
@@ -58,29 +72,34 @@ class CompiledOperator:
             )
         desc = self.inputs[name]
         if desc.owned_by_dml:
-            raise _aliasing(
+            return _aliasing(
                 f"in_place is {name} but that tensor is OWNED_BY_DML: it is not bound at execution.", name, None
             )
-        if not desc.same_layout(output):
-            raise _aliasing(
+        if desc is not output and not desc.same_layout(output):
+            return _aliasing(
                 f"in_place is {name} but {name} and {output_name} lie differently in their buffers; sizes, "
                 "strides, element width and TotalTensorSizeInBytes must be the same.",
                 name,
                 None,
             )
+        return None
 
 
-def compile_operator(operator: Operator, level: FeatureLevel) -> CompiledOperator:
-    """Judge `operator` as a device of `level` does. Raises ContractError with all that is wrong."""
+def compile_operator(operator: Operator, level: FeatureLevel, structures: Structures | None = None) -> CompiledOperator:
+    """Judge `operator` as a device of `level` does. Raises ContractError with all that is wrong.
+
+    Its formula is among `structures` if one like it was compiled with these before.
+    """
     operator.judge(level)  # as it was stated: an implied output is right by construction
-    operator = operator.with_outputs(level)
+    inputs, outputs, numbers = operator.tensors(Role.INPUT), operator.outputs(level), operator.numbers()
+    structure = Structure.of(operator, inputs | outputs)
     return CompiledOperator(
         operator,
         level,
-        operator.tensors(Role.INPUT),
-        operator.tensors(Role.OUTPUT),
-        operator.program(),
-        operator.stored_types(),
+        inputs,
+        outputs,
+        (structures or Structures()).find(structure, numbers, structure.program),
+        numbers,
     )
 
 

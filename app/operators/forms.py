@@ -4,14 +4,8 @@ from typing import ClassVar
 
 from app.contract.constants import DataType, FeatureLevel
 from app.formula.values import Value
-from app.operators.operator import (
-    InputTensorDesc,
-    Operator,
-    OptionalScaleBias,
-    OutputTensorDesc,
-    Parameters,
-    scaled,
-)
+from app.operators.operator import InputTensorDesc, Operator, OptionalScaleBias, OutputTensorDesc, scaled
+from app.operators.parameters import Parameters
 
 
 class Unary(Operator):

@@ -15,7 +15,8 @@ from app.contract.constants import FeatureLevel
 from app.contract.violations import Violation
 from app.formula.values import Value
 from app.operators.activation import exponential_units, linear, rectifiers, sigmoids
-from app.operators.operator import Operator, Parameters
+from app.operators.operator import Operator
+from app.operators.parameters import Parameters, bare
 
 FUSABLE: tuple[type[Operator], ...] = (
     linear.ActivationLinear,
@@ -68,12 +69,12 @@ class Fused(BaseModel):
             yield self.activation.missing(level)
         yield from self._whole().rules(level)
 
-    def formula(self, prefix: str, x: Value) -> Value:
-        """The activation of `x`; its attributes are those of the operator around it with `prefix`."""
-        return self._whole().formula(Parameters(self, prefix), x)
+    def formula(self, p: Parameters, x: Value) -> Value:
+        """The activation of `x`."""
+        return bare(self.activation, self.__dict__).formula(p, x)
 
     def _whole(self) -> Operator:
-        """The activation itself, without tensors: it is asked for no more than its rules and its formula."""
+        """The activation itself, without tensors: it is asked for no more than its rules."""
         return self.activation.model_construct(**dict(self))
 
 

@@ -15,20 +15,13 @@ from app.contract.scalars import Float
 from app.contract.support import Row, SupportTable
 from app.contract.tensors import TensorDesc
 from app.contract.violations import ContractError, Violation
-from app.formula.values import (
-    FLOAT32,
-    Input,
-    Parameter,
-    Value,
-    compute_type,
-    is_float,
-    multiply_add,
-    saturate,
-    widen,
-)
-from app.programs.program import Map, Program
+from app.formula.values import Number, Value, is_float, multiply_add, saturate, widen
+from app.operators.parameters import Parameters, numbers_in
 
 PREFIX = "DML_OPERATOR_"
+
+_PLAIN = {"DataType", "Sizes"}
+"""What a descriptor of a packed tensor states."""
 
 
 class Role(Enum):
@@ -84,7 +77,7 @@ class Operator(BaseModel):
 
     formula: ClassVar[Callable[..., Value]]
     """Method `formula(p, x, ...)`: the output's element, from the attributes as `Parameters` and one value for each
-    input tensor in the structure's order."""
+    input tensor in the structure's order. It is called on a descriptor without FLOAT attributes and without sizes."""
 
     def axes(self) -> tuple[int, ...]:
         """Dimensions that the formula's reductions go over."""
@@ -142,14 +135,20 @@ class Operator(BaseModel):
         """The tensor descriptors that are there, by field name."""
         return {name: desc for name in _tensor_names(type(self), role) if (desc := getattr(self, name)) is not None}
 
-    def with_outputs(self, level: FeatureLevel) -> "Operator":
-        """The same descriptor with every output's descriptor filled in: packed, of the sizes of the first input."""
-        missing = [name for name in _tensor_names(type(self), Role.OUTPUT) if getattr(self, name) is None]
-        if not missing:
-            return self
+    def outputs(self, level: FeatureLevel) -> dict[str, TensorDesc]:
+        """Every output's descriptor. Those that are left out are packed, of the sizes of the first input."""
+        outputs: dict[str, TensorDesc | None] = {
+            name: getattr(self, name) for name in _tensor_names(type(self), Role.OUTPUT)
+        }
+        if None not in outputs.values():
+            return {name: desc for name, desc in outputs.items() if desc}
         first = next(iter(self.tensors(Role.INPUT).values()))
-        implied = TensorDesc(DataType=self.implied_type(level), Sizes=first.Sizes)
-        return self.model_copy(update=dict.fromkeys(missing, implied))
+        data_type = self.implied_type(level)
+        if data_type == first.DataType and first.model_fields_set <= _PLAIN:
+            implied = first  # it says no more than that
+        else:
+            implied = TensorDesc(DataType=data_type, Sizes=first.Sizes)
+        return {name: desc or implied for name, desc in outputs.items()}
 
     @classmethod
     def missing(cls, level: FeatureLevel) -> Violation:
@@ -211,15 +210,9 @@ class Operator(BaseModel):
             return types
         return {name: DataType(f"UINT{data_type.bits}") for name, data_type in types.items()}
 
-    def program(self) -> Program:
-        """The formula over this descriptor's inputs and attributes; optional inputs that are left out are None."""
-        types = self.stored_types()
-        inputs = [
-            Input(compute_type(types[name]), name, types[name]) if name in types else None
-            for name in _tensor_names(type(self), Role.INPUT)
-        ]
-        (output,) = self.tensor_names(Role.OUTPUT)
-        return Program({output: Map(self.formula(Parameters(self), *inputs), self.axes())})
+    def numbers(self) -> dict[str, Number]:
+        """The FLOAT attributes by the names of their `Parameters`; of a descriptor that has been judged."""
+        return dict(numbers_in(self))
 
 
 @cache
@@ -302,27 +295,6 @@ def _different_types(operator: type[Operator], types: Mapping[str, DataType]) ->
                     data_type,
                     model,
                 )
-
-
-class Parameters:
-    """An operator's FLOAT attributes as symbolic values: `p.Alpha`, or `p["ScaleBias.Scale"]` inside a structure."""
-
-    def __init__(self, model: BaseModel, prefix: str = "") -> None:
-        self._values: Mapping[str, Parameter] = dict(_float_attributes(model, prefix))
-        self._prefix = prefix
-
-    def __getattr__(self, name: str) -> Parameter:
-        return self._values[self._prefix + name]
-
-    __getitem__ = __getattr__
-
-
-def _float_attributes(model: BaseModel, prefix: str) -> Iterator[tuple[str, Parameter]]:
-    for name, value in model:
-        if isinstance(value, float):
-            yield prefix + name, Parameter(FLOAT32, prefix + name, value)
-        elif isinstance(value, ScaleBias):
-            yield from _float_attributes(value, f"{prefix}{name}.")
 
 
 def scaled(p: Parameters, x: Value, scale_bias: ScaleBias | None) -> Value:

@@ -14,6 +14,8 @@ import numpy as np
 from app.contract.constants import DataType
 from app.devices.cuda.functions import PRIMITIVES
 from app.devices.cuda.lowering import Arithmetic, lower
+from app.formula.structures import Questions
+from app.formula.uniform import Numbers, evaluator, typed
 from app.memory.arrays import Array, numpy_type
 from app.operators.compiled import CompiledOperator
 from tests.operators.descriptors import expression_of, output_name_of
@@ -69,7 +71,12 @@ Element = Callable[..., Array]
 def arithmetic_of(compiled: CompiledOperator) -> Arithmetic:
     """The lowered formula of an operator."""
     inputs = [(name, compiled.stored_types[name]) for name in compiled.inputs]
-    return lower(expression_of(compiled), inputs, compiled.stored_types[output_name_of(compiled)])
+    return lower(
+        Questions(compiled.numbers).ask,
+        expression_of(compiled),
+        inputs,
+        compiled.stored_types[output_name_of(compiled)],
+    )
 
 
 def build(folder: Path, operators: Sequence[CompiledOperator]) -> list[Element]:
@@ -93,7 +100,10 @@ def build(folder: Path, operators: Sequence[CompiledOperator]) -> list[Element]:
     loaded = ctypes.CDLL(str(made))
     return [
         _element(
-            loaded[f"loop{numbers[arithmetic.source]}"], arithmetic, operator.stored_types[output_name_of(operator)]
+            loaded[f"loop{numbers[arithmetic.source]}"],
+            arithmetic,
+            operator.stored_types[output_name_of(operator)],
+            operator.numbers,
         )
         for arithmetic, operator in zip(arithmetics, operators, strict=True)
     ]
@@ -118,10 +128,10 @@ def _loop(arithmetic: Arithmetic, number: int) -> str:
     return f'extern "C" void loop{number}({declared}) {{ {body} }}'
 
 
-def _element(function: Callable[..., object], arithmetic: Arithmetic, stored: DataType) -> Element:
+def _element(function: Callable[..., object], arithmetic: Arithmetic, stored: DataType, numbers: Numbers) -> Element:
     def element(*inputs: Array) -> Array:
         output = np.empty(inputs[0].shape, numpy_type(stored))
-        parameters = [np.array(value) for value in arithmetic.arguments]
+        parameters = [np.array(typed(each.type, evaluator(each)(numbers))) for each in arithmetic.arguments]
         packed = [np.ascontiguousarray(array) for array in inputs]
         pointers = [ctypes.c_void_p(array.ctypes.data) for array in (*packed, output)]
         function(*pointers, ctypes.c_longlong(output.size), *(ctypes.c_void_p(p.ctypes.data) for p in parameters))

@@ -17,6 +17,7 @@ from app.devices.cuda.grids import Layout, Step, choose_layout, render
 from app.devices.cuda.rows import RowLowering, Rows
 from app.devices.placement import samples
 from app.engine.capabilities import example
+from app.formula.structures import Questions
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
 from tests.devices.cuda_on_cpu import arithmetic_of
@@ -79,7 +80,9 @@ def test_kernels_of_operators_that_reduce_compile() -> None:
         if operator.operator.axes():
             name = output_name_of(operator)
             *inputs, output = zip([*operator.inputs, name], operator.element_types(name), strict=True)
-            source, _ = RowLowering(expression_of(operator), inputs, output[1]).source(Rows.of(operator, name))
+            source, _ = RowLowering(Questions({}).ask, expression_of(operator), inputs, output[1]).source(
+                Rows.of(operator, name).kind
+            )
             assert compile_source(source, 90).startswith(b"\x7fELF")
             compiled += 1
     assert compiled == 6
@@ -95,9 +98,9 @@ def test_kernels_of_any_groups_compile(sizes: list[int], axes: list[int], kept: 
     operator = compile_operator(validate(OPERATORS["DML_OPERATOR_ACTIVATION_SOFTMAX1"], document), NEWEST)
     name = output_name_of(operator)
     *inputs, output = zip([*operator.inputs, name], operator.element_types(name), strict=True)
-    rows = Rows.of(operator, name)
+    rows = Rows.of(operator, name).kind
     assert rows.kept == kept
-    source, _ = RowLowering(expression_of(operator), inputs, output[1]).source(rows)
+    source, _ = RowLowering(Questions({}).ask, expression_of(operator), inputs, output[1]).source(rows)
     assert compile_source(source, 80).startswith(b"\x7fELF")
 
 

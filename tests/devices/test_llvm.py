@@ -22,7 +22,7 @@ from app.devices.cpu.device import COMPILED, NumpyDevice
 from app.devices.cpu.llvm import compiler as llvm_compiler
 from app.devices.cpu.llvm import nests
 from app.devices.cpu.llvm.compiler import Compiler, Unavailable
-from app.devices.cpu.llvm.kernels import Loop, RowLoops
+from app.devices.cpu.llvm.kernels import Loop, LoopCode, RowLoops
 from app.devices.cpu.llvm.lowering import FUNCTIONS, lower, lower_part
 from app.devices.cpu.llvm.math.functions import EXPANSIONS
 from app.devices.cpu.llvm.math.primitives import kept
@@ -32,17 +32,20 @@ from app.devices.device import Ran
 from app.engine.dispatch import DispatchRequest
 from app.engine.service import Service
 from app.formula.expansions import EXPANSIONS as NUMPY_EXPANSIONS
-from app.formula.values import FLOAT32, FLOAT64, Input, Parameter, sin
+from app.formula.structures import Questions, Structures
+from app.formula.values import FLOAT32, FLOAT64, Input, sin
 from app.memory.arrays import Array, numpy_type
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator
 from app.settings import Settings
 from tests.devices.test_cuda_lowering import compile_at, data_for, samples
 from tests.devices.test_numpy_device import never
+from tests.formula.spelled import SPELLED, ask, number
 from tests.messages import CELU, CONSTANT_POW, PARAMETERIZED_RELU, request
 from tests.operators.descriptors import compiled, descriptor, expression_of, output_name_of, output_of
 
 COMPILER = Compiler()
+LOOPS = LoopCode(COMPILER, Structures())
 X = Input(FLOAT32, "X", DataType.FLOAT32)
 Y = Input(FLOAT32, "Y", DataType.FLOAT32)
 WIDE = Input(FLOAT64, "X", DataType.FLOAT64)
@@ -132,7 +135,7 @@ def test_no_loop_calls_a_function(triple: str, processor: str) -> None:
     for sample in [*samples(), *scaled(), *powers()]:
         stored = sample.stored_types[output_name_of(sample)]
         try:
-            element = lower(expression_of(sample), stored)
+            element = lower(Questions(sample.numbers).ask, expression_of(sample), stored)
         except LookupError:
             continue
         layout: list[nests.Step] = ["packed"] * (len(sample.inputs) + 1)
@@ -144,7 +147,8 @@ def test_no_loop_calls_a_function(triple: str, processor: str) -> None:
 
 
 def test_loops_take_many_elements_at_a_time() -> None:
-    element = lower(expression_of(operator_of(CELU, 1)), DataType.FLOAT32)
+    operator = operator_of(CELU, 1)
+    element = lower(Questions(operator.numbers).ask, expression_of(operator), DataType.FLOAT32)
     assembly = assembly_of(
         nests.elements(element, list(element.inputs), 1, ["packed", "packed"]), "x86_64-linux", "x86-64-v3"
     )
@@ -158,7 +162,7 @@ def test_attributes_are_arguments(kind: str, attribute: str, values: tuple[float
     sources = set()
     for value in values:
         operator = operator_of(kind, 1, **{attribute: value})
-        element = lower(expression_of(operator), DataType.FLOAT32)
+        element = lower(Questions(operator.numbers).ask, expression_of(operator), DataType.FLOAT32)
         sources.add(nests.elements(element, list(operator.inputs), 1, ["packed"] * 2))
     assert len(sources) == 1
 
@@ -167,21 +171,22 @@ def test_attributes_are_arguments(kind: str, attribute: str, values: tuple[float
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("layout", ["packed", "spaced", "one for all", "in place"])
 def test_what_is_kept_is_of_the_same_elements(length: int, rows: int, layout: str) -> None:
-    formula = kept(X * Y) - kept(X - 1) * Y * Parameter(FLOAT32, "Two", 2)
+    formula = kept(X * Y) - kept(X - 1) * Y * number(2)
     x, y = np.random.default_rng(3).standard_normal((2, rows, length * 2), np.float32)
     x, y = (x[:, ::2], y[:, 1::2]) if layout == "spaced" else (x[:, :length].copy(), y[:, :length].copy())
     if layout == "one for all":
         x = x[:, :1]
     expected = x * y - (x - 1) * y * 2
     output = x if layout == "in place" else np.empty((rows, length * 3), np.float32)[:, ::3]
-    Loop(formula, ["X", "Y"], DataType.FLOAT32, COMPILER).run([x, y], output, ())
+    loop = Loop(ask, formula, ["X", "Y"], DataType.FLOAT32, LOOPS)
+    loop.run(loop.arguments(SPELLED), [x, y], output, ())
     np.testing.assert_allclose(output, expected, 1e-5, 1e-5)
 
 
 def test_a_part_keeps_nothing() -> None:
     """What comes before it in a row is kept already."""
-    assert lower(kept(X) + 1, DataType.FLOAT32).kept
-    assert not lower_part(kept(X) + 1, DataType.FLOAT32, "part").kept
+    assert lower(ask, kept(X) + 1, DataType.FLOAT32).kept
+    assert not lower_part(ask, kept(X) + 1, DataType.FLOAT32, "part").kept
 
 
 @given(st.lists(st.floats(-1e5, 1e5), min_size=1, max_size=50))
@@ -196,7 +201,8 @@ def test_a_double_is_rounded_to_a_half_once(values: list[float]) -> None:
         x = np.concatenate([halves, ties, *beside, [np.inf, -1e9, np.nan]])
         expected = x.astype(np.float16)
     output = np.empty(x.shape, np.float16)
-    Loop(WIDE * Parameter(FLOAT64, "One", 1), ["X"], DataType.FLOAT16, COMPILER).run([x], output, ())
+    loop = Loop(ask, WIDE * number(1, FLOAT64), ["X"], DataType.FLOAT16, LOOPS)
+    loop.run(loop.arguments(SPELLED), [x], output, ())
     np.testing.assert_array_equal(output, expected)
 
 
@@ -243,7 +249,7 @@ def test_dispatches_after_the_first_make_no_arrays() -> None:
 
 def test_what_loops_are_no_good_at_is_left_to_numpy() -> None:
     with pytest.raises(LookupError):
-        Loop(sin(X), ["X"], DataType.FLOAT32, COMPILER)
+        Loop(ask, sin(X), ["X"], DataType.FLOAT32, LOOPS)
     with ThreadPoolExecutor(1) as helpers:
         x = np.linspace(-3, 3, COMPILED, dtype=np.float32)
         operator = operator_of("DML_OPERATOR_ELEMENT_WISE_SIN", COMPILED)
@@ -282,14 +288,15 @@ def test_kernels_are_compiled_once_and_kept() -> None:
 def test_few_kernels_are_kept_and_those_in_use_live_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(llvm_compiler, "KEPT", 2)
     compiler = Compiler()
-    loops = [Loop(X + number, ["X"], DataType.FLOAT32, compiler) for number in range(5)]
+    code = LoopCode(compiler, Structures())
+    loops = [Loop(ask, X + each, ["X"], DataType.FLOAT32, code) for each in range(5)]
     x = np.arange(8, dtype=np.float32)
     for _ in range(2):
-        for number, loop in enumerate(loops):
+        for each, loop in enumerate(loops):
             output = np.empty_like(x)
-            loop.run([x], output, ())
+            loop.run(loop.arguments({}), [x], output, ())
             gc.collect()
-            assert (output == x + number).all()
+            assert (output == x + each).all()
         assert compiler.kernels == 2
 
 

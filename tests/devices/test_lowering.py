@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from app.contract.constants import DataType
 from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.llvm.kernels import Loop
-from app.devices.cpu.numpy.lowering import FUNCTIONS, Program, lower
+from app.devices.cpu.llvm.kernels import Loop, LoopCode
+from app.devices.cpu.numpy.lowering import FUNCTIONS, Calls, lower
 from app.formula.expansions import EXPANSIONS
+from app.formula.structures import Structures
 from app.formula.values import (
     BOOL,
     FLOAT32,
@@ -19,7 +20,6 @@ from app.formula.values import (
     Constant,
     Input,
     Operation,
-    Parameter,
     Value,
     absolute,
     bit_count,
@@ -40,6 +40,7 @@ from app.formula.values import (
 )
 from app.memory.arrays import Array, numpy_type
 from tests.formula.interpreter import MEANINGS, TO_TYPE, evaluate
+from tests.formula.spelled import SPELLED, ask, number
 from tests.operators.numerics import ulp
 
 X = Input(FLOAT32, "X", DataType.FLOAT32)
@@ -55,37 +56,38 @@ INPUTS: dict[str, Array] = {
     "M": np.array([3, 2**31 - 1, -5, 2, -1, 99999, 0, -(2**31)], np.int32),
 }
 
-COMPILER = Compiler()
+LOOPS = LoopCode(Compiler(), Structures())
 
 
-def run(program: Program | Loop, inputs: dict[str, Array], output: Array) -> Array:
+def run(routine: Calls | Loop, inputs: dict[str, Array], output: Array) -> Array:
     """One block, its registers full of what must not be read."""
-    registers = [np.full(output.shape, np.nan if dtype.kind == "f" else 1, dtype) for dtype in program.registers]
+    registers = [np.full(output.shape, np.nan if dtype.kind == "f" else 1, dtype) for dtype in routine.registers]
+    arguments: Any = routine.arguments(SPELLED)
     with np.errstate(all="ignore"):
-        program.run(list(inputs.values()), output, registers)
+        routine.run(arguments, list(inputs.values()), output, registers)
     return output
 
 
-def check(value: Value, stored: DataType) -> Program:
+def check(value: Value, stored: DataType) -> Calls:
     """Lower `value` and compare with direct evaluation, also with the output in the place of each input."""
-    program = lower(value, list(INPUTS), stored)
-    for each in (program, Loop(value, list(INPUTS), stored, COMPILER)):
-        check_program(each, value, stored)
-    return program
+    calls = lower(ask, value, list(INPUTS), stored)
+    for each in (calls, Loop(ask, value, list(INPUTS), stored, LOOPS)):
+        check_routine(each, value, stored)
+    return calls
 
 
-def check_program(program: Program | Loop, value: Value, stored: DataType) -> None:
+def check_routine(routine: Calls | Loop, value: Value, stored: DataType) -> None:
     with np.errstate(all="ignore"):
         expected = np.broadcast_to(evaluate(value, INPUTS), (8,)).astype(numpy_type(stored))
     originals = {name: array.copy() for name, array in INPUTS.items()}
-    actual = run(program, originals, np.empty(8, numpy_type(stored)))
+    actual = run(routine, originals, np.empty(8, numpy_type(stored)))
     np.testing.assert_array_equal(actual, expected)
     for name, array in originals.items():
         assert array.tobytes() == INPUTS[name].tobytes(), f"{name} was written"
     for name, array in INPUTS.items():
         if array.dtype == expected.dtype:
             copies = {each: array.copy() for each, array in INPUTS.items()}
-            np.testing.assert_array_equal(run(program, copies, copies[name]), expected)
+            np.testing.assert_array_equal(run(routine, copies, copies[name]), expected)
 
 
 @st.composite
@@ -93,7 +95,7 @@ def formulas(draw: st.DrawFn) -> Value:
     """Graphs in which any value may be read any number of times. All operations round alike wherever they run."""
     numbers: list[Value] = [X, Y, Z]
     conditions: list[Value] = [X >= 0]
-    scalars = st.sampled_from([0.0, 1.0, -0.5, 3.0, 1e-3]).map(lambda value: Parameter(FLOAT32, "P", value))
+    scalars = st.sampled_from([0.0, 1.0, -0.5, 3.0, 1e-3]).map(number)
     for _ in range(draw(st.integers(1, 12))):
         a, b, c = (draw(st.sampled_from(numbers) | scalars) for _ in range(3))
         if not (isinstance(a, Input | Operation)):
@@ -189,7 +191,7 @@ def each_operation() -> dict[str, Value]:
             "exp_of_difference": exp_of_difference(minimum(X, 0), maximum(Y, 0)),
             "exp_of_product": exp_of_product(-absolute(X), absolute(Y)),
             "expm1_of_negative": expm1_of_negative(-absolute(X)),
-            "scaled_expm1": scaled_expm1(-absolute(X), Parameter(FLOAT32, "Scale", 1.5)),
+            "scaled_expm1": scaled_expm1(-absolute(X), number(1.5)),
             "log1p_of_fraction": log1p_of_fraction(minimum(absolute(X), 1)),
             "cast": cast(N, "uint8"),
             "saturate": saturate(Z, "int8"),
@@ -211,7 +213,7 @@ def test_an_operation_means_what_it_says(name: str) -> None:
     stored = DataType.UINT8 if value.type == BOOL else DataType(value.type.upper())
     with np.errstate(all="ignore"):
         expected = evaluate(value, INPUTS).astype(numpy_type(stored))
-        actual = run(lower(value, list(INPUTS), stored), INPUTS, np.empty(8, numpy_type(stored)))
+        actual = run(lower(ask, value, list(INPUTS), stored), INPUTS, np.empty(8, numpy_type(stored)))
     if value.type == FLOAT32:
         ulp.check(actual, expected, 3, INPUTS["X"])
     else:
@@ -222,9 +224,7 @@ def test_an_operation_means_what_it_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("stored", [DataType.FLOAT32, DataType.FLOAT16, DataType.FLOAT64])
-@pytest.mark.parametrize(
-    "value", [X, Y, Z, Constant(FLOAT32, 2.5), Parameter(FLOAT32, "Alpha", -1.5), widen(X), X >= Y]
-)
+@pytest.mark.parametrize("value", [X, Y, Z, Constant(FLOAT32, 2.5), number(-1.5), widen(X), X >= Y])
 def test_formula_of_a_single_value(value: Value, stored: DataType) -> None:
     check(value, stored)
 
@@ -236,9 +236,9 @@ def test_a_copy_is_one_step() -> None:
 
 
 def test_widened_scalars_are_scalars() -> None:
-    program = check(widen(X) * widen(Parameter(FLOAT32, "Alpha", 0.1)), DataType.FLOAT64)
+    program = check(widen(X) * widen(number(0.1)), DataType.FLOAT64)
     assert len(program.steps) == 2  # the input is widened, then multiplied
-    (scalar,) = program.scalars
+    (scalar,) = program.arguments(SPELLED)
     assert scalar.dtype == np.float64
     assert scalar == np.float32(0.1)
 
@@ -322,7 +322,7 @@ def test_shared_values_are_computed_once_however_deep(depth: int) -> None:
 
 
 def test_programs_say_their_inputs_in_the_order_given() -> None:
-    made: Any = lower(X + Y, ["Y", "X"], DataType.FLOAT32)
+    made: Any = lower(ask, X + Y, ["Y", "X"], DataType.FLOAT32)
     assert made.inputs == ("Y", "X")
     output = run(made, {name: INPUTS[name] for name in ("Y", "X")}, np.empty(8, np.float32))
     with np.errstate(all="ignore"):

@@ -22,7 +22,7 @@ from app.contract.tensors import TensorDesc
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Loop
-from app.devices.cpu.numpy.lowering import Program
+from app.devices.cpu.numpy.lowering import Calls
 from app.devices.cpu.threads import BLOCK_ELEMENTS
 from app.devices.device import Cancelled
 from app.memory.arrays import Array, numpy_type
@@ -60,7 +60,7 @@ def never() -> bool:
 def blocks_of(elements: int) -> Iterator[None]:
     """Tensors are cut into blocks of so many."""
     with (
-        mock.patch.object(Program, "block", return_value=elements),
+        mock.patch.object(Calls, "block", return_value=elements),
         mock.patch.object(Loop, "block", return_value=elements),
     ):
         yield

@@ -85,7 +85,7 @@ def numpy_device() -> Iterator[NumpyDevice]:
 def gpus(numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Two of them, which every service and placement then finds."""
     found = [FakeGpu(numpy_device, ordinal) for ordinal in range(2)]
-    monkeypatch.setattr(placement, "find_gpus", lambda settings, pinned: (found, []))
+    monkeypatch.setattr(placement, "find_gpus", lambda *_: (found, []))
     monkeypatch.setattr(placement, "compile_ahead", lambda gpus: None)
     return found
 

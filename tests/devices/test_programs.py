@@ -23,9 +23,9 @@ def of_two_outputs() -> CompiledOperator:
     made = compiled(descriptor("DML_OPERATOR_ACTIVATION_RELU", ROWS))
     x = next(iter(expression_of(made).arguments))  # type: ignore[attr-defined]  # of an operation
     desc = output_of(made)
-    maps = {"Magnitudes": Map(absolute(x)), "Below": Map(exp(x - maximum_of(x)), (1,))}
-    stored = made.stored_types | dict.fromkeys(maps, desc.DataType)
-    return replace(made, outputs=dict.fromkeys(maps, desc), program=Program(maps), stored_types=stored)
+    stored = desc.DataType
+    maps = {"Magnitudes": Map(absolute(x), stored), "Below": Map(exp(x - maximum_of(x)), stored, (1,))}
+    return replace(made, outputs=dict.fromkeys(maps, desc), program=Program(made.program.inputs, maps))
 
 
 @pytest.mark.parametrize("compiler", [None, Compiler()], ids=["numpy", "llvm"])

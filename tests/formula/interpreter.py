@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from app.formula.uniform import evaluator
 from app.formula.values import FLOAT32, Constant, Input, Operation, Parameter, Value, integer_range
 from app.memory.arrays import Array
+from tests.formula.spelled import SPELLED
 
 
 def _in_float64(function: Callable[..., Any]) -> Callable[..., Array]:
@@ -80,7 +82,7 @@ TO_TYPE: dict[str, Callable[[Array, str], Array]] = {"cast": lambda x, type_: x.
 
 
 def evaluate(value: Value, inputs: Mapping[str, Array]) -> Array:
-    """What `value` is for `inputs`, in the type of `value`."""
+    """What `value` is for `inputs`, in the type of `value`. Its parameters are called by their numbers."""
     done: dict[Value, Array] = {}
 
     def result(node: Value) -> Array:
@@ -88,8 +90,10 @@ def evaluate(value: Value, inputs: Mapping[str, Array]) -> Array:
             match node:
                 case Input():
                     done[node] = inputs[node.name].astype(node.type)
-                case Constant() | Parameter():
+                case Constant():
                     done[node] = np.asarray(node.value, node.type)
+                case Parameter():
+                    done[node] = np.asarray(evaluator(node)(SPELLED), node.type)
                 case Operation(name="cast" | "saturate"):
                     done[node] = TO_TYPE[node.name](result(node.arguments[0]), node.type)
                 case Operation():

@@ -8,13 +8,14 @@ import pytest
 
 from app.contract.constants import DataType
 from app.formula import values
+from app.formula.uniform import evaluator
 from app.formula.values import BOOL, FLOAT32, FLOAT64, Constant, Input, Operation, Parameter, Value, compute_type, widen
 
 X = Input(FLOAT32, "X", DataType.FLOAT32)
 Y = Input(FLOAT32, "Y", DataType.FLOAT16)
 WIDE = Operation(FLOAT64, "cast", (X,))
 WHOLE = Input("int32", "N", DataType.INT32)
-ALPHA = Parameter(FLOAT32, "Alpha", 0.5)
+ALPHA = Parameter(FLOAT32, "Alpha")
 
 
 @pytest.mark.parametrize(
@@ -129,8 +130,8 @@ def test_floats_become_integers_by_saturation_alone() -> None:
     ],
 )
 def test_attributes_become_numbers_of_the_tensors_type(value: float, data_type: DataType, expected: float) -> None:
-    made = values.converted(Parameter(FLOAT32, "Min", value), data_type)
-    assert (made.type, made.name, made.value) == (compute_type(data_type), "Min", expected)
+    made = values.converted(Parameter(FLOAT32, "Min"), data_type)
+    assert (made.type, made.name, evaluator(made)({"Min": value})) == (compute_type(data_type), "Min", expected)
 
 
 def test_parts_come_before_what_is_made_of_them() -> None:

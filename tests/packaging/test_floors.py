@@ -22,7 +22,6 @@ FLOORS = [
     {"app.devices.device", "app.devices.helpers", "app.devices.layout"},
     {"app.devices.cpu.threads"},
     {"app.devices.cpu.numpy"},
-    {"app.devices.precision"},
     {"app.devices.cpu.llvm"},
     {"app.devices.cpu", "app.devices.cuda"},
     {"app.devices.placement"},

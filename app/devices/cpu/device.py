@@ -4,25 +4,28 @@ tensor.
 
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from operator import le
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from app.contract.constants import DataType
 from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.llvm.kernels import Loop, OnBuffers
-from app.devices.cpu.numpy import lowering
-from app.devices.cpu.numpy.lowering import Step
-from app.devices.cpu.programs import Program, program_of, run_program
+from app.devices.cpu.llvm.kernels import Code, Loop, LoopCall, LoopCode
+from app.devices.cpu.numpy.lowering import Calls, Step
+from app.devices.cpu.routines import Routine, routine_of, run_routine
 from app.devices.cpu.rows import NumpyRowKernel
 from app.devices.cpu.threads import RAN, Threads
 from app.devices.device import WHOLE_BYTES, Cancelled, DeviceInfo, InTurn, Kernel, Ran
-from app.devices.layout import blocks, collapse
+from app.devices.layout import blocks, walk
+from app.formula.expansions import Ask
+from app.formula.structures import Structures
 from app.memory.arrays import Array, numpy_type
 from app.memory.buffers import Buffer
 from app.operators.compiled import CompiledOperator
+from app.programs.program import Map
 
 TABULATED = 1 << 18
 """Without LLVM, a float16 function of one input is looked up in a table from so many elements on."""
@@ -34,19 +37,26 @@ COMPILED = 1 << 10
 class NumpyDevice:
     """Implements `Device`. `helpers` is where idle threads take blocks of a big tensor.
 
-    With a `compiler`, outputs of at least `least` elements are computed by loops.
+    With a `compiler`, outputs of at least `least` elements are computed by loops. What is made of formulas is kept in
+    `structures`.
     """
 
     name = "numpy"
     kind: Literal["cpu", "cuda"] = "cpu"
 
     def __init__(
-        self, helpers: Executor, threads: int, compiler: Compiler | None = None, least: int = COMPILED
+        self,
+        helpers: Executor,
+        threads: int,
+        compiler: Compiler | None = None,
+        least: int = COMPILED,
+        structures: Structures | None = None,
     ) -> None:
-        self._helpers = helpers
-        self._threads = threads
+        self._threads = Threads(helpers, threads)
         self._compiler = compiler
         self._least = least
+        self._structures = structures or Structures()
+        self._loops = LoopCode(compiler, self._structures) if compiler else None
 
     def info(self) -> DeviceInfo:
         total, available = _memory()
@@ -54,7 +64,7 @@ class NumpyDevice:
         return DeviceInfo(
             name=self.name,
             kind=self.kind,
-            description=f"{' and '.join(parts)} on {platform.machine()}, {self._threads} threads",
+            description=f"{' and '.join(parts)} on {platform.machine()}, {self._threads.most} threads",
             memory_total_bytes=total,
             memory_available_bytes=available,
             data_types=WHOLE_BYTES,
@@ -62,71 +72,102 @@ class NumpyDevice:
         )
 
     def prepare(self, compiled: CompiledOperator) -> Kernel:
-        threads = Threads(self._helpers, self._threads)
-        compiler = self._compiler if compiled.elements >= self._least else None
+        loops = self._loops if compiled.elements >= self._least else None
         kernels: list[Kernel] = [
-            (NumpyRowKernel if made.axes else NumpyKernel)(compiled, output, threads, compiler)
+            (NumpyRowKernel if made.axes else NumpyKernel)(compiled, output, self._threads, loops, self._structures)
             for output, made in compiled.program.maps.items()
         ]
         return kernels[0] if len(kernels) == 1 else InTurn(kernels)
 
 
+class _Form(NamedTuple):
+    """What is made of a formula, for all sizes and numbers: its routine, and the elements of all tensors, the output's
+    last, with their bytes."""
+
+    routine: Routine
+    types: list[np.dtype[Any]]
+    item_sizes: list[int]
+
+    @classmethod
+    def of(cls, ask: Ask, inputs: Mapping[str, DataType], made: Map, loops: LoopCode | None) -> "_Form":
+        types = [numpy_type(each) for each in (*inputs.values(), made.stored)]
+        routine = routine_of(ask, made.expression, list(inputs), made.stored, loops)
+        return cls(routine, types, [each.itemsize for each in types])
+
+
 class NumpyKernel:
     """Implements `Kernel`, for an `output` of which each element is computed by itself."""
 
-    def __init__(self, compiled: CompiledOperator, output: str, threads: Threads, compiler: Compiler | None) -> None:
-        elements = compiled.outputs[output].elements
-        self._sizes, strides = collapse(compiled.outputs[output].Sizes, compiled.layouts(output))
-        types = [numpy_type(data_type) for data_type in compiled.element_types(output)]
-        self._views = [
-            (dtype, [step * dtype.itemsize for step in steps]) for dtype, steps in zip(types, strides, strict=True)
-        ]
-        program = program_of(
-            compiled.program.maps[output].expression, list(compiled.inputs), compiled.stored_types[output], compiler
+    def __init__(
+        self,
+        compiled: CompiledOperator,
+        output: str,
+        threads: Threads,
+        loops: LoopCode | None,
+        structures: Structures,
+    ) -> None:
+        made = compiled.program.maps[output]
+        self._routine, self._types, item_sizes = structures.find(
+            (made, loops is not None),
+            compiled.numbers,
+            lambda questions: _Form.of(questions.ask, compiled.program.inputs, made, loops),
         )
-        self._program = program
-        self._tabulated = (
-            not isinstance(program, Loop) and len(types) == 2 and types[0] == np.float16 and elements >= TABULATED
-        )
-        most = program.block(elements, threads.most)
-        self._blocks = list(blocks(self._sizes, most))
-        self._elements = elements
+        self._arguments = self._routine.arguments(compiled.numbers)
+        self._elements = compiled.outputs[output].elements
         self._threads = threads
+        self._sizes, strides = walk(compiled, output)
+        self._strides = [[step * size for step in steps] for steps, size in zip(strides, item_sizes, strict=True)]
         # How many bytes of each buffer are read or written
         self._reaches = [
-            sum((size - 1) * step for size, step in zip(self._sizes, steps, strict=True)) + dtype.itemsize
-            for dtype, steps in self._views
+            sum([(count - 1) * step for count, step in zip(self._sizes, steps, strict=True)]) + size
+            for steps, size in zip(self._strides, item_sizes, strict=True)
         ]
-        self._on_buffers: OnBuffers | None = None  # the loop, when it is compiled
+        most = self._routine.block(self._elements, threads.most)
+        self._blocks = [] if self._elements <= most else list(blocks(self._sizes, most))
+        self._call: LoopCall | None = None
+        self._code: Code | None = None
+        if isinstance(self._routine, Loop):
+            if self._blocks:
+                outer = len(self._blocks[0]) - 1  # a block is at one place along these
+                self._code = self._routine.code_for([steps[outer:] for steps in self._strides], item_sizes)
+            else:
+                self._call = LoopCall(self._routine, self._arguments, self._sizes, self._strides, item_sizes)
+                self._code = self._call.code
+        self._tabulated = (
+            not isinstance(self._routine, Loop)
+            and len(self._types) == 2
+            and self._types[0] == np.float16
+            and self._elements >= TABULATED
+        )
 
     @property
     def runs_inline(self) -> bool:
-        return self._program.is_brief(self._elements)
+        if not self._routine.is_small(self._elements):
+            return False
+        return self._code is None or self._code.is_compiled
 
     def dispatch(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]) -> Ran:
         buffers = [*inputs, *outputs]
         if not all(map(le, self._reaches, [each.nbytes for each in buffers])):
             raise ValueError("a buffer ends before its tensor")
-        whole = len(self._blocks) == 1
+        whole = not self._blocks
         if whole and cancelled():  # as `share` does it, without a function that would cost a small dispatch a tenth
             raise Cancelled
-        if self._on_buffers:
-            self._on_buffers(inputs, outputs[0])
+        if self._call:
+            self._call(inputs, outputs[0])
             return RAN
         arrays: list[Array] = [
             np.ndarray(self._sizes, dtype, buffer, 0, strides)
-            for buffer, (dtype, strides) in zip(buffers, self._views, strict=True)
+            for buffer, dtype, strides in zip(buffers, self._types, self._strides, strict=True)
         ]
-        program = self._table() if self._tabulated else self._program
+        routine, arguments = self._table() if self._tabulated else (self._routine, self._arguments)
         if whole:
-            run_program(program, arrays[:-1], arrays[-1])
-            if isinstance(program, Loop):
-                self._on_buffers = program.on_buffers(arrays[:-1], arrays[-1])
+            run_routine(routine, arguments, arrays[:-1], arrays[-1])
             return RAN
 
         def work(turn: int) -> None:
             *parts, part = [array[self._blocks[turn]] for array in arrays]
-            run_program(program, parts, part)
+            run_routine(routine, arguments, parts, part)
 
         try:
             self._threads.share(len(self._blocks), work, cancelled)
@@ -134,16 +175,16 @@ class NumpyKernel:
             arrays.clear()  # a helper in the executor's queue, cancelled or not, is not to keep the tensors
         return RAN
 
-    def _table(self) -> Program:
+    def _table(self) -> tuple[Routine, tuple[Array, ...]]:
         """The same function of one float16, looked up: all there are of them are computed once, and each only once."""
         every = np.arange(1 << 16, dtype=np.uint16)
-        results: Array = np.empty(every.shape, self._views[-1][0])
-        run_program(self._program, [every.view(np.float16)], results)
+        results: Array = np.empty(every.shape, self._types[-1])
+        run_routine(self._routine, self._arguments, [every.view(np.float16)], results)
 
         def look_up(x: Array, out: Array) -> None:
             np.take(results, x.view(np.uint16), out=out, mode="clip")
 
-        return lowering.Program(("X",), (), (), (Step(look_up, (0,), 1),))
+        return Calls(("X",), (), (), (Step(look_up, (0,), 1),)), ()
 
 
 def _memory() -> tuple[int | None, int | None]:

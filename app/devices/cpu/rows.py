@@ -5,32 +5,74 @@ one stage has computed for all elements, such as exponentials, the next ones fin
 again: each stage goes over all of it, and computes anew what it needs.
 """
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from app.contract.constants import DataType
-from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.llvm.kernels import RowLoops
-from app.devices.cpu.programs import Program, program_of, run_program
+from app.devices.cpu.llvm.kernels import Code, Loop, LoopCode, RowLoops, layout_of
+from app.devices.cpu.routines import Routine, routine_of, run_routine
 from app.devices.cpu.threads import BLOCK_ELEMENTS, RAN, Threads
 from app.devices.device import Ran
 from app.devices.layout import blocks, collapse, packed_along
+from app.formula.expansions import Ask
 from app.formula.stages import Stage, Stages
+from app.formula.structures import Structures
 from app.formula.values import Position, Value, parts
 from app.memory.arrays import Array, numpy_type
 from app.memory.buffers import Buffer
 from app.operators.compiled import CompiledOperator
+from app.programs.program import Map
 
 Slices = tuple[slice, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Rows:
+    """What is made of a formula with reductions, for all sizes and numbers: `loops`, or `stages`, of which `routines`
+    has those of all and the one that computes the output after them."""
+
+    loops: RowLoops | None
+    stages: Sequence[Stage[Routine]]
+    routines: Sequence[Routine]
+    positioned: bool
+    """Whether the formula asks where elements are in their group."""
+    compiled: set[Hashable] = field(default_factory=set)
+    """Forms of tensors for which the loops among `routines` have been compiled."""
+
+    @classmethod
+    def of(
+        cls, ask: Ask, made: Map, inputs: Sequence[str], loops: LoopCode | None, *, keep: bool, together: bool
+    ) -> "_Rows":
+        """With `keep`, stages keep elements for later ones; `together`, they are one loop if they can be."""
+        positioned = any(isinstance(node, Position) for node in parts(made.expression))
+        if loops and together:
+            try:
+                return cls(RowLoops(ask, made.expression, inputs, made.stored, loops), (), (), positioned)
+            except LookupError:
+                pass
+
+        def lowered(node: Value, names: Sequence[str], stored: DataType) -> Routine:
+            return routine_of(ask, node, names, stored, loops)
+
+        cut = Stages[Routine](inputs, keep, lowered)
+        final = cut.whole(made.expression, made.stored)
+        return cls(None, cut.stages, [*(stage.program for stage in cut.stages), final], positioned)
 
 
 class NumpyRowKernel:
     """Implements `Kernel`, for an `output` whose formula reduces."""
 
-    def __init__(self, compiled: CompiledOperator, output: str, threads: Threads, compiler: Compiler | None) -> None:
+    def __init__(
+        self,
+        compiled: CompiledOperator,
+        output: str,
+        threads: Threads,
+        loops: LoopCode | None,
+        structures: Structures,
+    ) -> None:
         sizes, made = compiled.outputs[output].Sizes, compiled.program.maps[output]
         # Two more layouts see to it that elements keep their places in groups, and that groups stay apart.
         places = packed_along(sizes, [axis in made.axes for axis in range(len(sizes))])
@@ -42,18 +84,27 @@ class NumpyRowKernel:
         self._views = [
             (dtype, [each * dtype.itemsize for each in step]) for dtype, step in zip(types, steps, strict=True)
         ]
-
         width = int(np.prod([self._sizes[axis] for axis in self._axes]))
         self._long = width > BLOCK_ELEMENTS
-        names, stored = list(compiled.inputs), compiled.stored_types[output]
-        self._loops = self._loops_of(made.expression, names, stored, compiler) if compiler else None
-        if self._loops is None:
-            stages = Stages[Program](names, not self._long, functools.partial(program_of, compiler=compiler))
-            self._final = stages.whole(made.expression, stored)
-            self._stages = stages.stages
+        # Loops take group after group through all stages, if groups lie along the innermost dimension.
+        together = not self._long and self._axes == (len(self._sizes) - 1,)
+        names, numbers = list(compiled.program.inputs), compiled.numbers
+        rows = structures.find(
+            (made, loops is not None, self._long, together),
+            numbers,
+            lambda questions: _Rows.of(questions.ask, made, names, loops, keep=not self._long, together=together),
+        )
+        self._rows = rows
+        self._loops = rows.loops
+        self._arguments = [routine.arguments(numbers) for routine in rows.routines]
+        self._code: Code | None = None
+        bytes_of_steps, item_sizes = [step for _, step in self._views], [each.itemsize for each in types]
+        if rows.loops:
+            self._loop_arguments = rows.loops.arguments(numbers)
+            self._code = rows.loops.code_for(bytes_of_steps, item_sizes)
+        self._form = (len(self._sizes), self._axes, layout_of(bytes_of_steps, item_sizes))
         elements = compiled.outputs[output].elements
         self._elements = elements
-        self._positioned = any(isinstance(node, Position) for node in parts(made.expression))
         outer = [1 if axis in self._axes else size for axis, size in enumerate(self._sizes)]
         most = self._loops.block(elements, threads.most) if self._loops else BLOCK_ELEMENTS
         self._groups = [self._whole(index) for index in blocks(outer, max(most // width, 1))]
@@ -63,10 +114,12 @@ class NumpyRowKernel:
 
     @property
     def runs_inline(self) -> bool:
-        if self._loops:
-            return self._loops.is_brief(self._elements)
-        programs = [*(stage.program for stage in self._stages), self._final]
-        return self._elements <= BLOCK_ELEMENTS and all(each.is_brief(self._elements) for each in programs)
+        if self._loops and self._code:
+            return self._loops.is_small(self._elements) and self._code.is_compiled
+        routines = self._rows.routines
+        if self._elements > BLOCK_ELEMENTS or not all(each.is_small(self._elements) for each in routines):
+            return False
+        return self._form in self._rows.compiled or not any(isinstance(each, Loop) for each in routines)
 
     def dispatch(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]) -> Ran:
         arrays: list[Array] = [
@@ -82,35 +135,25 @@ class NumpyRowKernel:
                 def work(turn: int) -> None:
                     *parts, part = [array[self._groups[turn]] for array in arrays]
                     if self._loops:
-                        self._loops.run(parts, part, self._places[-1])
+                        self._loops.run(self._loop_arguments, parts, part, self._places[-1])
                     else:
                         self._run(parts, part)
 
                 self._threads.share(len(self._groups), work, cancelled)
         finally:
             arrays.clear()  # as in NumpyKernel
+        self._rows.compiled.add(self._form)
         return RAN
-
-    def _loops_of(
-        self, expression: Value, inputs: Sequence[str], stored: DataType, compiler: Compiler
-    ) -> RowLoops | None:
-        """Loops that take group after group through all stages, if groups lie along the innermost dimension."""
-        if self._long or self._axes != (len(self._sizes) - 1,):
-            return None
-        try:
-            return RowLoops(expression, inputs, stored, compiler)
-        except LookupError:
-            return None
 
     @np.errstate(all="ignore")
     def _run(self, inputs: list[Array], output: Array) -> None:
         """A block of whole groups."""
         known = [*inputs, self._position((slice(None),) * output.ndim)]
         of_groups = [1 if axis in self._axes else size for axis, size in enumerate(output.shape)]
-        for stage in self._stages:
+        for stage, arguments in zip(self._rows.stages, self._arguments, strict=False):
             if stage.source is None:
                 values: Array = np.empty(output.shape if stage.reduction else of_groups, stage.dtype)
-                run_program(stage.program, known, values)
+                run_routine(stage.program, arguments, known, values)
             else:
                 values = known[stage.source]
             known.append(
@@ -118,7 +161,7 @@ class NumpyRowKernel:
             )
             if stage.elements:
                 known.append(values)
-        run_program(self._final, known, output)
+        run_routine(self._rows.routines[-1], self._arguments[-1], known, output)
 
     def _dispatch_long(self, arrays: list[Array], cancelled: Callable[[], bool]) -> None:
         """One group of more elements than a block has."""
@@ -129,10 +172,10 @@ class NumpyRowKernel:
         def known(part: Slices) -> list[Array]:
             return [*(array[part] for array in inputs), self._position(part), *results]
 
-        for stage in self._stages:
+        for stage, arguments in zip(self._rows.stages, self._arguments, strict=False):
             if stage.reduction is None:
                 values: Array = np.empty(one, stage.dtype)
-                run_program(stage.program, known((slice(0, 1),) * output.ndim), values)
+                run_routine(stage.program, arguments, known((slice(0, 1),) * output.ndim), values)
                 results.append(values)
                 continue
             partial: list[Array | None] = [None] * len(self._parts)
@@ -140,12 +183,16 @@ class NumpyRowKernel:
 
             @np.errstate(all="ignore")
             def work(
-                turn: int, stage: Stage[Program] = stage, partial: list[Any] = partial, places: list[Any] = places
+                turn: int,
+                stage: Stage[Routine] = stage,
+                arguments: Any = arguments,
+                partial: list[Any] = partial,
+                places: list[Any] = places,
             ) -> None:
                 part = self._slices(self._parts[turn])
                 seen = known(part)
                 values: Array = np.empty(output[part].shape, stage.dtype)
-                run_program(stage.program, seen, values)
+                run_routine(stage.program, arguments, seen, values)
                 if stage.reduction == "first_maximum":
                     places[turn] = _reduced(stage.reduction, values, seen[len(inputs)], self._axes)
                     partial[turn] = _reduced("maximum", values, None, self._axes)
@@ -163,7 +210,7 @@ class NumpyRowKernel:
 
         def finish(turn: int) -> None:
             part = self._slices(self._parts[turn])
-            run_program(self._final, known(part), output[part])
+            run_routine(self._rows.routines[-1], self._arguments[-1], known(part), output[part])
 
         self._threads.share(len(self._parts), finish, cancelled)
 
@@ -179,7 +226,7 @@ class NumpyRowKernel:
     def _position(self, part: Slices) -> Array:
         """Where the elements of `part` are in their groups, of a shape to broadcast."""
         total: Array = np.zeros((1,) * len(self._sizes), np.int64)
-        if self._positioned:
+        if self._rows.positioned:
             for axis in self._axes:
                 shape = [1] * len(self._sizes)
                 shape[axis] = -1

@@ -4,7 +4,7 @@ import ctypes
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,18 +18,23 @@ from app.devices.cuda.grids import (
     ACCESS_BYTES,
     KERNEL,
     THREADS,
+    Layout,
     Step,
     choose_layout,
     elements_of_block,
     is_packed,
     render,
 )
-from app.devices.cuda.lowering import Arithmetic, lower
+from app.devices.cuda.lowering import lower
 from app.devices.cuda.pinned import ALIGNMENT, PinnedMemory, Slot, Slots, room
-from app.devices.cuda.rows import RowLowering, Rows
+from app.devices.cuda.rows import RowClass, RowLowering, Rows
 from app.devices.device import WHOLE_BYTES, Cancelled, DeviceFailed, DeviceInfo, InTurn, Kernel, Ran
 from app.devices.helpers import run_with
-from app.devices.layout import collapse
+from app.devices.layout import walk
+from app.formula.expansions import Ask
+from app.formula.structures import Structures
+from app.formula.uniform import Evaluate, evaluator, typed
+from app.formula.values import Value
 from app.memory.buffers import Buffer
 from app.operators.compiled import CompiledOperator
 
@@ -60,13 +65,20 @@ class CudaDevice:
     """Implements `Device` on the GPU number `ordinal`, with threads, streams and pinned memory of its own.
 
     `staging_bytes` is how much pinned memory dispatches are moved through, as much again being taken on the device;
-    buffers that lie in `pinned` are moved as they are.
+    buffers that lie in `pinned` are moved as they are. Sources of kernels are kept in `structures`.
     Dispatches raise DeviceFailed; once the GPU has failed for good, `out_of_service` says why.
     """
 
     kind: Literal["cpu", "cuda"] = "cuda"
 
-    def __init__(self, ordinal: int, cache: KernelCache, staging_bytes: int, pinned: PinnedMemory) -> None:
+    def __init__(
+        self,
+        ordinal: int,
+        cache: KernelCache,
+        staging_bytes: int,
+        pinned: PinnedMemory,
+        structures: Structures | None = None,
+    ) -> None:
         import cupy  # noqa: PLC0415 - only with a GPU extra
 
         self._cupy = cupy
@@ -74,6 +86,7 @@ class CudaDevice:
         self.name = f"cuda:{ordinal}"
         self.out_of_service: str | None = None
         self.cache = cache
+        self.structures = structures or Structures()
         self.use()
         self.facts = _facts(cupy, ordinal)
         self.pool: Any = cupy.cuda.MemoryPool()
@@ -227,6 +240,20 @@ class Launch:
         self._device.launch(self._function, self._blocks, stream, self._address)
 
 
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A kernel for all sizes and numbers: its source, elements or groups of a block, and its last arguments, each with
+    its type."""
+
+    source: str
+    per_block: int
+    arguments: tuple[tuple[str, Evaluate], ...]
+
+    @classmethod
+    def of(cls, source: str, per_block: int, arguments: Sequence[Value]) -> "_Form":
+        return cls(source, per_block, tuple((each.type, evaluator(each)) for each in arguments))
+
+
 class CudaKernel:
     """Implements `Kernel`. Lowered when it is first wanted, and compiled in the thread that dispatches."""
 
@@ -235,15 +262,14 @@ class CudaKernel:
     def __init__(self, compiled: CompiledOperator, output: str, device: CudaDevice) -> None:
         self._device = device
         self._map, made = compiled.program.maps[output], compiled.outputs[output]
-        self._inputs = [(name, compiled.stored_types[name]) for name in compiled.inputs]
-        self._stored = compiled.stored_types[output]
+        self._inputs = list(compiled.program.inputs.items())
+        self._numbers = compiled.numbers
         descs = [*compiled.inputs.values(), made]
-        self._sizes, self._strides = collapse(made.Sizes, compiled.layouts(output))
+        self._sizes, self._strides = walk(compiled, output)
         self._bytes = [data_type.bytes for data_type in compiled.element_types(output)]
         self._reach = [desc.data_bytes for desc in descs]
         self._gapless = made.gapless
         self._count = prod(self._sizes)
-        self._arithmetic: Arithmetic | None = None
         self._steps = choose_layout(self._sizes, self._strides, self._bytes, aligned=True).steps
         self._rows = Rows.of(compiled, output) if self._map.axes else None
         self._chunked = (
@@ -255,16 +281,32 @@ class CudaKernel:
 
     def launch(self, *, aligned: bool = True) -> Launch:
         """The kernel for device-resident tensors: to be bound to their addresses, the output's last."""
-        arithmetic = self._arithmetic
         if self._rows:
-            source, arguments = RowLowering(self._map.expression, self._inputs, self._stored).source(self._rows)
-            return Launch(self._device, source, 1, len(self._bytes), [self._rows.shape, *arguments])
-        if arithmetic is None:
-            arithmetic = self._arithmetic = lower(self._map.expression, self._inputs, self._stored)
+            kind = self._rows.kind
+            form = self._find(kind, lambda ask: self._row_form(ask, kind))
+            return self._launch(form, [self._rows.shape])
         layout = choose_layout(self._sizes, self._strides, self._bytes, aligned=aligned)
         shape = [] if is_packed(layout) else [np.array([*self._sizes, *itertools.chain(*self._strides)], np.uint32)]
-        source, elements = render(arithmetic, layout), elements_of_block(arithmetic, layout)
-        return Launch(self._device, source, elements, len(self._bytes), [*shape, *arithmetic.arguments])
+        return self._launch(self._find(layout, lambda ask: self._form(ask, layout)), shape)
+
+    def _find(self, layout: Hashable, build: "Callable[[Ask], _Form]") -> "_Form":
+        return self._device.structures.find(
+            ("cuda", self._map, layout), self._numbers, lambda questions: build(questions.ask)
+        )
+
+    def _form(self, ask: Ask, layout: Layout) -> "_Form":
+        arithmetic = lower(ask, self._map.expression, self._inputs, self._map.stored)
+        elements = elements_of_block(arithmetic, layout)
+        return _Form.of(render(arithmetic, layout), elements, arithmetic.arguments)
+
+    def _row_form(self, ask: Ask, kind: RowClass) -> "_Form":
+        lowering = RowLowering(ask, self._map.expression, self._inputs, self._map.stored)
+        source, arguments = lowering.source(kind)
+        return _Form.of(source, 1, arguments)
+
+    def _launch(self, form: "_Form", shape: Sequence[object]) -> Launch:
+        arguments = [typed(type_, evaluate(self._numbers)) for type_, evaluate in form.arguments]
+        return Launch(self._device, form.source, form.per_block, len(self._bytes), [*shape, *arguments])
 
     def bind(self, pointers: Sequence[int]) -> Launch:
         """The kernel over tensors on the device at these addresses, ready to be queued."""

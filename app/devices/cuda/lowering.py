@@ -14,18 +14,10 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.devices.cuda.functions import library
-from app.devices.precision import (
-    MODERATE,
-    NEAR_FOR_HALF,
-    inverse_of,
-    is_for_half,
-    is_smooth,
-    is_uniform,
-    narrowed,
-    scalar,
-)
-from app.formula.expansions import EXPANSIONS
-from app.formula.values import BOOL, FLOAT32, FLOAT64, Constant, Input, Operation, Parameter, Value
+from app.formula.expansions import EXPANSIONS, Ask
+from app.formula.precision import MODERATE, NEAR_FOR_HALF, inverse_of, is_for_half, is_smooth, narrowed
+from app.formula.uniform import is_uniform, typed
+from app.formula.values import BOOL, FLOAT32, FLOAT64, Constant, Input, Number, Operation, Parameter, Value
 
 C_TYPES = {
     "bool": "bool",
@@ -63,34 +55,35 @@ class Arithmetic:
     inputs: tuple[str, ...]
     output: str
     parameters: tuple[str, ...]
-    arguments: tuple[np.generic, ...]
-    """C types of the stored elements and of the arguments, and the arguments' values."""
+    arguments: tuple[Value, ...]
+    """C types of the stored elements and of the arguments, and what the arguments are."""
 
 
-def lower(expression: Value, inputs: Sequence[tuple[str, DataType]], stored: DataType) -> Arithmetic:
+def lower(ask: Ask, expression: Value, inputs: Sequence[tuple[str, DataType]], stored: DataType) -> Arithmetic:
     """The arithmetic of an output whose elements are `expression`, stored as `stored`, over the inputs by name."""
-    return Lowering(expression, inputs, stored).arithmetic()
+    return Lowering(ask, expression, inputs, stored).arithmetic()
 
 
 class Lowering:
     """Writes the nodes of one formula as declarations of C++."""
 
-    def __init__(self, root: Value, inputs: Sequence[tuple[str, DataType]], stored: DataType) -> None:
+    def __init__(self, ask: Ask, root: Value, inputs: Sequence[tuple[str, DataType]], stored: DataType) -> None:
+        self.ask = ask
         self.stored = stored
         self.inputs = inputs
         self.smooth = is_smooth(root, stored)
-        self.half = is_for_half(root, stored)
+        self.half = is_for_half(ask, root, stored)
         self._root = narrowed(root) if self.half else root
         self._lines: list[str] = []
         self._written: dict[Value, str] = {}
-        self._arguments: dict[Value, tuple[str, np.generic]] = {}
+        self._arguments: dict[Value, tuple[str, Value]] = {}
         self._functions: set[str] = set()
 
     def arithmetic(self) -> Arithmetic:
         result = self._store(self.write(self._root), self._root.type)
         types = tuple(C_TYPES[stored.value.lower()] for _, stored in self.inputs)
         output = C_TYPES[self.stored.value.lower()]
-        parameters = tuple(C_TYPES[_name(value)] for _, value in self._arguments.values())
+        parameters = tuple(C_TYPES[value.type] for _, value in self._arguments.values())
         declared = [f"{kind} x{number}" for number, kind in enumerate(types)]
         declared += [f"{kind} {name}" for kind, (name, _) in zip(parameters, self._arguments.values(), strict=True)]
         body = "".join(f"    {line}\n" for line in [*self._lines, f"return {result};"])
@@ -117,19 +110,21 @@ class Lowering:
             self._written[node] = self._write(node)
         return self._written[node]
 
-    def argument(self, key: Value, value: np.generic) -> str:
+    def argument(self, key: Value, value: Value) -> str:
         """The name of the kernel's argument for `key`."""
         return self._arguments.setdefault(key, (f"p{len(self._arguments)}", value))[0]
 
     def is_one(self, node: Value) -> bool:
         """Whether `node` is 1 for all elements."""
-        return is_uniform(node) and node.type != BOOL and scalar(node).item() == 1
+        if isinstance(node, Constant):
+            return node.type != BOOL and node.value == 1
+        return is_uniform(node) and node.type != BOOL and bool(self.ask(lambda number: number == 1, node))
 
     def _write(self, node: Value) -> str:
         if isinstance(node, Constant):
-            return literal(scalar(node))
+            return literal(typed(node.type, node.value))
         if isinstance(node, Parameter) or (is_uniform(node) and node.type != BOOL):
-            return self.argument(node, scalar(node))
+            return self.argument(node, node)
         if isinstance(node, Input):
             number = [name for name, _ in self.inputs].index(node.name)
             return self.declare(node.type, _convert(f"x{number}", node.stored.value.lower(), node.type))
@@ -234,7 +229,7 @@ def _divide(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> 
     if lowering.is_one(divisor):
         return a
     if lowering.half or (lowering.smooth and node.type == FLOAT64):
-        inverse = inverse_of(divisor)
+        inverse = inverse_of(lowering.ask, divisor)
         if inverse is not None:
             return f"{a} * {lowering.argument(node, inverse)}"
     if lowering.half and isinstance(node.arguments[0], Constant) and node.arguments[0].value == 1:
@@ -252,17 +247,28 @@ def _flags(values: Sequence[bool]) -> str:
     return ", ".join("true" if value else "false" for value in values)
 
 
+def _class_for_half(exponent: Number) -> tuple[bool, ...] | None:
+    """Of an ordinary exponent, whether it is whole, and whether it is odd."""
+    if not 1 / MODERATE <= abs(exponent) <= NEAR_FOR_HALF:
+        return None
+    whole = exponent == math.trunc(exponent)
+    return whole, whole and exponent % 2 == 1
+
+
+def _class_near(exponent: Number) -> tuple[bool, ...] | None:
+    """The same of one that is near, and whether it has few digits."""
+    if not 1 / MODERATE <= abs(exponent) <= _NEAR:
+        return None
+    return *(_class_for_half(exponent) or ()), (math.frexp(exponent)[0] * 2**16).is_integer()
+
+
 def _power(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
     exponent = node.arguments[1]
     if node.type == FLOAT32 and lowering.smooth and is_uniform(exponent):
-        value = scalar(exponent).item()
-        most = NEAR_FOR_HALF if lowering.half else _NEAR
-        if 1 / MODERATE <= abs(value) <= most:
-            whole = value == math.trunc(value)
-            classes = [whole, whole and value % 2 == 1]
+        classes = lowering.ask(_class_for_half if lowering.half else _class_near, exponent)
+        if classes is not None:
             if lowering.half:
                 return f"{lowering.function('power_half')}<{_flags(classes)}>({', '.join(arguments)})"
-            classes.append((math.frexp(value)[0] * 2**16).is_integer())
             near = f"{lowering.function('power_near')}<{_flags(classes)}>({', '.join(arguments)}, far)"
             return f"NEAR ? {near} : {lowering.function('power_far')}({', '.join(arguments)})"
     if not _is_float(node):
@@ -290,7 +296,7 @@ def _expm1_of_negative(lowering: "Lowering", node: Operation, arguments: Sequenc
 
 def _scaled_expm1(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
     """As NumPy has it."""
-    return lowering.write(EXPANSIONS[node.name](*node.arguments))
+    return lowering.write(EXPANSIONS[node.name](lowering.ask, *node.arguments))
 
 
 def _exp_of(name: str, sign: str) -> Writer:

@@ -15,6 +15,7 @@ from app.devices.cuda.functions import PRIMITIVES, library
 from app.devices.cuda.grids import KERNEL, THREADS
 from app.devices.cuda.lowering import C_TYPES, Lowering
 from app.devices.layout import collapse, packed_along
+from app.formula.expansions import Ask
 from app.formula.values import Position, Reduction, Value, parts
 from app.operators.compiled import CompiledOperator
 
@@ -104,10 +105,15 @@ class Rows:
         return int(np.prod(self.outer, dtype=np.int64))
 
     @property
-    def kept(self) -> int:
-        """Elements that each thread reads into registers; 0 where a group has too many, or more than one dimension."""
+    def kind(self) -> "RowClass":
+        """What of this chooses code."""
         kept = -(-self.inner[0] // THREADS)
-        return kept if len(self.inner) == 1 and kept <= MOST_KEPT else 0
+        return RowClass(
+            len(self.outer),
+            len(self.inner),
+            kept if len(self.inner) == 1 and kept <= MOST_KEPT else 0,
+            tuple(steps == [1] for steps in self.inner_strides),
+        )
 
     @property
     def shape(self) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
@@ -118,18 +124,30 @@ class Rows:
         return np.array(flat, np.uint32)
 
 
+@dataclass(frozen=True, slots=True)
+class RowClass:
+    """Rows that one kernel serves: how many outer and inner dimensions they have; how many elements each thread reads
+    into registers, 0 where a group has too many, or more than one dimension; and which tensors have a group's elements
+    one after the other, the output last."""
+
+    outer: int
+    inner: int
+    kept: int
+    units: tuple[bool, ...]
+
+
 class RowLowering(Lowering):
     """Writes a formula as one function for each reduction's elements, and one for the output's."""
 
-    def __init__(self, root: Value, inputs: Sequence[tuple[str, DataType]], stored: DataType) -> None:
-        super().__init__(root, inputs, stored)
+    def __init__(self, ask: Ask, root: Value, inputs: Sequence[tuple[str, DataType]], stored: DataType) -> None:
+        super().__init__(ask, root, inputs, stored)
         self.smooth = self.half = False
         self._functions_written: list[tuple[str, str, str]] = []
         self.reductions = [node for node in parts(root) if isinstance(node, Reduction)]
         self._known: dict[Value, str] = {}
 
-    def source(self, rows: Rows) -> tuple[str, tuple[np.generic, ...]]:
-        """The kernel, and the values of its last arguments."""
+    def source(self, rows: "RowClass") -> tuple[str, tuple[Value, ...]]:
+        """The kernel, and what its last arguments are."""
         for number, node in enumerate(self.reductions):
             self._define(f"stage{number}", node.argument, node.argument.type)
             self._known[node] = f"r{number}"
@@ -151,7 +169,7 @@ class RowLowering(Lowering):
         return super()._write(node)
 
     def _declared(self) -> list[str]:
-        return [f"{C_TYPES[value.dtype.name]} {name}" for name, value in self._arguments.values()]
+        return [f"{C_TYPES[value.type]} {name}" for name, value in self._arguments.values()]
 
     def _define(self, name: str, node: Value, kind: str | None) -> None:
         self._lines, self._written = [], {}
@@ -165,8 +183,8 @@ class RowLowering(Lowering):
         text = f"template <bool NEAR> DEVICE {C_TYPES[kind]} {name}({declared}PARAMETERS)\n{{\n{lines}}}\n"
         self._functions_written.append((name, C_TYPES[kind], text))
 
-    def _kernel(self, rows: Rows) -> str:
-        tensors, outer, inner = len(self.inputs) + 1, len(rows.outer), len(rows.inner)
+    def _kernel(self, rows: "RowClass") -> str:
+        tensors, outer, inner = len(self.inputs) + 1, rows.outer, rows.inner
         last = tensors - 1
         names = [name for name, _ in self._arguments.values()]
         stored = [C_TYPES[stored.value.lower()] for _, stored in self.inputs]
@@ -189,8 +207,8 @@ class RowLowering(Lowering):
             "    left = above;",
             "}",
             *(
-                f"o{n} += {'left' if steps == [1] else f'(unsigned long long)left * shape.inner_strides[{n}][0]'};"
-                for n, steps in enumerate(rows.inner_strides)
+                f"o{n} += {'left' if unit else f'(unsigned long long)left * shape.inner_strides[{n}][0]'};"
+                for n, unit in enumerate(rows.units)
             ),
         ]
         loop = [f"for (unsigned j = threadIdx.x; j < shape.width; j += {THREADS}) {{"]

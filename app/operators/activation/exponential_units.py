@@ -14,7 +14,7 @@ from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.values import Value, expm1, expm1_of_negative, maximum, minimum, scaled_expm1, widen
 from app.operators.forms import Unary
-from app.operators.operator import Parameters
+from app.operators.parameters import Parameters
 
 
 class ActivationElu(Unary):
@@ -33,7 +33,7 @@ class ActivationElu(Unary):
     def formula(self, p: Parameters, x: Value) -> Value:
         # The exponential is wanted where x is negative, and positive x need not go through it. A large Alpha would
         # magnify the rounding of a subnormal number.
-        v = x if abs(self.Alpha) <= 2 else widen(x)
+        v = x if p.ask(lambda alpha: abs(alpha) <= 2, p.Alpha) else widen(x)
         return maximum(0, v) + p.Alpha * expm1_of_negative(minimum(v, 0))
 
 
@@ -55,7 +55,7 @@ class ActivationCelu(Unary):
             yield Violation(("Alpha",), "Alpha is 0 but the formula divides by it; give any other number.", 0, "not 0")
 
     def formula(self, p: Parameters, x: Value) -> Value:
-        if self.Alpha < 0:
+        if p.ask(lambda alpha: alpha < 0, p.Alpha):
             # In float64, since the exponential of a positive number magnifies the rounding of x / Alpha by up to 88.
             return maximum(0, x) + minimum(0, p.Alpha * expm1(widen(x) / p.Alpha))
         # The exponential is wanted where x is negative, and positive x need not go through it.
@@ -78,5 +78,6 @@ class ActivationScaledElu(Unary):
 
     def formula(self, p: Parameters, x: Value) -> Value:
         # A factor that is much greater than 1 would magnify what the other product lost as a subnormal number.
-        v = x if max(abs(self.Alpha), abs(self.Gamma)) <= 2 else widen(x)
+        small = p.ask(lambda alpha, gamma: max(abs(alpha), abs(gamma)) <= 2, p.Alpha, p.Gamma)
+        v = x if small else widen(x)
         return p.Gamma * maximum(0, v) + p.Gamma * (p.Alpha * expm1_of_negative(minimum(v, 0)))

@@ -11,7 +11,7 @@ from app.contract.scalars import Float
 from app.contract.support import SupportTable
 from app.formula.values import Value
 from app.operators.forms import Unary
-from app.operators.operator import Parameters
+from app.operators.parameters import Parameters
 
 
 class ActivationIdentity(Unary):

@@ -3,15 +3,17 @@
 Source: the DML_ACTIVATION_*_OPERATOR_DESC pages of DirectML's reference.
 """
 
+from operator import neg
 from typing import Literal
 
 from pydantic import Field
 
 from app.contract.scalars import Float
 from app.contract.support import SupportTable
-from app.formula.values import Parameter, Value, converted, is_float, maximum, where
+from app.formula.values import Value, converted, derived, is_float, maximum, where
 from app.operators.forms import Unary
-from app.operators.operator import WRAPPING, InputTensorDesc, Operator, OutputTensorDesc, Parameters
+from app.operators.operator import WRAPPING, InputTensorDesc, Operator, OutputTensorDesc
+from app.operators.parameters import Parameters
 
 
 class ActivationRelu(Unary):
@@ -45,7 +47,7 @@ class ActivationLeakyRelu(Unary):
     )
 
     def formula(self, p: Parameters, x: Value) -> Value:
-        if 0 < self.Alpha <= 1:
+        if p.ask(lambda alpha: 0 < alpha <= 1, p.Alpha):
             return maximum(x, p.Alpha * x)
         return where(x >= 0, x, p.Alpha * x)
 
@@ -111,7 +113,7 @@ class ActivationShrink(Unary):
     )
 
     def formula(self, p: Parameters, x: Value) -> Value:
-        bias, high, low = p.Bias, p.Threshold, Parameter(p.Threshold.type, "-Threshold", -self.Threshold)
+        bias, high, low = p.Bias, p.Threshold, derived(p.Threshold, p.Threshold.type, neg)
         if not is_float(x.type):
             bias, high, low = (converted(each, self.InputTensor.DataType) for each in (bias, high, low))
         return where(x > high, x - bias, where(x < low, x + bias, 0))

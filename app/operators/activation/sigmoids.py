@@ -26,7 +26,7 @@ from app.formula.values import (
     widen,
 )
 from app.operators.forms import Unary
-from app.operators.operator import Parameters
+from app.operators.parameters import Parameters
 
 
 class ActivationSigmoid(Unary):
@@ -60,7 +60,7 @@ class ActivationHardSigmoid(Unary):
     )
 
     def formula(self, p: Parameters, x: Value) -> Value:
-        return hard_sigmoid(self.Beta, p, x)
+        return hard_sigmoid(p, x)
 
 
 class ActivationTanh(Unary):
@@ -95,7 +95,7 @@ class ActivationScaledTanh(Unary):
 
     def formula(self, p: Parameters, x: Value) -> Value:
         # A large Alpha would magnify what Beta * x lost as a subnormal number.
-        v = x if abs(self.Alpha) <= 2 else widen(x)
+        v = x if p.ask(lambda alpha: abs(alpha) <= 2, p.Alpha) else widen(x)
         return p.Alpha * tanh(p.Beta * v)
 
 
@@ -150,13 +150,14 @@ class ActivationSoftplus(Unary):
             )
 
     def formula(self, p: Parameters, x: Value) -> Value:
-        if self.Steepness == 1:
+        if p.ask(lambda steepness: steepness == 1, p.Steepness):
             return softplus(x, decay_of(x))
-        if abs(self.Steepness) < 0.5:
+        if p.ask(lambda steepness: abs(steepness) < 0.5, p.Steepness):
             # What is lost as subnormal would be magnified.
             product = p.Steepness * widen(x)
             return softplus(product, decay_of(product)) / p.Steepness
-        line = maximum(x, 0) if self.Steepness > 0 else minimum(x, 0)  # without a product that may overflow
+        rises = p.ask(lambda steepness: steepness > 0, p.Steepness)
+        line = maximum(x, 0) if rises else minimum(x, 0)  # without a product that may overflow
         return widen(line) + widen(log1p_of_fraction(decay_of_product(p.Steepness, x))) / p.Steepness
 
 
@@ -176,7 +177,7 @@ class ActivationParametricSoftplus(Unary):
 
     def formula(self, p: Parameters, x: Value) -> Value:
         product = p.Beta * widen(x)  # which may overflow in float32 while the result does not
-        if abs(self.Alpha) > 2:
+        if p.ask(lambda alpha: abs(alpha) > 2, p.Alpha):
             # What is lost as subnormal would be magnified.
             return p.Alpha * softplus(product, decay_of(product))
         return p.Alpha * (maximum(product, 0) + widen(log1p_of_fraction(decay_of_product(p.Beta, x))))
@@ -193,12 +194,13 @@ class ActivationSwish(Unary):
     notes = ("Where the sigmoid of an infinity is 0 the result is its limit, 0.",)
 
     def formula(self, p: Parameters, x: Value) -> Value:
-        if self.SigmoidInputScale == 1:
+        if p.ask(lambda scale: scale == 1, p.SigmoidInputScale):
             # The exponential of a sum, factor by factor, lest it be subnormal where its product with x is not.
             decay, rest = exp(maximum(-absolute(x), -NORMAL_EXP)), exp(minimum(x + NORMAL_EXP, 0))
             return maximum(x, -FLOAT_MAX) * sigmoid(decay, x < 0) * rest
         z = p.SigmoidInputScale * widen(x)
-        limited = maximum(x, -FLOAT_MAX) if self.SigmoidInputScale > 0 else minimum(x, FLOAT_MAX)
+        rises = p.ask(lambda scale: scale > 0, p.SigmoidInputScale)
+        limited = maximum(x, -FLOAT_MAX) if rises else minimum(x, FLOAT_MAX)
         return limited * sigmoid(decay_of(z), z < 0)
 
 
@@ -213,7 +215,7 @@ class ActivationHardSwish(Unary):
     support = SupportTable.of("6_2 1-8 F32-16")
 
     def formula(self, p: Parameters, x: Value) -> Value:
-        return x * hard_sigmoid(self.Beta, p, x)
+        return x * hard_sigmoid(p, x)
 
 
 class ActivationGelu(Unary):
@@ -230,8 +232,9 @@ class ActivationGelu(Unary):
         return maximum(x, -FLOAT_MAX) * normal_cdf(widen(x))
 
 
-def hard_sigmoid(beta: float, p: Parameters, x: Value) -> Value:
+def hard_sigmoid(p: Parameters, x: Value) -> Value:
     """max(0, min(Alpha * x + Beta, 1))."""
     # Where the line is between 0 and 1, a Beta of at most 1 keeps the product below 2 and its rounding below 6e-8.
-    line = p.Alpha * x + p.Beta if abs(beta) <= 1 else multiply_add(p.Alpha, x, p.Beta)
+    small = p.ask(lambda beta: abs(beta) <= 1, p.Beta)
+    line = p.Alpha * x + p.Beta if small else multiply_add(p.Alpha, x, p.Beta)
     return maximum(0, minimum(line, 1))

@@ -26,7 +26,7 @@ from app.formula.values import (
     where,
 )
 from app.operators.forms import Unary
-from app.operators.operator import Parameters
+from app.operators.parameters import Parameters
 
 
 class OfRows(Unary):

@@ -23,7 +23,8 @@ from app.formula.values import (
 )
 from app.operators.forms import Binary, ScaledUnary, Unary
 from app.operators.fusion import OptionalFusedActivation
-from app.operators.operator import SCALED_INTEGERS, WRAPPING, Parameters
+from app.operators.operator import SCALED_INTEGERS, WRAPPING
+from app.operators.parameters import Parameters
 
 BY_ZERO = "An integer divided by 0 is 0, and so is the remainder. DirectML's documentation does not say."
 
@@ -157,7 +158,7 @@ class ElementWiseAdd1(Binary):
 
     def formula(self, p: Parameters, a: Value, b: Value) -> Value:
         total = a + b
-        return self.FusedActivation.formula("FusedActivation.", total) if self.FusedActivation else total
+        return self.FusedActivation.formula(p.below("FusedActivation."), total) if self.FusedActivation else total
 
 
 class ElementWiseSubtract(Binary):

@@ -11,7 +11,7 @@ from app.contract import constants
 from app.contract.support import SupportTable
 from app.formula.values import INFINITY, Value, absolute, equal, is_nan
 from app.operators.forms import PREDICATE_OUTPUT, Binary, Predicate, Unary
-from app.operators.operator import Parameters
+from app.operators.parameters import Parameters
 
 
 class Comparison(Predicate, Binary):

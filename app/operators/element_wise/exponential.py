@@ -22,9 +22,9 @@ from app.operators.operator import (
     Operator,
     OptionalScaleBias,
     OutputTensorDesc,
-    Parameters,
     scaled,
 )
+from app.operators.parameters import Parameters
 
 
 class ElementWiseExp(ScaledUnary):
@@ -155,4 +155,4 @@ class ElementWiseConstantPow(ScaledUnary):
     )
 
     def function(self, p: Parameters, x: Value) -> Value:
-        return constant_power(x, p.Exponent)
+        return constant_power(p.ask, x, p.Exponent)

@@ -8,7 +8,7 @@ from typing import Literal
 from app.contract.support import SupportTable
 from app.formula.values import Value, equal, not_equal
 from app.operators.forms import Binary, Unary
-from app.operators.operator import Parameters
+from app.operators.parameters import Parameters
 
 
 class ElementWiseLogicalAnd(Binary):

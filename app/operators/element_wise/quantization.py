@@ -13,13 +13,8 @@ from app.contract.support import SupportTable
 from app.contract.tensors import TensorDesc
 from app.contract.violations import Violation
 from app.formula.values import FLOAT64, Value, cast, rint, saturate, widen
-from app.operators.operator import (
-    InputTensorDesc,
-    Operator,
-    OptionalInputTensorDesc,
-    OutputTensorDesc,
-    Parameters,
-)
+from app.operators.operator import InputTensorDesc, Operator, OptionalInputTensorDesc, OutputTensorDesc
+from app.operators.parameters import Parameters
 
 TIES = "round() takes halves to even. DirectML's documentation does not say."
 SCALE_0 = (

@@ -12,7 +12,7 @@ from app.contract.support import SupportTable
 from app.formula.functions import round_half_away
 from app.formula.values import Value, ceil, floor, rint, trunc
 from app.operators.forms import ScaledUnary, Unary
-from app.operators.operator import Parameters
+from app.operators.parameters import Parameters
 
 
 class ElementWiseFloor(ScaledUnary):

@@ -15,15 +15,10 @@ from app.contract.support import SupportTable
 from app.contract.tensors import TensorDesc
 from app.contract.validation import brief
 from app.contract.violations import Violation
-from app.formula.values import Parameter, Value, compute_type, converted, maximum, minimum, not_equal, where
+from app.formula.values import Number, Value, converted, maximum, minimum, not_equal, where
 from app.operators.forms import ScaledUnary
-from app.operators.operator import (
-    SCALED_INTEGERS,
-    InputTensorDesc,
-    Operator,
-    OutputTensorDesc,
-    Parameters,
-)
+from app.operators.operator import SCALED_INTEGERS, InputTensorDesc, Operator, OutputTensorDesc
+from app.operators.parameters import Parameters
 
 BOUNDS = (
     "Bounds are converted to the tensor's type: floats to nearest even, integers truncated toward zero and saturated. "
@@ -72,7 +67,11 @@ class ElementWiseClip1(ScaledUnary):
         yield from bound_violations(self, self.OutputTensor or self.InputTensor, "OutputTensor")
 
     def function(self, p: Parameters, x: Value) -> Value:
-        return maximum(minimum(x, bound(self, "Max")), bound(self, "Min"))
+        least, most = (converted(each, self.MinMaxDataType) for each in (p.Min, p.Max))
+        return maximum(minimum(x, most), least)
+
+    def numbers(self) -> dict[str, Number]:
+        return super().numbers() | bound_numbers(self)
 
 
 class ElementWiseClipGrad(Operator):
@@ -125,7 +124,11 @@ class ElementWiseClipGrad1(Operator):
         yield from bound_violations(self, self.OutputGradientTensor or self.InputTensor, "OutputGradientTensor")
 
     def formula(self, p: Parameters, x: Value, gradient: Value) -> Value:
-        return where((x <= bound(self, "Min")) | (x >= bound(self, "Max")), 0, gradient)
+        least, most = (converted(each, self.MinMaxDataType) for each in (p.Min, p.Max))
+        return where((x <= least) | (x >= most), 0, gradient)
+
+    def numbers(self) -> dict[str, Number]:
+        return super().numbers() | bound_numbers(self)
 
 
 def bound_violations(
@@ -150,11 +153,9 @@ def bound_violations(
             yield Violation((each,), f"{each} is {brief(shown)}; it {error}.", brief(shown), f"a number of {data_type}")
 
 
-def bound(operator: ElementWiseClip1 | ElementWiseClipGrad1, name: str) -> Parameter:
-    """Min or Max, as a number of MinMaxDataType."""
-    data_type = operator.MinMaxDataType
-    value = scalar_value(getattr(operator, name), data_type)
-    return converted(Parameter(compute_type(data_type), name, value), data_type)
+def bound_numbers(operator: ElementWiseClip1 | ElementWiseClipGrad1) -> dict[str, Number]:
+    """Min and Max as numbers of MinMaxDataType."""
+    return {name: scalar_value(getattr(operator, name), operator.MinMaxDataType) for name in ("Min", "Max")}
 
 
 class ElementWiseThreshold(ScaledUnary):

@@ -23,7 +23,7 @@ from app.formula.values import (
     tanh,
 )
 from app.operators.forms import Binary, ScaledUnary
-from app.operators.operator import Parameters
+from app.operators.parameters import Parameters
 
 
 class ElementWiseSin(ScaledUnary):

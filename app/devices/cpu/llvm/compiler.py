@@ -42,6 +42,7 @@ class Compiler:
         if missing:
             raise Unavailable(f"the processor lacks {', '.join(missing)}")
         self._lock = threading.Lock()
+        self._compiling = threading.Lock()
         self._compiled: OrderedDict[str, Function] = OrderedDict()
         try:
             self.function("define void @kernel(ptr %frame) {\nret void\n}")(0)
@@ -58,16 +59,27 @@ class Compiler:
         return len(self._compiled)
 
     def function(self, source: str) -> Function:
-        """The function `kernel` of a module, compiled unless it is known."""
+        """The function `kernel` of a module, compiled unless it is known, which takes 10 to 30 ms."""
+        found = self.known(source)
+        if found is None:
+            with self._compiling:
+                found = self.known(source) or self._keep(source, self._compile(source))
+        return found
+
+    def known(self, source: str) -> Function | None:
+        """The same if it is compiled already, without waiting for what is being compiled."""
         with self._lock:
             found = self._compiled.get(source)
-            if found is None:
-                found = self._compiled[source] = self._compile(source)
-                if len(self._compiled) > KEPT:
-                    self._compiled.popitem(last=False)
-            else:
+            if found is not None:
                 self._compiled.move_to_end(source)
             return found
+
+    def _keep(self, source: str, function: Function) -> Function:
+        with self._lock:
+            self._compiled[source] = function
+            if len(self._compiled) > KEPT:
+                self._compiled.popitem(last=False)
+        return function
 
     def optimized(self, source: str, machine: Any) -> Any:
         """A module as llvmlite has it, made quick for llvmlite's `machine`."""

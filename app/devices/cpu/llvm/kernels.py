@@ -1,24 +1,25 @@
 """Loops compiled for this processor, in the place of NumPy's calls where they are quicker."""
 
+import struct
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from app.contract.constants import DataType
 from app.devices.cpu.llvm import nests
-from app.devices.cpu.llvm.compiler import Compiler, Function
+from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.lowering import Element, bytes_of, lower, lower_part
 from app.devices.cpu.llvm.nests import Step
+from app.formula.expansions import Ask
 from app.formula.stages import Stages
+from app.formula.structures import Structures
+from app.formula.uniform import Numbers, evaluator
 from app.formula.values import Value
 from app.memory.addresses import address_of
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
-
-OnBuffers = Callable[[Sequence[Buffer], Buffer], None]
-"""Computes an output from inputs, each from its buffer's beginning."""
 
 Layout = tuple[Step, ...]
 """The steps of all arrays along the innermost dimension, the output's last."""
@@ -27,29 +28,88 @@ WORTH_A_BLOCK, LARGEST_BLOCK = 1 << 25, 1 << 26
 """The least and the most work of a block, in bytes and instructions. With less, a second thread is woken too late and
 what Python does between two blocks, out of the cache, tells; with more, a dispatch is not soon cancelled."""
 
-BRIEF = 1 << 27
+SMALL_WORK = 1 << 27
 """Work that is done in 2 ms. On a virtual machine whose processors sleep, another thread is hardly sooner awake."""
+
+_FORMS = {
+    "bool": "?7x",
+    "float32": "f4x",
+    "float64": "d",
+    **{
+        name: f"{letter}{8 - size}x"
+        for name, letter, size in (
+            ("int8", "b", 1),
+            ("int16", "h", 2),
+            ("int32", "i", 4),
+            ("int64", "q", 8),
+            ("uint8", "B", 1),
+            ("uint16", "H", 2),
+            ("uint32", "I", 4),
+            ("uint64", "Q", 8),
+        )
+    },
+}
+"""How `struct` packs a number into the lowest bytes of 8, by NumPy's name of its type."""
+
+
+class Code:
+    """A nest, compiled when it is first called. Safe to use from several threads."""
+
+    __slots__ = ("_compiler", "_source")
+
+    def __init__(self, compiler: Compiler, source: str) -> None:
+        self._compiler = compiler
+        self._source = source
+
+    @property
+    def is_compiled(self) -> bool:
+        return self._compiler.known(self._source) is not None
+
+    def __call__(self, frame: "array[int]") -> None:
+        self._compiler.function(self._source)(frame.buffer_info()[0])
+
+
+class LoopCode:
+    """The code of loops: each source is written once."""
+
+    def __init__(self, compiler: Compiler, structures: Structures) -> None:
+        self._compiler = compiler
+        self._structures = structures
+
+    def of(self, loops: "_Loops", dimensions: int, layout: Layout) -> Code:
+        """That of `loops` over so many dimensions."""
+        return self._structures.find(
+            (loops, dimensions, layout), {}, lambda _: Code(self._compiler, loops.write(dimensions, layout))
+        )
 
 
 class _Loops:
-    """What the loops of one formula need besides their arrays, and what they take."""
+    """What the loops of one formula need besides their arrays, and what they take. It knows no sizes and no numbers."""
 
     def __init__(
         self,
         elements: Sequence[Element],
         inputs: Sequence[str],
-        compiler: Compiler,
+        code: LoopCode,
         source: Callable[[Sequence[str], int, Layout], str],
     ) -> None:
         """`source` gives the nest over the arrays of some inputs, those that are read, and the output."""
-        self._numbers = [n for n, name in enumerate(inputs) if any(name in element.inputs for element in elements)]
-        self._read = [inputs[number] for number in self._numbers]
+        self.reads = [n for n, name in enumerate(inputs) if any(name in element.inputs for element in elements)]
+        self._code = code
+        self._read_names = [inputs[number] for number in self.reads]
         self._work = _work_of(elements)
-        values = [value for element in elements for value in element.parameters]
-        self._attributes = b"".join(value.tobytes().ljust(8, b"\0") for value in values)
-        self._compiler = compiler
+        parameters = [value for element in elements for value in element.parameters]
+        self._parameters = [evaluator(value) for value in parameters]
+        self._form = struct.Struct("<" + "".join(_FORMS[value.type] for value in parameters))
         self._source = source
-        self._calls: dict[tuple[Any, ...], _Call] = {}
+
+    def write(self, dimensions: int, layout: Layout) -> str:
+        """The source of the nest."""
+        return self._source(self._read_names, dimensions, layout)
+
+    def arguments(self, numbers: Numbers) -> "array[int]":
+        """The end of a frame: the parameters of a request."""
+        return array("q", self._form.pack(*[evaluate(numbers) for evaluate in self._parameters]))
 
     def block(self, elements: int, threads: int) -> int:
         """How many of `elements` to compute at a time, on at most so many threads."""
@@ -59,78 +119,90 @@ class _Loops:
         wanted = min(even, 2 * threads) if threads > 1 else 1
         return -(-elements // max(total // LARGEST_BLOCK, wanted, 1))
 
-    def is_brief(self, elements: int) -> bool:
-        """Whether so many are computed, now, in less time than it takes to hand them to another thread."""
-        return bool(self._calls) and elements * self._work < BRIEF
+    def is_small(self, elements: int) -> bool:
+        """Whether so many are computed in less time than it takes to hand them to another thread, by compiled code."""
+        return elements * self._work < SMALL_WORK
 
-    def _run(self, inputs: Sequence[Array], output: Array, numbers: Sequence[int] = ()) -> None:
+    def used(self, inputs: Sequence[Any], output: Any) -> list[Any]:
+        """Of something that each tensor has, that of those which the nest is given: what it reads, and the output."""
+        return [*[inputs[number] for number in self.reads], output]
+
+    def code_for(self, strides: Sequence[Sequence[int]], item_sizes: Sequence[int]) -> Code:
+        """That for blocks whose tensors have these strides in bytes, the output's last."""
+        used = self.used(strides[:-1], strides[-1])
+        layout = layout_of(used, self.used(item_sizes[:-1], item_sizes[-1]))
+        return self._code.of(self, len(strides[-1]), layout)
+
+    def _run(
+        self, arguments: "array[int]", inputs: Sequence[Array], output: Array, numbers: Sequence[int] = ()
+    ) -> None:
         """Compute one block. `numbers` are what the nest's frame has after the arrays."""
-        arrays = self._used(inputs, output)
-        call = self._call(arrays)
-        frame = call.start + array("q", numbers) + array("q", self._attributes)
-        for place, each in zip(call.places, arrays, strict=True):
+        arrays = self.used(inputs, output)
+        shape = output.shape
+        strides = [_broadcast(each.strides, each.shape) if each.shape != shape else each.strides for each in arrays]
+        frame, places = start_of_frame(shape, strides)
+        code = self._code.of(self, len(shape), layout_of(strides, [each.itemsize for each in arrays]))
+        for place, each in zip(places, arrays, strict=True):
             frame[place] = each.ctypes.data
-        call.function(frame.buffer_info()[0])
-
-    def _used(self, inputs: Sequence[Array], output: Array) -> list[Array]:
-        """What the nest is given: those that it reads, and the output."""
-        return [*(inputs[number] for number in self._numbers), output]
-
-    def _call(self, arrays: Sequence[Array]) -> "_Call":
-        form = tuple([(each.shape, each.strides) for each in arrays])
-        call = self._calls.get(form)  # a dispatch has few: that of its blocks, and of the last ones
-        if call is None:
-            start, places, layout = _start(arrays)
-            function = self._compiler.function(self._source(self._read, arrays[-1].ndim, layout))
-            call = self._calls[form] = _Call(function, start, places)
-        return call
+        frame += array("q", numbers) + arguments
+        code(frame)
 
 
 class Loop(_Loops):
-    """Implements `Program`: the loops of one formula, for arrays of any layout. Raises LookupError, as `lower` does."""
+    """Implements `Routine`: the loops of one formula, for arrays of any layout. Raises LookupError, as `lower` does."""
 
     registers: Sequence[np.dtype[Any]] = ()
 
-    def __init__(self, expression: Value, inputs: Sequence[str], stored: DataType, compiler: Compiler) -> None:
-        element = lower(expression, stored)
+    def __init__(self, ask: Ask, expression: Value, inputs: Sequence[str], stored: DataType, code: LoopCode) -> None:
+        element = lower(ask, expression, stored)
         super().__init__(
             [*element.kept, element],
             inputs,
-            compiler,
+            code,
             lambda read, dimensions, layout: nests.elements(element, read, dimensions, layout),
         )
 
-    def run(self, inputs: Sequence[Array], output: Array, registers: Sequence[Array]) -> None:
+    def run(self, arguments: "array[int]", inputs: Sequence[Array], output: Array, registers: Sequence[Array]) -> None:
         """Compute one block. Inputs may have dimensions of size 1 where the output has others."""
-        self._run(inputs, output)
+        self._run(arguments, inputs, output)
 
-    def on_buffers(self, inputs: Sequence[Array], output: Array) -> OnBuffers:
-        """What `run` does with these, for any buffers that such arrays would lie in.
 
-        It makes no arrays, which would take longer than to compute a thousand elements.
-        """
-        function, start, (*read, written) = self._call(self._used(inputs, output))
-        unaddressed = start + array("q", self._attributes)
-        numbered = list(zip(self._numbers, read, strict=True))
+class LoopCall:
+    """A loop over whole buffers of certain sizes: no arrays are made, which would take longer than to compute a
+    thousand elements. Safe to use from several threads."""
 
-        def run(inputs: Sequence[Buffer], output: Buffer) -> None:
-            frame = unaddressed[:]
-            for number, place in numbered:
-                frame[place] = address_of(inputs[number])
-            frame[written] = address_of(output)
-            function(frame.buffer_info()[0])
+    def __init__(
+        self,
+        loop: Loop,
+        arguments: "array[int]",
+        sizes: Sequence[int],
+        strides: Sequence[Sequence[int]],
+        item_sizes: Sequence[int],
+    ) -> None:
+        """`strides` are those of all tensors in bytes, the output's last, and so are `item_sizes`."""
+        used = loop.used(strides[:-1], strides[-1])
+        self.code = loop.code_for(strides, item_sizes)
+        self._frame, (*read, self._written) = start_of_frame(sizes, used)
+        self._frame += arguments
+        self._read = list(zip(loop.reads, read, strict=True))
 
-        return run
+    def __call__(self, inputs: Sequence[Buffer], output: Buffer) -> None:
+        """Compute `output` from `inputs`, each from its buffer's beginning."""
+        frame = self._frame[:]
+        for number, place in self._read:
+            frame[place] = address_of(inputs[number])
+        frame[self._written] = address_of(output)
+        self.code(frame)
 
 
 class RowLoops(_Loops):
     """The same of a formula with reductions, for groups along the innermost dimension."""
 
-    def __init__(self, expression: Value, inputs: Sequence[str], stored: DataType, compiler: Compiler) -> None:
+    def __init__(self, ask: Ask, expression: Value, inputs: Sequence[str], stored: DataType, code: LoopCode) -> None:
         elements: list[Element] = []
 
         def lowered(node: Value, names: Sequence[str], stored: DataType) -> Element:
-            elements.append(lower_part(node, stored, f"element{len(elements)}"))
+            elements.append(lower_part(ask, node, stored, f"element{len(elements)}"))
             return elements[-1]
 
         cut = Stages(inputs, True, lowered)
@@ -141,42 +213,38 @@ class RowLoops(_Loops):
         super().__init__(
             elements,
             inputs,
-            compiler,
+            code,
             lambda read, dimensions, layout: nests.rows(cut.stages, final, read, dimensions, layout),
         )
 
-    def run(self, inputs: Sequence[Array], output: Array, position_step: int) -> None:
+    def run(self, arguments: "array[int]", inputs: Sequence[Array], output: Array, position_step: int) -> None:
         """Compute one block of whole groups, in which positions go up by `position_step`."""
         kept = [np.empty(output.shape[-1], dtype) for dtype in self._kept]
-        self._run(inputs, output, [position_step, *(each.ctypes.data for each in kept)])
+        self._run(arguments, inputs, output, [position_step, *(each.ctypes.data for each in kept)])
 
 
-class _Call(NamedTuple):
-    """What a nest is called with for arrays of one form."""
+def start_of_frame(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple["array[int]", list[int]]:
+    """What a frame begins with for arrays of these strides in bytes, the output's last, and where in it the arrays'
+    addresses go."""
+    dimensions = len(sizes)
+    numbers = [*sizes]
+    for each in strides:
+        numbers += [0, *each]
+    return array("q", numbers), [*range(dimensions, len(numbers), dimensions + 1)]
 
-    function: Function
-    start: "array[int]"
-    """What all frames begin with, but for the arrays' addresses."""
-    places: Sequence[int]
-    """Of these addresses in the frame."""
+
+def layout_of(strides: Sequence[Sequence[int]], item_sizes: Sequence[int]) -> Layout:
+    """How arrays go along the innermost dimension."""
+    return tuple(
+        [
+            "packed" if each[-1] == size else "same" if each[-1] == 0 else "strided"
+            for each, size in zip(strides, item_sizes, strict=True)
+        ]
+    )
 
 
-def _start(arrays: Sequence[Array]) -> tuple["array[int]", Sequence[int], Layout]:
-    """What frames begin with, where in them the arrays' addresses go, and how the arrays, the output last, go along the
-    innermost dimension."""
-    shape = arrays[-1].shape
-    start = array("q", shape)
-    places: list[int] = []
-    layout: list[Step] = []
-    for each in arrays:
-        strides = each.strides
-        if each.shape != shape:
-            strides = tuple(0 if size == 1 else stride for size, stride in zip(each.shape, strides, strict=True))
-        places.append(len(start))
-        start.append(0)
-        start.extend(strides)
-        layout.append("packed" if strides[-1] == each.itemsize else "same" if strides[-1] == 0 else "strided")
-    return start, places, tuple(layout)
+def _broadcast(strides: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(0 if size == 1 else stride for size, stride in zip(shape, strides, strict=True))
 
 
 def _work_of(elements: Sequence[Element]) -> int:

@@ -13,7 +13,8 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.devices.cpu.llvm.math.functions import EXPANSIONS, FOR_HALF
-from app.devices.precision import inverse_of, is_for_half, is_smooth, narrowed, operations
+from app.formula.expansions import Ask
+from app.formula.precision import inverse_of, is_for_half, is_smooth, narrowed, operations
 from app.formula.values import (
     BOOL,
     FLOAT32,
@@ -42,8 +43,8 @@ class Element:
     inputs: dict[str, str]
     output: str
     """LLVM's types of the stored elements, of the inputs by their names."""
-    parameters: tuple[np.generic, ...]
-    """The attributes' values, and other numbers that are arguments."""
+    parameters: tuple[Value, ...]
+    """Attributes, and other values that are the same for all elements."""
     kept: "tuple[Element, ...]" = ()
     """What is computed of many elements before, and read under their names."""
 
@@ -51,25 +52,25 @@ class Element:
     def definition(self) -> list[str]:
         """Its source, without the declarations."""
         arguments = [f"{kind} %x{number}" for number, kind in enumerate(self.inputs.values())]
-        arguments += [f"{llvm_type(value.dtype.name)} %p{number}" for number, value in enumerate(self.parameters)]
+        arguments += [f"{llvm_type(value.type)} %p{number}" for number, value in enumerate(self.parameters)]
         head = f"define internal {self.output} @{self.name}({', '.join(arguments)}) alwaysinline {{"
         return [head, *self.body, "}"]
 
 
-def lower(expression: Value, stored: DataType) -> Element:
+def lower(ask: Ask, expression: Value, stored: DataType) -> Element:
     """The function of an output whose elements are `expression`, stored as `stored`.
 
     Raises LookupError if NumPy is to compute it.
     """
     # Float64 alone costs little, and rounds right to float16; not so what is made of many operations.
-    half = is_for_half(expression, stored) and not operations(expression).isdisjoint(FOR_HALF)
-    lowering = Lowering(is_smooth(expression, stored), half)
+    half = not operations(expression).isdisjoint(FOR_HALF) and is_for_half(ask, expression, stored)
+    lowering = Lowering(ask, is_smooth(expression, stored), half)
     return lowering.element(narrowed(expression) if half else expression, stored, "element")
 
 
-def lower_part(expression: Value, stored: DataType, name: str) -> Element:
+def lower_part(ask: Ask, expression: Value, stored: DataType, name: str) -> Element:
     """The same of a part of a formula, which may go on to magnify what is lost. It keeps nothing."""
-    return Lowering(False, False, keeps=False).element(expression, stored, name)
+    return Lowering(ask, False, False, keeps=False).element(expression, stored, name)
 
 
 def llvm_type(type_: str) -> str:
@@ -98,7 +99,8 @@ class Lowering:
     and LLVM finds arguments sooner again than its own constants.
     """
 
-    def __init__(self, smooth: bool, half: bool, *, keeps: bool = True, is_long: bool = False) -> None:
+    def __init__(self, ask: Ask, smooth: bool, half: bool, *, keeps: bool = True, is_long: bool = False) -> None:
+        self._ask = ask
         self._smooth = smooth
         self._half = half
         self._keeps = keeps
@@ -108,13 +110,13 @@ class Lowering:
         self._lines: list[str] = []
         self._declarations: set[str] = set()
         self._written: dict[Value, str] = {}
-        self._parameters: list[np.generic] = []
+        self._parameters: list[Value] = []
         self._kept: list[Element] = []
 
     def element(self, root: Value, stored: DataType, name: str) -> Element:
         """All of it."""
         while isinstance(root, Operation) and root.name in self._expansions:
-            root = self._expansions[root.name](*root.arguments)
+            root = self._expansions[root.name](self._ask, *root.arguments)
         match root:
             # Of two roundings LLVM makes one in places, from double to half, for which processors have no instruction.
             case Operation(type="float32", name="cast", arguments=(Value(type="float64") as exact,)):
@@ -153,30 +155,30 @@ class Lowering:
     def inverse(self, divisor: Value) -> str | None:
         """The name of what to multiply by instead of dividing, where that will do."""
         if self._half or (self._smooth and divisor.type == FLOAT64):
-            inverse = inverse_of(divisor)
+            inverse = inverse_of(self._ask, divisor)
             if inverse is not None:
                 return self._parameter(inverse)
         return None
 
-    def _parameter(self, value: np.generic) -> str:
+    def _parameter(self, value: Value) -> str:
         self._parameters.append(value)
         return f"%p{len(self._parameters) - 1}"
 
     def _write(self, node: Value) -> str:
         match node:
             case Constant() if self._is_long and is_float(node.type):
-                return self._parameter(np.dtype(node.type).type(node.value))
+                return self._parameter(node)
             case Constant():
                 return literal(node.type, node.value)
             case Parameter():
-                return self._parameter(np.dtype(node.type).type(node.value))
+                return self._parameter(node)
             case Input():
                 stored = node.stored.value.lower()
                 return self._convert(self._input(node.name, stored), stored, node.type)
             case Operation(name="kept", arguments=(argument,)):
                 return self._keep(argument) if self._keeps else self.write(argument)
             case Operation(name=name) if name in self._expansions:
-                return self.write(self._expansions[name](*node.arguments))
+                return self.write(self._expansions[name](self._ask, *node.arguments))
             case Operation():
                 arguments = [self.write(argument) for argument in node.arguments]
                 return self.emit(FUNCTIONS[node.name](self, node, arguments))
@@ -188,7 +190,7 @@ class Lowering:
 
     def _keep(self, node: Value) -> str:
         self._is_long = True
-        lowering = Lowering(self._smooth, self._half, keeps=False, is_long=True)
+        lowering = Lowering(self._ask, self._smooth, self._half, keeps=False, is_long=True)
         element = lowering.element(node, stored_whole(node.type), f"kept{len(self._kept)}")
         self._kept.append(element)
         return self._input(element.name, node.type)

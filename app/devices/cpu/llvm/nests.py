@@ -127,7 +127,7 @@ class _Nest:
     def load_attributes(self) -> None:
         """The frame has those of each of `elements` in turn."""
         for element in self._elements:
-            types = [llvm_type(value.dtype.name) for value in element.parameters]
+            types = [llvm_type(value.type) for value in element.parameters]
             self.attributes[element.name] = [f"{type_} {self._from_frame(type_)}" for type_ in types]
 
     def around(self, write: "Callable[[_Row], None]") -> None:

@@ -1,20 +1,23 @@
 """From a formula to NumPy calls that write into given arrays.
 
-`lower` turns the graph of a formula into a `Program`: a list of steps over numbered slots (inputs, scalars, scratch
-registers, the output). Running it on one block after another keeps the scratch in the cache and allocates nothing.
+`lower` turns the graph of a formula into `Calls`: a list of steps over numbered slots (inputs, scalars, scratch
+registers, the output). Running them on one block after another keeps the scratch in the cache and allocates nothing.
+What is the same for all elements is a scalar, computed once for each request.
 """
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import le
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from app.contract.constants import DataType
 from app.devices.cpu.threads import BLOCK_ELEMENTS
-from app.formula.expansions import EXPANSIONS
-from app.formula.values import BOOL, Constant, Input, Operation, Parameter, Value
+from app.formula.expansions import EXPANSIONS, Ask
+from app.formula.uniform import Evaluate, Numbers, evaluator, is_uniform, typed
+from app.formula.values import BOOL, Input, Operation, Value
 from app.memory.arrays import Array, numpy_type
 
 Function: TypeAlias = Callable[..., object]
@@ -110,17 +113,25 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
-    """Slots are numbered: the inputs in the order of `inputs`, the output, `scalars`, then one for each register."""
+class Calls:
+    """Implements `Routine`, for any numbers of requests.
+
+    Slots are numbered: the inputs in the order of `inputs`, the output, `scalars`, then one for each register.
+    """
 
     inputs: tuple[str, ...]
-    scalars: tuple[Array, ...]
+    scalars: tuple[tuple[str, Evaluate], ...]
+    """Each with its type."""
     registers: tuple[np.dtype[Any], ...]
     steps: tuple[Step, ...]
     boolean: bool = False
     """The last step writes true and false, into an output of bytes."""
 
-    def is_brief(self, elements: int) -> bool:
+    def arguments(self, numbers: Numbers) -> tuple[Array, ...]:
+        """The scalars of a request, as arrays without dimensions, which are quicker to call with."""
+        return tuple([np.asarray(typed(type_, evaluate(numbers))) for type_, evaluate in self.scalars])
+
+    def is_small(self, elements: int) -> bool:
         """Whether so many are computed in less time than it takes to hand them to another thread."""
         return elements <= BLOCK_ELEMENTS
 
@@ -131,63 +142,47 @@ class Program:
         return min(max(elements // (2 * threads), BLOCK_ELEMENTS), UNSCRATCHED)
 
     @np.errstate(all="ignore")
-    def run(self, inputs: Sequence[Array], output: Array, registers: Sequence[Array]) -> None:
+    def run(
+        self, arguments: Sequence[Array], inputs: Sequence[Array], output: Array, registers: Sequence[Array]
+    ) -> None:
         """Compute one block. All arrays have the block's shape; `output` may be one of `inputs`, element by element."""
         written = output.view(np.bool_) if self.boolean else output
-        slots = [*inputs, written, *self.scalars, *registers]
+        slots = [*inputs, written, *arguments, *registers]
         for step in self.steps:
             step.function(*[slots[slot] for slot in step.arguments], out=slots[step.out])
 
 
-def lower(expression: Value, inputs: Sequence[str], stored: DataType) -> Program:
-    """The program for an output whose elements are `expression`, stored as `stored`, over the named inputs.
+def lower(ask: Ask, expression: Value, inputs: Sequence[str], stored: DataType) -> Calls:
+    """The calls for an output whose elements are `expression`, stored as `stored`, over the named inputs.
 
-    Only its last step writes the output, so the output may share memory with an input.
+    Only the last step writes the output, so the output may share memory with an input.
     """
-    return _Lowering(inputs).program(_expand(expression, {}), numpy_type(stored))
+    return _Lowering(inputs).calls(_expand(ask, expression, {}), numpy_type(stored))
 
 
-def _expand(node: Value, done: dict[Value, Value]) -> Value:
-    """`node` made of what NumPy has: EXPANSIONS applied, scalars computed. A node used twice stays one node."""
+def _expand(ask: Ask, node: Value, done: dict[Value, Value]) -> Value:
+    """`node` made of what NumPy has: EXPANSIONS applied, but to scalars. A node used twice stays one node."""
     if node not in done:
         result = node
-        if isinstance(node, Operation):
-            arguments = tuple(_expand(argument, done) for argument in node.arguments)
+        if isinstance(node, Operation) and not is_uniform(node):
+            arguments = tuple(_expand(ask, argument, done) for argument in node.arguments)
             result = Operation(node.type, node.name, arguments)
             if node.name in EXPANSIONS:
-                result = _expand(EXPANSIONS[node.name](*arguments), done)
-            elif all(isinstance(argument, Constant | Parameter) for argument in arguments):
-                result = _folded(result)
+                result = _expand(ask, EXPANSIONS[node.name](ask, *arguments), done)
             elif node.name == "maximum":
-                result = _clipped(result)
+                result = _clipped(ask, result)
         done[node] = done[result] = result
     return done[node]
 
 
-def _clipped(node: Operation) -> Operation:
+def _clipped(ask: Ask, node: Operation) -> Operation:
     """A minimum and a maximum with scalars in one pass, where the order of the two makes no difference."""
-    match node.arguments:
-        case (Operation(name="minimum", arguments=(x, Constant() | Parameter() as most)), least) | (
-            least,
-            Operation(name="minimum", arguments=(x, Constant() | Parameter() as most)),
-        ) if isinstance(least, Constant | Parameter) and least.value <= most.value:
-            return Operation(node.type, "clip", (x, least, most))
+    for inner, least in (node.arguments, node.arguments[::-1]):
+        match inner:
+            case Operation(name="minimum", arguments=(x, most)) if is_uniform(most) and is_uniform(least):
+                if ask(le, least, most):
+                    return Operation(node.type, "clip", (x, least, most))
     return node
-
-
-def _folded(node: Operation) -> Constant:
-    """An operation on scalars, computed."""
-    result = np.empty((), node.type)
-    scalars = [np.asarray(_scalar(each)) for each in node.arguments if isinstance(each, Constant | Parameter)]
-    with np.errstate(all="ignore"):
-        FUNCTIONS[node.name](*scalars, out=result)
-    return Constant(node.type, result.item())
-
-
-def _scalar(node: Constant | Parameter) -> np.generic:
-    """The number of `node`, in its type."""
-    scalar: np.generic = np.dtype(node.type).type(node.value)
-    return scalar
 
 
 class _Lowering:
@@ -196,27 +191,27 @@ class _Lowering:
     def __init__(self, inputs: Sequence[str]) -> None:
         self._inputs = tuple(inputs)
         self._output = len(self._inputs)
-        self._scalars: dict[Constant | Parameter, int] = {}
+        self._scalars: dict[Value, int] = {}
         self._readers = Counter[Value]()
         self._slots: dict[Value, int] = {}
         self._registers: list[np.dtype[Any]] = []
         self._free: list[int] = []
         self._steps: list[Step] = []
 
-    def program(self, root: Value, stored: np.dtype[Any]) -> Program:
+    def calls(self, root: Value, stored: np.dtype[Any]) -> Calls:
         self._survey(root)
         boolean = root.type == BOOL and stored.itemsize == 1
-        if isinstance(root, Operation) and (boolean or np.dtype(root.type) == stored):
+        if root not in self._scalars and isinstance(root, Operation) and (boolean or np.dtype(root.type) == stored):
             self._append(root, self._output)
         else:
             self._steps.append(Step(_cast, (self._slot(root),), self._output))
-        scalars = tuple(np.asarray(_scalar(each)) for each in self._scalars)  # quicker to call with than a scalar
-        return Program(self._inputs, scalars, tuple(self._registers), tuple(self._steps), boolean)
+        scalars = tuple((each.type, evaluator(each)) for each in self._scalars)
+        return Calls(self._inputs, scalars, tuple(self._registers), tuple(self._steps), boolean)
 
     def _survey(self, node: Value) -> None:
         """Number the scalars and count how often each value is read."""
         self._readers[node] += 1
-        if isinstance(node, Constant | Parameter):
+        if is_uniform(node):
             self._scalars.setdefault(node, self._output + 1 + len(self._scalars))
         elif isinstance(node, Operation) and self._readers[node] == 1:
             for argument in node.arguments:
@@ -224,7 +219,7 @@ class _Lowering:
 
     def _slot(self, node: Value) -> int:
         """Where the value of `node` is, once the steps appended here have run."""
-        if isinstance(node, Constant | Parameter):
+        if node in self._scalars:
             return self._scalars[node]
         if node not in self._slots:
             if isinstance(node, Input):

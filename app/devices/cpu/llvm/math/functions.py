@@ -19,11 +19,13 @@ from app.devices.cpu.llvm.math.primitives import (
     scaled,
     two_to_the,
 )
-from app.devices.precision import MODERATE
 from app.formula.expansions import EXPANSIONS as SHARED
+from app.formula.expansions import Ask, Expansion, plain
+from app.formula.precision import MODERATE
 from app.formula.values import (
     FLOAT32,
     FLOAT64,
+    Number,
     Parameter,
     Value,
     absolute,
@@ -91,10 +93,14 @@ def _scaled_back(n: Value, f: Value, coefficients: Sequence[float]) -> Value:
     return fused(fused(f * f, polynomial(coefficients, f), f), scale, scale - 1)
 
 
-def _scaled_expm1(x: Value, scale: Value) -> Value:
+def _is_ordinary_scale(number: Number) -> bool:
+    return number != 1 and 1 / MODERATE <= number <= MODERATE
+
+
+def _scaled_expm1(ask: Ask, x: Value, scale: Value) -> Value:
     """Of x / scale with what the division has lost, which for x / scale = n ln 2 + f with n = 0 is x + x f / 2 + ..."""
-    if not (isinstance(scale, Parameter) and scale.value != 1 and 1 / MODERATE <= scale.value <= MODERATE):
-        return SHARED["scaled_expm1"](x, scale)
+    if not (isinstance(scale, Parameter) and ask(_is_ordinary_scale, scale)):
+        return SHARED["scaled_expm1"](ask, x, scale)
     inverse = 1 / scale
     bounded = where(x < scale * EXPM1_IS_MINUS_1, scale * EXPM1_IS_MINUS_1, x)
     quotient = bounded * inverse
@@ -195,20 +201,20 @@ def _arctan2(y: Value, x: Value) -> Value:
     return where(is_nan(x), x, copysign(angle, y))
 
 
-def _wide(function: Callable[..., Value]) -> Callable[..., Value]:
+def _wide(function: Callable[..., Value]) -> Expansion:
     """`function` of float64, for other floats."""
-    return lambda *given: cast(function(*map(widen, given)), given[0].type)
+    return lambda ask, *given: cast(function(*map(widen, given)), given[0].type)
 
 
-EXPANSIONS: dict[str, Callable[..., Value]] = {
-    "exp": _exp,
-    "expm1_of_negative": _expm1_of_negative,
+EXPANSIONS: dict[str, Expansion] = {
+    "exp": plain(_exp),
+    "expm1_of_negative": plain(_expm1_of_negative),
     "scaled_expm1": _scaled_expm1,
-    "exp_of_difference": _exp_of_difference,
-    "exp_of_product": _exp_of_product,
-    "tanh": _tanh,
-    "log": powers.log,
-    "log1p": powers.log1p,
+    "exp_of_difference": plain(_exp_of_difference),
+    "exp_of_product": plain(_exp_of_product),
+    "tanh": plain(_tanh),
+    "log": plain(powers.log),
+    "log1p": plain(powers.log1p),
     "power": powers.power,
     "sinh": _wide(_sinh),
     "cosh": _wide(_cosh),
@@ -221,11 +227,11 @@ EXPANSIONS: dict[str, Callable[..., Value]] = {
     "arctan2": _wide(_arctan2),
     **{name: SHARED[name] for name in ("log1p_of_fraction", "erf", "normal_cdf")},
 }
-"""By the operation's name: it, as a function of its arguments, made of others. Those of NumPy serve here too."""
+"""By the operation's name: it, as a function of `ask` and its arguments, made of others. Those of NumPy serve too."""
 
-FOR_HALF: dict[str, Callable[..., Value]] = {
+FOR_HALF: dict[str, Expansion] = {
     **EXPANSIONS,
     "power": powers.power_for_half,
-    "expm1_of_negative": _expm1_for_half,
+    "expm1_of_negative": plain(_expm1_for_half),
 }
 """The same for formulas that are `precision.is_for_half`."""

@@ -4,6 +4,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from app.devices.cpu.llvm.math.primitives import (
     FORMATS,
@@ -17,10 +18,12 @@ from app.devices.cpu.llvm.math.primitives import (
     scaled,
     two_to_the,
 )
+from app.formula.expansions import Ask
 from app.formula.values import (
     FLOAT32,
     FLOAT64,
     Constant,
+    Number,
     Parameter,
     Value,
     absolute,
@@ -124,10 +127,10 @@ def _log2_in_parts(k: Value, m: Value) -> tuple[Value, Value]:
     return total, (k - total) + product + rest
 
 
-def _power_of_positive(k: Value, m: Value, exponent: Value) -> Value:
-    """2^(exponent * log2(2^k m)), of which the product is in two parts; of an exponent of at most LARGEST_EXPONENT."""
+def _power_of_positive(k: Value, m: Value, exponent: Value, *, is_small: bool = True) -> Value:
+    """2^(exponent * log2(2^k m)), of which the product is in two parts; of an exponent of at most LARGEST_EXPONENT, or
+    if it `is_small`, SMALL_EXPONENT."""
     log2, log2_rest = _log2_in_parts(k, m)
-    is_small = _small(exponent) is not None
     if not is_small:  # then there is much to do with them
         log2, log2_rest = kept(log2), kept(log2_rest)
     y = exponent * log2
@@ -160,50 +163,67 @@ def _nearest_and_rest(y: Value, farthest: float) -> tuple[Value, Value]:
     return n, near - n
 
 
-def _small(exponent: Value) -> float | None:
-    """The exponent, if it is known to be an ordinary number that is not 0."""
-    if isinstance(exponent, Parameter) and 0 < abs(exponent.value) <= SMALL_EXPONENT:
-        return float(exponent.value)
-    return None
+class _Small(NamedTuple):
+    """What chooses code of an ordinary exponent that is not 0."""
+
+    product: float | None
+    """The exponent itself, if it is a multiple of a half: as many factors, and a square root."""
+    is_positive: bool
+    is_mild: bool
+    is_steep: bool
 
 
-def power(base: Value, exponent: Value) -> Value:
+def _small_number(exponent: Number) -> _Small | None:
+    if not 0 < abs(exponent) <= SMALL_EXPONENT:
+        return None
+    if exponent * 2 == int(exponent * 2):
+        return _Small(float(exponent), False, False, False)
+    return _Small(None, exponent > 0, abs(exponent) <= MILD_EXPONENT, abs(exponent) >= STEEP_EXPONENT)
+
+
+def _small(ask: Ask, exponent: Value) -> _Small | None:
+    """What is known of `exponent`, if it is an attribute."""
+    small: _Small | None = ask(_small_number, exponent) if isinstance(exponent, Parameter) else None
+    return small
+
+
+def power(ask: Ask, base: Value, exponent: Value) -> Value:
     """As IEEE 754 has it. An attribute's value tells what need not be looked at."""
     if base.type != FLOAT32:
         raise LookupError("power of float64 has to be exact to the last bit where it is a whole number")
-    known = _small(exponent)
+    known = _small(ask, exponent)
     if known is None:
         return _any_power(base, exponent)
-    if known * 2 == int(known * 2):
-        return cast(_product(base, known, widen), FLOAT32)  # in float64 all products are exact enough
-    of_positive = _mild_power_of_positive if abs(known) <= MILD_EXPONENT else _power_of_positive
+    if known.product is not None:
+        return cast(_product(base, known.product, widen), FLOAT32)  # in float64 all products are exact enough
+    of_positive = _mild_power_of_positive if known.is_mild else _power_of_positive
     return _at_ends_of_power(base, known, of_positive(*_fraction(base, known), exponent))
 
 
-def power_for_half(base: Value, exponent: Value) -> Value:
+def power_for_half(ask: Ask, base: Value, exponent: Value) -> Value:
     """The same with the digits that float16 has."""
-    known = _small(exponent)
+    known = _small(ask, exponent)
     if known is None:
-        return power(base, exponent)
-    if known * 2 == int(known * 2):
-        return _product(base, known, lambda x: x)
+        return power(ask, base, exponent)
+    if known.product is not None:
+        return _product(base, known.product, lambda x: x)
     log2 = kept(_log2(*_fraction(base, known), LOG2_FOR_HALF))
     n, f = _nearest_and_rest(exponent * log2, FARTHEST_FOR_HALF)
     result = fused(f, polynomial(EXP2_FOR_HALF, f), 1) * two_to_the(n)
-    if abs(known) >= STEEP_EXPONENT:  # a product, since LLVM would store float16 first and choose between these
+    if known.is_steep:  # a product, since LLVM would store float16 first and choose between these
         return result * where((base >= 0) | equal(base, -math.inf), Constant(FLOAT32, 1), math.nan)
     return _at_ends_of_power(base, known, result)
 
 
-def _fraction(base: Value, exponent: float) -> tuple[Value, Value]:
+def _fraction(base: Value, exponent: _Small) -> tuple[Value, Value]:
     """Of the size of `base`, for its power."""
-    return (fraction_of_normal if abs(exponent) >= STEEP_EXPONENT else fraction)(absolute(base))
+    return (fraction_of_normal if exponent.is_steep else fraction)(absolute(base))
 
 
-def _at_ends_of_power(base: Value, exponent: float, result: Value) -> Value:
+def _at_ends_of_power(base: Value, exponent: _Small, result: Value) -> Value:
     """`result`, which is that of the size of `base`, or what its power by a fraction is if that is not the same."""
-    of_infinity, of_zero = (math.inf, 0.0) if exponent > 0 else (0.0, math.inf)
-    if abs(exponent) >= STEEP_EXPONENT:
+    of_infinity, of_zero = (math.inf, 0.0) if exponent.is_positive else (0.0, math.inf)
+    if exponent.is_steep:
         return where(equal(base, -math.inf), of_infinity, where(base >= 0, result, math.nan))
     result = where(base > 0, result, math.nan)
     return where(equal(absolute(base), math.inf), of_infinity, where(equal(base, 0), of_zero, result))
@@ -227,7 +247,8 @@ def _product(base: Value, exponent: float, exact: Callable[[Value], Value]) -> V
 def _any_power(base: Value, exponent: Value) -> Value:
     """What depends on the exponent alone, which may be one for all, is not mixed with conditions on the base."""
     size = absolute(base)
-    result = _power_of_positive(*fraction(size), maximum(minimum(exponent, LARGEST_EXPONENT), -LARGEST_EXPONENT))
+    bounded = maximum(minimum(exponent, LARGEST_EXPONENT), -LARGEST_EXPONENT)
+    result = _power_of_positive(*fraction(size), bounded, is_small=False)
     half = exponent * 0.5
     whole, even = equal(trunc(exponent), exponent), equal(trunc(half), half)
     result = where(base < 0, result * where(whole, Constant(FLOAT32, 1), math.nan), result) + (base - base)

@@ -4,21 +4,20 @@ Formulas say float64 where float32 would lose digits of a float32 result. A resu
 computed with far more than are stored, may take quicker ways.
 """
 
-import numpy as np
-
 from app.contract.constants import DataType
-from app.devices.cpu.numpy import lowering
+from app.formula.expansions import Ask
+from app.formula.uniform import is_uniform
 from app.formula.values import (
     FLOAT32,
     FLOAT64,
     Constant,
     Input,
+    Number,
     Operation,
     Parameter,
     Value,
     expm1_of_negative,
     parts,
-    stored_whole,
 )
 
 SMOOTH = frozenset(
@@ -65,9 +64,11 @@ def is_smooth(root: Value, stored: DataType) -> bool:
     return stored in (DataType.FLOAT16, DataType.FLOAT32) and operations(root) <= SMOOTH
 
 
-def is_for_half(root: Value, stored: DataType) -> bool:
+def is_for_half(ask: Ask, root: Value, stored: DataType) -> bool:
     """Whether float32 will do for all of `root`, and for what it is stored as even less than that."""
-    return stored is DataType.FLOAT16 and is_smooth(root, stored) and all(map(_is_moderate, parts(root)))
+    if stored is not DataType.FLOAT16 or not is_smooth(root, stored):
+        return False
+    return all(_is_moderate(ask, node) for node in parts(root))
 
 
 def narrowed(root: Value) -> Value:
@@ -75,41 +76,32 @@ def narrowed(root: Value) -> Value:
     return _narrowed(root, {})
 
 
-def is_uniform(node: Value) -> bool:
-    """Whether `node` is the same for all elements."""
-    return all(isinstance(each, Constant | Parameter | Operation) for each in parts(node))
-
-
-def scalar(node: Value) -> np.generic:
-    """The number of a value that is the same for all elements, in its type."""
-    if isinstance(node, Constant | Parameter):
-        given: np.generic = np.dtype(node.type).type(node.value)
-        return given
-    program = lowering.lower(node, [], stored_whole(node.type))
-    result = np.empty(1, node.type)
-    program.run([], result, [np.empty(1, dtype) for dtype in program.registers])
-    number: np.generic = result[0]
-    return number
-
-
-def inverse_of(divisor: Value) -> np.generic | None:
+def inverse_of(ask: Ask, divisor: Value) -> Value | None:
     """What to multiply by instead of dividing, where far more digits are left than are stored: a product is several
     times as quick. None if the divisor is not the same for all elements, or has no ordinary inverse."""
     if not is_uniform(divisor):
         return None
-    inverse = scalar(Operation(divisor.type, "divide", (Constant(divisor.type, 1), divisor)))
-    return inverse if _LEAST_INVERSE < abs(inverse.item()) < _LARGEST_INVERSE else None
+    inverse = 1 / divisor
+    return inverse if ask(_is_ordinary_inverse, inverse) else None
 
 
-def _is_moderate(node: Value) -> bool:
+def _is_ordinary_inverse(number: Number) -> bool:
+    return _LEAST_INVERSE < abs(number) < _LARGEST_INVERSE
+
+
+def _is_moderate_number(number: Number) -> bool:
+    return number == 0 or 1 / MODERATE <= abs(number) <= MODERATE
+
+
+def _is_moderate(ask: Ask, node: Value) -> bool:
     """Whether `node`, if it is an input, an attribute or a power, is of a size that float32 has digits for."""
     match node:
         case Input():
             return node.type == FLOAT32
         case Parameter():
-            return node.value == 0 or 1 / MODERATE <= abs(node.value) <= MODERATE
+            return bool(ask(_is_moderate_number, node))
         case Operation(name="power", arguments=(_, exponent)):
-            return is_uniform(exponent) and abs(scalar(exponent).item()) <= NEAR_FOR_HALF
+            return is_uniform(exponent) and bool(ask(lambda number: abs(number) <= NEAR_FOR_HALF, exponent))
     return True
 
 

@@ -7,10 +7,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from app.contract.constants import DataType
-from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.llvm.kernels import Loop
+from app.devices.cpu.llvm.kernels import Loop, LoopCode
 from app.devices.cpu.numpy import lowering
 from app.devices.cpu.threads import BLOCK_ELEMENTS
+from app.formula.expansions import Ask
+from app.formula.uniform import Numbers
 from app.formula.values import Value
 from app.memory.arrays import Array
 
@@ -18,40 +19,46 @@ SMALL = 1 << 12
 """Elements whose scratch is quicker allocated than found again."""
 
 
-class Program(Protocol):
-    """A formula, ready for any block."""
+class Routine(Protocol):
+    """A formula, ready for the numbers of any request and for any block. Safe to use from several threads."""
 
     @property
     def registers(self) -> Sequence[np.dtype[Any]]:
         """The types of the scratch that it needs, each as large as the block."""
 
-    def is_brief(self, elements: int) -> bool:
-        """Whether so many are computed, now, in less time than it takes to hand them to another thread."""
+    def arguments(self, numbers: Numbers) -> Any:
+        """What `run` wants to know of a request's numbers."""
+
+    def is_small(self, elements: int) -> bool:
+        """Whether so many are computed in less time than it takes to hand them to another thread."""
 
     def block(self, elements: int, threads: int) -> int:
         """How many of `elements` to compute at a time, on at most so many threads."""
 
-    def run(self, inputs: Sequence[Array], output: Array, registers: Sequence[Array]) -> None:
+    def run(self, arguments: Any, inputs: Sequence[Array], output: Array, registers: Sequence[Array]) -> None:
         """Compute one block. `output` may be one of `inputs`, element by element."""
 
 
-def program_of(expression: Value, inputs: Sequence[str], stored: DataType, compiler: Compiler | None) -> Program:
-    """The program for an output whose elements are `expression`, stored as `stored`, over the named inputs."""
-    if compiler:
+def routine_of(ask: Ask, expression: Value, inputs: Sequence[str], stored: DataType, loops: LoopCode | None) -> Routine:
+    """The routine for an output whose elements are `expression`, stored as `stored`, over the named inputs.
+
+    It is a loop where there are `loops` and they are good at all of its operations.
+    """
+    if loops:
         try:
-            return Loop(expression, inputs, stored, compiler)
+            return Loop(ask, expression, inputs, stored, loops)
         except LookupError:
             pass  # there is an operation in it that NumPy is as quick at
-    return lowering.lower(expression, inputs, stored)
+    return lowering.lower(ask, expression, inputs, stored)
 
 
-def run_program(program: Program, inputs: Sequence[Array], output: Array) -> None:
+def run_routine(routine: Routine, arguments: Any, inputs: Sequence[Array], output: Array) -> None:
     """One block, with this thread's scratch. Inputs may be of a shape that is broadcast to the output's."""
     if output.size <= SMALL:
-        registers = [np.empty(output.shape, dtype) for dtype in program.registers]
+        registers = [np.empty(output.shape, dtype) for dtype in routine.registers]
     else:
-        registers = [_register(number, dtype, output) for number, dtype in enumerate(program.registers)]
-    program.run(inputs, output, registers)
+        registers = [_register(number, dtype, output) for number, dtype in enumerate(routine.registers)]
+    routine.run(arguments, inputs, output, registers)
 
 
 def _register(number: int, dtype: np.dtype[Any], like: Array) -> Array:

@@ -1,0 +1,102 @@
+"""Values that are the same for all elements, computed once for each request: attributes and what is made of them."""
+
+from collections.abc import Callable, Mapping
+from operator import itemgetter
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from app.formula.expansions import EXPANSIONS
+from app.formula.values import FLOAT32, FLOAT64, Constant, Number, Operation, Parameter, Value, integer_range, parts
+
+Numbers: TypeAlias = Mapping[str, Number]
+"""The numbers that a request gives, by the names of the parameters."""
+
+Evaluate: TypeAlias = Callable[[Numbers], Number]
+"""Gives a value's number, exact in its type, from the numbers of a request."""
+
+
+def is_uniform(node: Value) -> bool:
+    """Whether `node` is the same for all elements."""
+    return all(isinstance(each, Constant | Parameter | Operation) for each in parts(node))
+
+
+def evaluator(node: Value) -> Evaluate:
+    """How to compute `node`, which is uniform. Raises LookupError if it is made of what only devices compute."""
+    match node:
+        case Constant():
+            constant = _rounding(node.type)(node.value)
+            return lambda numbers: constant
+        case Parameter():
+            return _parameter(node)
+        case Operation(name=name) if name in EXPANSIONS:
+            return evaluator(EXPANSIONS[name](_refuse, *node.arguments))
+        case Operation():
+            return _operation(node)
+    raise TypeError(f"{node} is not the same for all elements")
+
+
+def typed(type_: str, number: Number) -> np.generic:
+    """`number` as NumPy's scalar of the type called `type_`."""
+    made: np.generic = np.dtype(type_).type(number)
+    return made
+
+
+def _parameter(node: Parameter) -> Evaluate:
+    name, derive = node.name, node.derive
+    if derive is None:
+        return itemgetter(name)
+    return lambda numbers: derive(numbers[name])
+
+
+def _rounding(type_: str) -> Callable[[Number], Number]:
+    """A number to the nearest one of the type, as a number of Python's."""
+    match type_:
+        case "bool":
+            return bool
+        case "float32":
+            return lambda number: float(np.float32(number))
+        case "float64":
+            return float
+    return int
+
+
+def _refuse(*asked: Any) -> Any:
+    raise LookupError("what is asked of numbers while they are computed would be in no key")
+
+
+def _operation(node: Operation) -> Evaluate:
+    if node.name == "cast" and node.type == FLOAT64 and node.arguments[0].type == FLOAT32:
+        return evaluator(*node.arguments)  # which is exact
+    function, type_ = _FUNCTIONS[node.name], np.dtype(node.type)
+    arguments = [(evaluator(each), np.dtype(each.type).type) for each in node.arguments]
+    if node.name == "saturate":
+        least, most = integer_range(node.type)
+        return lambda numbers: _saturated(arguments[0][0](numbers), least, most)
+
+    def evaluate(numbers: Numbers) -> Number:
+        with np.errstate(all="ignore"):
+            made = function(*[each(evaluate(numbers)) for evaluate, each in arguments])
+            number: Number = np.asarray(made).astype(type_).item()
+        return number
+
+    return evaluate
+
+
+def _saturated(number: Number, least: int, most: int) -> int:
+    return 0 if number != number else least if number <= least else most if number >= most else int(number)
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    name: getattr(np, name)
+    for name in (
+        *("add", "subtract", "multiply", "divide", "negative", "absolute", "copysign", "maximum", "minimum", "where"),
+        *("greater", "greater_equal", "less", "less_equal", "equal", "not_equal"),
+        *("bitwise_and", "bitwise_or", "bitwise_xor", "invert", "left_shift", "right_shift", "bitwise_count"),
+        *("exp", "expm1", "log", "log1p", "sqrt", "power", "tanh", "sinh", "cosh", "arcsinh", "arccosh", "arctanh"),
+        *("sin", "cos", "tan", "arcsin", "arccos", "arctan", "arctan2", "floor", "ceil", "trunc", "rint"),
+        *("floor_divide", "fmod"),
+    )
+}
+_FUNCTIONS["bit_count"] = _FUNCTIONS.pop("bitwise_count")
+_FUNCTIONS["cast"] = _FUNCTIONS["saturate"] = lambda x: x
