@@ -1,0 +1,104 @@
+"""Requests that differ in numbers and sizes only: computed at once, and forgotten."""
+
+import gc
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.contract.validation import validate
+from app.engine.dispatch import DispatchRequest
+from app.engine.service import Prepared, Service
+from app.settings import Settings
+from tests.messages import CELU, CONSTANT_POW
+
+CLIP, LINEAR, SIN = "DML_OPERATOR_ELEMENT_WISE_CLIP", "DML_OPERATOR_ACTIVATION_LINEAR", "DML_OPERATOR_ELEMENT_WISE_SIN"
+SOFTMAX = "DML_OPERATOR_ACTIVATION_SOFTMAX"
+
+ELEMENTS = 1 << 11
+X = np.random.default_rng(0).standard_normal(2 * ELEMENTS).astype(np.float32)
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    made = Service(Settings(threads=1, gpus="none"))
+    made.open()
+    yield made
+    made.close()
+
+
+def prepared(service: Service, kind: str, elements: int, **attributes: Any) -> Prepared:
+    tensor = {"DataType": "FLOAT32", "Sizes": [elements]}
+    document = {"operator": {"Type": kind, "InputTensor": tensor} | attributes, "inputs": {"InputTensor": b""}}
+    return service.prepare(validate(DispatchRequest, document))
+
+
+def dispatch(made: Prepared) -> bytes:
+    size = made.output_bytes["OutputTensor"]
+    output = memoryview(bytearray(size))
+    made.dispatch(made.bind({"InputTensor": X.view(np.uint8).data[:size]}), {"OutputTensor": output}, lambda: False)
+    return bytes(output)
+
+
+def drawn(kind: str, rng: random.Random) -> dict[str, Any]:
+    """Attributes that nobody had before."""
+    match kind:
+        case "DML_OPERATOR_ACTIVATION_CELU":
+            return {"Alpha": rng.uniform(-3, 3)}
+        case "DML_OPERATOR_ELEMENT_WISE_CONSTANT_POW":
+            return {"Exponent": rng.uniform(-70, 70)}
+        case "DML_OPERATOR_ELEMENT_WISE_CLIP":
+            return {"Min": rng.uniform(-2, 2), "Max": rng.uniform(-2, 2)}
+        case "DML_OPERATOR_ACTIVATION_LINEAR":
+            return {"Alpha": rng.uniform(-2, 2), "Beta": rng.uniform(-2, 2)}
+    return {}
+
+
+@pytest.mark.parametrize("kind", [CELU, CONSTANT_POW, CLIP, LINEAR, SIN, SOFTMAX])
+def test_what_is_like_an_earlier_request_runs_inline(service: Service, kind: str) -> None:
+    """Though the kernel is new: the code that it runs is not. And what there is is found."""
+    rng = random.Random(kind)
+    for _ in range(40):
+        dispatch(prepared(service, kind, rng.randrange(ELEMENTS, 2 * ELEMENTS), **drawn(kind, rng)))
+    misses = service.structures.misses
+    for _ in range(10):
+        made = prepared(service, kind, rng.randrange(ELEMENTS, 2 * ELEMENTS), **drawn(kind, rng))
+        assert made.kernel.runs_inline
+        assert len(dispatch(made)) == made.output_bytes["OutputTensor"]
+    assert service.structures.misses == misses
+    assert service.structures.hits >= 10
+    assert 0 < service.structures.size <= service.structures.most
+
+
+def test_code_that_is_not_compiled_does_not_run_inline(service: Service) -> None:
+    """It would keep the event loop from all else for 10 to 30 ms."""
+    made = prepared(service, CELU, ELEMENTS, Alpha=0.75)
+    assert not made.kernel.runs_inline
+    dispatch(made)
+    assert made.kernel.runs_inline
+
+
+def resident_bytes() -> int:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
+def test_requests_that_differ_leave_memory_where_it_was(service: Service) -> None:
+    """Exponents, bounds, slopes and sizes: 4,000 of them, which fails if each keeps 3 KB."""
+    rng, kinds = random.Random(3), [CELU, CONSTANT_POW, CLIP, LINEAR, SIN]
+
+    def some(count: int) -> None:
+        for number in range(count):
+            kind = kinds[number % len(kinds)]
+            elements = rng.randrange(1, 2 * ELEMENTS)
+            dispatch(prepared(service, kind, elements, **drawn(kind, rng)))
+
+    some(1000)
+    before = resident_bytes()
+    some(4000)
+    assert resident_bytes() - before < 3 * 4000 * 1024
