@@ -5,6 +5,7 @@ one stage has computed for all elements, such as exponentials, the next ones fin
 again: each stage goes over all of it, and computes anew what it needs.
 """
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -84,7 +85,7 @@ class NumpyRowKernel:
         self._views = [
             (dtype, [each * dtype.itemsize for each in step]) for dtype, step in zip(types, steps, strict=True)
         ]
-        width = int(np.prod([self._sizes[axis] for axis in self._axes]))
+        width = math.prod([self._sizes[axis] for axis in self._axes])
         self._long = width > BLOCK_ELEMENTS
         # Loops take group after group through all stages, if groups lie along the innermost dimension.
         together = not self._long and self._axes == (len(self._sizes) - 1,)
