@@ -119,8 +119,9 @@ class Service:
         `memory` is the request's share, to which the output is added; `hang_up()` returns when the client has gone.
         Raises ContractError, MemoryExhausted, QueueFull, Draining, DeadlineExceeded, Abandoned.
         """
-        buffers, outputs = self.admit(prepared, data, memory)
-        if prepared.kernel.runs_inline:
+        runs_inline = prepared.kernel.runs_inline
+        buffers, outputs = self._admit(prepared, data, memory, runs_inline)
+        if runs_inline:
             return self.compute(prepared, buffers, outputs)
         return await self.run(lambda ticket: self._computed(ticket, prepared, buffers, outputs), memory, hang_up)
 
@@ -167,8 +168,8 @@ class Service:
         ran = prepared.dispatch(buffers, outputs, _never)
         return Outcome(outputs, 0.0, perf_counter() - started, ran)
 
-    def admit(
-        self, prepared: "Prepared", data: Mapping[str, Buffer], memory: MemoryShare
+    def _admit(
+        self, prepared: "Prepared", data: Mapping[str, Buffer], memory: MemoryShare, runs_inline: bool
     ) -> tuple[list[Buffer], dict[str, Buffer]]:
         """The kernel's inputs, and its outputs by name.
 
@@ -177,7 +178,7 @@ class Service:
         if self.state is State.DRAINING:
             raise Draining
         buffers = prepared.bind(data)
-        if prepared.kernel.runs_inline:
+        if runs_inline:
             self.pool.check_room()  # a full queue is full for small ones too
         return buffers, self._outputs(prepared, buffers, memory)
 

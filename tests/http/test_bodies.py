@@ -7,10 +7,12 @@ from collections.abc import Iterator
 import msgpack
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.types import Message
 
 from app.codecs.codec import Body, Piece
-from app.http.core.answers import JOINED, merged
+from app.http.core.answers import JOINED, grouped
 from app.http.core.asgi import AsgiBody
 from app.http.core.bodies import read_body
 from app.http.core.exchange import Request
@@ -170,16 +172,27 @@ def test_errors_leave_the_connection_usable(server: RunningServer) -> None:
 def test_many_small_pieces_are_joined_a_few_at_a_time() -> None:
     """To join all of a large answer would hold up the event loop, and take as much memory once more."""
     pieces: list[Piece] = [b"%d" % (number % 10) * 1000 for number in range(1000)]
-    sent = list(merged(pieces))
+    groups = list(grouped(pieces))
+    sent = [piece for group in groups for piece in group]
     assert b"".join(sent) == b"".join(pieces)
     assert max(map(len, sent)) <= JOINED
-    assert len(sent) < 20
+    assert len(sent) == len(groups) < 20
 
 
 def test_small_pieces_of_a_large_answer_are_sent_as_one() -> None:
     large = memoryview(bytes(JOINED + 1))
     pieces: list[Piece] = [b"a", b"b", large, large, b"c", b"d"]
-    assert list(merged(iter(pieces))) == [b"ab", large, large, b"cd"]
+    assert list(grouped(iter(pieces))) == [[b"ab", large], [large, b"cd"]]
+
+
+@given(sizes=st.lists(st.sampled_from([1, 100, JOINED - 1, JOINED, JOINED + 1, 3 * JOINED]), max_size=12))
+def test_groups_are_all_of_an_answer_in_its_order(sizes: list[int]) -> None:
+    pieces: list[Piece] = [b"%d" % (number % 10) * size for number, size in enumerate(sizes)]
+    groups = list(grouped(pieces))
+    assert b"".join(piece for group in groups for piece in group) == b"".join(pieces)
+    for group in groups:
+        assert 1 <= len(group) <= 3
+        assert sum(len(piece) > JOINED for piece in group) <= 1
 
 
 class TestPlacesInPages:

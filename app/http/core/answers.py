@@ -15,18 +15,32 @@ def answered(content: Encoded, content_type: str, sent: Callable[[], None], more
     return Reply(200, headers, content, sent)
 
 
-def merged(pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """`pieces`, small ones that follow each other together: each that is sent costs a system call."""
+def grouped(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+    """`pieces`, those that follow each other together: a large one with the small ones around it, which are joined.
+
+    What is sent by itself costs a system call, and the end of an answer by itself a turn of the event loop as well.
+    """
+    group: list[Piece] = []
     small: list[Piece] = []
-    size = 0
+    size, has_large = 0, False
     for piece in pieces:
-        if small and size + len(piece) > JOINED:
-            yield b"".join(small)
+        is_large = len(piece) > JOINED
+        if (is_large and has_large) or size + len(piece) > JOINED:
+            group += _joined(small)
             small, size = [], 0
-        if len(piece) > JOINED:
-            yield piece
+            if has_large or not is_large:
+                yield group
+                group, has_large = [], False
+        if is_large:
+            group.append(piece)
+            has_large = True
         else:
             small.append(piece)
             size += len(piece)
-    if small:
-        yield b"".join(small)
+    group += _joined(small)
+    if group:
+        yield group
+
+
+def _joined(pieces: list[Piece]) -> list[Piece]:
+    return [b"".join(pieces)] if pieces else []

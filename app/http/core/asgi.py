@@ -10,7 +10,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.codecs.codec import Encoded
-from app.http.core.answers import JOINED, merged
+from app.http.core.answers import JOINED, grouped
 from app.http.core.exchange import Disconnected, Handler, Reply, Request, in_task
 from app.memory.buffers import Buffer
 
@@ -93,8 +93,9 @@ class Application:
             if reply.content.length <= JOINED:
                 last = b"".join(reply.content.pieces)
             else:
-                for piece in merged(reply.content.pieces):
-                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                for group in grouped(reply.content.pieces):
+                    for piece in group:
+                        await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": last, "more_body": False})
         finally:
             reply.sent()

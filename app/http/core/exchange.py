@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from starlette.responses import Response
 
-from app.codecs.codec import Encoded
+from app.codecs.codec import Body, Encoded
 from app.http.core.headers import Headers, fields
 from app.memory.buffers import Buffer
 
@@ -35,8 +35,8 @@ class Incoming(Protocol):
     """Bytes that were handed over."""
 
     @property
-    def whole(self) -> Buffer | None:
-        """All of it, if it came together with the header: memory of the request's own."""
+    def whole(self) -> Body | None:
+        """All of it, if it came together with the header. Memory that can be written to is the request's own."""
 
     async def read(self) -> bytes:
         """Some more of it; empty at its end. Raises Disconnected."""

@@ -1,11 +1,11 @@
 """Dispatches as documents: requests read, answers written, each in any representation."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
 
-from app.codecs.codec import Body, Codec, Encoded, Hole, Span
+from app.codecs.codec import Body, Codec, Encoded, Hole, Piece, Span
 from app.codecs.request_cache import RequestCache
 from app.contract.constants import FeatureLevel
 from app.contract.validation import validate
@@ -31,8 +31,8 @@ class Dispatch:
 
     prepared: Prepared
     inputs: Mapping[str, object]
-    answers: dict[tuple[str, Ran], list[bytes]] = field(default_factory=dict)
-    """By representation and device, what is around the outputs' data and the values of _TIMES."""
+    answers: dict[str, tuple[Ran, list[bytes]]] = field(default_factory=dict)
+    """By representation, where the last dispatch ran and what is around the outputs' data and the times of such."""
 
     def data(self, codec: Codec, body: Body, memory: MemoryShare) -> dict[str, Buffer]:
         """The tensors' data in `body`. Raises ContractError, with `body` as it was."""
@@ -48,16 +48,21 @@ class Dispatch:
 
     def write(self, codec: Codec, outcome: Outcome) -> Encoded:
         """The answer."""
-        form = self.answers.get((codec.media_type, outcome.ran))
-        if form is None:
-            form = self.answers[codec.media_type, outcome.ran] = self._form(codec, outcome.ran)
-        *starts, after_output, after_queue, end = form
-        outputs = [codec.encode_data(output) for output in outcome.outputs.values()]
+        ran, form = self.answers.get(codec.media_type, (None, []))
+        if ran is not outcome.ran and ran != outcome.ran:
+            form = self._form(codec, outcome.ran)
+            self.answers[codec.media_type] = outcome.ran, form
+        parts: list[Iterable[Piece]] = []
+        length = place = 0
+        for output in outcome.outputs.values():
+            data = codec.encode_data(output)
+            parts += ((form[place],), data.pieces)
+            length += len(form[place]) + data.length
+            place += 1
+        after_output, after_queue, end = form[place:]
         queue, compute = codec.encode_number(outcome.queue_seconds), codec.encode_number(outcome.compute_seconds)
         rest = b"".join((after_output, queue, after_queue, compute, end))
-        parts = [part for start, output in zip(starts, outputs, strict=True) for part in ((start,), output.pieces)]
-        length = sum(map(len, starts)) + sum(output.length for output in outputs) + len(rest)
-        return Encoded(length, chain(*parts, (rest,)))
+        return Encoded(length + len(rest), chain(*parts, (rest,)))
 
     def _form(self, codec: Codec, ran: Ran) -> list[bytes]:
         """What `write` puts between the outputs and the times."""

@@ -28,7 +28,7 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from app.codecs.codec import Piece
-from app.http.core.answers import JOINED, merged
+from app.http.core.answers import JOINED, grouped
 from app.http.core.exchange import Address, Disconnected, Handler, Reply, Request
 from app.http.core.problems import Problem
 from app.http.server.batch import batch
@@ -104,6 +104,7 @@ class Connection(asyncio.BufferedProtocol):
         "_end_timer",
         "_framing",
         "_gone_timer",
+        "_groups",
         "_handler",
         "_header_timer",
         "_idle_timer",
@@ -118,7 +119,6 @@ class Connection(asyncio.BufferedProtocol):
         "_last_answer",
         "_limits",
         "_newest",
-        "_pieces",
         "_queue",
         "_rests_since",
         "_scheme",
@@ -155,7 +155,7 @@ class Connection(asyncio.BufferedProtocol):
         """Those that are not answered yet; the first one is in its handler's hands."""
         self._newest: Exchange | None = None  # whose body is being received, or was the last to be
         self._is_running_queue = False
-        self._pieces: Iterator[Piece] | None = None  # of the answer that is being sent
+        self._groups: Iterator[list[Piece]] | None = None  # of the answer that is being sent
         self._waiting = b""  # an answer, for others to be sent with
         self._sent: list[Callable[[], None]] = []  # what to call when all that was handed over is sent
         self._is_read_paused = False
@@ -195,7 +195,7 @@ class Connection(asyncio.BufferedProtocol):
                 timer.cancel()
         self._header_timer = self._idle_timer = self._end_timer = self._gone_timer = self._send_timer = None
         self._is_write_paused = False
-        self._pieces = None
+        self._groups = None
         queue, self._queue = self._queue, deque()
         for exchange in queue:
             exchange.part()
@@ -246,7 +246,7 @@ class Connection(asyncio.BufferedProtocol):
         To an interim response the system of one that hung up answers with a reset; any other client skips it (RFC 9110,
         15.2). HTTP/1.0 has none.
         """
-        if self._queue and not self._queue[0].is_answered and self._queue[0].request.version != "1.0":
+        if self._queue and not self._queue[0].is_answered and self._queue[0].head.version != "1.0":
             self.transport.write(_CONTINUE)
         self._gone_timer = self.loop.call_later(_GONE_SECONDS, self._look_whether_gone)
 
@@ -308,7 +308,7 @@ class Connection(asyncio.BufferedProtocol):
             raise RequestError(503, "The service has as many connections as max_connections allows; try again.")
         self._stop_header_timer()
         exchange = self._newest = Exchange(self, head)
-        exchange.request = Request(
+        request = exchange.request = Request(
             head.method,
             head.path,
             head.raw_path,
@@ -322,7 +322,7 @@ class Connection(asyncio.BufferedProtocol):
         )
         if not self._is_served:
             exchange.keep_alive = False
-        if exchange.request.headers.get(b"expect", b"").lower() == b"100-continue":
+        if request.headers.get(b"expect", b"").lower() == b"100-continue":
             exchange.expects = True
         self._queue.append(exchange)
         if len(self._queue) >= PIPELINED:
@@ -378,7 +378,7 @@ class Connection(asyncio.BufferedProtocol):
             self.end_answer()
         if exchange.announced > JOINED:
             batch.send()  # it takes its time
-        work = self._handler(exchange.request)
+        work = self._handler(exchange.take_request())
         try:
             waits_for = work.send(None)
         except StopIteration as done:
@@ -402,7 +402,7 @@ class Connection(asyncio.BufferedProtocol):
     def _fail(self, exchange: Exchange, error: BaseException) -> None:
         """The handler raised, which is a fault unless the client is gone."""
         if not isinstance(error, Disconnected | asyncio.CancelledError):
-            log.error("Exception in answering %s", exchange.request.path, exc_info=error)
+            log.error("Exception in answering %s", exchange.head.path, exc_info=error)
         self._answer(exchange, _failure())
 
     # Answers
@@ -420,9 +420,9 @@ class Connection(asyncio.BufferedProtocol):
         elif not exchange.keep_alive:
             headers.append(_CLOSE)
         head = b"\r\n".join([_STATUS[reply.status], *map(b": ".join, headers), b"", b""])
-        pieces = () if exchange.request.method == "HEAD" else reply.content.pieces
+        pieces = () if exchange.head.method == "HEAD" else reply.content.pieces
         if reply.content.length > JOINED:
-            self._pieces = merged(chain((head,), pieces))
+            self._groups = grouped(chain((head,), pieces))
             self._send_on()
         elif exchange.keep_alive:
             self._waiting = b"".join((head, *pieces))
@@ -435,25 +435,26 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send_on(self) -> None:
         """Hand over more of a large answer, as long as the client keeps up."""
-        pieces, handed_over = self._pieces, 0
-        if pieces is None:
+        groups, handed_over = self._groups, 0
+        if groups is None:
             return
         try:
             while not self._is_write_paused:
                 if handed_over >= AT_ONCE:
                     self.loop.call_soon(self._send_on)
                     return
-                piece = next(pieces, None)
-                if piece is None:
-                    self._pieces = None
+                group = next(groups, None)
+                if group is None:
+                    self._groups = None
                     self._finish(self._queue[0])
                     self.end_answer()
                     self._run_queue()
                     return
-                handed_over += len(piece)
-                self.transport.write(piece)
+                for piece in group:
+                    handed_over += len(piece)
+                    self.transport.write(piece)
         except Exception:
-            log.exception("Exception in making the answer to %s", self._queue[0].request.path)
+            log.exception("Exception in making the answer to %s", self._queue[0].head.path)
             self.transport.abort()  # cut short, it can at least be told from a whole one
 
     def _finish(self, exchange: Exchange) -> None:
@@ -601,7 +602,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.transport.is_closing():
             return  # the answer before this one was the last
         self.send_waiting()
-        self._pieces = None
+        self._groups = None
         self.transport.write(answer)
         self._close_gently()
 

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Protocol
 
+from app.codecs.codec import Body
+from app.http.core.answers import JOINED
 from app.http.core.exchange import Disconnected, Request
 from app.http.server.framing import Head
 from app.http.server.scratch import LARGE
@@ -41,6 +43,7 @@ class Exchange:
         "_waiter",
         "announced",
         "expects",
+        "head",
         "is_answered",
         "is_direct",
         "is_gone",
@@ -69,7 +72,9 @@ class Exchange:
         """An answer has begun."""
         self.is_direct = False
         """What is left comes straight into buffers."""
-        self.request: Request
+        self.head = head
+        self.request: Request | None = None
+        """Until somebody has it in hands: it refers to this, and what refers to itself is not gone by itself."""
         self._pieces: list[bytes] = []
         self._piece_bytes = 0
         self._waiter: asyncio.Future[None] | None = None
@@ -81,10 +86,12 @@ class Exchange:
     # For the handler
 
     @property
-    def whole(self) -> Buffer | None:
+    def whole(self) -> Body | None:
         if not self.is_whole or self.received:
             return None
-        return memoryview(bytearray(self._take()))
+        data = self._take()
+        # In memory that can be written to an output finds its place; to copy a large body would take longer.
+        return data if len(data) > JOINED else memoryview(bytearray(data))
 
     async def read(self) -> bytes:
         while not self._pieces:
@@ -121,6 +128,12 @@ class Exchange:
         """Whether more of the body has come than is to wait here."""
         return self._piece_bytes > HELD
 
+    def take_request(self) -> Request:
+        """For the handler, once."""
+        request, self.request = self.request, None
+        assert request is not None, "it is handled once"
+        return request
+
     def add(self, data: bytes) -> None:
         """Some more of the body."""
         self.left -= len(data)
@@ -146,6 +159,7 @@ class Exchange:
     def part(self) -> None:
         """The client has gone, or what it sends makes no sense."""
         self.is_gone = True
+        self.request = None
         self._wake()
         if self._gone is not None and not self._gone.done():
             self._gone.set_result(None)

@@ -7,6 +7,7 @@
 """
 
 import logging
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 from urllib.parse import unquote
 
@@ -120,23 +121,10 @@ class Framing:
             self._is_upgrade = True  # it comes again, see _feed_without_upgrade
             return
         self.in_header = False
-        url = httptools.parse_url(self._url)
-        raw_path = url.path
-        if raw_path is None:
-            raise RequestError(400, 'The request target has no path; add one that starts with "/".')
-        path = raw_path.decode("ascii")
-        self._receiver.begin(
-            Head(
-                parser.get_method().decode("ascii"),
-                unquote(path) if "%" in path else path,
-                raw_path,
-                url.query or b"",
-                version,
-                fields,
-                length,
-                version != "1.0" and parser.should_keep_alive(),
-            )
-        )
+        path, raw_path, query = _target(self._url)
+        keep_alive = version != "1.0" and parser.should_keep_alive()
+        method = parser.get_method().decode("ascii")
+        self._receiver.begin(Head(method, path, raw_path, query, version, fields, length, keep_alive))
 
     def on_body(self, body: bytes) -> None:
         self._progress = True
@@ -212,6 +200,17 @@ class Framing:
         return RequestError(
             431, f"The request's header is larger than {self._max_header_bytes} bytes; send fewer or shorter fields."
         )
+
+
+@lru_cache(256)
+def _target(url: bytes) -> tuple[str, bytes, bytes]:
+    """The path decoded and as it came, and the query. Raises RequestError."""
+    parsed = httptools.parse_url(url)
+    raw_path = parsed.path
+    if raw_path is None:
+        raise RequestError(400, 'The request target has no path; add one that starts with "/".')
+    path = raw_path.decode("ascii")
+    return unquote(path) if "%" in path else path, raw_path, parsed.query or b""
 
 
 def _why(error: httptools.HttpParserError) -> RequestError:

@@ -58,6 +58,21 @@ class Counter(Family):
         return metric
 
 
+class Observations:
+    """One series of a histogram."""
+
+    __slots__ = ("_bounds", "_numbers")
+
+    def __init__(self, numbers: Cells, bounds: Sequence[float]) -> None:
+        self._numbers = numbers
+        self._bounds = bounds
+
+    def observe(self, value: float) -> None:
+        numbers = self._numbers
+        numbers[bisect_left(self._bounds, value)] += 1.0
+        numbers[-1] += value
+
+
 class Histogram(Family):
     """How many observations fell into each bucket, and last their sum."""
 
@@ -66,9 +81,11 @@ class Histogram(Family):
         self._bounds = bounds
 
     def observe(self, value: float, *labels: str) -> None:
-        numbers = self.numbers[labels]
-        numbers[bisect_left(self._bounds, value)] += 1.0
-        numbers[-1] += value
+        self.labelled(*labels).observe(value)
+
+    def labelled(self, *labels: str) -> "Observations":
+        """The series with these labels, to be kept by who observes often."""
+        return Observations(self.numbers[labels], self._bounds)
 
     def metric(self, series: Series) -> Metric:
         """What is to be shown of `series`."""

@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from time import monotonic
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, Info, generate_latest
@@ -13,7 +14,7 @@ from prometheus_client.registry import Collector
 from app import __version__
 from app.engine.service import Outcome, Prepared, Service, State
 from app.http.server.limit import ConnectionLimit
-from app.http.telemetry.families import Counter, Histogram, Series
+from app.http.telemetry.families import Counter, Histogram, Observations, Series
 from app.http.telemetry.inferences import InferenceCounts
 from app.http.telemetry.slots import Labels, Slot, Slots
 from app.sink import Cells
@@ -71,6 +72,25 @@ class Counts:
         for alone in (self.log_lines_dropped, self.connections_refused):
             alone.numbers[()]  # shown before the first one, too
 
+    def of_requests(
+        self, route: str, method: str, status: int
+    ) -> tuple[Cells, Observations, Observations, Observations]:
+        """Their number, durations, and sizes of bodies and answers."""
+        return (
+            self.requests.numbers[route, method, str(status)],
+            self.request_seconds.labelled(route),
+            self.request_bytes.labelled(route),
+            self.response_bytes.labelled(route),
+        )
+
+    def of_dispatches(self, operator: str, device: str) -> tuple[Cells, Observations, Observations]:
+        """Their number, their waits and their times."""
+        return (
+            self.dispatches.numbers[operator, device],
+            self.queue_seconds.labelled(device),
+            self.compute_seconds.labelled(operator, device),
+        )
+
     def all(self) -> Iterable[Counter | Histogram | InferenceCounts]:
         return vars(self).values()
 
@@ -110,23 +130,29 @@ class Metrics:
         self._counts = Counts(slot)
         connections.count_in(self._counts.connections_refused.numbers[()])
         self._gauges = slot.find(_GAUGES, (), 1 + len(GAUGES))
+        # To look all of them up for each request would take longer than to count it.
+        self._requests = lru_cache(1024)(self._counts.of_requests)
+        self._dispatches = lru_cache(1024)(self._counts.of_dispatches)
 
     def requested(self, route: str, method: str, status: int, received: int, sent: int, seconds: float) -> None:
         """Count an answered request. `route` is a path's template, `received` and `sent` are bytes."""
-        counts = self._counts
-        counts.requests.numbers[route, method if method in _METHODS else "other", str(status)][0] += 1.0
-        counts.request_seconds.observe(seconds, route)
-        counts.request_bytes.observe(received, route)
-        counts.response_bytes.observe(sent, route)
+        count, durations, request_bytes, response_bytes = self._requests(
+            route, method if method in _METHODS else "other", status
+        )
+        count[0] += 1.0
+        durations.observe(seconds)
+        request_bytes.observe(received)
+        response_bytes.observe(sent)
 
     def dispatched(self, prepared: Prepared, outcome: Outcome) -> None:
         """Count a dispatch."""
-        counts, operator, ran = self._counts, prepared.operator_name, outcome.ran
-        counts.dispatches.numbers[operator, ran.device][0] += 1.0
-        counts.queue_seconds.observe(outcome.queue_seconds, ran.device)
-        counts.compute_seconds.observe(outcome.compute_seconds, operator, ran.device)
+        ran = outcome.ran
+        count, queue_seconds, compute_seconds = self._dispatches(prepared.operator_name, ran.device)
+        count[0] += 1.0
+        queue_seconds.observe(outcome.queue_seconds)
+        compute_seconds.observe(outcome.compute_seconds)
         if ran.failed and ran.cause:
-            counts.fallbacks.numbers[ran.failed, ran.cause][0] += 1.0
+            self._counts.fallbacks.numbers[ran.failed, ran.cause][0] += 1.0
 
     @property
     def log_lines_dropped(self) -> Cells:

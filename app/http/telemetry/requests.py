@@ -40,9 +40,11 @@ def observing(handler: Handler, metrics: Metrics, access_log: AccessLog | None) 
             note(request, 500, 0, perf_counter() - started)
             raise
 
-        def over() -> None:
+        status, length = reply.status, reply.content.length
+
+        def over() -> None:  # not of `reply` itself, which has this: the collector would have to find them
             sent()
-            note(request, reply.status, reply.content.length, perf_counter() - started)
+            note(request, status, length, perf_counter() - started)
 
         reply.headers.append((_FIELD, request_id))
         reply.sent = over
@@ -77,8 +79,8 @@ def observing(handler: Handler, metrics: Metrics, access_log: AccessLog | None) 
 
 def _identify(request: Request) -> bytes:
     """The request's id, which it has from now on: its own one, if it has one that is fit to be logged."""
-    request_id = request.headers.get(_FIELD, b"")
-    if not _ACCEPTED_ID.fullmatch(request_id):
+    request_id = request.headers.get(_FIELD)
+    if request_id is None or not _ACCEPTED_ID.fullmatch(request_id):
         request_id = b"%032x" % getrandbits(128)
     request.id = request_id.decode()
     return request_id
