@@ -69,12 +69,35 @@ class LastUsed(Generic[K, T]):
                 self.bytes -= forgotten
 
 
+class Doorkeeper:
+    """Admits to a cache of `most` values what comes the second time. For any thread.
+
+    What comes only once would take the place of what comes again, and keep its memory while that is still in the
+    processor's cache.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = 4 * most
+        self._seen: set[int] = set()
+
+    def admits(self, key: Hashable) -> bool:
+        """Whether it was asked before, not too long ago."""
+        mark = hash(key)
+        if mark in self._seen:
+            return True
+        if len(self._seen) >= self._most:
+            self._seen.clear()
+        self._seen.add(mark)
+        return False
+
+
 class RequestCache(Generic[T]):
     """What was made of the bodies last used, found by their structures."""
 
     def __init__(self, most: int = MOST, most_bytes: int = MOST_BYTES, longest: int = LONGEST) -> None:
         self.made: LastUsed[tuple[str, _Layout, bytes], T] = LastUsed(most, most_bytes)
         self._longest = longest
+        self._doorkeeper = Doorkeeper(most)
         # As many as values: each value's length of body was used since it was, so that none is out of reach.
         self._layouts: LastUsed[tuple[str, int], tuple[_Layout, ...]] = LastUsed(most, most)
 
@@ -92,11 +115,13 @@ class RequestCache(Generic[T]):
         if sum(stops) - sum(starts) > self._longest:
             return
         layout = tuple(zip(starts, stops, strict=True))
+        structure = _structure(body, layout)
+        if not self._doorkeeper.admits((codec.media_type, layout, structure)):
+            return
         length = codec.media_type, len(body)
         layouts = self._layouts.find([length]) or ()
         if layout not in layouts:
             self._layouts.add(length, (layout, *layouts[: _LAYOUTS - 1]), 1)
-        structure = _structure(body, layout)
         self.made.add((codec.media_type, layout, structure), made, len(structure))
 
 

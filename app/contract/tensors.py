@@ -6,6 +6,7 @@ Source of the rules: "DML_BUFFER_TENSOR_DESC", "Using strides to express padding
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -64,7 +65,7 @@ class TensorDesc(BaseModel):
     def rank(self) -> int:
         return len(self.Sizes)
 
-    @property
+    @cached_property
     def elements(self) -> int:
         return math.prod(self.Sizes)
 
@@ -73,29 +74,29 @@ class TensorDesc(BaseModel):
         """Step in elements along each dimension, also where `Strides` is null."""
         return packed_strides(self.Sizes) if self.Strides is None else self.Strides
 
-    @property
+    @cached_property
     def gapless(self) -> bool:
         """Whether no bytes lie between its elements; for tensors in which no two coordinates share an element."""
         return self.reach == self.elements
 
-    @property
+    @cached_property
     def reach(self) -> int:
         """Elements from the first of the buffer to the last that the layout touches, both included."""
         if self.Strides is None:
             return self.elements
         return 1 + sum((size - 1) * stride for size, stride in zip(self.Sizes, self.Strides, strict=True))
 
-    @property
+    @cached_property
     def data_bytes(self) -> int:
         """The fewest bytes that hold every element, not rounded."""
         return (self.reach * self.DataType.bits + 7) // 8
 
-    @property
+    @cached_property
     def minimum_bytes(self) -> int:
         """What DMLCalcBufferTensorSize answers: `data_bytes` rounded up to a multiple of 4."""
         return (self.data_bytes + 3) & ~3
 
-    @property
+    @cached_property
     def total_bytes(self) -> int:
         """TotalTensorSizeInBytes, computed where it is absent, null or 0."""
         return self.TotalTensorSizeInBytes or self.minimum_bytes

@@ -26,6 +26,7 @@ from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryShare
 from app.memory.buffers import Buffer
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
+from app.operators.operator import Operator
 from app.settings import Settings
 
 log = logging.getLogger("app")
@@ -294,33 +295,46 @@ class Prepared:
                 np.frombuffer(outputs[name], np.uint8)[:] = 0
         return self.kernel.dispatch(buffers, list(outputs.values()), cancelled)
 
-    def answer(self, ran: Ran, data: Mapping[str, Any], queue_seconds: Any, compute_seconds: Any) -> DispatchResponse:
-        """The answer of a dispatch that `ran` there, with these values, or with holes for them.
+    def answer(
+        self, ran: Ran, data: Mapping[str, Any], queue_seconds: float, compute_seconds: float
+    ) -> DispatchResponse:
+        """The answer of a dispatch that `ran` there. `data` has one value for each output, by name."""
+        outputs = {
+            name: OutputTensor(
+                DataType=desc.DataType,
+                Sizes=desc.Sizes,
+                Strides=desc.Strides,
+                TotalTensorSizeInBytes=desc.total_bytes,
+                data=data[name],
+            )
+            for name, desc in self.compiled.outputs.items()
+        }
+        operator, in_place = type(self.compiled.operator), self.in_place is not None
+        return response(operator, self.compiled.level, outputs, ran, in_place, queue_seconds, compute_seconds)
 
-        `data` has one value for each output, by name.
-        """
-        compiled = self.compiled
-        return DispatchResponse(
-            outputs={
-                name: OutputTensor(
-                    DataType=desc.DataType,
-                    Sizes=desc.Sizes,
-                    Strides=desc.Strides,
-                    TotalTensorSizeInBytes=desc.total_bytes,
-                    data=data[name],
-                )
-                for name, desc in compiled.outputs.items()
-            },
-            execution=Execution(
-                device=ran.device,
-                kind=ran.kind,
-                fallback_reason=ran.fallback_reason,
-                in_place=self.in_place is not None,
-                queue_seconds=queue_seconds,
-                compute_seconds=compute_seconds,
-            ),
-            capability=capability(type(compiled.operator), compiled.level),
-        )
+
+def response(
+    operator: type[Operator],
+    level: FeatureLevel,
+    outputs: dict[str, OutputTensor],
+    ran: Ran,
+    in_place: bool,
+    queue_seconds: Any,
+    compute_seconds: Any,
+) -> DispatchResponse:
+    """The answer of a dispatch that `ran` there, with these values, or with holes for them."""
+    return DispatchResponse(
+        outputs=outputs,
+        execution=Execution(
+            device=ran.device,
+            kind=ran.kind,
+            fallback_reason=ran.fallback_reason,
+            in_place=in_place,
+            queue_seconds=queue_seconds,
+            compute_seconds=compute_seconds,
+        ),
+        capability=capability(operator, level),
+    )
 
 
 class Outcome(NamedTuple):

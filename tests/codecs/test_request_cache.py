@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from app.codecs.codec import Span
+from app.codecs.codec import Codec, Span
 from app.codecs.json import JsonCodec
 from app.codecs.msgpack import MsgpackCodec
 from app.codecs.request_cache import LastUsed, RequestCache
@@ -18,9 +18,25 @@ def cache(most: int = 4, longest: int = 100) -> RequestCache[str]:
     return RequestCache(most, most_bytes=1000, longest=longest)
 
 
+def add(known: RequestCache[str], codec: Codec, body: bytes, spans: list[Span], made: str) -> None:
+    """It has come twice."""
+    known.add(codec, body, spans, made)
+    known.add(codec, body, spans, made)
+
+
+def test_what_comes_once_takes_nothing_else_its_place() -> None:
+    known = cache(most=2)
+    add(known, JSON, BODY, SPANS, "made")
+    for number in range(100):
+        known.add(JSON, b"%d" % number, [], "once")
+        assert known.find(JSON, b"%d" % number) is None
+    assert len(known.made) == 1
+    assert known.find(JSON, BODY) == "made"
+
+
 def test_other_data_are_the_same() -> None:
     known = cache()
-    known.add(JSON, BODY, list(reversed(SPANS)), "made")
+    add(known, JSON, BODY, list(reversed(SPANS)), "made")
     assert known.find(JSON, BODY) == "made"
     assert known.find(JSON, memoryview(b"begin 1234 middle 5678 end")) == "made"
 
@@ -28,13 +44,13 @@ def test_other_data_are_the_same() -> None:
 @pytest.mark.parametrize("offset", [each for each in range(len(BODY)) if not 6 <= each < 10 and not 18 <= each < 22])
 def test_any_other_byte_makes_a_difference(offset: int) -> None:
     known = cache()
-    known.add(JSON, BODY, SPANS, "made")
+    add(known, JSON, BODY, SPANS, "made")
     assert known.find(JSON, BODY[:offset] + b"?" + BODY[offset + 1 :]) is None
 
 
 def test_length_and_representation_make_a_difference() -> None:
     known = cache()
-    known.add(JSON, BODY, SPANS, "made")
+    add(known, JSON, BODY, SPANS, "made")
     assert known.find(JSON, BODY + b" ") is None
     assert known.find(JSON, BODY[:-1]) is None
     assert known.find(MSGPACK, BODY) is None
@@ -43,8 +59,8 @@ def test_length_and_representation_make_a_difference() -> None:
 def test_the_place_of_data_makes_a_difference() -> None:
     """The same bytes are around the data of both."""
     known = cache()
-    known.add(JSON, b"abXXcd", [Span(2, 4)], "between")
-    known.add(JSON, b"abcdXX", [Span(4, 6)], "behind")
+    add(known, JSON, b"abXXcd", [Span(2, 4)], "between")
+    add(known, JSON, b"abcdXX", [Span(4, 6)], "behind")
     assert known.find(JSON, b"abYYcd") == "between"
     assert known.find(JSON, b"abcdYY") == "behind"
     assert known.find(JSON, b"aXXbcd") is None
@@ -54,18 +70,18 @@ def test_as_many_of_one_length_as_of_any() -> None:
     known = RequestCache[str](most=512)
     bodies = [b"%d:%d" % (number, number) for number in range(100, 612)]
     for body in bodies:
-        known.add(JSON, body, [Span(0, 3)], body.decode())
+        add(known, JSON, body, [Span(0, 3)], body.decode())
     assert [known.find(JSON, b"???" + body[3:]) for body in bodies] == [body.decode() for body in bodies]
     assert (known.made.hits, known.made.misses, len(known.made)) == (512, 0, 512)
 
 
 def test_those_in_use_are_found_whatever_else_comes() -> None:
     known = cache(most=4)
-    known.add(JSON, BODY, SPANS, "made")
+    add(known, JSON, BODY, SPANS, "made")
     for number in range(10_000):
         other = b"%*d" % (1 + number % 50, number)
         assert known.find(JSON, other) is None
-        known.add(JSON, other, [], "other")
+        add(known, JSON, other, [], "other")
         if number % 3 == 0:
             assert known.find(JSON, BODY) == "made"
     assert len(known.made) == 4
@@ -76,18 +92,18 @@ def test_those_in_use_are_found_whatever_else_comes() -> None:
 def test_those_not_used_are_forgotten() -> None:
     known = cache(most=2)
     one, two, three = b"1", b"22", b"333"
-    known.add(JSON, one, [], "one")
-    known.add(JSON, two, [], "two")
+    add(known, JSON, one, [], "one")
+    add(known, JSON, two, [], "two")
     known.find(JSON, one)
-    known.add(JSON, three, [], "three")
+    add(known, JSON, three, [], "three")
     assert [known.find(JSON, body) for body in (one, two, three)] == ["one", None, "three"]
 
 
 def test_large_ones_are_not_remembered() -> None:
     known = cache(longest=20)
-    known.add(JSON, BODY, [], "made")
+    add(known, JSON, BODY, [], "made")
     assert known.find(JSON, BODY) is None
-    known.add(JSON, BODY, SPANS, "made")
+    add(known, JSON, BODY, SPANS, "made")
     assert known.find(JSON, BODY) == "made"
 
 

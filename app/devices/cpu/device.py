@@ -30,7 +30,7 @@ from app.programs.program import Map
 TABULATED = 1 << 18
 """Without LLVM, a float16 function of one input is looked up in a table from so many elements on."""
 
-COMPILED = 1 << 10
+COMPILED = 1 << 8
 """Outputs of so many elements are worth the 10 to 30 ms that a loop for their formula takes to compile, once."""
 
 

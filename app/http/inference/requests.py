@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from app.codecs.codec import Body, Piece, Span
-from app.codecs.request_cache import LONGEST, MOST, MOST_BYTES, LastUsed
+from app.codecs.request_cache import LONGEST, MOST, MOST_BYTES, Doorkeeper, LastUsed
 from app.codecs.structure import SEARCHED, Search, Unreadable, too_long
 from app.contract.validation import brief, validate
 from app.contract.violations import refused
@@ -132,6 +132,7 @@ class InferenceReader:
     def __init__(self, service: Service) -> None:
         self._service = service
         self.cache: LastUsed[tuple[str, bytes], Inference] = LastUsed(MOST, MOST_BYTES)
+        self._doorkeeper = Doorkeeper(MOST)
 
     def read(
         self,
@@ -162,7 +163,7 @@ class InferenceReader:
         inference = self.cache.find([(name, structure)])
         if inference is None:
             inference = self._judge(name, operator, structure)
-            if len(structure) <= LONGEST:
+            if len(structure) <= LONGEST and self._doorkeeper.admits((name, structure)):
                 self.cache.add((name, structure), inference, len(structure))
         given = len(body) - json_bytes
         if given != inference.binary_bytes:

@@ -2,27 +2,26 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from itertools import chain
+from typing import Any
 
 from app.codecs.codec import Body, Codec, Encoded, Hole, Piece, Span
 from app.codecs.request_cache import RequestCache
-from app.contract.constants import FeatureLevel
+from app.contract.constants import DataType, FeatureLevel
 from app.contract.validation import validate
 from app.contract.violations import ContractError
 from app.devices.device import Ran
-from app.engine.capabilities import capability
 from app.engine.dispatch import DispatchRequest
-from app.engine.service import Outcome, Prepared, Service
+from app.engine.service import Outcome, Prepared, Service, response
 from app.http.core.documents import CODECS, read_document
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
 from app.operators.operator import Operator
 
+_LAYOUT = (Hole("Sizes"), Hole("Strides"), Hole("TotalTensorSizeInBytes"), Hole("data"))
 _TIMES = (Hole("queue_seconds"), Hole("compute_seconds"))
-"""Numbers of `Outcome` that differ from answer to answer, in the order in which `Prepared.answer` takes them."""
-
-_CAPABILITY = Hole("capability")
+"""What differs from answer to answer: of each output, and of all that is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +64,40 @@ class Dispatch:
         return Encoded(length + len(rest), chain(*parts, (rest,)))
 
     def _form(self, codec: Codec, ran: Ran) -> list[bytes]:
-        """What `write` puts between the outputs and the times."""
-        compiled = self.prepared.compiled
-        data = {name: Hole(name) for name in compiled.outputs}
-        pieces = codec.encode({**self.prepared.answer(ran, data, *_TIMES), _CAPABILITY.name: _CAPABILITY})
-        assert [piece for piece in pieces if isinstance(piece, Hole)] == [*data.values(), *_TIMES, _CAPABILITY]
-        *form, last, end = [bytes(piece) for piece in pieces if not isinstance(piece, Hole)]
-        return [*form, last + _capability(codec.media_type, type(compiled.operator), compiled.level) + end]
+        """What `write` puts between the outputs' data and the times."""
+        compiled, in_place = self.prepared.compiled, self.prepared.in_place is not None
+        types = tuple([(name, desc.DataType) for name, desc in compiled.outputs.items()])
+        pattern = iter(_pattern(codec.media_type, type(compiled.operator), compiled.level, types, ran, in_place))
+        form: list[bytes] = []
+        for desc in compiled.outputs.values():
+            pieces: list[bytes] = []
+            for value in (desc.Sizes, desc.Strides, desc.total_bytes):
+                pieces += (next(pattern), *_plain(codec.encode(value)))
+            form.append(b"".join((*pieces, next(pattern))))
+        return [*form, *pattern]
 
 
-@cache
-def _capability(media_type: str, operator: type[Operator], level: FeatureLevel) -> bytes:
-    """The largest part of an answer, and the same in many."""
-    (piece,) = CODECS[media_type].encode(capability(operator, level))
-    assert not isinstance(piece, Hole)
-    return bytes(piece)
+@lru_cache(1024)
+def _pattern(
+    media_type: str,
+    operator: type[Operator],
+    level: FeatureLevel,
+    types: tuple[tuple[str, DataType], ...],
+    ran: Ran,
+    in_place: bool,
+) -> list[bytes]:
+    """What answers have in common that differ in their outputs' layouts and data, and in times: nearly all of it."""
+    outputs: dict[str, Any] = {
+        name: {"DataType": data_type} | {hole.name: hole for hole in _LAYOUT} for name, data_type in types
+    }
+    pieces = CODECS[media_type].encode(response(operator, level, outputs, ran, in_place, *_TIMES))
+    assert [piece for piece in pieces if isinstance(piece, Hole)] == [*_LAYOUT * len(types), *_TIMES]
+    return _plain(pieces)
+
+
+def _plain(pieces: Iterable[Piece | Hole]) -> list[bytes]:
+    """Those that are no holes."""
+    return [bytes(piece) for piece in pieces if not isinstance(piece, Hole)]
 
 
 class DispatchReader:
