@@ -33,7 +33,7 @@ _Layout: TypeAlias = tuple[tuple[int, int], ...]
 class LastUsed(Generic[K, T]):
     """The values last used, at most `most` of them whose sizes come to at most `most_bytes`. For any thread.
 
-    `hits` and `misses` count the searches, `bytes` is the size of what is kept, and `len` how many values these are.
+    `hits` and `misses` count the searches, `bytes` is the size of what is kept.
     """
 
     def __init__(self, most: int, most_bytes: int) -> None:
@@ -43,7 +43,9 @@ class LastUsed(Generic[K, T]):
         self._kept: OrderedDict[K, tuple[T, int]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
+        """How many values are kept."""
         return len(self._kept)
 
     def find(self, keys: Iterable[K]) -> T | None:

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from time import perf_counter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -54,6 +54,17 @@ class Abandoned(Exception):
     """The client hung up."""
 
 
+class Cache(Protocol):
+    """What metrics tell of something that is kept."""
+
+    hits: int
+    misses: int
+
+    @property
+    def size(self) -> int:
+        """How many are kept."""
+
+
 class Service:
     """Devices, workers and limits. Make it inside a running process, close it at the end."""
 
@@ -63,6 +74,8 @@ class Service:
         self.pool = WorkerPool(settings.threads, settings.queue_depth)
         self.structures = Structures()
         """What has been built of formulas, for this service's dispatches."""
+        self.caches: dict[str, Cache] = {"structures": self.structures}
+        """By name. Those who read requests add theirs."""
         numpy_device = NumpyDevice(
             self.pool.executor, settings.threads, _compiler(settings), structures=self.structures
         )

@@ -30,7 +30,7 @@ def test_what_comes_once_takes_nothing_else_its_place() -> None:
     for number in range(100):
         known.add(JSON, b"%d" % number, [], "once")
         assert known.find(JSON, b"%d" % number) is None
-    assert len(known.made) == 1
+    assert known.made.size == 1
     assert known.find(JSON, BODY) == "made"
 
 
@@ -72,7 +72,7 @@ def test_as_many_of_one_length_as_of_any() -> None:
     for body in bodies:
         add(known, JSON, body, [Span(0, 3)], body.decode())
     assert [known.find(JSON, b"???" + body[3:]) for body in bodies] == [body.decode() for body in bodies]
-    assert (known.made.hits, known.made.misses, len(known.made)) == (512, 0, 512)
+    assert (known.made.hits, known.made.misses, known.made.size) == (512, 0, 512)
 
 
 def test_those_in_use_are_found_whatever_else_comes() -> None:
@@ -84,7 +84,7 @@ def test_those_in_use_are_found_whatever_else_comes() -> None:
         add(known, JSON, other, [], "other")
         if number % 3 == 0:
             assert known.find(JSON, BODY) == "made"
-    assert len(known.made) == 4
+    assert known.made.size == 4
     assert known.made.bytes < 200
     assert (known.made.hits, known.made.misses) == (3334, 10_000)
 
@@ -133,8 +133,8 @@ def test_few_bytes_are_kept() -> None:
     for number in range(5):
         known.add(number, str(number), 3)
     assert [known.find([number]) for number in range(5)] == [None, None, "2", "3", "4"]
-    assert (known.bytes, len(known)) == (9, 3)
+    assert (known.bytes, known.size) == (9, 3)
     known.add(4, "four", 1)
-    assert (known.find([0, 4, 3]), known.bytes, len(known)) == ("four", 7, 3)
+    assert (known.find([0, 4, 3]), known.bytes, known.size) == ("four", 7, 3)
     known.add(5, "too long", 11)
-    assert (known.find([5]), known.bytes, len(known)) == (None, 0, 0)
+    assert (known.find([5]), known.bytes, known.size) == (None, 0, 0)

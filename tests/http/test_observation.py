@@ -193,6 +193,22 @@ class TestMetrics:
         assert grown('http_response_size_bytes_sum{route="/v1/dispatch"}') > 3 * len(response.content)
         assert metric(client, "ready") == 1
 
+    def test_caches(self, start_server: ServerFactory) -> None:
+        server = start_server()
+        with httpx.Client(base_url=server.url) as client:
+            for alpha in (1.0, 1.5, 1.5, 1.5):
+                post_msgpack(client, request(CELU, {"InputTensor": np.ones(3, np.float32)}, {"Alpha": alpha}))
+            found = {
+                name: {cache: metric(client, f"cache_{name}", cache=cache) for cache in ("requests", "structures")}
+                for name in ("hits_total", "misses_total", "entries")
+            }
+        # What comes the second time is remembered, and what both alphas have in common is built once.
+        assert found["hits_total"]["requests"] == 1
+        assert found["misses_total"]["requests"] == 3
+        assert found["entries"]["requests"] == 1
+        assert found["hits_total"]["structures"] > found["misses_total"]["structures"] > 0
+        assert 0 < found["entries"]["structures"] < 20
+
     def test_clients_cannot_make_up_series(self, server: RunningServer, client: httpx.Client) -> None:
         def ask_for(number: int) -> None:
             for path in (

@@ -89,6 +89,7 @@ class InferEndpoint:
         self._service = service
         self._counts = counts
         self._reader = InferenceReader(service)
+        service.caches["inferences"] = self._reader.cache
 
     async def __call__(self, request: Request, path: Mapping[str, str]) -> Reply:
         name = path["name"]

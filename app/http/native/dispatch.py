@@ -26,6 +26,7 @@ class DispatchEndpoint:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._reader = DispatchReader(service)
+        service.caches["requests"] = self._reader.cache
 
     async def __call__(self, request: Request, _: Mapping[str, str]) -> Reply:
         memory = self._service.memory.open()

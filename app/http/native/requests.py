@@ -105,7 +105,9 @@ class DispatchReader:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._cache: RequestCache[Dispatch] = RequestCache()
+        self._known: RequestCache[Dispatch] = RequestCache()
+        self.cache = self._known.made
+        """What was made of the last requests."""
 
     def read(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]]:
         """The request in `body`, and its tensors' data. Raises ContractError, Unreadable, LimitExceeded."""
@@ -113,7 +115,7 @@ class DispatchReader:
 
     def find(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]] | None:
         """The same, if one like it was read before. Raises LimitExceeded."""
-        known = self._cache.find(codec, body)
+        known = self._known.find(codec, body)
         if known is None:
             return None
         try:
@@ -131,7 +133,7 @@ class DispatchReader:
         data = dispatch.data(codec, body, memory)
         spans = [value for value in request.inputs.values() if isinstance(value, Span)]
         if len(spans) == len(request.inputs):
-            self._cache.add(codec, body, spans, dispatch)
+            self._known.add(codec, body, spans, dispatch)
         return dispatch, data
 
 

@@ -3,12 +3,12 @@
 import asyncio
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from time import monotonic
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, Info, generate_latest
-from prometheus_client.core import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from app import __version__
@@ -106,8 +106,12 @@ GAUGES: dict[str, tuple[str, Callable[[Service, ConnectionLimit], float], Callab
 """What they are, how to read one, and how several processes' make one."""
 
 
+CACHES = ("structures", "requests", "inferences")
+"""Those of the service: of formulas and what devices made of them, and of requests in either protocol."""
+
 _GAUGES = "gauges"
-"""Name of the series of a worker's gauges: when they were told, on the clock that all processes share, then they."""
+"""Name of the series of a worker's gauges: when they were told, on the clock that all processes share, they, and hits,
+misses and size of each of CACHES."""
 
 
 class Metrics:
@@ -129,7 +133,7 @@ class Metrics:
         slot = self._slots.own(number)
         self._counts = Counts(slot)
         connections.count_in(self._counts.connections_refused.numbers[()])
-        self._gauges = slot.find(_GAUGES, (), 1 + len(GAUGES))
+        self._gauges = slot.find(_GAUGES, (), 1 + len(GAUGES) + 3 * len(CACHES))
         # To look all of them up for each request would take longer than to count it.
         self._requests = lru_cache(1024)(self._counts.of_requests)
         self._dispatches = lru_cache(1024)(self._counts.of_dispatches)
@@ -185,8 +189,10 @@ class Metrics:
         told = [values for since, *values in series[_GAUGES][()] if now - since < _SILENT_SECONDS]
 
         registry = CollectorRegistry()
-        registry.register(_Families([each.metric(series[each.name]) for each in self._counts.all()]))
-        for (name, (help_text, _, together)), values in zip(GAUGES.items(), zip(*told, strict=True), strict=True):
+        numbers = list(zip(*told, strict=True))
+        families = [each.metric(series[each.name]) for each in self._counts.all()]
+        registry.register(_Families([*families, *_of_caches(numbers[len(GAUGES) :])]))
+        for (name, (help_text, _, together)), values in zip(GAUGES.items(), numbers, strict=False):
             Gauge(f"dmlserve_{name}", help_text, registry=registry).set(together(values))
         Gauge("dmlserve_workers", "Processes.", registry=registry).set(len(told))
         Gauge("dmlserve_start_time_seconds", "Unix time of the start.", registry=registry).set(self._slots.start_time)
@@ -197,6 +203,12 @@ class Metrics:
         self._gauges[0] = monotonic()
         for place, (_, read, _) in enumerate(GAUGES.values(), 1):
             self._gauges[place] = read(self._service, self._connections)
+        place = 1 + len(GAUGES)
+        for name in CACHES:
+            if cache := self._service.caches.get(name):
+                self._gauges[place], self._gauges[place + 1] = cache.hits, cache.misses
+                self._gauges[place + 2] = cache.size
+            place += 3
 
     def _series(self) -> dict[str, dict[Labels, list[list[float]]]]:
         """By family and labels, each worker's numbers."""
@@ -204,6 +216,19 @@ class Metrics:
         for name, labels, numbers in self._slots.series():
             series[name][labels].append([*numbers])
         return series
+
+
+def _of_caches(numbers: Sequence[Sequence[float]]) -> list[Metric]:
+    """From hits, misses and size of each of CACHES, of several workers each."""
+    hits = CounterMetricFamily("dmlserve_cache_hits", "What was found in a cache.", labels=["cache"])
+    misses = CounterMetricFamily("dmlserve_cache_misses", "What was not.", labels=["cache"])
+    entries = GaugeMetricFamily("dmlserve_cache_entries", "What is kept in a cache.", labels=["cache"])
+    for place, name in enumerate(CACHES):
+        found, not_found, kept = map(sum, numbers[3 * place :][:3])
+        hits.add_metric([name], found)
+        misses.add_metric([name], not_found)
+        entries.add_metric([name], kept)
+    return [hits, misses, entries]
 
 
 class _Families(Collector):
