@@ -32,6 +32,7 @@ WAY = [
     "contract/validation.py",
     "engine/service.py",
     "operators/compiled.py",
+    "formula/structures.py",
     "devices/placement.py",
     "devices/cpu/device.py",
     "devices/cuda/device.py",

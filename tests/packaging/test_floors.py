@@ -124,6 +124,13 @@ def test_every_imported_package_is_a_declared_dependency() -> None:
 
 
 @MODULE
+def test_connections_know_nothing_of_what_they_carry(module: str) -> None:
+    if room_of(module) == "app.http.server":
+        for imported in imports(module):
+            assert not imported.startswith(("app.engine", "app.operators", "app.devices")), f"{module} imports it"
+
+
+@MODULE
 def test_some_packages_are_imported_in_one_room_only(module: str) -> None:
     for imported in imports(module):
         rooms = ONLY.get(package_of(imported))
