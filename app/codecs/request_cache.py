@@ -4,6 +4,7 @@ Clients send the same descriptor again and again. What was made of its bytes onc
 every body that has the same bytes around its tensor data.
 """
 
+import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence
@@ -100,13 +101,19 @@ class RequestCache(Generic[T]):
         self.made: LastUsed[tuple[str, _Layout, bytes], T] = LastUsed(most, most_bytes)
         self._longest = longest
         self._doorkeeper = Doorkeeper(most)
-        # As many as values: each value's length of body was used since it was, so that none is out of reach.
-        self._layouts: LastUsed[tuple[str, int], tuple[_Layout, ...]] = LastUsed(most, most)
+        self._lock = threading.Lock()
+        # Of as many lengths as there are values. Each value's length was used since it was: none is out of reach.
+        self._layouts: OrderedDict[tuple[str, int], tuple[_Layout, ...]] = OrderedDict()
+        self._most = most
 
     def find(self, codec: Codec, body: Body) -> T | None:
         """What was made of a body like this one."""
         media_type = codec.media_type
-        layouts = self._layouts.find([(media_type, len(body))]) or ()
+        length = media_type, len(body)
+        layouts = self._layouts.get(length, ())
+        if layouts:
+            with contextlib.suppress(KeyError):  # another thread has just forgotten it
+                self._layouts.move_to_end(length)
         return self.made.find([(media_type, layout, _structure(body, layout)) for layout in layouts])
 
     def add(self, codec: Codec, body: Body, spans: Sequence[Span], made: T) -> None:
@@ -121,9 +128,12 @@ class RequestCache(Generic[T]):
         if not self._doorkeeper.admits((codec.media_type, layout, structure)):
             return
         length = codec.media_type, len(body)
-        layouts = self._layouts.find([length]) or ()
-        if layout not in layouts:
-            self._layouts.add(length, (layout, *layouts[: _LAYOUTS - 1]), 1)
+        with self._lock:
+            layouts = self._layouts.get(length, ())
+            if layout not in layouts:
+                self._layouts[length] = (layout, *layouts[: _LAYOUTS - 1])
+            if len(self._layouts) > self._most:
+                self._layouts.popitem(last=False)
         self.made.add((codec.media_type, layout, structure), made, len(structure))
 
 

@@ -93,9 +93,11 @@ class MemoryShare:
 
     def take(self, amount: int) -> None:
         """Hold `amount` more bytes. Raises MemoryExhausted, LimitExceeded, RequestOver, holding no more than before."""
-        self.check(amount)
+        held = self.held + amount
+        if held > self._account.limit or not self._is_open:
+            self.check(amount)
         self._account.move(amount)
-        self.held += amount
+        self.held = held
 
     def check(self, amount: int) -> None:
         """Raise LimitExceeded if `amount` more bytes could not be held even if there were no other requests."""

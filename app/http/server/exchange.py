@@ -141,14 +141,16 @@ class Exchange:
             return  # nobody wants it any more
         self._pieces.append(data)
         self._piece_bytes += len(data)
-        if self.is_full:
+        if self._piece_bytes > HELD:
             self._connection.hold()
-        self._wake()
+        if self._waiter is not None:
+            self._wake()
 
     def end(self) -> None:
         """All of the body has come."""
         self.is_whole = True
-        self._wake()
+        if self._waiter is not None:
+            self._wake()
 
     def answer(self) -> None:
         """An answer begins: nobody wants the rest of the body."""
