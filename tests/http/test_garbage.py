@@ -1,0 +1,87 @@
+"""A request's memory is gone with its answer: nothing of it refers to itself and waits for the garbage collector."""
+
+import asyncio
+import gc
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+from uvicorn.server import ServerState
+
+import app.main
+from app.engine.service import Service
+from app.http.core.auth import Keys
+from app.http.server.connection import Connection, Limits
+from app.http.server.limit import ConnectionLimit
+from app.settings import Settings
+from tests.http.wire import header, length
+from tests.messages import CELU, as_json, request
+
+
+ASKED = 40
+
+
+class Sink(asyncio.Transport):
+    """Takes all that is written, and keeps the last of it."""
+
+    last = b""
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return {"peername": ("192.0.2.1", 1234), "sockname": ("192.0.2.2", 80)}.get(name, default)
+
+    def write(self, data: Any) -> None:
+        self.last = bytes(data)
+
+    def is_closing(self) -> bool:
+        return False
+
+
+@pytest.fixture
+def _no_collections() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def requests(kind: str, count: int) -> Iterator[bytes]:
+    """Each with another Alpha, so that each is read from the beginning."""
+    for number in range(count):
+        message = request(CELU, {"InputTensor": np.ones(300, np.float32)}, {"Alpha": 1 + number / 64})
+        body: bytes = json.dumps(as_json(message)).encode() if kind == "json" else msgpack.packb(message)
+        media_type = f"Content-Type: application/{kind}".encode()
+        yield header(media_type, length(len(body))) + body
+
+
+@pytest.mark.usefixtures("_no_collections")
+@pytest.mark.parametrize("kind", ["json", "msgpack"])
+def test_requests_leave_nothing_to_collect(kind: str) -> None:
+    async def found() -> int:
+        service = Service(Settings(gpus="none"))
+        application = app.main.create_app(service.settings, service, ConnectionLimit())
+        service.open()
+        handler, transport = app.main.handler_of(application, service.settings, Keys("", "")), Sink()
+        connection = Connection(handler, Limits(), ServerState(), 30, asyncio.get_running_loop())
+        connection.connection_made(transport)
+
+        async def answer(data: bytes) -> None:
+            transport.last = b""
+            connection.get_buffer(-1)[: len(data)] = data
+            connection.buffer_updated(len(data))
+            while not transport.last:  # the first one is compiled by a worker
+                await asyncio.sleep(0.001)
+            assert transport.last.startswith(b"HTTP/1.1 200"), transport.last[:300]
+
+        first, *others = requests(kind, ASKED)
+        await answer(first)
+        gc.collect()
+        for data in others:
+            await answer(data)
+        count = gc.collect()
+        service.close()
+        return count
+
+    assert asyncio.run(found()) < ASKED // 2
