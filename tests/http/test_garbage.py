@@ -20,7 +20,6 @@ from app.settings import Settings
 from tests.http.wire import header, length
 from tests.messages import CELU, as_json, request
 
-
 ASKED = 40
 
 
