@@ -26,13 +26,17 @@ ASKED = 40
 class Sink(asyncio.Transport):
     """Takes all that is written, and keeps the last of it."""
 
-    last = b""
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = b""
+        self.written = asyncio.Event()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return {"peername": ("192.0.2.1", 1234), "sockname": ("192.0.2.2", 80)}.get(name, default)
 
     def write(self, data: Any) -> None:
         self.last = bytes(data)
+        self.written.set()
 
     def is_closing(self) -> bool:
         return False
@@ -67,11 +71,10 @@ def test_requests_leave_nothing_to_collect(kind: str) -> None:
         connection.connection_made(transport)
 
         async def answer(data: bytes) -> None:
-            transport.last = b""
+            transport.written.clear()
             connection.get_buffer(-1)[: len(data)] = data
             connection.buffer_updated(len(data))
-            while not transport.last:  # the first one is compiled by a worker
-                await asyncio.sleep(0.001)
+            await transport.written.wait()  # the first one is compiled by a worker
             assert transport.last.startswith(b"HTTP/1.1 200"), transport.last[:300]
 
         first, *others = requests(kind, ASKED)

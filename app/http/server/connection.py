@@ -343,7 +343,8 @@ class Connection(asyncio.BufferedProtocol):
     # What exchanges call
 
     def want(self) -> None:
-        if self._is_read_paused and not self.transport.is_closing():
+        has_room = len(self._queue) < PIPELINED
+        if self._is_read_paused and has_room and not self.transport.is_closing():
             self._is_read_paused = False
             self.transport.resume_reading()
 
