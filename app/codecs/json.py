@@ -18,7 +18,7 @@ import pybase64
 
 from app.codecs.codec import Body, Encoded, Hole, Piece, Span
 from app.codecs.structure import PARSED, Search, Unreadable, object_of, too_deep, too_long
-from app.contract.validation import brief
+from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, Path, refused
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import ALIGNMENT, SMALLEST, Buffer
@@ -314,5 +314,5 @@ def _judged(text: Buffer) -> tuple[bool, int]:
 
 
 def _not_base64(value: object, path: Path, why: str) -> ContractError:
-    shown = f"{value.stop - value.start} characters" if isinstance(value, Span | Slashed) else brief(value)
+    shown = f"{value.stop - value.start} characters" if isinstance(value, Span | Slashed) else abbreviate(value)
     return refused(path, f"Data of {path[-1]} {why}.", shown, "base64 text")

@@ -13,7 +13,7 @@ from msgpack import packb
 
 from app.codecs.codec import Body, Encoded, Hole, Piece, Span
 from app.codecs.structure import PARSED, Unreadable, too_deep, too_long, twice
-from app.contract.validation import brief
+from app.contract.validation import abbreviate
 from app.contract.violations import Path, refused
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
@@ -51,7 +51,7 @@ class MsgpackCodec:
     def binary(self, body: Body, value: object, path: Path, memory: MemoryShare) -> Buffer:
         if not isinstance(value, Span):
             message = f"Data of {path[-1]} must be binary (MessagePack's bin)."
-            raise refused(path, message, brief(value), "bin")
+            raise refused(path, message, abbreviate(value), "bin")
         return memoryview(body)[value.start : value.stop]
 
     def put_back(self, body: Body, value: object, data: Buffer) -> None:

@@ -21,7 +21,7 @@ def validate(model: type[M], value: object) -> M:
         raise ContractError(violations, hresult=None) from None
 
 
-def brief(value: object, *, inner: bool = False) -> object:
+def abbreviate(value: object, *, inner: bool = False) -> object:
     """`value` as a JSON value that is short enough to repeat to its sender; `inner` where it is part of another."""
     match value:
         case str():
@@ -36,11 +36,11 @@ def brief(value: object, *, inner: bool = False) -> object:
         case list() | tuple() if inner or len(value) > 8:
             return f"a list of {len(value)}"
         case list() | tuple():
-            return [brief(each, inner=True) for each in value]
+            return [abbreviate(each, inner=True) for each in value]
         case dict() if inner:
             return f"an object of {len(value)}"
         case dict():
-            names = ", ".join(str(brief(name)) for name in list(value)[:8])
+            names = ", ".join(str(abbreviate(name)) for name in list(value)[:8])
             return f"an object with {names}" if value else "an empty object"
         case bytes() | bytearray() | memoryview():
             return f"{memoryview(value).nbytes} bytes of binary"
@@ -61,7 +61,7 @@ _EXPECTED = {
 
 def _violation(model: type[BaseModel], value: object, error: Any) -> Violation:
     path = _path(value, error["loc"])
-    given, context, kind = brief(error["input"]), error.get("ctx", {}), error["type"]
+    given, context, kind = abbreviate(error["input"]), error.get("ctx", {}), error["type"]
     shown = json.dumps(given, ensure_ascii=False)
     name = path[-1] if path else "The document"
     if isinstance(name, int):
@@ -71,7 +71,9 @@ def _violation(model: type[BaseModel], value: object, error: Any) -> Violation:
             return Violation(path, f"{name} is missing; it is required here.", None, "a value")
         case "extra_forbidden":
             known = _known_fields(model, value, path)
-            return Violation(path, f"{brief(name)} is not a field here; known are {', '.join(known)}.", given, known)
+            return Violation(
+                path, f"{abbreviate(name)} is not a field here; known are {', '.join(known)}.", given, known
+            )
         case "union_tag_not_found":
             tag_name = context["discriminator"].strip("'")
             return Violation((*path, tag_name), f"{tag_name} is missing; it says what this is.", None, "a value")
@@ -79,7 +81,7 @@ def _violation(model: type[BaseModel], value: object, error: Any) -> Violation:
             tags = [tag.strip("'") for tag in context["expected_tags"].split(", ")]
             known = [tag for tag in tags if tag.startswith("DML_")]  # each stands there without its prefix as well
             tag_name = context["discriminator"].strip("'")
-            tag = brief(error["input"][tag_name])
+            tag = abbreviate(error["input"][tag_name])
             return Violation((*path, tag_name), f"{tag_name} {tag} is not known here.", tag, known)
         case "literal_error":
             expected = context["expected"].replace("'", "")

@@ -50,7 +50,7 @@ class DeviceFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class ExecutionRecord:
     """Where a dispatch ran, and if that is not where it should have, why and which device failed."""
 
     device: str
@@ -80,7 +80,9 @@ class Kernel(Protocol):
     def runs_inline(self) -> bool:
         """Whether a dispatch, now, takes no longer than it takes to hand it to another thread: with all compiled."""
 
-    def dispatch(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]) -> Ran:
+    def dispatch(
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
+    ) -> ExecutionRecord:
         """Compute `outputs` from `inputs`.
 
         There is a buffer for each tensor, in the order of the bind points, each at least as long as its descriptor
@@ -100,7 +102,9 @@ class InTurn:
     def runs_inline(self) -> bool:
         return all(kernel.runs_inline for kernel in self._kernels)
 
-    def dispatch(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]) -> Ran:
+    def dispatch(
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
+    ) -> ExecutionRecord:
         for kernel, output in zip(self._kernels, outputs, strict=True):
             ran = kernel.dispatch(inputs, [output], cancelled)
         return ran

@@ -16,7 +16,7 @@ from app.devices.cpu.device import NumpyDevice
 from app.devices.cuda.compiler import KernelCache, cache_folder, nvrtc_version
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.pinned import PinnedMemory
-from app.devices.device import Device, DeviceFailed, DeviceInfo, Kernel, Ran
+from app.devices.device import Device, DeviceFailed, DeviceInfo, ExecutionRecord, Kernel
 from app.formula.structures import Structures
 from app.memory.addresses import address_of
 from app.memory.buffers import Buffer, BufferPool
@@ -55,8 +55,8 @@ class Placement:
         self.pinned = PinnedMemory(settings.pinned_bytes)
         self.gpus, self.problems = find_gpus(settings, self.pinned, structures)
         self.devices: dict[str, Device] = {numpy_device.name: numpy_device}
-        self.devices |= {gpu.name: Guarded([gpu], numpy_device) for gpu in self.gpus}
-        self._auto = Guarded(self.gpus, numpy_device)
+        self.devices |= {gpu.name: FallbackDevice([gpu], numpy_device) for gpu in self.gpus}
+        self._auto = FallbackDevice(self.gpus, numpy_device)
         self.crossover = settings.crossover_elements or NEVER
         if not self.gpus:
             self.pinned.limit = 0
@@ -92,7 +92,7 @@ class Placement:
         return [*self.problems, *lost]
 
 
-class Guarded:
+class FallbackDevice:
     """Implements `Device`: the least loaded of some GPUs, with NumPy behind them."""
 
     kind: Literal["cpu", "cuda"] = "cuda"
@@ -105,22 +105,24 @@ class Guarded:
     def info(self) -> DeviceInfo:
         return self.gpus[0].info()
 
-    def prepare(self, compiled: CompiledOperator) -> "GuardedKernel":
-        return GuardedKernel(compiled, self)
+    def prepare(self, compiled: CompiledOperator) -> "FallbackKernel":
+        return FallbackKernel(compiled, self)
 
 
-class GuardedKernel:
+class FallbackKernel:
     """Implements `Kernel`."""
 
     runs_inline = False
 
-    def __init__(self, compiled: CompiledOperator, device: Guarded) -> None:
+    def __init__(self, compiled: CompiledOperator, device: FallbackDevice) -> None:
         self._compiled = compiled
         self._device = device
         self._kernels: dict[str, Kernel] = {}
         self._numpy: Kernel | None = None
 
-    def dispatch(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]) -> Ran:
+    def dispatch(
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
+    ) -> ExecutionRecord:
         serving = [gpu for gpu in self._device.gpus if gpu.out_of_service is None]
         gpu = min(serving or self._device.gpus, key=lambda each: each.load)
         try:
@@ -129,11 +131,11 @@ class GuardedKernel:
             if self._numpy is None:
                 self._numpy = self._device.fallback.prepare(self._compiled)
             ran = self._numpy.dispatch(inputs, outputs, cancelled)
-            return Ran(ran.device, ran.kind, failure.reason, gpu.name, failure.cause)
+            return ExecutionRecord(ran.device, ran.kind, failure.reason, gpu.name, failure.cause)
 
     def _on_gpu(
         self, gpu: CudaDevice, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
-    ) -> Ran:
+    ) -> ExecutionRecord:
         kernel = self._kernels.get(gpu.name)
         if kernel is None:
             kernel = self._kernels[gpu.name] = gpu.prepare(self._compiled)

@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 from app.contract import constants
 from app.contract.constants import NEWEST, FeatureLevel
 from app.contract.tensors import TensorDesc
-from app.contract.validation import brief
+from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, Hresult, Violation
 from app.memory.buffers import Buffer
 from app.operators.catalog import OperatorDesc
@@ -102,7 +102,7 @@ def bind(compiled: CompiledOperator, data: Mapping[str, Buffer]) -> dict[str, Bu
     violations = [
         Violation(
             (name,),
-            f"{compiled.operator.name()} has no input {brief(name)}"
+            f"{compiled.operator.name()} has no input {abbreviate(name)}"
             + (" in this descriptor." if name in known else "."),
             name,
             list(descs),

@@ -12,11 +12,11 @@ import numpy as np
 from app import __version__
 from app.contract.constants import FeatureLevel
 from app.contract.tensors import MAX_ELEMENTS, MAX_RANK
-from app.contract.validation import brief
+from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, refused
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler, Unavailable
-from app.devices.device import Device, Ran
+from app.devices.device import Device, ExecutionRecord
 from app.devices.placement import Placement
 from app.engine.capabilities import Capabilities, capability
 from app.engine.dispatch import DispatchRequest, DispatchResponse, Execution, OutputTensor, bind, data_lengths
@@ -199,7 +199,9 @@ class Service:
     def _check_device(self, name: str) -> None:
         if name != "auto" and name not in self.devices:
             allowed = ["auto", *self.devices]
-            raise refused(("device",), f"There is no device {brief(name)}; give {' or '.join(allowed)}.", name, allowed)
+            raise refused(
+                ("device",), f"There is no device {abbreviate(name)}; give {' or '.join(allowed)}.", name, allowed
+            )
 
     def _compile(self, request: DispatchRequest) -> CompiledOperator:
         try:
@@ -300,7 +302,9 @@ class Prepared:
         except ContractError as error:
             raise _below(error, "inputs") from None
 
-    def dispatch(self, buffers: list[Buffer], outputs: Mapping[str, Buffer], cancelled: Callable[[], bool]) -> Ran:
+    def dispatch(
+        self, buffers: list[Buffer], outputs: Mapping[str, Buffer], cancelled: Callable[[], bool]
+    ) -> ExecutionRecord:
         """Compute `outputs`, by name, from `buffers`. Raises Cancelled soon after `cancelled()` turns true."""
         if self.in_place is None:
             for name in self._with_gaps:
@@ -309,7 +313,7 @@ class Prepared:
         return self.kernel.dispatch(buffers, list(outputs.values()), cancelled)
 
     def answer(
-        self, ran: Ran, data: Mapping[str, Any], queue_seconds: float, compute_seconds: float
+        self, ran: ExecutionRecord, data: Mapping[str, Any], queue_seconds: float, compute_seconds: float
     ) -> DispatchResponse:
         """The answer of a dispatch that `ran` there. `data` has one value for each output, by name."""
         outputs = {
@@ -330,7 +334,7 @@ def response(
     operator: type[Operator],
     level: FeatureLevel,
     outputs: dict[str, OutputTensor],
-    ran: Ran,
+    ran: ExecutionRecord,
     in_place: bool,
     queue_seconds: Any,
     compute_seconds: Any,
@@ -356,7 +360,7 @@ class Outcome(NamedTuple):
     outputs: dict[str, Buffer]
     queue_seconds: float
     compute_seconds: float
-    ran: Ran
+    ran: ExecutionRecord
 
 
 def _compiler(settings: Settings) -> Compiler | None:

@@ -63,7 +63,7 @@ def fresh(size: int) -> Memory:
     return Memory(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
-class _Loan(weakref.ref["ctypes.Array[ctypes.c_char]"]):
+class _Lease(weakref.ref["ctypes.Array[ctypes.c_char]"]):
     """Memory that somebody has for as long as its referent lives. Much quicker than `weakref.finalize`."""
 
     __slots__ = ("memory",)
@@ -84,11 +84,11 @@ class BufferPool:
         self._pinning = pinning
         self._idle: list[Memory] = []  # the one used last is the last
         self._idle_bytes = 0
-        self._loans: set[_Loan] = set()
+        self._leases: set[_Lease] = set()
         self.room = most_idle_bytes
         """Bytes that may be kept now, if they are fewer. Whoever sets it calls `trim`."""
         # The garbage collector returns memory at any moment, also while a thread is in here. So it only queues it.
-        self._returned: deque[_Loan] = deque()
+        self._returned: deque[_Lease] = deque()
         self._lock = threading.Lock()
 
     @property
@@ -135,9 +135,9 @@ class BufferPool:
 
     def _lend(self, memory: Memory, size: int) -> Buffer:
         owner = (ctypes.c_char * len(memory)).from_buffer(memory)
-        loan = _Loan(owner, self._returned.append)
-        loan.memory = memory
-        self._loans.add(loan)
+        lease = _Lease(owner, self._returned.append)
+        lease.memory = memory
+        self._leases.add(lease)
         return memoryview(owner).cast("B")[:size]
 
     def _find(self, size: int) -> Memory | None:
@@ -168,10 +168,10 @@ class BufferPool:
 
     def _settle(self) -> None:
         while self._returned:
-            loan = self._returned.popleft()
-            self._loans.remove(loan)
-            self._idle.append(loan.memory)
-            self._idle_bytes += len(loan.memory)
+            lease = self._returned.popleft()
+            self._leases.remove(lease)
+            self._idle.append(lease.memory)
+            self._idle_bytes += len(lease.memory)
         while self._idle_bytes > min(self._most_idle_bytes, self.room):
             self._idle_bytes -= len(self._idle.pop(0))
 

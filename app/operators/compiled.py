@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from app.contract.constants import DataType, FeatureLevel
 from app.contract.tensors import TensorDesc
-from app.contract.validation import brief
+from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, Hresult, refused
 from app.formula.structures import Structures
 from app.formula.uniform import Numbers
@@ -65,7 +65,7 @@ class CompiledOperator:
         if name not in operator.in_place:
             allowed = list(operator.in_place)
             return _aliasing(
-                f"in_place is {brief(name)} but {output_name} of {operator.name()} may take the buffer of "
+                f"in_place is {abbreviate(name)} but {output_name} of {operator.name()} may take the buffer of "
                 f"{' or '.join(allowed) if allowed else 'no input'}.",
                 name,
                 allowed,

@@ -20,7 +20,7 @@ from app.devices.cpu.device import NumpyDevice
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.pinned import PinnedMemory
 from app.devices.device import Cancelled, DeviceFailed
-from app.devices.placement import Guarded
+from app.devices.placement import FallbackDevice
 from app.engine.capabilities import example
 from app.memory.arrays import numpy_type
 from app.operators.catalog import OPERATORS
@@ -167,7 +167,7 @@ def transposed(count: int) -> dict[str, Any]:
 def test_without_memory_numpy_answers_and_says_why(gpu: CudaDevice, numpy_device: NumpyDevice) -> None:
     x = np.random.default_rng(5).standard_normal((512, 512), np.float32)
     output = np.empty_like(x)
-    kernel = Guarded([gpu], numpy_device).prepare(compiled(transposed(512)))
+    kernel = FallbackDevice([gpu], numpy_device).prepare(compiled(transposed(512)))
     gpu.free_memory()
     gpu.pool.set_limit(size=1 << 19)
     try:
@@ -183,7 +183,7 @@ def test_without_memory_numpy_answers_and_says_why(gpu: CudaDevice, numpy_device
 
 def test_pooled_memory_is_freed_before_giving_up(gpu: CudaDevice, numpy_device: NumpyDevice) -> None:
     x = np.zeros((512, 512), np.float32)
-    kernel = Guarded([gpu], numpy_device).prepare(compiled(transposed(512)))
+    kernel = FallbackDevice([gpu], numpy_device).prepare(compiled(transposed(512)))
     gpu.free_memory()
     gpu.pool.set_limit(size=(1 << 21) + (1 << 18))
     try:
@@ -339,7 +339,7 @@ def mixed_dispatches(gpu: CudaDevice, numpy_device: NumpyDevice, count: int, see
         buffers = [array.view(np.uint8).data for array in arrays]
         expected = np.zeros(output_of(operator).reach, dtype)
         numpy_device.prepare(operator).dispatch(buffers, [expected.view(np.uint8).data], never)
-        prepared.append((Guarded([gpu], numpy_device).prepare(operator), buffers, expected, operator))
+        prepared.append((FallbackDevice([gpu], numpy_device).prepare(operator), buffers, expected, operator))
     for _ in range(count):
         yield prepared[rng.integers(len(prepared))]
 
@@ -395,7 +395,7 @@ def test_a_failed_dispatch_in_place_leaves_the_input_to_numpy(
 ) -> None:
     x = np.random.default_rng(7).standard_normal(1 << 21, np.float32)
     expected = np.where(x >= 0, x, np.expm1(np.minimum(x, 0)))
-    kernel = Guarded([gpu], numpy_device).prepare(
+    kernel = FallbackDevice([gpu], numpy_device).prepare(
         compiled(descriptor(CELU, {"DataType": "FLOAT32", "Sizes": [x.size]}))
     )
     launches = iter(range(1 << 30))

@@ -28,7 +28,7 @@ from app.devices.cpu.llvm.math.functions import EXPANSIONS
 from app.devices.cpu.llvm.math.primitives import kept
 from app.devices.cpu.llvm.nests import PIECE
 from app.devices.cpu.numpy.lowering import FUNCTIONS as NUMPY_FUNCTIONS
-from app.devices.device import Ran
+from app.devices.device import ExecutionRecord
 from app.engine.dispatch import DispatchRequest
 from app.engine.service import Service
 from app.formula.expansions import EXPANSIONS as NUMPY_EXPANSIONS
@@ -378,7 +378,7 @@ def test_nothing_is_compiled_on_the_event_loop() -> None:
         prepared = service.prepare(stated)
         dispatch = prepared.kernel.dispatch
 
-        def noted(*given: Any) -> Ran:
+        def noted(*given: Any) -> ExecutionRecord:
             ran.append(threading.current_thread())
             return dispatch(*given)
 

@@ -18,8 +18,8 @@ from app.devices import placement
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cuda import pinned as cuda_staging
 from app.devices.cuda.pinned import SMALLEST_PINNED, PinnedMemory
-from app.devices.device import DeviceFailed, DeviceInfo, Ran
-from app.devices.placement import NEVER, Guarded, Placement, find_gpus, measure_crossover
+from app.devices.device import DeviceFailed, DeviceInfo, ExecutionRecord
+from app.devices.placement import NEVER, FallbackDevice, Placement, find_gpus, measure_crossover
 from app.engine.dispatch import DispatchRequest
 from app.engine.service import Outcome, Prepared, Service
 from app.http.server.limit import ConnectionLimit
@@ -65,14 +65,16 @@ class FakeKernel:
         self.gpu = gpu
         self.kernel = gpu.numpy.prepare(operator)
 
-    def dispatch(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]) -> Ran:
+    def dispatch(
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
+    ) -> ExecutionRecord:
         if self.gpu.failures:
             for output in outputs:
                 output[: len(output) // 2] = bytes(len(output) // 2)
             raise self.gpu.failures.pop(0)
         self.gpu.ran += 1
         self.kernel.dispatch(inputs, outputs, cancelled)
-        return Ran(self.gpu.name, "cuda")
+        return ExecutionRecord(self.gpu.name, "cuda")
 
 
 @pytest.fixture
@@ -100,13 +102,13 @@ def celu(elements: int) -> CompiledOperator:
     return compiled(descriptor(CELU, {"DataType": "FLOAT32", "Sizes": [elements]}))
 
 
-def run(device: Any, elements: int, *, in_place: bool = False) -> Ran:
+def run(device: Any, elements: int, *, in_place: bool = False) -> ExecutionRecord:
     x = np.random.default_rng(0).standard_normal(elements, np.float32)
     expected = np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
     output = x if in_place else np.empty_like(x)
     ran = device.prepare(celu(elements)).dispatch([x.view(np.uint8).data], [output.view(np.uint8).data], lambda: False)
     assert np.allclose(output, expected, atol=1e-6)
-    assert isinstance(ran, Ran)
+    assert isinstance(ran, ExecutionRecord)
     return ran
 
 
@@ -183,7 +185,7 @@ def failing(gpu: FakeGpu, *causes: Any) -> None:
 
 def test_without_memory_it_is_tried_again_with_what_the_pool_had(gpus: list[Any], numpy_device: NumpyDevice) -> None:
     failing(gpus[0], "memory")
-    assert run(Guarded(gpus[:1], numpy_device), SMALL) == Ran("cuda:0", "cuda")
+    assert run(FallbackDevice(gpus[:1], numpy_device), SMALL) == ExecutionRecord("cuda:0", "cuda")
     assert (gpus[0].freed, gpus[0].ran) == (1, 1)
 
 
@@ -194,8 +196,8 @@ def test_numpy_answers_what_a_gpu_cannot(
 ) -> None:
     """Also in place, where half of the input is overwritten already."""
     failing(gpus[0], *causes)
-    ran = run(Guarded(gpus[:1], numpy_device), SMALL, in_place=in_place)
-    assert ran == Ran("numpy", "cpu", f"cuda:0 fails: {causes[-1]}", "cuda:0", causes[-1])
+    ran = run(FallbackDevice(gpus[:1], numpy_device), SMALL, in_place=in_place)
+    assert ran == ExecutionRecord("numpy", "cpu", f"cuda:0 fails: {causes[-1]}", "cuda:0", causes[-1])
     assert gpus[0].ran == 0
 
 

@@ -18,7 +18,7 @@ from app.devices.cpu.numpy.lowering import Calls, Step
 from app.devices.cpu.routines import Routine, routine_of, run_routine
 from app.devices.cpu.rows import NumpyRowKernel
 from app.devices.cpu.threads import RAN, Threads
-from app.devices.device import WHOLE_BYTES, Cancelled, DeviceInfo, InTurn, Kernel, Ran
+from app.devices.device import WHOLE_BYTES, Cancelled, DeviceInfo, ExecutionRecord, InTurn, Kernel
 from app.devices.layout import blocks, walk
 from app.formula.expansions import Ask
 from app.formula.structures import Structures
@@ -146,7 +146,9 @@ class NumpyKernel:
             return False
         return self._code is None or self._code.is_compiled
 
-    def dispatch(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]) -> Ran:
+    def dispatch(
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
+    ) -> ExecutionRecord:
         buffers = [*inputs, *outputs]
         if not all(map(le, self._reaches, [each.nbytes for each in buffers])):
             raise ValueError("a buffer ends before its tensor")

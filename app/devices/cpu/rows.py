@@ -16,7 +16,7 @@ from app.contract.constants import DataType
 from app.devices.cpu.llvm.kernels import Code, Loop, LoopCode, RowLoops, layout_of
 from app.devices.cpu.routines import Routine, routine_of, run_routine
 from app.devices.cpu.threads import BLOCK_ELEMENTS, RAN, Threads
-from app.devices.device import Ran
+from app.devices.device import ExecutionRecord
 from app.devices.layout import blocks, collapse, packed_along
 from app.formula.expansions import Ask
 from app.formula.stages import Stage, Stages
@@ -122,7 +122,9 @@ class NumpyRowKernel:
             return False
         return self._form in self._rows.compiled or not any(isinstance(each, Loop) for each in routines)
 
-    def dispatch(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]) -> Ran:
+    def dispatch(
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
+    ) -> ExecutionRecord:
         arrays: list[Array] = [
             np.ndarray(self._sizes, dtype, buffer, 0, strides)
             for buffer, (dtype, strides) in zip([*inputs, *outputs], self._views, strict=True)

@@ -4,14 +4,14 @@ import itertools
 from collections.abc import Callable
 from concurrent.futures import Executor
 
-from app.devices.device import Cancelled, Ran
+from app.devices.device import Cancelled, ExecutionRecord
 from app.devices.helpers import run_with
 
 BLOCK_ELEMENTS = 1 << 16
 """Elements of 4 bytes computed at a time: few enough that a block's scratch stays in the cache, enough that a second
 thread pays (each NumPy call takes the interpreter's lock again)."""
 
-RAN = Ran("numpy", "cpu")
+RAN = ExecutionRecord("numpy", "cpu")
 """What NumPy's kernels answer."""
 
 

@@ -28,7 +28,7 @@ from app.devices.cuda.grids import (
 from app.devices.cuda.lowering import lower
 from app.devices.cuda.pinned import ALIGNMENT, PinnedMemory, Slot, Slots, room
 from app.devices.cuda.rows import RowClass, RowLowering, Rows
-from app.devices.device import WHOLE_BYTES, Cancelled, DeviceFailed, DeviceInfo, InTurn, Kernel, Ran
+from app.devices.device import WHOLE_BYTES, Cancelled, DeviceFailed, DeviceInfo, ExecutionRecord, InTurn, Kernel
 from app.devices.helpers import run_with
 from app.devices.layout import walk
 from app.formula.expansions import Ask
@@ -314,7 +314,9 @@ class CudaKernel:
             pointers, self._rows.groups if self._rows else self._count
         )
 
-    def dispatch(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]) -> Ran:
+    def dispatch(
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
+    ) -> ExecutionRecord:
         buffers = [
             _Host(buffer, size, self._device.pinned)
             for buffer, size in zip([*inputs, *outputs], self._reach, strict=True)
@@ -324,7 +326,7 @@ class CudaKernel:
                 self._dispatch_chunks(buffers, cancelled)
             else:
                 self._dispatch_whole(buffers, cancelled)
-        return Ran(self._device.name, self._device.kind)
+        return ExecutionRecord(self._device.name, self._device.kind)
 
     # Tensors that lie alike: chunk by chunk, no more memory on the device than the slots have
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from app.codecs.structure import Unreadable
-from app.contract.validation import brief
+from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, Hresult, Violation
 from app.engine.service import Abandoned, DeadlineExceeded, Draining
 from app.engine.workers import QueueFull
@@ -73,7 +73,7 @@ class Problem(Response):
                 ProblemError(
                     pointer=violation.pointer,
                     message=violation.message,
-                    given=brief(violation.given),
+                    given=abbreviate(violation.given),
                     allowed=violation.allowed,
                 )
                 for violation in violations

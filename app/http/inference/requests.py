@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 from app.codecs.codec import Body, Piece, Span
 from app.codecs.request_cache import LONGEST, MOST, MOST_BYTES, Doorkeeper, LastUsed
 from app.codecs.structure import SEARCHED, Search, Unreadable, too_long
-from app.contract.validation import brief, validate
+from app.contract.validation import abbreviate, validate
 from app.contract.violations import refused
 from app.engine.dispatch import DispatchRequest
 from app.engine.service import Prepared, Service
@@ -184,7 +184,9 @@ class InferenceReader:
             ("model_version", request.model_version, VERSION),
         ):
             if given not in (None, allowed):
-                raise refused((what,), f"{what} is {brief(given)} but the path says {brief(allowed)}.", given, allowed)
+                raise refused(
+                    (what,), f"{what} is {abbreviate(given)} but the path says {abbreviate(allowed)}.", given, allowed
+                )
         inputs = _by_name("inputs", request.inputs, operator.tensor_names(Role.INPUT), operator)
         outputs = _by_name("outputs", request.outputs or [], operator.tensor_names(Role.OUTPUT), operator)
         for each in request.inputs:
@@ -288,7 +290,9 @@ class _Parameters:
             elif name == _PROTOCOL:
                 if not isinstance(value, bool):
                     raise refused(
-                        ("parameters", name), f"{name} is {brief(value)}; it must be true or false.", brief(value)
+                        ("parameters", name),
+                        f"{name} is {abbreviate(value)}; it must be true or false.",
+                        abbreviate(value),
                     )
                 self.binary_data_output = value
             elif first in attributes:
@@ -300,7 +304,7 @@ class _Parameters:
                 known = [*attributes, *members, *_SETTINGS, _PROTOCOL]
                 raise refused(
                     ("parameters", name),
-                    f"{brief(name)} is no parameter of {operator.name()}; known are {', '.join(known)}.",
+                    f"{abbreviate(name)} is no parameter of {operator.name()}; known are {', '.join(known)}.",
                     name,
                     known,
                 )
@@ -314,7 +318,7 @@ def _put(into: dict[str, Any], name: str, path: list[str], value: object) -> Non
         if not isinstance(into, dict):
             break
     if not isinstance(into, dict) or last in into:
-        raise refused(("parameters", name), f"{brief(name)} is given twice, dotted and not.", name)
+        raise refused(("parameters", name), f"{abbreviate(name)} is given twice, dotted and not.", name)
     into[last] = value
 
 
@@ -324,7 +328,7 @@ def _by_name(what: str, given: Sequence[N], known: Sequence[str], operator: type
         if name not in known:
             raise refused(
                 (what,),
-                f"{operator.name()} has no {what[:-1]} {brief(name)}; {what} are {', '.join(known)}.",
+                f"{operator.name()} has no {what[:-1]} {abbreviate(name)}; {what} are {', '.join(known)}.",
                 name,
                 list(known),
             )
@@ -347,7 +351,7 @@ def _check_datatype(tensor: InferInput) -> None:
     if tensor.datatype not in DATATYPES:
         raise refused(
             (tensor.name, "datatype"),
-            f"datatype of {tensor.name} is {brief(tensor.datatype)}; it must be one of {', '.join(DATATYPES)}.",
+            f"datatype of {tensor.name} is {abbreviate(tensor.datatype)}; it must be one of {', '.join(DATATYPES)}.",
             tensor.datatype,
             list(DATATYPES),
         )
@@ -382,6 +386,6 @@ def _source(tensor: InferInput, binary: int) -> Source:
             (name, "data"), f"Data of {name} are numbers, but FP16 is taken as binary only (binary_data_size)."
         )
     if not (isinstance(tensor.data, str) and tensor.data.startswith(_MARK)):
-        raise refused((name, "data"), f"Data of {name} must be an array of numbers.", brief(tensor.data))
+        raise refused((name, "data"), f"Data of {name} must be an array of numbers.", abbreviate(tensor.data))
     size = math.prod(tensor.shape) * DATATYPES[tensor.datatype].bytes
     return Numbers(name, int(tensor.data.removeprefix(_MARK)), tensor.shape, tensor.datatype, size)

@@ -13,7 +13,7 @@ import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.contract.validation import brief
+from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, refused
 from app.http.inference import documents
 from app.memory.accounts import MemoryShare
@@ -74,7 +74,8 @@ class Region:
         if start + size > self.byte_size:
             raise refused(
                 ("shared_memory_region",),
-                f"Region {brief(self.name)} has {self.byte_size} bytes; {size} at offset {start} are not all in it.",
+                f"Region {abbreviate(self.name)} has {self.byte_size} bytes; {size} at offset {start} are not all "
+                "in it.",
                 start + size,
                 self.byte_size,
             )
@@ -82,7 +83,7 @@ class Region:
     def _shrunk(self) -> ContractError:
         return refused(
             ("shared_memory_region",),
-            f"Region {brief(self.name)} was registered with {self.byte_size} bytes at offset {self.offset} of "
+            f"Region {abbreviate(self.name)} was registered with {self.byte_size} bytes at offset {self.offset} of "
             f"{self.key}, which has become smaller since; register it again.",
         )
 
@@ -102,13 +103,13 @@ class Regions:
         if not _KEY.fullmatch(key):
             raise refused(
                 ("key",),
-                f"key {brief(key)} is no name of a shared memory object: letters, digits, _ . - after at most one /, "
-                "and no semaphore's.",
+                f"key {abbreviate(key)} is no name of a shared memory object: letters, digits, _ . - after at most one "
+                "/, and no semaphore's.",
                 key,
             )
         with self._lock:
             if name in self._regions:
-                raise AlreadyRegistered(f"There is a region {brief(name)} already; unregister it first.")
+                raise AlreadyRegistered(f"There is a region {abbreviate(name)} already; unregister it first.")
             if len(self._regions) >= self.most:
                 raise refused(("name",), f"There are {self.most} regions, the most there may be.", name, self.most)
             self._regions[name] = _opened(name, key, offset, byte_size)
@@ -119,7 +120,7 @@ class Regions:
             return self._regions[name]
         except KeyError:
             raise refused(
-                ("shared_memory_region",), f"There is no region {brief(name)}; register it before its use.", name
+                ("shared_memory_region",), f"There is no region {abbreviate(name)}; register it before its use.", name
             ) from None
 
     def names(self) -> list[str]:

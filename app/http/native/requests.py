@@ -11,7 +11,7 @@ from app.codecs.request_cache import RequestCache
 from app.contract.constants import DataType, FeatureLevel
 from app.contract.validation import validate
 from app.contract.violations import ContractError
-from app.devices.device import Ran
+from app.devices.device import ExecutionRecord
 from app.engine.dispatch import DispatchRequest
 from app.engine.service import Outcome, Prepared, Service, response
 from app.http.core.documents import CODECS, read_document
@@ -30,7 +30,7 @@ class Dispatch:
 
     prepared: Prepared
     inputs: Mapping[str, object]
-    answers: dict[str, tuple[Ran, list[bytes]]] = field(default_factory=dict)
+    answers: dict[str, tuple[ExecutionRecord, list[bytes]]] = field(default_factory=dict)
     """By representation, where the last dispatch ran and what is around the outputs' data and the times of such."""
 
     def data(self, codec: Codec, body: Body, memory: MemoryShare) -> dict[str, Buffer]:
@@ -63,7 +63,7 @@ class Dispatch:
         rest = b"".join((after_output, queue, after_queue, compute, end))
         return Encoded(length + len(rest), chain(*parts, (rest,)))
 
-    def _form(self, codec: Codec, ran: Ran) -> list[bytes]:
+    def _form(self, codec: Codec, ran: ExecutionRecord) -> list[bytes]:
         """What `write` puts between the outputs' data and the times."""
         compiled, in_place = self.prepared.compiled, self.prepared.in_place is not None
         types = tuple([(name, desc.DataType) for name, desc in compiled.outputs.items()])
@@ -83,7 +83,7 @@ def _pattern(
     operator: type[Operator],
     level: FeatureLevel,
     types: tuple[tuple[str, DataType], ...],
-    ran: Ran,
+    ran: ExecutionRecord,
     in_place: bool,
 ) -> list[bytes]:
     """What answers have in common that differ in their outputs' layouts and data, and in times: nearly all of it."""

@@ -13,7 +13,7 @@ from app.contract.constants import FeatureLevel
 from app.contract.scalars import Bound, Scalar, scalar_value
 from app.contract.support import SupportTable
 from app.contract.tensors import TensorDesc
-from app.contract.validation import brief
+from app.contract.validation import abbreviate
 from app.contract.violations import Violation
 from app.formula.values import Number, Value, converted, maximum, minimum, not_equal, where
 from app.operators.forms import ScaledUnary
@@ -150,7 +150,9 @@ def bound_violations(
         except ValueError as error:
             given = getattr(operator, each)
             shown = given if isinstance(given, int | float) else "an object"
-            yield Violation((each,), f"{each} is {brief(shown)}; it {error}.", brief(shown), f"a number of {data_type}")
+            yield Violation(
+                (each,), f"{each} is {abbreviate(shown)}; it {error}.", abbreviate(shown), f"a number of {data_type}"
+            )
 
 
 def bound_numbers(operator: ElementWiseClip1 | ElementWiseClipGrad1) -> dict[str, Number]:
