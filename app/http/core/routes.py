@@ -29,16 +29,16 @@ def routed(routes: Sequence[DirectRoute], others: Handler) -> Handler:
     whole = {route.path: route for route in routes if not route.param_convertors}
     patterns = [route for route in routes if route.param_convertors]
 
-    async def handle(request: Request) -> Reply:
+    def handle(request: Request) -> Coroutine[Any, Any, Reply]:
         if request.method == "POST":
             route = whole.get(request.path)
             if route is not None:
                 request.route = route.path
-                return await route.direct(request, {})
+                return route.direct(request, {})
             for each in patterns:
                 if found := each.path_regex.match(request.path):
                     request.route = each.path
-                    return await each.direct(request, found.groupdict())
-        return await others(request)
+                    return each.direct(request, found.groupdict())
+        return others(request)
 
     return handle

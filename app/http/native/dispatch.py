@@ -29,33 +29,30 @@ class DispatchEndpoint:
         service.caches["requests"] = self._reader.cache
 
     async def __call__(self, request: Request, _: Mapping[str, str]) -> Reply:
-        memory = self._service.memory.open()
-        try:
-            return await self._answer(request, memory)
-        except BaseException:
-            memory.close()
-            raise
-
-    async def _answer(self, request: Request, memory: MemoryShare) -> Reply:
         service, headers = self._service, request.headers
         wanted = codec_of_answer(headers)
         given = codec_of_request(headers)
-        body = await read_body(request, service.settings, memory, given.data_start)
-        read = self._read_here(given, body, memory)
-        if read:
-            dispatch, data = read
-            request.prepared = dispatch.prepared
-            outcome = await service.execute(dispatch.prepared, data, memory, request.body.hung_up)
-        else:
-
-            def work(ticket: Ticket[None]) -> tuple[Dispatch, Outcome]:
-                dispatch, data = self._reader.read(given, body, memory)
+        memory = service.memory.open()
+        try:
+            body = await read_body(request, service.settings, memory, given.data_start)
+            read = self._read_here(given, body, memory)
+            if read:
+                dispatch, data = read
                 request.prepared = dispatch.prepared
-                return dispatch, service.execute_in(ticket, dispatch.prepared, data, memory)
+                outcome = await service.execute(dispatch.prepared, data, memory, request.body.hung_up)
+            else:
 
-            dispatch, outcome = await service.run(work, memory, request.body.hung_up)
-        request.outcome = outcome
-        return answered(dispatch.write(wanted, outcome), wanted.media_type, memory.close)
+                def work(ticket: Ticket[None]) -> tuple[Dispatch, Outcome]:
+                    dispatch, data = self._reader.read(given, body, memory)
+                    request.prepared = dispatch.prepared
+                    return dispatch, service.execute_in(ticket, dispatch.prepared, data, memory)
+
+                dispatch, outcome = await service.run(work, memory, request.body.hung_up)
+            request.outcome = outcome
+            return answered(dispatch.write(wanted, outcome), wanted.media_type, memory.close)
+        except BaseException:
+            memory.close()
+            raise
 
     def _read_here(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]] | None:
         """The request, if it is read in a moment. Raises ContractError, Unreadable, LimitExceeded."""

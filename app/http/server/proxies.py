@@ -1,5 +1,6 @@
 """Who the client is behind a proxy."""
 
+from collections.abc import Coroutine
 from typing import Any
 
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
@@ -13,17 +14,19 @@ def forwarded(handler: Handler, trusted: list[str] | str) -> Handler:
     """Middleware that believes what proxies with the addresses `trusted` say of their clients, as uvicorn does."""
     believe = ProxyHeadersMiddleware(_never, trusted)
 
-    async def handle(request: Request) -> Reply:
-        if not _FIELDS.isdisjoint(request.headers):
-            scope: Any = {
-                "type": "http",
-                "scheme": request.scheme,
-                "client": request.client,
-                "headers": request.raw_headers,
-            }
-            await believe(scope, _never, _never)
-            request.scheme, request.client = scope["scheme"], scope["client"]
+    async def behind_a_proxy(request: Request) -> Reply:
+        scope: Any = {
+            "type": "http",
+            "scheme": request.scheme,
+            "client": request.client,
+            "headers": request.raw_headers,
+        }
+        await believe(scope, _never, _never)
+        request.scheme, request.client = scope["scheme"], scope["client"]
         return await handler(request)
+
+    def handle(request: Request) -> Coroutine[Any, Any, Reply]:
+        return handler(request) if _FIELDS.isdisjoint(request.headers) else behind_a_proxy(request)
 
     return handle
 
