@@ -6,7 +6,9 @@ loop in which they came. One that has to wait goes on in a task.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import types
+from collections.abc import Callable, Coroutine, Generator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from starlette.responses import Response
@@ -134,3 +136,23 @@ async def in_task() -> None:
     """Go on in a task. For what comes before a wait that wants one, as `asyncio.timeout` and anyio do."""
     if asyncio.current_task() is None:
         await asyncio.sleep(0)
+
+
+@types.coroutine
+def resumed(work: Coroutine[Any, Any, Reply], waits_for: object) -> Generator[object, Any, Reply]:
+    """What comes of `work`, a handler's, which was begun without a task and `waits_for` something: for a task."""
+    while True:
+        try:
+            sent = yield waits_for
+        except GeneratorExit:
+            work.close()
+            raise
+        except BaseException as error:
+            go_on = partial(work.throw, error)
+        else:
+            go_on = partial(work.send, sent)
+        try:
+            waits_for = go_on()
+        except StopIteration as done:
+            reply: Reply = done.value
+            return reply

@@ -15,11 +15,9 @@ batch.py. uvicorn makes connections by `connections`; there are no WebSockets.
 import asyncio
 import logging
 import socket
-import types
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from http import HTTPStatus
 from itertools import chain
 from typing import Any
@@ -29,13 +27,14 @@ from uvicorn.server import ServerState
 
 from app.codecs.codec import Piece
 from app.http.core.answers import JOINED, grouped
-from app.http.core.exchange import Address, Disconnected, Handler, Reply, Request
+from app.http.core.exchange import Address, Disconnected, Handler, Reply, Request, resumed
 from app.http.core.problems import Problem
 from app.http.server.batch import batch
 from app.http.server.exchange import Exchange
 from app.http.server.framing import Framing, Head, RequestError
 from app.http.server.limit import RESERVE_SECONDS, ConnectionLimit
 from app.http.server.scratch import HEADER, LARGE, READ, scratch
+from app.http.server.watches import HangUpWatch, SendWatch
 from app.memory.buffers import Buffer
 
 log = logging.getLogger("app.http")
@@ -52,13 +51,6 @@ _LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 IDLE_SECONDS = 0.25
 """How long a server that ends still takes requests on idle connections, in seconds: one may be on its way already."""
 
-HALF_CLOSED_SECONDS = 1.0
-"""How long after a client's last byte to wait for the answer before finding out whether the client is still there."""
-
-_GONE_SECONDS = 0.1
-"""How often to look then, in seconds."""
-_TCP_CLOSE = 7  # of Linux' tcp_info: the other side has reset the connection
-
 _RESERVED = ("/health/", "/v2/health/", "/metrics")
 """What is answered on connections beyond the limit."""
 
@@ -67,9 +59,6 @@ _CLOSE = (b"connection", b"close")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 _STATUS = {status.value: b"HTTP/1.1 %d %b" % (status, status.phrase.encode()) for status in HTTPStatus}
-
-LEAST_PROGRESS = 1 << 16
-"""Bytes of an answer that waits for its client which the client must take within `send_seconds`."""
 
 PIPELINED = 16
 """Requests that a connection has been sent and has not answered, from which on it reads no more."""
@@ -103,9 +92,9 @@ class Connection(asyncio.BufferedProtocol):
         "_client",
         "_end_timer",
         "_framing",
-        "_gone_timer",
         "_groups",
         "_handler",
+        "_hang_up_watch",
         "_header_timer",
         "_idle_timer",
         "_is_ending",
@@ -122,11 +111,10 @@ class Connection(asyncio.BufferedProtocol):
         "_queue",
         "_rests_since",
         "_scheme",
-        "_send_timer",
+        "_send_watch",
         "_sent",
         "_server",
         "_state",
-        "_unsent_bytes",
         "_waiting",
         "loop",
         "transport",
@@ -165,18 +153,19 @@ class Connection(asyncio.BufferedProtocol):
         self._is_ending = False  # when the answer that is being sent is complete
         self._is_half_closed = False  # by the client, which still waits for answers
         self._last_answer = b""  # to the refused request, while its predecessors are still being answered
-        self._unsent_bytes = 0  # when the send timer was started
         self._header_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._rests_since = 0.0  # on the loop's clock
         self._end_timer: asyncio.TimerHandle | None = None  # when the server ends
-        self._gone_timer: asyncio.TimerHandle | None = None
-        self._send_timer: asyncio.TimerHandle | None = None
+        self._hang_up_watch: HangUpWatch
+        self._send_watch: SendWatch
 
     # The connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as transports are
         self.transport = transport
+        self._hang_up_watch = HangUpWatch(transport, self.loop, self._probe)
+        self._send_watch = SendWatch(transport, self.loop, self._limits.send_seconds)
         self._state.connections.add(self)  # type: ignore[arg-type]  # of which uvicorn wants `shutdown` only
         self._is_served = self._limits.connections.enter(self)
         self._client = _address(transport.get_extra_info("peername"))
@@ -190,10 +179,12 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._state.connections.discard(self)
         self._limits.connections.leave(self)
-        for timer in (self._header_timer, self._idle_timer, self._end_timer, self._gone_timer, self._send_timer):
+        for timer in (self._header_timer, self._idle_timer, self._end_timer):
             if timer is not None:
                 timer.cancel()
-        self._header_timer = self._idle_timer = self._end_timer = self._gone_timer = self._send_timer = None
+        self._header_timer = self._idle_timer = self._end_timer = None
+        self._hang_up_watch.stop()
+        self._send_watch.stop()
         self._is_write_paused = False
         self._groups = None
         queue, self._queue = self._queue, deque()
@@ -236,26 +227,12 @@ class Connection(asyncio.BufferedProtocol):
             if not self._queue:
                 return False
         self._is_half_closed = True
-        if self._gone_timer is None:
-            self._gone_timer = self.loop.call_later(HALF_CLOSED_SECONDS, self._ask_whether_gone)
+        self._hang_up_watch.start()
         return True
 
-    def _ask_whether_gone(self) -> None:
-        """A client that hung up and one that only sends no more look alike until something is sent to them.
-
-        To an interim response the system of one that hung up answers with a reset; any other client skips it (RFC 9110,
-        15.2). HTTP/1.0 has none.
-        """
+    def _probe(self) -> None:
         if self._queue and not self._queue[0].is_answered and self._queue[0].head.version != "1.0":
-            self.transport.write(_CONTINUE)
-        self._gone_timer = self.loop.call_later(_GONE_SECONDS, self._look_whether_gone)
-
-    def _look_whether_gone(self) -> None:
-        connected = self.transport.get_extra_info("socket")
-        if connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSE:
-            self.transport.abort()
-        else:
-            self._gone_timer = self.loop.call_later(_GONE_SECONDS, self._look_whether_gone)
+            self.transport.write(_CONTINUE)  # HTTP/1.0 has no interim responses
 
     def _is_idle(self) -> bool:
         """Whether no request waits for its answer, or for its rest."""
@@ -393,7 +370,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _wait(self, exchange: Exchange, work: Coroutine[Any, Any, Reply], waits_for: object) -> None:
         try:
-            self._answer(exchange, await _go_on(work, waits_for))
+            self._answer(exchange, await resumed(work, waits_for))
         except BaseException as error:
             self._fail(exchange, error)
             if not isinstance(error, Exception):
@@ -515,12 +492,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._is_write_paused = True
-        self._stop_send_timer()
-        self._start_send_timer()
+        self._send_watch.start()
 
     def resume_writing(self) -> None:
         self._is_write_paused = False
-        self._stop_send_timer()
+        self._send_watch.stop()
         # In a turn of its own, since asyncio loses a connection twice that is closed in here.
         self.loop.call_soon(self._go_on_writing)
 
@@ -528,23 +504,6 @@ class Connection(asyncio.BufferedProtocol):
         self._send_on()
         self.end_answer()
         self._run_queue()
-
-    def _start_send_timer(self) -> None:
-        self._unsent_bytes = self.transport.get_write_buffer_size()
-        self._send_timer = self.loop.call_later(self._limits.send_seconds, self._on_send_deadline)
-
-    def _stop_send_timer(self) -> None:
-        if self._send_timer is not None:
-            self._send_timer.cancel()
-            self._send_timer = None
-
-    def _on_send_deadline(self) -> None:
-        if self._unsent_bytes - self.transport.get_write_buffer_size() < LEAST_PROGRESS:
-            seconds = self._limits.send_seconds
-            log.warning("Dropped a client that took nothing of its answer for %g seconds", seconds)
-            self.transport.abort()
-        else:
-            self._start_send_timer()
 
     # The deadline of a header
 
@@ -635,26 +594,6 @@ def connections(handler: Handler, limits: Limits) -> Any:
         return Connection(handler, limits, server_state, config.timeout_keep_alive, loop)
 
     return connect
-
-
-@types.coroutine
-def _go_on(work: Coroutine[Any, Any, Reply], waits_for: object) -> Generator[object, Any, Reply]:
-    """What comes of `work`, which has begun and waits."""
-    while True:
-        try:
-            sent = yield waits_for
-        except GeneratorExit:
-            work.close()
-            raise
-        except BaseException as error:
-            go_on = partial(work.throw, error)
-        else:
-            go_on = partial(work.send, sent)
-        try:
-            waits_for = go_on()
-        except StopIteration as done:
-            reply: Reply = done.value
-            return reply
 
 
 def _problem(status: int, detail: str) -> Reply:

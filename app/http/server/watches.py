@@ -1,0 +1,92 @@
+"""Timers of a connection: for clients that do not read, and for those that may be gone."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+
+log = logging.getLogger("app.http")
+
+LEAST_PROGRESS = 1 << 16
+"""Bytes of an answer that waits for its client which the client must take within `send_seconds`."""
+
+HALF_CLOSED_SECONDS = 1.0
+"""How long after a client's last byte to wait for the answer before finding out whether the client is still there."""
+
+_GONE_SECONDS = 0.1
+"""How often to look then, in seconds."""
+
+_TCP_CLOSE = 7  # of Linux' tcp_info: the other side has reset the connection
+
+
+class SendWatch:
+    """Drops a client that takes less than LEAST_PROGRESS of what waits for it in `seconds`."""
+
+    __slots__ = ("_loop", "_seconds", "_timer", "_transport", "_unsent_bytes")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._seconds = seconds
+        self._timer: asyncio.TimerHandle | None = None
+        self._unsent_bytes = 0
+
+    def start(self) -> None:
+        """From now on something waits for the client."""
+        self.stop()
+        self._unsent_bytes = self._transport.get_write_buffer_size()
+        self._timer = self._loop.call_later(self._seconds, self._look)
+
+    def stop(self) -> None:
+        """Nothing does."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        if self._unsent_bytes - self._transport.get_write_buffer_size() < LEAST_PROGRESS:
+            log.warning("Dropped a client that took nothing of its answer for %g seconds", self._seconds)
+            self._transport.abort()
+        else:
+            self.start()
+
+
+class HangUpWatch:
+    """Finds out whether a client that sends no more is still there, and cuts it off if not.
+
+    A client that hung up and one that only sends no more look alike until something is sent to them. To an interim
+    response the system of one that hung up answers with a reset; any other client skips it (RFC 9110, 15.2).
+    """
+
+    __slots__ = ("_loop", "_probe", "_timer", "_transport")
+
+    def __init__(
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, probe: Callable[[], None]
+    ) -> None:
+        """`probe` sends an interim response, if the client waits for an answer and may be sent one."""
+        self._transport = transport
+        self._loop = loop
+        self._probe = probe
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """The client has sent its last byte."""
+        if self._timer is None:
+            self._timer = self._loop.call_later(HALF_CLOSED_SECONDS, self._ask)
+
+    def stop(self) -> None:
+        """The connection is over."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _ask(self) -> None:
+        self._probe()
+        self._timer = self._loop.call_later(_GONE_SECONDS, self._look)
+
+    def _look(self) -> None:
+        connected = self._transport.get_extra_info("socket")
+        if connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSE:
+            self._transport.abort()
+        else:
+            self._timer = self._loop.call_later(_GONE_SECONDS, self._look)
