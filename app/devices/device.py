@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 
 from app.contract.constants import DataType
 from app.memory.buffers import Buffer
-from app.operators.compiled import CompiledOperator
+from app.programs.dispatchable import Dispatchable
 
 WHOLE_BYTES = [data_type for data_type in DataType if data_type.bits >= 8]
 """Types that devices compute: those whose elements have an address."""
@@ -69,7 +69,7 @@ class Device(Protocol):
     def info(self) -> DeviceInfo:
         """Facts as of now."""
 
-    def prepare(self, compiled: CompiledOperator) -> "Kernel":
+    def prepare(self, compiled: Dispatchable) -> "Kernel":
         """What is worth doing once for many dispatches."""
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from app.operators.compiled import CompiledOperator
+from app.programs.dispatchable import Dispatchable
 
 Index = tuple[slice | int, ...]
 
@@ -11,7 +11,7 @@ Walk = tuple[list[int], list[list[int]]]
 """Sizes of dimensions, and for each tensor its strides along these, the output's last."""
 
 
-def walk(compiled: CompiledOperator, output: str) -> Walk:
+def walk(compiled: Dispatchable, output: str) -> Walk:
     """How to visit all elements of `output` and of the inputs, in as few dimensions as will do; strides in elements."""
     made = compiled.outputs[output]
     descs = [*compiled.inputs.values(), made]

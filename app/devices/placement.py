@@ -23,6 +23,7 @@ from app.memory.buffers import Buffer, BufferPool
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
 from app.operators.operator import Role
+from app.programs.dispatchable import Dispatchable
 from app.settings import Settings
 
 log = logging.getLogger("app.execution")
@@ -80,7 +81,7 @@ class Placement:
         for gpu in self.gpus:
             gpu.close()
 
-    def choose(self, name: str, compiled: CompiledOperator) -> Device | None:
+    def choose(self, name: str, compiled: Dispatchable) -> Device | None:
         """The device for a dispatch; None if there is none of this name."""
         if name == "auto":
             return self._auto if self.gpus and compiled.elements >= self.crossover else self._numpy
@@ -105,7 +106,7 @@ class FallbackDevice:
     def info(self) -> DeviceInfo:
         return self.gpus[0].info()
 
-    def prepare(self, compiled: CompiledOperator) -> "FallbackKernel":
+    def prepare(self, compiled: Dispatchable) -> "FallbackKernel":
         return FallbackKernel(compiled, self)
 
 
@@ -114,7 +115,7 @@ class FallbackKernel:
 
     runs_inline = False
 
-    def __init__(self, compiled: CompiledOperator, device: FallbackDevice) -> None:
+    def __init__(self, compiled: Dispatchable, device: FallbackDevice) -> None:
         self._compiled = compiled
         self._device = device
         self._kernels: dict[str, Kernel] = {}

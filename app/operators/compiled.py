@@ -1,53 +1,22 @@
 """A descriptor that has passed judgement, ready for any device: what DirectML calls a compiled operator."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.contract.constants import DataType, FeatureLevel
-from app.contract.tensors import TensorDesc
+from app.contract.constants import FeatureLevel
 from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, Hresult, refused
 from app.formula.structures import Structures
-from app.formula.uniform import Numbers
 from app.operators.operator import Operator, Role
 from app.operators.structure import Structure
-from app.programs.program import Program
+from app.programs.dispatchable import Dispatchable
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class CompiledOperator:
+class CompiledOperator(Dispatchable):
     """An operator judged at `level`, with all its tensors and what its outputs are made of."""
 
     operator: Operator
     level: FeatureLevel
-    inputs: dict[str, TensorDesc]
-    outputs: dict[str, TensorDesc]
-    program: Program
-    numbers: Numbers
-    """What the program's parameters are."""
-
-    @property
-    def elements(self) -> int:
-        """Of the largest output."""
-        return max(desc.elements for desc in self.outputs.values())
-
-    def layouts(self, output: str) -> list[Sequence[int]]:
-        """Strides along the dimensions of `output` of the inputs, in the order of the bind points, and of itself.
-
-        Those of a tensor of one element are 0: it is the same for all.
-        """
-        made = self.outputs[output]
-        descs = [*self.inputs.values(), made]
-        return [desc.strides if desc.elements > 1 else [0] * made.rank for desc in descs]
-
-    @property
-    def stored_types(self) -> dict[str, DataType]:
-        """How kernels read and write the elements of each tensor, which differs from its DataType for raw bits."""
-        return {**self.program.inputs, **{name: made.stored for name, made in self.program.maps.items()}}
-
-    def element_types(self, output: str) -> list[DataType]:
-        """The same of the inputs, in the order of the bind points, and of `output`."""
-        return [*self.program.inputs.values(), self.program.maps[output].stored]
 
     def check_in_place(self, name: str) -> None:
         """Raise ContractError unless the first output may take the buffer of the input `name`."""
@@ -93,14 +62,8 @@ def compile_operator(operator: Operator, level: FeatureLevel, structures: Struct
     operator.judge(level)  # as it was stated: an implied output is right by construction
     inputs, outputs, numbers = operator.tensors(Role.INPUT), operator.outputs(level), operator.numbers()
     structure = Structure.of(operator, inputs | outputs)
-    return CompiledOperator(
-        operator,
-        level,
-        inputs,
-        outputs,
-        (structures or Structures()).find(structure, numbers, structure.program),
-        numbers,
-    )
+    program = (structures or Structures()).find(structure, numbers, structure.program)
+    return CompiledOperator(inputs, outputs, program, numbers, operator, level)
 
 
 def _aliasing(message: str, given: str, allowed: list[str] | None) -> ContractError:

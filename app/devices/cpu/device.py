@@ -24,7 +24,7 @@ from app.formula.expansions import Ask
 from app.formula.structures import Structures
 from app.memory.arrays import Array, numpy_type
 from app.memory.buffers import Buffer
-from app.operators.compiled import CompiledOperator
+from app.programs.dispatchable import Dispatchable
 from app.programs.program import Map
 
 TABULATED = 1 << 18
@@ -71,7 +71,7 @@ class NumpyDevice:
             kernels_cached=self._compiler.kernels if self._compiler else None,
         )
 
-    def prepare(self, compiled: CompiledOperator) -> Kernel:
+    def prepare(self, compiled: Dispatchable) -> Kernel:
         loops = self._loops if compiled.elements >= self._least else None
         kernels: list[Kernel] = [
             (NumpyRowKernel if made.axes else NumpyKernel)(compiled, output, self._threads, loops, self._structures)
@@ -100,7 +100,7 @@ class NumpyKernel:
 
     def __init__(
         self,
-        compiled: CompiledOperator,
+        compiled: Dispatchable,
         output: str,
         threads: Threads,
         loops: LoopCode | None,

@@ -24,7 +24,7 @@ from app.formula.structures import Structures
 from app.formula.values import Position, Value, parts
 from app.memory.arrays import Array, numpy_type
 from app.memory.buffers import Buffer
-from app.operators.compiled import CompiledOperator
+from app.programs.dispatchable import Dispatchable
 from app.programs.program import Map
 
 Slices = tuple[slice, ...]
@@ -68,7 +68,7 @@ class NumpyRowKernel:
 
     def __init__(
         self,
-        compiled: CompiledOperator,
+        compiled: Dispatchable,
         output: str,
         threads: Threads,
         loops: LoopCode | None,

@@ -36,7 +36,7 @@ from app.formula.structures import Structures
 from app.formula.uniform import Evaluate, evaluator, typed
 from app.formula.values import Value
 from app.memory.buffers import Buffer
-from app.operators.compiled import CompiledOperator
+from app.programs.dispatchable import Dispatchable
 
 log = logging.getLogger("app.execution")
 
@@ -124,11 +124,11 @@ class CudaDevice:
             out_of_service=self.out_of_service,
         )
 
-    def prepare(self, compiled: CompiledOperator) -> Kernel:
+    def prepare(self, compiled: Dispatchable) -> Kernel:
         kernels = self.kernels(compiled)
         return kernels[0] if len(kernels) == 1 else InTurn(kernels)
 
-    def kernels(self, compiled: CompiledOperator) -> "list[CudaKernel]":
+    def kernels(self, compiled: Dispatchable) -> "list[CudaKernel]":
         """One for each output."""
         return [CudaKernel(compiled, output, self) for output in compiled.program.maps]
 
@@ -259,7 +259,7 @@ class CudaKernel:
 
     runs_inline = False
 
-    def __init__(self, compiled: CompiledOperator, output: str, device: CudaDevice) -> None:
+    def __init__(self, compiled: Dispatchable, output: str, device: CudaDevice) -> None:
         self._device = device
         self._map, made = compiled.program.maps[output], compiled.outputs[output]
         self._inputs = list(compiled.program.inputs.items())

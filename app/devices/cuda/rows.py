@@ -17,7 +17,7 @@ from app.devices.cuda.lowering import C_TYPES, Lowering
 from app.devices.layout import collapse, packed_along
 from app.formula.expansions import Ask
 from app.formula.values import Position, Reduction, Value, parts
-from app.operators.compiled import CompiledOperator
+from app.programs.dispatchable import Dispatchable
 
 _REDUCERS = r"""
 template <class T> DEVICE T shared_by_all(T value)
@@ -82,7 +82,7 @@ class Rows:
     inner_strides: list[list[int]]
 
     @classmethod
-    def of(cls, compiled: CompiledOperator, output: str) -> "Rows":
+    def of(cls, compiled: Dispatchable, output: str) -> "Rows":
         """Those of an `output` whose formula reduces."""
         sizes, axes = compiled.outputs[output].Sizes, compiled.program.maps[output].axes
         # Two more layouts see to it that elements keep their places in groups, and that groups stay apart.

@@ -1,0 +1,46 @@
+"""What devices run at once: a program with the tensors and numbers that it is for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.contract.constants import DataType
+from app.contract.tensors import TensorDesc
+from app.formula.uniform import Numbers
+from app.programs.program import Program
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Dispatchable:
+    """A program, and what it is for: an operator that has passed judgement, or a part of a graph.
+
+    Tensors are by the program's names, in the order of the bind points.
+    """
+
+    inputs: dict[str, TensorDesc]
+    outputs: dict[str, TensorDesc]
+    program: Program
+    numbers: Numbers
+    """What the program's parameters are."""
+
+    @property
+    def elements(self) -> int:
+        """Of the largest output."""
+        return max(desc.elements for desc in self.outputs.values())
+
+    def layouts(self, output: str) -> list[Sequence[int]]:
+        """Strides along the dimensions of `output` of the inputs, in the order of the bind points, and of itself.
+
+        Those of a tensor of one element are 0: it is the same for all.
+        """
+        made = self.outputs[output]
+        descs = [*self.inputs.values(), made]
+        return [desc.strides if desc.elements > 1 else [0] * made.rank for desc in descs]
+
+    @property
+    def stored_types(self) -> dict[str, DataType]:
+        """How kernels read and write the elements of each tensor, which differs from its DataType for raw bits."""
+        return {**self.program.inputs, **{name: made.stored for name, made in self.program.maps.items()}}
+
+    def element_types(self, output: str) -> list[DataType]:
+        """The same of the inputs, in the order of the bind points, and of `output`."""
+        return [*self.program.inputs.values(), self.program.maps[output].stored]
