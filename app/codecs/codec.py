@@ -8,6 +8,13 @@ from app.contract.violations import Path
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
 
+BASE64 = {
+    "type": "string",
+    "contentEncoding": "base64",
+    "pattern": "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$",
+}
+"""JSON schema of tensor data in JSON."""
+
 
 @dataclass(frozen=True, slots=True)
 class Span:

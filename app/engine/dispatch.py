@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from typing_extensions import TypedDict
 
+from app.codecs.codec import BASE64
 from app.contract import constants
 from app.contract.constants import NEWEST, FeatureLevel
 from app.contract.tensors import TensorDesc
@@ -14,13 +15,6 @@ from app.contract.violations import ContractError, Hresult, Violation
 from app.memory.buffers import Buffer
 from app.operators.catalog import OperatorDesc
 from app.operators.compiled import CompiledOperator
-
-BASE64 = {
-    "type": "string",
-    "contentEncoding": "base64",
-    "pattern": "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$",
-}
-"""JSON schema of tensor data in JSON."""
 
 TensorData: TypeAlias = Annotated[
     Any,

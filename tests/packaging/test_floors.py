@@ -19,6 +19,7 @@ FLOORS = [
     {"app.memory", "app.formula", "app.logs"},
     {"app.programs", "app.codecs"},
     {"app.operators"},
+    {"app.graphs"},
     {"app.devices.device", "app.devices.helpers", "app.devices.layout"},
     {"app.devices.cpu.threads"},
     {"app.devices.cpu.numpy"},

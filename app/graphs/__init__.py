@@ -1,0 +1,1 @@
+"""Graphs: many operators, and what leads from one to the other."""
