@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from app.contract.constants import FeatureLevel
 from app.contract.tensors import TensorDesc
+from app.graphs.ends import NodeTensor
 from app.memory.buffers import Buffer
 from app.operators.compiled import CompiledOperator
 
@@ -36,14 +37,6 @@ Source: TypeAlias = GraphInput | NodeOutput | Constant
 """Where an input tensor of a node has its bytes from."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeInput:
-    """An input tensor of a node, by the node's index in the descriptor and the tensor's field name."""
-
-    node: int
-    tensor: str
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class Node:
     """An operator of the graph. `sources` has one for each of `compiled.inputs`, in their order."""
@@ -60,7 +53,7 @@ class Input:
     OWNED_BY_DML or none is."""
 
     name: str
-    readers: dict[NodeInput, TensorDesc]
+    readers: dict[NodeTensor, TensorDesc]
     owned_by_dml: bool
     total_bytes: int
 

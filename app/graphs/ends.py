@@ -1,0 +1,327 @@
+"""What the ends of edges lead to, by index or by name."""
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import islice, pairwise
+from typing import NamedTuple
+
+from app.contract.tensors import TensorDesc
+from app.contract.validation import abbreviate
+from app.contract.violations import Path, Violation
+from app.graphs.descriptor import ConstantNode, InputEdge, IntermediateEdge, NodeDesc, OutputEdge
+from app.operators.compiled import CompiledOperator
+from app.operators.operator import Operator, Role
+
+_DATA = ("Data",)
+"""What the only output of a constant is called: the field that it comes from."""
+
+_SHOWN = 8
+
+
+def bind_points(operator: Operator, role: Role) -> list[str]:
+    """Tensors of `operator` in the structure's order, which is what indices count. Those it leaves out are among
+    them."""
+    return operator.tensor_names(role)
+
+
+def listed(values: Collection[object]) -> str:
+    """The first few of `values`, for a message. It takes no longer for more of them."""
+    shown = ", ".join(str(abbreviate(value)) for value in islice(values, _SHOWN))
+    return f"{shown} and {len(values) - _SHOWN} more" if len(values) > _SHOWN else shown
+
+
+def _one_of(names: Collection[str]) -> object:
+    return [abbreviate(name) for name in names] if len(names) <= _SHOWN else f"one of {len(names)} names"
+
+
+class NodeTensor(NamedTuple):
+    """A tensor of a node, by the node's index and the tensor's name."""
+
+    node: int
+    tensor: str
+
+
+class _Given(NamedTuple):
+    """The field that an end is given in, and what it says."""
+
+    field: str
+    value: int | str
+
+
+class _Tensors(NamedTuple):
+    """Tensors of a node of one role: all, and those that are described. None: nobody knows which are."""
+
+    names: Sequence[str]
+    known: frozenset[str]
+    described: Mapping[str, TensorDesc] | None
+
+
+class NodeEnds:
+    """Ends of edges at nodes. What leads nowhere is put into `violations`."""
+
+    def __init__(
+        self, nodes: Sequence[NodeDesc], compiled: Mapping[int, CompiledOperator], violations: list[Violation]
+    ) -> None:
+        self._nodes = nodes
+        self._compiled = compiled
+        self._violations = violations
+        self._by_name: dict[str, int] = {}
+        self._tensors: dict[tuple[int, Role], _Tensors] = {}
+        self.unclear: dict[Role, bool] = dict.fromkeys(Role, False)
+        """Whether some edge's end should be at a node's tensor of the role, and nobody knows which node is meant."""
+        self.unclear_at: dict[Role, set[int]] = {role: set() for role in Role}
+        """The nodes of which some edge means a tensor of the role, and nobody knows which one."""
+        for index, node in enumerate(nodes):
+            if node.Name is not None:
+                first = self._by_name.setdefault(node.Name, index)
+                if first != index:
+                    self._say(
+                        ("Nodes", index, "Name"),
+                        f"Name {abbreviate(node.Name)} of Nodes[{index}] is that of Nodes[{first}] already; no two "
+                        "nodes have the same.",
+                        abbreviate(node.Name),
+                        "a name of its own, or null",
+                    )
+
+    def called(self, node: int) -> str:
+        """`node` in messages."""
+        name = self._nodes[node].Name
+        return f"Nodes[{node}]" if name is None else f"Nodes[{node}] ({abbreviate(name)})"
+
+    def reader(self, edge: InputEdge | IntermediateEdge, path: Path) -> NodeTensor | None:
+        """The tensor that `edge`, which is at `path`, leads to, if there is one."""
+        return self._tensor(edge, path, "ToNode", Role.INPUT)
+
+    def writer(self, edge: IntermediateEdge | OutputEdge, path: Path) -> NodeTensor | None:
+        """The tensor that `edge`, which is at `path`, comes from, if there is one."""
+        return self._tensor(edge, path, "FromNode", Role.OUTPUT)
+
+    def desc(self, end: NodeTensor, role: Role) -> TensorDesc | None:
+        """The descriptor of a tensor that `reader` or `writer` found; None of constants and invalid operators."""
+        compiled = self._compiled.get(end.node)
+        if compiled is None:
+            return None
+        return (compiled.inputs if role is Role.INPUT else compiled.outputs)[end.tensor]
+
+    def described(self, node: int, role: Role) -> Collection[str]:
+        """Tensors of `node` that must have an edge. Of an invalid operator nobody knows which outputs it implies."""
+        described = self._all(node, role).described
+        if described is not None:
+            return described
+        desc = self._nodes[node]
+        return _DATA if isinstance(desc, ConstantNode) else desc.Desc.tensors(role)
+
+    def _tensor(
+        self, edge: InputEdge | IntermediateEdge | OutputEdge, path: Path, name: str, role: Role
+    ) -> NodeTensor | None:
+        what = "Input" if role is Role.INPUT else "Output"
+        at_node = _given(edge, path, name, self._violations)
+        at_tensor = _given(edge, path, name + what, self._violations)
+        node = at_node and self._node(at_node, path, role)
+        if node is None:
+            self.unclear[role] = True
+            return None
+        tensor = at_tensor and self._tensor_of(node, at_tensor, path, role)
+        if tensor is None:
+            self.unclear_at[role].add(node)
+            return None
+        return NodeTensor(node, tensor)
+
+    def _node(self, end: _Given, path: Path, role: Role) -> int | None:
+        field, value = end
+        if isinstance(value, str):
+            node = self._by_name.get(value)
+            if node is None:
+                self._say(
+                    (*path, field),
+                    f"{field} is {abbreviate(value)} but no node has that Name; there are "
+                    f"{listed(self._by_name) or 'none with one'}.",
+                    abbreviate(value),
+                    _one_of(self._by_name),
+                )
+                return None
+        elif value >= len(self._nodes):
+            self._say((*path, field), *_beyond(field, value, len(self._nodes), "nodes"))
+            return None
+        else:
+            node = value
+        if role is Role.INPUT and isinstance(self._nodes[node], ConstantNode):
+            self._say(
+                (*path, field),
+                f"{field} is {self.called(node)}, a constant, which has no inputs; edges lead to operators.",
+                abbreviate(value),
+                "an operator node",
+            )
+            return None
+        return node
+
+    def _tensor_of(self, node: int, end: _Given, path: Path, role: Role) -> str | None:
+        field, value = end
+        names, known, described = self._all(node, role)
+        what = f"{role.value}s of {self.called(node)}"
+        if isinstance(value, str):
+            if value not in known:
+                self._say(
+                    (*path, field),
+                    f"{field} is {abbreviate(value)}; {what} are {listed(names)}.",
+                    abbreviate(value),
+                    _one_of(names),
+                )
+                return None
+            tensor = value
+        elif value >= len(names):
+            self._say((*path, field), *_beyond(field, value, len(names), what))
+            return None
+        else:
+            tensor = names[value]
+        if described is not None and tensor not in described:
+            self._say(
+                (*path, field),
+                f"{field} is {abbreviate(value)}, which is {tensor}, but Desc of {self.called(node)} leaves that out; "
+                f"an edge is at a tensor that is described.",
+                abbreviate(value),
+                _one_of(described),
+            )
+            return None
+        return tensor
+
+    def _all(self, node: int, role: Role) -> _Tensors:
+        found = self._tensors.get((node, role))
+        if found is None:
+            found = self._tensors[node, role] = self._found(node, role)
+        return found
+
+    def _found(self, node: int, role: Role) -> _Tensors:
+        desc, compiled = self._nodes[node], self._compiled.get(node)
+        if isinstance(desc, ConstantNode):
+            of_role = _DATA if role is Role.OUTPUT else ()
+            return _Tensors(of_role, frozenset(of_role), None if of_role else {})
+        names = bind_points(desc.Desc, role)
+        if role is Role.INPUT:
+            return _Tensors(names, frozenset(names), desc.Desc.tensors(role))
+        return _Tensors(names, frozenset(names), compiled.outputs if compiled else None)
+
+    def _say(self, path: Path, message: str, given: object, allowed: object) -> None:
+        self._violations.append(Violation(path, message, given, allowed))
+
+
+class GraphEnds:
+    """Ends of edges at the graph's inputs, or at its outputs. All of them are by index, or all by name."""
+
+    def __init__(self, role: Role, count: int | None, violations: list[Violation]) -> None:
+        what = role.value.capitalize()
+        self._name = f"Graph{what}"
+        self._edges = f"{what}Edges"
+        self._what = f"{role.value}s of the graph"
+        self._count_field = f"{what}Count"
+        self._may_be_idle = role is Role.INPUT
+        self._count = count
+        self._violations = violations
+        self.by_index: bool | None = None
+        """None: no edge has told yet."""
+        self.unclear = False
+        """Whether nobody knows which one some edge means."""
+        self._mixed = False
+
+    def find(self, edge: InputEdge | OutputEdge, path: Path) -> int | str | None:
+        """The one that `edge`, which is at `path`, leads from or to, if it says."""
+        found = self._find(edge, path)
+        self.unclear |= found is None
+        return found
+
+    def _find(self, edge: InputEdge | OutputEdge, path: Path) -> int | str | None:
+        end = _given(edge, path, self._name, self._violations)
+        if end is None:
+            return None
+        field, value = end
+        by_index = isinstance(value, int)
+        if self.by_index is None:
+            self.by_index = by_index
+        if by_index != self.by_index:
+            if not self._mixed:  # said once: either half may be what is meant
+                self._mixed = True
+                other = f"{self._name}Index" if self.by_index else self._name
+                self._violations.append(
+                    Violation(
+                        (*path, field),
+                        f"{field} is given here but {other} by an edge before; all edges give the same one of the two.",
+                        abbreviate(value),
+                        other,
+                    )
+                )
+            return None
+        if isinstance(value, int) and self._count is not None and value >= self._count:
+            self._violations.append(Violation((*path, field), *_beyond(field, value, self._count, self._what)))
+            return None
+        return value
+
+    def judge(self, found: Collection[int | str]) -> None:
+        """That those which edges lead from or to, `found`, are as many as is said, and leave out no index."""
+        if self.by_index is None or self.unclear:
+            return
+        if self.by_index:
+            self._judge_indices(sorted(int(index) for index in found))
+        elif self._count not in (None, len(found)):
+            # Also of inputs: what has no edge would have no name to be bound by.
+            self._violations.append(
+                Violation(
+                    (self._count_field,),
+                    f"{self._count_field} is {self._count} but {self._edges} name {len(found)}; they must agree.",
+                    self._count,
+                    len(found),
+                )
+            )
+
+    def _judge_indices(self, indices: list[int]) -> None:
+        if self._may_be_idle and self._count is not None:
+            return  # inputs that nobody reads are among them
+        gaps = _gaps(indices, self._count)
+        if gaps:
+            but = f", or {self._count_field} counts those that nobody reads" if self._may_be_idle else ""
+            self._violations.append(
+                Violation(
+                    (self._edges,),
+                    f"{self._edges} leave out {listed(gaps)} of the {self._what}; indices go from 0 without gaps{but}.",
+                    abbreviate(gaps),
+                    "every index from 0 on",
+                )
+            )
+
+
+def _gaps(indices: list[int], count: int | None) -> list[str]:
+    """What ascending `indices` leave out, from 0 to `count` or to the last of them."""
+    ends = [-1, *indices, *([] if count is None else [count])]
+    return [
+        str(before + 1) if before + 2 == after else f"{before + 1} to {after - 1}"
+        for before, after in pairwise(ends)
+        if before + 1 < after
+    ]
+
+
+def _given(
+    edge: InputEdge | IntermediateEdge | OutputEdge, path: Path, name: str, violations: list[Violation]
+) -> _Given | None:
+    """The one of `name` and its index that `edge` has."""
+    called: str | None = getattr(edge, name)
+    index: int | None = getattr(edge, f"{name}Index")
+    if called is None and index is not None:
+        return _Given(f"{name}Index", index)
+    if called is not None and index is None:
+        return _Given(name, called)
+    either = [f"{name}Index", name]
+    if called is None:
+        violation = Violation(
+            (*path, f"{name}Index"), f"{name}Index is missing; an edge has it, or {name} in its place.", None, either
+        )
+    else:
+        violation = Violation(
+            (*path, name),
+            f"{name} is {abbreviate(called)} and {name}Index is {index}; an edge has one of the two.",
+            abbreviate(called),
+            either,
+        )
+    violations.append(violation)
+    return None
+
+
+def _beyond(field: str, index: int, count: int, what: str) -> tuple[str, int, str]:
+    return f"{field} is {index}; there are {count} {what}, counted from 0.", index, f"< {count}"
