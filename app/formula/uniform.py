@@ -100,3 +100,4 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 _FUNCTIONS["bit_count"] = _FUNCTIONS.pop("bitwise_count")
 _FUNCTIONS["cast"] = _FUNCTIONS["saturate"] = lambda x: x
+_FUNCTIONS["through_float16"] = np.float16

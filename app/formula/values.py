@@ -422,6 +422,16 @@ def cast(x: Value, type_: str) -> Value:
     return x if x.type == type_ else Operation(type_, "cast", (x,))
 
 
+def as_stored(x: Value, data_type: DataType) -> Value:
+    """What is read of an element of `data_type` that `x` was written to: rounded once, as stores round."""
+    if data_type is DataType.FLOAT16:
+        match x:
+            case Operation(type="float32", name="cast", arguments=(Value(type="float64") as exact,)):
+                x = exact  # what is stored is rounded once
+        return Operation(FLOAT32, "through_float16", (x,))
+    return cast(x, compute_type(data_type))
+
+
 def widen(x: Value) -> Value:
     """`x` as float64, for formulas that would magnify the rounding of float32 steps; exact but of 64-bit integers."""
     return cast(x, FLOAT64)

@@ -32,6 +32,7 @@ from app.formula.values import (
     maximum,
     minimum,
     multiply_add,
+    as_stored,
     saturate,
     scaled_expm1,
     sqrt,
@@ -195,6 +196,7 @@ def each_operation() -> dict[str, Value]:
             "log1p_of_fraction": log1p_of_fraction(minimum(absolute(X), 1)),
             "cast": cast(N, "uint8"),
             "saturate": saturate(Z, "int8"),
+            "through_float16": as_stored(Z, DataType.FLOAT16),
         }
     )
 

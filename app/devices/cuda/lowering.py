@@ -314,6 +314,10 @@ def _cast(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> st
     return _convert(arguments[0], node.arguments[0].type, node.type)
 
 
+def _through_float16(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
+    return _convert(_convert(arguments[0], node.arguments[0].type, "float16"), "float16", FLOAT32)
+
+
 def _where(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
     return "{} ? {} : {}".format(*arguments)
 
@@ -440,6 +444,7 @@ FUNCTIONS: dict[str, Writer] = {
     "right_shift": _right_shift,
     "bit_count": _bit_count,
     "cast": _cast,
+    "through_float16": _through_float16,
     "saturate": _saturate,
     "power": _power,
     "sqrt": _sqrt,

@@ -122,7 +122,7 @@ class Lowering:
             case Operation(type="float32", name="cast", arguments=(Value(type="float64") as exact,)):
                 if stored is DataType.FLOAT16:
                     root = exact
-        result = self._convert(self.write(root), root.type, stored.value.lower())
+        result = self.convert(self.write(root), root.type, stored.value.lower())
         output = llvm_type(stored.value.lower())
         return Element(
             name,
@@ -174,7 +174,7 @@ class Lowering:
                 return self._parameter(node)
             case Input():
                 stored = node.stored.value.lower()
-                return self._convert(self._input(node.name, stored), stored, node.type)
+                return self.convert(self._input(node.name, stored), stored, node.type)
             case Operation(name="kept", arguments=(argument,)):
                 return self._keep(argument) if self._keeps else self.write(argument)
             case Operation(name=name) if name in self._expansions:
@@ -195,14 +195,14 @@ class Lowering:
         self._kept.append(element)
         return self._input(element.name, node.type)
 
-    def _convert(self, value: str, given: str, wanted: str) -> str:
+    def convert(self, value: str, given: str, wanted: str) -> str:
         """`value` of the NumPy type `given` as `wanted`, rounded once."""
         if given == wanted:
             return value
         if wanted == "float16" and given == FLOAT64:
-            return self._convert(self._rounded_to_odd(value), FLOAT32, wanted)
+            return self.convert(self._rounded_to_odd(value), FLOAT32, wanted)
         if "float16" in (given, wanted) and FLOAT32 not in (given, wanted):
-            return self._convert(self._convert(value, given, FLOAT32), FLOAT32, wanted)
+            return self.convert(self.convert(value, given, FLOAT32), FLOAT32, wanted)
         return self.emit(_conversion(value, given, wanted))
 
     def _rounded_to_odd(self, value: str) -> str:
@@ -393,6 +393,10 @@ def _cast(lowering: Lowering, node: Operation, arguments: Sequence[str]) -> str:
     return _conversion(arguments[0], node.arguments[0].type, node.type)
 
 
+def _through_float16(lowering: Lowering, node: Operation, arguments: Sequence[str]) -> str:
+    return _conversion(lowering.convert(arguments[0], node.arguments[0].type, "float16"), "float16", FLOAT32)
+
+
 def _saturate(lowering: Lowering, node: Operation, arguments: Sequence[str]) -> str:
     """By way of 32 bits for those that fit: processors convert to these many at a time."""
     (x,) = arguments
@@ -484,6 +488,7 @@ FUNCTIONS: dict[str, Writer] = {
     "right_shift": _right_shift,
     "bit_count": _bit_count,
     "cast": _cast,
+    "through_float16": _through_float16,
     "saturate": _saturate,
     "sqrt": _intrinsic("sqrt"),
     "floor": _intrinsic("floor"),

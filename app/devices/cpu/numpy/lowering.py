@@ -28,6 +28,10 @@ def _cast(x: Array, out: Array) -> None:
     np.copyto(out, x, casting="unsafe")
 
 
+def _through_float16(x: Array, out: Array) -> None:
+    np.copyto(out, x.astype(np.float16))
+
+
 def _where(condition: Array, a: Array, b: Array, out: Array) -> None:
     """b ^ ((a ^ b) & mask) on the bits: a masked copy takes five times as long where the condition changes often."""
     bits = np.dtype(f"i{out.itemsize}")
@@ -97,6 +101,7 @@ FUNCTIONS: dict[str, Function] = {
     "maximum": _maximum,
     "where": _where,
     "cast": _cast,
+    "through_float16": _through_float16,
     "saturate": _saturate,
     "bit_count": np.bitwise_count,
 }

@@ -1,0 +1,415 @@
+"""Which nodes of a graph become one kernel: formulas are put into the formulas that read them.
+
+A tensor between two nodes of one kernel is never in memory. Its reader may lay it out otherwise than its writer, by
+strides, as long as the coordinates of one are sums of steps along the other's (`spaces.py`): so transposes, broadcasts
+and most reshapes cost nothing. What a kernel computes is what its nodes compute one by one, each result rounded to the
+type that it would have been stored as.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
+
+from app.contract.constants import DataType
+from app.contract.tensors import TensorDesc
+from app.formula.structures import Structures
+from app.formula.uniform import Numbers
+from app.formula.values import (
+    Constant as ConstantValue,
+)
+from app.formula.values import (
+    Input as InputValue,
+)
+from app.formula.values import (
+    Number,
+    Operation,
+    Parameter,
+    Position,
+    Reduction,
+    Value,
+    arguments_of,
+    as_stored,
+    parts,
+)
+from app.graphs.graph import Constant, Graph, GraphInput, Node, NodeOutput, Source
+from app.graphs.spaces import Space, Vector
+from app.programs.dispatchable import Dispatchable
+from app.programs.program import Map, Program
+
+MOST_OPERATIONS, MOST_DEPTH = 400, 100
+"""Of one kernel: more would take compilers long, and the functions that walk formulas call themselves as deep."""
+
+MOST_INPUTS = 32
+"""Of one kernel: the arguments of a CUDA kernel, with all strides, have 4 KiB."""
+
+MOST_REPEATED = 8
+"""A costly formula is not put where it would be computed more often than so for each of its elements."""
+
+_CHEAP = {
+    *(
+        "add",
+        "subtract",
+        "multiply",
+        "divide",
+        "multiply_add",
+        "negative",
+        "absolute",
+        "copysign",
+        "maximum",
+        "minimum",
+    ),
+    *(
+        "minimum",
+        "greater",
+        "greater_equal",
+        "less",
+        "less_equal",
+        "equal",
+        "not_equal",
+        "where",
+        "cast",
+        "saturate",
+        "sqrt",
+    ),
+    *("bitwise_and", "bitwise_or", "bitwise_xor", "invert", "left_shift", "right_shift", "through_float16"),
+    *("floor", "ceil", "trunc", "rint"),
+}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Part:
+    """A kernel of a graph: `nodes`, by index, fused; where its inputs are from, and what its outputs are."""
+
+    nodes: tuple[int, ...]
+    dispatchable: Dispatchable
+    reads: dict[str, Source]
+    writes: dict[str, NodeOutput]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Fused:
+    """A graph as `parts`, in an order in which they can run. `aliases` are outputs of nodes that are computed as those
+    of others, which do the same."""
+
+    parts: list[Part]
+    aliases: dict[NodeOutput, NodeOutput]
+
+
+def fuse(graph: Graph, structures: Structures) -> Fused:
+    """`graph` in few kernels. Programs are kept in `structures`, since graphs alike have the same."""
+    aliases, constants = _aliases(graph)
+    values = _values(graph, aliases, constants)
+    fixed = _fixed(graph, values)
+    made = _roots(graph, values, aliases, fixed)
+    # From the end, since what does not fit into a later kernel becomes one of its own.
+    found = [_Group(values, made, output).part(structures) for output in reversed(values) if output in made]
+    return Fused(found[::-1], aliases)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Output:
+    """An output of a node as a formula, and what it reads, aliases resolved."""
+
+    node: Node
+    made: Map
+    desc: TensorDesc
+    sources: dict[str, Source]
+
+    @property
+    def inputs(self) -> Iterator[tuple[Source, TensorDesc, DataType]]:
+        """Of each input the source, the descriptor, and how its elements are read."""
+        compiled = self.node.compiled
+        for name, stored in compiled.program.inputs.items():
+            yield self.sources[name], compiled.inputs[name], stored
+
+
+_Outputs: TypeAlias = dict[NodeOutput, _Output]
+
+
+def _aliases(graph: Graph) -> tuple[dict[NodeOutput, NodeOutput], dict[Constant, Constant]]:
+    """Outputs that are the same as earlier ones, and constants of the same few bytes."""
+    aliases: dict[NodeOutput, NodeOutput] = {}
+    constants: dict[Constant, Constant] = {}
+    by_bytes: dict[bytes, Constant] = {}
+    for index, data in graph.constants.items():
+        if data.nbytes <= 64:
+            constants[Constant(index)] = by_bytes.setdefault(bytes(data), Constant(index))
+    known: dict[Any, Node] = {}
+    for node in graph.nodes.values():
+        compiled = node.compiled
+        key = (
+            compiled.program,
+            tuple(compiled.numbers.items()),
+            tuple([(name, _resolved(each, aliases, constants)) for name, each in node.sources.items()]),
+            tuple([_layout(desc) for desc in (*compiled.inputs.values(), *compiled.outputs.values())]),
+        )
+        same = known.setdefault(key, node)
+        if same is not node:
+            for name in compiled.outputs:
+                aliases[NodeOutput(node.index, name)] = NodeOutput(same.index, name)
+    return aliases, constants
+
+
+def _layout(desc: TensorDesc) -> tuple[Any, ...]:
+    return desc.DataType, tuple(desc.Sizes), tuple(desc.strides), desc.total_bytes
+
+
+def _resolved(
+    source: Source, aliases: Mapping[NodeOutput, NodeOutput], constants: Mapping[Constant, Constant]
+) -> Source:
+    match source:
+        case NodeOutput():
+            return aliases.get(source, source)
+        case Constant():
+            return constants.get(source, source)
+    return source
+
+
+def _values(graph: Graph, aliases: Mapping[NodeOutput, NodeOutput], constants: Mapping[Constant, Constant]) -> _Outputs:
+    """All that is to be computed, each after what it reads."""
+    made: _Outputs = {}
+    for node in graph.nodes.values():
+        sources = {name: _resolved(each, aliases, constants) for name, each in node.sources.items()}
+        for name, desc in node.compiled.outputs.items():
+            output = NodeOutput(node.index, name)
+            if output not in aliases:
+                made[output] = _Output(node, node.compiled.program.maps[name], desc, sources)
+    return made
+
+
+def _fixed(graph: Graph, values: _Outputs) -> set[NodeOutput]:
+    """What depends on constants and inputs that are OWNED_BY_DML alone: it is computed once."""
+    fixed: set[NodeOutput] = set()
+
+    def is_fixed(source: Source) -> bool:
+        match source:
+            case NodeOutput():
+                return source in fixed
+            case GraphInput():
+                return graph.inputs[source.name].owned_by_dml
+        return True
+
+    for output, value in values.items():
+        if all(is_fixed(source) for source, _, _ in value.inputs):
+            fixed.add(output)
+    return fixed
+
+
+def _roots(
+    graph: Graph, values: _Outputs, aliases: Mapping[NodeOutput, NodeOutput], fixed: set[NodeOutput]
+) -> set[NodeOutput]:
+    """What is written to memory: outputs of the graph, what is read by several kernels, what is computed once and read
+    by what is not, and what its readers read as another type."""
+    readers: dict[NodeOutput, list[tuple[NodeOutput, DataType]]] = {}
+    for output, value in values.items():
+        for source, _, stored in value.inputs:
+            if isinstance(source, NodeOutput):
+                readers.setdefault(source, []).append((output, stored))
+    roots = {aliases.get(each.source, each.source) for each in graph.outputs.values()}
+    kernels: dict[NodeOutput, NodeOutput] = {}
+    for output in reversed(values):
+        of = {kernels[reader] for reader, _ in readers.get(output, [])}
+        same_type = all(stored is values[output].made.stored for _, stored in readers.get(output, []))
+        once = output in fixed and any(reader not in fixed for reader, _ in readers.get(output, []))
+        if output in roots or len(of) != 1 or not same_type or once:
+            roots.add(output)
+            kernels[output] = output
+        else:
+            (kernels[output],) = of
+    return roots
+
+
+class _Wire(NamedTuple):
+    """Where a member of a kernel has an input from: from the kernel's input or the member of this number."""
+
+    of_member: bool
+    number: int
+
+
+class _Leaf(NamedTuple):
+    """An input of a kernel."""
+
+    source: Source
+    stored: DataType
+    address: Vector
+
+
+class _Member(NamedTuple):
+    """A formula of a kernel, and what its inputs are, in the program's order."""
+
+    output: NodeOutput
+    made: Map
+    names: tuple[str, ...]
+    wires: tuple[_Wire, ...]
+
+
+class _Group:
+    """One kernel in the making: the formula of `root`, and of what it reads as much as can be put into it.
+
+    What turns out not to fit is added to `roots`, which all come before `root`.
+    """
+
+    def __init__(self, values: _Outputs, roots: set[NodeOutput], root: NodeOutput) -> None:
+        self._values = values
+        self._roots = roots
+        self._root = root
+        self._desc = values[root].desc
+        self._space = Space(self._desc.Sizes)
+        self._members: list[_Member] = []
+        self._leaves: list[_Leaf] = []
+        self._placed: list[tuple[NodeOutput, list[Vector], int]] = []
+        self._operations = 0
+
+    def part(self, structures: Structures) -> Part:
+        """All of it."""
+        for axis in self._values[self._root].made.axes:
+            self._space.axes[axis] = True
+        whole = self._space.identity()
+        written = self._space.address(whole, self._desc.strides)
+        self._member(self._root, whole, 0)
+        sizes = list(self._space.sizes)
+        axes = tuple(axis for axis, flag in enumerate(self._space.axes) if flag)
+        program = structures.find(
+            (tuple((each.made, each.names, each.wires) for each in self._members), axes, len(sizes)),
+            {},
+            lambda _: _program(self._members, [leaf.stored for leaf in self._leaves], axes),
+        )
+        inputs = {_name(n): _desc(leaf.stored, sizes, leaf.address) for n, leaf in enumerate(self._leaves)}
+        dispatchable = Dispatchable(
+            inputs,
+            {"out": _desc(self._values[self._root].made.stored, sizes, written)},
+            program,
+            dict(self._numbers()),
+        )
+        return Part(
+            tuple(sorted({each.output.node for each in self._members})),
+            dispatchable,
+            {_name(n): leaf.source for n, leaf in enumerate(self._leaves)},
+            {"out": self._root},
+        )
+
+    def _numbers(self) -> Iterator[tuple[str, Number]]:
+        for number, member in enumerate(self._members):
+            numbers: Numbers = self._values[member.output].node.compiled.numbers
+            for name, each in numbers.items():
+                yield f"{number}.{name}", each
+
+    def _member(self, output: NodeOutput, coordinates: list[Vector], depth: int) -> int:
+        """The number of `output`, computed for its element at `coordinates`, below formulas so deep."""
+        for placed, at, number in self._placed:
+            if placed == output and at == coordinates:
+                return number
+        value = self._values[output]
+        count, own_depth = _size(value.made)
+        self._operations += count
+        wires = []
+        for source, desc, stored in value.inputs:
+            strides = desc.strides if desc.elements > 1 else [0] * desc.rank
+            address = self._space.address(coordinates, strides)
+            inner = self._inner(source, stored, address, depth + own_depth)
+            wires.append(_Wire(True, inner) if inner is not None else _Wire(False, self._leaf(source, stored, address)))
+        self._members.append(_Member(output, value.made, tuple(value.node.compiled.program.inputs), tuple(wires)))
+        number = len(self._members) - 1
+        self._placed.append((output, coordinates, number))
+        return number
+
+    def _inner(self, source: Source, stored: DataType, address: Vector, depth: int) -> int | None:
+        """The number of `source` as a member, if it is one."""
+        if not isinstance(source, NodeOutput) or source in self._roots:
+            return None
+        coordinates = self._coordinates(self._values[source], address, depth)
+        if coordinates is None:
+            self._roots.add(source)
+            return None
+        return self._member(source, coordinates, depth)
+
+    def _coordinates(self, value: _Output, address: Vector, depth: int) -> list[Vector] | None:
+        """Those of `value` for a reader at `address`; None if it had better be computed by itself."""
+        count, own_depth = _size(value.made)
+        if depth + own_depth > MOST_DEPTH or self._operations + count > MOST_OPERATIONS:
+            return None
+        if len(self._leaves) + len(value.sources) > MOST_INPUTS:
+            return None
+        repeated = self._desc.elements // value.desc.elements
+        if repeated > 1 and (value.made.axes or (repeated > MOST_REPEATED and not _is_cheap(value.made))):
+            return None
+        coordinates = self._space.coordinates(address, value.desc.Sizes, value.desc.strides)
+        if coordinates is None or not value.made.axes:
+            return coordinates
+        axes = self._space.groups(coordinates, value.desc.Sizes, value.made.axes)
+        if axes is None or not any(axes) or (any(self._space.axes) and axes != self._space.axes):
+            return None
+        self._space.axes = axes
+        return coordinates
+
+    def _leaf(self, source: Source, stored: DataType, address: Vector) -> int:
+        """The number of the kernel's input that is `source`, read like this."""
+        for number, leaf in enumerate(self._leaves):
+            if leaf == (source, stored, address):
+                return number
+        self._leaves.append(_Leaf(source, stored, address))
+        return len(self._leaves) - 1
+
+
+def _name(number: int) -> str:
+    return f"in{number}"
+
+
+def _desc(stored: DataType, sizes: list[int], address: Vector) -> TensorDesc:
+    """Of a tensor that is the kernel's own matter, and need not keep to DirectML's limits."""
+    return TensorDesc.model_construct(DataType=stored, Sizes=sizes, Strides=list(address))
+
+
+@lru_cache(4096)
+def _size(made: Map) -> tuple[int, int]:
+    """How many values a formula is made of, and how deep it is."""
+    depths: dict[Value, int] = {}
+    for node in parts(made.expression):
+        depths[node] = 1 + max([depths[each] for each in arguments_of(node)], default=0)
+    return len(depths), depths[made.expression]
+
+
+@lru_cache(4096)
+def _is_cheap(made: Map) -> bool:
+    return all(not isinstance(node, Operation) or node.name in _CHEAP for node in parts(made.expression))
+
+
+def _program(members: Sequence[_Member], stored: Sequence[DataType], axes: tuple[int, ...]) -> Program:
+    """The formulas of `members`, the last of which is the kernel's, as one, over inputs that are `stored` so."""
+    expressions: list[Value] = []
+    for number, member in enumerate(members):
+        inputs = {
+            name: (
+                as_stored(expressions[wire.number], members[wire.number].made.stored)
+                if wire.of_member
+                else _name(wire.number)
+            )
+            for name, wire in zip(member.names, member.wires, strict=True)
+        }
+        expressions.append(_put(member.made.expression, inputs, f"{number}.", {}))
+    made = Map(expressions[-1], members[-1].made.stored, axes)
+    return Program({_name(n): each for n, each in enumerate(stored)}, {"out": made})
+
+
+def _put(node: Value, inputs: Mapping[str, Value | str], prefix: str, done: dict[Value, Value]) -> Value:
+    """`node` over `inputs`, values or names of the kernel's inputs; its parameters' names begin with `prefix`."""
+    if node not in done:
+        made = node
+        match node:
+            case InputValue():
+                given = inputs[node.name]
+                made = given if isinstance(given, Value) else InputValue(node.type, given, node.stored)
+            case Parameter():
+                made = Parameter(node.type, prefix + node.name, node.derive)
+            case Operation():
+                arguments = tuple([_put(each, inputs, prefix, done) for each in node.arguments])
+                made = Operation(node.type, node.name, arguments)
+            case Reduction():
+                made = Reduction(node.type, node.name, _put(node.argument, inputs, prefix, done))
+            case Position() | ConstantValue():
+                pass
+            case _:
+                raise TypeError(f"{node} is no formula of one element")
+        done[node] = made
+    return done[node]
