@@ -14,8 +14,8 @@ from app.contract.validation import validate
 from app.contract.violations import ContractError
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cuda import device as cuda_device
-from app.devices.cuda.device import CudaKernel
+from app.devices.cuda import kernels
+from app.devices.cuda.kernels import CudaKernel
 from app.engine.capabilities import example
 from app.formula.structures import Questions, Structures
 from app.memory.arrays import Array, numpy_type
@@ -201,7 +201,7 @@ def test_what_is_found_is_what_would_be_built(operator: type[Operator]) -> None:
 
     with (
         ThreadPoolExecutor(1) as helpers,
-        mock.patch.object(cuda_device, "Launch", _Launch),
+        mock.patch.object(kernels, "Launch", _Launch),
         mock.patch.object(Compiler, "function", function),
     ):
         known = [NumpyDevice(helpers, 1, compiler, least=1, structures=SHARED) for compiler in (None, COMPILER)]

@@ -1,0 +1,166 @@
+"""A GPU and what belongs to it: its streams, memory, loaded kernels, and what becomes of its errors."""
+
+import logging
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from app.devices.cuda.compiler import CompilationError, KernelCache
+from app.devices.cuda.grids import KERNEL, THREADS
+from app.devices.cuda.pinned import ALIGNMENT, PinnedMemory, Slots
+from app.devices.device import DeviceFailed
+from app.formula.structures import Structures
+
+log = logging.getLogger("app.execution")
+
+SLOTS = 8
+"""Of a GPU, each served by one thread: so many copies on the host keep the bus as busy as copies can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What does not change about a GPU and its software."""
+
+    description: str
+    compute_capability: str
+    architecture: int
+    driver_version: str
+    runtime_version: str
+
+
+class Context:
+    """The GPU number `ordinal`, with threads, streams and pinned memory of its own.
+
+    `staging_bytes` is how much pinned memory dispatches are moved through, as much again being taken on the device;
+    buffers that lie in `pinned` are moved as they are. Sources of kernels are kept in `structures`.
+    Dispatches raise DeviceFailed; once the GPU has failed for good, `out_of_service` says why.
+    """
+
+    def __init__(
+        self,
+        ordinal: int,
+        cache: KernelCache,
+        staging_bytes: int,
+        pinned: PinnedMemory,
+        structures: Structures | None = None,
+    ) -> None:
+        import cupy  # noqa: PLC0415 - only with a GPU extra
+
+        self._cupy = cupy
+        self.ordinal = ordinal
+        self.name = f"cuda:{ordinal}"
+        self.out_of_service: str | None = None
+        self.cache = cache
+        self.structures = structures or Structures()
+        self.use()
+        self.facts = _facts(cupy, ordinal)
+        self.pool: Any = cupy.cuda.MemoryPool()
+        self.slots = Slots(SLOTS, staging_bytes // SLOTS // ALIGNMENT * ALIGNMENT)
+        self.pinned = pinned
+        self.copiers = ThreadPoolExecutor(SLOTS, thread_name_prefix=f"dmlserve-{self.name}", initializer=self.use)
+        self.load = 0
+        """Bytes that dispatches under way read and write."""
+        self._functions: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def use(self) -> None:
+        """Make this the GPU of the calling thread."""
+        self._cupy.cuda.runtime.setDevice(self.ordinal)
+
+    def close(self) -> None:
+        """Stop the threads that copy."""
+        self.copiers.shutdown()
+
+    def function(self, source: str) -> int:
+        """The handle of the kernel that `source` defines, loaded on this GPU."""
+        found = self._functions.get(source)
+        if found is None:
+            binary = self.cache.binary(source, self.facts.architecture)
+            with self._lock:
+                found = self._functions.get(source)
+                if found is None:
+                    module = self._cupy.cuda.function.Module()
+                    module.load(binary)
+                    found = self._functions[source] = module.get_function(KERNEL)
+        handle: int = found.ptr
+        return handle
+
+    def launch(self, function: int, blocks: int, stream: int, table: int) -> None:
+        """Queue a kernel. `table` is the address of the addresses of its arguments."""
+        self._cupy.cuda.driver.launchKernel(function, blocks, 1, 1, THREADS, 1, 1, 0, stream, table, 0)
+
+    def to_device(self, target: int, source: int, size: int, stream: Any) -> None:
+        """Queue a copy from pinned memory."""
+        self._cupy.cuda.runtime.memcpyAsync(target, source, size, 1, stream.ptr)
+
+    def to_host(self, target: int, source: int, size: int, stream: Any) -> None:
+        """Queue a copy to pinned memory."""
+        self._cupy.cuda.runtime.memcpyAsync(target, source, size, 2, stream.ptr)
+
+    @contextmanager
+    def at_work(self, size: int) -> Iterator[None]:
+        """Dispatches run in this: it counts their bytes, and tells errors of the GPU as DeviceFailed."""
+        if self.out_of_service is not None:
+            raise DeviceFailed("lost", f"{self.name} is out of service: {self.out_of_service}")
+        with self._lock:
+            self.load += size
+        try:
+            self.use()
+            yield
+        except self._errors as error:
+            raise self._judge(error) from error
+        except CompilationError as error:
+            log.error("a kernel for %s was refused: %s", self.name, error)
+            raise DeviceFailed("error", f"{self.name} has no kernel for this operator") from error
+        finally:
+            with self._lock:
+                self.load -= size
+
+    def free_memory(self) -> None:
+        """Give back what no dispatch uses."""
+        self.use()
+        self.pool.free_all_blocks()
+
+    @property
+    def _errors(self) -> tuple[type[Exception], ...]:
+        cuda = self._cupy.cuda
+        return (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError, cuda.memory.OutOfMemoryError)
+
+    def _judge(self, error: Exception) -> DeviceFailed:
+        """What became of the GPU. Memory may come back; a context that does not answer any more never does."""
+        if isinstance(error, self._cupy.cuda.memory.OutOfMemoryError) or getattr(error, "status", None) == 2:
+            return DeviceFailed("memory", f"{self.name} has no memory left for this dispatch")
+        try:
+            self._cupy.cuda.runtime.deviceSynchronize()
+        except self._errors as lost:
+            with self._lock:
+                first = self.out_of_service is None
+                self.out_of_service = self.out_of_service or str(lost)
+            if first:
+                log.error("%s is taken out of service: %s", self.name, lost)
+            return DeviceFailed("lost", f"{self.name} is out of service: {self.out_of_service}")
+        log.error("a dispatch on %s failed: %s", self.name, error)
+        return DeviceFailed("error", f"{self.name} could not run this dispatch")
+
+
+def _facts(cupy: Any, ordinal: int) -> Facts:
+    runtime = cupy.cuda.runtime
+    properties = runtime.getDeviceProperties(ordinal)
+    major, minor = properties["major"], properties["minor"]
+    name = properties["name"].decode()
+    driver, library = runtime.driverGetVersion(), runtime.runtimeGetVersion()
+    return Facts(
+        description=f"{name}, CuPy {cupy.__version__}",
+        compute_capability=f"{major}.{minor}",
+        architecture=10 * major + minor,
+        driver_version=_dotted(driver),
+        runtime_version=_dotted(library),
+    )
+
+
+def _dotted(version: int) -> str:
+    """CUDA's numbers: 13000 is 13.0."""
+    return f"{version // 1000}.{version % 1000 // 10}"

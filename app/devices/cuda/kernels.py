@@ -1,0 +1,234 @@
+"""Kernels of formulas on a GPU: their launches, and dispatches of tensors that lie on the host."""
+
+import ctypes
+import itertools
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from app.devices.cuda.context import SLOTS, Context
+from app.devices.cuda.grids import ACCESS_BYTES, Layout, Step, choose_layout, elements_of_block, is_packed, render
+from app.devices.cuda.lowering import lower
+from app.devices.cuda.pinned import Slot, room
+from app.devices.cuda.rows import RowClass, RowLowering, Rows
+from app.devices.cuda.transfers import LEAST_CHUNK, MOST_CHUNK, HostTensor, move, spread
+from app.devices.device import Cancelled, ExecutionRecord
+from app.devices.layout import walk
+from app.formula.expansions import Ask
+from app.formula.uniform import Evaluate, evaluator, typed
+from app.formula.values import Value
+from app.memory.buffers import Buffer
+from app.programs.dispatchable import Dispatchable
+
+STREAMS = 3
+"""That take turns where nothing is copied on the host: one in, one computing, one out."""
+
+
+class Launch:
+    """A kernel with its arguments laid out, to be queued again and again. One thread uses it at a time."""
+
+    def __init__(self, device: Context, source: str, per_block: int, tensors: int, arguments: Sequence[object]) -> None:
+        self._device = device
+        self._function = device.function(source)
+        self._per_block = per_block
+        self._pointers = (ctypes.c_uint64 * tensors)()
+        self._count = ctypes.c_uint64()
+        self._kept = [np.asarray(argument) for argument in arguments]
+        start = ctypes.addressof(self._pointers)
+        places = [start + 8 * n for n in range(tensors)] + [ctypes.addressof(self._count)]
+        places += [array.ctypes.data for array in self._kept]
+        self._table = (ctypes.c_void_p * len(places))(*places)
+        self._address = ctypes.addressof(self._table)
+        self._blocks = 0
+
+    def bind(self, pointers: Sequence[int], count: int) -> "Launch":
+        """Set the tensors' addresses on the device and how many elements are computed."""
+        for number, pointer in enumerate(pointers):
+            self._pointers[number] = pointer
+        self._count.value = count
+        self._blocks = -(-count // self._per_block)
+        return self
+
+    def __call__(self, stream: int) -> None:
+        """Queue it on `stream`, a handle."""
+        self._device.launch(self._function, self._blocks, stream, self._address)
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A kernel for all sizes and numbers: its source, elements or groups of a block, and its last arguments, each with
+    its type."""
+
+    source: str
+    per_block: int
+    arguments: tuple[tuple[str, Evaluate], ...]
+
+    @classmethod
+    def of(cls, source: str, per_block: int, arguments: Sequence[Value]) -> "_Form":
+        return cls(source, per_block, tuple((each.type, evaluator(each)) for each in arguments))
+
+
+class CudaKernel:
+    """Implements `Kernel`. Lowered when it is first wanted, and compiled in the thread that dispatches."""
+
+    runs_inline = False
+
+    def __init__(self, compiled: Dispatchable, output: str, device: Context) -> None:
+        self._device = device
+        self._map, made = compiled.program.maps[output], compiled.outputs[output]
+        self._inputs = list(compiled.program.inputs.items())
+        self._numbers = compiled.numbers
+        descs = [*compiled.inputs.values(), made]
+        self._sizes, self._strides = walk(compiled, output)
+        self._bytes = [data_type.bytes for data_type in compiled.element_types(output)]
+        self._reach = [desc.data_bytes for desc in descs]
+        self._gapless = made.gapless
+        self._count = prod(self._sizes)
+        self._steps = choose_layout(self._sizes, self._strides, self._bytes, aligned=True).steps
+        self._rows = Rows.of(compiled, output) if self._map.axes else None
+        self._chunked = (
+            self._rows is None
+            and len(self._sizes) == 1
+            and Step.ANY not in self._steps
+            and self._steps[-1] is Step.UNIT
+        )
+
+    def launch(self, *, aligned: bool = True) -> Launch:
+        """The kernel for device-resident tensors: to be bound to their addresses, the output's last."""
+        if self._rows:
+            kind = self._rows.kind
+            form = self._find(kind, lambda ask: self._row_form(ask, kind))
+            return self._launch(form, [self._rows.shape])
+        layout = choose_layout(self._sizes, self._strides, self._bytes, aligned=aligned)
+        shape = [] if is_packed(layout) else [np.array([*self._sizes, *itertools.chain(*self._strides)], np.uint32)]
+        return self._launch(self._find(layout, lambda ask: self._form(ask, layout)), shape)
+
+    def _find(self, layout: Hashable, build: "Callable[[Ask], _Form]") -> "_Form":
+        return self._device.structures.find(
+            ("cuda", self._map, layout), self._numbers, lambda questions: build(questions.ask)
+        )
+
+    def _form(self, ask: Ask, layout: Layout) -> "_Form":
+        arithmetic = lower(ask, self._map.expression, self._inputs, self._map.stored)
+        elements = elements_of_block(arithmetic, layout)
+        return _Form.of(render(arithmetic, layout), elements, arithmetic.arguments)
+
+    def _row_form(self, ask: Ask, kind: RowClass) -> "_Form":
+        lowering = RowLowering(ask, self._map.expression, self._inputs, self._map.stored)
+        source, arguments = lowering.source(kind)
+        return _Form.of(source, 1, arguments)
+
+    def _launch(self, form: "_Form", shape: Sequence[object]) -> Launch:
+        arguments = [typed(type_, evaluate(self._numbers)) for type_, evaluate in form.arguments]
+        return Launch(self._device, form.source, form.per_block, len(self._bytes), [*shape, *arguments])
+
+    def bind(self, pointers: Sequence[int]) -> Launch:
+        """The kernel over tensors on the device at these addresses, ready to be queued."""
+        return self.launch(aligned=all(pointer % ACCESS_BYTES == 0 for pointer in pointers)).bind(
+            pointers, self._rows.groups if self._rows else self._count
+        )
+
+    def dispatch(
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
+    ) -> ExecutionRecord:
+        buffers = [
+            HostTensor(buffer, size, self._device.pinned)
+            for buffer, size in zip([*inputs, *outputs], self._reach, strict=True)
+        ]
+        with self._device.at_work(sum(self._reach)):
+            if self._chunked:
+                self._dispatch_chunks(buffers, cancelled)
+            else:
+                self._dispatch_whole(buffers, cancelled)
+        return ExecutionRecord(self._device.name, "cuda")
+
+    # Tensors that lie alike: chunk by chunk, no more memory on the device than the slots have
+
+    def _dispatch_chunks(self, buffers: Sequence[HostTensor], cancelled: Callable[[], bool]) -> None:
+        fits = room(self._device.slots.size, len(buffers))
+        widest = max(self._bytes)
+        wanted = min(max(self._count * widest // (2 * SLOTS), LEAST_CHUNK), MOST_CHUNK, fits)
+        elements = max(wanted // widest // 16 * 16, 1)
+        starts = range(0, self._count, elements)
+        if all(buffer.pinned for buffer in buffers):
+            self._stream_chunks(buffers, starts, elements, cancelled)
+            return
+
+        def prepare(slot: Slot) -> Callable[[int], None]:
+            launch = self.launch()
+
+            def work(turn: int) -> None:
+                start = starts[turn]
+                self._queue_chunk(slot, launch, buffers, start, min(elements, self._count - start), staged=True)
+
+            return work
+
+        spread(self._device, len(starts), prepare, cancelled)
+
+    def _stream_chunks(
+        self, buffers: Sequence[HostTensor], starts: Sequence[int], elements: int, cancelled: Callable[[], bool]
+    ) -> None:
+        """Nothing to copy on the host: one thread keeps several streams busy."""
+        slots = self._device.slots
+        with ExitStack() as stack:
+            taken = [stack.enter_context(slots.take())]
+            for _ in range(min(STREAMS, len(starts)) - 1):
+                slot = stack.enter_context(slots.take_idle())
+                taken += [slot] if slot else []
+            launches = [self.launch() for _ in taken]
+            try:
+                for turn, start in enumerate(starts):
+                    if cancelled():
+                        raise Cancelled
+                    number = turn % len(taken)
+                    count = min(elements, self._count - start)
+                    self._queue_chunk(taken[number], launches[number], buffers, start, count, staged=False)
+            finally:
+                for slot in taken:  # the buffers are the GPU's until then
+                    slot.stream.synchronize()
+
+    def _queue_chunk(
+        self, slot: Slot, launch: Launch, buffers: Sequence[HostTensor], start: int, count: int, *, staged: bool
+    ) -> None:
+        """Copies in, kernel, copy out. If `staged`, through the slot's pinned memory where needed, and waited for."""
+        device, space = self._device, room(slot.size, len(buffers))
+        places = [slot.address + space * number for number in range(len(buffers))]
+        spans = [
+            slice(0, size) if step is Step.NONE else slice(start * size, (start + count) * size)
+            for size, step in zip(self._bytes, self._steps, strict=True)
+        ]
+        last = len(buffers) - 1
+        for number in range(last):
+            device.to_device(
+                places[number],
+                buffers[number].reading(slot, space * number, spans[number]),
+                spans[number].stop - spans[number].start,
+                slot.stream,
+            )
+        launch.bind(places, count)(slot.stream.ptr)
+        out, span = buffers[last], spans[last]
+        size = span.stop - span.start
+        target = out.address + span.start if out.pinned else slot.host_address + space * last
+        device.to_host(target, places[last], size, slot.stream)
+        if staged:
+            slot.stream.synchronize()
+            if not out.pinned:
+                out.bytes[span] = slot.host[space * last : space * last + size]
+
+    # Any layout: whole tensors on the device
+
+    def _dispatch_whole(self, buffers: Sequence[HostTensor], cancelled: Callable[[], bool]) -> None:
+        device = self._device
+        moved = [*buffers[:-1], *([] if self._gapless else buffers[-1:])]  # what is between elements stays as it is
+        memory = [device.pool.malloc(buffer.size) for buffer in buffers]
+        try:
+            move(device, [(host, each.ptr) for host, each in zip(moved, memory, strict=False)], cancelled, inward=True)
+            with device.slots.take() as slot:
+                self.bind([each.ptr for each in memory])(slot.stream.ptr)
+                slot.stream.synchronize()
+            move(device, [(buffers[-1], memory[-1].ptr)], cancelled, inward=False)
+        finally:
+            del memory
