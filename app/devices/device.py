@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from app.contract.constants import DataType
+from app.graphs.schedule import InitializedGraph
 from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
 
@@ -69,12 +70,12 @@ class Device(Protocol):
     def info(self) -> DeviceInfo:
         """Facts as of now."""
 
-    def prepare(self, compiled: Dispatchable) -> "Kernel":
+    def prepare(self, work: Dispatchable | InitializedGraph) -> "Kernel":
         """What is worth doing once for many dispatches."""
 
 
 class Kernel(Protocol):
-    """A compiled operator on a device, ready to be dispatched."""
+    """A compiled operator, or a graph, on a device, ready to be dispatched."""
 
     @property
     def runs_inline(self) -> bool:
@@ -86,9 +87,9 @@ class Kernel(Protocol):
         """Compute `outputs` from `inputs`.
 
         There is a buffer for each tensor, in the order of the bind points, each at least as long as its descriptor
-        reaches. The first output may be one of the inputs if the operator permits that. Bytes between an output's
-        elements are left as they are. Raises Cancelled soon after `cancelled()` turns true, and DeviceFailed if the
-        device is at fault.
+        reaches; after the outputs of a graph that needs scratch, one for that. The first output may be one of the inputs
+        if the operator permits that. Bytes between an output's elements are left as they are. Raises Cancelled soon
+        after `cancelled()` turns true, and DeviceFailed if the device is at fault.
         """
 
 

@@ -18,6 +18,7 @@ from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.pinned import PinnedMemory
 from app.devices.device import Device, DeviceFailed, DeviceInfo, ExecutionRecord, Kernel
 from app.formula.structures import Structures
+from app.graphs.schedule import InitializedGraph
 from app.memory.addresses import address_of
 from app.memory.buffers import Buffer, BufferPool
 from app.operators.catalog import OPERATORS
@@ -81,10 +82,10 @@ class Placement:
         for gpu in self.gpus:
             gpu.close()
 
-    def choose(self, name: str, compiled: Dispatchable) -> Device | None:
+    def choose(self, name: str, work: Dispatchable | InitializedGraph) -> Device | None:
         """The device for a dispatch; None if there is none of this name."""
         if name == "auto":
-            return self._auto if self.gpus and compiled.elements >= self.crossover else self._numpy
+            return self._auto if self.gpus and work.elements >= self.crossover else self._numpy
         return self.devices.get(name)
 
     def troubles(self) -> list[str]:
@@ -106,8 +107,8 @@ class FallbackDevice:
     def info(self) -> DeviceInfo:
         return self.gpus[0].info()
 
-    def prepare(self, compiled: Dispatchable) -> "FallbackKernel":
-        return FallbackKernel(compiled, self)
+    def prepare(self, work: Dispatchable | InitializedGraph) -> "FallbackKernel":
+        return FallbackKernel(work, self)
 
 
 class FallbackKernel:
@@ -115,8 +116,8 @@ class FallbackKernel:
 
     runs_inline = False
 
-    def __init__(self, compiled: Dispatchable, device: FallbackDevice) -> None:
-        self._compiled = compiled
+    def __init__(self, work: Dispatchable | InitializedGraph, device: FallbackDevice) -> None:
+        self._work = work
         self._device = device
         self._kernels: dict[str, Kernel] = {}
         self._numpy: Kernel | None = None
@@ -130,7 +131,7 @@ class FallbackKernel:
             return self._on_gpu(gpu, inputs, outputs, cancelled)
         except DeviceFailed as failure:
             if self._numpy is None:
-                self._numpy = self._device.fallback.prepare(self._compiled)
+                self._numpy = self._device.fallback.prepare(self._work)
             ran = self._numpy.dispatch(inputs, outputs, cancelled)
             return ExecutionRecord(ran.device, ran.kind, failure.reason, gpu.name, failure.cause)
 
@@ -139,7 +140,7 @@ class FallbackKernel:
     ) -> ExecutionRecord:
         kernel = self._kernels.get(gpu.name)
         if kernel is None:
-            kernel = self._kernels[gpu.name] = gpu.prepare(self._compiled)
+            kernel = self._kernels[gpu.name] = gpu.prepare(self._work)
         # In place, a GPU that fails halfway would leave half of the input: it works on a copy, which then replaces it.
         targets = [
             memoryview(bytearray(output)) if any(_same(each, output) for each in inputs) else output

@@ -11,6 +11,7 @@ from app.formula.structures import Structures
 from app.formula.values import Input as InputValue
 from app.graphs.fusion import Fused, Part, fuse
 from app.graphs.graph import Constant, Graph, GraphInput, NodeOutput, Source
+from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
 from app.programs.program import Map, Program
 
@@ -63,14 +64,27 @@ class Schedule:
     owned: dict[str, TensorDesc]
     """Of those that are bound at initialization."""
     outputs: dict[str, TensorDesc]
-    least_bytes: dict[str, int]
-    """How many bytes of each input are read."""
+    read_bytes: dict[str, int]
+    """How many bytes of each of `inputs` are read."""
     first: tuple[Step, ...]
     steps: tuple[Step, ...]
     kept: tuple[Source, ...]
     """What the kept tensors are, by number."""
     kept_bytes: tuple[int, ...]
     scratch_bytes: int
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class InitializedGraph:
+    """A schedule with its kept tensors, ready to be dispatched. While it lives, devices may keep copies of these."""
+
+    schedule: Schedule
+    kept: tuple[Buffer, ...]
+
+    @property
+    def elements(self) -> int:
+        """Of the largest tensor that a kernel writes."""
+        return max(step.dispatchable.elements for step in self.schedule.steps)
 
 
 def schedule(graph: Graph, structures: Structures) -> Schedule:
@@ -109,7 +123,7 @@ class _Scheduler:
             {name: next(iter(each.readers.values())) for name, each in self._bound.items()},
             {name: next(iter(each.readers.values())) for name, each in self._owned.items()},
             {each.name: each.desc for each in self._outputs},
-            {name: max(desc.data_bytes for desc in each.readers.values()) for name, each in self._graph.inputs.items()},
+            {name: max(desc.data_bytes for desc in each.readers.values()) for name, each in self._bound.items()},
             tuple(map(self._step, first)),
             (*map(self._step, later), *[self._copy(source, number) for source, number in copies]),
             tuple(self._kept),

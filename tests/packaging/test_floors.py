@@ -21,7 +21,7 @@ FLOORS = [
     {"app.operators"},
     {"app.graphs"},
     {"app.devices.device", "app.devices.helpers", "app.devices.layout"},
-    {"app.devices.cpu.threads"},
+    {"app.devices.cpu.threads", "app.devices.schedules"},
     {"app.devices.cpu.numpy"},
     {"app.devices.cpu.llvm"},
     {"app.devices.cpu", "app.devices.cuda"},

@@ -20,8 +20,10 @@ from app.devices.cpu.rows import NumpyRowKernel
 from app.devices.cpu.threads import RAN, Threads
 from app.devices.device import WHOLE_BYTES, Cancelled, DeviceInfo, ExecutionRecord, InTurn, Kernel
 from app.devices.layout import blocks, walk
+from app.devices.schedules import ScheduleKernel
 from app.formula.expansions import Ask
 from app.formula.structures import Structures
+from app.graphs.schedule import InitializedGraph
 from app.memory.arrays import Array, numpy_type
 from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
@@ -71,7 +73,10 @@ class NumpyDevice:
             kernels_cached=self._compiler.kernels if self._compiler else None,
         )
 
-    def prepare(self, compiled: Dispatchable) -> Kernel:
+    def prepare(self, work: Dispatchable | InitializedGraph) -> Kernel:
+        return ScheduleKernel(work, self._kernel) if isinstance(work, InitializedGraph) else self._kernel(work)
+
+    def _kernel(self, compiled: Dispatchable) -> Kernel:
         loops = self._loops if compiled.elements >= self._least else None
         kernels: list[Kernel] = [
             (NumpyRowKernel if made.axes else NumpyKernel)(compiled, output, self._threads, loops, self._structures)

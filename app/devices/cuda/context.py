@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -99,6 +99,19 @@ class Context:
     def to_host(self, target: int, source: int, size: int, stream: Any) -> None:
         """Queue a copy to pinned memory."""
         self._cupy.cuda.runtime.memcpyAsync(target, source, size, 2, stream.ptr)
+
+    def clear(self, target: int, size: int, stream: int) -> None:
+        """Queue setting bytes to 0 on `stream`, a handle."""
+        self._cupy.cuda.runtime.memsetAsync(target, 0, size, stream)
+
+    def captured(self, queue: Callable[[Any], None], stream: Any) -> Any:
+        """What `queue` queues on `stream`, as one CUDA graph, which can be launched again and again."""
+        stream.begin_capture()
+        try:
+            queue(stream)
+        finally:
+            graph = stream.end_capture()
+        return graph
 
     @contextmanager
     def at_work(self, size: int) -> Iterator[None]:

@@ -1,10 +1,14 @@
 """An NVIDIA GPU: formulas as CUDA kernels, tensors moved through pinned memory while others are computed."""
 
-from typing import Literal
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 from app.devices.cuda.context import Context
 from app.devices.cuda.kernels import CudaKernel
+from app.devices.cuda.schedules import CudaScheduleKernel, KeptTensors
 from app.devices.device import WHOLE_BYTES, DeviceInfo, InTurn, Kernel
+from app.devices.schedules import ScheduleKernel
+from app.graphs.schedule import InitializedGraph
 from app.programs.dispatchable import Dispatchable
 
 
@@ -12,6 +16,11 @@ class CudaDevice(Context):
     """Implements `Device`."""
 
     kind: Literal["cpu", "cuda"] = "cuda"
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        """The arguments are those of Context."""
+        super().__init__(*arguments, **named)
+        self._kept: WeakKeyDictionary[InitializedGraph, KeptTensors] = WeakKeyDictionary()
 
     def info(self) -> DeviceInfo:
         total = available = None
@@ -35,7 +44,17 @@ class CudaDevice(Context):
             out_of_service=self.out_of_service,
         )
 
-    def prepare(self, compiled: Dispatchable) -> Kernel:
+    def prepare(self, work: Dispatchable | InitializedGraph) -> Kernel:
+        return self._graph(work) if isinstance(work, InitializedGraph) else self._kernel(work)
+
+    def _graph(self, graph: InitializedGraph) -> Kernel:
+        if len(graph.schedule.steps) == 1 and not graph.schedule.kept:
+            return ScheduleKernel(graph, self._kernel)  # which moves tensors while it computes others
+        with self._lock:
+            kept = self._kept.setdefault(graph, KeptTensors(graph.kept, self))
+        return CudaScheduleKernel(graph, kept, self)
+
+    def _kernel(self, compiled: Dispatchable) -> Kernel:
         kernels = self.kernels(compiled)
         return kernels[0] if len(kernels) == 1 else InTurn(kernels)
 
