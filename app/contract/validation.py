@@ -123,7 +123,8 @@ def _known_fields(model: type[BaseModel], value: Any, path: Path) -> list[str]:
         if isinstance(part, str):
             holders = [holder for holder in models if part in holder.model_fields]
             models = [each for holder in holders for each in _models(holder.model_fields[part].annotation)]
-        models = [each for each in models if _is_meant(each, value)]
+        if isinstance(value, dict):
+            models = [each for each in models if _is_meant(each, value)]
     models = [each for each in models if _is_meant(each, value)]
     return sorted({name for each in models for name in each.model_fields})
 

@@ -65,15 +65,17 @@ class NodeEnds:
         self._compiled = compiled
         self._violations = violations
         self._by_name: dict[str, int] = {}
+        self._ambiguous: set[str] = set()
         self._tensors: dict[tuple[int, Role], _Tensors] = {}
-        self.unclear: dict[Role, bool] = dict.fromkeys(Role, False)
+        self._unclear: dict[Role, bool] = dict.fromkeys(Role, False)
         """Whether some edge's end should be at a node's tensor of the role, and nobody knows which node is meant."""
-        self.unclear_at: dict[Role, set[int]] = {role: set() for role in Role}
+        self._unclear_at: dict[Role, set[int]] = {role: set() for role in Role}
         """The nodes of which some edge means a tensor of the role, and nobody knows which one."""
         for index, node in enumerate(nodes):
             if node.Name is not None:
                 first = self._by_name.setdefault(node.Name, index)
                 if first != index:
+                    self._ambiguous.add(node.Name)
                     self._say(
                         ("Nodes", index, "Name"),
                         f"Name {abbreviate(node.Name)} of Nodes[{index}] is that of Nodes[{first}] already; no two "
@@ -88,11 +90,11 @@ class NodeEnds:
         return f"Nodes[{node}]" if name is None else f"Nodes[{node}] ({abbreviate(name)})"
 
     def reader(self, edge: InputEdge | IntermediateEdge, path: Path) -> NodeTensor | None:
-        """The tensor that `edge`, which is at `path`, leads to, if there is one."""
+        """The tensor that `edge`, which is at `path`, leads to, if that is clear."""
         return self._tensor(edge, path, "ToNode", Role.INPUT)
 
     def writer(self, edge: IntermediateEdge | OutputEdge, path: Path) -> NodeTensor | None:
-        """The tensor that `edge`, which is at `path`, comes from, if there is one."""
+        """The tensor that `edge`, which is at `path`, comes from, if that is clear."""
         return self._tensor(edge, path, "FromNode", Role.OUTPUT)
 
     def desc(self, end: NodeTensor, role: Role) -> TensorDesc | None:
@@ -102,13 +104,17 @@ class NodeEnds:
             return None
         return (compiled.inputs if role is Role.INPUT else compiled.outputs)[end.tensor]
 
-    def described(self, node: int, role: Role) -> Collection[str]:
-        """Tensors of `node` that must have an edge. Of an invalid operator nobody knows which outputs it implies."""
+    def expected(self, node: int, role: Role) -> Collection[str]:
+        """Tensors of `node` that must have an edge, unless one that leads nowhere may be meant for them."""
+        if self._unclear[role] or node in self._unclear_at[role]:
+            return ()
         described = self._all(node, role).described
         if described is not None:
             return described
         desc = self._nodes[node]
-        return _DATA if isinstance(desc, ConstantNode) else desc.Desc.tensors(role)
+        if isinstance(desc, ConstantNode):
+            return _DATA
+        return desc.Desc.tensors(role)  # it is invalid, and nobody knows which outputs it implies
 
     def _tensor(
         self, edge: InputEdge | IntermediateEdge | OutputEdge, path: Path, name: str, role: Role
@@ -118,11 +124,11 @@ class NodeEnds:
         at_tensor = _given(edge, path, name + what, self._violations)
         node = at_node and self._node(at_node, path, role)
         if node is None:
-            self.unclear[role] = True
+            self._unclear[role] = True
             return None
         tensor = at_tensor and self._tensor_of(node, at_tensor, path, role)
         if tensor is None:
-            self.unclear_at[role].add(node)
+            self._unclear_at[role].add(node)
             return None
         return NodeTensor(node, tensor)
 
@@ -139,8 +145,11 @@ class NodeEnds:
                     _one_of(self._by_name),
                 )
                 return None
+            if value in self._ambiguous:
+                return None  # which has been said of the nodes
         elif value >= len(self._nodes):
-            self._say((*path, field), *_beyond(field, value, len(self._nodes), "nodes"))
+            if self._nodes:  # that there are none has been said
+                self._say((*path, field), *_beyond(field, value, len(self._nodes), "nodes"))
             return None
         else:
             node = value
@@ -157,19 +166,18 @@ class NodeEnds:
     def _tensor_of(self, node: int, end: _Given, path: Path, role: Role) -> str | None:
         field, value = end
         names, known, described = self._all(node, role)
-        what = f"{role.value}s of {self.called(node)}"
         if isinstance(value, str):
             if value not in known:
                 self._say(
                     (*path, field),
-                    f"{field} is {abbreviate(value)}; {what} are {listed(names)}.",
+                    f"{field} is {abbreviate(value)}; {role.value}s of {self.called(node)} are {listed(names)}.",
                     abbreviate(value),
                     _one_of(names),
                 )
                 return None
             tensor = value
         elif value >= len(names):
-            self._say((*path, field), *_beyond(field, value, len(names), what))
+            self._say((*path, field), *_beyond(field, value, len(names), f"{role.value}s of {self.called(node)}"))
             return None
         else:
             tensor = names[value]

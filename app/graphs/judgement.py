@@ -176,8 +176,8 @@ class _Judgement:
             self._say(
                 path,
                 f"{_at(path)} leads to {self._called(reader)}, of {desc.total_bytes} bytes, but "
-                f"{self._fed[other]} from the same input of the graph to {self._called(other)}, of {model.total_bytes}; their "
-                "TotalTensorSizeInBytes must be equal.",
+                f"{self._fed[other]} from the same input of the graph to {self._called(other)}, of "
+                f"{model.total_bytes}; their TotalTensorSizeInBytes must be equal.",
                 desc.total_bytes,
                 model.total_bytes,
             )
@@ -320,26 +320,24 @@ class _Judgement:
     def _find_unconnected(self) -> None:
         """Tensors that are described and have no edge, unless one that leads nowhere may be meant for them."""
         for index in range(len(self._desc.Nodes)):
-            called = self._ends.called(index)
-            if not self._ends.unclear[Role.INPUT] and index not in self._ends.unclear_at[Role.INPUT]:
-                for name in self._ends.described(index, Role.INPUT):
-                    if NodeTensor(index, name) not in self._fed:
-                        self._say(
-                            ("Nodes", index),
-                            f"{name} of {called} has no edge; every tensor that is described is connected.",
-                            name,
-                            "an edge of InputEdges or IntermediateEdges",
-                        )
-            if not self._ends.unclear[Role.OUTPUT] and index not in self._ends.unclear_at[Role.OUTPUT]:
-                # Without any output of the graph nothing can lead to one, which has been said.
-                for name in self._ends.described(index, Role.OUTPUT) if self._desc.OutputEdges else ():
-                    if NodeTensor(index, name) not in self._read:
-                        self._say(
-                            ("Nodes", index),
-                            f"{name} of {called} has no edge; every output leads to a node or out of the graph.",
-                            name,
-                            "an edge of IntermediateEdges or OutputEdges",
-                        )
+            for name in self._ends.expected(index, Role.INPUT):
+                if NodeTensor(index, name) not in self._fed:
+                    self._say(
+                        ("Nodes", index),
+                        f"{name} of {self._ends.called(index)} has no edge; every tensor that is described has one.",
+                        name,
+                        "an edge of InputEdges or IntermediateEdges",
+                    )
+            # Without any output of the graph nothing can lead to one, which has been said.
+            for name in self._ends.expected(index, Role.OUTPUT) if self._desc.OutputEdges else ():
+                if NodeTensor(index, name) not in self._read:
+                    self._say(
+                        ("Nodes", index),
+                        f"{name} of {self._ends.called(index)} has no edge; every output leads to a node or out of the "
+                        "graph.",
+                        name,
+                        "an edge of IntermediateEdges or OutputEdges",
+                    )
 
     def _node(self, index: int) -> Node:
         compiled = self._compiled[index]

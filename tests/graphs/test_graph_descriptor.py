@@ -1,0 +1,193 @@
+"""The models of graphs: what they take, what they refuse, their JSON schema; and the id of what was sent."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import msgpack
+import pytest
+
+from app.contract.constants import NEWEST, FeatureLevel
+from app.contract.validation import validate
+from app.contract.violations import ContractError, Violation
+from app.graphs.descriptor import ConstantNode, GraphDesc, OperatorNode
+from app.graphs.identity import graph_id
+from app.operators.catalog import OPERATORS
+from tests.contract.refusals import check_wording
+from tests.graphs.documents import Document, add, between, constant, graph, into, out, relu
+
+DOCUMENT = graph(
+    [relu("a"), add("sum"), constant("k")],
+    [into("x", "a")],
+    [out("sum", "y")],
+    [between("a", "sum"), between("k", "sum", "BTensor")],
+)
+
+
+def refused(document: Document) -> list[Violation]:
+    with pytest.raises(ContractError) as refusal:
+        validate(GraphDesc, document)
+    return list(refusal.value.violations)
+
+
+def edited(path: str, value: Any) -> Document:
+    """DOCUMENT with `value` at `path`; Ellipsis takes away what is there."""
+    document: Document = json.loads(json.dumps(DOCUMENT))
+    *parents, last = [int(part) if part.isdigit() else part for part in path.split("/")]
+    place: Any = document
+    for each in parents:
+        place = place[each]
+    if value is ...:
+        del place[last]
+    else:
+        place[last] = value
+    return document
+
+
+@pytest.mark.parametrize("prefix", ["", "DML_GRAPH_NODE_TYPE_"])
+def test_nodes_have_their_type_with_or_without_prefix(prefix: str) -> None:
+    document = graph([relu() | {"Type": f"{prefix}OPERATOR"}, constant() | {"Type": f"{prefix}CONSTANT"}], [], [])
+    assert [type(each) for each in validate(GraphDesc, document).Nodes] == [OperatorNode, ConstantNode]
+
+
+@pytest.mark.parametrize("data", ["AAAA", b"\0\0\0", memoryview(b"\0")])
+def test_data_stay_as_they_are(data: Any) -> None:
+    node = validate(GraphDesc, edited("Nodes/2", constant() | {"Data": data})).Nodes[2]
+    assert isinstance(node, ConstantNode)
+    assert node.Data is data
+
+
+@pytest.mark.parametrize("field", ["InputEdges", "IntermediateEdges"])
+def test_edges_that_a_graph_may_lack_may_be_null_or_left_out(field: str) -> None:
+    values: list[Any] = [None, [], ...]
+    for value in values:
+        assert not getattr(validate(GraphDesc, edited(field, value)), field)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "pointer", "given", "allowed"),
+    [
+        ("Nodes", ..., "/Nodes", None, "a value"),
+        ("OutputEdges", ..., "/OutputEdges", None, "a value"),
+        ("OutputEdges", None, "/OutputEdges", None, "an array"),
+        ("NodeCount", -1, "/NodeCount", -1, ">= 0"),
+        ("NodeCount", 3.0, "/NodeCount", 3.0, "an integer"),
+        ("Edges", [], "/Edges", [], sorted(GraphDesc.model_fields)),
+        ("Nodes/0/Type", ..., "/Nodes/0/Type", None, "a value"),
+        (
+            "Nodes/0/Type",
+            "INVALID",
+            "/Nodes/0/Type",
+            "INVALID",
+            ["DML_GRAPH_NODE_TYPE_OPERATOR", "DML_GRAPH_NODE_TYPE_CONSTANT"],
+        ),
+        ("Nodes/0/Desc", ..., "/Nodes/0/Desc", None, "a value"),
+        ("Nodes/0/Data", "", "/Nodes/0/Data", "", ["Desc", "Name", "Type"]),
+        ("Nodes/0/Name", 1, "/Nodes/0/Name", 1, "a string"),
+        ("Nodes/0/Desc/Type", "RELU", "/Nodes/0/Desc/Type", "RELU", list(OPERATORS)),
+        ("Nodes/0/Desc/InputTensor/Sizes/1", 0, "/Nodes/0/Desc/InputTensor/Sizes/1", 0, ">= 1"),
+        ("Nodes/2/Data", ..., "/Nodes/2/Data", None, "a value"),
+        ("InputEdges/0/ToNodeIndex", -1, "/InputEdges/0/ToNodeIndex", -1, ">= 0"),
+        ("InputEdges/0/ToNodeIndex", 1 << 32, "/InputEdges/0/ToNodeIndex", 1 << 32, f"<= {2**32 - 1}"),
+        ("InputEdges/0/ToNodeIndex", True, "/InputEdges/0/ToNodeIndex", True, "an integer"),
+        ("OutputEdges/0/GraphOutput", 0, "/OutputEdges/0/GraphOutput", 0, "a string"),
+    ],
+)
+def test_refusals(path: str, value: Any, pointer: str, given: Any, allowed: Any) -> None:
+    (violation,) = refused(edited(path, value))
+    check_wording(violation)
+    assert (violation.pointer, violation.given, violation.allowed) == (pointer, given, allowed)
+
+
+@pytest.mark.parametrize("edges", ["InputEdges", "OutputEdges", "IntermediateEdges"])
+def test_edges_have_no_other_fields(edges: str) -> None:
+    (violation,) = refused(edited(f"{edges}/0/Index", 1))
+    check_wording(violation)
+    assert violation.pointer == f"/{edges}/0/Index"
+    assert {"Name"} < set(violation.allowed)  # type: ignore[call-overload]  # a list of names
+
+
+def test_the_schema_says_what_each_part_is() -> None:
+    schema = GraphDesc.model_json_schema()
+    parts = schema["$defs"]
+    for part in (schema, *[parts[name] for name in ("InputEdge", "OutputEdge", "IntermediateEdge")]):
+        assert part["additionalProperties"] is False
+        assert all(each["description"] for each in part["properties"].values())
+    assert schema["required"] == ["Nodes", "OutputEdges"]
+    assert parts["ConstantNode"]["properties"]["Data"]["contentEncoding"] == "base64"
+    for kind in ("OPERATOR", "CONSTANT"):
+        tag = parts[f"{kind.capitalize()}Node"]["properties"]["Type"]
+        assert tag["default"] == tag["enum"][0] == f"DML_GRAPH_NODE_TYPE_{kind}"
+        assert tag["enum"][1] == kind
+
+
+# The id
+
+DATA = {2: memoryview(bytes(24))}
+OWNED = {"w": memoryview(b"abcd")}
+
+
+def id_of(document: Document, level: FeatureLevel = NEWEST, data: Any = DATA, owned: Any = OWNED) -> str:
+    return graph_id(validate(GraphDesc, document), level, data, owned)
+
+
+def test_the_id_stays_what_it_was() -> None:
+    """Clients keep it: it changes only on purpose, when what is sent comes to mean something else."""
+    one = id_of(DOCUMENT)
+    assert one == "86f2873794a857c6d3dece4b465540fe"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        id_of(edited("Nodes/0/Name", "b")),
+        id_of(edited("Nodes/0/Desc/InputTensor/Sizes/1", 4)),
+        id_of(edited("OutputEdges/0/GraphOutput", "z")),
+        id_of(edited("InputEdges/0/ToNode", "sum")),
+        id_of(DOCUMENT, FeatureLevel.V6_2),
+        id_of(DOCUMENT, data={2: memoryview(bytes(23))}),
+        id_of(DOCUMENT, data={2: memoryview(bytes(23) + b"\1")}),
+        id_of(DOCUMENT, data={1: memoryview(bytes(24))}),
+        id_of(DOCUMENT, owned={"v": memoryview(b"abcd")}),
+        id_of(DOCUMENT, owned={"w": memoryview(b"abce")}),
+        id_of(DOCUMENT, owned={}),
+    ],
+)
+def test_whatever_differs_gives_another_id(other: str) -> None:
+    assert other != id_of(DOCUMENT)
+
+
+def test_neither_representation_nor_the_order_of_fields_matter() -> None:
+    as_json = json.loads(json.dumps(DOCUMENT))
+    as_msgpack = msgpack.unpackb(msgpack.packb(edited("Nodes/2/Data", bytes(24))))
+    turned = json.loads(json.dumps(DOCUMENT), object_pairs_hook=lambda pairs: dict(reversed(pairs)))
+    assert list(turned) != list(DOCUMENT)
+    assert {id_of(as_json), id_of(as_msgpack), id_of(turned)} == {id_of(DOCUMENT)}
+
+
+def test_whole_numbers_of_either_type_are_one() -> None:
+    elu = relu()
+    elu["Desc"] |= {"Type": "ACTIVATION_ELU", "Alpha": 1}
+    one = id_of(graph([elu], [], []))
+    elu["Desc"]["Alpha"] = 1.0
+    assert id_of(graph([elu], [], [])) == one
+
+
+def test_any_name_has_an_id() -> None:
+    """A lone surrogate, which cannot be sent as UTF-8, comes by an escape in JSON."""
+    names = ["\ud800", "\x00", "\N{GRINNING FACE}", ""]
+    assert len({id_of(graph([relu(name)], [], [])) for name in names}) == len(names)
+
+
+def test_the_id_is_the_same_in_every_process() -> None:
+    program = "from tests.graphs.test_graph_descriptor import DOCUMENT, id_of\nprint(id_of(DOCUMENT), end='')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True, env=_environment()
+    )
+    assert done.stdout == id_of(DOCUMENT)
+
+
+def _environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7"}
