@@ -68,14 +68,14 @@ class _Judgement:
         self._ends = NodeEnds(desc.Nodes, self._compiled, self._violations)
         self._inputs = GraphEnds(Role.INPUT, desc.InputCount, self._violations)
         self._outputs = GraphEnds(Role.OUTPUT, desc.OutputCount, self._violations)
-        self._fed: dict[NodeTensor, str] = {}
+        self._fed: dict[NodeTensor, Path] = {}
         """By which edge; inputs of nodes."""
         self._sources: dict[NodeTensor, Source] = {}
         self._read: set[NodeTensor] = set()
         """Outputs of nodes."""
         self._readers: dict[int | str, dict[NodeTensor, TensorDesc]] = {}
         """Of the graph's inputs."""
-        self._made: dict[int | str, tuple[str, NodeTensor | None]] = {}
+        self._made: dict[int | str, tuple[Path, NodeTensor | None]] = {}
         """The graph's outputs, by which edge and from where."""
         self._links: list[Link] = []
         self._link_edges: list[int] = []
@@ -176,7 +176,7 @@ class _Judgement:
             self._say(
                 path,
                 f"{_at(path)} leads to {self._called(reader)}, of {desc.total_bytes} bytes, but "
-                f"{self._fed[other]} from the same input of the graph to {self._called(other)}, of "
+                f"{_at(self._fed[other])} from the same input of the graph to {self._called(other)}, of "
                 f"{model.total_bytes}; their TotalTensorSizeInBytes must be equal.",
                 desc.total_bytes,
                 model.total_bytes,
@@ -185,8 +185,8 @@ class _Judgement:
             this, that = _flag(desc), _flag(model)
             self._say(
                 path,
-                f"{_at(path)} leads to {self._called(reader)}, whose Flags are {this}, but {self._fed[other]} from the "
-                f"same input of the graph to {self._called(other)}, whose Flags are {that}; all of them are "
+                f"{_at(path)} leads to {self._called(reader)}, whose Flags are {this}, but {_at(self._fed[other])} "
+                f"from the same input of the graph to {self._called(other)}, whose Flags are {that}; all of them are "
                 "OWNED_BY_DML, or none.",
                 this,
                 that,
@@ -219,13 +219,14 @@ class _Judgement:
 
     def _feed(self, reader: NodeTensor, path: Path) -> bool:
         """Note that the edge at `path` leads to `reader`. False if another one does already."""
-        first = self._fed.setdefault(reader, _at(path))
-        if first != _at(path):
+        first = self._fed.setdefault(reader, path)
+        if first is not path:
             self._say(
                 path,
-                f"{_at(path)} leads to {self._called(reader)}, to which {first} does already; a tensor has one source.",
+                f"{_at(path)} leads to {self._called(reader)}, to which {_at(first)} does already; a tensor has one "
+                "source.",
                 _at(path),
-                first,
+                _at(first),
             )
             return False
         return True
@@ -293,13 +294,13 @@ class _Judgement:
                 field = "GraphOutputIndex" if self._outputs.by_index else "GraphOutput"
                 self._say(
                     (*path, field),
-                    f"{field} is {abbreviate(name)}, to which {first[0]} leads already; an output of the graph has one "
-                    "edge.",
+                    f"{field} is {abbreviate(name)}, to which {_at(first[0])} leads already; an output of the graph "
+                    "has one edge.",
                     abbreviate(name),
                     "an output without an edge",
                 )
             else:
-                self._made[name] = (_at(path), writer)
+                self._made[name] = (path, writer)
 
     # The graph
 

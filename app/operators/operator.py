@@ -27,6 +27,8 @@ _PLAIN = {"DataType", "Sizes"}
 class Role(Enum):
     """What a tensor field is to its operator."""
 
+    __hash__ = object.__hash__  # Enum's is written in Python, and roles are in many keys
+
     INPUT = "input"
     OUTPUT = "output"
 

@@ -6,14 +6,17 @@ import subprocess
 import sys
 from typing import Any
 
+import hypothesis.strategies as st
 import msgpack
 import pytest
+from hypothesis import given
 
 from app.contract.constants import NEWEST, FeatureLevel
 from app.contract.validation import validate
 from app.contract.violations import ContractError, Violation
 from app.graphs.descriptor import ConstantNode, GraphDesc, OperatorNode
 from app.graphs.identity import graph_id
+from app.graphs.judgement import resolve
 from app.operators.catalog import OPERATORS
 from tests.contract.refusals import check_wording
 from tests.graphs.documents import Document, add, between, constant, graph, into, out, relu
@@ -67,7 +70,7 @@ def test_edges_that_a_graph_may_lack_may_be_null_or_left_out(field: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "pointer", "given", "allowed"),
+    ("path", "value", "pointer", "was_given", "allowed"),
     [
         ("Nodes", ..., "/Nodes", None, "a value"),
         ("OutputEdges", ..., "/OutputEdges", None, "a value"),
@@ -95,10 +98,10 @@ def test_edges_that_a_graph_may_lack_may_be_null_or_left_out(field: str) -> None
         ("OutputEdges/0/GraphOutput", 0, "/OutputEdges/0/GraphOutput", 0, "a string"),
     ],
 )
-def test_refusals(path: str, value: Any, pointer: str, given: Any, allowed: Any) -> None:
+def test_refusals(path: str, value: Any, pointer: str, was_given: Any, allowed: Any) -> None:
     (violation,) = refused(edited(path, value))
     check_wording(violation)
-    assert (violation.pointer, violation.given, violation.allowed) == (pointer, given, allowed)
+    assert (violation.pointer, violation.given, violation.allowed) == (pointer, was_given, allowed)
 
 
 @pytest.mark.parametrize("edges", ["InputEdges", "OutputEdges", "IntermediateEdges"])
@@ -121,6 +124,44 @@ def test_the_schema_says_what_each_part_is() -> None:
         tag = parts[f"{kind.capitalize()}Node"]["properties"]["Type"]
         assert tag["default"] == tag["enum"][0] == f"DML_GRAPH_NODE_TYPE_{kind}"
         assert tag["enum"][1] == kind
+
+
+JUNK = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-1, 4)
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.binary(max_size=3)
+    | st.sampled_from(["OPERATOR", "CONSTANT", "ELEMENT_WISE_ADD", "a", "sum", "x", "ATensor", "Data"]),
+    lambda each: (
+        st.lists(each, max_size=3)
+        | st.dictionaries(st.sampled_from(["Type", "Name", "Desc", "ToNode", "Index"]), each, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+def places(value: Any, path: tuple[str, ...] = ()) -> list[str]:
+    """Paths to all that is in a document."""
+    within = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    deeper = [place for key, each in within for place in places(each, (*path, str(key)))]
+    return ["/".join(path), *deeper] if path else deeper
+
+
+@given(st.sampled_from(places(DOCUMENT)), JUNK, st.sampled_from(FeatureLevel))
+def test_whatever_is_sent_is_a_graph_or_refused(path: str, junk: Any, level: FeatureLevel) -> None:
+    """Nothing else is raised, and what is said can be sent."""
+    document = edited(path, junk)
+    constants = dict.fromkeys(range(8), memoryview(bytes(24)))
+    try:
+        desc = validate(GraphDesc, document)
+        assert graph_id(desc, level, {}, {})
+        resolve(desc, level, constants)
+    except ContractError as error:
+        for violation in error.violations:
+            json.dumps([violation.pointer, violation.message, violation.given, violation.allowed], allow_nan=False)
 
 
 # The id
