@@ -49,6 +49,14 @@ class Value:
 
     type: str
 
+    def operands(self) -> tuple["Value", ...]:
+        """What it is made of directly."""
+        return ()
+
+    def with_operands(self, operands: tuple["Value", ...]) -> "Value":
+        """The same made of these, which are as many as `operands` gives."""
+        return self
+
     def __add__(self, other: "Value | Number") -> "Value":
         return _arithmetic("add", self, other)
 
@@ -148,6 +156,12 @@ class Operation(Value):
     name: str
     arguments: tuple[Value, ...] = field(default=())
 
+    def operands(self) -> tuple[Value, ...]:
+        return self.arguments
+
+    def with_operands(self, operands: tuple[Value, ...]) -> "Operation":
+        return Operation(self.type, self.name, operands)
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Reduction(Value):
@@ -159,6 +173,12 @@ class Reduction(Value):
 
     name: str
     argument: Value
+
+    def operands(self) -> tuple[Value, ...]:
+        return (self.argument,)
+
+    def with_operands(self, operands: tuple[Value, ...]) -> "Reduction":
+        return Reduction(self.type, self.name, *operands)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -174,21 +194,11 @@ def parts(value: Value) -> Iterator[Value]:
         if node in seen:
             return
         seen.add(node)
-        for argument in arguments_of(node):
-            yield from visit(argument)
+        for operand in node.operands():
+            yield from visit(operand)
         yield node
 
     return visit(value)
-
-
-def arguments_of(node: Value) -> tuple[Value, ...]:
-    """What `node` is made of directly."""
-    match node:
-        case Operation():
-            return node.arguments
-        case Reduction():
-            return (node.argument,)
-    return ()
 
 
 # Arithmetic

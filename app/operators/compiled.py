@@ -7,7 +7,7 @@ from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, Hresult, refused
 from app.formula.structures import Structures
 from app.operators.operator import Operator, Role
-from app.operators.structure import Structure
+from app.operators.structure import Structure, sizes_of
 from app.programs.dispatchable import Dispatchable
 
 
@@ -60,7 +60,10 @@ def compile_operator(operator: Operator, level: FeatureLevel, structures: Struct
     Its formula is among `structures` if one like it was compiled with these before.
     """
     operator.judge(level)  # as it was stated: an implied output is right by construction
-    inputs, outputs, numbers = operator.tensors(Role.INPUT), operator.outputs(level), operator.numbers()
+    inputs, outputs = operator.tensors(Role.INPUT), operator.outputs(level)
+    numbers = {} if operator.call else operator.numbers()
+    if operator.by_coordinates:
+        numbers |= sizes_of(inputs | outputs)
     structure = Structure.of(operator, inputs | outputs)
     program = (structures or Structures()).find(structure, numbers, structure.program)
     return CompiledOperator(inputs, outputs, program, numbers, operator, level)

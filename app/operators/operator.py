@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from functools import cache, lru_cache
-from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -80,6 +80,17 @@ class Operator(BaseModel):
     formula: ClassVar[Callable[..., Value]]
     """Method `formula(p, x, ...)`: the output's element, from the attributes as `Parameters` and one value for each
     input tensor in the structure's order. It is called on a descriptor without FLOAT attributes and without sizes."""
+
+    by_coordinates: ClassVar[bool] = False
+    """The formula goes by coordinates (`formula/coordinates.py`): it is called with `TensorParameters` and one
+    `Operand` for each input field, a list of them for an array, None for one that is left out. It gives the output's
+    element, or where there may be several outputs a dict of their elements by name; those that are not there are not
+    looked at. Integer attributes are parameters too, unless they are marked STRUCTURAL."""
+
+    call: ClassVar[Callable[..., Mapping[str, Any]] | None] = None
+    """In the place of a formula, method `call(xp, inputs)` for what no formula of one element says: the outputs, packed
+    and by name, made of the inputs, which are strided arrays in the types they are stored in and are not written. `xp`
+    is numpy or cupy. Attributes and sizes are those of the descriptor."""
 
     def axes(self) -> tuple[int, ...]:
         """Dimensions that the formula's reductions go over."""
@@ -213,7 +224,7 @@ class Operator(BaseModel):
         return {name: DataType(f"UINT{data_type.bits}") for name, data_type in types.items()}
 
     def numbers(self) -> dict[str, Number]:
-        """The FLOAT attributes by the names of their `Parameters`; of a descriptor that has been judged."""
+        """The attributes that are numbers by the names of their `Parameters`; of a descriptor that has been judged."""
         return dict(numbers_in(self))
 
 

@@ -1,16 +1,25 @@
-"""What a descriptor's fields are to its formula, and its FLOAT attributes as symbolic values."""
+"""What a descriptor's fields are to its formula, and its attributes that are numbers as symbolic values."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any, NamedTuple, TypeVar, get_args
+from typing import Any, Final, NamedTuple, TypeVar, get_args
 
 from pydantic import BaseModel
 
 from app.contract.tensors import TensorDesc
+from app.formula.coordinates import TensorForm
 from app.formula.expansions import Ask
-from app.formula.values import Number, Parameter
+from app.formula.values import FLOAT32, INT64, Number, Parameter
 
 M = TypeVar("M", bound=BaseModel)
+
+
+class Structural:
+    """Marks an integer attribute, in its annotation, of which formulas that go by coordinates see the value itself."""
+
+
+STRUCTURAL: Final = Structural()
+"""`Axis: Annotated[Uint, STRUCTURAL]`: there is one formula for each of its values, so these must be few."""
 
 
 class Parameters:
@@ -32,6 +41,41 @@ class Parameters:
         return Parameters({name.removeprefix(prefix): each for name, each in self._values.items()}, self.ask)
 
 
+class TensorParameters(Parameters):
+    """What formulas that go by coordinates get: also the integer attributes, and the outputs' sizes.
+
+    `p.Offsets`, an array, is a list of parameters, `p.BlockSize` an int64 parameter, and what is left out None.
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, Parameter],
+        ask: Ask,
+        outputs: Mapping[str, TensorForm],
+        arrays: Mapping[str, int | None],
+    ) -> None:
+        """`arrays` has the lengths of the array attributes, and None for each attribute that is left out."""
+        super().__init__(values, ask)
+        self._outputs = outputs
+        self._arrays = arrays
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._arrays:
+            return self._values[name]
+        length = self._arrays[name]
+        return None if length is None else [self._values[f"{name}[{place}]"] for place in range(length)]
+
+    __getitem__ = __getattr__
+
+    def out(self, name: str) -> TensorForm:
+        """The output tensor of this name, such as "OutputTensor" or "OutputTensors[1]"; KeyError if it is not there."""
+        return self._outputs[name]
+
+    def has(self, name: str) -> bool:
+        """Whether there is an output of this name."""
+        return name in self._outputs
+
+
 class Fields(NamedTuple):
     """The names of a model's fields, but for Type, by what they are to a formula."""
 
@@ -43,19 +87,29 @@ class Fields(NamedTuple):
 
 @cache
 def fields_of(model: type[BaseModel]) -> Fields:
-    """Told by their annotations: numbers are what may be a float, parts are structures, choices all else."""
+    """Told by their annotations: numbers are what may be a float, parts are structures, choices all else.
+
+    Of operators that go by coordinates, and of parts, integers that are not STRUCTURAL are numbers as well.
+    """
+    integers = getattr(model, "by_coordinates", True)
     kinds: dict[str, list[str]] = {"tensors": [], "numbers": [], "parts": [], "choices": []}
     for name, info in model.model_fields.items():
         classes = list(_classes(info.annotation))
         if TensorDesc in classes:
             kinds["tensors"].append(name)
-        elif float in classes:
+        elif float in classes or (integers and int in classes and STRUCTURAL not in info.metadata):
             kinds["numbers"].append(name)
         elif any(issubclass(each, BaseModel) for each in classes):
             kinds["parts"].append(name)
         elif name != "Type":
             kinds["choices"].append(name)
     return Fields(**{kind: tuple(names) for kind, names in kinds.items()})
+
+
+@cache
+def parameter_type(model: type[BaseModel], field: str) -> str:
+    """The type of the parameters that a field of numbers is."""
+    return FLOAT32 if float in _classes(model.model_fields[field].annotation) else INT64
 
 
 def _classes(annotation: Any) -> Iterator[type]:
@@ -68,13 +122,42 @@ def _classes(annotation: Any) -> Iterator[type]:
 
 
 def numbers_in(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Number]]:
-    """The FLOAT attributes of `model` by the names of their parameters, and those of the structures in it."""
+    """The numbers of `model` by the names of their parameters, and those of the structures in it."""
     fields, values = fields_of(type(model)), model.__dict__
     for name in fields.numbers:
-        yield prefix + name, values[name]
+        value = values[name]
+        if isinstance(value, list):
+            for place, each in enumerate(value):
+                yield f"{prefix}{name}[{place}]", each
+        elif value is not None:
+            yield prefix + name, value
     for name in fields.parts:
         if values[name] is not None:
             yield from numbers_in(values[name], f"{prefix}{name}.")
+
+
+Form = tuple[bool | int | None, ...]
+
+
+def form_of(model: BaseModel) -> Form:
+    """For each field of numbers: True, the length of an array, or None if it is left out."""
+    values = model.__dict__
+    return tuple(
+        [
+            len(value) if isinstance(value := values[name], list) else None if value is None else True
+            for name in fields_of(type(model)).numbers
+        ]
+    )
+
+
+def parameters_of(model: type[BaseModel], form: Form, prefix: str = "") -> Iterator[Parameter]:
+    """The parameters of a model's fields of numbers."""
+    for name, there in zip(fields_of(model).numbers, form, strict=True):
+        type_ = parameter_type(model, name)
+        if there is True:
+            yield Parameter(type_, prefix + name)
+        elif there is not None:
+            yield from (Parameter(type_, f"{prefix}{name}[{place}]") for place in range(there))
 
 
 def bare(model: type[M], values: Mapping[str, Any] | None = None) -> M:

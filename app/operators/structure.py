@@ -1,77 +1,172 @@
 """What requests have in common that one formula serves, whatever their sizes and numbers."""
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
 from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc
+from app.formula.coordinates import Operand, TensorForm, size_name
 from app.formula.structures import Questions
-from app.formula.values import FLOAT32, Input, Parameter, compute_type
+from app.formula.values import INT64, Input, Number, Parameter, compute_type
 from app.operators.operator import Operator, Role
-from app.operators.parameters import Parameters, bare, fields_of
-from app.programs.program import Map, Program
+from app.operators.parameters import (
+    Form,
+    Parameters,
+    TensorParameters,
+    bare,
+    fields_of,
+    form_of,
+    parameters_of,
+)
+from app.programs.program import Call, Map, Program
 
 
 class Structure(NamedTuple):
     """All that a formula may know, but for the answers to what it asks of numbers.
 
-    Of tensors that are there the data types, by name; of attributes those that are no FLOAT; of parts, such as
-    ScaleBias, which ones there are.
+    Of tensors that are there the data types, by name, and where it goes by coordinates the ranks; of attributes those
+    that are no numbers, and which numbers there are; of parts, such as ScaleBias, which ones there are.
     """
 
     operator: type[Operator]
     tensors: tuple[tuple[str, DataType], ...]
-    choices: tuple[Hashable, ...]
-    parts: tuple[type[BaseModel] | None, ...]
-    axes: tuple[int, ...]
+    ranks: tuple[int, ...] = ()
+    numbers: Form = ()
+    choices: tuple[Hashable, ...] = ()
+    parts: "tuple[_Part | None, ...]" = ()
+    axes: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, operator: Operator, tensors: Mapping[str, TensorDesc]) -> "Structure":
         """That of a descriptor with these `tensors`, outputs that it implies among them."""
-        fields, values = fields_of(type(operator)), operator.__dict__
+        kind, values = type(operator), operator.__dict__
+        types = tuple([(name, desc.DataType) for name, desc in tensors.items()])
+        if kind.call:
+            return cls(kind, types)  # which reads the descriptor itself
+        fields = fields_of(kind)
         return cls(
-            type(operator),
-            tuple([(name, desc.DataType) for name, desc in tensors.items()]),
+            kind,
+            types,
+            tuple([desc.rank for desc in tensors.values()]) if kind.by_coordinates else (),
+            form_of(operator),
             tuple([_hashable(values[name]) for name in fields.choices]),
-            tuple([values[name] and type(values[name]) for name in fields.parts]),
-            operator.axes(),
+            tuple([values[name] and _Part(type(values[name]), form_of(values[name])) for name in fields.parts]),
+            () if kind.by_coordinates else operator.axes(),
         )
 
     def program(self, questions: Questions) -> Program:
         """The formula over the inputs and attributes; optional inputs that are left out are None."""
+        if self.operator.call:
+            inputs = self._of_role(Role.INPUT)
+            types = dict(self.tensors)
+            outputs = {name: types[name] for name in self._of_role(Role.OUTPUT)}
+            return Program({name: types[name] for name in inputs}, {}, Call(outputs))
+        return self._by_coordinates(questions) if self.operator.by_coordinates else self._by_position(questions)
+
+    def _by_position(self, questions: Questions) -> Program:
         operator = self._skeleton()
         types = operator.stored_types()
         names = operator.tensor_names(Role.INPUT)
         inputs = [Input(compute_type(types[name]), name, types[name]) if name in types else None for name in names]
         (output,) = operator.tensor_names(Role.OUTPUT)
-        parameters = {name: Parameter(FLOAT32, name) for name in self._parameter_names()}
+        parameters = {each.name: each for each in self._parameters()}
         expression = operator.formula(Parameters(parameters, questions.ask), *inputs)
         stored = {name: types[name] for name in names if name in types}
         return Program(stored, {output: Map(expression, types[output], self.axes)})
+
+    def _by_coordinates(self, questions: Questions) -> Program:
+        operator = self._skeleton()
+        stored = operator.stored_types()
+        forms = {
+            name: Operand(name, data_type, _sizes(name, rank), stored[name])
+            for (name, data_type), rank in zip(self.tensors, self.ranks, strict=True)
+        }
+        inputs, outputs = (self._of_role(role) for role in (Role.INPUT, Role.OUTPUT))
+        parameters = {each.name: each for each in self._parameters()}
+        arrays = {
+            name: form
+            for name, form in zip(fields_of(self.operator).numbers, self.numbers, strict=True)
+            if form is not True
+        }
+        made_of = TensorParameters(
+            parameters,
+            questions.ask,
+            {name: TensorForm(name, forms[name].data_type, forms[name].sizes) for name in outputs},
+            arrays,
+        )
+        made = operator.formula(
+            made_of, *[self._operand(field, forms) for field in self.operator.tensor_names(Role.INPUT)]
+        )
+        expressions = made if isinstance(made, dict) else dict(zip(outputs, [made], strict=True))
+        maps = {name: Map(expressions[name], stored[name], by_coordinates=True) for name in outputs}
+        return Program({name: stored[name] for name in inputs}, maps)
+
+    def _of_role(self, role: Role) -> list[str]:
+        """The tensors that are there, each of an array by itself."""
+        fields = set(self.operator.tensor_names(role))
+        return [name for name, _ in self.tensors if _field_of(name) in fields]
+
+    def _operand(self, field: str, forms: Mapping[str, Operand]) -> Operand | list[Operand] | None:
+        """What the formula gets for a field: an operand, those of an array, or None if it is left out."""
+        array = [each for name, each in forms.items() if name != field and _field_of(name) == field]
+        return array or forms.get(field)
 
     def _skeleton(self) -> Operator:
         """A descriptor without numbers and sizes: whoever looks for them gets an AttributeError."""
         fields = fields_of(self.operator)
         values: dict[str, Any] = dict.fromkeys(fields.tensors)
-        values |= {name: _TensorForm(data_type) for name, data_type in self.tensors}
+        ranks: Iterable[int | None] = self.ranks or [None] * len(self.tensors)
+        for (name, data_type), rank in zip(self.tensors, ranks, strict=True):
+            form = _Ranked(data_type, rank) if rank is not None else _Typed(data_type)
+            field = _field_of(name)
+            values[field] = form if field == name else [*(values[field] or ()), form]
         values |= zip(fields.choices, self.choices, strict=True)
-        values |= {name: part and bare(part) for name, part in zip(fields.parts, self.parts, strict=True)}
+        values |= {name: part and bare(part.model) for name, part in zip(fields.parts, self.parts, strict=True)}
         return bare(self.operator, values)
 
-    def _parameter_names(self) -> Iterator[str]:
-        fields = fields_of(self.operator)
-        yield from fields.numbers
-        for name, part in zip(fields.parts, self.parts, strict=True):
+    def _parameters(self) -> Iterator[Parameter]:
+        yield from parameters_of(self.operator, self.numbers)
+        for name, part in zip(fields_of(self.operator).parts, self.parts, strict=True):
             if part:
-                yield from (f"{name}.{each}" for each in fields_of(part).numbers)
+                yield from parameters_of(part.model, part.numbers, f"{name}.")
 
 
-class _TensorForm(NamedTuple):
+class _Part(NamedTuple):
+    """A structure inside a descriptor, and which numbers it has."""
+
+    model: type[BaseModel]
+    numbers: Form
+
+
+class _Typed(NamedTuple):
     """All that a formula sees of a tensor's descriptor."""
 
     DataType: DataType
+
+
+class _Ranked(NamedTuple):
+    """The same where it goes by coordinates."""
+
+    DataType: DataType
+    rank: int
+
+
+def sizes_of(tensors: Mapping[str, TensorDesc]) -> Iterator[tuple[str, Number]]:
+    """The sizes of tensors by the names of their parameters."""
+    for name, desc in tensors.items():
+        for axis, size in enumerate(desc.Sizes):
+            yield size_name(name, axis), size
+
+
+def _sizes(name: str, rank: int) -> list[Parameter]:
+    return [Parameter(INT64, size_name(name, axis)) for axis in range(rank)]
+
+
+def _field_of(name: str) -> str:
+    """The field that a tensor is of: it itself, or that of its array."""
+    return name.partition("[")[0]
 
 
 def _hashable(choice: Any) -> Hashable:

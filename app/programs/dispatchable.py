@@ -24,13 +24,16 @@ class Dispatchable:
 
     @property
     def elements(self) -> int:
-        """Of the largest output."""
-        return max(desc.elements for desc in self.outputs.values())
+        """Of the largest output or, where sizes differ, tensor."""
+        tensors = (
+            [*self.outputs.values()] if self.program.is_by_position else [*self.inputs.values(), *self.outputs.values()]
+        )
+        return max(desc.elements for desc in tensors)
 
     def layouts(self, output: str) -> list[Sequence[int]]:
         """Strides along the dimensions of `output` of the inputs, in the order of the bind points, and of itself.
 
-        Those of a tensor of one element are 0: it is the same for all.
+        Of an output that is made by position. Those of a tensor of one element are 0: it is the same for all.
         """
         made = self.outputs[output]
         descs = [*self.inputs.values(), made]
@@ -39,8 +42,8 @@ class Dispatchable:
     @property
     def stored_types(self) -> dict[str, DataType]:
         """How kernels read and write the elements of each tensor, which differs from its DataType for raw bits."""
-        return {**self.program.inputs, **{name: made.stored for name, made in self.program.maps.items()}}
+        return {**self.program.inputs, **self.program.stored}
 
     def element_types(self, output: str) -> list[DataType]:
         """The same of the inputs, in the order of the bind points, and of `output`."""
-        return [*self.program.inputs.values(), self.program.maps[output].stored]
+        return [*self.program.inputs.values(), self.program.stored[output]]

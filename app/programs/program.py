@@ -9,13 +9,23 @@ from app.formula.values import Value
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Map:
-    """An output whose elements are `expression`, over the elements of inputs at the same coordinates."""
+    """An output whose elements are `expression`: over the elements of inputs at the same coordinates, or, if it goes
+    `by_coordinates`, over those at coordinates that the formula computes (`formula/coordinates.py`)."""
 
     expression: Value
     stored: DataType
     """How its elements are written."""
     axes: tuple[int, ...] = ()
     """Dimensions that reductions in `expression` go over; none where it has no reductions."""
+    by_coordinates: bool = False
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Call:
+    """All outputs made at once by the operator's method `call`, over arrays of NumPy or CuPy."""
+
+    stored: Mapping[str, DataType]
+    """How the elements of each output are written."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -28,3 +38,15 @@ class Program:
     inputs: Mapping[str, DataType]
     """How the elements of each are read."""
     maps: Mapping[str, Map]
+    call: Call | None = None
+    """In the place of all maps."""
+
+    @property
+    def stored(self) -> Mapping[str, DataType]:
+        """How the elements of each output are written."""
+        return self.call.stored if self.call else {name: made.stored for name, made in self.maps.items()}
+
+    @property
+    def is_by_position(self) -> bool:
+        """Whether all outputs are made of the elements at their own coordinates."""
+        return not self.call and not any(made.by_coordinates for made in self.maps.values())
