@@ -87,14 +87,17 @@ class Kernel(Protocol):
         """Compute `outputs` from `inputs`.
 
         There is a buffer for each tensor, in the order of the bind points, each at least as long as its descriptor
-        reaches; after the outputs of a graph that needs scratch, one for that. The first output may be one of the inputs
-        if the operator permits that. Bytes between an output's elements are left as they are. Raises Cancelled soon
-        after `cancelled()` turns true, and DeviceFailed if the device is at fault.
+        reaches; after the outputs of a graph that needs scratch, one for that. The first output may be one of the
+        inputs if the operator permits that. Bytes between an output's elements are left as they are. Raises Cancelled
+        soon after `cancelled()` turns true, and DeviceFailed if the device is at fault.
         """
 
 
 class InTurn:
-    """Implements `Kernel`: kernels of one output each, run one after the other over the same inputs."""
+    """Implements `Kernel`: kernels of one output each, run one after the other over the same inputs.
+
+    The first output, which may take an input's memory, is computed last.
+    """
 
     def __init__(self, kernels: Sequence[Kernel]) -> None:
         self._kernels = kernels
@@ -106,6 +109,6 @@ class InTurn:
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
-        for kernel, output in zip(self._kernels, outputs, strict=True):
+        for kernel, output in reversed([*zip(self._kernels, outputs, strict=True)]):
             ran = kernel.dispatch(inputs, [output], cancelled)
         return ran

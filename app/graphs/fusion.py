@@ -15,23 +15,8 @@ from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc
 from app.formula.structures import Structures
 from app.formula.uniform import Numbers
-from app.formula.values import (
-    Constant as ConstantValue,
-)
-from app.formula.values import (
-    Input as InputValue,
-)
-from app.formula.values import (
-    Number,
-    Operation,
-    Parameter,
-    Position,
-    Reduction,
-    Value,
-    arguments_of,
-    as_stored,
-    parts,
-)
+from app.formula.values import Input as InputValue
+from app.formula.values import Number, Operation, Parameter, Value, as_stored, parts
 from app.graphs.graph import Constant, Graph, GraphInput, Node, NodeOutput, Source
 from app.graphs.spaces import Space, Vector
 from app.programs.dispatchable import Dispatchable
@@ -102,17 +87,26 @@ def fuse(graph: Graph, structures: Structures) -> Fused:
     values = _values(graph, aliases, constants)
     fixed = _fixed(graph, values)
     made = _roots(graph, values, aliases, fixed)
-    # From the end, since what does not fit into a later kernel becomes one of its own.
-    found = [_Group(values, made, output).part(structures) for output in reversed(values) if output in made]
-    return Fused(found[::-1], aliases)
+    found: dict[NodeOutput | int, Part] = {}
+    for output in reversed(values):  # from the end, since what does not fit into a later kernel becomes one of its own
+        value = values[output]
+        if value.made is None:
+            found[output.node] = _whole(value)
+        elif output in made:
+            found[output] = _Group(values, made, output).part(structures)
+    return Fused([*found.values()][::-1], aliases)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Output:
-    """An output of a node as a formula, and what it reads, aliases resolved."""
+    """An output of a node, and what it reads, aliases resolved.
+
+    `made` is its formula over elements at its own coordinates; None if the node goes by other coordinates, or by a
+    call: it is a kernel of its own.
+    """
 
     node: Node
-    made: Map
+    made: Map | None
     desc: TensorDesc
     sources: dict[str, Source]
 
@@ -143,6 +137,7 @@ def _aliases(graph: Graph) -> tuple[dict[NodeOutput, NodeOutput], dict[Constant,
             tuple(compiled.numbers.items()),
             tuple([(name, _resolved(each, aliases, constants)) for name, each in node.sources.items()]),
             tuple([_layout(desc) for desc in (*compiled.inputs.values(), *compiled.outputs.values())]),
+            node.index if compiled.program.call else None,  # attributes of which are not among the numbers
         )
         same = known.setdefault(key, node)
         if same is not node:
@@ -174,7 +169,9 @@ def _values(graph: Graph, aliases: Mapping[NodeOutput, NodeOutput], constants: M
         for name, desc in node.compiled.outputs.items():
             output = NodeOutput(node.index, name)
             if output not in aliases:
-                made[output] = _Output(node, node.compiled.program.maps[name], desc, sources)
+                program = node.compiled.program
+                by_element = program.maps[name] if program.is_by_position else None
+                made[output] = _Output(node, by_element, desc, sources)
     return made
 
 
@@ -210,14 +207,26 @@ def _roots(
     kernels: dict[NodeOutput, NodeOutput] = {}
     for output in reversed(values):
         of = {kernels[reader] for reader, _ in readers.get(output, [])}
-        same_type = all(stored is values[output].made.stored for _, stored in readers.get(output, []))
         once = output in fixed and any(reader not in fixed for reader, _ in readers.get(output, []))
-        if output in roots or len(of) != 1 or not same_type or once:
+        fits = all(_fits(values[output], stored, values[reader]) for reader, stored in readers.get(output, []))
+        if output in roots or len(of) != 1 or once or not fits:
             roots.add(output)
             kernels[output] = output
         else:
             (kernels[output],) = of
     return roots
+
+
+def _fits(value: _Output, stored: DataType, reader: _Output) -> bool:
+    """Whether the formula of `value` can be put into that of `reader`, which reads it as `stored`."""
+    return value.made is not None and reader.made is not None and value.made.stored is stored
+
+
+def _whole(value: _Output) -> Part:
+    """A node as a kernel of its own."""
+    node = value.node
+    writes = {name: NodeOutput(node.index, name) for name in node.compiled.outputs}
+    return Part((node.index,), node.compiled, {name: value.sources[name] for name in node.compiled.inputs}, writes)
 
 
 class _Wire(NamedTuple):
@@ -263,7 +272,7 @@ class _Group:
 
     def part(self, structures: Structures) -> Part:
         """All of it."""
-        for axis in self._values[self._root].made.axes:
+        for axis in self._formula(self._root).axes:
             self._space.axes[axis] = True
         whole = self._space.identity()
         written = self._space.address(whole, self._desc.strides)
@@ -278,7 +287,7 @@ class _Group:
         inputs = {_name(n): _desc(leaf.stored, sizes, leaf.address) for n, leaf in enumerate(self._leaves)}
         dispatchable = Dispatchable(
             inputs,
-            {"out": _desc(self._values[self._root].made.stored, sizes, written)},
+            {"out": _desc(self._formula(self._root).stored, sizes, written)},
             program,
             dict(self._numbers()),
         )
@@ -288,6 +297,11 @@ class _Group:
             {_name(n): leaf.source for n, leaf in enumerate(self._leaves)},
             {"out": self._root},
         )
+
+    def _formula(self, output: NodeOutput) -> Map:
+        made = self._values[output].made
+        assert made is not None, "all that is in a group is a formula"
+        return made
 
     def _numbers(self) -> Iterator[tuple[str, Number]]:
         for number, member in enumerate(self._members):
@@ -300,8 +314,8 @@ class _Group:
         for placed, at, number in self._placed:
             if placed == output and at == coordinates:
                 return number
-        value = self._values[output]
-        count, own_depth = _size(value.made)
+        value, made = self._values[output], self._formula(output)
+        count, own_depth = _size(made)
         self._operations += count
         wires = []
         for source, desc, stored in value.inputs:
@@ -309,7 +323,7 @@ class _Group:
             address = self._space.address(coordinates, strides)
             inner = self._inner(source, stored, address, depth + own_depth)
             wires.append(_Wire(True, inner) if inner is not None else _Wire(False, self._leaf(source, stored, address)))
-        self._members.append(_Member(output, value.made, tuple(value.node.compiled.program.inputs), tuple(wires)))
+        self._members.append(_Member(output, made, tuple(value.node.compiled.program.inputs), tuple(wires)))
         number = len(self._members) - 1
         self._placed.append((output, coordinates, number))
         return number
@@ -318,26 +332,26 @@ class _Group:
         """The number of `source` as a member, if it is one."""
         if not isinstance(source, NodeOutput) or source in self._roots:
             return None
-        coordinates = self._coordinates(self._values[source], address, depth)
+        coordinates = self._coordinates(self._values[source], self._formula(source), address, depth)
         if coordinates is None:
             self._roots.add(source)
             return None
         return self._member(source, coordinates, depth)
 
-    def _coordinates(self, value: _Output, address: Vector, depth: int) -> list[Vector] | None:
+    def _coordinates(self, value: _Output, made: Map, address: Vector, depth: int) -> list[Vector] | None:
         """Those of `value` for a reader at `address`; None if it had better be computed by itself."""
-        count, own_depth = _size(value.made)
+        count, own_depth = _size(made)
         if depth + own_depth > MOST_DEPTH or self._operations + count > MOST_OPERATIONS:
             return None
         if len(self._leaves) + len(value.sources) > MOST_INPUTS:
             return None
         repeated = self._desc.elements // value.desc.elements
-        if repeated > 1 and (value.made.axes or (repeated > MOST_REPEATED and not _is_cheap(value.made))):
+        if repeated > 1 and (made.axes or (repeated > MOST_REPEATED and not _is_cheap(made))):
             return None
         coordinates = self._space.coordinates(address, value.desc.Sizes, value.desc.strides)
-        if coordinates is None or not value.made.axes:
+        if coordinates is None or not made.axes:
             return coordinates
-        axes = self._space.groups(coordinates, value.desc.Sizes, value.made.axes)
+        axes = self._space.groups(coordinates, value.desc.Sizes, made.axes)
         if axes is None or not any(axes) or (any(self._space.axes) and axes != self._space.axes):
             return None
         self._space.axes = axes
@@ -366,7 +380,7 @@ def _size(made: Map) -> tuple[int, int]:
     """How many values a formula is made of, and how deep it is."""
     depths: dict[Value, int] = {}
     for node in parts(made.expression):
-        depths[node] = 1 + max([depths[each] for each in arguments_of(node)], default=0)
+        depths[node] = 1 + max([depths[each] for each in node.operands()], default=0)
     return len(depths), depths[made.expression]
 
 
@@ -395,21 +409,15 @@ def _program(members: Sequence[_Member], stored: Sequence[DataType], axes: tuple
 def _put(node: Value, inputs: Mapping[str, Value | str], prefix: str, done: dict[Value, Value]) -> Value:
     """`node` over `inputs`, values or names of the kernel's inputs; its parameters' names begin with `prefix`."""
     if node not in done:
-        made = node
         match node:
             case InputValue():
                 given = inputs[node.name]
                 made = given if isinstance(given, Value) else InputValue(node.type, given, node.stored)
             case Parameter():
                 made = Parameter(node.type, prefix + node.name, node.derive)
-            case Operation():
-                arguments = tuple([_put(each, inputs, prefix, done) for each in node.arguments])
-                made = Operation(node.type, node.name, arguments)
-            case Reduction():
-                made = Reduction(node.type, node.name, _put(node.argument, inputs, prefix, done))
-            case Position() | ConstantValue():
-                pass
             case _:
-                raise TypeError(f"{node} is no formula of one element")
+                operands = node.operands()
+                put = tuple([_put(each, inputs, prefix, done) for each in operands])
+                made = node.with_operands(put) if operands else node
         done[node] = made
     return done[node]

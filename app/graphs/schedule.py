@@ -82,6 +82,11 @@ class InitializedGraph:
     kept: tuple[Buffer, ...]
 
     @property
+    def name(self) -> str:
+        """What it is called in messages."""
+        return "this graph"
+
+    @property
     def elements(self) -> int:
         """Of the largest tensor that a kernel writes."""
         return max(step.dispatchable.elements for step in self.schedule.steps)

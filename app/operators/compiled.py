@@ -1,6 +1,8 @@
 """A descriptor that has passed judgement, ready for any device: what DirectML calls a compiled operator."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from app.contract.constants import FeatureLevel
 from app.contract.validation import abbreviate
@@ -17,6 +19,14 @@ class CompiledOperator(Dispatchable):
 
     operator: Operator
     level: FeatureLevel
+
+    @property
+    def call(self) -> Callable[..., Mapping[str, Any]] | None:
+        return self.operator.call
+
+    @property
+    def name(self) -> str:
+        return self.operator.name()
 
     def check_in_place(self, name: str) -> None:
         """Raise ContractError unless the first output may take the buffer of the input `name`."""

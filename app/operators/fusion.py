@@ -71,7 +71,8 @@ class Fused(BaseModel):
 
     def formula(self, p: Parameters, x: Value) -> Value:
         """The activation of `x`."""
-        return bare(self.activation, self.__dict__).formula(p, x)
+        made: Value = bare(self.activation, self.__dict__).formula(p, x)
+        return made
 
     def _whole(self) -> Operator:
         """The activation itself, without tensors: it is asked for no more than its rules."""

@@ -77,7 +77,7 @@ class Operator(BaseModel):
     notes: ClassVar[tuple[str, ...]] = ()  # choices made where the documentation is silent, shown to users
     Type: str
 
-    formula: ClassVar[Callable[..., Value]]
+    formula: ClassVar[Callable[..., Any]]
     """Method `formula(p, x, ...)`: the output's element, from the attributes as `Parameters` and one value for each
     input tensor in the structure's order. It is called on a descriptor without FLOAT attributes and without sizes."""
 

@@ -1,11 +1,13 @@
 """What devices run at once: a program with the tensors and numbers that it is for."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc
 from app.formula.uniform import Numbers
+from app.memory.arrays import numpy_type
 from app.programs.program import Program
 
 
@@ -47,3 +49,20 @@ class Dispatchable:
     def element_types(self, output: str) -> list[DataType]:
         """The same of the inputs, in the order of the bind points, and of `output`."""
         return [*self.program.inputs.values(), self.program.stored[output]]
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages."""
+        return "a part of a graph"
+
+    @property
+    def call(self) -> Callable[..., Mapping[str, Any]] | None:
+        """What makes all outputs at once, if the program says so, from `xp`, NumPy or CuPy, and the inputs by name."""
+        return None
+
+    def check_results(self, made: Mapping[str, Any]) -> None:
+        """Raise TypeError unless `call` made arrays as the outputs' descriptors and types are."""
+        for name, desc in self.outputs.items():
+            array, dtype = made[name], numpy_type(self.program.stored[name])
+            if array.shape != tuple(desc.Sizes) or array.dtype != dtype:
+                raise TypeError(f"{name} is {dtype} {desc.Sizes}, and was made as {array.dtype} {array.shape}")

@@ -50,6 +50,9 @@ class FakeGpu:
     def info(self) -> DeviceInfo:
         return DeviceInfo(self.name, "cuda", "a fake", 1, 1, [], out_of_service=self.out_of_service)
 
+    def runs(self, operator: CompiledOperator) -> bool:
+        return operator.program.is_by_position
+
     def prepare(self, operator: CompiledOperator) -> "FakeKernel":
         return FakeKernel(self, operator)
 

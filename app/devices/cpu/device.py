@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from app.contract.constants import DataType
+from app.devices.cpu.coordinates import CallKernel, CoordinateKernel
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code, Loop, LoopCall, LoopCode
 from app.devices.cpu.numpy.lowering import Calls, Step
@@ -77,9 +78,15 @@ class NumpyDevice:
         return ScheduleKernel(work, self._kernel) if isinstance(work, InitializedGraph) else self._kernel(work)
 
     def _kernel(self, compiled: Dispatchable) -> Kernel:
+        if compiled.program.call:
+            return CallKernel(compiled)
         loops = self._loops if compiled.elements >= self._least else None
         kernels: list[Kernel] = [
-            (NumpyRowKernel if made.axes else NumpyKernel)(compiled, output, self._threads, loops, self._structures)
+            CoordinateKernel(compiled, output, self._threads, self._structures)
+            if made.by_coordinates
+            else (NumpyRowKernel if made.axes else NumpyKernel)(
+                compiled, output, self._threads, loops, self._structures
+            )
             for output, made in compiled.program.maps.items()
         ]
         return kernels[0] if len(kernels) == 1 else InTurn(kernels)

@@ -44,6 +44,13 @@ class CudaDevice(Context):
             out_of_service=self.out_of_service,
         )
 
+    @staticmethod
+    def runs(work: Dispatchable | InitializedGraph) -> bool:
+        """Whether there are kernels for it."""
+        if isinstance(work, InitializedGraph):
+            return all(step.dispatchable.program.is_by_position for step in work.schedule.steps)
+        return work.program.is_by_position
+
     def prepare(self, work: Dispatchable | InitializedGraph) -> Kernel:
         return self._graph(work) if isinstance(work, InitializedGraph) else self._kernel(work)
 

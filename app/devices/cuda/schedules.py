@@ -10,7 +10,7 @@ from app.devices.cuda.kernels import CudaKernel, Launch
 from app.devices.cuda.pinned import ALIGNMENT
 from app.devices.cuda.transfers import HostTensor, move
 from app.devices.device import Cancelled, ExecutionRecord
-from app.graphs.schedule import InitializedGraph, Place, Room, Step
+from app.graphs.schedule import InitializedGraph, Place, Room
 from app.memory.buffers import Buffer
 
 READY, READY_BYTES = 4, 64 << 20
@@ -49,7 +49,7 @@ class CudaScheduleKernel:
         self._device = device
         self._kept = kept
         self._kernels = [
-            (step, CudaKernel(step.dispatchable, next(iter(step.dispatchable.outputs)), device))
+            (step, [CudaKernel(step.dispatchable, output, device) for output in step.dispatchable.outputs])
             for step in schedule.steps
         ]
         self._inputs = list(schedule.read_bytes.values())
@@ -109,12 +109,12 @@ class CudaScheduleKernel:
         def at(place: Place) -> int:
             return rooms[place.room][place.number] + place.offset
 
-        def of(step: Step, kernel: CudaKernel) -> "Iterator[Launch | _Clear]":
-            for place in step.clears:
-                yield _Clear(self._device, at(place), place.size)
-            yield kernel.bind([at(each) for each in (*step.reads, *step.writes)])
-
-        return [each for step, kernel in self._kernels for each in of(step, kernel)]
+        made: list[Launch | _Clear] = []
+        for step, kernels in self._kernels:
+            made += [_Clear(self._device, at(place), place.size) for place in step.clears]
+            read = [at(place) for place in step.reads]
+            made += [kernel.bind([*read, at(place)]) for kernel, place in zip(kernels, step.writes, strict=True)]
+        return made
 
 
 class _Clear:

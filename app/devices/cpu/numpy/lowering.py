@@ -162,19 +162,19 @@ def lower(ask: Ask, expression: Value, inputs: Sequence[str], stored: DataType) 
 
     Only the last step writes the output, so the output may share memory with an input.
     """
-    return _Lowering(inputs).calls(_expand(ask, expression, {}), numpy_type(stored))
+    return _Lowering(inputs).calls(expand(ask, expression, {}), numpy_type(stored))
 
 
-def _expand(ask: Ask, node: Value, done: dict[Value, Value]) -> Value:
+def expand(ask: Ask, node: Value, done: dict[Value, Value]) -> Value:
     """`node` made of what NumPy has: EXPANSIONS applied, but to scalars. A node used twice stays one node."""
     if node not in done:
         result = node
-        if isinstance(node, Operation) and not is_uniform(node):
-            arguments = tuple(_expand(ask, argument, done) for argument in node.arguments)
-            result = Operation(node.type, node.name, arguments)
-            if node.name in EXPANSIONS:
-                result = _expand(ask, EXPANSIONS[node.name](ask, *arguments), done)
-            elif node.name == "maximum":
+        if not is_uniform(node):
+            operands = tuple(expand(ask, operand, done) for operand in node.operands())
+            result = node.with_operands(operands)
+            if isinstance(result, Operation) and result.name in EXPANSIONS:
+                result = expand(ask, EXPANSIONS[result.name](ask, *operands), done)
+            elif isinstance(result, Operation) and result.name == "maximum":
                 result = _clipped(ask, result)
         done[node] = done[result] = result
     return done[node]

@@ -1,0 +1,136 @@
+"""Kernels of the CPU for outputs that are not made element by element: by coordinates, or all at once by a call."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from app.contract.tensors import TensorDesc
+from app.devices.cpu.numpy.coordinates import CoordinateCalls, Stored
+from app.devices.cpu.threads import RAN, Threads
+from app.devices.device import Cancelled, ExecutionRecord
+from app.devices.layout import Index, blocks
+from app.formula.structures import Structures
+from app.memory.arrays import Array, numpy_type
+from app.memory.buffers import Buffer
+from app.programs.dispatchable import Dispatchable
+
+SMALL_WORK = 1 << 17
+"""Operations on elements that take less time than it takes to hand them to another thread."""
+
+SMALL_CALL = 1 << 10
+"""The same of elements of the largest tensor, where a call does as many steps for each as it likes."""
+
+
+class CoordinateKernel:
+    """Implements `Kernel`, for an `output` whose formula goes by coordinates."""
+
+    def __init__(self, compiled: Dispatchable, output: str, threads: Threads, structures: Structures) -> None:
+        made = compiled.program.maps[output]
+        self._calls = structures.find(
+            made, compiled.numbers, lambda questions: CoordinateCalls(questions.ask, made.expression)
+        )
+        self._arguments = self._calls.arguments(compiled.numbers)
+        self._inputs = [_Tensor(compiled, name, desc) for name, desc in compiled.inputs.items()]
+        self._output = _Tensor(compiled, output, compiled.outputs[output])
+        self._threads = threads
+        desc, terms = self._output.desc, self._calls.terms(self._arguments)
+        self._work = desc.elements * terms * self._calls.operations
+        most = desc.elements if self.runs_inline else self._calls.block(desc.elements, terms, threads.most)
+        self._blocks = list(blocks(desc.Sizes, most))
+
+    @property
+    def runs_inline(self) -> bool:
+        return self._work <= SMALL_WORK
+
+    def dispatch(
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
+    ) -> ExecutionRecord:
+        stored = {
+            tensor.name: tensor.stored(buffer)
+            for tensor, buffer in zip(self._inputs, inputs, strict=True)
+            if tensor.name in self._calls.inputs
+        }
+        output = self._output.view(outputs[0])
+        aliased = any(np.may_share_memory(each.elements, output) for each in stored.values())
+        target: list[Array] = [np.empty(output.shape, output.dtype) if aliased else output]
+
+        def check() -> None:
+            if cancelled():
+                raise Cancelled
+
+        def work(turn: int) -> None:
+            block = _ranges(self._blocks[turn], self._output.desc.Sizes)
+            part = target[0][tuple([slice(along.start, along.stop) for along in block])]
+            self._calls.run(self._arguments, stored, block, part, check)
+
+        try:
+            self._threads.share(len(self._blocks), work, cancelled)
+            if aliased:
+                output[...] = target[0]
+        finally:
+            stored.clear()  # a helper in the executor's queue, cancelled or not, is not to keep the tensors
+            target.clear()
+        return RAN
+
+
+class CallKernel:
+    """Implements `Kernel`, for an operator that makes all of its outputs at once."""
+
+    def __init__(self, compiled: Dispatchable) -> None:
+        self._compiled = compiled
+        self._inputs = [_Tensor(compiled, name, desc) for name, desc in compiled.inputs.items()]
+        self._outputs = [_Tensor(compiled, name, desc) for name, desc in compiled.outputs.items()]
+
+    @property
+    def runs_inline(self) -> bool:
+        return self._compiled.elements <= SMALL_CALL
+
+    def dispatch(
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
+    ) -> ExecutionRecord:
+        if cancelled():
+            raise Cancelled
+        arrays = {tensor.name: tensor.view(each) for tensor, each in zip(self._inputs, inputs, strict=True)}
+        for array in arrays.values():
+            array.flags.writeable = False
+        targets = {tensor.name: tensor.view(each) for tensor, each in zip(self._outputs, outputs, strict=True)}
+        made = self._made(arrays)
+        if cancelled():
+            raise Cancelled
+        for name, target in targets.items():
+            np.copyto(target, made[name])
+        return RAN
+
+    @np.errstate(all="ignore")
+    def _made(self, arrays: Mapping[str, Array]) -> Mapping[str, Array]:
+        call = self._compiled.call
+        assert call, "its program says so"
+        made = call(np, arrays)
+        self._compiled.check_results(made)
+        return made
+
+
+class _Tensor:
+    """A tensor of an operator, and how it lies in its buffer."""
+
+    def __init__(self, compiled: Dispatchable, name: str, desc: TensorDesc) -> None:
+        self.name = name
+        self.desc = desc
+        self._dtype = numpy_type(compiled.stored_types[name])
+        self._strides = [step * self._dtype.itemsize for step in desc.strides]
+
+    def stored(self, buffer: Buffer) -> Stored:
+        """Its elements, and those between them."""
+        elements: Array = np.frombuffer(buffer, self._dtype, self.desc.reach)
+        return Stored(elements, self.desc.Sizes, self.desc.strides)
+
+    def view(self, buffer: Buffer) -> Array:
+        """Its elements, in its shape."""
+        return np.ndarray(self.desc.Sizes, self._dtype, buffer, 0, self._strides)
+
+
+def _ranges(block: Index, sizes: Sequence[int]) -> list[range]:
+    """The coordinates of a block, along all dimensions."""
+    slices = [slice(each, each + 1) if isinstance(each, int) else each for each in block]
+    slices += [slice(None)] * (len(sizes) - len(slices))
+    return [range(size)[each] for size, each in zip(sizes, slices, strict=True)]
