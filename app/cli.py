@@ -26,6 +26,7 @@ from app import __version__
 from app.codecs.codec import Codec
 from app.codecs.structure import Unreadable
 from app.contract.constants import FeatureLevel
+from app.contract.tensors import element_name
 from app.contract.validation import validate
 from app.contract.violations import ContractError, Violation
 from app.engine.capabilities import (
@@ -286,7 +287,12 @@ def _fail(*lines: str, status: int = 1) -> NoReturn:
 def _show_answer(answer: DispatchResponse) -> None:
     rows = [
         [name, output["DataType"], str(output["Sizes"]), str(output["Strides"] or "packed"), _preview(output)]
-        for name, output in answer["outputs"].items()
+        for field, made in answer["outputs"].items()
+        for name, output in (
+            [(element_name(field, place), each) for place, each in enumerate(made)]
+            if isinstance(made, list)
+            else [(field, made)]
+        )
     ]
     _print_table(["output", "type", "sizes", "strides", "data"], rows)
     execution = answer["execution"]
@@ -297,7 +303,8 @@ def _show_answer(answer: DispatchResponse) -> None:
 
 def _preview(output: OutputTensor) -> str:
     """The first elements of the buffer, in memory order."""
-    data = np.frombuffer(output["data"], numpy_type(output["DataType"]))
+    packed = output["DataType"].bits < 8  # whose bytes, of two elements each, are shown
+    data = np.frombuffer(output["data"], np.uint8 if packed else numpy_type(output["DataType"]))
     shown = [f"{each:g}" if isinstance(each, float) else str(each) for each in data[:8].tolist()]
     return " ".join(shown) + (" ..." if data.size > 8 else "")
 

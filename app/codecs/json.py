@@ -18,6 +18,7 @@ import pybase64
 
 from app.codecs.codec import Body, Encoded, Hole, Piece, Span
 from app.codecs.structure import PARSED, Search, Unreadable, object_of, too_deep, too_long
+from app.contract.tensors import tensor_name
 from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, Path, refused
 from app.memory.accounts import MemoryShare
@@ -29,7 +30,7 @@ LONG = 24
 BLOCK = 3 << 16
 """Bytes of tensor data that are decoded or encoded at a time: their text is still in the cache when it is copied."""
 
-_TENSORS = 64
+_TENSORS = 256
 """More than any operator has."""
 
 _QUOTE = (b'"',)
@@ -72,8 +73,17 @@ class JsonCodec:
             data = document.pop("inputs", None) if isinstance(document, dict) else None
             found = 0
             if isinstance(data, dict):
-                data = {name: _data(value, strings, body, memory) for name, value in data.items()}
-                found = sum(isinstance(value, Span | Slashed) for value in data.values())
+                data = {
+                    name: [_data(each, strings, body, memory) for each in value]
+                    if isinstance(value, list)
+                    else _data(value, strings, body, memory)
+                    for name, value in data.items()
+                }
+                found = sum(
+                    isinstance(each, Span | Slashed)
+                    for value in data.values()
+                    for each in (value if isinstance(value, list) else (value,))
+                )
             has_escapes = "\\" in text
             if found == len(strings) and not has_escapes and text.count("[") + text.count("{") <= max_depth:
                 # Nothing is left to restore, no surrogate is half, and nothing nests deeper than there are brackets.
@@ -314,5 +324,9 @@ def _judged(text: Buffer) -> tuple[bool, int]:
 
 
 def _not_base64(value: object, path: Path, why: str) -> ContractError:
-    shown = f"{value.stop - value.start} characters" if isinstance(value, Span | Slashed) else abbreviate(value)
-    return refused(path, f"Data of {path[-1]} {why}.", shown, "base64 text")
+    shown = (
+        f"{value.stop - value.start} characters"
+        if isinstance(value, Span | Slashed)
+        else abbreviate(value, inner=isinstance(value, list))
+    )
+    return refused(path, f"Data of {tensor_name(path)} {why}.", shown, "base64 text")

@@ -13,6 +13,7 @@ from msgpack import packb
 
 from app.codecs.codec import Body, Encoded, Hole, Piece, Span
 from app.codecs.structure import PARSED, Unreadable, too_deep, too_long, twice
+from app.contract.tensors import tensor_name
 from app.contract.validation import abbreviate
 from app.contract.violations import Path, refused
 from app.memory.accounts import MemoryShare
@@ -50,8 +51,8 @@ class MsgpackCodec:
 
     def binary(self, body: Body, value: object, path: Path, memory: MemoryShare) -> Buffer:
         if not isinstance(value, Span):
-            message = f"Data of {path[-1]} must be binary (MessagePack's bin)."
-            raise refused(path, message, abbreviate(value), "bin")
+            message = f"Data of {tensor_name(path)} must be binary (MessagePack's bin)."
+            raise refused(path, message, abbreviate(value, inner=isinstance(value, list)), "bin")
         return memoryview(body)[value.start : value.stop]
 
     def put_back(self, body: Body, value: object, data: Buffer) -> None:

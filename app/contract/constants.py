@@ -128,6 +128,155 @@ class IsInfinityMode(Constant):
         return "DML_IS_INFINITY_MODE_"
 
 
+class MatrixTransform(Constant):
+    """DML_MATRIX_TRANSFORM: a matrix as it is, or transposed."""
+
+    NONE = "NONE"
+    TRANSPOSE = "TRANSPOSE"
+
+    @classmethod
+    def prefix(cls) -> str:
+        return "DML_MATRIX_TRANSFORM_"
+
+
+class ReduceFunction(Constant):
+    """DML_REDUCE_FUNCTION: what the elements along the axes are reduced to."""
+
+    ARGMAX = "ARGMAX"
+    ARGMIN = "ARGMIN"
+    AVERAGE = "AVERAGE"
+    L1 = "L1"
+    L2 = "L2"
+    LOG_SUM = "LOG_SUM"
+    LOG_SUM_EXP = "LOG_SUM_EXP"
+    MAX = "MAX"
+    MIN = "MIN"
+    MULTIPLY = "MULTIPLY"
+    SUM = "SUM"
+    SUM_SQUARE = "SUM_SQUARE"
+
+    @classmethod
+    def prefix(cls) -> str:
+        return "DML_REDUCE_FUNCTION_"
+
+
+class ConvolutionMode(Constant):
+    """DML_CONVOLUTION_MODE: the filter mirrored, or as it is."""
+
+    CONVOLUTION = "CONVOLUTION"
+    CROSS_CORRELATION = "CROSS_CORRELATION"
+
+    @classmethod
+    def prefix(cls) -> str:
+        return "DML_CONVOLUTION_MODE_"
+
+
+class ConvolutionDirection(Constant):
+    """DML_CONVOLUTION_DIRECTION: forward, or backward (also called transposed)."""
+
+    FORWARD = "FORWARD"
+    BACKWARD = "BACKWARD"
+
+    @classmethod
+    def prefix(cls) -> str:
+        return "DML_CONVOLUTION_DIRECTION_"
+
+
+class PaddingMode(Constant):
+    """DML_PADDING_MODE: what is put around a tensor."""
+
+    CONSTANT = "CONSTANT"
+    EDGE = "EDGE"
+    REFLECTION = "REFLECTION"
+    SYMMETRIC = "SYMMETRIC"
+    WRAP = "WRAP"
+
+    @classmethod
+    def prefix(cls) -> str:
+        return "DML_PADDING_MODE_"
+
+
+class InterpolationMode(Constant):
+    """DML_INTERPOLATION_MODE: how elements are made between those that there are."""
+
+    NEAREST_NEIGHBOR = "NEAREST_NEIGHBOR"
+    LINEAR = "LINEAR"
+
+    @classmethod
+    def prefix(cls) -> str:
+        return "DML_INTERPOLATION_MODE_"
+
+
+class RecurrentNetworkDirection(Constant):
+    """DML_RECURRENT_NETWORK_DIRECTION: which way a sequence is gone through."""
+
+    FORWARD = "FORWARD"
+    BACKWARD = "BACKWARD"
+    BIDIRECTIONAL = "BIDIRECTIONAL"
+
+    @classmethod
+    def prefix(cls) -> str:
+        return "DML_RECURRENT_NETWORK_DIRECTION_"
+
+
+class AxisDirection(Constant):
+    """DML_AXIS_DIRECTION: which way an axis is gone along, or which of equals comes first."""
+
+    INCREASING = "INCREASING"
+    DECREASING = "DECREASING"
+
+    @classmethod
+    def prefix(cls) -> str:
+        return "DML_AXIS_DIRECTION_"
+
+
+class DepthSpaceOrder(Constant):
+    """DML_DEPTH_SPACE_ORDER: how a depth is made of blocks."""
+
+    DEPTH_COLUMN_ROW = "DEPTH_COLUMN_ROW"
+    COLUMN_ROW_DEPTH = "COLUMN_ROW_DEPTH"
+
+    @classmethod
+    def prefix(cls) -> str:
+        return "DML_DEPTH_SPACE_ORDER_"
+
+
+class RandomGeneratorType(Constant):
+    """DML_RANDOM_GENERATOR_TYPE: the generator."""
+
+    PHILOX_4X32_10 = "PHILOX_4X32_10"
+
+    @classmethod
+    def prefix(cls) -> str:
+        return "DML_RANDOM_GENERATOR_TYPE_"
+
+
+class MultiheadAttentionMaskType(Constant):
+    """DML_MULTIHEAD_ATTENTION_MASK_TYPE: what the mask tensor holds."""
+
+    NONE = "NONE"
+    KEY_SEQUENCE_LENGTH = "KEY_SEQUENCE_LENGTH"
+    KEY_SEQUENCE_END_START = "KEY_SEQUENCE_END_START"
+    KEY_QUERY_SEQUENCE_LENGTH_START_END = "KEY_QUERY_SEQUENCE_LENGTH_START_END"
+    BOOLEAN = "BOOLEAN"
+
+    @classmethod
+    def prefix(cls) -> str:
+        return "DML_MULTIHEAD_ATTENTION_MASK_TYPE_"
+
+
+class QuantizationType(Constant):
+    """DML_QUANTIZATION_TYPE: which quantization tensors there are."""
+
+    NONE = "NONE"
+    SCALE = "SCALE"
+    SCALE_ZERO_POINT = "SCALE_ZERO_POINT"
+
+    @classmethod
+    def prefix(cls) -> str:
+        return "DML_QUANTIZATION_TYPE_"
+
+
 class FeatureLevel(Constant):
     """DML_FEATURE_LEVEL, each a strict superset of the lower ones.
 

@@ -1,10 +1,10 @@
-"""Numbers as the fields of DirectML's structures hold them: UINT, UINT64, FLOAT and DML_SCALAR_UNION."""
+"""Numbers as the fields of DirectML's structures hold them: UINT, INT, BOOL, FLOAT, DML_SIZE_2D, DML_SCALAR_UNION."""
 
 import math
 import struct
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from app.contract.constants import DataType
@@ -52,6 +52,25 @@ Bound = Annotated[
 that whole numbers of up to 53 bits are taken as they are given."""
 Uint = Annotated[int, Field(ge=0, le=UINT_MAX)]
 Uint64 = Annotated[int, Field(ge=0, le=2**64 - 1)]
+Int = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
+
+
+def _bool(value: object) -> object:
+    """BOOL is an integer in C, of which clients write 0 and 1 as they write false and true."""
+    return bool(value) if type(value) is int and value in (0, 1) else value
+
+
+# Generators make no class of "true, false, 0 or 1", so the document asks for the first two.
+Bool = Annotated[bool, BeforeValidator(_bool, json_schema_input_type=bool)]
+
+
+class Size2D(BaseModel):
+    """DML_SIZE_2D."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    Width: Uint = Field(description="Along the last dimension.")
+    Height: Uint = Field(description="Along the last but one.")
 
 
 class ScalarUnion(BaseModel):

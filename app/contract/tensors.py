@@ -5,20 +5,28 @@ Source of the rules: "DML_BUFFER_TENSOR_DESC", "Using strides to express padding
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from functools import cached_property
-from typing import Annotated
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from app.contract import constants
 from app.contract.constants import TensorFlag
 from app.contract.scalars import UINT_MAX, Uint, Uint64
-from app.contract.violations import Violation
+from app.contract.violations import Path, Violation
+
+T = TypeVar("T")
 
 MAX_RANK = 8
 MAX_ELEMENTS = UINT_MAX
+MAX_TENSORS = 128
+"""Tensors in an array, such as those that JOIN joins. DirectML states no limit."""
+
 _MAX_LOOKS = 10_000
+
+_ELEMENT = re.compile(r"(\w+)\[(\d+)\]")
 
 _Flags = Annotated[list[TensorFlag], Field(max_length=8)]
 
@@ -179,6 +187,15 @@ class TensorDesc(BaseModel):
                 total,
                 "a multiple of 4",
             )
+        if self.DataType.bits < 8 and not self.is_packed:
+            # An element has no address of its own, so steps between them could not be followed.
+            yield Violation(
+                ("Strides",),
+                f"Strides is {self.Strides} but elements of {self.DataType} lie two to a byte, packed; leave them out, "
+                f"or give {packed_strides(self.Sizes)}.",
+                self.Strides,
+                packed_strides(self.Sizes),
+            )
         if output and self.Flags and self.owned_by_dml:
             yield Violation(
                 ("Flags",),
@@ -193,6 +210,45 @@ class TensorDesc(BaseModel):
                 self.Strides,
                 "strides that give each coordinate an element of its own",
             )
+
+
+def element_name(field: str, place: int) -> str:
+    """The name of one tensor of an array, where tensors are told apart: InputTensors[0]."""
+    return f"{field}[{place}]"
+
+
+@lru_cache(1024)
+def path_of(name: str) -> Path:
+    """Where the tensor called `name` is: a field, or a place in one."""
+    match = _ELEMENT.fullmatch(name)
+    return (match[1], int(match[2])) if match else (name,)
+
+
+def members(group: tuple[str, ...], tensors: Collection[str]) -> list[str]:
+    """Those of `tensors`, by name, that are meant by the fields of `group`: of an array all, in its place there."""
+    if all("[" not in name for name in tensors):
+        return [name for name in group if name in tensors]
+    return [name for field in group for name in tensors if path_of(name)[0] == field]
+
+
+def tensor_name(path: Path) -> str:
+    """The name of the tensor that a `path` ends at."""
+    *_, last = path
+    return element_name(str(path[-2]), last) if isinstance(last, int) else last
+
+
+def in_fields(values: Mapping[str, T]) -> dict[str, T | list[T]]:
+    """What there is for each tensor, in their order, by field: a list for an array."""
+    result: dict[str, T | list[T]] = {}
+    for name, value in values.items():
+        field, *place = path_of(name)
+        if place:
+            made = result.setdefault(str(field), [])
+            assert isinstance(made, list)
+            made.append(value)
+        else:
+            result[name] = value
+    return result
 
 
 def packed_strides(sizes: Sequence[int]) -> list[int]:

@@ -1,11 +1,12 @@
 """What is known of operators and levels, as clients read it. Everything here follows from the operator classes."""
 
+import math
 import re
 import struct
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter
@@ -14,7 +15,8 @@ from typing_extensions import TypedDict
 
 from app.contract import constants
 from app.contract.constants import NEWEST, Constant, DataType, FeatureLevel
-from app.contract.scalars import ScalarUnion, Uint
+from app.contract.scalars import ScalarUnion, Size2D, Uint
+from app.contract.tensors import element_name, path_of
 from app.contract.violations import Hresult, refused
 from app.devices.device import DeviceInfo
 from app.engine.dispatch import Capability, TensorCapability
@@ -22,7 +24,10 @@ from app.operators.catalog import OPERATORS
 from app.operators.fusion import Fused
 from app.operators.operator import Operator, Role, ScaleBias
 
-Family: TypeAlias = Literal["ACTIVATION", "ELEMENT_WISE"]
+if TYPE_CHECKING:
+    Family: TypeAlias = str
+else:
+    Family = Literal[tuple(sorted({operator.family() for operator in OPERATORS.values()}))]
 
 _FEATURE = "What is asked, with or without DML_FEATURE_."
 
@@ -183,24 +188,38 @@ def describe(operator: type[Operator]) -> OperatorDescription:
 
 def example(operator: type[Operator]) -> dict[str, Any]:
     """A small dispatch request in JSON that works when pasted."""
-    row = operator.support.rows[0]  # the types that it is for in the first place: integers where these are bits
+    described = example_descriptor(operator)
     inputs = operator.tensor_names(Role.INPUT)
-    types = {name: _example_type(row.of(name).data_types) for name in inputs}
-    descs = {
-        name: {"DataType": types[name], "Sizes": [1, 1, 1, 1] if name in operator.one_element else [1, 1, 2, 3]}
-        for name in inputs
-    }
-    attributes = {
-        name: info.examples[0] if info.is_required() and info.examples else info.default
-        for name, info in operator.model_fields.items()
-        if name in operator.attribute_names() and info.default is not None
-    }
-    return {
-        "operator": {"Type": operator.name()} | descs | attributes,
-        "inputs": {
-            name: _example_data(types[name], name, inputs, 1 if name in operator.one_element else 6) for name in inputs
-        },
-    }
+    data: dict[str, Any] = {}
+    for name in inputs:
+        given = described.get(name)
+        if isinstance(given, list):
+            data[name] = [_example_data(operator, desc, element_name(name, i), inputs) for i, desc in enumerate(given)]
+        elif given is not None:
+            data[name] = _example_data(operator, given, name, inputs)
+    return {"operator": described, "inputs": data}
+
+
+def example_descriptor(operator: type[Operator]) -> dict[str, Any]:
+    """The descriptor in the example: inputs of 2 times 3 elements and the attributes' examples, where the operator does
+    not state others; outputs where it states them."""
+    row = operator.support.rows[0]  # the types that it is for in the first place: integers where these are bits
+    stated = operator.example
+    members: dict[str, Any] = {"Type": operator.name()}
+    for name in operator.tensor_names():
+        usual = {
+            "DataType": _example_type(row.of(name).data_types),
+            "Sizes": [1, 1, 1, 1] if name in operator.one_element else [1, 1, 2, 3],
+        }
+        given = stated.get(name, {} if name in operator.tensor_names(Role.INPUT) else None)
+        if given is not None:
+            members[name] = [usual | each for each in given] if isinstance(given, list) else usual | given
+    for name in operator.attribute_names():
+        info = operator.model_fields[name]
+        value = stated.get(name, info.examples[0] if info.is_required() and info.examples else info.default)
+        if value is not None:
+            members[name] = value
+    return members
 
 
 def _example_type(data_types: tuple[DataType, ...]) -> DataType:
@@ -211,15 +230,23 @@ _STRUCT_FORMATS = {"F": " efd", "I": "bhiq", "U": "BHIQ"}
 """By the first letter of a data type and the logarithm of its bytes."""
 
 
-def _example_data(data_type: DataType, name: str, inputs: list[str], count: int) -> str:
-    """Base64 of `count` numbers for the input `name`: -4, -2, 0, 1, 2, 4 or, unsigned, 8, 6, 0, 1, 2, 4 for the first
+def _example_data(operator: type[Operator], desc: dict[str, Any], name: str, inputs: list[str]) -> str:
+    """Base64 of the elements of the input `name`: those that the operator states, else -4, -2, 0, 1, 2, 4 or, unsigned, 8, 6, 0, 1, 2, 4 for the first
     input, halves for a scale, ones for a zero point, and 2, 1, 3 again and again for others."""
-    if name == inputs[0]:
-        values: list[float] = [8, 6, 0, 1, 2, 4] if data_type.value.startswith("U") else [-4, -2, 0, 1, 2, 4]
+    data_type, count = DataType.parse(desc["DataType"]), math.prod(desc["Sizes"])
+    values: Sequence[float]
+    if name in operator.example_data:
+        values = operator.example_data[name]
+    elif path_of(name)[0] == inputs[0]:
+        values = [8, 6, 0, 1, 2, 4] if data_type.value.startswith("U") else [-4, -2, 0, 1, 2, 4]
     else:
         values = [0.5] if "Scale" in name else [1] if "ZeroPoint" in name else [2, 1, 3]
-    form = _STRUCT_FORMATS[data_type.value[0]][data_type.bytes.bit_length() - 1]
     elements = [values[i % len(values)] for i in range(count)]
+    if data_type.bits == 4:
+        halves = [int(each) & 0xF for each in [*elements, 0][: count + count % 2]]
+        packed = bytes(low | high << 4 for low, high in zip(halves[::2], halves[1::2], strict=True))
+        return str(b64encode(packed), "ascii")
+    form = _STRUCT_FORMATS[data_type.value[0]][data_type.bytes.bit_length() - 1]
     return str(b64encode(struct.pack(f"<{count}{form}", *elements)), "ascii")
 
 
@@ -290,7 +317,9 @@ def _fields(operator: type[Operator]) -> Iterator[FieldDescription]:
         yield FieldDescription(
             name=name,
             kind="input_tensor" if name in inputs else "output_tensor" if name in outputs else "attribute",
-            type="DML_TENSOR_DESC" if tensor else _attribute_type(info),
+            type=(
+                f"DML_TENSOR_DESC{'[]' if name in operator.array_names() else ''}" if tensor else _attribute_type(info)
+            ),
             required=info.is_required(),
             default=None if info.is_required() else TypeAdapter(Any).dump_python(info.default, mode="json"),
             description=info.description,
@@ -300,15 +329,26 @@ def _fields(operator: type[Operator]) -> Iterator[FieldDescription]:
 def _attribute_type(info: FieldInfo) -> str:
     """The C type of an attribute, from its annotation."""
     kinds = [each for each in _classes(info.annotation) if each is not type(None)]
+    array = "[]" if get_origin(info.annotation) is list else ""
     if all(issubclass(kind, Fused) for kind in kinds):
-        return "DML_OPERATOR_DESC"
+        return f"DML_OPERATOR_DESC{array}"
     if ScalarUnion in kinds:
         return "DML_SCALAR_UNION"
     (kind,) = kinds
     if issubclass(kind, Constant):
         return str(kind.prefix()).removesuffix("_")
-    name = {float: "FLOAT", int: "UINT", ScaleBias: "DML_SCALE_BIAS"}[kind]
-    return f"{name}[]" if get_origin(info.annotation) is list else name
+    if kind is int:
+        return f"{'INT' if any(getattr(each, 'ge', 0) < 0 for each in _metadata(info)) else 'UINT'}{array}"
+    return {float: "FLOAT", bool: "BOOL", ScaleBias: "DML_SCALE_BIAS", Size2D: "DML_SIZE_2D"}[kind] + array
+
+
+def _metadata(part: Any) -> Iterator[Any]:
+    """What is said of an annotation and of its parts."""
+    if isinstance(part, FieldInfo):
+        yield from part.metadata
+        yield from _metadata(part.annotation)
+    for each in get_args(part):
+        yield from _metadata(each)
 
 
 def _classes(annotation: Any) -> list[Any]:

@@ -9,22 +9,25 @@ from typing_extensions import TypedDict
 from app.codecs.codec import BASE64
 from app.contract import constants
 from app.contract.constants import NEWEST, FeatureLevel
-from app.contract.tensors import TensorDesc
+from app.contract.tensors import TensorDesc, path_of
 from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, Hresult, Violation
 from app.memory.buffers import Buffer
 from app.operators.catalog import OperatorDesc
 from app.operators.compiled import CompiledOperator
 
-TensorData: TypeAlias = Annotated[
-    Any,
-    WithJsonSchema(BASE64),
-    Field(
-        description="Elements as their descriptor lays them out, little-endian. Exactly the bytes that the layout "
-        "reaches, these rounded up to a multiple of 4, or TotalTensorSizeInBytes."
-    ),
-]
+_DATA = (
+    "Elements as their descriptor lays them out, little-endian. Exactly the bytes that the layout reaches, these "
+    "rounded up to a multiple of 4, or TotalTensorSizeInBytes."
+)
+TensorData: TypeAlias = Annotated[Any, WithJsonSchema(BASE64), Field(description=_DATA)]
 """Binary in the wire's own form (text or bytes); the codecs turn it into buffers and back."""
+
+InputData: TypeAlias = Annotated[
+    Any,
+    WithJsonSchema({"anyOf": [BASE64, {"type": "array", "items": BASE64}]}),
+    Field(description=f"{_DATA} Of an array of tensors, a list."),
+]
 
 
 class DispatchRequest(BaseModel):
@@ -33,7 +36,7 @@ class DispatchRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     operator: OperatorDesc = Field(description="The operator's descriptor.")
-    inputs: dict[str, TensorData] = Field(description="Data of each input tensor of the descriptor, by field name.")
+    inputs: dict[str, InputData] = Field(description="Data of each input tensor of the descriptor, by field name.")
     feature_level: FeatureLevel = Field(NEWEST, description="The request is judged as a device of this level does.")
     in_place: str | None = Field(
         None, description="The input whose buffer the output takes, if the operator and the layouts permit it."
@@ -82,7 +85,7 @@ class Capability(TypedDict):
 class DispatchResponse(TypedDict):
     """The answer to a dispatch."""
 
-    outputs: dict[str, OutputTensor]
+    outputs: dict[str, OutputTensor | list[OutputTensor]]
     execution: Execution
     capability: Capability
 
@@ -90,14 +93,14 @@ class DispatchResponse(TypedDict):
 def bind(compiled: CompiledOperator, data: Mapping[str, Buffer]) -> dict[str, Buffer]:
     """`data` in the order of the bind points, once it is clear that each input has the bytes its descriptor needs.
 
-    Raises ContractError; its paths start at the mapping.
+    Tensors of an array are there one by one, by their names. Raises ContractError; its paths start at the mapping.
     """
     descs = compiled.inputs
     violations = [
         Violation(
-            (name,),
+            path_of(name),
             f"{compiled.operator.name()} has no input {abbreviate(name)}"
-            + (" in this descriptor." if name in known else "."),
+            + (" in this descriptor." if path_of(name)[0] in known else "."),
             name,
             list(descs),
         )
@@ -108,7 +111,9 @@ def bind(compiled: CompiledOperator, data: Mapping[str, Buffer]) -> dict[str, Bu
     for name, desc in descs.items():
         if name not in data:
             violations.append(
-                Violation((name,), f"Data for {name} are missing; every input of the descriptor is bound.", None, name)
+                Violation(
+                    path_of(name), f"Data for {name} are missing; every input of the descriptor is bound.", None, name
+                )
             )
         elif data[name].nbytes not in data_lengths(desc):
             violations.append(_wrong_length(name, desc, data[name].nbytes))
@@ -126,7 +131,7 @@ def data_lengths(desc: TensorDesc) -> set[int]:
 def _wrong_length(name: str, desc: TensorDesc, given: int) -> Violation:
     allowed = sorted(data_lengths(desc))
     return Violation(
-        (name,),
+        path_of(name),
         f"Data for {name} are {given} bytes; {desc.DataType} {desc.Sizes}"
         + (f" with strides {desc.Strides}" if desc.Strides else "")
         + f" is {' or '.join(map(str, allowed))} bytes.",

@@ -11,7 +11,7 @@ import numpy as np
 
 from app import __version__
 from app.contract.constants import FeatureLevel
-from app.contract.tensors import MAX_ELEMENTS, MAX_RANK
+from app.contract.tensors import MAX_ELEMENTS, MAX_RANK, in_fields, path_of
 from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, refused
 from app.devices.cpu.device import NumpyDevice
@@ -217,7 +217,7 @@ class Service:
             for what, size in (("Buffer", desc.total_bytes), ("Elements without repetition", dense)):
                 if size > most:
                     raise LimitExceeded(
-                        "max_tensor_bytes", f"{what} of {name} in bytes", size, most, ("operator", name)
+                        "max_tensor_bytes", f"{what} of {name} in bytes", size, most, ("operator", *path_of(name))
                     )
 
     @classmethod
@@ -233,6 +233,10 @@ class Service:
         """The only one that may take the place of an input."""
         if prepared.in_place is not None:
             taken = inputs[prepared.input_names.index(prepared.in_place)]
+            if len(prepared.output_bytes) > 1:  # outputs are made one by one, and those to come need the input as it is
+                made = memory.buffer(size)
+                made[:] = taken[:size]
+                return made
             return (memoryview(bytearray(taken)) if taken.readonly else taken)[:size]
         for number in prepared.reusable:
             if not inputs[number].readonly:  # nobody else will read it, so its memory may as well hold the output
@@ -316,16 +320,18 @@ class Prepared:
         self, ran: ExecutionRecord, data: Mapping[str, Any], queue_seconds: float, compute_seconds: float
     ) -> DispatchResponse:
         """The answer of a dispatch that `ran` there. `data` has one value for each output, by name."""
-        outputs = {
-            name: OutputTensor(
-                DataType=desc.DataType,
-                Sizes=desc.Sizes,
-                Strides=desc.Strides,
-                TotalTensorSizeInBytes=desc.total_bytes,
-                data=data[name],
-            )
-            for name, desc in self.compiled.outputs.items()
-        }
+        outputs = in_fields(
+            {
+                name: OutputTensor(
+                    DataType=desc.DataType,
+                    Sizes=desc.Sizes,
+                    Strides=desc.Strides,
+                    TotalTensorSizeInBytes=desc.total_bytes,
+                    data=data[name],
+                )
+                for name, desc in self.compiled.outputs.items()
+            }
+        )
         operator, in_place = type(self.compiled.operator), self.in_place is not None
         return response(operator, self.compiled.level, outputs, ran, in_place, queue_seconds, compute_seconds)
 
@@ -333,7 +339,7 @@ class Prepared:
 def response(
     operator: type[Operator],
     level: FeatureLevel,
-    outputs: dict[str, OutputTensor],
+    outputs: dict[str, OutputTensor | list[OutputTensor]],
     ran: ExecutionRecord,
     in_place: bool,
     queue_seconds: Any,

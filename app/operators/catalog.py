@@ -18,6 +18,7 @@ from app.operators.element_wise import (
     trigonometric,
 )
 from app.operators.operator import PREFIX, Operator
+from app.operators.training import optimizers
 
 MODULES = (
     linear,
@@ -34,6 +35,7 @@ MODULES = (
     logical,
     bits,
     quantization,
+    optimizers,
 )
 
 

@@ -8,6 +8,7 @@ from app.contract.constants import FeatureLevel
 from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, Hresult, refused
 from app.formula.structures import Structures
+from app.operators.judgement import judge
 from app.operators.operator import Operator, Role
 from app.operators.structure import Structure, sizes_of
 from app.programs.dispatchable import Dispatchable
@@ -69,7 +70,7 @@ def compile_operator(operator: Operator, level: FeatureLevel, structures: Struct
 
     Its formula is among `structures` if one like it was compiled with these before.
     """
-    operator.judge(level)  # as it was stated: an implied output is right by construction
+    judge(operator, level)
     inputs, outputs = operator.tensors(Role.INPUT), operator.outputs(level)
     numbers = {} if operator.call else operator.numbers()
     if operator.by_coordinates:

@@ -44,7 +44,7 @@ class Predicate(Operator):
 
     same_types: ClassVar[tuple[tuple[str, ...], ...] | None] = ()
 
-    def implied_type(self, level: FeatureLevel) -> DataType:
+    def implied_type(self, name: str, level: FeatureLevel) -> DataType:
         """UINT8, but UINT32 at levels that have no other."""
         row = self.support.at(level)
         assert row is not None, "the operator has been judged"

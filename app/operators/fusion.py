@@ -3,18 +3,19 @@
 Source: "Using fused operators for improved performance" in DirectML's documentation.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias, Union
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeAlias, Union
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, create_model, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticUndefined
 
-from app.contract.constants import FeatureLevel
+from app.contract.constants import DataType, FeatureLevel
 from app.contract.violations import Violation
 from app.formula.values import Value
 from app.operators.activation import exponential_units, linear, rectifiers, sigmoids
+from app.operators.element_wise.selection import ElementWiseClip
 from app.operators.operator import Operator
 from app.operators.parameters import Parameters, bare
 
@@ -46,6 +47,8 @@ class Fused(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     activation: ClassVar[type[Operator]]
+    since: ClassVar[FeatureLevel] = FeatureLevel.V1_0
+    """The level from which on it can be fused, where that is not the one that introduced it."""
     Type: str
 
     @model_validator(mode="before")
@@ -67,11 +70,20 @@ class Fused(BaseModel):
         """What is wrong with it on a device of `level`."""
         if self.activation.support.at(level) is None:
             yield self.activation.missing(level)
+        elif level < self.since:
+            yield Violation(
+                ("Type",),
+                f"Type is {self.activation.name()}, which can be fused from feature level {self.since} on; this is "
+                f"{level}.",
+                level.full_name,
+                f">= {self.since.full_name}",
+            )
         yield from self._whole().rules(level)
 
     def formula(self, p: Parameters, x: Value) -> Value:
         """The activation of `x`."""
-        made: Value = bare(self.activation, self.__dict__).formula(p, x)
+        values = {**self.__dict__, "InputTensor": _TensorForm(DataType(x.type.upper()))}
+        made: Value = bare(self.activation, values).formula(p, x)
         return made
 
     def _whole(self) -> Operator:
@@ -79,28 +91,56 @@ class Fused(BaseModel):
         return self.activation.model_construct(**dict(self))
 
 
-def _fused(activation: type[Operator]) -> type[Fused]:
+class _TensorForm(NamedTuple):
+    """What the formula of an activation sees of its tensor, which is none by itself."""
+
+    DataType: DataType
+
+
+def _fused(activation: type[Operator], since: FeatureLevel = FeatureLevel.V1_0) -> type[Fused]:
     """The model of `activation` as a part of another operator."""
     fields: dict[str, Any] = {
         "Type": (activation.model_fields["Type"].annotation, Field(description="Which activation."))
     }
     for name in activation.attribute_names():
         info = copy(activation.model_fields[name])
-        info.default = PydanticUndefined
+        if info.default is not None:
+            info.default = PydanticUndefined
         fields[name] = (info.annotation, info)
     made = create_model(f"Fused{activation.__name__}", __base__=Fused, __doc__=activation.__doc__, **fields)
     made.activation = activation
+    made.since = since
     return made
 
 
 if TYPE_CHECKING:
     FusedActivation: TypeAlias = Fused
+    FusedActivationOrClip: TypeAlias = Fused
 else:
-    FusedActivation = Annotated[
-        Union[tuple(map(_fused, FUSABLE))],  # noqa: UP007 - made at run time
+    _models = tuple(map(_fused, FUSABLE))
+    FusedActivation = Annotated[Union[_models], Field(discriminator="Type")]  # noqa: UP007 - made at run time
+    FusedActivationOrClip = Annotated[
+        Union[(*_models, _fused(ElementWiseClip, FeatureLevel.V6_0))],
         Field(discriminator="Type"),
     ]
 
 OptionalFusedActivation = Annotated[
     FusedActivation | None, Field(description="Applied to the result before it is stored. Null: the result as it is.")
 ]
+OptionalFusedActivationOrClip = Annotated[
+    FusedActivationOrClip | None,
+    Field(description="Applied to the result before it is stored. Null: the result as it is."),
+]
+"""For CONVOLUTION and GEMM, which may be followed by ELEMENT_WISE_CLIP from 6_0 on."""
+
+
+def activation_violations(operator: Operator, level: FeatureLevel) -> Iterator[Violation]:
+    """What is wrong with the activations in the attributes of `operator`, in arrays as well."""
+    for name in operator.attribute_names():
+        value = getattr(operator, name)
+        if isinstance(value, Fused):
+            yield from (each.below(name) for each in value.violations(level))
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            for place, part in enumerate(value):
+                if isinstance(part, Fused):
+                    yield from (each.below(name, place) for each in part.violations(level))

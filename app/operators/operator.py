@@ -1,20 +1,20 @@
 """What every operator is: a descriptor (a Pydantic model), the rules it is judged by, and a formula."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
-from functools import cache, lru_cache
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
+from functools import cache
+from typing import Annotated, Any, ClassVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from app.contract.constants import DataType, FeatureLevel
-from app.contract.scalars import Float
-from app.contract.support import Row, SupportTable
-from app.contract.tensors import TensorDesc
-from app.contract.violations import ContractError, Violation
+from app.contract.scalars import Float, Uint
+from app.contract.support import SupportTable
+from app.contract.tensors import MAX_TENSORS, TensorDesc, element_name, members
+from app.contract.violations import Violation
 from app.formula.values import Number, Value, is_float, multiply_add, saturate, widen
 from app.operators.parameters import Parameters, numbers_in
 
@@ -33,13 +33,36 @@ class Role(Enum):
     OUTPUT = "output"
 
 
+class Null(Enum):
+    """What a null output is, if not implied."""
+
+    NOT_COMPUTED = "not computed"
+
+
 InputTensorDesc = Annotated[TensorDesc, Role.INPUT, Field(description="Read, never written.")]
 OptionalInputTensorDesc = Annotated[TensorDesc | None, Role.INPUT, Field(description="Read, never written.")]
+InputTensorDescs = Annotated[
+    list[TensorDesc],
+    Role.INPUT,
+    Field(min_length=1, max_length=MAX_TENSORS, description="Read, never written. Their data are a list as well."),
+]
 OutputTensorDesc = Annotated[
     TensorDesc | None,
     Role.OUTPUT,
     Field(description="Null: packed, with the sizes and the data type that the operator implies."),
 ]
+StatedOutputTensorDesc = Annotated[
+    TensorDesc, Role.OUTPUT, Field(description="Required: nothing else says of what sizes and data type it is.")
+]
+OptionalOutputTensorDesc = Annotated[
+    TensorDesc | None, Role.OUTPUT, Null.NOT_COMPUTED, Field(description="Null: not computed.")
+]
+OutputTensorDescs = Annotated[
+    list[TensorDesc],
+    Role.OUTPUT,
+    Field(min_length=1, max_length=MAX_TENSORS, description="All are computed, and answered as a list."),
+]
+Count = Annotated[Uint | None, Field(description="If given, the length of the arrays that it counts.")]
 
 
 class ScaleBias(BaseModel):
@@ -72,14 +95,30 @@ class Operator(BaseModel):
     in_place: ClassVar[tuple[str, ...]] = ()
     same_types: ClassVar[tuple[tuple[str, ...], ...] | None] = None
     """Groups of tensors whose data types are equal; None: all tensors are one."""
+    same_sizes: ClassVar[tuple[tuple[str, ...], ...] | None] = None
+    """Groups of tensors whose sizes are equal; None: those of all tensors are, but for `one_element`. Outputs in no
+    group have `implied_sizes`. In groups the name of an array means all its tensors."""
+    same_ranks: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    """Groups of tensors that have equally many dimensions."""
     one_element: ClassVar[tuple[str, ...]] = ()
-    """Tensors of one element each, where the others have equal sizes."""
+    """Tensors of one element each, with as many dimensions as the first tensor."""
+    sizes_from: ClassVar[tuple[str, ...]] = ()
+    """Tensors and attributes that imply the outputs' sizes, for refusals; by default the first input alone."""
+    counts: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Attributes that are the length of arrays, which one is told by the other."""
+    example: ClassVar[Mapping[str, Any]] = {}
+    """Members of the descriptor in the example request where the usual ones will not do: `{"Sizes": ...}` of a tensor,
+    or a list of these, an attribute, or None for what is left out."""
+    example_data: ClassVar[Mapping[str, Sequence[float]]] = {}
+    """Elements of tensors in the example request, by name, where not any will do. Repeated as often as needed."""
     notes: ClassVar[tuple[str, ...]] = ()  # choices made where the documentation is silent, shown to users
     Type: str
 
     formula: ClassVar[Callable[..., Any]]
     """Method `formula(p, x, ...)`: the output's element, from the attributes as `Parameters` and one value for each
-    input tensor in the structure's order. It is called on a descriptor without FLOAT attributes and without sizes."""
+    input tensor in the structure's order, of an array a list. Where there are several outputs, a dict of their elements
+    by name; those that are not there are not looked at. It is called on a descriptor without FLOAT attributes and
+    without sizes."""
 
     by_coordinates: ClassVar[bool] = False
     """The formula goes by coordinates (`formula/coordinates.py`): it is called with `TensorParameters` and one
@@ -100,9 +139,26 @@ class Operator(BaseModel):
         """Whether the formula works on the raw bits of elements, which it is given as unsigned integers."""
         return False
 
-    def implied_type(self, level: FeatureLevel) -> DataType:
-        """The output's data type where the request leaves it out."""
-        return next(iter(self.tensors(Role.INPUT).values())).DataType
+    def implied_sizes(self, name: str) -> list[int] | None:
+        """Sizes of the output `name`, from all the rest of the descriptor, whose `rules` hold. None where the rest does
+        not determine them: then they are for `rules` to judge."""
+        first = next(iter(self.tensors(Role.INPUT).values()))
+        return first.Sizes
+
+    def implied_type(self, name: str, level: FeatureLevel) -> DataType:
+        """The data type of the output `name` where the request leaves it out.
+
+        That of the first input which has to have the same, or the only one there is, or that of the first input.
+        """
+        inputs = self.tensors(Role.INPUT)
+        for group in self.same_types or ():
+            if name in group:
+                alike = members(group, inputs)
+                if alike:
+                    return inputs[alike[0]].DataType
+        row = self.support.at(level)
+        only = row.of(name).data_types if row else ()
+        return only[0] if len(only) == 1 else next(iter(inputs.values())).DataType
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
         """Constraints of this operator alone, beyond support table, sizes and data types."""
@@ -127,9 +183,9 @@ class Operator(BaseModel):
         return cls.name().removeprefix(PREFIX)
 
     @classmethod
-    def family(cls) -> Literal["ACTIVATION", "ELEMENT_WISE"]:
-        """ACTIVATION or ELEMENT_WISE."""
-        return "ACTIVATION" if cls.short_name().startswith("ACTIVATION_") else "ELEMENT_WISE"
+    def family(cls) -> str:
+        """ACTIVATION, ELEMENT_WISE and so on: the package that the class lies in."""
+        return cls.__module__.split(".")[-2].upper()
 
     @classmethod
     def summary(cls) -> str:
@@ -141,27 +197,56 @@ class Operator(BaseModel):
         return list(_tensor_names(cls, role))
 
     @classmethod
+    def array_names(cls) -> frozenset[str]:
+        """The tensor fields that are arrays."""
+        return _array_names(cls)
+
+    @classmethod
     def attribute_names(cls) -> list[str]:
         return list(_attribute_names(cls))
 
     def tensors(self, role: Role | None = None) -> dict[str, TensorDesc]:
-        """The tensor descriptors that are there, by field name."""
-        return {name: desc for name in _tensor_names(type(self), role) if (desc := getattr(self, name)) is not None}
+        """The tensor descriptors that are there, by name, which in an array is InputTensors[0] and so on."""
+        names, arrays = _tensor_names(type(self), role), _array_names(type(self))
+        if not arrays:
+            return {name: desc for name in names if (desc := getattr(self, name)) is not None}
+        return {
+            each: desc
+            for name in names
+            for each, desc in (
+                [(element_name(name, place), desc) for place, desc in enumerate(getattr(self, name))]
+                if name in arrays
+                else [(name, getattr(self, name))]
+            )
+            if desc is not None
+        }
+
+    def output_names(self) -> list[str]:
+        """The outputs that are computed, by name: all but optional ones that are null."""
+        cls = type(self)
+        if not (_array_names(cls) or _optional_outputs(cls)):
+            return cls.tensor_names(Role.OUTPUT)
+        stated, arrays, optional = self.tensors(Role.OUTPUT), _array_names(cls), _optional_outputs(cls)
+        return [
+            each
+            for name in cls.tensor_names(Role.OUTPUT)
+            for each in (members((name,), stated) if name in arrays or name in optional else [name])
+        ]
 
     def outputs(self, level: FeatureLevel) -> dict[str, TensorDesc]:
-        """Every output's descriptor. Those that are left out are packed, of the sizes of the first input."""
-        outputs: dict[str, TensorDesc | None] = {
-            name: getattr(self, name) for name in _tensor_names(type(self), Role.OUTPUT)
-        }
-        if None not in outputs.values():
-            return {name: desc for name, desc in outputs.items() if desc}
-        first = next(iter(self.tensors(Role.INPUT).values()))
-        data_type = self.implied_type(level)
-        if data_type == first.DataType and first.model_fields_set <= _PLAIN:
-            implied = first  # it says no more than that
-        else:
-            implied = TensorDesc(DataType=data_type, Sizes=first.Sizes)
-        return {name: desc or implied for name, desc in outputs.items()}
+        """The descriptor of every output that is computed. Those that are left out are packed, as the rest implies."""
+        stated = self.tensors(Role.OUTPUT)
+        return {name: stated[name] if name in stated else self.implied(name, level) for name in self.output_names()}
+
+    def implied(self, name: str, level: FeatureLevel) -> TensorDesc:
+        """The descriptor of the output `name` that follows from the rest. Raises LookupError if none does."""
+        sizes, data_type = self.implied_sizes(name), self.implied_type(name, level)
+        if sizes is None:
+            raise LookupError(name)
+        first = next(iter(self.tensors(Role.INPUT).values()), None)
+        if first and data_type == first.DataType and sizes == first.Sizes and first.model_fields_set <= _PLAIN:
+            return first  # it says no more than that
+        return TensorDesc(DataType=data_type, Sizes=sizes)
 
     @classmethod
     def missing(cls, level: FeatureLevel) -> Violation:
@@ -173,48 +258,6 @@ class Operator(BaseModel):
             level.full_name,
             f">= {introduced.full_name}",
         )
-
-    def judge(self, level: FeatureLevel) -> None:
-        """Raise ContractError with every rule that this descriptor breaks on a device of `level`."""
-        tensors = self.tensors()
-        kinds = _judge_kinds(type(self), level, tuple([(name, d.DataType, d.rank) for name, d in tensors.items()]))
-        outputs = _tensor_names(type(self), Role.OUTPUT)
-        violations: list[Violation] = []
-        for of_kind, (name, desc) in zip(kinds.each, tensors.items(), strict=True):
-            violations += of_kind
-            violations += [violation.below(name) for violation in desc.violations(output=name in outputs)]
-        violations += self._size_violations(tensors)
-        violations += kinds.together
-        violations += self.rules(level)
-        if violations:
-            raise ContractError(violations)
-
-    def _size_violations(self, tensors: Mapping[str, TensorDesc]) -> Iterator[Violation]:
-        """Element-wise operators broadcast nothing: sizes are equal."""
-        (first_name, first), *_ = tensors.items()
-        for name, desc in tensors.items():
-            if name in self.one_element:
-                yield from self._one_element_violations(name, desc, first_name, first)
-            elif desc.Sizes != first.Sizes:
-                yield Violation(
-                    (name, "Sizes"),
-                    f"{name} has Sizes {desc.Sizes} but {first_name} has {first.Sizes}; they must be equal, and "
-                    "to broadcast is to give the full Sizes and stride 0 for the repeated dimensions.",
-                    desc.Sizes,
-                    first.Sizes,
-                )
-
-    @staticmethod
-    def _one_element_violations(name: str, desc: TensorDesc, first_name: str, first: TensorDesc) -> Iterator[Violation]:
-        if desc.elements != 1 or desc.rank != first.rank:
-            ones = [1] * first.rank
-            yield Violation(
-                (name, "Sizes"),
-                f"{name} has Sizes {desc.Sizes}; it must have one element and as many dimensions as {first_name}, "
-                f"which is {ones}.",
-                desc.Sizes,
-                ones,
-            )
 
     def stored_types(self) -> dict[str, DataType]:
         """How kernels read and write the elements of each tensor: raw bits as unsigned integers of their width."""
@@ -245,69 +288,21 @@ def _tensor_names(operator: type[Operator], role: Role | None) -> tuple[str, ...
 
 
 @cache
+def _array_names(operator: type[Operator]) -> frozenset[str]:
+    names = _tensor_names(operator, None)
+    return frozenset(name for name in names if get_origin(operator.model_fields[name].annotation) is list)
+
+
+@cache
+def _optional_outputs(operator: type[Operator]) -> frozenset[str]:
+    names = _tensor_names(operator, Role.OUTPUT)
+    return frozenset(name for name in names if Null.NOT_COMPUTED in operator.model_fields[name].metadata)
+
+
+@cache
 def _attribute_names(operator: type[Operator]) -> tuple[str, ...]:
     tensors = _tensor_names(operator, None)
     return tuple(name for name in operator.model_fields if name != "Type" and name not in tensors)
-
-
-class _Kinds(NamedTuple):
-    """What is wrong with the data types and ranks of an operator's tensors: with each, and with all together."""
-
-    each: tuple[tuple[Violation, ...], ...]
-    together: tuple[Violation, ...]
-
-
-@lru_cache(1024)
-def _judge_kinds(operator: type[Operator], level: FeatureLevel, kinds: tuple[tuple[str, DataType, int], ...]) -> _Kinds:
-    """Judge tensors by name, data type and rank, few of which are ever seen. Raises ContractError at levels that do not
-    have the operator."""
-    row = operator.support.at(level)
-    if row is None:
-        raise ContractError([operator.missing(level)])
-    each = tuple(tuple(_kind_violations(operator, level, row, *kind)) for kind in kinds)
-    return _Kinds(each, tuple(_different_types(operator, {name: data_type for name, data_type, _ in kinds})))
-
-
-def _kind_violations(
-    operator: type[Operator], level: FeatureLevel, row: Row, name: str, data_type: DataType, rank: int
-) -> Iterator[Violation]:
-    """What the support table says against a tensor."""
-    allowed = row.of(name)
-    if data_type not in allowed.data_types:
-        since = operator.support.first_with(name, data_type)
-        later = f", and {data_type} from {since} on" if since and since > level else ""
-        yield Violation(
-            (name, "DataType"),
-            f"{name} of {operator.name()} is {data_type}; at feature level {level} its DataType may be "
-            f"{' or '.join(allowed.data_types)}{later}.",
-            data_type,
-            list(allowed.data_types),
-        )
-    if rank not in allowed.ranks:
-        least, most = allowed.ranks[0], allowed.ranks[-1]
-        yield Violation(
-            (name, "Sizes"),
-            f"Sizes of {name} of {operator.name()} has {rank} dimensions; at feature level {level} it may "
-            f"have {least if least == most else f'{least} to {most}'}, and leading dimensions of 1 make up for missing "
-            "ones.",
-            rank,
-            allowed.dimension_counts,
-        )
-
-
-def _different_types(operator: type[Operator], types: Mapping[str, DataType]) -> Iterator[Violation]:
-    """Data types are equal where the operator says."""
-    for group in (tuple(types),) if operator.same_types is None else operator.same_types:
-        there = [name for name in group if name in types]
-        for name in there[1:]:
-            data_type, model = types[name], types[there[0]]
-            if data_type != model:
-                yield Violation(
-                    (name, "DataType"),
-                    f"{name} is {data_type} but {there[0]} is {model}; their DataType must be equal.",
-                    data_type,
-                    model,
-                )
 
 
 def scaled(p: Parameters, x: Value, scale_bias: ScaleBias | None) -> Value:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from app.contract.constants import DataType
-from app.contract.tensors import TensorDesc
+from app.contract.tensors import TensorDesc, in_fields
 from app.formula.coordinates import Operand, TensorForm, size_name
 from app.formula.structures import Questions
 from app.formula.values import INT64, Input, Number, Parameter, compute_type
@@ -68,13 +68,15 @@ class Structure(NamedTuple):
     def _by_position(self, questions: Questions) -> Program:
         operator = self._skeleton()
         types = operator.stored_types()
-        names = operator.tensor_names(Role.INPUT)
-        inputs = [Input(compute_type(types[name]), name, types[name]) if name in types else None for name in names]
-        (output,) = operator.tensor_names(Role.OUTPUT)
+        names = self._of_role(Role.INPUT)
+        inputs = in_fields({name: Input(compute_type(types[name]), name, types[name]) for name in names})
+        fields = operator.tensor_names(Role.INPUT)
         parameters = {each.name: each for each in self._parameters()}
-        expression = operator.formula(Parameters(parameters, questions.ask), *inputs)
-        stored = {name: types[name] for name in names if name in types}
-        return Program(stored, {output: Map(expression, types[output], self.axes)})
+        made = operator.formula(Parameters(parameters, questions.ask), *map(inputs.get, fields))
+        outputs = self._of_role(Role.OUTPUT)
+        expressions = made if isinstance(made, dict) else dict(zip(outputs, [made], strict=True))
+        maps = {name: Map(expressions[name], types[name], self.axes) for name in outputs}
+        return Program({name: types[name] for name in names}, maps)
 
     def _by_coordinates(self, questions: Questions) -> Program:
         operator = self._skeleton()

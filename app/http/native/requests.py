@@ -1,16 +1,17 @@
 """Dispatches as documents: requests read, answers written, each in any representation."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.codecs.codec import Body, Codec, Encoded, Hole, Piece, Span
 from app.codecs.request_cache import RequestCache
 from app.contract.constants import DataType, FeatureLevel
-from app.contract.validation import validate
-from app.contract.violations import ContractError
+from app.contract.tensors import element_name, in_fields, path_of
+from app.contract.validation import abbreviate, validate
+from app.contract.violations import ContractError, Path, refused
 from app.devices.device import ExecutionRecord
 from app.engine.dispatch import DispatchRequest
 from app.engine.service import Outcome, Prepared, Service, response
@@ -24,12 +25,20 @@ _TIMES = (Hole("queue_seconds"), Hole("compute_seconds"))
 """What differs from answer to answer: of each output, and of all that is done."""
 
 
+class _Given(NamedTuple):
+    """A tensor's data as they are in a document, and where in it."""
+
+    name: str
+    path: Path
+    value: object
+
+
 @dataclass(frozen=True, slots=True)
 class Dispatch:
     """What all documents have in common that differ in tensor data only: the request, and the form of its answers."""
 
     prepared: Prepared
-    inputs: Mapping[str, object]
+    inputs: "Sequence[_Given]"
     answers: dict[str, tuple[ExecutionRecord, list[bytes]]] = field(default_factory=dict)
     """By representation, where the last dispatch ran and what is around the outputs' data and the times of such."""
 
@@ -37,11 +46,11 @@ class Dispatch:
         """The tensors' data in `body`. Raises ContractError, with `body` as it was."""
         data: dict[str, Buffer] = {}
         try:
-            for name, value in self.inputs.items():
-                data[name] = codec.binary(body, value, ("inputs", name), memory)
+            for name, path, value in self.inputs:
+                data[name] = codec.binary(body, value, path, memory)
         except ContractError:
-            for name, each in data.items():
-                codec.put_back(body, self.inputs[name], each)
+            for (_, _, value), each in zip(self.inputs, data.values(), strict=False):
+                codec.put_back(body, value, each)
             raise
         return data
 
@@ -87,9 +96,9 @@ def _pattern(
     in_place: bool,
 ) -> list[bytes]:
     """What answers have in common that differ in their outputs' layouts and data, and in times: nearly all of it."""
-    outputs: dict[str, Any] = {
-        name: {"DataType": data_type} | {hole.name: hole for hole in _LAYOUT} for name, data_type in types
-    }
+    outputs: dict[str, Any] = in_fields(
+        {name: {"DataType": data_type} | {hole.name: hole for hole in _LAYOUT} for name, data_type in types}
+    )
     pieces = CODECS[media_type].encode(response(operator, level, outputs, ran, in_place, *_TIMES))
     assert [piece for piece in pieces if isinstance(piece, Hole)] == [*_LAYOUT * len(types), *_TIMES]
     return _plain(pieces)
@@ -129,12 +138,30 @@ class DispatchReader:
         """The same as `read`, of what `find` does not find. Raises TooHeavy for what is not light if it should be."""
         settings = self._service.settings
         request = read_document(codec, body, settings, memory, _dispatch_request, only_light=only_light)
-        dispatch = Dispatch(self._service.prepare(request), request.inputs)
+        dispatch = Dispatch(self._service.prepare(request), list(_each(request)))
         data = dispatch.data(codec, body, memory)
-        spans = [value for value in request.inputs.values() if isinstance(value, Span)]
-        if len(spans) == len(request.inputs):
+        spans = [value for _, _, value in dispatch.inputs if isinstance(value, Span)]
+        if len(spans) == len(dispatch.inputs):
             self._known.add(codec, body, spans, dispatch)
         return dispatch, data
+
+
+def _each(request: DispatchRequest) -> Iterator[_Given]:
+    """The data of each tensor, those of arrays one by one. Raises ContractError where a list is missing."""
+    arrays = request.operator.array_names()
+    for name, value in request.inputs.items():
+        path = ("inputs", name)
+        if name not in arrays:
+            if path_of(name) != (name,):
+                raise refused(
+                    path, f"inputs has no {abbreviate(name)}; the data of an array's tensors are a list.", field
+                )
+            yield _Given(name, path, value)
+        elif isinstance(value, list):
+            for place, each in enumerate(value):
+                yield _Given(element_name(name, place), (*path, place), each)
+        else:
+            raise refused(path, f"Data of {name} must be a list, with those of each of its tensors.", None, "a list")
 
 
 def _dispatch_request(document: object) -> DispatchRequest:

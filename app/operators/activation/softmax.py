@@ -3,8 +3,8 @@
 Source: the DML_ACTIVATION_*_OPERATOR_DESC pages of DirectML's reference.
 """
 
-from collections.abc import Iterator
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -26,6 +26,7 @@ from app.formula.values import (
     where,
 )
 from app.operators.forms import Unary
+from app.operators.operator import Count
 from app.operators.parameters import Parameters
 
 
@@ -52,7 +53,7 @@ class OfRows(Unary):
 class OfAxes(Unary):
     """Groups are the elements that differ only along the dimensions in Axes."""
 
-    AxisCount: Uint | None = Field(None, description="Number of axes; if given, the length of Axes.")
+    AxisCount: Count = Field(None, description="Number of axes; if given, the length of Axes.")
     Axes: Annotated[
         list[Uint],
         Field(
@@ -64,18 +65,12 @@ class OfAxes(Unary):
     ]
 
     in_place = ()
+    counts: ClassVar[Mapping[str, tuple[str, ...]]] = {"AxisCount": ("Axes",)}
 
     def axes(self) -> tuple[int, ...]:
         return tuple(self.Axes)
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
-        if self.AxisCount not in (None, len(self.Axes)):
-            yield Violation(
-                ("AxisCount",),
-                f"AxisCount is {self.AxisCount} but Axes has {len(self.Axes)} entries; they must agree.",
-                self.AxisCount,
-                len(self.Axes),
-            )
         rank = self.InputTensor.rank
         for place, axis in enumerate(self.Axes):
             if axis >= rank:

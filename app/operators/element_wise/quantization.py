@@ -42,7 +42,7 @@ class ElementWiseQuantizeLinear(Operator):
     )
     notes = (TIES, SCALE_0, "OutputTensor left out has the type of ZeroPointTensor, or is UINT8.")
 
-    def implied_type(self, level: FeatureLevel) -> DataType:
+    def implied_type(self, name: str, level: FeatureLevel) -> DataType:
         return self.ZeroPointTensor.DataType if self.ZeroPointTensor else DataType.UINT8
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
@@ -82,7 +82,7 @@ class ElementWiseDequantizeLinear(Operator):
     )
     notes = ("x - zero does not overflow. DirectML's documentation does not say.",)
 
-    def implied_type(self, level: FeatureLevel) -> DataType:
+    def implied_type(self, name: str, level: FeatureLevel) -> DataType:
         return self.ScaleTensor.DataType
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
@@ -126,7 +126,7 @@ class ElementWiseQuantizedLinearAdd(Operator):
     support = SupportTable.of("4_0 1-8 I8 U8, AScaleTensor BScaleTensor OutputScaleTensor F32")
     notes = (TIES, SCALE_0, "OutputTensor left out has the type of OutputZeroPointTensor, or of ATensor.")
 
-    def implied_type(self, level: FeatureLevel) -> DataType:
+    def implied_type(self, name: str, level: FeatureLevel) -> DataType:
         return (self.OutputZeroPointTensor or self.ATensor).DataType
 
     def formula(

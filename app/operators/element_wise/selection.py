@@ -202,7 +202,7 @@ class ElementWiseIf(Operator):
     def is_bitwise(self) -> bool:
         return True
 
-    def implied_type(self, level: FeatureLevel) -> constants.DataType:
+    def implied_type(self, name: str, level: FeatureLevel) -> constants.DataType:
         return self.ATensor.DataType
 
     def formula(self, p: Parameters, condition: Value, a: Value, b: Value) -> Value:

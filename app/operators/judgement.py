@@ -1,0 +1,231 @@
+"""The rules that operators only state: data types, ranks, sizes, counts. Paths start at the descriptor."""
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from app.contract.constants import DataType, FeatureLevel
+from app.contract.support import Row
+from app.contract.tensors import MAX_ELEMENTS, TensorDesc, members, path_of
+from app.contract.validation import abbreviate
+from app.contract.violations import ContractError, Path, Violation
+from app.operators.operator import Operator
+
+
+def judge(operator: Operator, level: FeatureLevel) -> None:
+    """Raise ContractError with every rule that `operator` breaks on a device of `level`.
+
+    Where all sizes are equal, all that is wrong is told at once. Otherwise the operator's own rules are asked only
+    where all tensors are what they may be, and what is implied only where nothing is wrong.
+    """
+    found = list(_tensor_violations(operator, level))
+    if operator.same_sizes is None:
+        found += operator.rules(level)
+    elif not found:
+        found += operator.rules(level)
+        found = found or list(_output_violations(operator, level))
+    if found:
+        raise ContractError(found)
+
+
+def _tensor_violations(operator: Operator, level: FeatureLevel) -> Iterator[Violation]:
+    tensors, outputs = operator.tensors(), operator.output_names()
+    kinds = _judge_kinds(type(operator), level, tuple([(name, d.DataType, d.rank) for name, d in tensors.items()]))
+    for of_kind, (name, desc) in zip(kinds.each, tensors.items(), strict=True):
+        yield from of_kind
+        for violation in desc.violations(output=name in outputs):
+            yield violation.below(*path_of(name))
+    yield from _size_violations(operator, tensors)
+    yield from kinds.together
+    yield from _count_violations(operator)
+
+
+class _Kinds(NamedTuple):
+    """What is wrong with the data types and ranks of an operator's tensors: with each, and with all together."""
+
+    each: tuple[tuple[Violation, ...], ...]
+    together: tuple[Violation, ...]
+
+
+@lru_cache(1024)
+def _judge_kinds(operator: type[Operator], level: FeatureLevel, kinds: tuple[tuple[str, DataType, int], ...]) -> _Kinds:
+    """Judge tensors by name, data type and rank, few of which are ever seen. Raises ContractError at levels that do not
+    have the operator."""
+    row = operator.support.at(level)
+    if row is None:
+        raise ContractError([operator.missing(level)])
+    each = tuple(tuple(_kind_violations(operator, level, row, *kind)) for kind in kinds)
+    types = {name: data_type for name, data_type, _ in kinds}
+    ranks = {name: rank for name, _, rank in kinds}
+    return _Kinds(each, (*_different_types(operator, types), *_different_ranks(operator, ranks)))
+
+
+def _kind_violations(
+    operator: type[Operator], level: FeatureLevel, row: Row, name: str, data_type: DataType, rank: int
+) -> Iterator[Violation]:
+    """What the support table says against a tensor."""
+    field, *place = path_of(name)
+    allowed = row.of(str(field))
+    if data_type not in allowed.data_types:
+        since = operator.support.first_with(str(field), data_type)
+        later = f", and {data_type} from {since} on" if since and since > level else ""
+        yield Violation(
+            (field, *place, "DataType"),
+            f"{name} of {operator.name()} is {data_type}; at feature level {level} its DataType may be "
+            f"{' or '.join(allowed.data_types)}{later}.",
+            data_type,
+            list(allowed.data_types),
+        )
+    if rank not in allowed.ranks:
+        least, most = allowed.ranks[0], allowed.ranks[-1]
+        yield Violation(
+            (field, *place, "Sizes"),
+            f"Sizes of {name} of {operator.name()} has {rank} dimensions; at feature level {level} it may "
+            f"have {least if least == most else f'{least} to {most}'}, and leading dimensions of 1 make up for missing "
+            "ones.",
+            rank,
+            allowed.dimension_counts,
+        )
+
+
+def _different_types(operator: type[Operator], types: Mapping[str, DataType]) -> Iterator[Violation]:
+    """Data types are equal where the operator says."""
+    for group in (tuple(types),) if operator.same_types is None else operator.same_types:
+        there = members(group, types)
+        for name in there[1:]:
+            data_type, model = types[name], types[there[0]]
+            if data_type != model:
+                yield Violation(
+                    (*path_of(name), "DataType"),
+                    f"{name} is {data_type} but {there[0]} is {model}; their DataType must be equal.",
+                    data_type,
+                    model,
+                )
+
+
+def _different_ranks(operator: type[Operator], ranks: Mapping[str, int]) -> Iterator[Violation]:
+    """Tensors have as many dimensions as others where the operator says."""
+    for group in operator.same_ranks:
+        there = members(group, ranks)
+        for name in there[1:]:
+            rank, model = ranks[name], ranks[there[0]]
+            if rank != model:
+                yield Violation(
+                    (*path_of(name), "Sizes"),
+                    f"Sizes of {name} has {rank} dimensions but {there[0]} has {model}; they must have equally many.",
+                    rank,
+                    model,
+                )
+
+
+def _size_violations(operator: Operator, tensors: Mapping[str, TensorDesc]) -> Iterator[Violation]:
+    """Sizes are equal where the operator says. Nothing is broadcast."""
+    if operator.same_sizes is None:
+        first = next(iter(tensors))
+        for name, desc in tensors.items():
+            if name in operator.one_element:
+                yield from _one_element_violations(name, desc, first, tensors[first])
+            else:
+                yield from _different_sizes(name, desc, first, tensors[first])
+        return
+    for group in operator.same_sizes:
+        there = members(group, tensors)
+        for name in there[1:]:
+            yield from _different_sizes(name, tensors[name], there[0], tensors[there[0]])
+    for name in members(operator.one_element, tensors):
+        first = next(iter(tensors))
+        yield from _one_element_violations(name, tensors[name], first, tensors[first])
+
+
+def _different_sizes(name: str, desc: TensorDesc, first_name: str, first: TensorDesc) -> Iterator[Violation]:
+    if desc.Sizes != first.Sizes:
+        yield Violation(
+            (*path_of(name), "Sizes"),
+            f"{name} has Sizes {desc.Sizes} but {first_name} has {first.Sizes}; they must be equal, and "
+            "to broadcast is to give the full Sizes and stride 0 for the repeated dimensions.",
+            desc.Sizes,
+            first.Sizes,
+        )
+
+
+def _one_element_violations(name: str, desc: TensorDesc, first_name: str, first: TensorDesc) -> Iterator[Violation]:
+    if desc.elements != 1 or desc.rank != first.rank:
+        ones = [1] * first.rank
+        yield Violation(
+            (*path_of(name), "Sizes"),
+            f"{name} has Sizes {desc.Sizes}; it must have one element and as many dimensions as {first_name}, "
+            f"which is {ones}.",
+            desc.Sizes,
+            ones,
+        )
+
+
+def _count_violations(operator: Operator) -> Iterator[Violation]:
+    """Counts are the lengths of their arrays, which are therefore equally long."""
+    for count, arrays in operator.counts.items():
+        given = getattr(operator, count)
+        lengths = {name: len(values) for name in arrays if (values := getattr(operator, name)) is not None}
+        if not lengths:
+            continue
+        first, length = next(iter(lengths.items()))
+        if given not in (None, length):
+            yield Violation(
+                (count,),
+                f"{count} is {given} but {first} has {length} entries; they must agree.",
+                given,
+                length,
+            )
+        for name, other in lengths.items():
+            if other != length:
+                yield Violation(
+                    (name,),
+                    f"{name} has {other} entries but {first} has {length}; {count} is the length of both.",
+                    other,
+                    length,
+                )
+
+
+def _output_violations(operator: Operator, level: FeatureLevel) -> Iterator[Violation]:
+    """Outputs have the sizes that the rest of the descriptor implies, and these are sizes that a tensor may have."""
+    stated = operator.tensors()
+    row = operator.support.at(level)
+    assert row is not None, "the operator has been judged"
+    for name in operator.output_names():
+        sizes = operator.implied_sizes(name)
+        if sizes is None:
+            continue
+        path: Path = (*path_of(name), "Sizes")
+        if min(sizes) < 1 or math.prod(sizes) > MAX_ELEMENTS:
+            yield Violation(
+                path,
+                f"{name} would have Sizes {sizes}, which {_basis(operator)} implies; a tensor has at least one element "
+                f"and at most {MAX_ELEMENTS}.",
+                sizes,
+                None,
+            )
+        elif name not in stated:
+            yield from _kind_violations(
+                type(operator), level, row, name, operator.implied_type(name, level), len(sizes)
+            )
+        elif stated[name].Sizes != sizes:
+            yield Violation(
+                path,
+                f"{name} has Sizes {stated[name].Sizes}; {_basis(operator)} implies {sizes}.",
+                stated[name].Sizes,
+                sizes,
+            )
+
+
+def _basis(operator: Operator) -> str:
+    """What sizes are implied by, in words."""
+    tensors = operator.tensors()
+    names = operator.sizes_from or tuple(operator.tensor_names())[:1]
+    there = [f"{name} {tensors[name].Sizes}" for name in members(names, tensors)]
+    fields = [name for name in names if name not in tensors and name in operator.attribute_names()]
+    stated = [f"{name} {_shown(getattr(operator, name))}" for name in fields if getattr(operator, name) is not None]
+    return " with ".join(each for each in (" and ".join(there), ", ".join(stated)) if each) or operator.short_name()
+
+
+def _shown(value: object) -> object:
+    return value if isinstance(value, list | str) else abbreviate(value)
