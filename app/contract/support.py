@@ -6,9 +6,9 @@ A row is written as one line of text: the level it holds from, the ranks, and th
 
 Types are letters and bits: F32 is FLOAT32, I8 is INT8, and I64-8 is INT64, INT32, INT16 and INT8. Where tensors differ,
 groups follow each other, separated by commas, and a group may begin with the tensors it is for; one without names is
-for all others.
+for all others. Behind the names it may have ranks of their own.
 
-    2_1 4 F32-16, OutputTensor U32 U8
+    2_1 4 F32-16, OutputTensor U32 U8, CountTensor 1 U32
 """
 
 import re
@@ -20,6 +20,7 @@ from app.contract.constants import DataType, FeatureLevel
 
 _FAMILIES = {"F": "FLOAT", "I": "INT", "U": "UINT"}
 _TYPES = re.compile(r"([FIU])(\d+)(?:-(\d+))?")
+_RANKS = re.compile(r"(\d)(?:-(\d))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,33 +40,38 @@ class Row:
     """What holds from a feature level on, until the next row's level.
 
     `data_types` and `ranks` (least and most dimensions) hold for every tensor of the operator, except that
-    `tensors` gives some of them data types of their own.
+    `tensors` gives some of them data types of their own, and `tensor_ranks` ranks.
     """
 
     level: FeatureLevel
     ranks: tuple[int, int]
     data_types: tuple[DataType, ...] = ()
     tensors: dict[str, tuple[DataType, ...]] = field(default_factory=dict)
+    tensor_ranks: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """The row that `text` says. Raises ValueError."""
         head, *groups = (group.split() for group in text.split(","))
         level, ranks, *first = head
-        least, _, most = ranks.partition("-")
         data_types: tuple[DataType, ...] = ()
         tensors: dict[str, tuple[DataType, ...]] = {}
+        tensor_ranks: dict[str, tuple[int, int]] = {}
         for group in (first, *groups):
-            names = [word for word in group if not _TYPES.fullmatch(word)]
-            types = tuple(each for word in group[len(names) :] for each in _data_types(word))
+            names = [word for word in group if not _TYPES.fullmatch(word) and not _RANKS.fullmatch(word)]
+            rest = group[len(names) :]
+            if names and rest and _RANKS.fullmatch(rest[0]):
+                tensor_ranks |= dict.fromkeys(names, _ranks(rest.pop(0)))
+            types = tuple(each for word in rest for each in _data_types(word))
             tensors |= dict.fromkeys(names, types)
             if not names:
                 data_types = types
-        return cls(FeatureLevel(level), (int(least), int(most or least)), data_types, tensors)
+        return cls(FeatureLevel(level), _ranks(ranks), data_types, tensors, tensor_ranks)
 
     def of(self, tensor: str) -> TensorSupport:
         """What this row says of the tensor field `tensor`."""
-        return TensorSupport(self.tensors.get(tensor, self.data_types), range(self.ranks[0], self.ranks[1] + 1))
+        least, most = self.tensor_ranks.get(tensor, self.ranks)
+        return TensorSupport(self.tensors.get(tensor, self.data_types), range(least, most + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +97,14 @@ class SupportTable:
     def first_with(self, tensor: str, data_type: DataType) -> FeatureLevel | None:
         """The first level at which `tensor` takes `data_type`, so that a refusal can say when it would not be one."""
         return next((row.level for row in self.rows if data_type in row.of(tensor).data_types), None)
+
+
+def _ranks(word: str) -> tuple[int, int]:
+    """`4-5` is from 4 to 5, and `4` is 4 alone."""
+    match = _RANKS.fullmatch(word)
+    if not match:
+        raise ValueError(f"{word} is no number of dimensions")
+    return int(match[1]), int(match[2] or match[1])
 
 
 @cache

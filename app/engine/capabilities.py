@@ -231,8 +231,11 @@ _STRUCT_FORMATS = {"F": " efd", "I": "bhiq", "U": "BHIQ"}
 
 
 def _example_data(operator: type[Operator], desc: dict[str, Any], name: str, inputs: list[str]) -> str:
-    """Base64 of the elements of the input `name`: those that the operator states, else -4, -2, 0, 1, 2, 4 or, unsigned, 8, 6, 0, 1, 2, 4 for the first
-    input, halves for a scale, ones for a zero point, and 2, 1, 3 again and again for others."""
+    """Base64 of the elements of the input `name`, those that the operator states or the usual ones.
+
+    The first input has -4, -2, 0, 1, 2, 4 or, unsigned, 8, 6, 0, 1, 2, 4; a scale halves, a zero point ones, and others
+    2, 1, 3 again and again.
+    """
     data_type, count = DataType.parse(desc["DataType"]), math.prod(desc["Sizes"])
     values: Sequence[float]
     if name in operator.example_data:

@@ -202,6 +202,11 @@ class Operator(BaseModel):
         return _array_names(cls)
 
     @classmethod
+    def optional_outputs(cls) -> frozenset[str]:
+        """The outputs that are not computed where they are null."""
+        return _optional_outputs(cls)
+
+    @classmethod
     def attribute_names(cls) -> list[str]:
         return list(_attribute_names(cls))
 

@@ -6,10 +6,11 @@ from app.contract.constants import NEWEST, DataType, FeatureLevel
 from app.contract.tensors import TensorDesc
 from app.contract.validation import validate
 from app.contract.violations import ContractError, Violation
+from app.engine.capabilities import example_descriptor
 from app.formula.values import Value
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
-from app.operators.operator import PREFIX, Role
+from app.operators.operator import PREFIX, Operator, Role
 
 HARD_SIGMOID = PREFIX + "ACTIVATION_HARD_SIGMOID"
 CELU = PREFIX + "ACTIVATION_CELU"
@@ -32,6 +33,7 @@ ALIKE = [
     kind
     for kind, operator in OPERATORS.items()
     if operator.same_types is None
+    and operator.same_sizes is None
     and "MinMaxDataType" not in operator.attribute_names()
     and {DataType.FLOAT32, DataType.FLOAT16} <= {*operator.support.rows[-1].data_types}
 ]
@@ -44,6 +46,8 @@ def descriptor(kind: str, desc: dict[str, Any] | None = None, /, **members: Any)
     `members` are added or override.
     """
     operator = OPERATORS[kind]
+    if operator.family() not in ("ACTIVATION", "ELEMENT_WISE"):
+        return _of_example(operator, desc) | members
     inputs = {name: desc or fitting(kind, name) for name in operator.tensor_names(Role.INPUT)}
     for name in operator.one_element:
         inputs[name] = inputs[name] | {"Sizes": [1] * len(inputs[name]["Sizes"])}
@@ -54,6 +58,21 @@ def descriptor(kind: str, desc: dict[str, Any] | None = None, /, **members: Any)
     if "MinMaxDataType" in names:
         attributes["MinMaxDataType"] = inputs["InputTensor"]["DataType"]
     return {"Type": kind} | inputs | attributes | members
+
+
+def _of_example(operator: type[Operator], desc: dict[str, Any] | None) -> dict[str, Any]:
+    """The descriptor of the example, all its tensors replaced by `desc` if that is given; of attributes the required
+    ones alone."""
+    made = example_descriptor(operator)
+    names = operator.tensor_names()
+    required = [name for name, info in operator.model_fields.items() if info.is_required() or name in names]
+    made = {name: value for name, value in made.items() if name in required}
+    for name in names if desc else ():
+        value = made.get(name)
+        if value is not None:
+            one = {"Sizes": [1] * len(desc["Sizes"])} if name in operator.one_element else {}
+            made[name] = [desc | one] * len(value) if isinstance(value, list) else desc | one
+    return made
 
 
 def fitting(kind: str, name: str) -> dict[str, Any]:

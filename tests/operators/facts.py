@@ -1,6 +1,7 @@
-"""What DirectML's documentation says of each operator, from `facts.json`: the tables that the classes are held against.
+"""What DirectML's documentation says of each operator: the tables that the classes are held against.
 
-To add an operator, add its entry there; every test of facts then covers it.
+`facts.json` has the element-wise operators and the activations, `other_facts.json` all others: once a class of one of
+these is in the catalog, every test of facts covers it.
 """
 
 import json
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from app.contract.constants import DataType, FeatureLevel
+from app.operators.catalog import OPERATORS
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,11 @@ class OperatorFacts:
 
 
 def _read(entry: dict[str, Any]) -> OperatorFacts:
-    """A field is its name, kind and type, and whether it is optional; a row says what groups of tensors may be."""
+    """A field is its name, kind and type, and whether it is optional or, for an output, has to be stated since nothing
+    implies it; a row says what groups of tensors may be."""
     fields = [
-        {"name": name, "kind": kind, "type": type_, "optional": bool(optional)}
-        for name, kind, type_, *optional in map(str.split, entry["fields"])
+        {"name": name, "kind": kind, "type": type_, "optional": more == ["optional"], "stated": more == ["stated"]}
+        for name, kind, type_, *more in map(str.split, entry["fields"])
     ]
     support = {
         FeatureLevel(level): {
@@ -70,7 +73,11 @@ def _read(entry: dict[str, Any]) -> OperatorFacts:
     return OperatorFacts(**entry | changed)
 
 
-FACTS = [_read(entry) for entry in json.loads(Path(__file__).with_name("facts.json").read_text())]
+def _all(file: str) -> list[OperatorFacts]:
+    return [_read(entry) for entry in json.loads(Path(__file__).with_name(file).read_text())]
+
+
+FACTS = [*_all("facts.json"), *(each for each in _all("other_facts.json") if each.operator in OPERATORS)]
 
 
 def takes(name: str, level: FeatureLevel, data_type: DataType | None = None) -> bool:

@@ -14,8 +14,15 @@ from tests.operators.facts import FACTS, OperatorFacts
 of_each_operator = pytest.mark.parametrize("facts", FACTS, ids=str)
 C_TYPES = {
     "tensor_desc": "DML_TENSOR_DESC",
+    "tensor_desc_array": "DML_TENSOR_DESC[]",
     "float": "FLOAT",
     "scale_bias": "DML_SCALE_BIAS",
+    "float_array": "FLOAT[]",
+    "int": "INT",
+    "int_array": "INT[]",
+    "bool": "BOOL",
+    "size_2d": "DML_SIZE_2D",
+    "operator_desc_array": "DML_OPERATOR_DESC[]",
     "uint": "UINT",
     "uint_array": "UINT[]",
     "scalar_union": "DML_SCALAR_UNION",
@@ -23,12 +30,30 @@ C_TYPES = {
     "rounding_mode": "DML_ROUNDING_MODE",
     "is_infinity_mode": "DML_IS_INFINITY_MODE",
     "tensor_data_type": "DML_TENSOR_DATA_TYPE",
+    "matrix_transform": "DML_MATRIX_TRANSFORM",
+    "reduce_function": "DML_REDUCE_FUNCTION",
+    "convolution_mode": "DML_CONVOLUTION_MODE",
+    "convolution_direction": "DML_CONVOLUTION_DIRECTION",
+    "padding_mode": "DML_PADDING_MODE",
+    "interpolation_mode": "DML_INTERPOLATION_MODE",
+    "recurrent_network_direction": "DML_RECURRENT_NETWORK_DIRECTION",
+    "axis_direction": "DML_AXIS_DIRECTION",
+    "depth_space_order": "DML_DEPTH_SPACE_ORDER",
+    "random_generator_type": "DML_RANDOM_GENERATOR_TYPE",
+    "multihead_attention_mask_type": "DML_MULTIHEAD_ATTENTION_MASK_TYPE",
+    "quantization_type": "DML_QUANTIZATION_TYPE",
 }
+COUNTS = {
+    *("AxisCount", "DimensionCount", "InputCount", "OutputCount", "ActivationDescCount", "RepeatsCount", "ScaleCount"),
+    *("ChannelCount", "QuantizationTensorCount"),
+}
+"""Attributes that are the length of an array."""
 
 
 def is_optional(field: dict[str, Any]) -> bool:
-    """Whether null will do: what may be null in DirectML, outputs, which are implied, and counts of an array."""
-    return bool(field["optional"]) or field["kind"] == "output_tensor" or field["name"] == "AxisCount"
+    """Whether null will do: what may be null in DirectML, outputs that are implied, and counts of an array."""
+    is_implied = field["kind"] == "output_tensor" and not field["stated"]
+    return bool(field["optional"]) or is_implied or field["name"] in COUNTS
 
 
 def test_every_operator_has_facts() -> None:
@@ -77,7 +102,9 @@ def test_name_is_taken_with_and_without_prefix(facts: OperatorFacts) -> None:
         assert compiled(document).operator.name() == facts.operator
         assert find_operator(name) is OPERATORS[facts.operator]
     assert OPERATORS[facts.operator].short_name() == short
-    assert OPERATORS[facts.operator].family() == ("ACTIVATION" if "_ACTIVATION_" in facts.operator else "ELEMENT_WISE")
+    family = OPERATORS[facts.operator].family()
+    for prefix in ("ACTIVATION", "ELEMENT_WISE"):
+        assert (family == prefix) == short.startswith(f"{prefix}_")
 
 
 @pytest.mark.parametrize("name", ["", PREFIX, "CELU", "ACTIVATION_celu", PREFIX * 2 + "ACTIVATION_CELU", "__init__"])

@@ -251,7 +251,11 @@ def test_activations_have_no_scale_bias(kind: str) -> None:
 def test_a_tensor_is_a_descriptor(kind: str, value: Any) -> None:
     for name in OPERATORS[kind].tensor_names():
         pointers = {refusal.pointer for refusal in refusals(descriptor(kind, **{name: value}))}
-        assert pointers == {f"/{name}/Sizes" if isinstance(value, dict) else f"/{name}"}
+        if name in OPERATORS[kind].array_names():
+            expected = {f"/{name}"}
+        else:
+            expected = {f"/{name}/Sizes" if isinstance(value, dict) else f"/{name}"}
+        assert pointers == expected
 
 
 @every_operator
@@ -267,12 +271,17 @@ def test_operators_are_whole() -> None:
     for operator in OPERATORS.values():
         assert issubclass(operator, Operator)
         assert operator.summary().endswith(".")
-        assert operator.formula_text.startswith("f(")
+        assert operator.formula_text.startswith("f(") or operator.same_sizes is not None
         assert set(operator.in_place) <= set(operator.tensor_names(Role.INPUT))
-        assert len(operator.tensor_names(Role.OUTPUT)) == 1
+        assert operator.tensor_names(Role.OUTPUT)
         assert all(note.endswith(".") for note in operator.notes)
-        assert {name for group in operator.same_types or () for name in group} <= set(operator.tensor_names())
+        groups = (*(operator.same_types or ()), *(operator.same_sizes or ()), *operator.same_ranks)
+        assert {name for group in groups for name in group} <= set(operator.tensor_names())
+        assert {*operator.counts, *(name for names in operator.counts.values() for name in names)} <= set(
+            operator.model_fields
+        )
+        assert {*operator.sizes_from, *operator.example} <= set(operator.model_fields)
         assert set(operator.one_element) <= set(operator.tensor_names(Role.INPUT))
         for row in operator.support.rows:
-            assert set(row.tensors) <= set(operator.tensor_names())
+            assert {*row.tensors, *row.tensor_ranks} <= set(operator.tensor_names())
             assert set(row.data_types) <= set(DataType)

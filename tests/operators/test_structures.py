@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from typing import Any
 from unittest import mock
 
@@ -67,7 +68,7 @@ def changed(operator: type[Operator], rng: random.Random, data_type: DataType) -
     made: dict[str, Any] = {}
     whole = data_type.value[0] in "UI"
     for name in fields_of(operator).numbers:
-        made[name] = rng.choice(NUMBERS)
+        made[name] = rng.random() if name in ("Beta1", "Beta2") else rng.choice(NUMBERS)
         if "MinMaxDataType" in operator.model_fields:
             made[name] = rng.randint(0, 100) if whole else made[name]
     if "ScaleBias" in operator.model_fields and rng.random() < 0.5:
@@ -79,11 +80,11 @@ def changed(operator: type[Operator], rng: random.Random, data_type: DataType) -
     return made
 
 
-def laid_out(desc: dict[str, Any], sizes: list[int], rng: random.Random) -> dict[str, Any]:
+def laid_out(desc: dict[str, Any], leading: list[int], sizes: list[int], rng: random.Random) -> dict[str, Any]:
     """The tensor in these sizes: packed, with gaps, or turned."""
     rows, columns = sizes
     strides = rng.choice([None, None, [columns + 3, 1], [2 * columns, 2], [1, rows]])
-    return desc | {"Sizes": sizes} | ({"Strides": strides} if strides else {})
+    return desc | {"Sizes": [*leading, *sizes]} | ({"Strides": [0] * len(leading) + strides} if strides else {})
 
 
 def descriptors(operator: type[Operator], rng: random.Random, count: int) -> Iterator[CompiledOperator]:
@@ -92,11 +93,15 @@ def descriptors(operator: type[Operator], rng: random.Random, count: int) -> Ite
     for _ in range(count):
         data_type = rng.choice(TYPES)
         sizes = [rng.choice([1, 3, 4]), rng.choice([5, 40, 64])]
+        least = operator.support.rows[-1].ranks[0]
+        leading = [1] * (least - 2)
         typed = document | changed(operator, rng, data_type)
         for name in operator.tensor_names(Role.INPUT):
             typed[name] = typed[name] | ({"DataType": data_type} if operator.same_types is None else {})
             one = name in operator.one_element
-            typed[name] = typed[name] | {"Sizes": [1, 1]} if one else laid_out(typed[name], sizes, rng)
+            typed[name] = (
+                typed[name] | {"Sizes": [1] * max(least, 2)} if one else laid_out(typed[name], leading, sizes, rng)
+            )
         if "MinMaxDataType" in typed:
             typed["MinMaxDataType"] = data_type
         if "Axes" in typed:
@@ -158,8 +163,7 @@ class _Gpu:
         self.structures = structures
 
 
-def cuda_of(compiled: CompiledOperator, structures: Structures, *, aligned: bool) -> _Launch:
-    (output,) = compiled.outputs
+def cuda_of(compiled: CompiledOperator, structures: Structures, output: str, *, aligned: bool) -> _Launch:
     gpu: Any = _Gpu(structures)
     made: Any = CudaKernel(compiled, output, gpu).launch(aligned=aligned)
     assert isinstance(made, _Launch)
@@ -176,11 +180,10 @@ def tensors_for(compiled: CompiledOperator, rng: np.random.Generator) -> list[Ar
 
 
 def outcome(device: NumpyDevice, compiled: CompiledOperator, inputs: list[Array]) -> bytes:
-    (desc,) = compiled.outputs.values()
-    output = np.zeros(desc.reach, numpy_type(desc.DataType))
+    outputs = [np.zeros(desc.reach, numpy_type(desc.DataType)) for desc in compiled.outputs.values()]
     buffers = [each.view(np.uint8).data for each in inputs]
-    device.prepare(compiled).dispatch(buffers, [output.view(np.uint8).data], lambda: False)
-    return output.tobytes()
+    device.prepare(compiled).dispatch(buffers, [each.view(np.uint8).data for each in outputs], lambda: False)
+    return b"".join(each.tobytes() for each in outputs)
 
 
 SHARED = Structures()
@@ -216,8 +219,9 @@ def test_what_is_found_is_what_would_be_built(operator: type[Operator]) -> None:
                 sources.clear()
                 assert outcome(device, found, inputs) == expected
                 assert sources == written
-            for aligned in (True, False):
-                one, other = cuda_of(alone, Structures(), aligned=aligned), cuda_of(found, SHARED, aligned=aligned)
+            for aligned, output in product((True, False), alone.outputs):
+                one = cuda_of(alone, Structures(), output, aligned=aligned)
+                other = cuda_of(found, SHARED, output, aligned=aligned)
                 assert one.source == other.source
                 assert one.arguments == other.arguments
 

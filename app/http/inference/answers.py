@@ -1,5 +1,6 @@
 """Inference answers: JSON, and behind it or in shared memory the output's data."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import orjson
@@ -14,6 +15,7 @@ from app.http.inference.tensors import NAMES, write_numbers
 from app.memory.accounts import MemoryShare
 
 JSON, BINARY = "application/json", "application/octet-stream"
+_CLOSING = b"]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,62 +30,37 @@ class Answer:
         return JSON if self.json_bytes is None else BINARY
 
 
-class AnswerForm:
-    """What the answers to one request have in common, whatever its data."""
+class OutputForm:
+    """What the answers to one request have in common about one output. Raises ContractError."""
 
     def __init__(
-        self, prepared: Prepared, model: str, wanted: OutputParameters, binary_data_output: bool | None
+        self, prepared: Prepared, name: str, wanted: OutputParameters, binary_data_output: bool | None
     ) -> None:
-        """`wanted` is said of the output, `binary_data_output` of all. Raises ContractError."""
-        ((name, output),) = prepared.compiled.outputs.items()
-        self._name = name
-        self._data_type = output.DataType
-        self._wanted = wanted
-        size = prepared.output_bytes[name]
+        """`wanted` is said of this output, `binary_data_output` of all."""
+        output, size = prepared.compiled.outputs[name], prepared.output_bytes[name]
+        self.name = name
+        self.data_type = output.DataType
+        self.wanted = wanted
         if output.DataType not in NAMES:
             raise _refused(name, f"{name} is {output.DataType}, which this protocol has no data type for.")
         datatype = NAMES[output.DataType]
         binary = binary_data_output if wanted.binary_data is None else wanted.binary_data
-        self._shared = wanted.shared_memory_region is not None
+        is_shared = wanted.shared_memory_region is not None
         document = InferOutput(name=name, datatype=datatype, shape=output.Sizes)
-        if self._shared:
+        if is_shared:
             self._check_shared(size)
             document["parameters"] = wanted.model_dump(exclude_defaults=True, exclude={"binary_data"})
         elif datatype == "FP16" and binary is False:
             raise _refused(name, f"{name} is FP16, which is given as binary only; ask for binary_data.")
-        self._binary = not self._shared and bool(binary or datatype == "FP16")
-        if self._binary:
+        self.is_binary = not is_shared and bool(binary or datatype == "FP16")
+        if self.is_binary:
             document["parameters"] = {"binary_data_size": size}
-        self._json = orjson.dumps(
-            InferResponse(
-                model_name=model,
-                model_version=VERSION,
-                parameters={"device": prepared.device.name, "feature_level": prepared.compiled.level.full_name},
-                outputs=[document],
-            )
-        )
-        self.copied_bytes = 0 if self._binary else size
-        """Bytes to be written elsewhere or as text."""
-
-    def region(self, regions: Regions) -> Region | None:
-        """The region that the output goes to. Raises ContractError."""
-        return regions.find(self._wanted.shared_memory_region) if self._wanted.shared_memory_region else None
-
-    def write(self, request_id: str | None, outcome: Outcome, region: Region | None, memory: MemoryShare) -> Answer:
-        """The answer. Raises ContractError, MemoryExhausted, LimitExceeded."""
-        text = self._json
-        if request_id is not None:
-            text = b'{"id":%b,%b' % (orjson.dumps(request_id), text[1:])
-        if region:
-            region.write(self._wanted.shared_memory_offset, outcome.outputs[self._name])
-            return _answer([text], None)
-        if self._binary:
-            return _answer([text, outcome.outputs[self._name]], len(text))
-        numbers = write_numbers(self._name, outcome.outputs[self._name], self._data_type, memory)
-        return _answer([text[:-3], b',"data":', *numbers, text[-3:]], None)
+        self.is_numbers = not is_shared and not self.is_binary
+        self.json = orjson.dumps(document)
+        self.copied_bytes = 0 if self.is_binary else size
 
     def _check_shared(self, size: int) -> None:
-        name, wanted = self._name, self._wanted
+        name, wanted = self.name, self.wanted
         if wanted.binary_data:
             raise _refused(name, f"{name} has binary_data and shared_memory_region; give one of them.")
         if wanted.shared_memory_byte_size is None:
@@ -94,8 +71,65 @@ class AnswerForm:
             )
 
 
-def _answer(pieces: list[Piece], json_bytes: int | None) -> Answer:
-    return Answer(Encoded(sum(map(len, pieces)), pieces), json_bytes)
+class AnswerForm:
+    """What the answers to one request have in common, whatever its data."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        model: str,
+        wanted: Mapping[str, OutputParameters],
+        binary_data_output: bool | None,
+    ) -> None:
+        """`wanted` are the outputs to be answered, with what is said of them. Raises ContractError."""
+        self._outputs = [OutputForm(prepared, name, said, binary_data_output) for name, said in wanted.items()]
+        document = InferResponse(
+            model_name=model,
+            model_version=VERSION,
+            parameters={"device": prepared.device.name, "feature_level": prepared.compiled.level.full_name},
+            outputs=[],
+        )
+        self._opening = orjson.dumps(document).removesuffix(_CLOSING)
+        self.copied_bytes = sum(each.copied_bytes for each in self._outputs)
+        """Bytes to be written elsewhere or as text."""
+
+    def regions(self, regions: Regions) -> dict[str, Region]:
+        """The regions that outputs go to, by the outputs' names. Raises ContractError."""
+        return {
+            each.name: regions.find(each.wanted.shared_memory_region)
+            for each in self._outputs
+            if each.wanted.shared_memory_region
+        }
+
+    def write(
+        self, request_id: str | None, outcome: Outcome, regions: Mapping[str, Region], memory: MemoryShare
+    ) -> Answer:
+        """The answer. Raises ContractError, MemoryExhausted, LimitExceeded."""
+        opening = self._opening
+        if request_id is not None:
+            opening = b'{"id":%b,%b' % (orjson.dumps(request_id), opening[1:])
+        text: list[Piece] = [opening]
+        binary: list[Piece] = []
+        separator = b""
+        for each in self._outputs:
+            data = outcome.outputs[each.name]
+            if each.is_numbers:
+                numbers = write_numbers(each.name, data, each.data_type, memory)
+                text += (separator, each.json[:-1], b',"data":', *numbers, b"}")
+            else:
+                text += (separator, each.json)
+            if each.is_binary:
+                binary.append(data)
+            elif each.name in regions:
+                regions[each.name].write(each.wanted.shared_memory_offset, data)
+            separator = b","
+        text.append(_CLOSING)
+        if not binary:
+            return Answer(Encoded(sum(map(len, text)), text), None)
+        if not any(each.is_numbers for each in self._outputs):
+            text = [b"".join(text)]
+        size = sum(map(len, text))
+        return Answer(Encoded(size + sum(map(len, binary)), [*text, *binary]), size)
 
 
 def _refused(name: str, message: str) -> ContractError:

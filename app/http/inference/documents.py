@@ -136,11 +136,15 @@ class ModelReady(TypedDict):
 
 
 class TensorMetadataParameters(TypedDict):
-    """What a tensor may be at the newest feature level."""
+    """What a tensor may be at the newest feature level. 4-bit types, which the protocol does not have, are left out.
+
+    Of an `array`, which is as long as a request has it, the first tensor is listed; [1], [2] and so on are like it.
+    """
 
     optional: bool
     datatypes: list[Datatype]
     dimension_counts: list[int]
+    array: NotRequired[bool]
 
 
 class TensorMetadata(TypedDict):

@@ -60,13 +60,13 @@ class _Exchange:
             self.name, self.operator, body, size, self.memory, only_light=only_light
         )
         self.request.prepared = self.inference.prepared
-        self.region = self.inference.form.region(self.regions)
+        self.targets = self.inference.form.regions(self.regions)
 
     def data(self) -> dict[str, Buffer]:
         return self.inference.data(self.parts, self.regions, self.memory)
 
     def write(self, outcome: Outcome) -> Answer:
-        answer = self.inference.form.write(self.parts.id, outcome, self.region, self.memory)
+        answer = self.inference.form.write(self.parts.id, outcome, self.targets, self.memory)
         if not self.wanted:
             return answer
         return Answer(compress(answer.content.pieces, self.wanted, self.memory), answer.json_bytes)

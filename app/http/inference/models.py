@@ -10,6 +10,8 @@ from pydantic.fields import FieldInfo
 from starlette.exceptions import HTTPException
 
 from app.contract.constants import NEWEST
+from app.contract.scalars import Size2D
+from app.contract.tensors import element_name
 from app.engine.capabilities import describe
 from app.http.inference import documents
 from app.http.inference.statistics import VERSION
@@ -50,15 +52,18 @@ def _tensors(operator: type[Operator], role: Role) -> Iterator[documents.TensorM
         datatypes = [NAMES[each] for each in allowed.data_types if each in NAMES]
         if role is Role.INPUT and "UINT8" in datatypes:
             datatypes.append("BOOL")
+        parameters = documents.TensorMetadataParameters(
+            optional=not operator.model_fields[name].is_required(),
+            datatypes=datatypes,
+            dimension_counts=allowed.dimension_counts,
+        )
+        if name in operator.array_names():
+            parameters["array"] = True
         yield documents.TensorMetadata(
-            name=name,
+            name=element_name(name, 0) if name in operator.array_names() else name,
             datatype=datatypes[0],
             shape=[-1] * (4 if 4 in allowed.ranks else allowed.ranks[0]),
-            parameters=documents.TensorMetadataParameters(
-                optional=not operator.model_fields[name].is_required(),
-                datatypes=datatypes,
-                dimension_counts=allowed.dimension_counts,
-            ),
+            parameters=parameters,
         )
 
 
@@ -93,7 +98,7 @@ def _dotted(attribute: documents.AttributeMetadata, info: FieldInfo) -> list[doc
         members.append(
             documents.AttributeMetadata(
                 name=f"{attribute['name']}.{name}",
-                type="FLOAT" if member.annotation is float else attribute["type"],
+                type="FLOAT" if member.annotation is float else "UINT" if structure is Size2D else attribute["type"],
                 required=required,
                 default=default,
                 description=f"{member.description or ''} {attribute['description']}".strip(),

@@ -4,6 +4,7 @@ Clients send the same request again and again, with other data and another id. W
 made of the rest once, all judgement included, holds for every request with the same rest.
 """
 
+import contextlib
 import math
 import re
 import secrets
@@ -14,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 from app.codecs.codec import Body, Piece, Span
 from app.codecs.request_cache import LONGEST, MOST, MOST_BYTES, Doorkeeper, LastUsed
 from app.codecs.structure import SEARCHED, Search, Unreadable, too_long
+from app.contract.tensors import element_name, in_fields, path_of
 from app.contract.validation import abbreviate, validate
 from app.contract.violations import refused
 from app.engine.dispatch import DispatchRequest
@@ -46,6 +48,7 @@ _OUTPUT_MEMBERS = ("DataType", "Sizes")
 _MOST_DOTS = 4
 
 N = TypeVar("N", InferInput, InferRequestedOutput)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,14 +190,14 @@ class InferenceReader:
                 raise refused(
                     (what,), f"{what} is {abbreviate(given)} but the path says {abbreviate(allowed)}.", given, allowed
                 )
-        inputs = _by_name("inputs", request.inputs, operator.tensor_names(Role.INPUT), operator)
-        outputs = _by_name("outputs", request.outputs or [], operator.tensor_names(Role.OUTPUT), operator)
+        inputs = _by_name("inputs", request.inputs, Role.INPUT, operator)
+        outputs = _by_name("outputs", request.outputs or [], Role.OUTPUT, operator)
         for each in request.inputs:
             _check_datatype(each)
         if not settings.shared_memory:
             _check_no_shared_memory([*request.inputs, *outputs.values()])
         parameters = _Parameters(operator, request.parameters)
-        prepared = self._prepare(operator, inputs, parameters)
+        prepared = self._prepare(operator, inputs, parameters, outputs)
 
         sources: dict[str, Source] = {}
         binary = 0
@@ -206,27 +209,50 @@ class InferenceReader:
         if numbers > settings.max_numbers:
             what = "Elements given as numbers (binary data have no such limit)"
             raise LimitExceeded("max_numbers", what, numbers, settings.max_numbers)
-        (output_name,) = prepared.compiled.outputs
-        wanted = outputs[output_name].parameters if outputs else None
-        form = AnswerForm(prepared, name, wanted or OutputParameters(), parameters.binary_data_output)
+        made = list(prepared.compiled.outputs)
+        for each_name in outputs:
+            if each_name not in made:
+                raise refused(
+                    ("outputs",),
+                    f"{abbreviate(each_name)} is none of the outputs of this request, which are {', '.join(made)}.",
+                    each_name,
+                    made,
+                )
+        wanted = {each: outputs[each].parameters if outputs else None for each in outputs or made}
+        form = AnswerForm(
+            prepared,
+            name,
+            {each: said or OutputParameters() for each, said in wanted.items()},
+            parameters.binary_data_output,
+        )
         copied = sum(source.size for source in sources.values()) + form.copied_bytes
         return Inference(prepared, request.id, sources, binary, copied, form)
 
     def _prepare(
-        self, operator: type[Operator], inputs: Mapping[str, InferInput], parameters: "_Parameters"
+        self,
+        operator: type[Operator],
+        inputs: Mapping[str, InferInput],
+        parameters: "_Parameters",
+        wanted: Mapping[str, object],
     ) -> Prepared:
         """Judged as a dispatch with the same descriptor is."""
-        tensors = {
-            name: {"DataType": DATATYPES[each.datatype].value, "Sizes": each.shape} for name, each in inputs.items()
-        }
+        tensors = _arrays_whole(
+            {name: {"DataType": DATATYPES[each.datatype].value, "Sizes": each.shape} for name, each in inputs.items()}
+        )
         descriptor = {"Type": operator.name()} | tensors | parameters.attributes
-        document = {"inputs": dict.fromkeys(inputs), **parameters.settings}
-        for name, stated in parameters.outputs.items():
+        document = {"inputs": {}, **parameters.settings}
+        stated: dict[str, dict[str, Any]] = {name: {} for name in wanted if name in operator.optional_outputs()}
+        stated |= parameters.outputs
+        of_arrays = {name: stated.pop(name) for name in [*stated] if path_of(name) != (name,)}
+        descriptor |= _arrays_whole(of_arrays)
+        for name, members in stated.items():
             implied: Mapping[str, object] = {}
-            if len(stated) < len(_OUTPUT_MEMBERS):
+            if len(members) < len(_OUTPUT_MEMBERS) and not operator.model_fields[name].is_required():
                 plain = self._service.prepare(validate(DispatchRequest, document | {"operator": descriptor}))
-                implied = {member: getattr(plain.compiled.outputs[name], member) for member in _OUTPUT_MEMBERS}
-            descriptor = descriptor | {name: {**implied, **stated}}
+                with contextlib.suppress(LookupError):  # then it is missing, which is refused
+                    desc = plain.compiled.operator.implied(name, plain.compiled.level)
+                    implied = {member: getattr(desc, member) for member in _OUTPUT_MEMBERS}
+            descriptor = descriptor | {name: {**implied, **members}}
         return self._service.prepare(validate(DispatchRequest, document | {"operator": descriptor}))
 
 
@@ -297,7 +323,7 @@ class _Parameters:
                 self.binary_data_output = value
             elif first in attributes:
                 _put(self.attributes, name, [first, *rest], value)
-            elif first in outputs and len(rest) == 1 and rest[0] in _OUTPUT_MEMBERS:
+            elif _is_tensor(operator, first, outputs) and len(rest) == 1 and rest[0] in _OUTPUT_MEMBERS:
                 _put(self.outputs, name, [first, *rest], DATATYPES.get(value, value) if rest == ["DataType"] else value)
             else:
                 members = [f"{output}.{member}" for output in outputs for member in _OUTPUT_MEMBERS]
@@ -322,10 +348,32 @@ def _put(into: dict[str, Any], name: str, path: list[str], value: object) -> Non
     into[last] = value
 
 
-def _by_name(what: str, given: Sequence[N], known: Sequence[str], operator: type[Operator]) -> dict[str, N]:
+def _is_tensor(operator: type[Operator], name: str, fields: Sequence[str]) -> bool:
+    """Whether `name` is that of a tensor in one of the `fields`, which in an array is InputTensors[0] and so on."""
+    field, *place = path_of(name)
+    if field not in fields:
+        return False
+    return name == element_name(str(field), int(place[0])) if place else name not in operator.array_names()
+
+
+def _arrays_whole(tensors: Mapping[str, T]) -> dict[str, T | list[T]]:
+    """`tensors` by field, those of arrays in lists. Raises ContractError where one of an array is missing."""
+    ordered = sorted(tensors, key=lambda name: path_of(name)[1:])
+    result = in_fields({name: tensors[name] for name in ordered})
+    for field, made in result.items():
+        for place in range(len(made) if isinstance(made, list) and field not in tensors else 0):
+            if element_name(field, place) not in tensors:
+                name = element_name(field, place)
+                raise refused((name,), f"{name} is missing; the tensors of an array are given from 0 on.", None, name)
+    return result
+
+
+def _by_name(what: str, given: Sequence[N], role: Role, operator: type[Operator]) -> dict[str, N]:
     result = {each.name: each for each in given}
+    fields = operator.tensor_names(role)
+    known = [element_name(name, 0) if name in operator.array_names() else name for name in fields]
     for name in result:
-        if name not in known:
+        if not _is_tensor(operator, name, fields):
             raise refused(
                 (what,),
                 f"{operator.name()} has no {what[:-1]} {abbreviate(name)}; {what} are {', '.join(known)}.",

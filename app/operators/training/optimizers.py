@@ -50,8 +50,9 @@ class AdamOptimizer(Operator):
     support = SupportTable.of("3_0 4 F32-16")
     notes = (
         "All is computed in float64 and rounded once.",
-        "TrainingStepTensor is FLOAT32 or FLOAT16, as the table of the operator's page has it; its text says UINT32. It "
-        "counts from 1 on, and the operator does not add to it; at 0 the formula divides 0 by 0, so parameters are NaN.",
+        "TrainingStepTensor is FLOAT32 or FLOAT16, as the table of the operator's page has it; its text says UINT32.",
+        "The training step counts from 1 on, and the operator does not add to it. At 0 the formula divides 0 by 0, so "
+        "the parameters are NaN.",
         "Beta1 and Beta2 beyond 0 to 1 are refused. DirectML's documentation says that they lie there.",
         "in_place is for OutputParametersTensor; the other outputs have buffers of their own.",
     )
