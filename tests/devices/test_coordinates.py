@@ -3,12 +3,14 @@
 import tracemalloc
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
+from pydantic import BaseModel
 
 from app.contract.constants import NEWEST, DataType
+from app.contract.scalars import Float, Scalar, Uint
 from app.contract.tensors import TensorDesc
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.numpy import coordinates as evaluation
@@ -16,9 +18,11 @@ from app.devices.device import Cancelled
 from app.formula import coordinates as c
 from app.formula.coordinates import Operand, coordinates
 from app.formula.structures import Structures
-from app.formula.values import INT64, Parameter, Value, cast, maximum, quotient, remainder_of_floor
+from app.formula.values import INT64, Parameter, Value, cast, converted, maximum, quotient, remainder_of_floor
 from app.memory.arrays import Array, numpy_type
 from app.operators.compiled import CompiledOperator
+from app.operators.fusion import OptionalFusedActivation
+from app.operators.operator import InputTensorDesc, OutputTensorDesc
 from app.operators.parameters import TensorParameters, bare
 from app.operators.structure import sizes_of
 from app.programs.program import Map, Program
@@ -26,8 +30,10 @@ from tests.operators.coordinate_operators import (
     AveragePooling,
     CumulativeSum,
     Gather,
+    Join,
     Reduce,
     Slice1,
+    Unjudged,
     compiled,
 )
 
@@ -250,7 +256,7 @@ def of_expression(
         {name: desc.DataType for name, desc in inputs.items()}, {"Y": Map(expression, stored, by_coordinates=True)}
     )
     outputs = {"Y": TensorDesc(DataType=stored, Sizes=sizes)}
-    return CompiledOperator(bare(Slice1), NEWEST, inputs, outputs, program, dict(sizes_of(inputs)) | numbers)
+    return CompiledOperator(inputs, outputs, program, dict(sizes_of(inputs)) | numbers, bare(Slice1), NEWEST)
 
 
 def operand(x: Array) -> Operand:
@@ -423,6 +429,25 @@ def test_bad_formulas_are_refused() -> None:
         c.maximum_over([2], lambda i: i > 0)
 
 
+def test_arrays_of_tensors(device: NumpyDevice) -> None:
+    rng = np.random.default_rng(9)
+    for axis in (0, 1, 2):
+        for count in (1, 2, 4):
+            sizes = [[3, 4, 5] for _ in range(count)]
+            for each in sizes:
+                each[axis] = int(rng.integers(1, 6))
+            tensors = [laid_out(rng, elements(rng, each, DataType.INT32)) for each in sizes]
+            joined = np.concatenate(tensors, axis)
+            members = {
+                "InputTensors": [desc_of(each) for each in tensors],
+                "OutputTensor": desc_of(joined),
+                "Axis": axis,
+            }
+            inputs = {f"InputTensors[{place}]": each for place, each in enumerate(tensors)}
+            made = run(device, compiled(Join, members), inputs)["OutputTensor"]
+            np.testing.assert_array_equal(made, joined)
+
+
 # Calls
 
 
@@ -430,17 +455,19 @@ def test_bad_formulas_are_refused() -> None:
 def test_calls(device: NumpyDevice, data_type: DataType) -> None:
     rng = np.random.default_rng(8)
     for axis in (0, 1, 2):
-        x = laid_out(rng, elements(rng, [3, 4, 5], data_type))
+        x = elements(rng, [3, 4, 5], data_type)
+        if data_type.startswith("FLOAT"):
+            x[1] = [[np.inf], [-np.inf], [np.nan], [0]]  # of which no warning comes
+        x = laid_out(rng, x)
         out = laid_out(rng, np.zeros_like(x))
         members = {"InputTensor": desc_of(x), "OutputTensor": desc_of(out), "Axis": axis}
         made = run(device, compiled(CumulativeSum, members), {"InputTensor": x})["OutputTensor"]
-        np.testing.assert_array_equal(made, np.cumsum(x, axis, x.dtype))
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(made, np.cumsum(x, axis, x.dtype))
 
 
 class Careless(CumulativeSum):
     """Makes what it should not."""
-
-    Type: str = "DML_OPERATOR_TEST_CARELESS"
 
     def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         x = inputs["InputTensor"]
@@ -513,9 +540,58 @@ def test_one_formula_serves_all_sizes_and_numbers(device: NumpyDevice) -> None:
     assert not operator.program.is_by_position
 
 
-class Misspelled(Reduce):
-    Type: str = "DML_OPERATOR_TEST_MISSPELLED"
+def test_a_reduction_is_as_large_as_what_it_reduces() -> None:
+    """By which devices are chosen, and threads."""
+    x, out = {"DataType": "FLOAT32", "Sizes": [40, 50]}, {"DataType": "FLOAT32", "Sizes": [40, 1]}
+    members = {"InputTensor": x, "OutputTensor": out, "Function": "SUM", "Axes": [1]}
+    assert compiled(Reduce, members).elements == 2000
 
+
+class Size(BaseModel):
+    Width: Uint
+    Height: Uint
+
+
+class Enlarge(Unjudged):
+    """Structures, arrays of floats, scalars and fused activations."""
+
+    Type: Literal["DML_OPERATOR_TEST_ENLARGE"] = "DML_OPERATOR_TEST_ENLARGE"
+    InputTensor: InputTensorDesc
+    OutputTensor: OutputTensorDesc = None
+    ScaleSize: Size
+    Bias: list[Float]
+    Start: Scalar = 0
+    FusedActivation: OptionalFusedActivation = None
+
+    def formula(self, p: TensorParameters, x: Operand) -> Value:
+        i, j = coordinates(2)
+        row, column = quotient(i, p["ScaleSize.Height"]), quotient(j, p["ScaleSize.Width"])
+        y = x[[row, column]] * p.Bias[0] + p.Bias[1] + converted(p.Start, x.data_type)
+        return self.FusedActivation.formula(p.below("FusedActivation."), y) if self.FusedActivation else y
+
+
+def test_attributes_of_all_kinds(device: NumpyDevice) -> None:
+    x = np.arange(-3, 3, dtype=np.float32).reshape(2, 3)
+    structures = Structures()
+    programs = set()
+    for width, height, slope in ((1, 2, 0.5), (3, 1, 0.25)):
+        y = x.repeat(height, 0).repeat(width, 1) * 2 + 3 - 1
+        members = {
+            "InputTensor": desc_of(x),
+            "OutputTensor": desc_of(y),
+            "ScaleSize": {"Width": width, "Height": height},
+            "Bias": [2.0, 3.0],
+            "Start": -1,
+            "FusedActivation": {"Type": "DML_OPERATOR_ACTIVATION_LEAKY_RELU", "Alpha": slope},
+        }
+        operator = compiled(Enlarge, members, structures)
+        programs.add(operator.program)
+        made = run(device, operator, {"InputTensor": x})["OutputTensor"]
+        np.testing.assert_array_equal(made, np.where(y < 0, y * np.float32(slope), y))
+    assert len(programs) == 1
+
+
+class Misspelled(Reduce):
     def formula(self, p: TensorParameters, x: Operand) -> Value:
         if self.Last:
             return x[[each + self.InputTensor.Sizes[0] for each in coordinates(x.rank)]]

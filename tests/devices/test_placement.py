@@ -17,6 +17,7 @@ from app.contract.validation import validate
 from app.devices import placement
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cuda import pinned as cuda_staging
+from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.pinned import SMALLEST_PINNED, PinnedMemory
 from app.devices.device import DeviceFailed, DeviceInfo, ExecutionRecord
 from app.devices.placement import NEVER, FallbackDevice, Placement, find_gpus, measure_crossover
@@ -28,6 +29,8 @@ from app.memory.buffers import Buffer, BufferPool
 from app.operators.compiled import CompiledOperator
 from app.settings import Settings
 from tests.gpu import first_gpu
+from tests.operators import coordinate_operators
+from tests.operators.coordinate_operators import CumulativeSum, Slice1
 from tests.operators.descriptors import CELU, compiled, descriptor
 
 SMALL, LARGE = 1 << 10, 1 << 17
@@ -177,6 +180,43 @@ def test_the_crossover_is_measured_unless_it_is_set(
     monkeypatch.setattr(placement, "measure_crossover", lambda *_: 4321)
     assert place(numpy_device).crossover == 4321
     assert place(numpy_device, crossover_elements=77).crossover == 77
+
+
+# What GPUs have no kernels for
+
+
+def by_coordinates() -> CompiledOperator:
+    """The elements of a tensor backwards."""
+    desc = {"DataType": "FLOAT32", "Sizes": [LARGE]}
+    window = {"InputWindowOffsets": [0], "InputWindowSizes": [LARGE], "InputWindowStrides": [-1]}
+    return coordinate_operators.compiled(Slice1, {"InputTensor": desc, "OutputTensor": desc} | window)
+
+
+def by_call() -> CompiledOperator:
+    desc = {"DataType": "FLOAT32", "Sizes": [LARGE]}
+    return coordinate_operators.compiled(CumulativeSum, {"InputTensor": desc, "OutputTensor": desc, "Axis": 0})
+
+
+@pytest.mark.parametrize("made", [by_coordinates, by_call])
+def test_numpy_runs_what_gpus_have_no_kernel_for(
+    gpus: list[Any], numpy_device: NumpyDevice, made: Callable[[], CompiledOperator]
+) -> None:
+    """Asked for a GPU, it says why it was not that one."""
+    placed = place(numpy_device, crossover_elements=1)
+    operator = made()
+    assert CudaDevice.runs(celu(LARGE))
+    assert not CudaDevice.runs(operator)
+    assert placed.choose("auto", operator) is numpy_device
+    x = np.arange(LARGE, dtype=np.float32) % 7
+    expected = x[::-1] if made is by_coordinates else np.cumsum(x)
+    for name, reason in (("cuda:0", f"cuda:0 has no kernel for {operator.name}"), ("numpy", None)):
+        output = np.zeros_like(x)
+        chosen = placed.choose(name, operator)
+        assert chosen is not None
+        ran = chosen.prepare(operator).dispatch([x.view(np.uint8).data], [output.view(np.uint8).data], lambda: False)
+        assert ran == ExecutionRecord("numpy", "cpu", reason)
+        np.testing.assert_array_equal(output, expected)
+    assert not any(gpu.ran for gpu in gpus)
 
 
 # Failures

@@ -41,3 +41,15 @@ def test_each_output_is_computed(compiler: Compiler | None) -> None:
     assert kernel.runs_inline
     np.testing.assert_array_equal(outputs[0], np.abs(x))
     np.testing.assert_allclose(outputs[1], np.exp(x - x.max(axis=1, keepdims=True)), 1e-5)
+
+
+def test_the_first_output_may_take_the_memory_of_an_input() -> None:
+    """The others read the input all the same."""
+    x = np.random.default_rng(1).standard_normal((3, 500), np.float32)
+    expected = np.abs(x), np.exp(x - x.max(axis=1, keepdims=True))
+    below = np.empty_like(x)
+    with ThreadPoolExecutor(1) as helpers:
+        first, second = (each.view(np.uint8).reshape(-1).data for each in (x, below))
+        NumpyDevice(helpers, 1).prepare(of_two_outputs()).dispatch([first], [first, second], never)
+    np.testing.assert_array_equal(x, expected[0])
+    np.testing.assert_allclose(below, expected[1], 1e-5)

@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
+from unittest import mock
 
 from app.contract.constants import NEWEST, FeatureLevel
 from app.contract.scalars import Float, Uint
 from app.contract.support import SupportTable
+from app.contract.tensors import TensorDesc
 from app.formula.coordinates import (
     Operand,
     coordinates,
@@ -19,7 +22,7 @@ from app.formula.coordinates import (
 from app.formula.structures import Structures
 from app.formula.values import FLOAT32, Constant, Value, absolute, cast, exp, log, maximum, minimum, sqrt, where
 from app.operators.compiled import CompiledOperator, compile_operator
-from app.operators.operator import InputTensorDesc, Operator, OptionalInputTensorDesc, OutputTensorDesc
+from app.operators.operator import InputTensorDesc, Operator, OptionalInputTensorDesc, OutputTensorDesc, Role
 from app.operators.parameters import STRUCTURAL, TensorParameters
 
 
@@ -27,9 +30,6 @@ class Unjudged(Operator):
     by_coordinates = True
     formula_text = ""
     support = SupportTable.of("1_0 1-8 F64-16 I64-8 U64-8")
-
-    def judge(self, level: FeatureLevel) -> None:
-        pass
 
 
 class Slice1(Unjudged):
@@ -80,7 +80,7 @@ class Gather(Unjudged):
 
 
 class Reduce(Unjudged):
-    Type: str = "DML_OPERATOR_TEST_REDUCE"
+    Type: Literal["DML_OPERATOR_TEST_REDUCE"] = "DML_OPERATOR_TEST_REDUCE"
     InputTensor: InputTensorDesc
     OutputTensor: OutputTensorDesc = None
     Function: str
@@ -155,10 +155,32 @@ class AveragePooling(Unjudged):
         return {name: desc for name, desc in made.items() if desc}
 
 
+class Join(Unjudged):
+    """Of an array of tensors, one after the other along an axis."""
+
+    Type: Literal["DML_OPERATOR_TEST_JOIN"] = "DML_OPERATOR_TEST_JOIN"
+    InputTensors: Annotated[list[TensorDesc], Role.INPUT]
+    OutputTensor: OutputTensorDesc = None
+    Axis: Annotated[Uint, STRUCTURAL]
+
+    def formula(self, p: TensorParameters, tensors: list[Operand]) -> Value:
+        def shifted(x: Operand, begin: Value | int) -> Value:
+            at = coordinates(x.rank)
+            at[self.Axis] = at[self.Axis] - begin
+            return x[at]
+
+        begin: Value | int = 0
+        made = shifted(tensors[0], 0)
+        for before, x in pairwise(tensors):
+            begin = before.sizes[self.Axis] + begin
+            made = where(coordinates(x.rank)[self.Axis] < begin, made, shifted(x, begin))
+        return made
+
+
 class CumulativeSum(Unjudged):
     """A call."""
 
-    Type: str = "DML_OPERATOR_TEST_CUMULATIVE_SUM"
+    Type: Literal["DML_OPERATOR_TEST_CUMULATIVE_SUM"] = "DML_OPERATOR_TEST_CUMULATIVE_SUM"
     InputTensor: InputTensorDesc
     OutputTensor: OutputTensorDesc = None
     Axis: Uint
@@ -169,5 +191,6 @@ class CumulativeSum(Unjudged):
 
 
 def compiled(kind: type[Operator], members: dict[str, Any], structures: Structures | None = None) -> CompiledOperator:
-    """The operator of `kind` that a descriptor states."""
-    return compile_operator(kind.model_validate_json(json.dumps(members)), NEWEST, structures)
+    """The operator of `kind` that a descriptor states; it is not judged."""
+    with mock.patch("app.operators.compiled.judge"):
+        return compile_operator(kind.model_validate_json(json.dumps(members)), NEWEST, structures)

@@ -67,10 +67,10 @@ def _of_example(operator: type[Operator], desc: dict[str, Any] | None) -> dict[s
     names = operator.tensor_names()
     required = [name for name, info in operator.model_fields.items() if info.is_required() or name in names]
     made = {name: value for name, value in made.items() if name in required}
-    for name in names if desc else ():
+    for name in names:
         value = made.get(name)
-        if value is not None:
-            one = {"Sizes": [1] * len(desc["Sizes"])} if name in operator.one_element else {}
+        if desc is not None and value is not None:
+            one: dict[str, Any] = {"Sizes": [1] * len(desc["Sizes"])} if name in operator.one_element else {}
             made[name] = [desc | one] * len(value) if isinstance(value, list) else desc | one
     return made
 
