@@ -10,6 +10,7 @@ from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX
 from tests.conftest import RunningServer
 from tests.docs.browser import Page, needs_chromium
+from tests.operators.facts import FAMILIES
 
 pytestmark = needs_chromium
 
@@ -99,7 +100,7 @@ def test_typing_searches(opened: Page) -> None:
 
 def test_filters_choose_what_the_api_lists(opened: Page, client: httpx.Client) -> None:
     """Some values of each field, in every combination; what the API lists is tested by itself."""
-    for family in ("", "ACTIVATION", "ELEMENT_WISE"):
+    for family in ("", *FAMILIES):
         for data_type in ("", DataType.FLOAT16, DataType.INT8, DataType.UINT64, DataType.INT4):
             for level in ("", FeatureLevel.V1_0, FeatureLevel.V3_0, FeatureLevel.V5_0, FeatureLevel.V5_1):
                 query = {"family": family, "data_type": data_type, "feature_level": level}

@@ -113,7 +113,9 @@ def test_operators_are_chosen_as_the_readme_does(server: RunningServer, tmp_path
 
 
 def test_the_readme_counts_the_operators() -> None:
-    assert re.findall(r"all (\d+) `ACTIVATION_\*` and `ELEMENT_WISE_\*` operators", README) == [str(len(OPERATORS))]
+    assert re.findall(r"all (\d+) `ACTIVATION_\*` and `ELEMENT_WISE_\*` operators", README) == [
+        str(sum(operator.family() in ("ACTIVATION", "ELEMENT_WISE") for operator in OPERATORS.values()))
+    ]
 
 
 def test_every_path_of_the_api_table_exists(client: httpx.Client) -> None:

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 
 import httpx
 import numpy as np
+import orjson
 import pytest
 from pydantic import Field
 
@@ -28,6 +29,7 @@ from tests.conftest import RunningServer, ServerFactory
 from tests.http.load import metric, wait_until
 from tests.http.refusals import error_at, refusal_of
 from tests.messages import CELU, CONSTANT_POW, HARD_SIGMOID, output_of, post_msgpack, request
+from tests.operators.facts import FAMILIES
 
 NAMES = {operator.short_name(): operator for operator in OPERATORS.values()}
 IDENTITY = {"accept-encoding": "identity"}
@@ -73,7 +75,7 @@ def test_a_section_tells_everything(sections: dict[str, str], name: str) -> None
     for fact in (described["summary"], described["formula"], *described["notes"], *described["in_place"]):
         assert " ".join(fact.split()) in text
     for field in described["fields"]:
-        default = field["default"] if isinstance(field["default"], str) else json.dumps(field["default"])
+        default = field["default"] if isinstance(field["default"], str) else orjson.dumps(field["default"]).decode()
         kind = field["type"] if field["kind"] == "attribute" else field["kind"].replace("_", " ")
         assert re.sub(r"\s", "", f"{field['name']}{kind}{'required' if field['required'] else default}") in (
             re.sub(r"\s", "", text)
@@ -260,7 +262,7 @@ class TestFilter:
         assert f"{len(names)} of {len(NAMES)} operators" in text_of(response.text)
         return names
 
-    @pytest.mark.parametrize("family", ["", "ACTIVATION", "ELEMENT_WISE"])
+    @pytest.mark.parametrize("family", ["", *FAMILIES])
     @pytest.mark.parametrize("data_type", ["", "INT8", "UINT4"])
     @pytest.mark.parametrize("feature_level", ["", "1_0", "5_1"])
     def test_shows_what_the_api_lists(
@@ -301,7 +303,7 @@ class TestFilter:
     @pytest.mark.parametrize(
         ("name", "value", "allowed"),
         [
-            ("family", "celu", ["ACTIVATION", "ELEMENT_WISE"]),
+            ("family", "celu", FAMILIES),
             ("data_type", "INT", list(DataType)),
             ("feature_level", "9_9", list(FeatureLevel)),
             ("colour", "red", ["data_type", "family", "feature_level", "search"]),

@@ -188,6 +188,19 @@ def test_large_tensors_go_both_ways(client: httpx.Client) -> None:
         np.testing.assert_array_equal(array_of(answer, found), x)
 
 
+def flat(fields: dict[str, Any]) -> dict[str, Any]:
+    """What there is for each tensor, by its own name."""
+    return {
+        name: each
+        for field, value in fields.items()
+        for name, each in (
+            [(f"{field}[{place}]", each) for place, each in enumerate(value)]
+            if isinstance(value, list)
+            else [(field, value)]
+        )
+    }
+
+
 @pytest.mark.parametrize("name", OPERATORS)
 def test_every_operator_is_a_model_that_answers_as_a_dispatch_does(client: httpx.Client, name: str) -> None:
     """Its example, put as an inference; every number is the same."""
@@ -197,8 +210,9 @@ def test_every_operator_is_a_model_that_answers_as_a_dispatch_does(client: httpx
     stated = example["operator"]
     metadata = client.get(f"/v2/models/{name}").json()
     datatypes = {"FLOAT16": "FP16", "FLOAT32": "FP32", "FLOAT64": "FP64"}
-    tensors = {each["name"]: stated[each["name"]] for each in metadata["inputs"] if stated.get(each["name"])}
-    data = [base64.b64decode(example["inputs"][each]) for each in tensors]
+    assert [each["name"].partition("[")[0] for each in metadata["inputs"]] == operator.tensor_names(Role.INPUT)
+    tensors = flat({each: stated[each] for each in operator.tensor_names(Role.INPUT) if stated.get(each)})
+    data = [base64.b64decode(each) for each in flat(example["inputs"]).values()]
     if any(
         each["DataType"] not in {*datatypes, "INT8", "UINT8", "INT16", "UINT16", "INT32", "UINT32", "INT64", "UINT64"}
         for each in tensors.values()
@@ -214,12 +228,14 @@ def test_every_operator_is_a_model_that_answers_as_a_dispatch_does(client: httpx
         for (each, desc), content in zip(tensors.items(), data, strict=True)
     ]
     attributes = {each: stated[each] for each in operator.attribute_names() if stated.get(each) is not None}
-    for output in operator.tensor_names(Role.OUTPUT):
+    given = flat({each: stated[each] for each in operator.tensor_names(Role.OUTPUT) if stated.get(each)})
+    for output, desc in given.items():
         for member in ("DataType", "Sizes"):
-            if stated.get(output):
-                attributes[f"{output}.{member}"] = stated[output][member]
+            attributes[f"{output}.{member}"] = desc[member]
     parameters = attributes | {"binary_data_output": True}
     answer, found = split(post(client, f"/v2/models/{name}/infer", {"inputs": inputs, "parameters": parameters}, *data))
-    (output,) = dispatched["outputs"].values()
-    assert answer["outputs"][0]["shape"] == output["Sizes"]
-    assert found == output["data"]
+    made = flat(dispatched["outputs"])
+    assert {each["name"]: each["shape"] for each in answer["outputs"]} == {
+        each: output["Sizes"] for each, output in made.items()
+    }
+    assert found == b"".join(output["data"] for output in made.values())

@@ -80,6 +80,9 @@ def _all(file: str) -> list[OperatorFacts]:
 FACTS = [*_all("facts.json"), *(each for each in _all("other_facts.json") if each.operator in OPERATORS)]
 
 
+FAMILIES = sorted({operator.family() for operator in OPERATORS.values()})
+
+
 def takes(name: str, level: FeatureLevel, data_type: DataType | None = None) -> bool:
     """Whether the operator exists at `level` and, if `data_type` is given, has a tensor that may be of this type."""
     (facts,) = [facts for facts in FACTS if facts.operator == name]
