@@ -18,6 +18,7 @@ from app.formula.expansions import EXPANSIONS
 from app.memory.arrays import Array, numpy_type
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
+from app.operators.operator import Role
 from tests.devices.cuda_on_cpu import COMPILER, arithmetic_of, build
 from tests.devices.test_numpy_device import never
 from tests.operators.descriptors import (
@@ -139,9 +140,9 @@ def test_powers_are_exact_to_2_ulp(tmp_path: Path) -> None:
 
 
 def samples() -> list[CompiledOperator]:
-    """Every operator that computes each element by itself, in up to three data types."""
+    """Every operator of one output that computes each element by itself, in up to three data types."""
     made = []
-    for operator in OPERATORS.values():
+    for operator in [each for each in OPERATORS.values() if len(each.tensor_names(Role.OUTPUT)) == 1]:
         document = example(operator)["operator"]
         for data_type in (DataType.FLOAT32, DataType.FLOAT16, DataType.INT32, DataType.UINT8, DataType.INT64):
             typed = {
