@@ -243,7 +243,7 @@ def _dispatch(service: Service, file: Path, memory: MemoryShare) -> tuple[Dispat
     try:
         if len(body) > service.settings.max_body_bytes:
             raise LimitExceeded("max_body_bytes", "Bytes of the file", len(body), service.settings.max_body_bytes)
-        dispatch, data = DispatchReader(service).read(_codec(file), body, memory)
+        dispatch, data = DispatchReader(service).read(_codec(file), body, memory, lambda: False)
         return dispatch, asyncio.run(service.execute(dispatch.prepared, data, memory))
     except ContractError as error:
         _fail(*(f"{violation.pointer}: {violation.message}" for violation in error.violations))
@@ -298,7 +298,9 @@ def _show_answer(answer: DispatchResponse) -> None:
     execution = answer["execution"]
     place = ", in place" if execution["in_place"] else ""
     milliseconds = execution["compute_seconds"] * 1000
-    _print(f"\n{_short(answer['capability']['operator'])} on {execution['device']}{place}: {milliseconds:.3f} ms")
+    subject = answer["capability"]
+    name = _short(subject["operator"]) if "operator" in subject else f"graph {subject['graph']}"
+    _print(f"\n{name} on {execution['device']}{place}: {milliseconds:.3f} ms")
 
 
 def _preview(output: OutputTensor) -> str:

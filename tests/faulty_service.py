@@ -4,17 +4,16 @@ import struct
 import sys
 
 from app.cli import main
-from app.engine.service import Outcome, Prepared, Service
-from app.memory.buffers import Buffer
+from app.engine.service import Bound, Outcome, Prepared, Service
 
 _compute = Service.compute
 
 
-def compute(self: Service, prepared: Prepared, buffers: list[Buffer], outputs: dict[str, Buffer]) -> Outcome:
-    if bytes(buffers[0][:4]) == struct.pack("<f", 13):
+def compute(self: Service, prepared: Prepared, bound: Bound) -> Outcome:
+    if bytes(bound.inputs[0][:4]) == struct.pack("<f", 13):
         sys.stderr.write('"computing a 13"\n')
         raise RuntimeError("a fault in a kernel")
-    return _compute(self, prepared, buffers, outputs)
+    return _compute(self, prepared, bound)
 
 
 Service.compute = compute  # type: ignore[method-assign]

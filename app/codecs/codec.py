@@ -62,7 +62,8 @@ class Codec(Protocol):
         """
 
     def decode(self, body: Body, max_structure_bytes: int, max_depth: int, memory: MemoryShare) -> Any:
-        """The document in `body`; tensor data, in the object `inputs` at its root and in lists there, as spans.
+        """The document in `body`; tensor data, in the object `inputs` at its root and in lists there, and in `Data` of
+        the nodes of `graph`, as spans.
 
         Data that are shorter than a few bytes, or escaped, may be there in another form that `binary` takes. Raises
         Unreadable, or LimitExceeded for what is not tensor data, before that is copied.

@@ -85,6 +85,9 @@ class JsonCodec:
                     for each in (value if isinstance(value, list) else (value,))
                 )
             has_escapes = "\\" in text
+            for node in _constant_nodes(document):
+                node["Data"] = _data(node["Data"], strings, body, memory)
+                found += isinstance(node["Data"], Span | Slashed)
             if found == len(strings) and not has_escapes and text.count("[") + text.count("{") <= max_depth:
                 # Nothing is left to restore, no surrogate is half, and nothing nests deeper than there are brackets.
                 if data is not None:
@@ -251,6 +254,14 @@ def _checked(text: str) -> str:
     except UnicodeEncodeError:
         raise Unreadable(f"The string {text[:40]!a} holds half of a surrogate pair.") from None
     return text
+
+
+def _constant_nodes(document: object) -> Iterator[dict[str, Any]]:
+    """The nodes of a graph that have data."""
+    graph = document.get("graph") if isinstance(document, dict) else None
+    nodes = graph.get("Nodes") if isinstance(graph, dict) else None
+    if isinstance(nodes, list):
+        yield from (node for node in nodes if isinstance(node, dict) and "Data" in node)
 
 
 def _data(value: object, strings: dict[str, Span], body: Body, memory: MemoryShare) -> object:

@@ -110,6 +110,11 @@ class TensorDesc(BaseModel):
         return self.TotalTensorSizeInBytes or self.minimum_bytes
 
     @property
+    def data_lengths(self) -> set[int]:
+        """Bytes that data for it may have."""
+        return {self.data_bytes, self.minimum_bytes, self.total_bytes}
+
+    @property
     def owned_by_dml(self) -> bool:
         return TensorFlag.OWNED_BY_DML in self.Flags
 

@@ -51,6 +51,10 @@ class ContractError(Exception):
         self.hresult = hresult
         super().__init__(" ".join(violation.message for violation in self.violations))
 
+    def below(self, *parents: str | int) -> "ContractError":
+        """The same error seen from further up."""
+        return ContractError([violation.below(*parents) for violation in self.violations], self.hresult)
+
 
 def refused(
     path: Path, message: str, given: object = None, allowed: object = None, hresult: Hresult | None = None

@@ -1,7 +1,7 @@
 """A dispatch as clients state it and as it is answered: the protocol-independent forms."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeAlias, final
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from typing_extensions import TypedDict
@@ -12,9 +12,12 @@ from app.contract.constants import NEWEST, FeatureLevel
 from app.contract.tensors import TensorDesc, path_of
 from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, Hresult, Violation
+from app.graphs.descriptor import GraphDesc
+from app.graphs.schedule import InitializedGraph
 from app.memory.buffers import Buffer
 from app.operators.catalog import OperatorDesc
-from app.operators.compiled import CompiledOperator
+from app.operators.compiled import Judged
+from app.programs.dispatchable import Dispatchable
 
 _DATA = (
     "Elements as their descriptor lays them out, little-endian. Exactly the bytes that the layout reaches, these "
@@ -41,6 +44,19 @@ class DispatchRequest(BaseModel):
     in_place: str | None = Field(
         None, description="The input whose buffer the output takes, if the operator and the layouts permit it."
     )
+    device: str = Field("auto", description="`auto`, or a device's name from the capabilities.")
+
+
+class GraphDispatchRequest(BaseModel):
+    """A graph in place of an operator: it is compiled, initialized and executed once."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    graph: GraphDesc = Field(description="The graph's descriptor.")
+    inputs: dict[str, TensorData] = Field(
+        description="Data of each input of the graph, by its name or index, those that are OWNED_BY_DML as well."
+    )
+    feature_level: FeatureLevel = Field(NEWEST, description="The request is judged as a device of this level does.")
     device: str = Field("auto", description="`auto`, or a device's name from the capabilities.")
 
 
@@ -72,6 +88,7 @@ class TensorCapability(TypedDict):
     dimension_counts: list[int]
 
 
+@final
 class Capability(TypedDict):
     """What the operator is capable of at the feature level that judged it. `in_place`: inputs that may be aliased."""
 
@@ -82,29 +99,96 @@ class Capability(TypedDict):
     tensors: dict[str, TensorCapability]
 
 
+@final
+class GraphCapability(TypedDict):
+    """What a graph is: its id, the level that judged it, how many nodes and kernels it has, and of which operators."""
+
+    graph: str
+    feature_level: str
+    nodes: int
+    kernels: int
+    operators: list[str]
+
+
 class DispatchResponse(TypedDict):
     """The answer to a dispatch."""
 
     outputs: dict[str, OutputTensor | list[OutputTensor]]
     execution: Execution
-    capability: Capability
+    capability: Capability | GraphCapability
 
 
-def bind(compiled: CompiledOperator, data: Mapping[str, Buffer]) -> dict[str, Buffer]:
+class GraphFacts(NamedTuple):
+    """What answers tell of a graph."""
+
+    id: str
+    level: FeatureLevel
+    nodes: int
+    kernels: int
+    operators: tuple[str, ...]
+
+    @property
+    def capability(self) -> GraphCapability:
+        return GraphCapability(
+            graph=self.id,
+            feature_level=self.level.full_name,
+            nodes=self.nodes,
+            kernels=self.kernels,
+            operators=list(self.operators),
+        )
+
+
+class Work(Protocol):
+    """What is dispatched, judged at a feature level: an operator or a graph."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages and metrics."""
+
+    @property
+    def subject(self) -> Judged | GraphFacts:
+        """What answers tell of it."""
+
+    @property
+    def inputs(self) -> Mapping[str, TensorDesc]:
+        """Those that are bound at execution, in the order of the bind points."""
+
+    @property
+    def outputs(self) -> Mapping[str, TensorDesc]:
+        """All of them."""
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Memory that it needs while it runs."""
+
+    @property
+    def runnable(self) -> Dispatchable | InitializedGraph:
+        """What devices know of it."""
+
+    @property
+    def reusable(self) -> list[str]:
+        """Inputs whose buffers the output may take, if there is one."""
+
+    def lengths(self, name: str) -> set[int]:
+        """Bytes that data for an input may have."""
+
+    def is_known(self, name: str) -> bool:
+        """Whether it could have an input of this name."""
+
+
+def bind(work: Work, data: Mapping[str, Buffer]) -> dict[str, Buffer]:
     """`data` in the order of the bind points, once it is clear that each input has the bytes its descriptor needs.
 
     Tensors of an array are there one by one, by their names. Raises ContractError; its paths start at the mapping.
     """
-    descs = compiled.inputs
+    descs = work.inputs
     violations = [
         Violation(
             path_of(name),
-            f"{compiled.operator.name()} has no input {abbreviate(name)}"
-            + (" in this descriptor." if path_of(name)[0] in known else "."),
+            f"{work.name} has no input {abbreviate(name)}" + (" in this descriptor." if work.is_known(name) else "."),
             name,
             list(descs),
         )
-        for known in [compiled.operator.tensor_names()]
         for name in data
         if name not in descs
     ]
@@ -115,21 +199,15 @@ def bind(compiled: CompiledOperator, data: Mapping[str, Buffer]) -> dict[str, Bu
                     path_of(name), f"Data for {name} are missing; every input of the descriptor is bound.", None, name
                 )
             )
-        elif data[name].nbytes not in data_lengths(desc):
-            violations.append(_wrong_length(name, desc, data[name].nbytes))
+        elif data[name].nbytes not in work.lengths(name):
+            violations.append(_wrong_length(name, desc, data[name].nbytes, sorted(work.lengths(name))))
     if violations:
         # In DirectML a wrong number of bindings or a binding of the wrong size removes the device.
         raise ContractError(violations, Hresult.DXGI_ERROR_DEVICE_REMOVED)
     return {name: data[name] for name in descs}
 
 
-def data_lengths(desc: TensorDesc) -> set[int]:
-    """Bytes that data for `desc` may have."""
-    return {desc.data_bytes, desc.minimum_bytes, desc.total_bytes}
-
-
-def _wrong_length(name: str, desc: TensorDesc, given: int) -> Violation:
-    allowed = sorted(data_lengths(desc))
+def _wrong_length(name: str, desc: TensorDesc, given: int, allowed: list[int]) -> Violation:
     return Violation(
         path_of(name),
         f"Data for {name} are {given} bytes; {desc.DataType} {desc.Sizes}"

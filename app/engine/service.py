@@ -11,7 +11,7 @@ import numpy as np
 
 from app import __version__
 from app.contract.constants import FeatureLevel
-from app.contract.tensors import MAX_ELEMENTS, MAX_RANK, in_fields, path_of
+from app.contract.tensors import MAX_ELEMENTS, MAX_RANK, in_fields
 from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, refused
 from app.devices.cpu.device import NumpyDevice
@@ -19,14 +19,14 @@ from app.devices.cpu.llvm.compiler import Compiler, Unavailable
 from app.devices.device import Device, ExecutionRecord
 from app.devices.placement import Placement
 from app.engine.capabilities import Capabilities, capability
-from app.engine.dispatch import DispatchRequest, DispatchResponse, Execution, OutputTensor, bind, data_lengths
+from app.engine.dispatch import DispatchRequest, DispatchResponse, Execution, GraphFacts, OutputTensor, Work, bind
+from app.engine.graphs import CompiledGraph, GraphCompiler, GraphRequest, limit_tensors
 from app.engine.workers import Ticket, WorkerPool
 from app.formula.structures import Structures
-from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryShare
+from app.memory.accounts import MemoryAccount, MemoryShare
 from app.memory.buffers import Buffer
 from app.operators.catalog import OPERATORS
-from app.operators.compiled import CompiledOperator, compile_operator
-from app.operators.operator import Operator
+from app.operators.compiled import CompiledOperator, Judged, compile_operator
 from app.settings import Settings
 
 log = logging.getLogger("app")
@@ -81,6 +81,9 @@ class Service:
         )
         self.placement = Placement(settings, numpy_device, self.structures)
         self.devices: dict[str, Device] = self.placement.devices
+        self.compiler = GraphCompiler(
+            numpy_device, self.structures, settings.max_graph_nodes, settings.max_tensor_bytes
+        )
         self.memory = MemoryAccount(settings.max_memory_bytes, settings.idle_buffer_bytes, self.placement.pinned)
 
     def open(self) -> None:
@@ -113,13 +116,35 @@ class Service:
     def prepare(self, request: DispatchRequest) -> "Prepared":
         """Judge `request`, without its data. Raises ContractError, LimitExceeded."""
         self._check_device(request.device)
-        compiled = self._compile(request)
-        self._limit(compiled)
+        compiled = self.compiled(request)
+        limit_tensors(compiled, self.settings.max_tensor_bytes, ("operator",))
         if request.in_place is not None:
             compiled.check_in_place(request.in_place)
-        device = self.placement.choose(request.device, compiled)
-        assert device is not None  # it was looked for before
-        return Prepared(compiled, request.in_place, device)
+        return self._prepared(compiled, request.device, request.in_place)
+
+    def compiled(self, request: DispatchRequest) -> CompiledOperator:
+        """The operator of `request`. Raises ContractError."""
+        try:
+            return compile_operator(request.operator, request.feature_level, self.structures)
+        except ContractError as error:
+            raise error.below("operator") from None
+
+    def compile(self, request: GraphRequest, memory: MemoryShare, cancelled: Callable[[], bool]) -> CompiledGraph:
+        """A graph for one request, whose `memory` it takes. It is for a worker.
+
+        Raises ContractError, LimitExceeded, MemoryExhausted, Cancelled.
+        """
+        return self.compiler.compile(request, memory.buffer, cancelled)
+
+    def prepare_graph(self, graph: CompiledGraph, device: str) -> "Prepared":
+        """Raises ContractError."""
+        self._check_device(device)
+        return self._prepared(graph, device, None)
+
+    def _prepared(self, work: Work, device: str, in_place: str | None) -> "Prepared":
+        chosen = self.placement.choose(device, work.runnable)
+        assert chosen is not None  # it was looked for before
+        return Prepared(work, in_place, chosen)
 
     async def execute(
         self,
@@ -134,10 +159,10 @@ class Service:
         Raises ContractError, MemoryExhausted, QueueFull, Draining, DeadlineExceeded, Abandoned.
         """
         runs_inline = prepared.kernel.runs_inline
-        buffers, outputs = self._admit(prepared, data, memory, runs_inline)
+        bound = self._admit(prepared, data, memory, runs_inline)
         if runs_inline:
-            return self.compute(prepared, buffers, outputs)
-        return await self.run(lambda ticket: self._computed(ticket, prepared, buffers, outputs), memory, hang_up)
+            return self.compute(prepared, bound)
+        return await self.run(lambda ticket: self._computed(ticket, prepared, bound), memory, hang_up)
 
     async def run(
         self,
@@ -166,26 +191,23 @@ class Service:
         self, ticket: Ticket[None], prepared: "Prepared", data: Mapping[str, Buffer], memory: MemoryShare
     ) -> "Outcome":
         """The same as `execute`, by the worker that read the request: it was admitted before."""
-        buffers = prepared.bind(data)
-        return self._computed(ticket, prepared, buffers, self._outputs(prepared, buffers, memory))
+        return self._computed(ticket, prepared, self._bound(prepared, prepared.bind(data), memory))
 
-    def _computed(
-        self, ticket: Ticket[None], prepared: "Prepared", buffers: list[Buffer], outputs: dict[str, Buffer]
-    ) -> "Outcome":
+    def _computed(self, ticket: Ticket[None], prepared: "Prepared", bound: "Bound") -> "Outcome":
         started = perf_counter()
-        ran = prepared.dispatch(buffers, outputs, ticket.cancelled)
-        return Outcome(outputs, ticket.queue_seconds, perf_counter() - started, ran)
+        ran = prepared.dispatch(bound, ticket.cancelled)
+        return Outcome(bound.outputs, ticket.queue_seconds, perf_counter() - started, ran)
 
-    def compute(self, prepared: "Prepared", buffers: list[Buffer], outputs: dict[str, Buffer]) -> "Outcome":
+    def compute(self, prepared: "Prepared", bound: "Bound") -> "Outcome":
         """Dispatch a kernel that `runs_inline` on what was admitted, here and now."""
         started = perf_counter()
-        ran = prepared.dispatch(buffers, outputs, _never)
-        return Outcome(outputs, 0.0, perf_counter() - started, ran)
+        ran = prepared.dispatch(bound, _never)
+        return Outcome(bound.outputs, 0.0, perf_counter() - started, ran)
 
     def _admit(
         self, prepared: "Prepared", data: Mapping[str, Buffer], memory: MemoryShare, runs_inline: bool
-    ) -> tuple[list[Buffer], dict[str, Buffer]]:
-        """The kernel's inputs, and its outputs by name.
+    ) -> "Bound":
+        """What the kernel is dispatched on.
 
         Raises ContractError, MemoryExhausted, Draining, and for a kernel that `runs_inline` QueueFull.
         """
@@ -194,7 +216,7 @@ class Service:
         buffers = prepared.bind(data)
         if runs_inline:
             self.pool.check_room()  # a full queue is full for small ones too
-        return buffers, self._outputs(prepared, buffers, memory)
+        return self._bound(prepared, buffers, memory)
 
     def _check_device(self, name: str) -> None:
         if name != "auto" and name not in self.devices:
@@ -203,30 +225,13 @@ class Service:
                 ("device",), f"There is no device {abbreviate(name)}; give {' or '.join(allowed)}.", name, allowed
             )
 
-    def _compile(self, request: DispatchRequest) -> CompiledOperator:
-        try:
-            return compile_operator(request.operator, request.feature_level, self.structures)
-        except ContractError as error:
-            raise _below(error, "operator") from None
-
-    def _limit(self, compiled: CompiledOperator) -> None:
-        """Before any memory is taken: strides let a few bytes ask for gigabytes."""
-        most = self.settings.max_tensor_bytes
-        for name, desc in [*compiled.inputs.items(), *compiled.outputs.items()]:
-            dense = desc.elements * desc.DataType.bytes
-            for what, size in (("Buffer", desc.total_bytes), ("Elements without repetition", dense)):
-                if size > most:
-                    raise LimitExceeded(
-                        "max_tensor_bytes", f"{what} of {name} in bytes", size, most, ("operator", *path_of(name))
-                    )
-
     @classmethod
-    def _outputs(cls, prepared: "Prepared", inputs: list[Buffer], memory: MemoryShare) -> dict[str, Buffer]:
+    def _bound(cls, prepared: "Prepared", inputs: list[Buffer], memory: MemoryShare) -> "Bound":
         (first, size), *others = prepared.output_bytes.items()
         outputs = {first: cls._first_output(prepared, size, inputs, memory)}
         for name, each in others:
             outputs[name] = memory.buffer(each)
-        return outputs
+        return Bound(inputs, outputs, memory.buffer(prepared.scratch_bytes) if prepared.scratch_bytes else None)
 
     @staticmethod
     def _first_output(prepared: "Prepared", size: int, inputs: list[Buffer], memory: MemoryShare) -> Buffer:
@@ -268,28 +273,32 @@ class Service:
             del ticket, done  # they hold the exception, which holds this frame, and so the request's memory
 
 
+class Bound(NamedTuple):
+    """Buffers that a kernel is dispatched on: inputs in the order of the bind points, outputs by name, scratch."""
+
+    inputs: list[Buffer]
+    outputs: dict[str, Buffer]
+    scratch: Buffer | None
+
+
 class Prepared:
     """A request that has passed judgement, on its device, for any data: all that need not be found out again."""
 
-    def __init__(self, compiled: CompiledOperator, in_place: str | None, device: Device) -> None:
-        self.compiled = compiled
-        self.operator_name = compiled.operator.name()
+    def __init__(self, work: Work, in_place: str | None, device: Device) -> None:
+        self.work = work
+        self.name = work.name
         self.in_place = in_place
         self.device = device
-        self.kernel = device.prepare(compiled)
-        self.input_names = list(compiled.inputs)
-        self.output_bytes = {name: desc.data_bytes for name, desc in compiled.outputs.items()}
-        self._with_gaps = [name for name, desc in compiled.outputs.items() if not desc.gapless]
-        # A GPU that fails halfway must leave the inputs to NumPy, and the first of several outputs to the others.
+        self.kernel = device.prepare(work.runnable)
+        self.input_names = list(work.inputs)
+        self.output_bytes = {name: desc.data_bytes for name, desc in work.outputs.items()}
+        self.scratch_bytes = work.scratch_bytes
+        self._with_gaps = [name for name, desc in work.outputs.items() if not desc.gapless]
+        # A GPU that fails halfway must leave the inputs to NumPy.
         self.reusable: list[int] = []
-        if device.kind == "cpu" and len(compiled.outputs) == 1 and not self._with_gaps:
-            permitted = compiled.operator.in_place
-            self.reusable = [
-                number
-                for number, name in enumerate(self.input_names)
-                if name in permitted and not compiled.in_place_refusal(name)
-            ]
-        self._input_sizes = [(name, data_lengths(desc)) for name, desc in compiled.inputs.items()]
+        if device.kind == "cpu" and not self._with_gaps:
+            self.reusable = [self.input_names.index(name) for name in work.reusable]
+        self._input_sizes = [(name, work.lengths(name)) for name in self.input_names]
 
     def bind(self, data: Mapping[str, Buffer]) -> list[Buffer]:
         """`data` in the order of the bind points. Raises ContractError."""
@@ -302,19 +311,19 @@ class Prepared:
         if len(buffers) == len(self._input_sizes) == len(data):
             return buffers
         try:
-            return list(bind(self.compiled, data).values())
+            return list(bind(self.work, data).values())
         except ContractError as error:
-            raise _below(error, "inputs") from None
+            raise error.below("inputs") from None
 
-    def dispatch(
-        self, buffers: list[Buffer], outputs: Mapping[str, Buffer], cancelled: Callable[[], bool]
-    ) -> ExecutionRecord:
-        """Compute `outputs`, by name, from `buffers`. Raises Cancelled soon after `cancelled()` turns true."""
+    def dispatch(self, bound: Bound, cancelled: Callable[[], bool]) -> ExecutionRecord:
+        """Compute the outputs. Raises Cancelled soon after `cancelled()` turns true."""
+        inputs, outputs, scratch = bound
         if self.in_place is None:
             for name in self._with_gaps:
                 # Gaps between the elements are not written: they must not show what the memory held before.
                 np.frombuffer(outputs[name], np.uint8)[:] = 0
-        return self.kernel.dispatch(buffers, list(outputs.values()), cancelled)
+        targets = [*outputs.values()] if scratch is None else [*outputs.values(), scratch]
+        return self.kernel.dispatch(inputs, targets, cancelled)
 
     def answer(
         self, ran: ExecutionRecord, data: Mapping[str, Any], queue_seconds: float, compute_seconds: float
@@ -329,16 +338,15 @@ class Prepared:
                     TotalTensorSizeInBytes=desc.total_bytes,
                     data=data[name],
                 )
-                for name, desc in self.compiled.outputs.items()
+                for name, desc in self.work.outputs.items()
             }
         )
-        operator, in_place = type(self.compiled.operator), self.in_place is not None
-        return response(operator, self.compiled.level, outputs, ran, in_place, queue_seconds, compute_seconds)
+        in_place = self.in_place is not None
+        return response(self.work.subject, outputs, ran, in_place, queue_seconds, compute_seconds)
 
 
 def response(
-    operator: type[Operator],
-    level: FeatureLevel,
+    subject: Judged | GraphFacts,
     outputs: dict[str, OutputTensor | list[OutputTensor]],
     ran: ExecutionRecord,
     in_place: bool,
@@ -356,7 +364,7 @@ def response(
             queue_seconds=queue_seconds,
             compute_seconds=compute_seconds,
         ),
-        capability=capability(operator, level),
+        capability=subject.capability if isinstance(subject, GraphFacts) else capability(*subject),
     )
 
 
@@ -380,7 +388,3 @@ def _compiler(settings: Settings) -> Compiler | None:
 
 def _never() -> bool:
     return False
-
-
-def _below(error: ContractError, parent: str) -> ContractError:
-    return ContractError([violation.below(parent) for violation in error.violations], error.hresult)

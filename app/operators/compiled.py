@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.contract.constants import FeatureLevel
+from app.contract.tensors import path_of
 from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, Hresult, refused
 from app.formula.structures import Structures
@@ -12,6 +13,13 @@ from app.operators.judgement import judge
 from app.operators.operator import Operator, Role
 from app.operators.structure import Structure, sizes_of
 from app.programs.dispatchable import Dispatchable
+
+
+class Judged(NamedTuple):
+    """Which operator, by a device of which level."""
+
+    operator: type[Operator]
+    level: FeatureLevel
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -28,6 +36,31 @@ class CompiledOperator(Dispatchable):
     @property
     def name(self) -> str:
         return self.operator.name()
+
+    @property
+    def subject(self) -> Judged:
+        return Judged(type(self.operator), self.level)
+
+    @property
+    def scratch_bytes(self) -> int:
+        return 0
+
+    @property
+    def runnable(self) -> Dispatchable:
+        return self
+
+    @property
+    def reusable(self) -> list[str]:
+        """Inputs whose buffers the output may take, if there is one."""
+        if len(self.outputs) > 1:
+            return []
+        return [name for name in self.inputs if name in self.operator.in_place and not self.in_place_refusal(name)]
+
+    def lengths(self, name: str) -> set[int]:
+        return self.inputs[name].data_lengths
+
+    def is_known(self, name: str) -> bool:
+        return path_of(name)[0] in self.operator.tensor_names()
 
     def check_in_place(self, name: str) -> None:
         """Raise ContractError unless the first output may take the buffer of the input `name`."""

@@ -12,7 +12,7 @@ import pytest
 
 from app.contract.validation import validate
 from app.engine.dispatch import DispatchRequest
-from app.engine.service import Prepared, Service
+from app.engine.service import Bound, Prepared, Service
 from app.settings import Settings
 from tests.messages import CELU, CONSTANT_POW
 
@@ -40,7 +40,8 @@ def prepared(service: Service, kind: str, elements: int, **attributes: Any) -> P
 def dispatch(made: Prepared) -> bytes:
     size = made.output_bytes["OutputTensor"]
     output = memoryview(bytearray(size))
-    made.dispatch(made.bind({"InputTensor": X.view(np.uint8).data[:size]}), {"OutputTensor": output}, lambda: False)
+    inputs = made.bind({"InputTensor": X.view(np.uint8).data[:size]})
+    made.dispatch(Bound(inputs, {"OutputTensor": output}, None), lambda: False)
     return bytes(output)
 
 

@@ -18,7 +18,7 @@ from app.contract.support import SupportTable
 from app.contract.validation import validate
 from app.contract.violations import ContractError, Violation
 from app.engine.dispatch import DispatchRequest
-from app.engine.service import Service
+from app.engine.service import Bound, Service
 from app.formula.values import Value, saturate
 from app.http.native import requests
 from app.memory.buffers import Buffer
@@ -183,11 +183,11 @@ def test_data_and_results_are_lists(reader: tuple[Service, requests.DispatchRead
             "inputs": {"InputTensors": [pack(a.tobytes()), pack(b.tobytes())], "BiasTensor": pack(c.tobytes())},
         }
         with service.memory.open() as memory:
-            dispatch, data = dispatches.read(codec, dump(document), memory)
+            dispatch, data = dispatches.read(codec, dump(document), memory, lambda: False)
             assert list(data) == ["InputTensors[0]", "InputTensors[1]", "BiasTensor"]
             buffers = dispatch.prepared.bind(data)
             outputs = {name: memoryview(bytearray(size)) for name, size in dispatch.prepared.output_bytes.items()}
-            outcome = service.compute(dispatch.prepared, buffers, outputs)
+            outcome = service.compute(dispatch.prepared, Bound(buffers, outputs, None))
             assert np.array_equal(np.frombuffer(outcome.outputs["OutputTensor"], np.float32), a + b + c)
             assert np.array_equal(np.frombuffer(outcome.outputs["OutputCountTensor"], np.uint32), [2] * a.size)
     # Data in lists are known as data: what differs in them alone is judged once.
@@ -214,7 +214,7 @@ def test_data_that_are_refused(
 
     def bound() -> list[Buffer]:
         with service.memory.open() as memory:
-            dispatch, data = dispatches.read(JsonCodec(), body, memory)
+            dispatch, data = dispatches.read(JsonCodec(), body, memory, lambda: False)
             return dispatch.prepared.bind(data)
 
     with pytest.raises(ContractError) as refusal:

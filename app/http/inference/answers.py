@@ -37,7 +37,7 @@ class OutputForm:
         self, prepared: Prepared, name: str, wanted: OutputParameters, binary_data_output: bool | None
     ) -> None:
         """`wanted` is said of this output, `binary_data_output` of all."""
-        output, size = prepared.compiled.outputs[name], prepared.output_bytes[name]
+        output, size = prepared.work.outputs[name], prepared.output_bytes[name]
         self.name = name
         self.data_type = output.DataType
         self.wanted = wanted
@@ -86,7 +86,7 @@ class AnswerForm:
         document = InferResponse(
             model_name=model,
             model_version=VERSION,
-            parameters={"device": prepared.device.name, "feature_level": prepared.compiled.level.full_name},
+            parameters={"device": prepared.device.name, "feature_level": prepared.work.subject.level.full_name},
             outputs=[],
         )
         self._opening = orjson.dumps(document).removesuffix(_CLOSING)

@@ -209,7 +209,7 @@ class InferenceReader:
         if numbers > settings.max_numbers:
             what = "Elements given as numbers (binary data have no such limit)"
             raise LimitExceeded("max_numbers", what, numbers, settings.max_numbers)
-        made = list(prepared.compiled.outputs)
+        made = list(prepared.work.outputs)
         for each_name in outputs:
             if each_name not in made:
                 raise refused(
@@ -248,9 +248,9 @@ class InferenceReader:
         for name, members in stated.items():
             implied: Mapping[str, object] = {}
             if len(members) < len(_OUTPUT_MEMBERS) and not operator.model_fields[name].is_required():
-                plain = self._service.prepare(validate(DispatchRequest, document | {"operator": descriptor}))
+                plain = self._service.compiled(validate(DispatchRequest, document | {"operator": descriptor}))
                 with contextlib.suppress(LookupError):  # then it is missing, which is refused
-                    desc = plain.compiled.operator.implied(name, plain.compiled.level)
+                    desc = plain.operator.implied(name, plain.level)
                     implied = {member: getattr(desc, member) for member in _OUTPUT_MEMBERS}
             descriptor = descriptor | {name: {**implied, **members}}
         return self._service.prepare(validate(DispatchRequest, document | {"operator": descriptor}))

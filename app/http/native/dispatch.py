@@ -43,7 +43,7 @@ class DispatchEndpoint:
             else:
 
                 def work(ticket: Ticket[None]) -> tuple[Dispatch, Outcome]:
-                    dispatch, data = self._reader.read(given, body, memory)
+                    dispatch, data = self._reader.read(given, body, memory, ticket.cancelled)
                     request.prepared = dispatch.prepared
                     return dispatch, service.execute_in(ticket, dispatch.prepared, data, memory)
 
@@ -62,7 +62,7 @@ class DispatchEndpoint:
                 return found
         if len(body) < OFFLOADED:
             with contextlib.suppress(TooHeavy):
-                return self._reader.judge(codec, body, memory, only_light=True)
+                return self._reader.judge_light(codec, body, memory)
         return None
 
 

@@ -1,6 +1,6 @@
 """Dispatches as documents: requests read, answers written, each in any representation."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
@@ -13,12 +13,14 @@ from app.contract.tensors import element_name, in_fields, path_of
 from app.contract.validation import abbreviate, validate
 from app.contract.violations import ContractError, Path, refused
 from app.devices.device import ExecutionRecord
-from app.engine.dispatch import DispatchRequest
+from app.engine.dispatch import DispatchRequest, GraphDispatchRequest, GraphFacts
+from app.engine.graphs import GraphRequest
 from app.engine.service import Outcome, Prepared, Service, response
-from app.http.core.documents import CODECS, read_document
+from app.graphs.descriptor import ConstantNode, GraphDesc
+from app.http.core.documents import CODECS, TooHeavy, read_document
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
-from app.operators.operator import Operator
+from app.operators.compiled import Judged
 
 _LAYOUT = (Hole("Sizes"), Hole("Strides"), Hole("TotalTensorSizeInBytes"), Hole("data"))
 _TIMES = (Hole("queue_seconds"), Hole("compute_seconds"))
@@ -74,11 +76,11 @@ class Dispatch:
 
     def _form(self, codec: Codec, ran: ExecutionRecord) -> list[bytes]:
         """What `write` puts between the outputs' data and the times."""
-        compiled, in_place = self.prepared.compiled, self.prepared.in_place is not None
-        types = tuple([(name, desc.DataType) for name, desc in compiled.outputs.items()])
-        pattern = iter(_pattern(codec.media_type, type(compiled.operator), compiled.level, types, ran, in_place))
+        work, in_place = self.prepared.work, self.prepared.in_place is not None
+        types = tuple([(name, desc.DataType) for name, desc in work.outputs.items()])
+        pattern = iter(_pattern(codec.media_type, work.subject, types, ran, in_place))
         form: list[bytes] = []
-        for desc in compiled.outputs.values():
+        for desc in work.outputs.values():
             pieces: list[bytes] = []
             for value in (desc.Sizes, desc.Strides, desc.total_bytes):
                 pieces += (next(pattern), *_plain(codec.encode(value)))
@@ -89,8 +91,7 @@ class Dispatch:
 @lru_cache(1024)
 def _pattern(
     media_type: str,
-    operator: type[Operator],
-    level: FeatureLevel,
+    subject: Judged | GraphFacts,
     types: tuple[tuple[str, DataType], ...],
     ran: ExecutionRecord,
     in_place: bool,
@@ -99,7 +100,7 @@ def _pattern(
     outputs: dict[str, Any] = in_fields(
         {name: {"DataType": data_type} | {hole.name: hole for hole in _LAYOUT} for name, data_type in types}
     )
-    pieces = CODECS[media_type].encode(response(operator, level, outputs, ran, in_place, *_TIMES))
+    pieces = CODECS[media_type].encode(response(subject, outputs, ran, in_place, *_TIMES))
     assert [piece for piece in pieces if isinstance(piece, Hole)] == [*_LAYOUT * len(types), *_TIMES]
     return _plain(pieces)
 
@@ -118,9 +119,14 @@ class DispatchReader:
         self.cache = self._known.made
         """What was made of the last requests."""
 
-    def read(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]]:
-        """The request in `body`, and its tensors' data. Raises ContractError, Unreadable, LimitExceeded."""
-        return self.find(codec, body, memory) or self.judge(codec, body, memory)
+    def read(
+        self, codec: Codec, body: Body, memory: MemoryShare, cancelled: Callable[[], bool]
+    ) -> tuple[Dispatch, dict[str, Buffer]]:
+        """The request in `body`, and its tensors' data, for a worker: graphs are compiled.
+
+        Raises ContractError, Unreadable, LimitExceeded, MemoryExhausted, Cancelled.
+        """
+        return self.find(codec, body, memory) or self._judge(codec, body, memory, cancelled)
 
     def find(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]] | None:
         """The same, if one like it was read before. Raises LimitExceeded."""
@@ -132,18 +138,65 @@ class DispatchReader:
         except ContractError:  # what looked like tensor data is not; the whole document tells what it is
             return None
 
-    def judge(
-        self, codec: Codec, body: Body, memory: MemoryShare, *, only_light: bool = False
+    def judge_light(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]]:
+        """The same as `read`, of what `find` does not find and takes no time. Raises TooHeavy for anything else."""
+        return self._judge(codec, body, memory, None)
+
+    def _judge(
+        self, codec: Codec, body: Body, memory: MemoryShare, cancelled: Callable[[], bool] | None
     ) -> tuple[Dispatch, dict[str, Buffer]]:
-        """The same as `read`, of what `find` does not find. Raises TooHeavy for what is not light if it should be."""
         settings = self._service.settings
-        request = read_document(codec, body, settings, memory, _dispatch_request, only_light=only_light)
+        request = read_document(codec, body, settings, memory, _dispatch_request, only_light=cancelled is None)
+        if isinstance(request, GraphDispatchRequest):
+            if cancelled is None:
+                raise TooHeavy
+            return self._graph(request, codec, body, memory, cancelled)
         dispatch = Dispatch(self._service.prepare(request), list(_each(request)))
         data = dispatch.data(codec, body, memory)
+        self._remember(dispatch, codec, body)
+        return dispatch, data
+
+    def _graph(
+        self,
+        request: GraphDispatchRequest,
+        codec: Codec,
+        body: Body,
+        memory: MemoryShare,
+        cancelled: Callable[[], bool],
+    ) -> tuple[Dispatch, dict[str, Buffer]]:
+        """A graph, compiled, and the data of the inputs that are bound at execution."""
+        given = GivenGraph(request.graph, request.feature_level, request.inputs)
+        graph = given.read(codec, body, memory)
+        compiled = self._service.compile(graph, memory, cancelled)
+        bound = [each for each in given.inputs if not compiled.is_known(each.name)]
+        dispatch = Dispatch(self._service.prepare_graph(compiled, request.device), bound)
+        if not compiled.memory_bytes:  # else it has tensors that lie in this request's memory
+            self._remember(dispatch, codec, body)
+        return dispatch, {each.name: graph.inputs[each.name] for each in bound}
+
+    def _remember(self, dispatch: Dispatch, codec: Codec, body: Body) -> None:
         spans = [value for _, _, value in dispatch.inputs if isinstance(value, Span)]
         if len(spans) == len(dispatch.inputs):
             self._known.add(codec, body, spans, dispatch)
-        return dispatch, data
+
+
+class GivenGraph:
+    """A graph as it is in a document. `inputs` are the data of its inputs."""
+
+    def __init__(self, desc: GraphDesc, level: FeatureLevel, inputs: Mapping[str, object]) -> None:
+        self._desc = desc
+        self._level = level
+        self.inputs = [_Given(name, ("inputs", name), value) for name, value in inputs.items()]
+
+    def read(self, codec: Codec, body: Body, memory: MemoryShare) -> GraphRequest:
+        """With all data out of `body`. Raises ContractError."""
+        constants = {
+            index: codec.binary(body, node.Data, ("graph", "Nodes", index, "Data"), memory)
+            for index, node in enumerate(self._desc.Nodes)
+            if isinstance(node, ConstantNode)
+        }
+        inputs = {name: codec.binary(body, value, path, memory) for name, path, value in self.inputs}
+        return GraphRequest(self._desc, self._level, constants, inputs)
 
 
 def _each(request: DispatchRequest) -> Iterator[_Given]:
@@ -164,5 +217,7 @@ def _each(request: DispatchRequest) -> Iterator[_Given]:
             raise refused(path, f"Data of {name} must be a list, with those of each of its tensors.", None, "a list")
 
 
-def _dispatch_request(document: object) -> DispatchRequest:
+def _dispatch_request(document: object) -> DispatchRequest | GraphDispatchRequest:
+    if isinstance(document, dict) and "graph" in document:
+        return validate(GraphDispatchRequest, document)
     return validate(DispatchRequest, document)

@@ -151,7 +151,7 @@ class Metrics:
     def dispatched(self, prepared: Prepared, outcome: Outcome) -> None:
         """Count a dispatch."""
         ran = outcome.ran
-        count, queue_seconds, compute_seconds = self._dispatches(prepared.operator_name, ran.device)
+        count, queue_seconds, compute_seconds = self._dispatches(prepared.name, ran.device)
         count[0] += 1.0
         queue_seconds.observe(outcome.queue_seconds)
         compute_seconds.observe(outcome.compute_seconds)

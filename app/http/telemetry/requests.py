@@ -69,7 +69,7 @@ def observing(handler: Handler, metrics: Metrics, access_log: AccessLog | None) 
                 "seconds": int(seconds * 1e6) / 1e6,  # round() takes longer than the rest of this
                 "request_bytes": received,
                 "response_bytes": sent,
-                "operator": prepared and prepared.operator_name,
+                "operator": prepared and prepared.name,
                 "device": outcome and outcome.ran.device,
             }
             access_log.add(message, facts)

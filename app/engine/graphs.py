@@ -1,0 +1,130 @@
+"""Graphs that are ready to be dispatched."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from app.contract.constants import FeatureLevel
+from app.contract.tensors import TensorDesc, path_of
+from app.contract.validation import abbreviate
+from app.contract.violations import ContractError, Hresult, Path, Violation
+from app.devices.device import Device
+from app.devices.schedules import initialize
+from app.engine.dispatch import GraphFacts
+from app.formula.structures import Structures
+from app.graphs.descriptor import GraphDesc
+from app.graphs.graph import Constant, Graph, GraphInput, Input, Source
+from app.graphs.identity import graph_id
+from app.graphs.judgement import resolve
+from app.graphs.schedule import InitializedGraph, schedule
+from app.memory.accounts import LimitExceeded
+from app.memory.buffers import Buffer
+from app.operators.compiled import CompiledOperator
+
+
+class CompiledGraph:
+    """Implements `Work`: a graph that has passed judgement and has been initialized."""
+
+    name = "graph"
+
+    def __init__(self, facts: GraphFacts, graph: Graph, initialized: InitializedGraph) -> None:
+        schedule = initialized.schedule
+        self.subject = facts
+        self.graph = graph
+        self.runnable = initialized
+        self.reusable: list[str] = []
+        self.inputs: Mapping[str, TensorDesc] = schedule.inputs
+        self.outputs: Mapping[str, TensorDesc] = schedule.outputs
+        self.scratch_bytes = schedule.scratch_bytes
+        self.memory_bytes = sum(each.nbytes for each in initialized.kept)
+        self._lengths = {name: set(_lengths(graph.inputs[name], least)) for name, least in schedule.read_bytes.items()}
+
+    def lengths(self, name: str) -> set[int]:
+        return self._lengths[name]
+
+    def is_known(self, name: str) -> bool:
+        return name in self.runnable.schedule.owned
+
+
+def _lengths(given: Input, least: int) -> Iterator[int]:
+    """Bytes that data for an input of a graph may have: those that any reader may be given, if they will do for all."""
+    for desc in given.readers.values():
+        yield from (length for length in desc.data_lengths if length >= least)
+
+
+class GraphRequest(NamedTuple):
+    """A graph as it was sent, its data read: of constant nodes by their index, and of inputs by name."""
+
+    desc: GraphDesc
+    level: FeatureLevel
+    constants: Mapping[int, Buffer]
+    inputs: Mapping[str, Buffer]
+
+
+class GraphCompiler:
+    """Compiles and initializes graphs, on any thread. `device` computes what is computed once."""
+
+    def __init__(self, device: Device, structures: Structures, max_nodes: int, max_tensor_bytes: int) -> None:
+        self._device = device
+        self._structures = structures
+        self._max_nodes = max_nodes
+        self._max_tensor_bytes = max_tensor_bytes
+
+    def compile(
+        self, request: GraphRequest, take: Callable[[int], Buffer], cancelled: Callable[[], bool]
+    ) -> CompiledGraph:
+        """The graph, with its kept tensors in what `take` gives, or where they were.
+
+        Of `inputs` those that are OWNED_BY_DML must be there; others are not looked at. Raises ContractError, whose
+        paths start at the request, LimitExceeded, Cancelled, and what `take` raises.
+        """
+        try:
+            graph = resolve(request.desc, request.level, request.constants, self._structures, self._max_nodes)
+        except ContractError as error:
+            raise error.below("graph") from None
+        self._limit(graph)
+        owned = self._owned(graph, request.inputs)
+        id_ = graph_id(request.desc, request.level, request.constants, owned)
+        planned = schedule(graph, self._structures)
+        sources: dict[Source, Buffer] = {Constant(index): data for index, data in request.constants.items()}
+        sources |= {GraphInput(name): data for name, data in owned.items()}
+        initialized = initialize(planned, sources, take, self._device.prepare, cancelled)
+        operators = dict.fromkeys(node.compiled.operator.name() for node in graph.nodes.values())
+        kernels = len(planned.steps)
+        return CompiledGraph(
+            GraphFacts(id_, request.level, len(request.desc.Nodes), kernels, tuple(operators)), graph, initialized
+        )
+
+    def _limit(self, graph: Graph) -> None:
+        for index, node in graph.nodes.items():
+            limit_tensors(node.compiled, self._max_tensor_bytes, ("graph", "Nodes", index, "Desc"))
+
+    @staticmethod
+    def _owned(graph: Graph, inputs: Mapping[str, Buffer]) -> dict[str, Buffer]:
+        """The data of inputs that are OWNED_BY_DML."""
+        owned = {name: each for name, each in graph.inputs.items() if each.owned_by_dml}
+        violations = []
+        for name, each in owned.items():
+            allowed = sorted(set(_lengths(each, max(desc.data_bytes for desc in each.readers.values()))))
+            if name not in inputs:
+                message = f"Data for {abbreviate(name)} are missing; OWNED_BY_DML inputs are bound at initialization."
+                violations.append(Violation(("inputs", name), message, None, name))
+            elif inputs[name].nbytes not in allowed:
+                size = inputs[name].nbytes
+                message = (
+                    f"Data for {abbreviate(name)} are {size} bytes; they must be {' or '.join(map(str, allowed))}."
+                )
+                violations.append(Violation(("inputs", name), message, size, allowed))
+        if violations:
+            raise ContractError(violations, Hresult.E_INVALIDARG)
+        return {name: inputs[name] for name in owned}
+
+
+def limit_tensors(work: CompiledOperator, most: int, path: Path) -> None:
+    """Before any memory is taken: strides let a few bytes ask for gigabytes. Raises LimitExceeded."""
+    for name, desc in [*work.inputs.items(), *work.outputs.items()]:
+        dense = -(-desc.elements * desc.DataType.bits // 8)
+        for what, size in (("Buffer", desc.total_bytes), ("Elements without repetition", dense)):
+            if size > most:
+                raise LimitExceeded(
+                    "max_tensor_bytes", f"{what} of {name} in bytes", size, most, (*path, *path_of(name))
+                )
