@@ -30,6 +30,7 @@ SMALL_LIMITS = {
     "max_body_bytes": 4096,
     "max_structure_bytes": 2048,
     "max_depth": 10,
+    "max_graph_nodes": 300,
     "max_numbers": 300,
     "max_tensor_bytes": 1024,
     "max_memory_bytes": MIB,
