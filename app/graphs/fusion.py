@@ -7,7 +7,7 @@ type that it would have been stored as.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -16,11 +16,12 @@ from app.contract.tensors import TensorDesc
 from app.formula.structures import Structures
 from app.formula.uniform import Numbers
 from app.formula.values import Input as InputValue
-from app.formula.values import Number, Operation, Parameter, Value, as_stored, parts
+from app.formula.values import Number, Operation, Parameter, Value, as_stored, compute_type, parts
 from app.graphs.graph import Constant, Graph, GraphInput, Node, NodeOutput, Source
 from app.graphs.spaces import Space, Vector
 from app.programs.dispatchable import Dispatchable
 from app.programs.program import Map, Program
+from app.programs.walks import Walk, collapse
 
 MOST_OPERATIONS, MOST_DEPTH = 400, 100
 """Of one kernel: more would take compilers long, and the functions that walk formulas call themselves as deep."""
@@ -102,20 +103,36 @@ class _Output:
     """An output of a node, and what it reads, aliases resolved.
 
     `made` is its formula over elements at its own coordinates; None if the node goes by other coordinates, or by a
-    call: it is a kernel of its own.
+    call: it is a kernel of its own. `type` is that of its elements; None of bits that copies move out of memory: they
+    are what a reader says.
     """
 
     node: Node
     made: Map | None
+    type: DataType | None
     desc: TensorDesc
     sources: dict[str, Source]
 
     @property
-    def inputs(self) -> Iterator[tuple[Source, TensorDesc, DataType]]:
-        """Of each input the source, the descriptor, and how its elements are read."""
+    def is_copy(self) -> bool:
+        """Whether it moves raw bits, of whatever type its reader or its source has."""
+        return self.made is not None and isinstance(self.made.expression, InputValue)
+
+    @property
+    def inputs(self) -> Iterator[tuple[Source, DataType]]:
+        """Of each input the source, and how its elements are read."""
+        for name, stored in self.node.compiled.program.inputs.items():
+            yield self.sources[name], stored
+
+    def walk(self) -> Walk:
+        """Sizes of dimensions, and the strides along these of each input, then of itself: as few as will do, but for
+        one that reduces: its own."""
         compiled = self.node.compiled
-        for name, stored in compiled.program.inputs.items():
-            yield self.sources[name], compiled.inputs[name], stored
+        descs = [*(compiled.inputs[name] for name in compiled.program.inputs), self.desc]
+        strides = [desc.strides if desc.elements > 1 else [0] * self.desc.rank for desc in descs]
+        if self.made is not None and self.made.axes:
+            return self.desc.Sizes, [list(each) for each in strides]
+        return collapse(self.desc.Sizes, strides)
 
 
 _Outputs: TypeAlias = dict[NodeOutput, _Output]
@@ -171,8 +188,21 @@ def _values(graph: Graph, aliases: Mapping[NodeOutput, NodeOutput], constants: M
             if output not in aliases:
                 program = node.compiled.program
                 by_element = program.maps[name] if program.is_by_position else None
-                made[output] = _Output(node, by_element, desc, sources)
+                type_ = program.stored[name]
+                made[output] = _Output(node, by_element, type_, desc, sources)
+                if made[output].is_copy:
+                    made[output] = replace(made[output], type=_copied_type(made, sources, type_))
     return made
+
+
+def _copied_type(made: _Outputs, sources: Mapping[str, Source], stored: DataType) -> DataType | None:
+    """The type of what a copy copies, elements of as many bits as `stored` has."""
+    (source,) = sources.values()
+    if isinstance(source, NodeOutput) and made[source].made is not None:
+        copied = made[source].type
+        if copied is not None and copied.bits == stored.bits:
+            return copied
+    return None
 
 
 def _fixed(graph: Graph, values: _Outputs) -> set[NodeOutput]:
@@ -188,7 +218,7 @@ def _fixed(graph: Graph, values: _Outputs) -> set[NodeOutput]:
         return True
 
     for output, value in values.items():
-        if all(is_fixed(source) for source, _, _ in value.inputs):
+        if all(is_fixed(source) for source, _ in value.inputs):
             fixed.add(output)
     return fixed
 
@@ -200,7 +230,7 @@ def _roots(
     by what is not, and what its readers read as another type."""
     readers: dict[NodeOutput, list[tuple[NodeOutput, DataType]]] = {}
     for output, value in values.items():
-        for source, _, stored in value.inputs:
+        for source, stored in value.inputs:
             if isinstance(source, NodeOutput):
                 readers.setdefault(source, []).append((output, stored))
     roots = {aliases.get(each.source, each.source) for each in graph.outputs.values()}
@@ -219,7 +249,11 @@ def _roots(
 
 def _fits(value: _Output, stored: DataType, reader: _Output) -> bool:
     """Whether the formula of `value` can be put into that of `reader`, which reads it as `stored`."""
-    return value.made is not None and reader.made is not None and value.made.stored is stored
+    if value.made is None or reader.made is None:
+        return False
+    if value.type is None or reader.is_copy:
+        return value.made.stored.bits == stored.bits
+    return value.type is stored
 
 
 def _whole(value: _Output) -> Part:
@@ -249,6 +283,8 @@ class _Member(NamedTuple):
 
     output: NodeOutput
     made: Map
+    stored: DataType
+    """Its elements' type, of a copy that of its reader."""
     names: tuple[str, ...]
     wires: tuple[_Wire, ...]
 
@@ -263,31 +299,35 @@ class _Group:
         self._values = values
         self._roots = roots
         self._root = root
-        self._desc = values[root].desc
-        self._space = Space(self._desc.Sizes)
+        self._elements = values[root].desc.elements
+        self._walks: dict[NodeOutput, Walk] = {}
+        self._space = Space(self._walk(root)[0])
         self._members: list[_Member] = []
         self._leaves: list[_Leaf] = []
-        self._placed: list[tuple[NodeOutput, list[Vector], int]] = []
+        self._placed: list[tuple[NodeOutput, DataType, list[Vector], int]] = []
         self._operations = 0
+        self._inputs = 1
+        """At most, once all members that are known are there."""
 
     def part(self, structures: Structures) -> Part:
         """All of it."""
         for axis in self._formula(self._root).axes:
             self._space.axes[axis] = True
         whole = self._space.identity()
-        written = self._space.address(whole, self._desc.strides)
-        self._member(self._root, whole, 0)
+        written = self._space.address(whole, self._walk(self._root)[1][-1])
+        stored = self._values[self._root].type or self._formula(self._root).stored
+        self._member(self._root, stored, whole, 0)
         sizes = list(self._space.sizes)
         axes = tuple(axis for axis, flag in enumerate(self._space.axes) if flag)
         program = structures.find(
-            (tuple((each.made, each.names, each.wires) for each in self._members), axes, len(sizes)),
+            (tuple((each.made, each.stored, each.names, each.wires) for each in self._members), axes, len(sizes)),
             {},
             lambda _: _program(self._members, [leaf.stored for leaf in self._leaves], axes),
         )
         inputs = {_name(n): _desc(leaf.stored, sizes, leaf.address) for n, leaf in enumerate(self._leaves)}
         dispatchable = Dispatchable(
             inputs,
-            {"out": _desc(self._formula(self._root).stored, sizes, written)},
+            {"out": _desc(stored, sizes, written)},
             program,
             dict(self._numbers()),
         )
@@ -309,53 +349,64 @@ class _Group:
             for name, each in numbers.items():
                 yield f"{number}.{name}", each
 
-    def _member(self, output: NodeOutput, coordinates: list[Vector], depth: int) -> int:
-        """The number of `output`, computed for its element at `coordinates`, below formulas so deep."""
-        for placed, at, number in self._placed:
-            if placed == output and at == coordinates:
+    def _member(self, output: NodeOutput, stored: DataType, coordinates: list[Vector], depth: int) -> int:
+        """The number of `output`, of elements `stored` so, computed for its element at `coordinates`, below formulas
+        so deep."""
+        for placed, type_, at, number in self._placed:
+            if placed == output and type_ is stored and at == coordinates:
                 return number
         value, made = self._values[output], self._formula(output)
         count, own_depth = _size(made)
         self._operations += count
+        self._inputs += len(value.sources) - 1
         wires = []
-        for source, desc, stored in value.inputs:
-            strides = desc.strides if desc.elements > 1 else [0] * desc.rank
+        for (source, read), strides in zip(value.inputs, self._walk(output)[1], strict=False):
+            type_ = stored if value.is_copy else read
             address = self._space.address(coordinates, strides)
-            inner = self._inner(source, stored, address, depth + own_depth)
-            wires.append(_Wire(True, inner) if inner is not None else _Wire(False, self._leaf(source, stored, address)))
-        self._members.append(_Member(output, made, tuple(value.node.compiled.program.inputs), tuple(wires)))
+            inner = self._inner(source, type_, address, depth + own_depth)
+            wires.append(_Wire(True, inner) if inner is not None else _Wire(False, self._leaf(source, type_, address)))
+        names = tuple(value.node.compiled.program.inputs)
+        self._members.append(_Member(output, made, stored, names, tuple(wires)))
         number = len(self._members) - 1
-        self._placed.append((output, coordinates, number))
+        self._placed.append((output, stored, coordinates, number))
         return number
 
     def _inner(self, source: Source, stored: DataType, address: Vector, depth: int) -> int | None:
         """The number of `source` as a member, if it is one."""
         if not isinstance(source, NodeOutput) or source in self._roots:
             return None
-        coordinates = self._coordinates(self._values[source], self._formula(source), address, depth)
+        coordinates = self._coordinates(source, self._formula(source), address, depth)
         if coordinates is None:
             self._roots.add(source)
             return None
-        return self._member(source, coordinates, depth)
+        return self._member(source, stored, coordinates, depth)
 
-    def _coordinates(self, value: _Output, made: Map, address: Vector, depth: int) -> list[Vector] | None:
-        """Those of `value` for a reader at `address`; None if it had better be computed by itself."""
+    def _coordinates(self, output: NodeOutput, made: Map, address: Vector, depth: int) -> list[Vector] | None:
+        """Those of `output` for a reader at `address`; None if it had better be computed by itself."""
+        value = self._values[output]
         count, own_depth = _size(made)
         if depth + own_depth > MOST_DEPTH or self._operations + count > MOST_OPERATIONS:
             return None
-        if len(self._leaves) + len(value.sources) > MOST_INPUTS:
+        if self._inputs + len(value.sources) - 1 > MOST_INPUTS:
             return None
-        repeated = self._desc.elements // value.desc.elements
+        repeated = self._elements // value.desc.elements
         if repeated > 1 and (made.axes or (repeated > MOST_REPEATED and not _is_cheap(made))):
             return None
-        coordinates = self._space.coordinates(address, value.desc.Sizes, value.desc.strides)
+        sizes, (*_, strides) = self._walk(output)
+        coordinates = self._space.coordinates(address, sizes, strides)
         if coordinates is None or not made.axes:
             return coordinates
-        axes = self._space.groups(coordinates, value.desc.Sizes, made.axes)
+        axes = self._space.groups(coordinates, sizes, made.axes)
         if axes is None or not any(axes) or (any(self._space.axes) and axes != self._space.axes):
             return None
         self._space.axes = axes
         return coordinates
+
+    def _walk(self, output: NodeOutput) -> Walk:
+        """How its tensors lie."""
+        if output not in self._walks:
+            self._walks[output] = self._values[output].walk()
+        return self._walks[output]
 
     def _leaf(self, source: Source, stored: DataType, address: Vector) -> int:
         """The number of the kernel's input that is `source`, read like this."""
@@ -394,25 +445,26 @@ def _program(members: Sequence[_Member], stored: Sequence[DataType], axes: tuple
     expressions: list[Value] = []
     for number, member in enumerate(members):
         inputs = {
-            name: (
-                as_stored(expressions[wire.number], members[wire.number].made.stored)
-                if wire.of_member
-                else _name(wire.number)
-            )
+            name: as_stored(expressions[wire.number], members[wire.number].stored)
+            if wire.of_member
+            else _input(wire.number, stored[wire.number])
             for name, wire in zip(member.names, member.wires, strict=True)
         }
         expressions.append(_put(member.made.expression, inputs, f"{number}.", {}))
-    made = Map(expressions[-1], members[-1].made.stored, axes)
+    made = Map(expressions[-1], members[-1].stored, axes)
     return Program({_name(n): each for n, each in enumerate(stored)}, {"out": made})
 
 
-def _put(node: Value, inputs: Mapping[str, Value | str], prefix: str, done: dict[Value, Value]) -> Value:
-    """`node` over `inputs`, values or names of the kernel's inputs; its parameters' names begin with `prefix`."""
+def _input(number: int, stored: DataType) -> InputValue:
+    return InputValue(compute_type(stored), _name(number), stored)
+
+
+def _put(node: Value, inputs: Mapping[str, Value], prefix: str, done: dict[Value, Value]) -> Value:
+    """`node` over `inputs`; its parameters' names begin with `prefix`."""
     if node not in done:
         match node:
             case InputValue():
-                given = inputs[node.name]
-                made = given if isinstance(given, Value) else InputValue(node.type, given, node.stored)
+                made = inputs[node.name]
             case Parameter():
                 made = Parameter(node.type, prefix + node.name, node.derive)
             case _:

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.contract.tensors import packed_strides
-from app.devices.layout import blocks, collapse
+from app.devices.layout import blocks
+from app.programs.walks import collapse
 
 Strides = list[list[int]]
 

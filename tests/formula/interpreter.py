@@ -74,6 +74,7 @@ MEANINGS |= {
     "normal_cdf": _one_by_one(lambda x: math.erfc(-x / math.sqrt(2)) / 2),
     "quotient": _quotient,
     "bit_count": np.bitwise_count,
+    "through_float16": lambda x: x.astype(np.float16).astype(np.float32),
 }
 """What each operation of `app/formula/values.py` says, by its name, but for those of TO_TYPE."""
 

@@ -17,7 +17,7 @@ from app.devices.cpu.llvm.kernels import Code, Loop, LoopCode, RowLoops, layout_
 from app.devices.cpu.routines import Routine, routine_of, run_routine
 from app.devices.cpu.threads import BLOCK_ELEMENTS, RAN, Threads
 from app.devices.device import ExecutionRecord
-from app.devices.layout import blocks, collapse, packed_along
+from app.devices.layout import blocks, packed_along
 from app.formula.expansions import Ask
 from app.formula.stages import Stage, Stages
 from app.formula.structures import Structures
@@ -26,6 +26,7 @@ from app.memory.arrays import Array, numpy_type
 from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
 from app.programs.program import Map
+from app.programs.walks import collapse
 
 Slices = tuple[slice, ...]
 

@@ -14,10 +14,11 @@ from app.contract.constants import DataType
 from app.devices.cuda.functions import PRIMITIVES, library
 from app.devices.cuda.grids import KERNEL, THREADS
 from app.devices.cuda.lowering import C_TYPES, Lowering
-from app.devices.layout import collapse, packed_along
+from app.devices.layout import packed_along
 from app.formula.expansions import Ask
 from app.formula.values import Position, Reduction, Value, parts
 from app.programs.dispatchable import Dispatchable
+from app.programs.walks import collapse
 
 _REDUCERS = r"""
 template <class T> DEVICE T shared_by_all(T value)

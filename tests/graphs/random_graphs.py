@@ -1,0 +1,222 @@
+"""Random graphs, and what their operators give dispatched one by one."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from app.contract.constants import NEWEST
+from app.contract.tensors import packed_strides
+from app.contract.validation import validate
+from app.devices.device import Device
+from app.devices.schedules import initialize
+from app.formula.structures import Structures
+from app.graphs.descriptor import GraphDesc
+from app.graphs.graph import Constant, Graph, GraphInput, NodeOutput, Source
+from app.graphs.judgement import resolve
+from app.graphs.schedule import InitializedGraph, schedule
+from app.memory.arrays import Array, numpy_type
+from app.memory.buffers import Buffer
+
+EXACT = ("ABS", "NEGATE", "FLOOR", "SQRT", "RECIP", "SIGN", "IDENTITY")
+"""Functions of one element that are the same to the last bit, however they are computed."""
+
+EXACT_PAIRS = ("ADD", "SUBTRACT", "MULTIPLY", "DIVIDE", "MAX", "MIN")
+
+NEAR = ("ACTIVATION_TANH", "ACTIVATION_CELU", "ACTIVATION_SIGMOID", "ELEMENT_WISE_EXP", "ACTIVATION_SOFTPLUS")
+
+REDUCING = ("ACTIVATION_SOFTMAX1", "ACTIVATION_LOG_SOFTMAX1", "ACTIVATION_HARDMAX1")
+
+
+def never() -> bool:
+    return False
+
+
+@dataclass
+class Drawn:
+    """A graph as a document, and its data: of inputs by name, of constant nodes by index."""
+
+    document: dict[str, Any]
+    inputs: dict[str, bytes] = field(default_factory=dict)
+    constants: dict[int, bytes] = field(default_factory=dict)
+
+    def graph(self, structures: Structures | None = None) -> Graph:
+        """It, judged."""
+        constants = {index: memoryview(data) for index, data in self.constants.items()}
+        return resolve(validate(GraphDesc, self.document), NEWEST, constants, structures)
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """What a node may read: by which edges, and how many elements it has."""
+
+    edge: dict[str, Any]
+    elements: int
+    owned: bool = False
+
+
+class Drawer:
+    """Draws graphs of one data type, whose tensors are read by readers with dimensions of their own."""
+
+    def __init__(self, rng: random.Random, *, exact: bool) -> None:
+        self._rng = rng
+        self._exact = exact
+        self._type = rng.choice(["FLOAT32", "FLOAT16"])
+        self._drawn = Drawn({"Nodes": [], "InputEdges": [], "IntermediateEdges": [], "OutputEdges": []})
+        self._tensors: list[_Tensor] = []
+        self._read: set[int] = set()
+
+    def draw(self, nodes: int) -> Drawn:
+        """One with so many operators."""
+        rng = self._rng
+        count = prod(rng.choice([1, 2, 3, 4, 6, 8]) for _ in range(rng.choice([1, 2, 3]))) * 2
+        for number in range(rng.choice([1, 2, 3])):
+            self._add_input(f"x{number}", count)
+        for _ in range(nodes):
+            self._add_node()
+        self._add_outputs()
+        read = {edge["GraphInput"] for edge in self._document["InputEdges"]}
+        self._drawn.inputs = {name: data for name, data in self._drawn.inputs.items() if name in read}
+        return self._drawn
+
+    @property
+    def _document(self) -> dict[str, Any]:
+        return self._drawn.document
+
+    def _data(self, count: int) -> bytes:
+        made = np.random.default_rng(self._rng.getrandbits(32)).standard_normal(count)
+        return made.astype(self._type.lower()).tobytes()
+
+    def _add_input(self, name: str, count: int) -> None:
+        data = self._data(count)
+        if self._rng.random() < 0.2:
+            # Read by a node at once, since each constant must be.
+            self._document["Nodes"].append({"Type": "CONSTANT", "Data": ""})
+            index = len(self._document["Nodes"]) - 1
+            self._drawn.constants[index] = data
+            self._tensors.append(_Tensor({"FromNodeIndex": index, "FromNodeOutput": "Data"}, count))
+            self._add_operator("ELEMENT_WISE_NEGATE", {"InputTensor": (self._tensors[-1], *self._view(count))}, {})
+        else:
+            self._drawn.inputs[name] = data
+            self._tensors.append(_Tensor({"GraphInput": name}, count, self._rng.random() < 0.2))
+
+    def _add_node(self) -> None:
+        rng = self._rng
+        first = rng.choice(self._tensors[-3:] if rng.random() < 0.8 else self._tensors)
+        sizes, strides = self._view(first.elements)
+        kind = rng.random()
+        if kind < 0.45:
+            unary = [f"ELEMENT_WISE_{name}" for name in EXACT] + ([] if self._exact else list(NEAR))
+            self._add_operator(rng.choice(unary), {"InputTensor": (first, sizes, strides)}, {})
+        elif kind < 0.88 or self._exact:
+            second = rng.choice(self._tensors)
+            others = self._view_of(second.elements, sizes)
+            if others is None:
+                second, others = first, strides
+            tensors = {"ATensor": (first, sizes, strides), "BTensor": (second, sizes, others)}
+            self._add_operator(f"ELEMENT_WISE_{rng.choice(EXACT_PAIRS)}", tensors, {})
+        else:
+            axes = sorted(rng.sample(range(len(sizes)), min(len(sizes), rng.choice([1, 2]))))
+            self._add_operator(rng.choice(REDUCING), {"InputTensor": (first, sizes, strides)}, {"Axes": axes})
+
+    def _add_operator(
+        self, kind: str, tensors: Mapping[str, tuple[_Tensor, list[int], list[int]]], attributes: Mapping[str, Any]
+    ) -> None:
+        index = len(self._document["Nodes"])
+        desc: dict[str, Any] = {"Type": kind, **attributes}
+        for name, (tensor, sizes, strides) in tensors.items():
+            desc[name] = {"DataType": self._type, "Sizes": sizes, "Strides": strides}
+            desc[name] |= {"Flags": ["OWNED_BY_DML"]} if tensor.owned else {}
+            edge = tensor.edge | {"ToNodeIndex": index, "ToNodeInput": name}
+            self._document["InputEdges" if "GraphInput" in edge else "IntermediateEdges"].append(edge)
+            self._read.add(tensor.edge.get("FromNodeIndex", -1))
+        sizes = next(iter(tensors.values()))[1]
+        if self._rng.random() < 0.15:
+            desc["OutputTensor"] = {"DataType": self._type, "Sizes": sizes, "Strides": self._permuted(sizes)}
+        self._document["Nodes"].append({"Type": "OPERATOR", "Desc": desc})
+        self._tensors.append(_Tensor({"FromNodeIndex": index, "FromNodeOutput": "OutputTensor"}, prod(sizes)))
+
+    def _add_outputs(self) -> None:
+        for index, node in enumerate(self._document["Nodes"]):
+            times = int(index not in self._read or self._rng.random() < 0.1) + int(self._rng.random() < 0.05)
+            for time in range(times if node["Type"] == "OPERATOR" else 0):
+                edge = {"FromNodeIndex": index, "FromNodeOutput": "OutputTensor", "GraphOutput": f"y{index}.{time}"}
+                self._document["OutputEdges"].append(edge)
+
+    def _permuted(self, sizes: list[int]) -> list[int]:
+        """Strides of a tensor without gaps, its dimensions in any order."""
+        order = self._rng.sample(range(len(sizes)), len(sizes))
+        packed = packed_strides([sizes[axis] for axis in order])
+        return [packed[order.index(axis)] for axis in range(len(sizes))]
+
+    def _view(self, count: int) -> tuple[list[int], list[int]]:
+        """Sizes and strides that read all of so many elements, perhaps several times."""
+        rng, left = self._rng, count
+        sizes: list[int] = []
+        while left > 1 and len(sizes) < 5:
+            factor = rng.choice([each for each in range(2, left + 1) if left % each == 0])
+            sizes.append(factor)
+            left //= factor
+        sizes.append(left)
+        rng.shuffle(sizes)
+        strides = self._permuted(sizes) if rng.random() < 0.4 else packed_strides(sizes)
+        if rng.random() < 0.2 and count < 1000:
+            at = rng.randrange(len(sizes) + 1)
+            sizes.insert(at, rng.choice([2, 3]))
+            strides = [*strides[:at], 0, *strides[at:]]
+        return sizes, strides
+
+    def _view_of(self, count: int, sizes: list[int]) -> list[int] | None:
+        """Strides with which a tensor of `sizes` reads all of so many elements, if some are found."""
+        if count == prod(sizes):
+            return self._permuted(sizes)
+        for _ in range(10):
+            kept = [self._rng.random() < 0.5 for _ in sizes]
+            if prod(size for size, keep in zip(sizes, kept, strict=True) if keep) == count:
+                packed = packed_strides([size if keep else 1 for size, keep in zip(sizes, kept, strict=True)])
+                return [step if keep else 0 for step, keep in zip(packed, kept, strict=True)]
+        return None
+
+
+def one_by_one(graph: Graph, drawn: Drawn, device: Device) -> dict[str, Array]:
+    """The outputs, each operator dispatched by itself."""
+    made: dict[NodeOutput, Buffer] = {}
+
+    def data_of(source: Source) -> Buffer:
+        match source:
+            case NodeOutput():
+                return made[source]
+            case Constant():
+                return memoryview(drawn.constants[source.node])
+        return memoryview(drawn.inputs[source.name])
+
+    for node in graph.nodes.values():
+        outputs = {name: memoryview(bytearray(desc.total_bytes)) for name, desc in node.compiled.outputs.items()}
+        inputs = [data_of(source) for source in node.sources.values()]
+        device.prepare(node.compiled).dispatch(inputs, [*outputs.values()], never)
+        made |= {NodeOutput(node.index, name): each for name, each in outputs.items()}
+    return {
+        name: np.frombuffer(made[each.source], numpy_type(each.desc.DataType), each.desc.elements)
+        for name, each in graph.outputs.items()
+    }
+
+
+def initialized(graph: Graph, drawn: Drawn, device: Device, structures: Structures) -> InitializedGraph:
+    """`graph`, fused and scheduled, with what is computed once computed by `device`."""
+    sources: dict[Source, Buffer] = {Constant(index): memoryview(data) for index, data in drawn.constants.items()}
+    sources |= {GraphInput(name): memoryview(data) for name, data in drawn.inputs.items()}
+    planned = schedule(graph, structures)
+    return initialize(planned, sources, lambda size: memoryview(bytearray(size)), device.prepare, never)
+
+
+def dispatched(made: InitializedGraph, drawn: Drawn, device: Device) -> dict[str, Array]:
+    """The outputs of a dispatch on `device`, whose scratch held something before."""
+    plan = made.schedule
+    outputs = {name: memoryview(bytearray(desc.data_bytes)) for name, desc in plan.outputs.items()}
+    scratch = [memoryview(bytearray(b"\xff" * plan.scratch_bytes))] if plan.scratch_bytes else []
+    inputs = [memoryview(drawn.inputs[name]) for name in plan.inputs]
+    device.prepare(made).dispatch(inputs, [*outputs.values(), *scratch], never)
+    return {name: np.frombuffer(each, numpy_type(plan.outputs[name].DataType)) for name, each in outputs.items()}

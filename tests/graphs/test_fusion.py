@@ -1,0 +1,325 @@
+"""Which nodes become one kernel, and where what is between kernels lies."""
+
+import random
+from typing import Any
+
+import pytest
+
+from app.contract.constants import DataType
+from app.formula.structures import Structures
+from app.formula.values import Input
+from app.formula.values import parts as values
+from app.graphs.fusion import MOST_DEPTH, MOST_INPUTS, Part, fuse
+from app.graphs.graph import Constant, GraphInput, NodeOutput
+from app.graphs.schedule import ALIGNMENT, Room, Schedule, place_intervals, schedule
+from app.graphs.spaces import Space
+from app.programs.program import Program
+from tests.graphs.documents import (
+    OWNED,
+    Document,
+    add,
+    between,
+    chain,
+    constant,
+    graph,
+    into,
+    node,
+    out,
+    relu,
+    resolved,
+    tensor,
+)
+
+
+def parts(document: Document, data: dict[int, bytes] | None = None) -> list[Part]:
+    return fuse(resolved(document, data=data), Structures()).parts
+
+
+def nodes(document: Document, data: dict[int, bytes] | None = None) -> list[tuple[int, ...]]:
+    """Those of each kernel."""
+    return [part.nodes for part in parts(document, data)]
+
+
+def planned(document: Document, data: dict[int, bytes] | None = None) -> Schedule:
+    return schedule(resolved(document, data=data), Structures())
+
+
+def tanh(**members: Any) -> Document:
+    return node("ACTIVATION_TANH", **members)
+
+
+def softmax(sizes: tuple[int, ...] = (4, 6), axes: tuple[int, ...] = (1,), **members: Any) -> Document:
+    return node("ACTIVATION_SOFTMAX1", InputTensor=tensor(sizes=sizes, **members), Axes=list(axes))
+
+
+def identity(desc: Document, **members: Any) -> Document:
+    return node("ELEMENT_WISE_IDENTITY", InputTensor=desc, **members)
+
+
+def in_turn(*every: Document) -> Document:
+    """Operators one after another."""
+    edges = [between(number, number + 1) for number in range(len(every) - 1)]
+    return graph([*every], [into(0, 0)], [out(len(every) - 1)], edges)
+
+
+# What is one kernel
+
+
+def test_a_chain_is_one_kernel() -> None:
+    (part,) = parts(chain(7))
+    assert part.nodes == tuple(range(7))
+    assert part.reads == {"in0": GraphInput("0")}
+    assert part.writes == {"out": NodeOutput(0, "OutputTensor")}
+
+
+def test_a_diamond_is_one_kernel_that_computes_its_beginning_once() -> None:
+    document = graph(
+        [relu(), add(), add(), add()],
+        [into(0, 0), into(1, 1, 1), into(2, 2, 1)],
+        [out(3)],
+        [between(0, 1), between(0, 2), between(1, 3), between(2, 3, 1)],
+    )
+    (part,) = parts(document)
+    assert part.nodes == (0, 1, 2, 3)
+    assert sorted(part.reads.values(), key=str) == [GraphInput("0"), GraphInput("1"), GraphInput("2")]
+    loads = [each for each in values(part.dispatchable.program.maps["out"].expression) if isinstance(each, Input)]
+    assert len(loads) == 3
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        tensor(sizes=(4, 2, 3), Strides=[0, 3, 1]),
+        tensor(sizes=(3, 2), Strides=[1, 3]),
+        tensor(sizes=(6,)),
+        tensor(sizes=(3, 2), Strides=[2, 1]),
+        tensor(sizes=(1, 6, 1)),
+        tensor(sizes=(2, 5, 3), Strides=[3, 0, 1]),
+    ],
+    ids=["broadcast", "transposed", "flat", "reshaped", "ones", "broadcast within"],
+)
+def test_layouts_cost_no_kernel(reader: Document) -> None:
+    assert nodes(in_turn(relu(), identity(reader))) == [(0, 1)]
+
+
+def test_a_reshape_across_dimensions_is_no_sum_of_steps() -> None:
+    # The writer's memory is of 3 pairs, and read as 2 triples, beside a tensor whose dimensions go the other way.
+    writer = relu(desc=tensor(Strides=[3, 1]), OutputTensor=tensor(Strides=[1, 2]))
+    reader = add(a=tensor(), b=tensor(Strides=[1, 2]))
+    document = graph([writer, reader], [into("x", 0), into("y", 1, 1)], [out(1)], [between(0, 1)])
+    assert nodes(document) == [(0,), (1,)]
+
+
+def test_a_reduction_takes_what_is_before_and_after_it() -> None:
+    desc = tensor(sizes=(4, 6))
+    document = in_turn(tanh(InputTensor=desc), softmax(), node("ACTIVATION_RELU", InputTensor=desc))
+    (part,) = parts(document)
+    assert part.nodes == (0, 1, 2)
+    assert part.dispatchable.program.maps["out"].axes == (1,)
+
+
+def test_two_reductions_along_the_same_dimensions_are_one_kernel() -> None:
+    assert nodes(in_turn(softmax(), softmax())) == [(0, 1)]
+
+
+def test_reductions_along_different_dimensions_are_two_kernels() -> None:
+    assert nodes(in_turn(softmax(), softmax(axes=(0,)))) == [(0,), (1,)]
+
+
+def test_a_reduction_is_not_done_again_for_each_that_repeats_it() -> None:
+    repeated = identity(tensor(sizes=(3, 4, 6), Strides=[0, 6, 1]))
+    assert nodes(in_turn(softmax(), repeated)) == [(0,), (1,)]
+
+
+def test_a_transposed_reduction_goes_along_the_readers_dimension() -> None:
+    transposed = identity(tensor(sizes=(6, 4), Strides=[1, 6]))
+    (part,) = parts(in_turn(softmax(), transposed))
+    assert part.dispatchable.program.maps["out"].axes == (0,)
+
+
+def test_a_costly_formula_is_not_repeated_often() -> None:
+    few, many = (tensor(sizes=(times, 6), Strides=[0, 1]) for times in (8, 9))
+    row = tensor(sizes=(6,))
+    assert nodes(in_turn(tanh(InputTensor=row), identity(few))) == [(0, 1)]
+    assert nodes(in_turn(tanh(InputTensor=row), identity(many))) == [(0,), (1,)]
+    assert nodes(in_turn(relu(desc=row), identity(many))) == [(0, 1)]
+
+
+def test_what_two_kernels_read_is_a_kernel() -> None:
+    document = graph(
+        [relu(), relu(), tanh(InputTensor=tensor())], [into(0, 0)], [out(1), out(2, 1)], [between(0, 1), between(0, 2)]
+    )
+    assert nodes(document) == [(0,), (1,), (2,)]
+
+
+def test_what_is_read_as_another_type_is_in_memory() -> None:
+    assert nodes(in_turn(relu(), node("ELEMENT_WISE_ABS", InputTensor=tensor("INT32")))) == [(0,), (1,)]
+
+
+def test_an_output_of_the_graph_is_in_memory() -> None:
+    document = graph([relu(), relu()], [into(0, 0)], [out(0), out(1, 1)], [between(0, 1)])
+    assert nodes(document) == [(0,), (1,)]
+
+
+def test_what_does_the_same_is_done_once() -> None:
+    document = graph([relu(), relu(), add()], [into(0, 0), into(0, 1)], [out(2)], [between(0, 2), between(1, 2, 1)])
+    fused = fuse(resolved(document), Structures())
+    assert fused.aliases == {NodeOutput(1, "OutputTensor"): NodeOutput(0, "OutputTensor")}
+    assert [part.nodes for part in fused.parts] == [(0, 2)]
+
+
+@pytest.mark.parametrize("member", ["Alpha", "Beta"])
+def test_other_attributes_are_not_the_same(member: str) -> None:
+    every: list[Document] = [{"InputTensor": tensor(), member: value} for value in (0.25, 0.5)]
+    sigmoids = [node("ACTIVATION_HARD_SIGMOID", **each) for each in every]
+    document = graph([*sigmoids, add()], [into(0, 0), into(0, 1)], [out(2)], [between(0, 2), between(1, 2, 1)])
+    (part,) = parts(document)
+    assert part.nodes == (0, 1, 2)
+    assert {0.25, 0.5} <= set(part.dispatchable.numbers.values())
+
+
+def test_kernels_are_neither_too_deep_nor_too_wide() -> None:
+    deep = nodes(chain(3 * MOST_DEPTH))
+    assert len(deep) > 1
+    assert sorted(index for each in deep for index in each) == list(range(3 * MOST_DEPTH))
+    count = 2 * MOST_INPUTS
+    wide = graph(
+        [add() for _ in range(count)],
+        [into(0, 0, 0), *[into(number + 1, number, 1) for number in range(count)]],
+        [out(count - 1)],
+        [between(number, number + 1) for number in range(count - 1)],
+    )
+    assert all(len(part.reads) <= MOST_INPUTS for part in parts(wide))
+
+
+def test_graphs_alike_have_the_same_program() -> None:
+    structures = Structures()
+
+    def program(sizes: tuple[int, ...]) -> Program:
+        document = in_turn(relu(desc=tensor(sizes=sizes)), tanh(InputTensor=tensor(sizes=sizes)))
+        return fuse(resolved(document, structures=structures), structures).parts[0].dispatchable.program
+
+    assert program((2, 3)) is program((5, 7))
+
+
+def test_copies_are_of_what_they_copy() -> None:
+    halves = tensor("FLOAT16", (4,))
+    (part,) = parts(in_turn(relu(desc=halves), identity(halves), identity(halves), relu(desc=halves)))
+    assert part.dispatchable.program.maps["out"].stored is DataType.FLOAT16
+    # Out of memory they move bits, whatever these are.
+    (part,) = parts(in_turn(identity(tensor("INT32")), identity(tensor("FLOAT32")), relu()))
+    assert part.dispatchable.program.inputs == {"in0": DataType.FLOAT32}
+    (part,) = parts(in_turn(identity(halves)))
+    assert part.dispatchable.program.inputs == {"in0": DataType.UINT16}
+    # What is computed as one type is not read as another.
+    assert nodes(in_turn(relu(), identity(tensor()), node("ELEMENT_WISE_ABS", InputTensor=tensor("INT32")))) == [
+        (0, 1),
+        (2,),
+    ]
+
+
+# Once and for all
+
+
+def test_what_depends_on_constants_alone_is_done_once() -> None:
+    document = graph(
+        [constant(), relu(), tanh(InputTensor=tensor()), add()],
+        [into("x", 3, 1)],
+        [out(3)],
+        [between(0, 1), between(1, 2), between(2, 3)],
+    )
+    made = planned(document, {0: bytes(24)})
+    assert [step.nodes for step in made.first] == [(1, 2)]
+    assert [step.nodes for step in made.steps] == [(3,)]
+    assert made.kept == (Constant(0), NodeOutput(2, "OutputTensor"))
+
+
+def test_inputs_owned_by_dml_are_constants_too() -> None:
+    document = graph([relu(desc=OWNED), add()], [into("w", 0), into("x", 1, 1)], [out(1)], [between(0, 1)])
+    made = planned(document)
+    assert [step.nodes for step in made.first] == [(0,)]
+    assert list(made.inputs) == ["x"]
+    assert list(made.owned) == ["w"]
+
+
+def test_a_constant_output_is_copied() -> None:
+    made = planned(graph([constant(), relu()], [], [out(1)], [between(0, 1)]), {0: bytes(24)})
+    assert [step.nodes for step in made.first] == [(1,)]
+    (copy,) = made.steps
+    assert [place.room for place in (*copy.reads, *copy.writes)] == [Room.KEPT, Room.OUTPUT]
+
+
+# Memory
+
+
+def test_outputs_are_written_where_they_go() -> None:
+    made = planned(graph([relu(), relu()], [into(0, 0)], [out(0), out(1, 1)], [between(0, 1)]))
+    assert made.scratch_bytes == 0
+    assert [step.writes[0].room for step in made.steps] == [Room.OUTPUT, Room.OUTPUT]
+
+
+def test_a_reader_beyond_an_output_reads_zeros() -> None:
+    """FLOAT16 [3] is 6 bytes, and 8 with what rounds it up, which the reader reads."""
+    half = tensor("FLOAT16", (3,))
+    document = graph(
+        [relu(desc=half), identity(tensor("UINT8", (8,)))], [into(0, 0)], [out(0), out(1, 1)], [between(0, 1)]
+    )
+    made = planned(document)
+    assert [place.size for place in made.steps[0].clears] == [8]
+    assert made.scratch_bytes == ALIGNMENT
+
+
+def test_memory_is_used_again() -> None:
+    count = 20
+    document = in_turn(*[softmax(axes=(number % 2,)) for number in range(count)])
+    made = planned(document)
+    assert len(made.steps) == count
+    assert made.scratch_bytes == 2 * ALIGNMENT  # what a kernel reads, and what it writes
+
+
+def test_peak_memory_is_near_what_is_alive() -> None:
+    rng = random.Random(0)
+    for _ in range(50):
+        intervals = {}
+        for number in range(40):
+            start = rng.randrange(60)
+            intervals[number] = (start, start + rng.choice([1, 1, 2, 3, 8]), ALIGNMENT * rng.randint(1, 50))
+        offsets, total = place_intervals(intervals)
+        alive = [sum(size for start, end, size in intervals.values() if start <= step <= end) for step in range(70)]
+        assert total <= 1.25 * max(alive)
+        for one, (start, end, size) in intervals.items():
+            for other, (begin, last, length) in intervals.items():
+                if one < other and begin <= end and start <= last:
+                    assert offsets[one] + size <= offsets[other] or offsets[other] + length <= offsets[one]
+
+
+# Coordinates
+
+
+@pytest.mark.parametrize(
+    ("sizes", "address", "written", "strides", "expected"),
+    [
+        ([2, 3], [3, 1], [2, 3], [3, 1], [[1, 0], [0, 1]]),
+        ([6], [1], [2, 3], [3, 1], [[1, 0], [0, 1]]),  # split
+        ([3, 2], [1, 3], [2, 3], [3, 1], [[0, 1], [1, 0]]),
+        ([2, 2], [3, 1], [2, 3], [3, 1], [[1, 0], [0, 1]]),  # a part of it
+        ([3], [2], [6], [1], [[2]]),
+        ([4], [2], [2, 3], [3, 1], None),  # 0, 2, 4: the third is in the second row
+        ([2, 3], [2, 1], [2, 3], [3, 1], None),  # 2 + 2 goes beyond a row
+        ([3], [6], [2, 3], [3, 1], None),  # beyond the end
+        ([2], [1], [2, 3], [4, 2], None),  # in a gap
+    ],
+)
+def test_coordinates_of_an_address(
+    sizes: list[int], address: list[int], written: list[int], strides: list[int], expected: list[list[int]] | None
+) -> None:
+    space = Space(sizes)
+    assert space.coordinates(space.vector(address), written, strides) == expected
+
+
+def test_splitting_keeps_what_was_known() -> None:
+    space = Space([6, 5])
+    whole = space.identity()
+    assert space.coordinates(space.vector([1, 0]), [2, 3], [3, 1]) is not None
+    assert space.sizes == [2, 3, 5]
+    assert whole == [[3, 1, 0], [0, 0, 1]]
