@@ -149,9 +149,8 @@ def many(gpu: CudaDevice, count: int) -> None:
                 times[name].append(time.perf_counter() - started)
         stream.synchronize()
     for name, each in times.items():
-        print(
-            f"{count} kernels {name:16} {median(each) * 1e6:8.1f} us of the host's, {median(each) / count * 1e6:.2f} each"
-        )
+        took = median(each) * 1e6
+        print(f"{count} kernels {name:16} {took:8.1f} us of the host's, {took / count:.2f} each")
 
 
 def main() -> None:

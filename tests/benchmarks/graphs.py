@@ -1,0 +1,164 @@
+"""Graphs on the CPU beside onnxruntime, and what it takes to compile one.
+
+    python tests/benchmarks/graphs.py [--threads 2] [--rounds 9]
+
+Both compute into buffers that are there, by turns, in one process; onnxruntime (with onnx, to write its models) is left
+out where it is not installed. Times are medians in milliseconds; a share is ours over its.
+"""
+
+import argparse
+import importlib.util
+import random
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from app.contract.constants import NEWEST
+from app.contract.validation import validate
+from app.devices.cpu.device import NumpyDevice
+from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.device import Kernel
+from app.formula.structures import Structures
+from app.graphs.descriptor import GraphDesc
+from app.graphs.judgement import resolve
+from app.graphs.schedule import InitializedGraph, schedule
+from app.memory.arrays import Array
+
+SIZES = (1 << 20, 1 << 24)
+
+CHAINS: dict[str, list[tuple[str, str, dict[str, float]]]] = {
+    "cheap": [
+        ("ELEMENT_WISE_ABS", "Abs", {}),
+        ("ACTIVATION_RELU", "Relu", {}),
+        ("ACTIVATION_HARD_SIGMOID", "HardSigmoid", {"Alpha": 0.2, "Beta": 0.5}),
+        ("ELEMENT_WISE_NEGATE", "Neg", {}),
+        ("ACTIVATION_LEAKY_RELU", "LeakyRelu", {"Alpha": 0.01}),
+    ],
+    "with tanh": [
+        ("ELEMENT_WISE_ABS", "Abs", {}),
+        ("ACTIVATION_TANH", "Tanh", {}),
+        ("ACTIVATION_HARD_SIGMOID", "HardSigmoid", {"Alpha": 0.2, "Beta": 0.5}),
+        ("ELEMENT_WISE_NEGATE", "Neg", {}),
+        ("ACTIVATION_LEAKY_RELU", "LeakyRelu", {"Alpha": 0.01}),
+    ],
+}
+"""Operators one after another, as DirectML and ONNX call them."""
+
+
+def document(kinds: list[tuple[str, dict[str, Any]]], elements: int) -> dict[str, Any]:
+    desc = {"DataType": "FLOAT32", "Sizes": [elements]}
+    last = len(kinds) - 1
+    return {
+        "Nodes": [{"Type": "OPERATOR", "Desc": {"Type": kind, "InputTensor": desc, **more}} for kind, more in kinds],
+        "InputEdges": [{"GraphInputIndex": 0, "ToNodeIndex": 0, "ToNodeInputIndex": 0}],
+        "IntermediateEdges": [
+            {"FromNodeIndex": n, "FromNodeOutputIndex": 0, "ToNodeIndex": n + 1, "ToNodeInputIndex": 0}
+            for n in range(last)
+        ],
+        "OutputEdges": [{"FromNodeIndex": last, "FromNodeOutputIndex": 0, "GraphOutputIndex": 0}],
+    }
+
+
+def kernel_of(device: NumpyDevice, structures: Structures, described: dict[str, Any]) -> tuple[Kernel, int]:
+    """The kernel of a graph, and how much scratch it wants, in bytes."""
+    planned = schedule(resolve(validate(GraphDesc, described), NEWEST, {}, structures), structures)
+    return device.prepare(InitializedGraph(planned, ())), planned.scratch_bytes
+
+
+def ours(device: NumpyDevice, structures: Structures, chain: str, x: Array, y: Array) -> Callable[[], None]:
+    described = document([(kind, dict(more)) for kind, _, more in CHAINS[chain]], x.size)
+    kernel, scratch_bytes = kernel_of(device, structures, described)
+    assert scratch_bytes == 0, "a chain is one kernel"
+    source, target = x.view(np.uint8).data, y.view(np.uint8).data
+
+    def run() -> None:
+        kernel.dispatch([source], [target], lambda: False)
+
+    return run
+
+
+def theirs(chain: str, x: Array, y: Array, threads: int) -> Callable[[], None]:
+    """The same in onnxruntime, its buffers bound."""
+    onnx: Any = __import__("onnx")
+    runtime: Any = __import__("onnxruntime")
+    helper = onnx.helper
+    names = ["x", *(f"t{n}" for n in range(len(CHAINS[chain]) - 1)), "y"]
+    nodes = [
+        helper.make_node(kind, [names[n]], [names[n + 1]], **{name.lower(): value for name, value in more.items()})
+        for n, (_, kind, more) in enumerate(CHAINS[chain])
+    ]
+    tensors = [[helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [x.size])] for name in ("x", "y")]
+    model = helper.make_model(
+        helper.make_graph(nodes, "chain", *tensors), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    binding = session.io_binding()
+    binding.bind_input("x", "cpu", 0, np.float32, x.shape, x.ctypes.data)
+    binding.bind_output("y", "cpu", 0, np.float32, y.shape, y.ctypes.data)
+    return lambda: session.run_with_iobinding(binding)
+
+
+def by_turns(every: list[Callable[[], None]], rounds: int) -> list[float]:
+    """Median time of each, in milliseconds."""
+    times: list[list[float]] = [[] for _ in every]
+    for turn in range(rounds + 2):
+        for each, run in zip(times, every, strict=True):
+            started = time.perf_counter()
+            run()
+            if turn > 1:
+                each.append((time.perf_counter() - started) * 1e3)
+    return [median(each) for each in times]
+
+
+def chains(device: NumpyDevice, structures: Structures, threads: int, rounds: int) -> None:
+    has_other = all(importlib.util.find_spec(name) for name in ("onnx", "onnxruntime"))
+    for chain in CHAINS:
+        for elements in SIZES:
+            x = np.random.default_rng(0).standard_normal(elements, np.float32)
+            results = [np.empty_like(x) for _ in range(2)]
+            every = [ours(device, structures, chain, x, results[0])]
+            if has_other:
+                every.append(theirs(chain, x, results[1], threads))
+            took = by_turns(every, rounds)
+            line = f"five operators, {chain:9} {elements >> 20:3} Mi: {took[0]:7.2f} ms"
+            if has_other:
+                np.testing.assert_allclose(results[0], results[1], rtol=1e-4, atol=1e-6)
+                line += f", onnxruntime {took[1]:7.2f} ms: {took[0] / took[1]:.2f} of it"
+            print(line)
+
+
+def compiling(device: NumpyDevice, structures: Structures, nodes: int) -> None:
+    """A chain of `nodes` from its document to its first result, cold and then with its kernels known."""
+    rng = random.Random(0)
+    kinds = [(kind, dict(more)) for kind, _, more in CHAINS["with tanh"]]
+    described = document([rng.choice(kinds) for _ in range(nodes)], 1024)
+    x, y = memoryview(bytearray(4096)), memoryview(bytearray(4096))
+    for name in ("cold", "known", "known"):
+        started = time.perf_counter()
+        kernel, scratch_bytes = kernel_of(device, structures, described)
+        compiled = time.perf_counter()
+        kernel.dispatch([x], [y, memoryview(bytearray(scratch_bytes))] if scratch_bytes else [y], lambda: False)
+        took = [1e3 * (each - started) for each in (compiled, time.perf_counter())]
+        print(f"{nodes} nodes, {name:5}: planned after {took[0]:6.1f} ms, first result after {took[1]:6.1f} ms")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=9)
+    arguments = parser.parse_args()
+    structures = Structures()
+    with ThreadPoolExecutor(arguments.threads) as helpers:
+        device = NumpyDevice(helpers, arguments.threads, Compiler(), structures=structures)
+        chains(device, structures, arguments.threads, arguments.rounds)
+        compiling(device, structures, 200)
+
+
+if __name__ == "__main__":
+    main()
