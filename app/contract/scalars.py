@@ -2,6 +2,7 @@
 
 import math
 import struct
+import sys
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
@@ -11,6 +12,7 @@ from app.contract.constants import DataType
 
 UINT_MAX = 2**32 - 1
 FLOAT_MAX = 3.4028234663852886e38
+DOUBLE_MAX = sys.float_info.max
 
 _FLOAT = struct.Struct("<f")
 
@@ -78,6 +80,7 @@ class ScalarUnion(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
+    Float64: float | None = Field(None, allow_inf_nan=False, description="Of FLOAT64.")
     Float32: Float | None = Field(None, description="Of FLOAT32.")
     Int64: int | None = Field(None, ge=-(2**63), le=2**63 - 1, description="Of INT64.")
     Int32: int | None = Field(None, ge=-(2**31), le=2**31 - 1, description="Of INT32.")
@@ -100,6 +103,7 @@ class ScalarUnion(BaseModel):
 
 
 _MEMBERS = {
+    DataType.FLOAT64: "Float64",
     DataType.FLOAT32: "Float32",
     DataType.FLOAT16: "UInt16",
     DataType.INT64: "Int64",
@@ -134,6 +138,10 @@ Scalar: TypeAlias = Annotated[
 def scalar_value(scalar: int | float | ScalarUnion, data_type: DataType) -> int | float:
     """`scalar` as a number of `data_type`. Raises ValueError with what is wrong, to follow the field's name."""
     value = scalar.value(data_type) if isinstance(scalar, ScalarUnion) else scalar
+    if data_type is DataType.FLOAT64:
+        if not -DOUBLE_MAX <= value <= DOUBLE_MAX:
+            raise ValueError("must be a finite number within the range of FLOAT64")
+        return float(value)
     if data_type.value.startswith("FLOAT"):
         try:
             return to_float(value)
