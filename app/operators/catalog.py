@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, Union, get_args
 from pydantic import Field
 
 from app.operators.activation import exponential_units, linear, rectifiers, sigmoids, softmax
+from app.operators.data_movement import conversion, depth, fills, joins, padding, repetition, sequences, slices, windows
 from app.operators.element_wise import (
     arithmetic,
     bits,
@@ -36,6 +37,15 @@ MODULES = (
     bits,
     quantization,
     optimizers,
+    slices,
+    joins,
+    padding,
+    repetition,
+    depth,
+    windows,
+    sequences,
+    conversion,
+    fills,
 )
 
 

@@ -1,0 +1,1 @@
+"""Operators that move elements to other places, convert them, or fill tensors."""
