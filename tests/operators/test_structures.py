@@ -105,6 +105,9 @@ def descriptors(operator: type[Operator], rng: random.Random, count: int) -> Ite
             typed[name] = (
                 typed[name] | {"Sizes": [1] * max(least, 2)} if one else laid_out(typed[name], leading, sizes, rng)
             )
+        for name in operator.tensor_names(Role.OUTPUT):
+            if name in typed:
+                typed[name] = typed[name] | {"Sizes": [*leading, *sizes]}
         if "MinMaxDataType" in typed:
             typed["MinMaxDataType"] = data_type
         if "Axes" in typed:
