@@ -96,4 +96,4 @@ class ValueScale2D(Operator):
         bias = widen(p.Bias[0])
         for channel, each in enumerate(p.Bias[1:], 1):
             bias = where(equal(at[1], channel), widen(each), bias)
-        return cast(widen(x[at]) * widen(p.Scale) + bias, x.type)
+        return widen(x[at]) * widen(p.Scale) + bias

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from app.contract import constants
-from app.contract.constants import DataType, FeatureLevel
+from app.contract.constants import FeatureLevel
 from app.contract.scalars import Float, Int, Scalar, scalar_value
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
@@ -197,8 +197,7 @@ class FillValueSequence(Operator):
         start, delta = (converted(each, self.ValueDataType) for each in (p.ValueStart, p.ValueDelta))
         if not is_float(start.type):
             return start + cast(index, start.type) * delta
-        made = widen(start) + cast(index, FLOAT64) * widen(delta)
-        return made if self.ValueDataType is DataType.FLOAT16 else cast(made, start.type)
+        return widen(start) + cast(index, FLOAT64) * widen(delta)
 
     def numbers(self) -> dict[str, Number]:
         delta = self.ValueDelta

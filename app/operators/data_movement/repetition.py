@@ -14,7 +14,7 @@ from app.contract.scalars import Size2D
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates
-from app.formula.values import Value, cast, equal, maximum, minimum, quotient, remainder_of_floor, where, widen
+from app.formula.values import Value, equal, maximum, minimum, quotient, remainder_of_floor, where, widen
 from app.operators.data_movement.attributes import Positives, length_violations
 from app.operators.operator import Count, InputTensorDesc, Operator, OutputTensorDesc
 from app.operators.parameters import TensorParameters
@@ -109,7 +109,7 @@ class Upsample2D(Operator):
         rows = [
             _mean(widen(x[[*rest, each, left]]), widen(x[[*rest, each, left + 1]]), right) for each in (top, top + 1)
         ]
-        return cast(_mean(rows[0], rows[1], down), x.type)
+        return _mean(rows[0], rows[1], down)
 
 
 def _between(place: Value, factor: Value, size: Value) -> tuple[Value, Value]:

@@ -62,14 +62,15 @@ class Slice(Operator):
         for i, (offset, count, stride, size) in enumerate(
             zip(self.Offsets, self.Sizes, self.Strides, sizes, strict=True)
         ):
-            last = offset + (count - 1) * stride
-            if last >= size:
+            most = size - 1 - (count - 1) * stride
+            if offset > most:
                 yield Violation(
                     ("Offsets", i),
-                    f"Offsets[{i}] is {offset}, so that the last of {count} elements in steps of {stride} is {last}; "
+                    f"Offsets[{i}] is {offset}, so that the last of {count} elements in steps of {stride} is "
+                    f"{offset + (count - 1) * stride}; "
                     f"InputTensor has elements 0 to {size - 1} there.",
                     offset,
-                    f"at most {size - 1 - (count - 1) * stride}",
+                    f"0 to {most}" if most >= 0 else None,
                 )
 
     def formula(self, p: TensorParameters, x: Operand) -> Value:

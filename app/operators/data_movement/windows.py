@@ -15,7 +15,7 @@ from app.contract.support import SupportTable
 from app.contract.tensors import TensorDesc
 from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates, sum_over
-from app.formula.values import Value, equal, quotient, remainder_of_floor, where
+from app.formula.values import Value, equal, quotient, remainder_of_floor, where, widen
 from app.operators.data_movement.attributes import Positive
 from app.operators.operator import Count, InputTensorDesc, Operator, OutputTensorDesc, StatedOutputTensorDesc
 from app.operators.parameters import TensorParameters
@@ -109,7 +109,7 @@ class Fold(_Windowed):
             assert inside is not None, "there is a dimension"
             row = c * _product(p.WindowSizes) + _index(window, p.WindowSizes)
             found = x[[*[0] * (x.rank - 3), n, row, _index(block, blocks)]]
-            return where(inside, found, 0)
+            return where(inside, widen(found), 0)
 
         return sum_over(p.WindowSizes, element)
 
