@@ -16,8 +16,8 @@ import numpy as np
 from app.devices.cpu.numpy.lowering import FUNCTIONS, expand
 from app.formula.coordinates import Coordinate, Element, Index, Total, accumulated_type
 from app.formula.expansions import Ask
-from app.formula.uniform import Numbers, evaluator, is_uniform, typed
-from app.formula.values import Operation, Value, parts
+from app.formula.uniform import Numbers, evaluator, typed
+from app.formula.values import Constant, Operation, Parameter, Value, parts
 from app.memory.arrays import Array
 
 MOST = 1 << 17
@@ -100,13 +100,20 @@ class CoordinateCalls:
         np.copyto(output, made, casting="unsafe")
 
 
-def _largest_uniform(node: Value) -> Iterator[Value]:
-    """The values in `node` that are the same for all elements, but for those that only others of them are made of."""
-    if is_uniform(node):
-        yield node
-    else:
-        for operand in node.operands():
-            yield from _largest_uniform(operand)
+def _largest_uniform(root: Value) -> Iterator[Value]:
+    """The values in `root` that are the same for all elements, but for those that only others of them are made of."""
+    uniform: set[Value] = set()
+    for node in parts(root):
+        if isinstance(node, Constant | Parameter | Operation) and uniform.issuperset(node.operands()):
+            uniform.add(node)
+    if root in uniform:
+        yield root
+        return
+    largest: dict[Value, None] = {}
+    for node in parts(root):
+        if node not in uniform:
+            largest |= dict.fromkeys(each for each in node.operands() if each in uniform)
+    yield from largest
 
 
 @dataclass(slots=True)
