@@ -85,6 +85,10 @@ def types_with(
     return types | changed
 
 
+def nearest(rank: int, ranks: range) -> int:
+    return min(max(rank, ranks[0]), ranks[-1])
+
+
 @of_each_operator
 def test_what_is_listed_is_taken(facts: OperatorFacts) -> None:
     for level in facts.levels():
@@ -94,7 +98,12 @@ def test_what_is_listed_is_taken(facts: OperatorFacts) -> None:
                 for rank in {tensor.dimension_counts[0], tensor.dimension_counts[-1]}:
                     types = types_with(facts, row, name, data_type)
                     descs = {
-                        each: given(facts, each, {"DataType": types[each].value, "Sizes": [1] * rank}) for each in row
+                        each: given(
+                            facts,
+                            each,
+                            {"DataType": types[each].value, "Sizes": [1] * nearest(rank, other.dimension_counts)},
+                        )
+                        for each, other in row.items()
                     }
                     if "MinMaxDataType" in facts.names("attribute"):
                         descs["MinMaxDataType"] = types["InputTensor"].value  # type: ignore[assignment]
