@@ -18,6 +18,7 @@ from app.operators.element_wise import (
     selection,
     trigonometric,
 )
+from app.operators.indexing import gather, one_hot, scans, scatter, top_k
 from app.operators.operator import PREFIX, Operator
 from app.operators.training import optimizers
 
@@ -46,6 +47,11 @@ MODULES = (
     sequences,
     conversion,
     fills,
+    gather,
+    scatter,
+    one_hot,
+    top_k,
+    scans,
 )
 
 
@@ -66,6 +72,14 @@ OPERATORS: dict[str, type[Operator]] = {
 }
 """Operator classes by full name."""
 
+_CALLED = {
+    called: operator
+    for operator in OPERATORS.values()
+    for called in get_args(operator.model_fields["Type"].annotation)
+    if called.startswith(PREFIX)
+}
+"""The same by all the names they have: SCATTER is SCATTER_ELEMENTS as well."""
+
 if TYPE_CHECKING:
     OperatorDesc: TypeAlias = Operator
 else:
@@ -74,4 +88,4 @@ else:
 
 def find_operator(name: str) -> type[Operator] | None:
     """The operator called `name`, with or without DML_OPERATOR_."""
-    return OPERATORS.get(PREFIX + name.removeprefix(PREFIX))
+    return _CALLED.get(PREFIX + name.removeprefix(PREFIX))

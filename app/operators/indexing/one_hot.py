@@ -1,0 +1,145 @@
+"""Operators that make ones of indices, and indices of what is not zero.
+
+Source: the DML_ONE_HOT_OPERATOR_DESC and DML_NONZERO_COORDINATES_OPERATOR_DESC pages of DirectML's reference.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Literal
+
+from app.contract.constants import DataType, FeatureLevel
+from app.contract.support import SupportTable
+from app.contract.violations import Violation
+from app.formula.coordinates import Operand, coordinates
+from app.formula.values import INT64, Constant, Value, equal, where
+from app.operators.indexing.places import (
+    INDICES,
+    NEGATIVE,
+    AxisUint,
+    Moved,
+    axis_violations,
+    place,
+)
+from app.operators.operator import InputTensorDesc, Operator, OutputTensorDesc, StatedOutputTensorDesc
+from app.operators.parameters import TensorParameters
+
+
+class OneHot(Moved):
+    """One value at the place along an axis that an index says, another one everywhere else."""
+
+    Type: Literal["DML_OPERATOR_ONE_HOT", "ONE_HOT"]
+    IndicesTensor: InputTensorDesc
+    ValuesTensor: InputTensorDesc
+    OutputTensor: StatedOutputTensorDesc
+    Axis: AxisUint
+
+    formula_text = (
+        "y[c] = OnValue if c[Axis] == indices[c with coordinate Axis 0], else OffValue; OffValue = values[0], "
+        "OnValue = values[1]"
+    )
+    support = SupportTable.of(
+        f"4_1 1-8 F64-16 I64-8 U64-8{INDICES}",
+        f"3_0 1-8 F32-16 I32-8 U32-8{INDICES}",
+        "2_1 4 F32-16 I32-8 U32-8, IndicesTensor U32",
+        "2_0 4 F32-16, IndicesTensor U32",
+    )
+    same_types = (("ValuesTensor", "OutputTensor"),)
+    same_sizes = ()
+    same_ranks = (("IndicesTensor", "ValuesTensor", "OutputTensor"),)
+    example: ClassVar[Mapping[str, Any]] = {
+        "IndicesTensor": {"Sizes": [1, 1, 2, 1]},
+        "ValuesTensor": {"Sizes": [1, 1, 1, 2]},
+        "OutputTensor": {},
+        "Axis": 3,
+    }
+    example_data: ClassVar[Mapping[str, tuple[float, ...]]] = {"IndicesTensor": (2, 0), "ValuesTensor": (0, 1)}
+    notes = (NEGATIVE, "Where the index is out of range, all along the axis is OffValue.")
+
+    def rules(self, level: FeatureLevel) -> Iterator[Violation]:
+        found = [*axis_violations(self, self.Axis)]
+        yield from found
+        if not found:
+            sizes = self.OutputTensor.Sizes
+            allowed = [*sizes[: self.Axis], 1, *sizes[self.Axis + 1 :]]
+            if self.IndicesTensor.Sizes != allowed:
+                yield Violation(
+                    ("IndicesTensor", "Sizes"),
+                    f"IndicesTensor has Sizes {self.IndicesTensor.Sizes} but OutputTensor has {sizes}; they must be "
+                    f"equal but for 1 along Axis, which is {self.Axis}.",
+                    self.IndicesTensor.Sizes,
+                    allowed,
+                )
+        if self.ValuesTensor.elements < 2:
+            yield Violation(
+                ("ValuesTensor", "Sizes"),
+                f"ValuesTensor has Sizes {self.ValuesTensor.Sizes}; it must have two elements, OffValue and OnValue.",
+                self.ValuesTensor.Sizes,
+                "2 or more elements",
+            )
+
+    def implied_sizes(self, name: str) -> None:
+        return None
+
+    def formula(self, p: TensorParameters, indices: Operand, values: Operand) -> Value:
+        at = coordinates(indices.rank)
+        own, at[self.Axis] = at[self.Axis], Constant(INT64, 0)
+        fastest: int = p.ask(_fastest, *values.sizes)
+        off, on = (values[[number * (axis == fastest) for axis in range(values.rank)]] for number in (0, 1))
+        return where(equal(own, place(indices[at], p.out("OutputTensor").sizes[self.Axis])), on, off)
+
+
+def _fastest(*sizes: int) -> int:
+    """The last dimension along which there are two elements or more."""
+    return max(axis for axis, size in enumerate(sizes) if size > 1)
+
+
+class NonzeroCoordinates(Operator):
+    """How many elements are not 0, and the coordinates of each."""
+
+    Type: Literal["DML_OPERATOR_NONZERO_COORDINATES", "NONZERO_COORDINATES"]
+    InputTensor: InputTensorDesc
+    OutputCountTensor: OutputTensorDesc = None
+    OutputCoordinatesTensor: OutputTensorDesc = None
+
+    formula_text = (
+        "OutputCount = number of elements != 0; row m of OutputCoordinatesTensor = the last N coordinates of the m-th "
+        "non-zero element in row-major order"
+    )
+    support = SupportTable.of(
+        "4_0 1-8 F32-16 I32-8 U32-8, OutputCountTensor U32, OutputCoordinatesTensor 2-8 U32",
+        "3_0 4-5 F32-16 I32-8 U32-8, OutputCountTensor OutputCoordinatesTensor U32",
+    )
+    same_types = ()
+    same_sizes = ()
+    notes = (
+        "-0 is 0, and NaN is not.",
+        "Rows of OutputCoordinatesTensor behind the last non-zero element are 0. DirectML leaves them undefined.",
+        "N, the last size of OutputCoordinatesTensor, is from the number of dimensions of InputTensor without leading "
+        "1s to all of them, which it is if OutputCoordinatesTensor is null.",
+    )
+
+    def implied_sizes(self, name: str) -> list[int]:
+        desc, rank = self.InputTensor, self.InputTensor.rank
+        stated = self.tensors().get(name)
+        made = stated.rank if stated else rank
+        if name == "OutputCountTensor":
+            return [1] * made
+        least = next((rank - axis for axis, size in enumerate(desc.Sizes) if size > 1), 1)
+        columns = min(max(stated.Sizes[-1], least), rank) if stated else rank
+        return [*[1] * (max(made, 2) - 2), desc.elements, columns]
+
+    def implied_type(self, name: str, level: FeatureLevel) -> DataType:
+        return DataType.UINT32
+
+    def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        x = inputs["InputTensor"]
+        rest = xp.flatnonzero(x)
+        count = len(rest)
+        sizes = self.implied_sizes("OutputCoordinatesTensor")
+        made = xp.zeros(sizes[-2:], xp.uint32)
+        for back in range(1, sizes[-1] + 1):
+            made[:count, -back] = rest % x.shape[-back]
+            rest //= x.shape[-back]
+        return {
+            "OutputCountTensor": xp.full(self.implied_sizes("OutputCountTensor"), count, xp.uint32),
+            "OutputCoordinatesTensor": made.reshape(sizes),
+        }

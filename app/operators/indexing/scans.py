@@ -1,0 +1,88 @@
+"""Operators that add or multiply up along an axis.
+
+Source: the DML_CUMULATIVE_*_OPERATOR_DESC pages of DirectML's reference.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from app.contract.constants import AxisDirection, FeatureLevel
+from app.contract.scalars import Bool
+from app.contract.support import SupportTable
+from app.contract.violations import Violation
+from app.operators.indexing.places import AxisUint, Direction, axis_violations
+from app.operators.operator import WRAPPING, InputTensorDesc, Operator, OutputTensorDesc
+
+
+class Scan(Operator):
+    """Each element made of those before it along an axis."""
+
+    InputTensor: InputTensorDesc
+    OutputTensor: OutputTensorDesc = None
+    Axis: AxisUint
+    AxisDirection: Direction
+
+    in_place = ("InputTensor",)
+    notes = ("Floats are accumulated in float64 and each result is rounded once.", WRAPPING)
+
+    def rules(self, level: FeatureLevel) -> Iterator[Violation]:
+        yield from axis_violations(self, self.Axis)
+
+    def scanned(self, xp: Any, x: Any, accumulate: Callable[..., Any], nothing: int, *, exclusive: bool) -> Any:
+        """`accumulate` of `x`, or if `exclusive` of what comes before each element; of no elements `nothing`."""
+        made = xp.empty(x.shape, x.dtype)
+        source, target = xp.moveaxis(x, self.Axis, 0), xp.moveaxis(made, self.Axis, 0)
+        if self.AxisDirection is AxisDirection.DECREASING:
+            source, target = source[::-1], target[::-1]
+        if exclusive:
+            target[0] = nothing
+            source, target = source[:-1], target[1:]
+        if len(source):
+            target[...] = accumulate(source, axis=0, dtype=xp.float64 if x.dtype.kind == "f" else x.dtype)
+        return made
+
+
+class CumulativeSummation(Scan):
+    """Each element the sum of those up to it along an axis."""
+
+    Type: Literal["DML_OPERATOR_CUMULATIVE_SUMMATION", "CUMULATIVE_SUMMATION"]
+    HasExclusiveSum: Bool = Field(description="Whether an element itself is left out of its sum.", examples=[False])
+
+    formula_text = (
+        "y[.., i, ..] = sum of x[.., j, ..] over j <= i (AxisDirection INCREASING) or j >= i (DECREASING) along Axis; "
+        "with HasExclusiveSum over j < i or j > i, and 0 where nothing is left"
+    )
+    support = SupportTable.of(
+        "5_0 1-8 F32-16 I64-32 U64-32",
+        "4_0 1-8 F32-16 I32 U32",
+        "2_1 4 F32-16 I32 U32",
+    )
+
+    def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        x = inputs["InputTensor"]
+        return {"OutputTensor": self.scanned(xp, x, xp.cumsum, 0, exclusive=self.HasExclusiveSum)}
+
+
+class CumulativeProduct(Scan):
+    """Each element the product of those up to it along an axis."""
+
+    Type: Literal["DML_OPERATOR_CUMULATIVE_PRODUCT", "CUMULATIVE_PRODUCT"]
+    HasExclusiveProduct: Bool = Field(
+        description="Whether an element itself is left out of its product.", examples=[False]
+    )
+
+    formula_text = (
+        "y[.., i, ..] = product of x[.., j, ..] over j <= i (AxisDirection INCREASING) or j >= i (DECREASING) along "
+        "Axis; with HasExclusiveProduct over j < i or j > i, and 1 where nothing is left"
+    )
+    support = SupportTable.of(
+        "5_0 1-8 F32-16 I64-32 U64-32",
+        "4_0 1-8 F32-16 I32 U32",
+        "3_1 4 F32-16 I32 U32",
+    )
+
+    def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        x = inputs["InputTensor"]
+        return {"OutputTensor": self.scanned(xp, x, xp.cumprod, 1, exclusive=self.HasExclusiveProduct)}

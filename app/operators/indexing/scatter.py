@@ -1,0 +1,169 @@
+"""Operators that write elements to where indices lead.
+
+Source: the DML_SCATTER*_OPERATOR_DESC pages of DirectML's reference.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Literal
+
+from app.contract.constants import FeatureLevel
+from app.contract.support import SupportTable
+from app.contract.violations import Violation
+from app.operators.indexing.places import (
+    INDICES,
+    NEGATIVE,
+    AxisUint,
+    IndicesCount,
+    InputCount,
+    along_axis_violations,
+    axis_violations,
+    fit_violations,
+    right_aligned,
+    tuple_sizes,
+    tuple_violations,
+)
+from app.operators.operator import InputTensorDesc, Operator, OutputTensorDesc
+
+
+class Scattering(Operator):
+    """Moves elements of UpdatesTensor to where IndicesTensor says; all others are InputTensor's."""
+
+    InputTensor: InputTensorDesc
+    IndicesTensor: InputTensorDesc
+    UpdatesTensor: InputTensorDesc
+    OutputTensor: OutputTensorDesc = None
+
+    same_types = (("InputTensor", "UpdatesTensor", "OutputTensor"),)
+    same_ranks = (("InputTensor", "IndicesTensor", "UpdatesTensor", "OutputTensor"),)
+    notes = (
+        NEGATIVE,
+        "An update whose index is out of range is left out. DirectML's documentation does not say.",
+        "Of several updates of one element any one is written. DirectML says that this is invalid.",
+    )
+
+
+class Scatter(Scattering):
+    """Elements of a tensor replaced, each at an index of its own along an axis. Also called SCATTER_ELEMENTS."""
+
+    Type: Literal["DML_OPERATOR_SCATTER", "SCATTER", "DML_OPERATOR_SCATTER_ELEMENTS", "SCATTER_ELEMENTS"]
+    Axis: AxisUint
+
+    formula_text = (
+        "y = x, then y[c with coordinate Axis replaced by indices[c]] = updates[c] for every c of IndicesTensor"
+    )
+    support = SupportTable.of(
+        f"4_1 1-8 F64-16 I64-8 U64-8{INDICES}",
+        f"3_0 1-8 F32-16 I32-8 U32-8{INDICES}",
+        "2_1 4 F32-16 I32-8 U32-8, IndicesTensor U32",
+        "1_0 4 F32-16, IndicesTensor U32",
+    )
+    same_sizes = (("InputTensor", "OutputTensor"), ("IndicesTensor", "UpdatesTensor"))
+    example: ClassVar[Mapping[str, Any]] = {
+        "IndicesTensor": {"Sizes": [1, 1, 2, 2]},
+        "UpdatesTensor": {"Sizes": [1, 1, 2, 2]},
+        "Axis": 3,
+    }
+    example_data: ClassVar[Mapping[str, tuple[float, ...]]] = {"IndicesTensor": (2, 0, 1, 2)}
+
+    def rules(self, level: FeatureLevel) -> Iterator[Violation]:
+        found = [*axis_violations(self, self.Axis)]
+        yield from found or along_axis_violations(self, self.Axis)
+
+    def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        x, indices = inputs["InputTensor"], inputs["IndicesTensor"]
+        at, inside = _places(xp, indices, x.shape[self.Axis])
+        step = 1
+        cells = xp.zeros(indices.shape, xp.int64)
+        for axis in range(x.ndim - 1, -1, -1):
+            if axis == self.Axis:
+                cells += at * step
+            else:
+                shape = [1] * x.ndim
+                shape[axis] = -1
+                cells += xp.arange(indices.shape[axis], dtype=xp.int64).reshape(shape) * step
+            step *= x.shape[axis]
+        return {"OutputTensor": _updated(xp, x, cells, inside, inputs["UpdatesTensor"], 1)}
+
+
+class ScatterNd(Scattering):
+    """Slices of a tensor replaced, at tuples of coordinates along its first dimensions."""
+
+    Type: Literal["DML_OPERATOR_SCATTER_ND", "SCATTER_ND"]
+    InputDimensionCount: InputCount
+    IndicesDimensionCount: IndicesCount
+
+    formula_text = (
+        "y = x, then y[indices[i..., 0], ..., indices[i..., t-1], b...] = updates[i..., b...], "
+        "t = IndicesTensor.Sizes[last] = coordinates per tuple, b = the remaining coordinates"
+    )
+    support = SupportTable.of(
+        f"4_1 1-8 F64-16 I64-8 U64-8{INDICES}",
+        f"3_0 1-8 F32-16 I32-8 U32-8{INDICES}",
+        "2_1 4 F32-16 I32-8 U32-8, IndicesTensor U32",
+    )
+    same_sizes = (("InputTensor", "OutputTensor"),)
+    example: ClassVar[Mapping[str, Any]] = {
+        "IndicesTensor": {"Sizes": [1, 1, 2, 2]},
+        "UpdatesTensor": {"Sizes": [1, 1, 1, 2]},
+        "InputDimensionCount": 2,
+        "IndicesDimensionCount": 2,
+    }
+    example_data: ClassVar[Mapping[str, tuple[float, ...]]] = {"IndicesTensor": (1, 2, 0, 1)}
+
+    def rules(self, level: FeatureLevel) -> Iterator[Violation]:
+        counts, rank = (self.InputDimensionCount, self.IndicesDimensionCount), self.InputTensor.rank
+        found = [*tuple_violations(self, counts)]
+        if found:
+            yield from found
+            return
+        implied = tuple_sizes(self.InputTensor.Sizes, self.IndicesTensor.Sizes, counts)
+        found = [*fit_violations(("UpdatesTensor", "Sizes"), implied, rank)]
+        yield from found
+        sizes = right_aligned(implied, rank, 1)
+        if not found and self.UpdatesTensor.Sizes != sizes:
+            yield Violation(
+                ("UpdatesTensor", "Sizes"),
+                f"UpdatesTensor has Sizes {self.UpdatesTensor.Sizes}; InputTensor {self.InputTensor.Sizes} and "
+                f"IndicesTensor {self.IndicesTensor.Sizes} imply {sizes}.",
+                self.UpdatesTensor.Sizes,
+                sizes,
+            )
+
+    def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        x, indices = inputs["InputTensor"], inputs["IndicesTensor"]
+        first, length = x.ndim - self.InputDimensionCount, indices.shape[-1]
+        taken = x.shape[first : first + length]
+        tuples = indices.reshape(-1, length)
+        cells = xp.zeros(len(tuples), xp.int64)
+        inside = xp.ones(len(tuples), xp.bool_)
+        for along, size in enumerate(taken):
+            at, there = _places(xp, tuples[:, along], size)
+            cells *= size
+            cells += at
+            inside &= there
+        return {
+            "OutputTensor": _updated(
+                xp, x, cells, inside, inputs["UpdatesTensor"], math.prod(x.shape[first + length :])
+            )
+        }
+
+
+def _places(xp: Any, indices: Any, size: int) -> tuple[Any, Any]:
+    """The coordinates that `indices` mean along a dimension of `size`, int64, and which of them are inside it."""
+    if indices.dtype.kind == "u":
+        at = xp.minimum(indices, size).astype(xp.int64)
+    else:
+        at = indices.astype(xp.int64)
+        at += (at < 0) * xp.int64(size)
+    return at, (at >= 0) & (at < size)
+
+
+def _updated(xp: Any, x: Any, cells: Any, inside: Any, updates: Any, width: int) -> Any:
+    """`x` in cells of `width` elements, with `updates` in those of `cells` that are `inside`."""
+    count = x.size // width
+    made = xp.empty((count + 1, width), x.dtype)  # one more, for what is left out
+    made[:count] = x.reshape(count, width)
+    cells = xp.where(inside, cells, count)
+    made[cells.reshape(-1)] = updates.reshape(-1, width)
+    return made[:count].reshape(x.shape)
