@@ -20,6 +20,7 @@ from app.operators.element_wise import (
 )
 from app.operators.indexing import gather, one_hot, scans, scatter, top_k
 from app.operators.operator import PREFIX, Operator
+from app.operators.random_numbers import generators
 from app.operators.training import optimizers
 
 MODULES = (
@@ -52,6 +53,7 @@ MODULES = (
     one_hot,
     top_k,
     scans,
+    generators,
 )
 
 
