@@ -24,6 +24,7 @@ class Scan(Operator):
     Axis: AxisUint
     AxisDirection: Direction
 
+    same_sizes = (("InputTensor", "OutputTensor"),)
     in_place = ("InputTensor",)
     notes = ("Floats are accumulated in float64 and each result is rounded once.", WRAPPING)
 
