@@ -1,0 +1,1 @@
+"""Operators that make one element of a window or a region of others, and their gradients."""

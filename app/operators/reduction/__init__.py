@@ -1,0 +1,1 @@
+"""Operators that make one element of all elements along some dimensions."""
