@@ -134,6 +134,11 @@ def test_a_formula_sees_neither_numbers_nor_sizes(operator: type[Operator]) -> N
     seen = 0
     for compiled in descriptors(operator, rng, 12):
         structure = Structure.of(compiled.operator, compiled.inputs | compiled.outputs)
+        program = structure.program(Questions(compiled.numbers))
+        assert program.maps or program.call
+        seen += 1
+        if program.call:
+            continue  # which reads the descriptor itself
         hidden = structure._skeleton()
         for name in fields_of(operator).numbers:
             with pytest.raises(AttributeError):
@@ -141,9 +146,6 @@ def test_a_formula_sees_neither_numbers_nor_sizes(operator: type[Operator]) -> N
         for name in compiled.inputs:
             with pytest.raises(AttributeError):
                 getattr(hidden, name).Sizes  # noqa: B018 - to be looked at is all that it is for
-        program = structure.program(Questions(compiled.numbers))
-        assert program.maps or program.call
-        seen += 1
     assert seen
 
 
