@@ -21,6 +21,7 @@ from app.operators.element_wise import (
 from app.operators.indexing import gather, one_hot, scans, scatter, top_k
 from app.operators.operator import PREFIX, Operator
 from app.operators.random_numbers import generators
+from app.operators.pooling import averages, maxima
 from app.operators.reduction import reductions
 from app.operators.training import optimizers
 
@@ -40,6 +41,8 @@ MODULES = (
     bits,
     quantization,
     reductions,
+    averages,
+    maxima,
     optimizers,
     slices,
     joins,

@@ -1,0 +1,191 @@
+"""Windows that move over the spatial dimensions of a tensor { N, C, [D], H, W }: their fields, rules and places.
+
+Source: the DML_*_POOLING*_OPERATOR_DESC pages of DirectML's reference.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from app.contract.constants import FeatureLevel
+from app.contract.scalars import UINT_MAX, Bool, Uint
+from app.contract.violations import Violation
+from app.formula.coordinates import Operand
+from app.formula.values import INT64, Constant, Value, maximum, minimum, quotient
+from app.operators.operator import Count, InputTensorDesc, Operator, OutputTensorDesc
+from app.operators.parameters import TensorParameters
+
+Positive = Annotated[int, Field(ge=1, le=UINT_MAX)]
+
+DILATED_SIZES = (
+    "The output's sizes count with the dilated window, 1 + (WindowSize - 1) * Dilations. The formula on DirectML's "
+    "page leaves Dilations out."
+)
+AT_LEAST_1 = "Strides, WindowSize and Dilations of 0 are refused. DirectML's documentation does not mention them."
+INCLUDE_PADDING = Field(
+    description="Whether elements outside the input count in the divisor, as they count 0 in the sum.", examples=[False]
+)
+IncludePadding = Annotated[Bool, INCLUDE_PADDING]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Along one dimension, the part of a window that lies inside the tensor. Values are int64."""
+
+    begin: Value
+    """The coordinate of the first element."""
+    step: Value
+    """From one element to the next."""
+    count: Value
+    """How many elements, at least 0."""
+
+
+class OneInput(Operator):
+    """The fields that come before those of the window."""
+
+    InputTensor: InputTensorDesc
+    OutputTensor: OutputTensorDesc = None
+
+
+class Windows(Operator):
+    """Base: windows over the spatial dimensions of `window_tensor`."""
+
+    DimensionCount: Count = Field(None, description="Number of spatial dimensions; if given, the length of the arrays.")
+    Strides: Annotated[
+        list[Positive],
+        Field(min_length=2, max_length=3, description="From one window to the next, [D], H and W.", examples=[[1, 1]]),
+    ]
+    WindowSize: Annotated[
+        list[Positive],
+        Field(min_length=2, max_length=3, description="Elements of a window, [D], H and W.", examples=[[2, 2]]),
+    ]
+    StartPadding: Annotated[
+        list[Uint],
+        Field(min_length=2, max_length=3, description="Elements before the first, [D], H and W.", examples=[[0, 0]]),
+    ]
+    EndPadding: Annotated[
+        list[Uint],
+        Field(min_length=2, max_length=3, description="Elements after the last, [D], H and W.", examples=[[0, 0]]),
+    ]
+
+    same_sizes = ()
+    window_tensor: ClassVar[str] = "InputTensor"
+    counts: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "DimensionCount": ("Strides", "WindowSize", "StartPadding", "EndPadding")
+    }
+
+    @property
+    def dilations(self) -> Sequence[int]:
+        """Steps between the elements of a window."""
+        return [1] * len(self.WindowSize)
+
+    def rules(self, level: FeatureLevel) -> Iterator[Violation]:
+        name, (arrays,) = self.window_tensor, self.counts.values()
+        rank = self.tensors()[name].rank
+        for array in arrays:
+            length = len(getattr(self, array))
+            if length != rank - 2:
+                yield Violation(
+                    (array,),
+                    f"{array} has {length} entries but {name} has {rank} dimensions, all but the first two of them "
+                    f"spatial; it must have {rank - 2}.",
+                    length,
+                    rank - 2,
+                )
+
+    def pooled(self, sizes: Sequence[int]) -> list[int]:
+        """One element for each window over a tensor of these `sizes`; 0 or less where the window is too large."""
+        spatial = zip(
+            sizes[2:],
+            self.StartPadding,
+            self.EndPadding,
+            self.WindowSize,
+            self.dilations,
+            self.Strides,
+            strict=True,
+        )
+        return [
+            *sizes[:2],
+            *(
+                (size + start + end - 1 - (window - 1) * dilation) // stride + 1
+                for size, start, end, window, dilation, stride in spatial
+            ),
+        ]
+
+    def spans(self, p: TensorParameters, sizes: Sequence[Value], places: Sequence[Value]) -> list[Span]:
+        """The window at `places` over spatial dimensions of these `sizes`, cut off where they end."""
+        dilations = p.Dilations if "Dilations" in type(self).model_fields else [None] * len(sizes)
+        each = zip(places, sizes, p.Strides, p.StartPadding, p.WindowSize, dilations, strict=True)
+        return [
+            _span(place * stride - padding, size, window, dilation)
+            for place, size, stride, padding, window, dilation in each
+        ]
+
+
+def _span(base: Value, size: Value, window: Value, dilation: Value | None) -> Span:
+    """Of a window that begins at `base`, which may be outside."""
+    if dilation is None:
+        begin = maximum(base, 0)
+        return Span(begin, Constant(INT64, 1), maximum(minimum(base + window, size) - begin, 0))
+    first = quotient(maximum(-base, 0) + (dilation - 1), dilation)
+    end = quotient(maximum(size - base, 0) + (dilation - 1), dilation)
+    return Span(base + first * dilation, dilation, maximum(minimum(end, window) - first, 0))
+
+
+def element_of(x: Operand, leading: Sequence[Value], spans: Sequence[Span]) -> Callable[..., Value]:
+    """Takes an index along each spatial dimension of the window and gives the element."""
+
+    def element(*indices: Value) -> Value:
+        return x[[*leading, *(span.begin + index * span.step for span, index in zip(spans, indices, strict=True))]]
+
+    return element
+
+
+def product_of(values: Sequence[Value]) -> Value:
+    """Of at least one."""
+    made = values[0]
+    for each in values[1:]:
+        made = made * each
+    return made
+
+
+class Pooling(Windows):
+    """Base: OutputTensor has an element for each window over InputTensor."""
+
+    by_coordinates = True
+    same_types: ClassVar[tuple[tuple[str, ...], ...]] = (("InputTensor", "OutputTensor"),)
+    same_ranks: ClassVar[tuple[tuple[str, ...], ...]] = (("InputTensor", "OutputTensor"),)
+    sizes_from: ClassVar[tuple[str, ...]] = ("InputTensor", "Strides", "WindowSize", "StartPadding", "EndPadding")
+
+    def implied_sizes(self, name: str) -> list[int]:
+        return self.pooled(self.tensors()["InputTensor"].Sizes)
+
+
+class Dilated(Windows):
+    """The field that dilated windows have besides."""
+
+    Dilations: Annotated[
+        list[Positive],
+        Field(
+            min_length=2,
+            max_length=3,
+            description="From one element of a window to the next, [D], H and W.",
+            examples=[[1, 1]],
+        ),
+    ]
+
+    counts: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "DimensionCount": ("Strides", "WindowSize", "StartPadding", "EndPadding", "Dilations")
+    }
+
+    @property
+    def dilations(self) -> Sequence[int]:
+        return self.Dilations
+
+
+class DilatedPooling(Dilated, Pooling):
+    """Base: the same of dilated windows."""
+
+    sizes_from = ("InputTensor", "Strides", "WindowSize", "StartPadding", "EndPadding", "Dilations")
