@@ -22,6 +22,7 @@ from app.operators.indexing import gather, one_hot, scans, scatter, top_k
 from app.operators.operator import PREFIX, Operator
 from app.operators.random_numbers import generators
 from app.operators.pooling import averages, maxima
+from app.operators.pooling import averages, maxima, regions
 from app.operators.reduction import reductions
 from app.operators.training import optimizers
 
@@ -43,6 +44,7 @@ MODULES = (
     reductions,
     averages,
     maxima,
+    regions,
     optimizers,
     slices,
     joins,
