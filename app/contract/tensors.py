@@ -82,6 +82,11 @@ class TensorDesc(BaseModel):
         """Step in elements along each dimension, also where `Strides` is null."""
         return packed_strides(self.Sizes) if self.Strides is None else self.Strides
 
+    @property
+    def steps(self) -> list[int]:
+        """The strides, 0 along dimensions of size 1: with these its elements are read as if these were longer."""
+        return [0 if size == 1 else stride for size, stride in zip(self.Sizes, self.strides, strict=True)]
+
     @cached_property
     def gapless(self) -> bool:
         """Whether no bytes lie between its elements; for tensors in which no two coordinates share an element."""

@@ -13,12 +13,12 @@ def walk(compiled: Dispatchable, output: str) -> Walk:
     """How to visit all elements of `output` and of the inputs, in as few dimensions as will do; strides in elements."""
     made = compiled.outputs[output]
     descs = [*compiled.inputs.values(), made]
-    if any(desc.Strides is not None for desc in descs):
+    if any(desc.Strides is not None or 1 < desc.elements < made.elements for desc in descs):
         return collapse(made.Sizes, compiled.layouts(output))
     count = made.elements
     if count == 1:
         return [1], [[0] for _ in descs]
-    return [count], [[1] if desc.Sizes == made.Sizes or desc.elements > 1 else [0] for desc in descs]
+    return [count], [[1] if desc.elements > 1 else [0] for desc in descs]
 
 
 def packed_along(sizes: Sequence[int], chosen: Sequence[bool]) -> list[int]:

@@ -129,9 +129,9 @@ class _Output:
         one that reduces: its own."""
         compiled = self.node.compiled
         descs = [*(compiled.inputs[name] for name in compiled.program.inputs), self.desc]
-        strides = [desc.strides if desc.elements > 1 else [0] * self.desc.rank for desc in descs]
+        strides = [desc.steps if desc.elements > 1 else [0] * self.desc.rank for desc in descs]
         if self.made is not None and self.made.axes:
-            return self.desc.Sizes, [list(each) for each in strides]
+            return self.desc.Sizes, strides
         return collapse(self.desc.Sizes, strides)
 
 

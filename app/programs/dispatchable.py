@@ -35,11 +35,11 @@ class Dispatchable:
     def layouts(self, output: str) -> list[Sequence[int]]:
         """Strides along the dimensions of `output` of the inputs, in the order of the bind points, and of itself.
 
-        Of an output that is made by position. Those of a tensor of one element are 0: it is the same for all.
+        Of an output that is made by position. They are 0 where a tensor has size 1: there it is the same for all.
         """
         made = self.outputs[output]
         descs = [*self.inputs.values(), made]
-        return [desc.strides if desc.elements > 1 else [0] * made.rank for desc in descs]
+        return [desc.steps if desc.elements > 1 else [0] * made.rank for desc in descs]
 
     @property
     def stored_types(self) -> dict[str, DataType]:
