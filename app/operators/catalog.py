@@ -19,6 +19,7 @@ from app.operators.element_wise import (
     trigonometric,
 )
 from app.operators.indexing import gather, one_hot, scans, scatter, top_k
+from app.operators.normalization import batch, lp, mean_variance
 from app.operators.operator import PREFIX, Operator
 from app.operators.random_numbers import generators
 from app.operators.pooling import averages, maxima
@@ -61,6 +62,9 @@ MODULES = (
     top_k,
     scans,
     generators,
+    batch,
+    mean_variance,
+    lp,
 )
 
 

@@ -3,7 +3,7 @@
 Source: the DML_ACTIVATION_*_OPERATOR_DESC pages of DirectML's reference.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -50,19 +50,38 @@ class OfRows(Unary):
             )
 
 
+AxisList = Annotated[
+    list[Uint],
+    Field(
+        min_length=1,
+        max_length=MAX_RANK,
+        description="Dimensions to go along, each once; several are one joint group.",
+        examples=[[2, 3]],
+    ),
+]
+
+
+def axes_violations(axes: Sequence[int], rank: int) -> Iterator[Violation]:
+    """What is wrong with the attribute Axes of an operator whose InputTensor has `rank` dimensions."""
+    for place, axis in enumerate(axes):
+        if axis >= rank:
+            yield Violation(
+                ("Axes", place),
+                f"Axes[{place}] is {axis} but InputTensor has {rank} dimensions; it must be at most {rank - 1}.",
+                axis,
+                f"<= {rank - 1}",
+            )
+        elif axis in axes[:place]:
+            yield Violation(
+                ("Axes", place), f"Axes[{place}] is {axis}, which is there already; give each once.", axis, None
+            )
+
+
 class OfAxes(Unary):
     """Groups are the elements that differ only along the dimensions in Axes."""
 
     AxisCount: Count = Field(None, description="Number of axes; if given, the length of Axes.")
-    Axes: Annotated[
-        list[Uint],
-        Field(
-            min_length=1,
-            max_length=MAX_RANK,
-            description="Dimensions to go along, each once; several are one joint group.",
-            examples=[[2, 3]],
-        ),
-    ]
+    Axes: AxisList
 
     in_place = ()
     counts: ClassVar[Mapping[str, tuple[str, ...]]] = {"AxisCount": ("Axes",)}
@@ -71,19 +90,7 @@ class OfAxes(Unary):
         return tuple(self.Axes)
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
-        rank = self.InputTensor.rank
-        for place, axis in enumerate(self.Axes):
-            if axis >= rank:
-                yield Violation(
-                    ("Axes", place),
-                    f"Axes[{place}] is {axis} but InputTensor has {rank} dimensions; it must be at most {rank - 1}.",
-                    axis,
-                    f"<= {rank - 1}",
-                )
-            elif axis in self.Axes[:place]:
-                yield Violation(
-                    ("Axes", place), f"Axes[{place}] is {axis}, which is there already; give each once.", axis, None
-                )
+        yield from axes_violations(self.Axes, self.InputTensor.rank)
 
 
 AXES = "An empty list of Axes, and an axis given twice, are refused. DirectML's documentation does not mention them."

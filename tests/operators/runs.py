@@ -1,0 +1,83 @@
+"""Operators run on the CPU with arrays, strided in memory as a test likes, for comparison with plain NumPy."""
+
+import json
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.contract.constants import NEWEST, FeatureLevel
+from app.devices.cpu.device import NumpyDevice
+from app.devices.cpu.llvm.compiler import Compiler
+from app.memory.arrays import Array, numpy_type
+from app.operators.catalog import OPERATORS
+from app.operators.compiled import compile_operator
+from app.operators.operator import PREFIX
+
+
+class Runner:
+    """Runs operators on one device."""
+
+    def __init__(self, device: NumpyDevice) -> None:
+        self.device = device
+
+    def __call__(
+        self, kind: str, inputs: Mapping[str, Array], level: FeatureLevel = NEWEST, **members: Any
+    ) -> dict[str, Array]:
+        """The outputs by name. Inputs are described as they lie in memory; `members` are added to the descriptor."""
+        document = {name: described(array) for name, array in inputs.items()} | members
+        kind = PREFIX + kind
+        operator = compile_operator(OPERATORS[kind].model_validate_json(json.dumps({"Type": kind} | document)), level)
+        made: dict[str, Array] = {}
+        buffers = []
+        for name, desc in operator.outputs.items():
+            dtype = numpy_type(desc.DataType)
+            memory = np.zeros(desc.reach, dtype)
+            made[name] = np.ndarray(desc.Sizes, dtype, memory, 0, [step * dtype.itemsize for step in desc.strides])
+            buffers.append(memory.view(np.uint8).data)
+        given = [buffer_of(inputs[name]) for name in operator.inputs]
+        self.device.prepare(operator).dispatch(given, buffers, lambda: False)
+        return made
+
+
+def described(array: Array, **members: Any) -> dict[str, Any]:
+    """The descriptor of an array as it lies in memory."""
+    strides = [step // array.itemsize for step in array.strides]
+    return {"DataType": array.dtype.name.upper(), "Sizes": list(array.shape), "Strides": strides} | members
+
+
+def buffer_of(array: Array) -> memoryview:
+    """The bytes from its first element to its last."""
+    reach = 1 + sum((size - 1) * step // array.itemsize for size, step in zip(array.shape, array.strides, strict=True))
+    return np.lib.stride_tricks.as_strided(array, (reach,), (array.itemsize,)).view(np.uint8).data
+
+
+def laid_out(rng: np.random.Generator, array: Array) -> Array:
+    """The same elements packed, with gaps, or turned."""
+    order = rng.permutation(array.ndim)
+    wide = np.zeros([array.shape[axis] + int(rng.integers(0, 3)) for axis in order], array.dtype)
+    made = wide.transpose(np.argsort(order))[tuple(map(slice, array.shape))]
+    made[...] = array
+    return made
+
+
+@pytest.fixture(scope="module", params=["calls", "loops"])
+def run(request: pytest.FixtureRequest) -> Iterator[Runner]:
+    """With NumPy's calls alone, and with loops compiled for whatever they can compute."""
+    with ThreadPoolExecutor(2) as executor:
+        yield Runner(NumpyDevice(executor, 2, Compiler() if request.param == "loops" else None, least=1))
+
+
+def close(made: Array, expected: Array, *, scale: Array | float = 0, ulp: float = 1) -> None:
+    """That `made` is `expected`, of float64 or more, but for `ulp` units in the last place of the larger of it and
+    `scale`, the size of what was added up."""
+    info = np.finfo(made.dtype)
+    with np.errstate(all="ignore"):
+        size = np.maximum(np.maximum(np.abs(expected), scale), float(info.tiny))
+        bound = ulp * size * float(info.eps)
+        nearest = expected.astype(made.dtype)
+        fine = (made == nearest) | (np.isnan(made) & np.isnan(nearest)) | (np.abs(made - expected) <= bound)
+    wrong = np.argwhere(~fine)
+    assert not len(wrong), (wrong[0], made[tuple(wrong[0])], expected[tuple(wrong[0])])
