@@ -1,0 +1,166 @@
+"""LOCAL_RESPONSE_NORMALIZATION and its gradient: elements divided by a power of the squares around them.
+
+Source: the DML_LOCAL_RESPONSE_NORMALIZATION_OPERATOR_DESC and DML_LOCAL_RESPONSE_NORMALIZATION_GRAD_OPERATOR_DESC pages
+of DirectML's reference.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import Field
+
+from app.contract.constants import FeatureLevel
+from app.contract.scalars import Bool, Float, Uint
+from app.contract.support import SupportTable
+from app.contract.violations import Violation
+from app.formula.coordinates import Operand, coordinates, sum_over
+from app.formula.values import Value, cast, maximum, minimum, power, quotient, widen
+from app.operators.forms import Unary
+from app.operators.normalization.fields import IN_FLOAT64
+from app.operators.operator import InputTensorDesc, Operator, OutputTensorDesc
+from app.operators.parameters import TensorParameters
+
+_REGION = (
+    "The region is LocalSize channels with CrossChannel, as ONNX's LRN has it, else LocalSize by LocalSize elements of "
+    "the channel. The two pages of DirectML's documentation contradict each other.",
+    "The region of an even LocalSize has one element more after the element than before it, as ONNX's LRN has it. "
+    "DirectML's documentation does not say.",
+    "The divisor is LocalSize for both kinds of regions, also where they are cut off.",
+    IN_FLOAT64,
+)
+_SUM = (
+    "s = Bias + Alpha / LocalSize * sum(x_k^2) over the region around x, which is LocalSize channels with "
+    "CrossChannel, else a square in the channel, cut off at the tensor's ends"
+)
+
+_PIECE = 1 << 22
+"""Elements that the gradient is computed for at a time."""
+
+
+def _axes(*, cross_channel: bool) -> tuple[int, ...]:
+    """The dimensions that regions extend along."""
+    return (1,) if cross_channel else (2, 3)
+
+
+def _size_violations(local_size: int) -> Iterator[Violation]:
+    if not local_size:
+        yield Violation(("LocalSize",), "LocalSize is 0; it must be at least 1.", 0, ">= 1")
+
+
+class LocalResponseNormalization(Unary):
+    """Elements divided by a power of the sum of squares around them."""
+
+    Type: Literal["DML_OPERATOR_LOCAL_RESPONSE_NORMALIZATION", "LOCAL_RESPONSE_NORMALIZATION"]
+    CrossChannel: Bool = Field(description="Whether the region goes across channels.", examples=[True])
+    LocalSize: Uint = Field(description="Size of the region along each of its dimensions.", examples=[3])
+    Alpha: Float = Field(1e-4, description="Factor of the mean square.")
+    Beta: Float = Field(0.75, description="The power.")
+    Bias: Float = Field(1.0, description="Added to the mean square.")
+
+    formula_text = f"f(x) = x / s^Beta, {_SUM}"
+    support = SupportTable.of("1_0 4 F32-16")
+    in_place = ()
+    same_sizes = (("InputTensor", "OutputTensor"),)
+    by_coordinates = True
+    notes = _REGION
+
+    def rules(self, level: FeatureLevel) -> Iterator[Violation]:
+        yield from _size_violations(self.LocalSize)
+
+    def formula(self, p: TensorParameters, x: Operand) -> Value:
+        here = coordinates(x.rank)
+        before = quotient(p.LocalSize - 1, 2)
+        after = p.LocalSize - 1 - before
+        axes = _axes(cross_channel=self.CrossChannel)
+        begins = [maximum(here[axis] - before, 0) for axis in axes]
+        ends = [minimum(here[axis] + after + 1, x.sizes[axis]) for axis in axes]
+
+        def square(*indices: Value) -> Value:
+            at = list(here)
+            for axis, begin, index in zip(axes, begins, indices, strict=True):
+                at[axis] = begin + index
+            element = widen(x[at])
+            return element * element
+
+        total = sum_over([end - begin for begin, end in zip(begins, ends, strict=True)], square)
+        s = widen(p.Bias) + widen(p.Alpha) / cast(p.LocalSize, "float64") * total
+        return cast(widen(x[here]) / power(s, widen(p.Beta)), x.type)
+
+
+class LocalResponseNormalizationGrad(Operator):
+    """What LOCAL_RESPONSE_NORMALIZATION hands back to its input of the gradient of its output."""
+
+    Type: Literal["DML_OPERATOR_LOCAL_RESPONSE_NORMALIZATION_GRAD", "LOCAL_RESPONSE_NORMALIZATION_GRAD"]
+    InputTensor: InputTensorDesc
+    InputGradientTensor: InputTensorDesc
+    OutputGradientTensor: OutputTensorDesc = None
+    CrossChannel: Bool = Field(description="Whether the region goes across channels.", examples=[True])
+    LocalSize: Uint = Field(description="Size of the region along each of its dimensions.", examples=[3])
+    Alpha: Float = Field(1e-4, description="Factor of the mean square.")
+    Beta: Float = Field(0.75, description="The power.")
+    Bias: Float = Field(1.0, description="Added to the mean square.")
+
+    formula_text = (
+        "f(x, g) = g * s^-Beta - 2 * Alpha * Beta / LocalSize * x * sum(g_j * x_j * s_j^(-Beta - 1)) over all j in "
+        f"whose region x is, {_SUM}"
+    )
+    support = SupportTable.of("3_1 4 F32-16")
+    same_sizes = (("InputTensor", "InputGradientTensor", "OutputGradientTensor"),)
+    notes = (
+        "The formula is the derivative of LOCAL_RESPONSE_NORMALIZATION. DirectML's page has none.",
+        *_REGION,
+    )
+
+    def rules(self, level: FeatureLevel) -> Iterator[Violation]:
+        yield from _size_violations(self.LocalSize)
+
+    def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        x, gradient = inputs["InputTensor"], inputs["InputGradientTensor"]
+        made = xp.empty(x.shape, x.dtype)
+        images = max(_PIECE * len(x) // x.size, 1)
+        for start in range(0, len(x), images):
+            piece = slice(start, start + images)
+            made[piece] = self._gradient(xp, x[piece].astype(xp.float64), gradient[piece].astype(xp.float64))
+        return {"OutputGradientTensor": made}
+
+    def _gradient(self, xp: Any, x: Any, gradient: Any) -> Any:
+        """Of a piece, in float64."""
+        before = (self.LocalSize - 1) // 2
+        after = self.LocalSize - 1 - before
+        axes = _axes(cross_channel=self.CrossChannel)
+        factor = self.Alpha / self.LocalSize
+        s = self.Bias + factor * _windows(xp, x * x, axes, before, after)
+        shares = gradient * s**-self.Beta
+        # An element is in the regions of those that lie as far before it as its own reaches after it.
+        around = _windows(xp, shares * x / s, axes, after, before)
+        return shares - 2 * factor * self.Beta * x * around
+
+
+def _windows(xp: Any, values: Any, axes: Sequence[int], before: int, after: int) -> Any:
+    """Of each element the sum of those from `before` places before it to `after` places after it, along all `axes`.
+
+    Sums of 1, 2, 4 and so on are made of one another, so that the steps are as many as the binary digits of the
+    window's length, and nothing is taken off again, which infinities would not survive.
+    """
+    for axis in axes:
+        size = values.shape[axis]
+        ahead, behind = min(before, size - 1), min(after, size - 1)
+        padding = [(0, 0)] * values.ndim
+        padding[axis] = (ahead, behind)
+        sums = xp.pad(values, padding)  # of the next `span`, from each place on
+        length, span, done = ahead + behind + 1, 1, 0
+
+        def part(array: Any, start: int, stop: int, axis: int = axis) -> Any:
+            return array[(slice(None),) * axis + (slice(start, stop),)]
+
+        values = 0
+        while True:
+            if length & span:
+                values = values + part(sums, done, done + size)
+                done += span
+            if 2 * span > length:
+                break
+            count = sums.shape[axis]
+            sums = part(sums, 0, count - span) + part(sums, span, count)
+            span *= 2
+    return values
