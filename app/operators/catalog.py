@@ -26,6 +26,7 @@ from app.operators.random_numbers import generators
 from app.operators.pooling import averages, maxima
 from app.operators.pooling import averages, maxima, regions
 from app.operators.reduction import reductions
+from app.operators.resampling import gradient, resample
 from app.operators.training import optimizers
 
 MODULES = (
@@ -67,6 +68,8 @@ MODULES = (
     mean_variance,
     local_response,
     lp,
+    resample,
+    gradient,
 )
 
 

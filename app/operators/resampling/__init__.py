@@ -1,0 +1,1 @@
+"""Operators that sample a tensor at other places than its elements', and their gradients."""
