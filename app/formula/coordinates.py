@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from app.contract.constants import DataType
-from app.formula.values import BOOL, INT64, Constant, Parameter, Value, compute_type, is_float
+from app.formula.values import BOOL, INT64, Constant, Input, Parameter, Value, compute_type, is_float
 
 TotalName: TypeAlias = Literal[
     "sum",
@@ -108,6 +108,14 @@ class Operand(TensorForm):
     @property
     def type(self) -> str:
         return compute_type(self.stored)
+
+    @property
+    def here(self) -> Input:
+        """The element at the output's own coordinates, repeated along dimensions of size 1.
+
+        An output of such elements goes by position: it has no others and no totals, and may have reductions over the
+        operator's axes."""
+        return Input(self.type, self.name, self.stored)
 
     def __getitem__(self, at: Sequence[Value | int]) -> Element:
         if len(at) != self.rank:

@@ -124,7 +124,8 @@ class Operator(BaseModel):
     """The formula goes by coordinates (`formula/coordinates.py`): it is called with `TensorParameters` and one
     `Operand` for each input field, a list of them for an array, None for one that is left out. It gives the output's
     element, or where there may be several outputs a dict of their elements by name; those that are not there are not
-    looked at. Integer attributes are parameters too, unless they are marked STRUCTURAL."""
+    looked at. Integer attributes are parameters too, unless they are marked STRUCTURAL. Outputs made of `Operand.here`
+    alone go by position, as those of other operators do, so that their groups are reduced once for all elements."""
 
     call: ClassVar[Callable[..., Mapping[str, Any]] | None] = None
     """In the place of a formula, method `call(xp, inputs)` for what no formula of one element says: the outputs, packed

@@ -9,7 +9,7 @@ from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc, in_fields
 from app.formula.coordinates import Operand, TensorForm, size_name
 from app.formula.structures import Questions
-from app.formula.values import INT64, Input, Number, Parameter, compute_type
+from app.formula.values import INT64, Input, Number, Parameter, Value, compute_type, parts
 from app.operators.operator import Operator, Role
 from app.operators.parameters import (
     Form,
@@ -53,7 +53,7 @@ class Structure(NamedTuple):
             form_of(operator),
             tuple([_hashable(values[name]) for name in fields.choices]),
             tuple([values[name] and _Part(type(values[name]), form_of(values[name])) for name in fields.parts]),
-            () if kind.by_coordinates else operator.axes(),
+            operator.axes(),
         )
 
     def program(self, questions: Questions) -> Program:
@@ -102,8 +102,14 @@ class Structure(NamedTuple):
             made_of, *[self._operand(field, forms) for field in self.operator.tensor_names(Role.INPUT)]
         )
         expressions = made if isinstance(made, dict) else dict(zip(outputs, [made], strict=True))
-        maps = {name: Map(expressions[name], stored[name], by_coordinates=True) for name in outputs}
+        maps = {name: self._map(expressions[name], stored[name]) for name in outputs}
         return Program({name: stored[name] for name in inputs}, maps)
+
+    def _map(self, expression: Value, stored: DataType) -> Map:
+        """By coordinates, unless the formula takes the elements of inputs at the output's own (`Operand.here`)."""
+        if any(isinstance(node, Input) for node in parts(expression)):
+            return Map(expression, stored, self.axes)
+        return Map(expression, stored, by_coordinates=True)
 
     def _of_role(self, role: Role) -> list[str]:
         """The tensors that are there, each of an array by itself."""
