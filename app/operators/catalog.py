@@ -21,6 +21,7 @@ from app.operators.element_wise import (
 from app.operators.indexing import gather, one_hot, scans, scatter, top_k
 from app.operators.normalization import batch, lp, mean_variance
 from app.operators.normalization import batch, local_response, lp, mean_variance
+from app.operators.normalization import batch, batch_training, local_response, lp, mean_variance
 from app.operators.operator import PREFIX, Operator
 from app.operators.random_numbers import generators
 from app.operators.pooling import averages, maxima
@@ -68,6 +69,7 @@ MODULES = (
     mean_variance,
     local_response,
     lp,
+    batch_training,
     resample,
     gradient,
 )
