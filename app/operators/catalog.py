@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, Union, get_args
 from pydantic import Field
 
 from app.operators.activation import exponential_units, linear, rectifiers, sigmoids, softmax
+from app.operators.convolution import floats
 from app.operators.data_movement import conversion, depth, fills, joins, padding, repetition, sequences, slices, windows
 from app.operators.element_wise import (
     arithmetic,
@@ -19,13 +20,11 @@ from app.operators.element_wise import (
     trigonometric,
 )
 from app.operators.indexing import gather, one_hot, scans, scatter, top_k
-from app.operators.normalization import batch, lp, mean_variance
-from app.operators.normalization import batch, local_response, lp, mean_variance
+from app.operators.linear_algebra import products
 from app.operators.normalization import batch, batch_training, local_response, lp, mean_variance
 from app.operators.operator import PREFIX, Operator
-from app.operators.random_numbers import generators
-from app.operators.pooling import averages, maxima
 from app.operators.pooling import averages, maxima, regions
+from app.operators.random_numbers import generators
 from app.operators.reduction import reductions
 from app.operators.resampling import gradient, resample
 from app.operators.training import optimizers
@@ -72,6 +71,8 @@ MODULES = (
     batch_training,
     resample,
     gradient,
+    products,
+    floats,
 )
 
 

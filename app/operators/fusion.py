@@ -12,10 +12,12 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticUndefined
 
 from app.contract.constants import DataType, FeatureLevel
+from app.contract.tensors import TensorDesc
 from app.contract.violations import Violation
 from app.formula.values import Value
-from app.operators.activation import exponential_units, linear, rectifiers, sigmoids
+from app.operators.activation import exponential_units, linear, rectifiers, sigmoids, softmax
 from app.operators.element_wise.selection import ElementWiseClip
+from app.operators.judgement import count_violations
 from app.operators.operator import Operator
 from app.operators.parameters import Parameters, bare
 
@@ -66,8 +68,9 @@ class Fused(BaseModel):
         handler.resolve_ref_schema(made)["properties"]["Type"]["default"] = cls.activation.name()  # as in operators
         return made
 
-    def violations(self, level: FeatureLevel) -> Iterator[Violation]:
-        """What is wrong with it on a device of `level`."""
+    def violations(self, level: FeatureLevel, tensor: TensorDesc | None = None) -> Iterator[Violation]:
+        """What is wrong with it on a device of `level`, where it is applied to `tensor`; None if that makes no
+        difference, as with those in FUSABLE."""
         if self.activation.support.at(level) is None:
             yield self.activation.missing(level)
         elif level < self.since:
@@ -78,7 +81,13 @@ class Fused(BaseModel):
                 level.full_name,
                 f">= {self.since.full_name}",
             )
-        yield from self._whole().rules(level)
+        whole = self._whole(tensor)
+        yield from count_violations(whole)
+        yield from whole.rules(level)
+
+    def axes(self, rank: int) -> tuple[int, ...]:
+        """Dimensions that its reductions go over in a tensor of `rank` dimensions; none if it has no reductions."""
+        return self._whole(TensorDesc.model_construct(DataType=DataType.FLOAT32, Sizes=[1] * rank)).axes()
 
     def formula(self, p: Parameters, x: Value) -> Value:
         """The activation of `x`."""
@@ -86,9 +95,9 @@ class Fused(BaseModel):
         made: Value = bare(self.activation, values).formula(p, x)
         return made
 
-    def _whole(self) -> Operator:
-        """The activation itself, without tensors: it is asked for no more than its rules."""
-        return self.activation.model_construct(**dict(self))
+    def _whole(self, tensor: TensorDesc | None) -> Operator:
+        """The activation itself, of `tensor`, without its output: it is asked for no more than its rules and axes."""
+        return self.activation.model_construct(**dict(self) | {"InputTensor": tensor})
 
 
 class _TensorForm(NamedTuple):
@@ -116,11 +125,15 @@ def _fused(activation: type[Operator], since: FeatureLevel = FeatureLevel.V1_0) 
 if TYPE_CHECKING:
     FusedActivation: TypeAlias = Fused
     FusedActivationOrClip: TypeAlias = Fused
+    FusedActivationOfGemm: TypeAlias = Fused
 else:
     _models = tuple(map(_fused, FUSABLE))
     FusedActivation = Annotated[Union[_models], Field(discriminator="Type")]  # noqa: UP007 - made at run time
-    FusedActivationOrClip = Annotated[
-        Union[(*_models, _fused(ElementWiseClip, FeatureLevel.V6_0))],
+    _clip = _fused(ElementWiseClip, FeatureLevel.V6_0)
+    _softmax = (softmax.ActivationSoftmax, softmax.ActivationSoftmax1)
+    FusedActivationOrClip = Annotated[Union[(*_models, _clip)], Field(discriminator="Type")]
+    FusedActivationOfGemm = Annotated[
+        Union[(*_models, _clip, *[_fused(each, FeatureLevel.V6_1) for each in _softmax])],
         Field(discriminator="Type"),
     ]
 
@@ -131,7 +144,12 @@ OptionalFusedActivationOrClip = Annotated[
     FusedActivationOrClip | None,
     Field(description="Applied to the result before it is stored. Null: the result as it is."),
 ]
-"""For CONVOLUTION and GEMM, which may be followed by ELEMENT_WISE_CLIP from 6_0 on."""
+"""For CONVOLUTION, which may be followed by ELEMENT_WISE_CLIP from 6_0 on."""
+OptionalFusedActivationOfGemm = Annotated[
+    FusedActivationOfGemm | None,
+    Field(description="Applied to the result before it is stored. Null: the result as it is."),
+]
+"""For GEMM, which may also be followed by ACTIVATION_SOFTMAX and ACTIVATION_SOFTMAX1 from 6_1 on."""
 
 
 def activation_violations(operator: Operator, level: FeatureLevel) -> Iterator[Violation]:

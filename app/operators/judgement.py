@@ -38,7 +38,7 @@ def _tensor_violations(operator: Operator, level: FeatureLevel) -> Iterator[Viol
             yield violation.below(*path_of(name))
     yield from _size_violations(operator, tensors)
     yield from kinds.together
-    yield from _count_violations(operator)
+    yield from count_violations(operator)
 
 
 class _Kinds(NamedTuple):
@@ -161,7 +161,7 @@ def _one_element_violations(name: str, desc: TensorDesc, first_name: str, first:
         )
 
 
-def _count_violations(operator: Operator) -> Iterator[Violation]:
+def count_violations(operator: Operator) -> Iterator[Violation]:
     """Counts are the lengths of their arrays, which are therefore equally long."""
     for count, arrays in operator.counts.items():
         given = getattr(operator, count)

@@ -1,7 +1,8 @@
 """Operators run on the NumPy device as requests run them: strided inputs, guarded outputs."""
 
+from collections.abc import Mapping
 from concurrent.futures import Executor
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from app.devices.cpu.device import NumpyDevice
 from app.memory.arrays import Array, numpy_type
 from app.operators.catalog import find_operator
 from app.operators.compiled import CompiledOperator, compile_operator
+from app.operators.operator import Operator
 
 GUARD = 64
 DEVICE = NumpyDevice(cast(Executor, None), 1)  # one thread needs no others
@@ -37,18 +39,28 @@ def compiled(document: dict[str, Any], level: FeatureLevel = NEWEST) -> Compiled
     return compile_operator(validate(kind, document), level)
 
 
-def run(document: dict[str, Any], **inputs: Array | list[Array] | None) -> dict[str, Array]:
-    """The outputs of the operator that `document` states, but for what its `inputs` say of themselves. Nothing beside
-    the outputs' elements is written, and the inputs stay as they are."""
+Given: TypeAlias = Array | list[Array] | None
+
+
+def run(
+    document: dict[str, Any],
+    given: Mapping[str, Given] | None = None,
+    judge: type[Operator] | None = None,
+    **named: Given,
+) -> dict[str, Array]:
+    """The outputs of the operator that `document` states, but for what its inputs, `given` and `named`, say of
+    themselves. Nothing beside the outputs' elements is written, and the inputs stay as they are. `judge` is a class to
+    take for the operator's."""
+    inputs = {**(given or {}), **named}
     arrays: dict[str, Array] = {}
-    for name, given in inputs.items():
-        if isinstance(given, list):
-            document = document | {name: [desc_of(each) for each in given]}
-            arrays |= {f"{name}[{place}]": each for place, each in enumerate(given)}
-        elif given is not None:
-            document = document | {name: desc_of(given)}
-            arrays[name] = given
-    operator = compiled(document)
+    for name, data in inputs.items():
+        if isinstance(data, list):
+            document = document | {name: [desc_of(each) for each in data]}
+            arrays |= {f"{name}[{place}]": each for place, each in enumerate(data)}
+        elif data is not None:
+            document = document | {name: desc_of(data)}
+            arrays[name] = data
+    operator = compile_operator(validate(judge, document), NEWEST) if judge else compiled(document)
     made: dict[str, Array] = {}
     guarded = []
     for name, desc in operator.outputs.items():

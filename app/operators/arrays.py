@@ -1,0 +1,131 @@
+"""What operators that are calls on whole arrays have in common. `xp` is numpy or cupy throughout."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from app.contract.constants import DataType
+from app.formula.arrays import ArrayFormula
+from app.formula.values import FLOAT32, INT64, Input, Parameter
+from app.memory.arrays import numpy_type
+from app.operators.fusion import Fused
+from app.operators.parameters import Parameters, numbers_in
+
+SCRATCH = {"numpy": 4 << 20, "cupy": 256 << 20}
+"""Bytes that are packed at a time at most, unless the least piece takes more: what a processor's cache holds in part,
+or a GPU is busy with for long enough."""
+
+_PIECE = {"numpy": 1 << 16, "cupy": 1 << 24}
+"""Elements that an activation is computed of at a time: few enough to stay in a processor's cache, or enough for a GPU
+to be busy."""
+
+
+def stored(made: Any, data_type: DataType) -> Any:
+    """`made`, rounded once to the type of the tensor that it becomes."""
+    return made.astype(numpy_type(data_type), copy=False)
+
+
+def unrepeated(x: Any) -> Any:
+    """`x` with one coordinate along dimensions of stride 0, of which one is like the other."""
+    return x[tuple([slice(0, 1) if stride == 0 else slice(None) for stride in x.strides])]
+
+
+def computed(x: Any) -> Any:
+    """`x` in the type it is computed in, FLOAT16 in float32; what is repeated is not converted again and again, and has
+    size 1."""
+    x = unrepeated(x)
+    return x.astype(FLOAT32) if x.dtype == "float16" else x
+
+
+class Activation:
+    """A fused activation, its formula made once; null leaves things as they are."""
+
+    def __init__(self, fused: Fused | None, axes: Sequence[int] = ()) -> None:
+        """`axes` are those that its reductions go over, if it has any."""
+        self._formula = _formula(fused, axes) if fused else None
+        self._by_group = bool(axes)
+
+    def __call__(self, xp: Any, x: Any) -> Any:
+        """Of float32, in a new array, or of none `x` itself."""
+        return self._formula(xp, {"x": x}) if self._formula else x
+
+    def apply(self, xp: Any, x: Any) -> None:
+        """To `x`, which is packed float32, in place and piece by piece; groups that are reduced are not cut."""
+        if not self._formula:
+            return
+        if self._by_group:
+            x[...] = self(xp, x)
+            return
+        flat = x.reshape(-1)
+        for piece in spans(flat.size, _PIECE[xp.__name__]):
+            flat[piece] = self(xp, flat[piece])
+
+
+def _formula(fused: Fused, axes: Sequence[int]) -> ArrayFormula:
+    numbers = dict(numbers_in(fused))
+    parameters = {
+        name: Parameter(FLOAT32 if isinstance(each, float) else INT64, name) for name, each in numbers.items()
+    }
+    x = Input(FLOAT32, "x", DataType.FLOAT32)
+    return ArrayFormula(lambda ask: fused.formula(Parameters(parameters, ask), x), numbers, axes)
+
+
+def spans(size: int, most: int) -> Iterator[slice]:
+    """`size` elements, `most` at a time."""
+    for begin in range(0, size, most):
+        yield slice(begin, min(begin + most, size))
+
+
+def boxes(sizes: Sequence[int], most: int) -> Iterator[tuple[range, ...]]:
+    """All coordinates in boxes of at most `most` elements, row-major; at least one."""
+    if not sizes:
+        yield ()
+        return
+    rest = math.prod(sizes[1:])
+    step = max(most // rest, 1)
+    for begin in range(0, sizes[0], step):
+        along = range(begin, min(begin + step, sizes[0]))
+        if rest <= most:
+            yield (along, *map(range, sizes[1:]))
+        else:
+            yield from ((along, *inner) for inner in boxes(sizes[1:], most))
+
+
+def product(xp: Any, a: Any, b: Any) -> Any:
+    """The matrix products of the last two dimensions, in the arrays' type, by the library's BLAS.
+
+    Leading dimensions are equal or, where they repeat, 1. So are rows of `a` and columns of `b`, which then have
+    dimension 1 in what is made.
+    """
+    a, b = _rows(a), _rows(b.swapaxes(-1, -2)).swapaxes(-1, -2)
+    if 0 in (a.strides[-1], b.strides[-2]) and a.shape[-1] > 1:
+        return _product_of_repeated(xp, a, b)
+    a, b = for_blas(xp, a), for_blas(xp, b)
+    *batch, rows, depth = a.shape
+    if math.prod(batch) > 1 and math.prod(b.shape[:-2]) == 1:  # one large product is quicker than many small ones
+        made = xp.matmul(a.reshape(-1, depth), b.reshape(b.shape[-2:]))
+        return made.reshape(*batch, rows, made.shape[-1])
+    return xp.ascontiguousarray(xp.matmul(a, b))  # whose leading dimensions may lie as those of `a` do
+
+
+def _rows(x: Any) -> Any:
+    """`x` without what is repeated, but along the last dimension, whose elements are added up."""
+    return x[tuple([slice(0, 1) if stride == 0 else slice(None) for stride in x.strides[:-1]])]
+
+
+def for_blas(xp: Any, x: Any) -> Any:
+    """`x` with matrices as BLAS takes them: with one dimension of stride 1, and rows that do not overlap."""
+    row, column = (step // x.itemsize for step in x.strides[-2:])
+    rows, columns = x.shape[-2:]
+    taken = (column == 1 or columns == 1, row >= columns or rows == 1), (row == 1 or rows == 1, column >= rows)
+    return x if any(map(all, taken)) else xp.ascontiguousarray(x)
+
+
+def _product_of_repeated(xp: Any, a: Any, b: Any) -> Any:
+    """The same where sums are of repeated elements, which are written out for some terms at a time."""
+    rows = math.prod(a.shape[:-1]) + math.prod(b.shape[:-2]) * b.shape[-1]
+    made: Any = None
+    for terms in spans(a.shape[-1], max(SCRATCH[xp.__name__] // (rows * a.itemsize), 1)):
+        part = xp.matmul(xp.ascontiguousarray(a[..., terms]), xp.ascontiguousarray(b[..., terms, :]))
+        made = part if made is None else made + part
+    return made

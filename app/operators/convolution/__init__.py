@@ -1,0 +1,1 @@
+"""Convolutions of floats: filters moved over tensors, forward and backward."""

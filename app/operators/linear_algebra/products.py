@@ -1,0 +1,107 @@
+"""Products of matrices of floats.
+
+Source: the DML_GEMM_OPERATOR_DESC page of DirectML's reference.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from app.contract.constants import FeatureLevel, MatrixTransform
+from app.contract.scalars import Float
+from app.contract.support import SupportTable
+from app.contract.violations import Violation
+from app.operators.arrays import Activation, computed, product, stored
+from app.operators.fusion import OptionalFusedActivationOfGemm
+from app.operators.linear_algebra.sizes import product_sizes, product_violations
+from app.operators.operator import InputTensorDesc, Operator, OptionalInputTensorDesc, OutputTensorDesc
+
+
+class Gemm(Operator):
+    """Products of matrices, with another matrix added and an activation of the sum."""
+
+    Type: Literal["DML_OPERATOR_GEMM", "GEMM"]
+    ATensor: InputTensorDesc
+    BTensor: InputTensorDesc
+    CTensor: OptionalInputTensorDesc = None
+    OutputTensor: OutputTensorDesc = None
+    TransA: MatrixTransform = Field(description="Whether matrices of ATensor are transposed first.", examples=["NONE"])
+    TransB: MatrixTransform = Field(description="Whether matrices of BTensor are transposed first.", examples=["NONE"])
+    Alpha: Float = Field(description="Factor of the products.", examples=[1.0])
+    Beta: Float = Field(description="Factor of CTensor.", examples=[1.0])
+    FusedActivation: OptionalFusedActivationOfGemm = None
+
+    formula_text = "Output = act(Alpha * A x B + Beta * C), act = FusedActivation, else the identity"
+    same_sizes = ()
+    same_ranks = (("ATensor", "BTensor", "CTensor", "OutputTensor"),)
+    sizes_from = ("ATensor", "BTensor", "TransA", "TransB")
+    support = SupportTable.of(
+        "4_0 2-4 F32-16",
+        "1_0 4 F32-16",
+    )
+    example: ClassVar[Mapping[str, Any]] = {"BTensor": {"Sizes": [1, 1, 3, 2]}, "CTensor": {"Sizes": [1, 1, 2, 2]}}
+    notes = (
+        "Computed in float32, FLOAT16 too, and FLOAT16 rounded once: sums of K terms are within K * 2^-24 of the sum "
+        "of their magnitudes, in any order.",
+        "Leading dimensions must be equal; to broadcast is to give stride 0.",
+        "Of ACTIVATION_SOFTMAX and ACTIVATION_SOFTMAX1, which can be fused from feature level 6_1 on, the rules for "
+        "sizes and axes hold for the output.",
+        "Where Beta is 0, a NaN or infinity in CTensor still gives NaN.",
+    )
+
+    def implied_sizes(self, name: str) -> list[int]:
+        return product_sizes(*self._sizes())
+
+    def rules(self, level: FeatureLevel) -> Iterator[Violation]:
+        found = list(product_violations(self, *self._sizes(), transposed=self.TransB is MatrixTransform.TRANSPOSE))
+        if not found and self.CTensor and self.CTensor.Sizes != self.implied_sizes("OutputTensor"):
+            sizes = self.implied_sizes("OutputTensor")
+            found.append(
+                Violation(
+                    ("CTensor", "Sizes"),
+                    f"CTensor has Sizes {self.CTensor.Sizes} but the product has {sizes}; they must be equal, and to "
+                    "broadcast is to give the full Sizes and stride 0 for the repeated dimensions.",
+                    self.CTensor.Sizes,
+                    sizes,
+                )
+            )
+        yield from found
+        if self.FusedActivation and not found:
+            output = self.OutputTensor or self.implied("OutputTensor", level)
+            yield from (each.below("FusedActivation") for each in self.FusedActivation.violations(level, output))
+
+    def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        a, b = (
+            x if transform is MatrixTransform.NONE else x.swapaxes(-1, -2)
+            for x, transform in ((inputs["ATensor"], self.TransA), (inputs["BTensor"], self.TransB))
+        )
+        sizes = (*a.shape[:-1], b.shape[-1])
+        made = product(xp, *(_computed_matrix(xp, x) for x in (a, b)))
+        if made.shape != sizes:
+            made = xp.ascontiguousarray(xp.broadcast_to(made, sizes))
+        if self.Alpha != 1:
+            made *= self.Alpha
+        if self.CTensor:
+            c = computed(inputs["CTensor"])
+            made += c if self.Beta == 1 else c * self.Beta
+        fused = self.FusedActivation
+        Activation(fused, fused.axes(len(sizes)) if fused else ()).apply(xp, made)
+        return {"OutputTensor": stored(made, self.ATensor.DataType)}
+
+    def _sizes(self) -> tuple[list[int], list[int]]:
+        """Of both operands, as they are multiplied."""
+        return (
+            _transformed(self.ATensor.Sizes, self.TransA),
+            _transformed(self.BTensor.Sizes, self.TransB),
+        )
+
+
+def _transformed(sizes: list[int], transform: MatrixTransform) -> list[int]:
+    return sizes if transform is MatrixTransform.NONE else [*sizes[:-2], sizes[-1], sizes[-2]]
+
+
+def _computed_matrix(xp: Any, x: Any) -> Any:
+    """`x` in float32, with as many rows and columns as it has, repeated or not."""
+    made = computed(x)
+    return xp.broadcast_to(made, (*made.shape[:-2], *x.shape[-2:]))
