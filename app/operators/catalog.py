@@ -27,6 +27,7 @@ from app.operators.pooling import averages, maxima, regions
 from app.operators.random_numbers import generators
 from app.operators.reduction import reductions
 from app.operators.resampling import gradient, resample
+from app.operators.recurrent import networks
 from app.operators.training import optimizers
 
 MODULES = (
@@ -73,6 +74,7 @@ MODULES = (
     gradient,
     products,
     floats,
+    networks,
 )
 
 

@@ -1,0 +1,1 @@
+"""Recurrent networks: layers that go through sequences step by step."""

@@ -1,0 +1,185 @@
+"""What recurrent networks have in common: sizes and rules, directions, and the way from step to step."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from app.contract.constants import FeatureLevel, RecurrentNetworkDirection
+from app.contract.tensors import TensorDesc
+from app.contract.violations import Violation
+from app.memory.arrays import numpy_type
+from app.operators.arrays import SCRATCH, Activation, computed, product, spans
+from app.operators.fusion import Fused, activation_violations
+from app.operators.operator import Operator, Role
+
+LENGTHS: dict[str, Sequence[float]] = {"SequenceLengthsTensor": (3,)}
+"""The example's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one direction computes with: weights of all gates, transposed to be multiplied from the right."""
+
+    weights: Any
+    """{ input, gates * hidden }"""
+    weight_bias: Any
+    recurrence: Any
+    """{ hidden, gates * hidden }"""
+    recurrence_bias: Any
+    peephole: Any
+    activations: Sequence[Activation]
+    is_backward: bool
+
+
+class Recurrent(Operator):
+    """A layer with states, { batch, hidden } each, of which the first is its output."""
+
+    if TYPE_CHECKING:  # they stand where the structures of DirectML have them, each in its own order
+        InputTensor: TensorDesc
+        WeightTensor: TensorDesc
+        RecurrenceTensor: TensorDesc
+        BiasTensor: TensorDesc | None
+        ActivationDescs: list[Fused]
+        Direction: RecurrentNetworkDirection
+
+    gates: ClassVar[int]
+    activations: ClassVar[tuple[str, ...]]
+    """The names of those of one direction."""
+    same_sizes = ()
+    sizes_from = ("InputTensor", "RecurrenceTensor", "Direction")
+    counts: ClassVar[Mapping[str, tuple[str, ...]]] = {"ActivationDescCount": ("ActivationDescs",)}
+
+    def step(self, xp: Any, part: Part, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The states after a step, from those before; `projected` is its input, weighted, with the weights' bias."""
+        raise NotImplementedError
+
+    def implied_sizes(self, name: str) -> list[int]:
+        return self._sizes()[name]
+
+    def rules(self, level: FeatureLevel) -> Iterator[Violation]:
+        sizes, tensors = self._sizes(), self.tensors()
+        for name, desc in tensors.items():
+            if name not in self.output_names() and desc.Sizes != sizes[name]:
+                yield Violation(
+                    (name, "Sizes"),
+                    f"{name} has Sizes {desc.Sizes}; it must have {sizes[name]}, by InputTensor "
+                    f"{self.InputTensor.Sizes}, RecurrenceTensor {self.RecurrenceTensor.Sizes} and Direction "
+                    f"{self.Direction}.",
+                    desc.Sizes,
+                    sizes[name],
+                )
+        many = len(self.activations) * self._directions
+        if len(self.ActivationDescs) != many:
+            yield Violation(
+                ("ActivationDescs",),
+                f"ActivationDescs has {len(self.ActivationDescs)} entries; it must have {many}, which are "
+                f"{', '.join(self.activations)} for each direction.",
+                len(self.ActivationDescs),
+                many,
+            )
+        if not self.output_names():
+            outputs = self.tensor_names(Role.OUTPUT)
+            yield Violation(
+                (outputs[0],),
+                f"{' and '.join(outputs)} are null; at least one must be stated, for nothing else is computed.",
+                None,
+                outputs,
+            )
+        yield from activation_violations(self, level)
+
+    def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        x, weights, recurrence = (
+            _whole(xp, inputs[name]) for name in ("InputTensor", "WeightTensor", "RecurrenceTensor")
+        )
+        batch = x.shape[2]
+        hidden = recurrence.shape[-1]
+        many = self._directions
+        bias = self._optional(xp, inputs, "BiasTensor", (1, 1, many, 2 * self.gates * hidden))
+        peephole = self._optional(xp, inputs, "PeepholeTensor", (1, 1, many, 3 * hidden))
+        initial = [
+            self._optional(xp, inputs, name, (1, many, batch, hidden))
+            for name in ("HiddenInitTensor", "CellMemInitTensor")[: self._states]
+        ]
+        lengths = inputs["SequenceLengthsTensor"].reshape(-1, 1) if "SequenceLengthsTensor" in inputs else None
+        dtype = numpy_type(self.InputTensor.DataType)
+        made = {name: xp.zeros(self.implied_sizes(name), dtype) for name in self.output_names()}
+        sequence = made.get("OutputSequenceTensor")
+        singles = ("OutputSingleTensor", "OutputCellSingleTensor")
+        for each in range(many):
+            some = slice(each * len(self.activations), (each + 1) * len(self.activations))
+            part = Part(
+                weights[0, each].T,
+                bias[0, 0, each, : self.gates * hidden],
+                recurrence[0, each].T,
+                bias[0, 0, each, self.gates * hidden :],
+                peephole[0, 0, each],
+                [Activation(fused) for fused in self.ActivationDescs[some]],
+                each == 1 or self.Direction is RecurrentNetworkDirection.BACKWARD,
+            )
+            states = tuple(state[0, each] for state in initial)
+            for step, projected in _projected(xp, x[0], part):
+                new = self.step(xp, part, projected, states)
+                if lengths is not None:
+                    there = lengths > step
+                    new = tuple(xp.where(there, now, before) for now, before in zip(new, states, strict=True))
+                    output = xp.where(there, new[0], xp.zeros_like(new[0]))
+                else:
+                    output = new[0]
+                states = new
+                if sequence is not None:
+                    sequence[step, each] = output
+            for name, state in zip(singles, states, strict=False):
+                if name in made:
+                    made[name][0, each] = state
+        return made
+
+    @property
+    def _directions(self) -> int:
+        return 2 if self.Direction is RecurrentNetworkDirection.BIDIRECTIONAL else 1
+
+    @property
+    def _states(self) -> int:
+        return 2 if "CellMemInitTensor" in type(self).model_fields else 1
+
+    def _sizes(self) -> dict[str, list[int]]:
+        """Of all tensors, from what only two of them say."""
+        _, steps, batch, width = self.InputTensor.Sizes
+        hidden, many = self.RecurrenceTensor.Sizes[-1], self._directions
+        state = [1, many, batch, hidden]
+        return {
+            "InputTensor": [1, steps, batch, width],
+            "WeightTensor": [1, many, self.gates * hidden, width],
+            "RecurrenceTensor": [1, many, self.gates * hidden, hidden],
+            "BiasTensor": [1, 1, many, 2 * self.gates * hidden],
+            "HiddenInitTensor": state,
+            "CellMemInitTensor": state,
+            "SequenceLengthsTensor": [1, 1, 1, batch],
+            "PeepholeTensor": [1, 1, many, 3 * hidden],
+            "OutputSequenceTensor": [steps, many, batch, hidden],
+            "OutputSingleTensor": state,
+            "OutputCellSingleTensor": state,
+        }
+
+    @staticmethod
+    def _optional(xp: Any, inputs: Mapping[str, Any], name: str, sizes: tuple[int, ...]) -> Any:
+        """The input, or zeros where it is left out."""
+        return _whole(xp, inputs[name]) if name in inputs else xp.broadcast_to(xp.zeros((), "float32"), sizes)
+
+
+def _whole(xp: Any, x: Any) -> Any:
+    return xp.broadcast_to(computed(x), x.shape)
+
+
+def _projected(xp: Any, x: Any, part: Part) -> Iterator[tuple[int, Any]]:
+    """The number of each step in its order, and its input weighted: { batch, gates * hidden }. Products are of as many
+    steps at once as are bounded in memory."""
+    steps, batch, _ = x.shape
+    width = part.weights.shape[1]
+    order = list(spans(steps, max(SCRATCH[xp.__name__] // (batch * width * x.itemsize), 1)))
+    for some in reversed(order) if part.is_backward else order:
+        made = product(xp, x[some], part.weights)
+        made = xp.broadcast_to(made, (made.shape[0], batch, width)) + part.weight_bias
+        made = xp.broadcast_to(made, (some.stop - some.start, batch, width))
+        numbers = range(some.start, some.stop)
+        for step in reversed(numbers) if part.is_backward else numbers:
+            yield step, made[step - some.start]
