@@ -25,9 +25,9 @@ from app.operators.normalization import batch, batch_training, local_response, l
 from app.operators.operator import PREFIX, Operator
 from app.operators.pooling import averages, maxima, regions
 from app.operators.random_numbers import generators
+from app.operators.recurrent import networks
 from app.operators.reduction import reductions
 from app.operators.resampling import gradient, resample
-from app.operators.recurrent import networks
 from app.operators.training import optimizers
 
 MODULES = (
