@@ -5,7 +5,6 @@ import importlib.util
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from statistics import median
 from time import perf_counter
 from typing import Any, Literal
@@ -86,8 +85,7 @@ class Placement:
     def choose(self, name: str, work: Dispatchable | InitializedGraph) -> Device | None:
         """The device for a dispatch; None if there is none of this name."""
         if name == "auto":
-            on_gpu = self.gpus and work.elements >= self.crossover and self.gpus[0].runs(work)
-            return self._auto if on_gpu else self._numpy
+            return self._auto if self.gpus and work.elements >= self.crossover else self._numpy
         return self.devices.get(name)
 
     def troubles(self) -> list[str]:
@@ -109,26 +107,8 @@ class FallbackDevice:
     def info(self) -> DeviceInfo:
         return self.gpus[0].info()
 
-    def prepare(self, work: Dispatchable | InitializedGraph) -> "FallbackKernel | ForeignKernel":
-        if self.gpus[0].runs(work):
-            return FallbackKernel(work, self)
-        return ForeignKernel(self.fallback.prepare(work), f"{self.name} has no kernel for {work.name}")
-
-
-class ForeignKernel:
-    """Implements `Kernel`: that of another device than the one asked for, which says why."""
-
-    runs_inline = False
-
-    def __init__(self, kernel: Kernel, reason: str) -> None:
-        self._kernel = kernel
-        self._reason = reason
-
-    def dispatch(
-        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
-    ) -> ExecutionRecord:
-        ran = self._kernel.dispatch(inputs, outputs, cancelled)
-        return replace(ran, fallback_reason=self._reason)
+    def prepare(self, work: Dispatchable | InitializedGraph) -> "FallbackKernel":
+        return FallbackKernel(work, self)
 
 
 class FallbackKernel:

@@ -1,4 +1,4 @@
-"""The arithmetic of CUDA kernels built as C++ for the CPU, to be held against NumPy where there is no GPU.
+"""CUDA kernels, or their arithmetic alone, built as C++ for the CPU, to be held against NumPy where there is no GPU.
 
 Functions that are approximate on a GPU are the C library's here: what is tested is what we wrote, not the hardware.
 """
@@ -7,15 +7,21 @@ import ctypes
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from app.contract.constants import DataType
+from app.devices.cuda.coordinates import CoordinateLowering, Coordinates
 from app.devices.cuda.functions import PRIMITIVES
+from app.devices.cuda.grids import KERNEL, THREADS
 from app.devices.cuda.lowering import Arithmetic, lower
+from app.devices.cuda.rows import REDUCERS
 from app.formula.structures import Questions
 from app.formula.uniform import Numbers, evaluator, typed
+from app.formula.values import Value
 from app.memory.arrays import Array, numpy_type
 from app.operators.compiled import CompiledOperator
 from tests.operators.descriptors import expression_of, output_name_of
@@ -91,13 +97,7 @@ def build(folder: Path, operators: Sequence[CompiledOperator]) -> list[Element]:
             parts.append(
                 f"namespace n{numbers[each.source]} {{\n{each.source}\n}}\n{_loop(each, numbers[each.source])}"
             )
-    (folder / "arithmetic.cpp").write_text("\n".join(parts))
-    made = folder / "arithmetic.so"
-    options = ["-std=c++17", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-w", *_fused_multiply_add()]
-    subprocess.run(
-        [COMPILER, *options, "-o", made, folder / "arithmetic.cpp"], check=True, capture_output=True, text=True
-    )
-    loaded = ctypes.CDLL(str(made))
+    loaded = _built(folder / "arithmetic.cpp", parts)
     return [
         _element(
             loaded[f"loop{numbers[arithmetic.source]}"],
@@ -107,6 +107,16 @@ def build(folder: Path, operators: Sequence[CompiledOperator]) -> list[Element]:
         )
         for arithmetic, operator in zip(arithmetics, operators, strict=True)
     ]
+
+
+def _built(file: Path, parts: Sequence[str], level: str = "-O1") -> ctypes.CDLL:
+    """The library that `parts` are the source of."""
+    assert COMPILER
+    file.write_text("\n".join(parts))
+    made = file.with_suffix(".so")
+    options = ["-std=c++17", level, "-ffp-contract=off", "-shared", "-fPIC", "-pthread", "-w", *_fused_multiply_add()]
+    subprocess.run([COMPILER, *options, "-o", made, file], check=True, capture_output=True, text=True)
+    return ctypes.CDLL(str(made))
 
 
 def _fused_multiply_add() -> list[str]:
@@ -141,3 +151,106 @@ def _element(function: Callable[..., object], arithmetic: Arithmetic, stored: Da
 
 
 assert "float_of_half" in PRIMITIVES  # these stand in for those
+
+
+# Whole kernels of formulas that go by coordinates
+
+_LANES = 8
+"""Threads of a block here, where 128 would only take turns."""
+
+_THREADS = rf"""
+#include <pthread.h>
+#include <thread>
+#include <utility>
+#include <vector>
+#define THREADS {_LANES}
+#define __restrict__
+struct grid_index {{ unsigned x; }};
+static thread_local grid_index blockIdx, threadIdx;
+static pthread_barrier_t barrier;
+template <class T, class Join> static T reduced(T value, Join join) {{
+    static T values[THREADS];
+    values[threadIdx.x] = value;
+    pthread_barrier_wait(&barrier);
+    T all = values[0];
+    for (int n = 1; n < THREADS; ++n) all = join(all, values[n]);
+    pthread_barrier_wait(&barrier);
+    return all;
+}}
+template <class... A, std::size_t... N>
+static void called(void (*kernel)(A...), void** table, std::index_sequence<N...>) {{
+    kernel(*(std::remove_const_t<A>*)table[N]...);
+}}
+template <class... A> static void launched(void (*kernel)(A...), void** table, unsigned blocks, bool together) {{
+    auto lane = [&](unsigned thread) {{
+        threadIdx.x = thread;
+        for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x)
+            called(kernel, table, std::index_sequence_for<A...>());
+    }};
+    if (!together) {{ for (unsigned n = 0; n < THREADS; ++n) lane(n); return; }}
+    pthread_barrier_init(&barrier, nullptr, THREADS);
+    std::vector<std::thread> lanes;
+    for (unsigned n = 0; n < THREADS; ++n) lanes.emplace_back(lane, n);
+    for (auto& each : lanes) each.join();
+    pthread_barrier_destroy(&barrier);
+}}
+"""
+
+_HEAD = f'extern "C" __global__ void __launch_bounds__({THREADS}) {KERNEL}('
+
+
+class BuiltKernels:
+    """Kernels of formulas that go by coordinates, built from their sources, those of `operators` all at once."""
+
+    def __init__(self, folder: Path, operators: Sequence[CompiledOperator] = ()) -> None:
+        self._folder = folder
+        self._built: dict[str, _Built] = {}
+        self._build({coordinate_source(each, output)[0] for each in operators for output in each.program.maps})
+
+    def find(self, source: str) -> "_Built":
+        """The kernel of this source, built now if it was not before."""
+        if source not in self._built:
+            self._build({source})
+        return self._built[source]
+
+    def _build(self, sources: AbstractSet[str]) -> None:
+        if not sources:
+            return
+        parts = [_PRIMITIVES, _THREADS, *(_namespace(source, number) for number, source in enumerate(sources))]
+        library = _built(self._folder / f"kernels{len(self._built)}.cpp", parts, "-O0")
+        for number, source in enumerate(sources):
+            self._built[source] = _Built(library[f"kernel{number}"], REDUCERS in source)
+
+
+@dataclass(frozen=True, slots=True)
+class _Built:
+    function: Callable[..., object]
+    together: bool
+    """Whether a block's threads compute an element together."""
+
+    def launch(self, blocks: int, table: int) -> None:
+        """As the CUDA driver does it, over tensors on the host."""
+        turns = blocks if self.together else blocks * THREADS // _LANES
+        self.function(ctypes.c_void_p(table), ctypes.c_uint(turns), ctypes.c_bool(self.together))
+
+
+def coordinate_source(operator: CompiledOperator, output: str) -> tuple[str, int, tuple[Value, ...]]:
+    """The kernel of an output, the elements that a block computes, and its last arguments."""
+    made = operator.program.maps[output]
+    inputs = list(operator.program.inputs.items())
+    lowering = CoordinateLowering(Questions(operator.numbers).ask, made.expression, inputs, made.stored)
+    return lowering.source(Coordinates.of(operator, output).kind)
+
+
+def _namespace(source: str, number: int) -> str:
+    body = source.removeprefix(PRIMITIVES).replace(f"#define THREADS {THREADS}\n", "")
+    assert body.count(_HEAD) == 1
+    if REDUCERS in body:  # what needs a GPU of them is above
+        parts = REDUCERS.partition("template <class T> DEVICE T larger(")
+        body = body.replace(REDUCERS, "".join(parts[1:]))
+    body = body.replace(_HEAD, f"static void {KERNEL}(")
+    call = f"launched(n{number}::{KERNEL}, table, blocks, together)"
+    return (
+        f"namespace n{number} {{\n{body}\n}}\n"
+        f'extern "C" void kernel{number}(void** table, unsigned blocks, bool together) {{ {call}; }}'
+    )

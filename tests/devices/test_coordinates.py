@@ -14,7 +14,7 @@ from app.contract.scalars import Float, Scalar, Uint
 from app.contract.tensors import TensorDesc
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.numpy import coordinates as evaluation
-from app.devices.device import Cancelled
+from app.devices.device import Cancelled, Device
 from app.formula import coordinates as c
 from app.formula.coordinates import Operand, coordinates
 from app.formula.structures import Structures
@@ -89,7 +89,7 @@ def buffer_of(array: Array) -> memoryview:
     return np.lib.stride_tricks.as_strided(array, (reach,), (array.itemsize,)).view(np.uint8).data
 
 
-def run(device: NumpyDevice, operator: CompiledOperator, inputs: dict[str, Array]) -> dict[str, Array]:
+def run(device: Device, operator: CompiledOperator, inputs: dict[str, Array]) -> dict[str, Array]:
     """The outputs, as they lie in memory; nothing beside their elements is written."""
     made: dict[str, Array] = {}
     guarded = []

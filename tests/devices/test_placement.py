@@ -17,7 +17,6 @@ from app.contract.validation import validate
 from app.devices import placement
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cuda import pinned as cuda_staging
-from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.pinned import SMALLEST_PINNED, PinnedMemory
 from app.devices.device import DeviceFailed, DeviceInfo, ExecutionRecord
 from app.devices.placement import NEVER, FallbackDevice, Placement, find_gpus, measure_crossover
@@ -52,9 +51,6 @@ class FakeGpu:
 
     def info(self) -> DeviceInfo:
         return DeviceInfo(self.name, "cuda", "a fake", 1, 1, [], out_of_service=self.out_of_service)
-
-    def runs(self, operator: CompiledOperator) -> bool:
-        return operator.program.is_by_position
 
     def prepare(self, operator: CompiledOperator) -> "FakeKernel":
         return FakeKernel(self, operator)
@@ -198,25 +194,23 @@ def by_call() -> CompiledOperator:
 
 
 @pytest.mark.parametrize("made", [by_coordinates, by_call])
-def test_numpy_runs_what_gpus_have_no_kernel_for(
+def test_gpus_run_what_is_not_made_by_position(
     gpus: list[Any], numpy_device: NumpyDevice, made: Callable[[], CompiledOperator]
 ) -> None:
-    """Asked for a GPU, it says why it was not that one."""
+    """And NumPy where they fail."""
     placed = place(numpy_device, crossover_elements=1)
     operator = made()
-    assert CudaDevice.runs(celu(LARGE))
-    assert not CudaDevice.runs(operator)
-    assert placed.choose("auto", operator) is numpy_device
     x = np.arange(LARGE, dtype=np.float32) % 7
     expected = x[::-1] if made is by_coordinates else np.cumsum(x)
-    for name, reason in (("cuda:0", f"cuda:0 has no kernel for {operator.name}"), ("numpy", None)):
+    for name, failure in (("auto", None), ("cuda:0", None), ("cuda:0", DeviceFailed("error", "as it happens"))):
+        gpus[0].failures = [failure] if failure else []
         output = np.zeros_like(x)
         chosen = placed.choose(name, operator)
         assert chosen is not None
         ran = chosen.prepare(operator).dispatch([x.view(np.uint8).data], [output.view(np.uint8).data], lambda: False)
-        assert ran == ExecutionRecord("numpy", "cpu", reason)
+        by_numpy = ExecutionRecord("numpy", "cpu", "as it happens", "cuda:0", "error")
+        assert ran == (by_numpy if failure else ExecutionRecord("cuda:0", "cuda"))
         np.testing.assert_array_equal(output, expected)
-    assert not any(gpu.ran for gpu in gpus)
 
 
 # Failures

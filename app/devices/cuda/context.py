@@ -2,11 +2,13 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from app.devices.cuda.compiler import CompilationError, KernelCache
 from app.devices.cuda.grids import KERNEL, THREADS
@@ -114,6 +116,20 @@ class Context:
         return graph
 
     @contextmanager
+    def functions_on(self, stream: int) -> Iterator[Any]:
+        """CuPy, whose functions, in this, queue what they do on `stream`, a handle, in memory of this GPU's pool."""
+        cuda = self._cupy.cuda
+        with cuda.using_allocator(self.pool.malloc), cuda.ExternalStream(stream, self.ordinal):
+            yield self._cupy
+
+    def array(self, address: int, size: int, sizes: Sequence[int], dtype: np.dtype[Any], strides: Sequence[int]) -> Any:
+        """The elements, `strides` bytes apart, that lie in `size` bytes at this address on the device, which stay its
+        owner's."""
+        cuda = self._cupy.cuda
+        memory = cuda.MemoryPointer(cuda.UnownedMemory(address, size, self, self.ordinal), 0)
+        return self._cupy.ndarray(tuple(sizes), dtype, memory, tuple(strides))
+
+    @contextmanager
     def at_work(self, size: int) -> Iterator[None]:
         """Dispatches run in this: it counts their bytes, and tells errors of the GPU as DeviceFailed."""
         if self.out_of_service is not None:
@@ -123,11 +139,14 @@ class Context:
         try:
             self.use()
             yield
-        except self._errors as error:
-            raise self._judge(error) from error
         except CompilationError as error:
             log.error("a kernel for %s was refused: %s", self.name, error)
             raise DeviceFailed("error", f"{self.name} has no kernel for this operator") from error
+        except Exception as error:
+            # CuPy has a class for each of CUDA's libraries, and loads these only where they are used.
+            if type(error).__module__.partition(".")[0] not in ("cupy", "cupy_backends"):
+                raise
+            raise self._judge(error) from error
         finally:
             with self._lock:
                 self.load -= size
@@ -144,7 +163,8 @@ class Context:
 
     def _judge(self, error: Exception) -> DeviceFailed:
         """What became of the GPU. Memory may come back; a context that does not answer any more never does."""
-        if isinstance(error, self._cupy.cuda.memory.OutOfMemoryError) or getattr(error, "status", None) == 2:
+        is_memory = isinstance(error, self._cupy.cuda.memory.OutOfMemoryError) or "ALLOC_FAILED" in str(error)
+        if is_memory or (isinstance(error, self._errors) and getattr(error, "status", None) == 2):
             return DeviceFailed("memory", f"{self.name} has no memory left for this dispatch")
         try:
             self._cupy.cuda.runtime.deviceSynchronize()

@@ -1,4 +1,5 @@
-"""An NVIDIA GPU: formulas as CUDA kernels, tensors moved through pinned memory while others are computed."""
+"""An NVIDIA GPU: formulas as CUDA kernels and calls of CuPy, tensors moved through pinned memory while others are
+computed."""
 
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -6,6 +7,7 @@ from weakref import WeakKeyDictionary
 from app.devices.cuda.context import Context
 from app.devices.cuda.kernels import CudaKernel
 from app.devices.cuda.schedules import CudaScheduleKernel, KeptTensors
+from app.devices.cuda.whole import Resident, WholeKernel
 from app.devices.device import WHOLE_BYTES, DeviceInfo, InTurn, Kernel
 from app.devices.schedules import ScheduleKernel
 from app.graphs.schedule import InitializedGraph
@@ -44,13 +46,6 @@ class CudaDevice(Context):
             out_of_service=self.out_of_service,
         )
 
-    @staticmethod
-    def runs(work: Dispatchable | InitializedGraph) -> bool:
-        """Whether there are kernels for it."""
-        if isinstance(work, InitializedGraph):
-            return all(step.dispatchable.program.is_by_position for step in work.schedule.steps)
-        return work.program.is_by_position
-
     def prepare(self, work: Dispatchable | InitializedGraph) -> Kernel:
         return self._graph(work) if isinstance(work, InitializedGraph) else self._kernel(work)
 
@@ -62,9 +57,12 @@ class CudaDevice(Context):
         return CudaScheduleKernel(graph, kept, self)
 
     def _kernel(self, compiled: Dispatchable) -> Kernel:
-        kernels = self.kernels(compiled)
-        return kernels[0] if len(kernels) == 1 else InTurn(kernels)
+        resident = Resident(compiled, self)
+        kernels = resident.kernels
+        if kernels and all(kernel.is_chunked for kernel in kernels):
+            return kernels[0] if len(kernels) == 1 else InTurn(kernels)
+        return WholeKernel(resident, self)
 
     def kernels(self, compiled: Dispatchable) -> "list[CudaKernel]":
-        """One for each output."""
-        return [CudaKernel(compiled, output, self) for output in compiled.program.maps]
+        """One for each output; none of a call."""
+        return Resident(compiled, self).kernels

@@ -1,20 +1,20 @@
-"""Kernels of formulas on a GPU: their launches, and dispatches of tensors that lie on the host."""
+"""Kernels of formulas on a GPU: launches over tensors there, and dispatches, in chunks, of tensors that lie alike."""
 
 import ctypes
 import itertools
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
 from app.devices.cuda.context import SLOTS, Context
+from app.devices.cuda.coordinates import CoordinateClass, CoordinateLowering, Coordinates
 from app.devices.cuda.grids import ACCESS_BYTES, Layout, Step, choose_layout, elements_of_block, is_packed, render
 from app.devices.cuda.lowering import lower
 from app.devices.cuda.pinned import Slot, room
 from app.devices.cuda.rows import RowClass, RowLowering, Rows
-from app.devices.cuda.transfers import LEAST_CHUNK, MOST_CHUNK, HostTensor, move, spread
+from app.devices.cuda.transfers import LEAST_CHUNK, MOST_CHUNK, HostTensor, spread
 from app.devices.device import Cancelled, ExecutionRecord
 from app.devices.layout import walk
 from app.formula.expansions import Ask
@@ -72,7 +72,10 @@ class _Form:
 
 
 class CudaKernel:
-    """Implements `Kernel`. Lowered when it is first wanted, and compiled in the thread that dispatches."""
+    """One output's kernel. Lowered when it is first wanted, and compiled in the thread that dispatches.
+
+    Implements `Kernel` for an output that `is_chunked`.
+    """
 
     runs_inline = False
 
@@ -81,20 +84,18 @@ class CudaKernel:
         self._map, made = compiled.program.maps[output], compiled.outputs[output]
         self._inputs = list(compiled.program.inputs.items())
         self._numbers = compiled.numbers
-        descs = [*compiled.inputs.values(), made]
-        self._sizes, self._strides = walk(compiled, output)
         self._bytes = [data_type.bytes for data_type in compiled.element_types(output)]
-        self._reach = [desc.data_bytes for desc in descs]
-        self._gapless = made.gapless
-        self._count = prod(self._sizes)
-        self._steps = choose_layout(self._sizes, self._strides, self._bytes, aligned=True).steps
+        self._reach = [desc.data_bytes for desc in (*compiled.inputs.values(), made)]
+        self._count = made.elements
         self._rows = Rows.of(compiled, output) if self._map.axes else None
-        self._chunked = (
-            self._rows is None
-            and len(self._sizes) == 1
-            and Step.ANY not in self._steps
-            and self._steps[-1] is Step.UNIT
-        )
+        self._coordinates = Coordinates.of(compiled, output) if self._map.by_coordinates else None
+        self.is_chunked = False
+        """Whether tensors lie alike, so that parts of them can be computed by themselves."""
+        if self._coordinates is None:
+            self._sizes, self._strides = walk(compiled, output)
+            self._steps = choose_layout(self._sizes, self._strides, self._bytes, aligned=True).steps
+            alike = len(self._sizes) == 1 and Step.ANY not in self._steps and self._steps[-1] is Step.UNIT
+            self.is_chunked = self._rows is None and alike
 
     def launch(self, *, aligned: bool = True) -> Launch:
         """The kernel for device-resident tensors: to be bound to their addresses, the output's last."""
@@ -102,6 +103,11 @@ class CudaKernel:
             kind = self._rows.kind
             form = self._find(kind, lambda ask: self._row_form(ask, kind))
             return self._launch(form, [self._rows.shape])
+        if self._coordinates:
+            places = self._coordinates
+            return self._launch(
+                self._find(places.kind, lambda ask: self._coordinate_form(ask, places.kind)), [places.shape]
+            )
         layout = choose_layout(self._sizes, self._strides, self._bytes, aligned=aligned)
         shape = [] if is_packed(layout) else [np.array([*self._sizes, *itertools.chain(*self._strides)], np.uint32)]
         return self._launch(self._find(layout, lambda ask: self._form(ask, layout)), shape)
@@ -121,6 +127,10 @@ class CudaKernel:
         source, arguments = lowering.source(kind)
         return _Form.of(source, 1, arguments)
 
+    def _coordinate_form(self, ask: Ask, kind: CoordinateClass) -> "_Form":
+        lowering = CoordinateLowering(ask, self._map.expression, self._inputs, self._map.stored)
+        return _Form.of(*lowering.source(kind))
+
     def _launch(self, form: "_Form", shape: Sequence[object]) -> Launch:
         arguments = [typed(type_, evaluate(self._numbers)) for type_, evaluate in form.arguments]
         return Launch(self._device, form.source, form.per_block, len(self._bytes), [*shape, *arguments])
@@ -139,13 +149,10 @@ class CudaKernel:
             for buffer, size in zip([*inputs, *outputs], self._reach, strict=True)
         ]
         with self._device.at_work(sum(self._reach)):
-            if self._chunked:
-                self._dispatch_chunks(buffers, cancelled)
-            else:
-                self._dispatch_whole(buffers, cancelled)
+            self._dispatch_chunks(buffers, cancelled)
         return ExecutionRecord(self._device.name, "cuda")
 
-    # Tensors that lie alike: chunk by chunk, no more memory on the device than the slots have
+    # No more memory on the device than the slots have
 
     def _dispatch_chunks(self, buffers: Sequence[HostTensor], cancelled: Callable[[], bool]) -> None:
         fits = room(self._device.slots.size, len(buffers))
@@ -217,18 +224,3 @@ class CudaKernel:
             slot.stream.synchronize()
             if not out.pinned:
                 out.bytes[span] = slot.host[space * last : space * last + size]
-
-    # Any layout: whole tensors on the device
-
-    def _dispatch_whole(self, buffers: Sequence[HostTensor], cancelled: Callable[[], bool]) -> None:
-        device = self._device
-        moved = [*buffers[:-1], *([] if self._gapless else buffers[-1:])]  # what is between elements stays as it is
-        memory = [device.pool.malloc(buffer.size) for buffer in buffers]
-        try:
-            move(device, [(host, each.ptr) for host, each in zip(moved, memory, strict=False)], cancelled, inward=True)
-            with device.slots.take() as slot:
-                self.bind([each.ptr for each in memory])(slot.stream.ptr)
-                slot.stream.synchronize()
-            move(device, [(buffers[-1], memory[-1].ptr)], cancelled, inward=False)
-        finally:
-            del memory

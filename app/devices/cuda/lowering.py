@@ -65,14 +65,22 @@ def lower(ask: Ask, expression: Value, inputs: Sequence[tuple[str, DataType]], s
 
 
 class Lowering:
-    """Writes the nodes of one formula as declarations of C++."""
+    """Writes the nodes of one formula as declarations of C++; as `exact` as they say, or as the stored type needs."""
 
-    def __init__(self, ask: Ask, root: Value, inputs: Sequence[tuple[str, DataType]], stored: DataType) -> None:
+    def __init__(
+        self,
+        ask: Ask,
+        root: Value,
+        inputs: Sequence[tuple[str, DataType]],
+        stored: DataType,
+        *,
+        exact: bool = False,
+    ) -> None:
         self.ask = ask
         self.stored = stored
         self.inputs = inputs
-        self.smooth = is_smooth(root, stored)
-        self.half = is_for_half(ask, root, stored)
+        self.smooth = not exact and is_smooth(root, stored)
+        self.half = not exact and is_for_half(ask, root, stored)
         self._root = narrowed(root) if self.half else root
         self._lines: list[str] = []
         self._written: dict[Value, str] = {}
@@ -127,7 +135,7 @@ class Lowering:
             return self.argument(node, node)
         if isinstance(node, Input):
             number = [name for name, _ in self.inputs].index(node.name)
-            return self.declare(node.type, _convert(f"x{number}", node.stored.value.lower(), node.type))
+            return self.declare(node.type, convert(f"x{number}", node.stored.value.lower(), node.type))
         assert isinstance(node, Operation)
         arguments = [self.write(argument) for argument in node.arguments]
         return self.declare(node.type, FUNCTIONS[node.name](self, node, arguments))
@@ -139,7 +147,7 @@ class Lowering:
         return name
 
     def _store(self, value: str, kind: str) -> str:
-        return _convert(value, kind, self.stored.value.lower())
+        return convert(value, kind, self.stored.value.lower())
 
 
 def literal(value: np.generic) -> str:
@@ -163,14 +171,14 @@ def _name(value: np.generic) -> str:
     return name
 
 
-def _convert(value: str, given: str, wanted: str) -> str:
+def convert(value: str, given: str, wanted: str) -> str:
     """`value` of the NumPy type `given` as `wanted`, rounded once."""
     if given == wanted:
         return value
     if given == "float16":
-        return _convert(f"float_of_half({value})", "float32", wanted)
+        return convert(f"float_of_half({value})", "float32", wanted)
     if wanted == "float16":
-        return f"half_of_double({value})" if given == "float64" else f"half_of_float({_convert(value, given, FLOAT32)})"
+        return f"half_of_double({value})" if given == "float64" else f"half_of_float({convert(value, given, FLOAT32)})"
     return f"({C_TYPES[wanted]}){value}"
 
 
@@ -311,11 +319,11 @@ def _exp_of(name: str, sign: str) -> Writer:
 
 
 def _cast(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
-    return _convert(arguments[0], node.arguments[0].type, node.type)
+    return convert(arguments[0], node.arguments[0].type, node.type)
 
 
 def _through_float16(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
-    return _convert(_convert(arguments[0], node.arguments[0].type, "float16"), "float16", FLOAT32)
+    return convert(convert(arguments[0], node.arguments[0].type, "float16"), "float16", FLOAT32)
 
 
 def _where(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:

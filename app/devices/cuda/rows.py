@@ -20,7 +20,7 @@ from app.formula.values import Position, Reduction, Value, parts
 from app.programs.dispatchable import Dispatchable
 from app.programs.walks import collapse
 
-_REDUCERS = r"""
+REDUCERS = r"""
 template <class T> DEVICE T shared_by_all(T value)
 {
     __shared__ T kept;
@@ -159,7 +159,7 @@ class RowLowering(Lowering):
         body = "\n".join(text for _, _, text in self._functions_written)
         signature = self._declared()
         body = body.replace("PARAMETERS", "".join(f", {each}" for each in signature))
-        source = PRIMITIVES + define + _REDUCERS + library(self._functions) + body + kernel
+        source = PRIMITIVES + define + REDUCERS + library(self._functions) + body + kernel
         return source, arguments
 
     def _write(self, node: Value) -> str:

@@ -1,4 +1,4 @@
-"""Graphs on a GPU: all kernels over memory that stays there, sent out as one CUDA graph."""
+"""Graphs on a GPU: all kernels over memory that stays there, sent out as one CUDA graph unless there are calls."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from app.devices.cuda.context import Context
-from app.devices.cuda.kernels import CudaKernel, Launch
 from app.devices.cuda.pinned import ALIGNMENT
 from app.devices.cuda.transfers import HostTensor, move
+from app.devices.cuda.whole import Queued, Resident
 from app.devices.device import Cancelled, ExecutionRecord
 from app.graphs.schedule import InitializedGraph, Place, Room
 from app.memory.buffers import Buffer
@@ -48,10 +48,8 @@ class CudaScheduleKernel:
         schedule = graph.schedule
         self._device = device
         self._kept = kept
-        self._kernels = [
-            (step, [CudaKernel(step.dispatchable, output, device) for output in step.dispatchable.outputs])
-            for step in schedule.steps
-        ]
+        self._steps = [(step, Resident(step.dispatchable, device)) for step in schedule.steps]
+        self._is_captured = all(resident.is_captured for _, resident in self._steps)
         self._inputs = list(schedule.read_bytes.values())
         self._outputs = [desc.data_bytes for desc in schedule.outputs.values()]
         self._gapless = [desc.gapless for desc in schedule.outputs.values()]
@@ -101,19 +99,18 @@ class CudaScheduleKernel:
         places = [memory.ptr + offset for offset in self._offsets]
         inputs, outputs = places[: len(self._inputs)], places[len(self._inputs) : -1]
         rooms = {Room.INPUT: inputs, Room.OUTPUT: outputs, Room.KEPT: self._kept.addresses(), Room.SCRATCH: places[-1:]}
-        return _Arena(memory, inputs, outputs, self.launches(rooms), self._device)
+        return _Arena(memory, inputs, outputs, self.queue_of(rooms), self._device, is_captured=self._is_captured)
 
-    def launches(self, rooms: dict[Room, list[int]]) -> "list[Launch | _Clear]":
+    def queue_of(self, rooms: dict[Room, list[int]]) -> list[Queued]:
         """All that is to be queued, in this order, over tensors on the device at these addresses."""
 
         def at(place: Place) -> int:
             return rooms[place.room][place.number] + place.offset
 
-        made: list[Launch | _Clear] = []
-        for step, kernels in self._kernels:
+        made: list[Queued] = []
+        for step, resident in self._steps:
             made += [_Clear(self._device, at(place), place.size) for place in step.clears]
-            read = [at(place) for place in step.reads]
-            made += [kernel.bind([*read, at(place)]) for kernel, place in zip(kernels, step.writes, strict=True)]
+            made += resident.bind([at(place) for place in step.reads], [at(place) for place in step.writes])
         return made
 
 
@@ -131,28 +128,31 @@ class _Clear:
 
 
 class _Arena:
-    """Memory for one dispatch at a time, and the kernels over it. From the second dispatch on they are one CUDA graph,
-    which takes the processor little more than one of them."""
+    """Memory for one dispatch at a time, and the work over it. From the second dispatch on that is one CUDA graph,
+    which takes the processor little more than one kernel, unless there are calls in it."""
 
     def __init__(
         self,
         memory: Any,
         inputs: Sequence[int],
         outputs: Sequence[int],
-        launches: "Sequence[Launch | _Clear]",
+        work: Sequence[Queued],
         device: Context,
+        *,
+        is_captured: bool,
     ) -> None:
         self.inputs = inputs
         self.outputs = outputs
         self._memory = memory
-        self._launches = launches
+        self._work = work
+        self._is_captured = is_captured and len(work) > 1
         self._device = device
         self._used = False
         self._graph: Any = None
 
     def queue(self, stream: Any) -> None:
-        """Queue all kernels."""
-        if self._graph is None and self._used and len(self._launches) > 1:
+        """Queue all work."""
+        if self._graph is None and self._used and self._is_captured:
             self._graph = self._device.captured(self._queue_each, stream)
         self._used = True
         if self._graph is None:
@@ -161,5 +161,5 @@ class _Arena:
             self._graph.launch(stream)
 
     def _queue_each(self, stream: Any) -> None:
-        for launch in self._launches:
-            launch(stream.ptr)
+        for queue in self._work:
+            queue(stream.ptr)

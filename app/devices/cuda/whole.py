@@ -1,0 +1,114 @@
+"""Operators on a GPU, all outputs of them over whole tensors there: by kernels, or by calls of CuPy's functions."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from app.contract.tensors import TensorDesc
+from app.devices.cuda.context import Context
+from app.devices.cuda.kernels import CudaKernel
+from app.devices.cuda.transfers import HostTensor, move
+from app.devices.device import Cancelled, DeviceFailed, ExecutionRecord
+from app.memory.arrays import numpy_type
+from app.memory.buffers import Buffer
+from app.programs.dispatchable import Dispatchable
+
+
+class Queued(Protocol):
+    """Work over tensors on the device, ready to be queued."""
+
+    def __call__(self, stream: int) -> None:
+        """Queue it on `stream`, a handle."""
+
+
+class Resident:
+    """An operator, over tensors that lie on the device."""
+
+    def __init__(self, compiled: Dispatchable, device: Context) -> None:
+        self.compiled = compiled
+        self.kernels = [CudaKernel(compiled, output, device) for output in compiled.program.maps]
+        """One for each output; none of a call."""
+        self._device = device
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether its work can be part of a CUDA graph: a call takes memory and may wait for results."""
+        return self.compiled.program.call is None
+
+    def bind(self, reads: Sequence[int], writes: Sequence[int]) -> list[Queued]:
+        """All its work, over inputs and outputs on the device at these addresses."""
+        if not self.is_captured:
+            return [_Call(self.compiled, self._device, reads, writes)]
+        return [kernel.bind([*reads, write]) for kernel, write in zip(self.kernels, writes, strict=True)]
+
+
+class WholeKernel:
+    """Implements `Kernel`: all inputs go to the device, everything is computed there, and all outputs come back."""
+
+    runs_inline = False
+
+    def __init__(self, resident: Resident, device: Context) -> None:
+        self._resident = resident
+        self._device = device
+        compiled = resident.compiled
+        self._inputs = [desc.data_bytes for desc in compiled.inputs.values()]
+        self._outputs = [desc.data_bytes for desc in compiled.outputs.values()]
+        self._gapless = [desc.gapless for desc in compiled.outputs.values()]
+
+    def dispatch(
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
+    ) -> ExecutionRecord:
+        device = self._device
+        given = [HostTensor(*each, device.pinned) for each in zip(inputs, self._inputs, strict=True)]
+        made = [HostTensor(*each, device.pinned) for each in zip(outputs, self._outputs, strict=True)]
+        with device.at_work(sum(self._inputs) + sum(self._outputs)):
+            memory = [device.pool.malloc(host.size) for host in (*given, *made)]
+            try:
+                reads, writes = ([each.ptr for each in part] for part in (memory[: len(given)], memory[len(given) :]))
+                results = list(zip(made, writes, strict=True))
+                strided = [pair for pair, gapless in zip(results, self._gapless, strict=True) if not gapless]
+                # What is between an output's elements stays as it is.
+                move(device, [*zip(given, reads, strict=True), *strided], cancelled, inward=True)
+                if cancelled():
+                    raise Cancelled
+                with device.slots.take() as slot:
+                    try:
+                        for queue in self._resident.bind(reads, writes):
+                            queue(slot.stream.ptr)
+                    finally:
+                        slot.stream.synchronize()  # the memory is the GPU's until then
+                move(device, results, cancelled, inward=False)
+            finally:
+                del memory
+        return ExecutionRecord(device.name, "cuda")
+
+
+class _Call:
+    """An operator's `call` over tensors on the device. Its results are copied into the outputs."""
+
+    def __init__(self, compiled: Dispatchable, device: Context, reads: Sequence[int], writes: Sequence[int]) -> None:
+        self._compiled = compiled
+        self._device = device
+        self._inputs = [*zip(compiled.inputs.items(), reads, strict=True)]
+        self._outputs = [*zip(compiled.outputs.items(), writes, strict=True)]
+
+    def __call__(self, stream: int) -> None:
+        """Compute, and queue what of it need not be waited for. Raises DeviceFailed if CuPy lacks something."""
+        call = self._compiled.call
+        assert call, "its program says so"
+        with self._device.functions_on(stream) as cupy, np.errstate(all="ignore"):
+            inputs = {name: self._array(name, desc, address) for (name, desc), address in self._inputs}
+            try:
+                made = call(cupy, inputs)
+            except (ImportError, NotImplementedError) as error:
+                reason = f"{self._device.name} cannot compute {self._compiled.name}: {error}"
+                raise DeviceFailed("error", reason) from error
+            self._compiled.check_results(made)
+            for (name, desc), address in self._outputs:
+                cupy.copyto(self._array(name, desc, address), made[name])
+
+    def _array(self, name: str, desc: TensorDesc, address: int) -> object:
+        dtype = numpy_type(self._compiled.stored_types[name])
+        strides = [step * dtype.itemsize for step in desc.strides]
+        return self._device.array(address, desc.data_bytes, desc.Sizes, dtype, strides)

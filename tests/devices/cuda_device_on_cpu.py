@@ -1,0 +1,168 @@
+"""The CUDA device without a GPU: its memory is the host's, NumPy stands in for CuPy, and kernels of formulas that go by
+coordinates are built for the CPU."""
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from app.devices.cuda.device import CudaDevice
+from app.devices.cuda.pinned import PinnedMemory
+from app.formula.structures import Structures
+from tests.devices.cuda_on_cpu import BuiltKernels
+
+CHUNK = 1 << 12
+"""Bytes of a slot, so that tensors take several."""
+
+
+class CudaError(RuntimeError):
+    """What CuPy raises."""
+
+    __module__ = "cupy_backends.cuda.api.runtime"
+    status = 1
+
+
+class OutOfMemory(MemoryError):
+    __module__ = "cupy.cuda.memory"
+
+
+class Memory:
+    """Of the device, filled with what nobody may see."""
+
+    def __init__(self, size: int) -> None:
+        self.bytes = np.full(max(size, 1), 0xA5, np.uint8)
+        self.ptr = self.bytes.ctypes.data
+
+
+class Pool:
+    """Counts what is taken."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.left: int | None = None
+        """Bytes that may still be taken."""
+
+    def malloc(self, size: int) -> Memory:
+        if self.left is not None:
+            self.left -= size
+            if self.left < 0:
+                raise OutOfMemory
+        self.taken += 1
+        return Memory(size)
+
+
+class Cupy:
+    """NumPy by the name of CuPy."""
+
+    def __init__(self, log: list[str]) -> None:
+        def event(name: str) -> Callable[..., Any]:
+            @contextmanager
+            def within(*arguments: Any) -> Iterator[None]:
+                log.append(f"{name} {arguments[0]}" if name == "stream" else name)
+                yield
+                log.append(f"{name} left")
+
+            return within
+
+        self.cuda = SimpleNamespace(
+            memory=SimpleNamespace(OutOfMemoryError=OutOfMemory),
+            runtime=SimpleNamespace(CUDARuntimeError=CudaError, deviceSynchronize=lambda: None),
+            driver=SimpleNamespace(CUDADriverError=CudaError),
+            using_allocator=event("allocator"),
+            ExternalStream=event("stream"),
+            UnownedMemory=lambda address, size, owner, ordinal: (address, size),
+            MemoryPointer=lambda memory, offset: memory,
+        )
+
+    @staticmethod
+    def ndarray(sizes: Any, dtype: Any, memory: tuple[int, int], strides: Any) -> Any:
+        address, size = memory
+        held: Any = (ctypes.c_char * size).from_address(address)
+        return np.ndarray(sizes, dtype, held, 0, strides)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+
+class Stream:
+    ptr = 77
+
+    def __init__(self, log: list[str]) -> None:
+        self._log = log
+
+    def synchronize(self) -> None:
+        self._log.append("synchronized")
+
+
+class Slots:
+    def __init__(self, log: list[str]) -> None:
+        self.size = CHUNK
+        self.taken = 0
+        self._slot = SimpleNamespace(host=np.zeros(CHUNK, np.uint8), stream=Stream(log))
+        self._slot.host_address = self._slot.host.ctypes.data
+
+    @contextmanager
+    def take(self) -> Iterator[Any]:
+        assert not self.taken, "who holds one does not take another"
+        self.taken += 1
+        try:
+            yield self._slot
+        finally:
+            self.taken -= 1
+
+    def idle(self) -> int:
+        return 1
+
+
+class CudaDeviceOnCpu(CudaDevice):
+    """What of the device is not its own is replaced; `log` has what was done on the stream."""
+
+    def __init__(self, kernels: BuiltKernels) -> None:
+        self.log: list[str] = []
+        self.kernels_built = kernels
+        self._cupy: Any = Cupy(self.log)
+        self.ordinal, self.name = 0, "cuda:0"
+        self.out_of_service = None
+        self.structures = Structures()
+        self.pool: Any = Pool()
+        self.slots: Any = Slots(self.log)
+        self.pinned = PinnedMemory(0)
+        self.copiers = ThreadPoolExecutor(1)
+        self.load = 0
+        self._lock = threading.Lock()
+        self._kept = WeakKeyDictionary()
+        self._sources: list[str] = []
+
+    def use(self) -> None:
+        pass
+
+    def function(self, source: str) -> int:
+        self._sources.append(source)
+        return len(self._sources) - 1
+
+    def launch(self, function: int, blocks: int, stream: int, table: int) -> None:
+        assert stream == Stream.ptr
+        self.log.append("kernel")
+        self.kernels_built.find(self._sources[function]).launch(blocks, table)
+
+    def to_device(self, target: int, source: int, size: int, stream: Any) -> None:
+        self.log.append("in")
+        ctypes.memmove(target, source, size)
+
+    def to_host(self, target: int, source: int, size: int, stream: Any) -> None:
+        self.log.append("out")
+        ctypes.memmove(target, source, size)
+
+    def clear(self, target: int, size: int, stream: int) -> None:
+        self.log.append("clear")
+        ctypes.memset(target, 0, size)
+
+    def captured(self, queue: Callable[[Any], None], stream: Any) -> Any:
+        self.log.append("captured")
+        return SimpleNamespace(launch=queue)
