@@ -18,6 +18,7 @@ from app.devices.cuda.lowering import C_TYPES, Lowering, convert, literal
 from app.devices.cuda.rows import REDUCERS
 from app.formula.coordinates import Coordinate, Element, Index, Total, accumulated_type
 from app.formula.expansions import Ask
+from app.formula.ranges import Ranges
 from app.formula.uniform import is_uniform, typed
 from app.formula.values import Number, Value, integer_range, is_float, parts
 from app.programs.dispatchable import Dispatchable
@@ -27,6 +28,10 @@ FEW = 1 << 14
 
 LONG, MOST = 1 << 8, 1 << 32
 """Totals of so many combinations are worth a block's threads, which count them with 32 bits."""
+
+MOST_TERMS, MOST_WORK = 1 << 28, 1 << 40
+"""Terms that one thread may compute for an element, and that a kernel may for all: seconds of an H200's time, since a
+kernel under way cannot be stopped. More is NumPy's, which can."""
 
 _PLACES = r"""
 /* n / d for any 32-bit n and d > 0: with 2^(l-1) < d <= 2^l, `magic` is 2^32 (2^l - d) / d + 1 and `shift` is l. */
@@ -71,6 +76,9 @@ class Coordinates:
     """How the tensors of an output lie that is made by coordinates."""
 
     kind: CoordinateClass
+    elements: int
+    terms: int
+    """Of an element, at most."""
     shape: np.ndarray[tuple[int], np.dtype[np.uint32]]
     """The kernel's argument: of the output sizes, what divides by them, and strides; of each input sizes and strides.
 
@@ -85,7 +93,13 @@ class Coordinates:
         for desc in inputs:
             flat += [*desc.Sizes, *desc.strides]
         ranks = (*(desc.rank for desc in inputs), made.rank)
-        return cls(CoordinateClass(ranks, made.elements < FEW), np.array(flat, np.uint32))
+        terms = Ranges(compiled.program.maps[output].expression, compiled.numbers, made.Sizes).terms()
+        kind = CoordinateClass(ranks, made.elements < FEW)
+        return cls(kind, made.elements, terms, np.array(flat, np.uint32))
+
+    def is_too_much(self, *, shared: bool) -> bool:
+        """Whether a kernel, whose blocks' threads may have `shared` the terms of an element, is not to be started."""
+        return self.terms > (MOST if shared else MOST_TERMS) or self.elements * self.terms > MOST_WORK
 
 
 def division(size: int) -> tuple[int, int]:

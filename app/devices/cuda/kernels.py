@@ -15,7 +15,7 @@ from app.devices.cuda.lowering import lower
 from app.devices.cuda.pinned import Slot, room
 from app.devices.cuda.rows import RowClass, RowLowering, Rows
 from app.devices.cuda.transfers import LEAST_CHUNK, MOST_CHUNK, HostTensor, spread
-from app.devices.device import Cancelled, ExecutionRecord
+from app.devices.device import Cancelled, DeviceFailed, ExecutionRecord
 from app.devices.layout import walk
 from app.formula.expansions import Ask
 from app.formula.uniform import Evaluate, evaluator, typed
@@ -98,16 +98,21 @@ class CudaKernel:
             self.is_chunked = self._rows is None and alike
 
     def launch(self, *, aligned: bool = True) -> Launch:
-        """The kernel for device-resident tensors: to be bound to their addresses, the output's last."""
+        """The kernel for device-resident tensors: to be bound to their addresses, the output's last.
+
+        Raises DeviceFailed if it would keep the GPU busy for long.
+        """
         if self._rows:
             kind = self._rows.kind
             form = self._find(kind, lambda ask: self._row_form(ask, kind))
             return self._launch(form, [self._rows.shape])
         if self._coordinates:
             places = self._coordinates
-            return self._launch(
-                self._find(places.kind, lambda ask: self._coordinate_form(ask, places.kind)), [places.shape]
-            )
+            form = self._find(places.kind, lambda ask: self._coordinate_form(ask, places.kind))
+            if places.is_too_much(shared=form.per_block == 1):
+                work = f"{places.elements} elements of {places.terms} terms"
+                raise DeviceFailed("error", f"{self._device.name} cannot be stopped once it computes {work}")
+            return self._launch(form, [places.shape])
         layout = choose_layout(self._sizes, self._strides, self._bytes, aligned=aligned)
         shape = [] if is_packed(layout) else [np.array([*self._sizes, *itertools.chain(*self._strides)], np.uint32)]
         return self._launch(self._find(layout, lambda ask: self._form(ask, layout)), shape)

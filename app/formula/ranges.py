@@ -1,0 +1,114 @@
+"""Between which numbers the integers of a formula lie that goes by coordinates, and how much there is to compute."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from math import prod
+from typing import TypeAlias
+
+from app.formula.coordinates import Coordinate, Element, Index, Total
+from app.formula.uniform import Numbers, evaluator, is_uniform
+from app.formula.values import BOOL, Operation, Value, integer_range, is_float, parts
+
+Range: TypeAlias = tuple[int, int]
+"""The least and the largest."""
+
+
+class Ranges:
+    """What is known of values for the `numbers` of a request and an output of these `sizes`."""
+
+    def __init__(self, root: Value, numbers: Numbers, sizes: Sequence[int]) -> None:
+        self._root = root
+        self._numbers = numbers
+        self._sizes = sizes
+        self._known: dict[Value, Range] = {}
+        self._counts: dict[Index, Value] = {}
+        for node in parts(root):
+            if isinstance(node, Total):
+                self._counts |= zip(node.indices, node.counts, strict=True)
+
+    def of(self, node: Value) -> Range:
+        """Of an integer or a bool; no wider than its type."""
+        found = self._known.get(node)
+        if found is None:
+            least, most = (0, 1) if node.type == BOOL else integer_range(node.type)
+            low, high = self._computed(node) or (least, most)
+            # What leaves its type's range wraps around.
+            found = self._known[node] = (low, high) if least <= low <= high <= most else (least, most)
+        return found
+
+    def most(self, count: Value) -> int:
+        """How large a total's count is at most, and at least 0."""
+        return max(self.of(count)[1], 0)
+
+    def terms(self) -> int:
+        """How many values are computed for an element at most: those of all totals, one inside the other."""
+        terms: dict[Value, int] = {}
+        for node in parts(self._root):
+            inside = max([terms[each] for each in node.operands()], default=1)
+            if isinstance(node, Total):
+                inside *= max(prod(map(self.most, node.counts)), 1)
+            terms[node] = inside
+        return terms[self._root]
+
+    def _computed(self, node: Value) -> Range | None:
+        if is_uniform(node):
+            number = int(evaluator(node)(self._numbers))
+            return number, number
+        match node:
+            case Coordinate():
+                return 0, self._sizes[node.axis] - 1
+            case Index():
+                return 0, max(self.most(self._counts[node]) - 1, 0)
+            case Element() if node.stored.value.lower() == node.type:
+                return integer_range(node.type)
+            case Total(name="sum"):
+                count = prod(map(self.most, node.counts))
+                low, high = self.of(node.argument)
+                return min(count * low, 0), max(count * high, 0)
+            case Operation() if node.name in _RANGES and not any(is_float(each.type) for each in node.arguments):
+                return _RANGES[node.name](*map(self.of, node.arguments))
+        return None
+
+
+def _extremes(function: Callable[[int, int], int]) -> Callable[[Range, Range], Range]:
+    """Of a function that has its least and its largest value at ends of its arguments."""
+
+    def made(a: Range, b: Range) -> Range:
+        ends = [function(x, y) for x, y in product(a, b)]
+        return min(ends), max(ends)
+
+    return made
+
+
+def _quotient(a: Range, b: Range) -> Range:
+    divisors = [each for each in (*b, 1, -1) if each and b[0] <= each <= b[1]]
+    ends = [abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1) for x, y in product(a, divisors)]
+    if a[0] < 0 < a[1] or b[0] <= 0 <= b[1]:
+        ends.append(0)
+    return min(ends), max(ends)
+
+
+def _remainder(a: Range, b: Range) -> Range:
+    """Of floored division: it is between 0 and the divisor."""
+    return min(b[0] + 1, 0), max(b[1] - 1, 0)
+
+
+def _of_truncation(a: Range, b: Range) -> Range:
+    most = max(abs(b[0]), abs(b[1]), 1) - 1
+    return max(-most, min(a[0], 0)), min(most, max(a[1], 0))
+
+
+_RANGES: Mapping[str, Callable[..., Range]] = {
+    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "subtract": lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    "multiply": _extremes(lambda x, y: x * y),
+    "maximum": _extremes(max),
+    "minimum": _extremes(min),
+    "negative": lambda a: (-a[1], -a[0]),
+    "absolute": lambda a: (0 if a[0] <= 0 <= a[1] else min(map(abs, a)), max(map(abs, a))),
+    "quotient": _quotient,
+    "remainder": _remainder,
+    "fmod": _of_truncation,
+    "where": lambda condition, a, b: (min(a[0], b[0]), max(a[1], b[1])),
+    "cast": lambda a: a,
+}

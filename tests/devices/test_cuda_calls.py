@@ -1,0 +1,226 @@
+"""Calls of CuPy's functions, and graphs with calls or coordinates: with NumPy in the place of CuPy, and on a GPU."""
+
+import gc
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from app.contract.constants import DataType
+from app.contract.tensors import TensorDesc
+from app.devices.cuda.device import CudaDevice
+from app.devices.device import Cancelled, DeviceFailed
+from app.formula.coordinates import coordinates
+from app.graphs.schedule import InitializedGraph, Place, Room, Schedule, Step
+from app.memory.arrays import Array
+from app.operators.compiled import CompiledOperator
+from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu, CudaError, OutOfMemory
+from tests.devices.cuda_on_cpu import COMPILER, BuiltKernels
+from tests.devices.test_coordinates import (
+    TYPES,
+    Careless,
+    buffer_of,
+    desc_of,
+    elements,
+    laid_out,
+    of_expression,
+    operand,
+    run,
+)
+from tests.gpu import first_gpu
+from tests.operators.coordinate_operators import (
+    CumulativeSum,
+    compiled,
+)
+
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+
+
+@pytest.fixture
+def on_cpu(tmp_path: Path) -> CudaDeviceOnCpu:
+    return CudaDeviceOnCpu(BuiltKernels(tmp_path))
+
+
+# Calls
+
+
+def cumulative_sum(x: Array, axis: int = 0, out: Array | None = None) -> CompiledOperator:
+    members = {"InputTensor": desc_of(x), "OutputTensor": desc_of(x if out is None else out), "Axis": axis}
+    return compiled(CumulativeSum, members)
+
+
+@pytest.mark.parametrize("data_type", TYPES)
+def test_calls(on_cpu: CudaDeviceOnCpu, data_type: DataType) -> None:
+    rng = np.random.default_rng(8)
+    x = laid_out(rng, elements(rng, [3, 40, 50], data_type))
+    out = laid_out(rng, np.zeros_like(x))
+    made = run(on_cpu, cumulative_sum(x, 1, out), {"InputTensor": x})["OutputTensor"]
+    np.testing.assert_array_equal(made, np.cumsum(x, 1, x.dtype))
+    at = on_cpu.log.index("allocator")  # CuPy's functions are on the slot's stream, which is waited for
+    assert on_cpu.log[at : at + 5] == ["allocator", "stream 77", "stream left", "allocator left", "synchronized"]
+    assert on_cpu.log[-2:] == ["out", "synchronized"]
+
+
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_calls_are_cancelled_before_and_after(on_cpu: CudaDeviceOnCpu, after: int) -> None:
+    x, out = np.ones((4, 4), np.float32), np.zeros((4, 4), np.float32)
+    looks = iter([False] * after + [True])
+    with pytest.raises(Cancelled):
+        on_cpu.prepare(cumulative_sum(x)).dispatch([buffer_of(x)], [buffer_of(out)], lambda: next(looks))
+    assert on_cpu.log.count("allocator") == (after == 2)
+    assert "out" not in on_cpu.log
+    assert not out.any()
+    assert on_cpu.load == on_cpu.slots.taken == 0
+
+
+class Failing(CumulativeSum):
+    """As CuPy's functions fail."""
+
+    ERRORS: ClassVar[list[Exception]] = [
+        OutOfMemory("of the pool"),
+        CudaError("CUBLAS_STATUS_ALLOC_FAILED"),
+        CudaError("cudaErrorInvalidValue"),
+        NotImplementedError("CuPy lacks it"),
+        ImportError("libcublas is not there"),
+    ]
+
+    def call(self, xp: Any, inputs: Any) -> Any:
+        raise self.ERRORS[self.Axis]
+
+
+@pytest.mark.parametrize("number", range(len(Failing.ERRORS)))
+def test_errors_of_calls_are_the_devices(on_cpu: CudaDeviceOnCpu, number: int) -> None:
+    x = np.ones(4, np.float32)
+    members = {"InputTensor": desc_of(x), "OutputTensor": desc_of(x), "Axis": number}
+    with pytest.raises(DeviceFailed) as raised:
+        run(on_cpu, compiled(Failing, members), {"InputTensor": x})
+    assert raised.value.cause == ("memory" if number < 2 else "error")
+    assert "cuda:0" in raised.value.reason
+    assert on_cpu.log[-1] == "synchronized"
+    assert on_cpu.load == on_cpu.slots.taken == 0
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_what_a_call_makes_is_checked(on_cpu: CudaDeviceOnCpu, axis: int) -> None:
+    x = np.ones((2, 2), np.float32)
+    members = {"InputTensor": desc_of(x), "OutputTensor": desc_of(x), "Axis": axis}
+    with pytest.raises(TypeError):
+        run(on_cpu, compiled(Careless, members), {"InputTensor": x})
+
+
+def test_without_memory_for_tensors_it_says_so(on_cpu: CudaDeviceOnCpu) -> None:
+    x = np.ones(100, np.float32)
+    on_cpu.pool.left = 700
+    with pytest.raises(DeviceFailed) as raised:
+        run(on_cpu, cumulative_sum(x), {"InputTensor": x})
+    assert raised.value.cause == "memory"
+
+
+# Graphs
+
+
+def graph_of(count: int, *, with_call: bool) -> InitializedGraph:
+    """The elements of a vector turned round, then twice again, or their sums; the scratch between has a clear."""
+    x = np.zeros(count, np.float32)
+    of = operand(x)
+    (i,) = coordinates(1)
+    turned = of_expression(of[[of.sizes[0] - 1 - i]], [count], DataType.FLOAT32, x)
+    last = cumulative_sum(x) if with_call else turned
+    size = x.nbytes
+    places = {room: Place(room, 0, 0, size) for room in Room}
+    steps = (
+        Step((0,), turned, (places[Room.INPUT],), (places[Room.SCRATCH],), (places[Room.SCRATCH],)),
+        Step((1,), last, (places[Room.SCRATCH],), (places[Room.OUTPUT],)),
+    )
+    desc = TensorDesc(DataType=DataType.FLOAT32, Sizes=[count])
+    schedule = Schedule({"X": desc}, {}, {"Y": desc}, {"X": size}, (), steps, (), (), size)
+    return InitializedGraph(schedule, ())
+
+
+def check_graph(device: CudaDevice, *, with_call: bool) -> None:
+    kernel = device.prepare(graph_of(5000, with_call=with_call))
+    for turn in range(4):
+        x = np.random.default_rng(turn).integers(-9, 9, 5000).astype(np.float32)
+        y = np.zeros_like(x)
+        ran = kernel.dispatch([x.view(np.uint8).data], [y.view(np.uint8).data], lambda: False)
+        assert ran.device == device.name
+        np.testing.assert_array_equal(y, np.cumsum(x[::-1]) if with_call else x)
+
+
+@needs_compiler
+@pytest.mark.parametrize("with_call", [False, True])
+def test_graphs_run_wholly_on_the_device(on_cpu: CudaDeviceOnCpu, *, with_call: bool) -> None:
+    """Those with calls, which take memory and wait, not as a CUDA graph."""
+    check_graph(on_cpu, with_call=with_call)
+    assert on_cpu.log.count("captured") == (not with_call)
+    assert on_cpu.log.count("clear") == 4
+    assert on_cpu.log.count("kernel") == (4 if with_call else 8)
+
+
+# On a GPU
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("with_call", [False, True])
+def test_graphs_run_wholly_on_a_gpu(*, with_call: bool) -> None:
+    check_graph(first_gpu(), with_call=with_call)
+
+
+class Sort(CumulativeSum):
+    def call(self, xp: Any, inputs: Any) -> Any:
+        return {"OutputTensor": xp.sort(inputs["InputTensor"], axis=self.Axis)}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("data_type", TYPES)
+def test_calls_on_a_gpu(data_type: DataType) -> None:
+    gpu = first_gpu()
+    rng = np.random.default_rng(9)
+    for axis in (0, 1, 2):
+        x = laid_out(rng, elements(rng, [3, 40, 500], data_type))
+        out = laid_out(rng, np.zeros_like(x))
+        members = {"InputTensor": desc_of(x), "OutputTensor": desc_of(out), "Axis": axis}
+        for kind in (CumulativeSum, Sort):
+            made = run(gpu, compiled(kind, dict(members)), {"InputTensor": x})["OutputTensor"]
+            if kind is Sort:
+                np.testing.assert_array_equal(made, np.sort(x, axis))
+            elif data_type is DataType.FLOAT16:  # whose partial sums are rounded in some order
+                np.testing.assert_allclose(made, np.cumsum(x, axis, np.float32), 1e-1, 2)
+            else:
+                np.testing.assert_array_equal(made, np.cumsum(x, axis, x.dtype))
+    assert gpu.load == gpu.slots.taken == 0
+
+
+@pytest.mark.gpu
+def test_calls_of_a_gpu_without_memory() -> None:
+    gpu = first_gpu()
+    x = np.ones(1 << 20, np.float32)
+    gpu.free_memory()
+    gpu.pool.set_limit(size=9 << 20)  # for the tensors, not for the result
+    try:
+        with pytest.raises(DeviceFailed) as raised:
+            run(gpu, cumulative_sum(x), {"InputTensor": x})
+    finally:
+        gpu.pool.set_limit(size=0)
+    assert raised.value.cause == "memory"
+    np.testing.assert_array_equal(run(gpu, cumulative_sum(x), {"InputTensor": x})["OutputTensor"], np.cumsum(x))
+
+
+@pytest.mark.gpu
+def test_calls_on_a_gpu_from_many_threads() -> None:
+    gpu = first_gpu()
+    kernels = [(count, gpu.prepare(cumulative_sum(np.ones(count, np.int64)))) for count in (1000, 50_000, 400_000)]
+
+    def work(number: int) -> bool:
+        count, kernel = kernels[number % 3]
+        x, out = np.full(count, number, np.int64), np.zeros(count, np.int64)
+        kernel.dispatch([x.view(np.uint8).data], [out.view(np.uint8).data], lambda: False)
+        return np.array_equal(out, np.cumsum(x))
+
+    with ThreadPoolExecutor(12) as threads:
+        assert all(threads.map(work, range(200)))
+    gc.collect()
+    gpu.free_memory()
+    assert gpu.pool.used_bytes() == 0

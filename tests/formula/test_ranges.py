@@ -1,0 +1,99 @@
+"""Ranges of integers, against what NumPy computes."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.contract.constants import DataType
+from app.devices.cpu.device import NumpyDevice
+from app.formula import coordinates as c
+from app.formula.coordinates import coordinates
+from app.formula.ranges import Ranges
+from app.formula.values import (
+    INT64,
+    Constant,
+    Value,
+    absolute,
+    cast,
+    maximum,
+    minimum,
+    quotient,
+    remainder_of_floor,
+    remainder_of_truncation,
+    where,
+)
+from tests.devices.test_coordinates import N, of_expression, operand, run
+
+LIMITS = np.iinfo(np.int64)
+
+
+def random_value(rng: np.random.Generator, leaves: list[Value], depth: int) -> Value:
+    if depth == 0:
+        return leaves[rng.integers(len(leaves))]
+    a, b = (random_value(rng, leaves, depth - 1) for _ in range(2))
+    functions: list[Any] = [
+        lambda: a + b,
+        lambda: a - b,
+        lambda: a * b,
+        lambda: maximum(a, b),
+        lambda: minimum(a, b),
+        lambda: -a,
+        lambda: absolute(a),
+        lambda: quotient(a, b),
+        lambda: remainder_of_floor(a, b),
+        lambda: remainder_of_truncation(a, b),
+        lambda: where(a < b, a, b),
+        lambda: cast(cast(a, "int8"), INT64),
+        lambda: cast(a < b, INT64),
+        lambda: c.sum_over([minimum(a, 3)], lambda k: k * b - a),
+        lambda: c.maximum_over([minimum(a, 2)], lambda k: k + b),
+    ]
+    made: Value = functions[rng.integers(len(functions))]()
+    return made
+
+
+def test_what_is_computed_lies_in_its_range() -> None:
+    rng = np.random.default_rng(1)
+    i, j = coordinates(2)
+    x = rng.integers(-128, 128, 12).astype(np.int8)
+    leaves = [i, j, N, cast(operand(x)[[i]], INT64), *(Constant(INT64, each) for each in (-7, -1, 0, 1, 5, 1 << 62))]
+    narrow = 0
+    with ThreadPoolExecutor(1) as helpers:
+        device = NumpyDevice(helpers, 1)
+        for turn in range(400):
+            value = random_value(rng, leaves, 1 + turn % 3)
+            number = int(rng.integers(-9, 9))
+            operator = of_expression(value, [12, 5], DataType.INT64, x, n=number)
+            made = run(device, operator, {"X": x})["Y"]
+            low, high = Ranges(value, operator.numbers, [12, 5]).of(value)
+            assert low <= made.min(), value
+            assert made.max() <= high, value
+            narrow += high - low < 1 << 32
+    assert narrow > 200
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (lambda i: i * 3 - 2, (-2, 25)),
+        (lambda i: maximum(minimum(i, N), 2), (2, 7)),
+        (lambda i: quotient(i - 4, 2), (-2, 2)),
+        (lambda i: remainder_of_floor(i, 4), (0, 3)),
+        (lambda i: remainder_of_truncation(i, 400), (0, 9)),
+        (lambda i: c.sum_over([i], lambda k: k), (0, 9 * 8)),
+        (lambda i: i * (1 << 60), (LIMITS.min, LIMITS.max)),
+    ],
+)
+def test_ranges_are_as_narrow_as_may_be(value: Any, expected: tuple[int, int]) -> None:
+    made = value(coordinates(1)[0])
+    assert Ranges(made, {"n": 7}, [10]).of(made) == expected
+
+
+def test_terms_are_those_of_totals_one_inside_the_other() -> None:
+    (i,) = coordinates(1)
+    inner = c.sum_over([i, N], lambda a, b: c.maximum_over([a + 1], lambda k: k + b))
+    both = inner + c.sum_over([N], lambda k: k)
+    assert Ranges(both, {"n": 7}, [10]).terms() == 9 * 7 * 9
+    assert Ranges(both, {"n": -7}, [10]).terms() == 9
