@@ -28,9 +28,11 @@ class Ranges:
 
     def of(self, node: Value) -> Range:
         """Of an integer or a bool; no wider than its type."""
+        if node.type == BOOL:
+            return 0, 1
         found = self._known.get(node)
         if found is None:
-            least, most = (0, 1) if node.type == BOOL else integer_range(node.type)
+            least, most = integer_range(node.type)
             low, high = self._computed(node) or (least, most)
             # What leaves its type's range wraps around.
             found = self._known[node] = (low, high) if least <= low <= high <= most else (least, most)
@@ -65,6 +67,8 @@ class Ranges:
                 count = prod(map(self.most, node.counts))
                 low, high = self.of(node.argument)
                 return min(count * low, 0), max(count * high, 0)
+            case Total() if node.name.startswith(("first", "last")):
+                return 0, max(prod(map(self.most, node.counts)) - 1, 0)
             case Operation() if node.name in _RANGES and not any(is_float(each.type) for each in node.arguments):
                 return _RANGES[node.name](*map(self.of, node.arguments))
         return None

@@ -207,7 +207,7 @@ class Bench:
             return moved / seconds / ceiling
 
         def ours(n: int) -> None:
-            launches[n % len(launches)](self.stream.ptr)
+            launches[n % len(launches)](self.stream)
 
         seconds = graphed(ours, self.stream, repeats=self.repeats)
         shares["GB/s"] = moved / seconds / 1e9

@@ -138,7 +138,7 @@ def main() -> None:
     stream = cupy.cuda.Stream(non_blocking=True)
     if options.once:
         for name in names:
-            Case(gpus[0], name, elements, rotated=False).launches[0](stream.ptr)
+            Case(gpus[0], name, elements, rotated=False).launches[0](stream)
             stream.synchronize()
         return
     counted = profile([f"--size={options.size}", f"--operators={options.operators}"], names, elements)
@@ -155,7 +155,7 @@ def main() -> None:
             copies[per_element] = copy_rate(per_element * elements // 2, stream, repeats=8)
 
         def call(n: int, case: Case = case) -> None:
-            case.launches[n % len(case.launches)](stream.ptr)
+            case.launches[n % len(case.launches)](stream)
 
         rate = case.moved / graphed(call, stream, repeats=8)
         case.check(reference)

@@ -70,10 +70,9 @@ def launch(gpu: CudaDevice) -> None:
     }
     kernel = cupy.ElementwiseKernel("T x", "T y", "y = fmaxf(0.f, fminf(0.2f * x + 0.5f, 1.f))", "peer")
     raw = cupy.RawKernel('extern "C" __global__ void k(const float* x, float* y) {}', "k")
-    handle = stream.ptr
-    calls: dict[str, Callable[[], object]] = {name: partial(bound, handle) for name, bound in cases.items()}
+    calls: dict[str, Callable[[], object]] = {name: partial(bound, stream) for name, bound in cases.items()}
     first = cases["HARD_SIGMOID, bound once"]
-    calls["HARD_SIGMOID, bound anew each time"] = lambda: first.bind([x.data.ptr, y.data.ptr], KIB)(stream.ptr)
+    calls["HARD_SIGMOID, bound anew each time"] = lambda: first.bind([x.data.ptr, y.data.ptr], KIB)(stream)
     calls["cupy.ElementwiseKernel, output given"] = lambda: kernel(x, y)
     calls["cupy.RawKernel, 2 arguments"] = lambda: raw((1,), (256,), (x, y))
     print("## Launching 1 Ki elements, µs of Python per call (medians of 40 batches of 500)\n")
@@ -212,7 +211,7 @@ def several(gpus: list[CudaDevice]) -> None:
         def on_device(gpu: CudaDevice = gpu, bound: Any = bound, stream: Any = stream) -> None:
             gpu.use()
             for _ in range(400):
-                bound(stream.ptr)
+                bound(stream)
             stream.synchronize()
 
         def from_pinned(kernel: Any = kernel, source: Any = source, target: Any = target) -> None:

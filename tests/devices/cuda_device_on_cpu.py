@@ -61,21 +61,17 @@ class Cupy:
     """NumPy by the name of CuPy."""
 
     def __init__(self, log: list[str]) -> None:
-        def event(name: str) -> Callable[..., Any]:
-            @contextmanager
-            def within(*arguments: Any) -> Iterator[None]:
-                log.append(f"{name} {arguments[0]}" if name == "stream" else name)
-                yield
-                log.append(f"{name} left")
-
-            return within
+        @contextmanager
+        def using_allocator(malloc: Callable[..., Any]) -> Iterator[None]:
+            log.append("allocator")
+            yield
+            log.append("allocator left")
 
         self.cuda = SimpleNamespace(
             memory=SimpleNamespace(OutOfMemoryError=OutOfMemory),
             runtime=SimpleNamespace(CUDARuntimeError=CudaError, deviceSynchronize=lambda: None),
             driver=SimpleNamespace(CUDADriverError=CudaError),
-            using_allocator=event("allocator"),
-            ExternalStream=event("stream"),
+            using_allocator=using_allocator,
             UnownedMemory=lambda address, size, owner, ordinal: (address, size),
             MemoryPointer=lambda memory, offset: memory,
         )
@@ -91,10 +87,14 @@ class Cupy:
 
 
 class Stream:
-    ptr = 77
-
     def __init__(self, log: list[str]) -> None:
         self._log = log
+
+    def __enter__(self) -> None:
+        self._log.append("stream")
+
+    def __exit__(self, *error: object) -> None:
+        self._log.append("stream left")
 
     def synchronize(self) -> None:
         self._log.append("synchronized")
@@ -146,8 +146,8 @@ class CudaDeviceOnCpu(CudaDevice):
         self._sources.append(source)
         return len(self._sources) - 1
 
-    def launch(self, function: int, blocks: int, stream: int, table: int) -> None:
-        assert stream == Stream.ptr
+    def launch(self, function: int, blocks: int, stream: Any, table: int) -> None:
+        assert isinstance(stream, Stream)
         self.log.append("kernel")
         self.kernels_built.find(self._sources[function]).launch(blocks, table)
 
@@ -159,7 +159,7 @@ class CudaDeviceOnCpu(CudaDevice):
         self.log.append("out")
         ctypes.memmove(target, source, size)
 
-    def clear(self, target: int, size: int, stream: int) -> None:
+    def clear(self, target: int, size: int, stream: Any) -> None:
         self.log.append("clear")
         ctypes.memset(target, 0, size)
 

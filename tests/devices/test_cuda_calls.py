@@ -59,8 +59,16 @@ def test_calls(on_cpu: CudaDeviceOnCpu, data_type: DataType) -> None:
     made = run(on_cpu, cumulative_sum(x, 1, out), {"InputTensor": x})["OutputTensor"]
     np.testing.assert_array_equal(made, np.cumsum(x, 1, x.dtype))
     at = on_cpu.log.index("allocator")  # CuPy's functions are on the slot's stream, which is waited for
-    assert on_cpu.log[at : at + 5] == ["allocator", "stream 77", "stream left", "allocator left", "synchronized"]
+    assert on_cpu.log[at : at + 5] == ["allocator", "stream", "stream left", "allocator left", "synchronized"]
     assert on_cpu.log[-2:] == ["out", "synchronized"]
+
+
+def test_arrays_are_cupys_over_the_devices_memory(on_cpu: CudaDeviceOnCpu) -> None:
+    """In the strides of the tensor, 0 among them; CuPy's own classes, which need no GPU for that."""
+    on_cpu._cupy = pytest.importorskip("cupy")
+    array = on_cpu.array(4096, 80, [5, 4, 3], np.dtype(np.float32), [16, 4, 0])
+    assert (array.data.ptr, array.data.device_id) == (4096, 0)
+    assert (array.shape, array.strides, array.dtype) == ((5, 4, 3), (16, 4, 0), np.float32)
 
 
 @pytest.mark.parametrize("after", [0, 1, 2])

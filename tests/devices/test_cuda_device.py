@@ -125,7 +125,7 @@ def test_resident_tensors_need_no_alignment(gpu: CudaDevice, offset: int) -> Non
     place.set(x.view(np.uint8))
     operator = compiled(descriptor(HARD_SIGMOID, {"DataType": "FLOAT32", "Sizes": [1003]}))
     stream = cupy.cuda.Stream()
-    gpu.kernels(operator)[0].bind([place.data.ptr, out.data.ptr + offset])(stream.ptr)
+    gpu.kernels(operator)[0].bind([place.data.ptr, out.data.ptr + offset])(stream)
     stream.synchronize()
     result = out.get()[offset : offset + x.nbytes].view(np.float32)
     assert np.allclose(result, np.clip(0.2 * x + 0.5, 0, 1), atol=1e-6)

@@ -49,6 +49,7 @@ def random_value(rng: np.random.Generator, leaves: list[Value], depth: int) -> V
         lambda: cast(a < b, INT64),
         lambda: c.sum_over([minimum(a, 3)], lambda k: k * b - a),
         lambda: c.maximum_over([minimum(a, 2)], lambda k: k + b),
+        lambda: c.position_over("last_maximum", [minimum(a, 2), 3], lambda k, m: k + m * b),
     ]
     made: Value = functions[rng.integers(len(functions))]()
     return made
@@ -83,6 +84,7 @@ def test_what_is_computed_lies_in_its_range() -> None:
         (lambda i: remainder_of_floor(i, 4), (0, 3)),
         (lambda i: remainder_of_truncation(i, 400), (0, 9)),
         (lambda i: c.sum_over([i], lambda k: k), (0, 9 * 8)),
+        (lambda i: c.position_over("first_minimum", [i, 3], lambda k, m: k), (0, 9 * 3 - 1)),
         (lambda i: i * (1 << 60), (LIMITS.min, LIMITS.max)),
     ],
 )

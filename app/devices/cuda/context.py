@@ -90,9 +90,9 @@ class Context:
         handle: int = found.ptr
         return handle
 
-    def launch(self, function: int, blocks: int, stream: int, table: int) -> None:
+    def launch(self, function: int, blocks: int, stream: Any, table: int) -> None:
         """Queue a kernel. `table` is the address of the addresses of its arguments."""
-        self._cupy.cuda.driver.launchKernel(function, blocks, 1, 1, THREADS, 1, 1, 0, stream, table, 0)
+        self._cupy.cuda.driver.launchKernel(function, blocks, 1, 1, THREADS, 1, 1, 0, stream.ptr, table, 0)
 
     def to_device(self, target: int, source: int, size: int, stream: Any) -> None:
         """Queue a copy from pinned memory."""
@@ -102,9 +102,9 @@ class Context:
         """Queue a copy to pinned memory."""
         self._cupy.cuda.runtime.memcpyAsync(target, source, size, 2, stream.ptr)
 
-    def clear(self, target: int, size: int, stream: int) -> None:
-        """Queue setting bytes to 0 on `stream`, a handle."""
-        self._cupy.cuda.runtime.memsetAsync(target, 0, size, stream)
+    def clear(self, target: int, size: int, stream: Any) -> None:
+        """Queue setting bytes to 0."""
+        self._cupy.cuda.runtime.memsetAsync(target, 0, size, stream.ptr)
 
     def captured(self, queue: Callable[[Any], None], stream: Any) -> Any:
         """What `queue` queues on `stream`, as one CUDA graph, which can be launched again and again."""
@@ -116,10 +116,9 @@ class Context:
         return graph
 
     @contextmanager
-    def functions_on(self, stream: int) -> Iterator[Any]:
-        """CuPy, whose functions, in this, queue what they do on `stream`, a handle, in memory of this GPU's pool."""
-        cuda = self._cupy.cuda
-        with cuda.using_allocator(self.pool.malloc), cuda.ExternalStream(stream, self.ordinal):
+    def functions_on(self, stream: Any) -> Iterator[Any]:
+        """CuPy, whose functions, in this, queue what they do on `stream`, in memory of this GPU's pool."""
+        with self._cupy.cuda.using_allocator(self.pool.malloc), stream:
             yield self._cupy
 
     def array(self, address: int, size: int, sizes: Sequence[int], dtype: np.dtype[Any], strides: Sequence[int]) -> Any:

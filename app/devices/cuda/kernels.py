@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -52,8 +53,8 @@ class Launch:
         self._blocks = -(-count // self._per_block)
         return self
 
-    def __call__(self, stream: int) -> None:
-        """Queue it on `stream`, a handle."""
+    def __call__(self, stream: Any) -> None:
+        """Queue it on `stream`, CuPy's."""
         self._device.launch(self._function, self._blocks, stream, self._address)
 
 
@@ -220,7 +221,7 @@ class CudaKernel:
                 spans[number].stop - spans[number].start,
                 slot.stream,
             )
-        launch.bind(places, count)(slot.stream.ptr)
+        launch.bind(places, count)(slot.stream)
         out, span = buffers[last], spans[last]
         size = span.stop - span.start
         target = out.address + span.start if out.pinned else slot.host_address + space * last

@@ -122,8 +122,8 @@ class _Clear:
         self._address = address
         self._size = size
 
-    def __call__(self, stream: int) -> None:
-        """Queue it on `stream`, a handle."""
+    def __call__(self, stream: Any) -> None:
+        """Queue it on `stream`, CuPy's."""
         self._device.clear(self._address, self._size, stream)
 
 
@@ -162,4 +162,4 @@ class _Arena:
 
     def _queue_each(self, stream: Any) -> None:
         for queue in self._work:
-            queue(stream.ptr)
+            queue(stream)

@@ -1,7 +1,7 @@
 """Operators on a GPU, all outputs of them over whole tensors there: by kernels, or by calls of CuPy's functions."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,8 +18,8 @@ from app.programs.dispatchable import Dispatchable
 class Queued(Protocol):
     """Work over tensors on the device, ready to be queued."""
 
-    def __call__(self, stream: int) -> None:
-        """Queue it on `stream`, a handle."""
+    def __call__(self, stream: Any) -> None:
+        """Queue it on `stream`, CuPy's."""
 
 
 class Resident:
@@ -75,7 +75,7 @@ class WholeKernel:
                 with device.slots.take() as slot:
                     try:
                         for queue in self._resident.bind(reads, writes):
-                            queue(slot.stream.ptr)
+                            queue(slot.stream)
                     finally:
                         slot.stream.synchronize()  # the memory is the GPU's until then
                 move(device, results, cancelled, inward=False)
@@ -93,7 +93,7 @@ class _Call:
         self._inputs = [*zip(compiled.inputs.items(), reads, strict=True)]
         self._outputs = [*zip(compiled.outputs.items(), writes, strict=True)]
 
-    def __call__(self, stream: int) -> None:
+    def __call__(self, stream: Any) -> None:
         """Compute, and queue what of it need not be waited for. Raises DeviceFailed if CuPy lacks something."""
         call = self._compiled.call
         assert call, "its program says so"
