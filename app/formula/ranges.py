@@ -6,7 +6,7 @@ from math import prod
 from typing import TypeAlias
 
 from app.formula.coordinates import Coordinate, Element, Index, Total
-from app.formula.uniform import Numbers, evaluator, is_uniform
+from app.formula.uniform import Numbers, evaluator, uniform_parts
 from app.formula.values import BOOL, Operation, Value, integer_range, is_float, parts
 
 Range: TypeAlias = tuple[int, int]
@@ -20,6 +20,7 @@ class Ranges:
         self._root = root
         self._numbers = numbers
         self._sizes = sizes
+        self._uniform = uniform_parts(root)
         self._known: dict[Value, Range] = {}
         self._counts: dict[Index, Value] = {}
         for node in parts(root):
@@ -53,7 +54,7 @@ class Ranges:
         return terms[self._root]
 
     def _computed(self, node: Value) -> Range | None:
-        if is_uniform(node):
+        if node in self._uniform:
             number = int(evaluator(node)(self._numbers))
             return number, number
         match node:

@@ -21,6 +21,15 @@ def is_uniform(node: Value) -> bool:
     return all(isinstance(each, Constant | Parameter | Operation) for each in parts(node))
 
 
+def uniform_parts(root: Value) -> set[Value]:
+    """All parts of `root` that are the same for all elements, found in one pass."""
+    found: set[Value] = set()
+    for node in parts(root):
+        if isinstance(node, Constant | Parameter | Operation) and found.issuperset(node.operands()):
+            found.add(node)
+    return found
+
+
 def evaluator(node: Value) -> Evaluate:
     """How to compute `node`, which is uniform. Raises LookupError if it is made of what only devices compute."""
     match node:

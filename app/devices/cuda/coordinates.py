@@ -19,7 +19,7 @@ from app.devices.cuda.rows import REDUCERS
 from app.formula.coordinates import Coordinate, Element, Index, Total, accumulated_type
 from app.formula.expansions import Ask
 from app.formula.ranges import Ranges
-from app.formula.uniform import is_uniform, typed
+from app.formula.uniform import is_uniform, typed, uniform_parts
 from app.formula.values import Number, Value, integer_range, is_float, parts
 from app.programs.dispatchable import Dispatchable
 
@@ -124,6 +124,7 @@ class CoordinateLowering(Lowering):
 
     def __init__(self, ask: Ask, root: Value, inputs: Sequence[tuple[str, DataType]], stored: DataType) -> None:
         super().__init__(ask, root, inputs, stored, exact=True)
+        self._uniform = uniform_parts(root)
         self._free: dict[Value, frozenset[Index]] = {}
         self._indices: dict[Index, str] = {}
         self._names = 0
@@ -135,7 +136,7 @@ class CoordinateLowering(Lowering):
         """The kernel, the elements that a block computes, and what the kernel's last arguments are."""
         if kind.few:
             for node in parts(self._root):
-                if isinstance(node, Total) and not self._free_of(node) and all(map(is_uniform, node.counts)):
+                if isinstance(node, Total) and not self._free_of(node) and self._uniform.issuperset(node.counts):
                     self._shared[node] = bool(self.ask(_is_long, *node.counts))
         shared = any(self._shared.values())
         result = self._store(self.write(self._root), self._root.type)
@@ -173,6 +174,9 @@ class CoordinateLowering(Lowering):
             f"{library(self._functions)}\nstruct shape {{ {' '.join(members)} }};\n\n{head}\n{_braced(lines)}"
         )
         return source, 1 if shared else THREADS, tuple(value for _, value in self._arguments.values())
+
+    def is_uniform(self, node: Value) -> bool:
+        return node in self._uniform or (node not in self._free and is_uniform(node))
 
     # Where values stand
 

@@ -126,12 +126,16 @@ class Lowering:
         """Whether `node` is 1 for all elements."""
         if isinstance(node, Constant):
             return node.type != BOOL and node.value == 1
-        return is_uniform(node) and node.type != BOOL and bool(self.ask(lambda number: number == 1, node))
+        return self.is_uniform(node) and node.type != BOOL and bool(self.ask(lambda number: number == 1, node))
+
+    def is_uniform(self, node: Value) -> bool:
+        """Whether `node` is the same for all elements."""
+        return is_uniform(node)
 
     def _write(self, node: Value) -> str:
         if isinstance(node, Constant):
             return literal(typed(node.type, node.value))
-        if isinstance(node, Parameter) or (is_uniform(node) and node.type != BOOL):
+        if isinstance(node, Parameter) or (self.is_uniform(node) and node.type != BOOL):
             return self.argument(node, node)
         if isinstance(node, Input):
             number = [name for name, _ in self.inputs].index(node.name)
