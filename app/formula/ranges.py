@@ -1,8 +1,8 @@
-"""Between which numbers the integers of a formula lie that goes by coordinates, and how much there is to compute."""
+"""Between which numbers the values of a formula lie that goes by coordinates, and how much there is to compute."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from math import prod
+from math import ceil, floor, inf, isfinite, nan, prod, trunc
 from typing import TypeAlias
 
 from app.formula.coordinates import Coordinate, Element, Index, Total
@@ -11,6 +11,13 @@ from app.formula.values import BOOL, Operation, Value, integer_range, is_float, 
 
 Range: TypeAlias = tuple[int, int]
 """The least and the largest."""
+
+FloatRange: TypeAlias = tuple[float, float]
+"""The same of floats, which may be NaN besides."""
+
+ANY_FLOAT: FloatRange = (-inf, inf)
+ROUNDING = 1e-6
+"""What a float32 may differ from what it is computed of, relatively, and more."""
 
 
 class Ranges:
@@ -22,6 +29,7 @@ class Ranges:
         self._sizes = sizes
         self._uniform = uniform_parts(root)
         self._known: dict[Value, Range] = {}
+        self._floats: dict[Value, FloatRange] = {}
         self._counts: dict[Index, Value] = {}
         for node in parts(root):
             if isinstance(node, Total):
@@ -70,9 +78,80 @@ class Ranges:
                 return min(count * low, 0), max(count * high, 0)
             case Total() if node.name.startswith(("first", "last")):
                 return 0, max(prod(map(self.most, node.counts)) - 1, 0)
+            case Operation(name="saturate"):
+                below, above = self._of_float(*node.arguments)
+                least, most = integer_range(node.type)
+                return _truncated(min(below, 0), least, most), _truncated(max(above, 0), least, most)  # 0 of NaN
             case Operation() if node.name in _RANGES and not any(is_float(each.type) for each in node.arguments):
                 return _RANGES[node.name](*map(self.of, node.arguments))
         return None
+
+    def _of_float(self, node: Value) -> FloatRange:
+        """Of a float, but for NaN, with room for its rounding."""
+        found = self._floats.get(node)
+        if found is None:
+            low, high = self._computed_float(node)
+            if low != low or high != high:
+                low, high = ANY_FLOAT
+            found = self._floats[node] = low - abs(low) * ROUNDING, high + abs(high) * ROUNDING
+        return found
+
+    def _computed_float(self, node: Value) -> FloatRange:
+        if node in self._uniform:
+            number = float(evaluator(node)(self._numbers))
+            return number, number
+        match node:
+            case Operation(name="cast", arguments=(argument,)):
+                return self._of_float(argument) if is_float(argument.type) else self._as_floats(argument)
+            case Operation() if node.name in _FLOAT_RANGES:
+                return _FLOAT_RANGES[node.name](*[self._of_float(each) for each in node.arguments])
+        return ANY_FLOAT
+
+    def _as_floats(self, node: Value) -> FloatRange:
+        low, high = self.of(node)
+        return float(low), float(high)
+
+
+def _truncated(number: float, least: int, most: int) -> int:
+    return least if number <= least else most if number >= most else int(number)
+
+
+def _divided(a: FloatRange, b: FloatRange) -> FloatRange:
+    if b[0] <= 0 <= b[1]:
+        return ANY_FLOAT
+    ends = [x / y for x, y in product(a, b)]
+    return (nan, nan) if any(each != each for each in ends) else (min(ends), max(ends))
+
+
+def _multiplied(a: FloatRange, b: FloatRange) -> FloatRange:
+    ends = [x * y for x, y in product(a, b)]
+    return (nan, nan) if any(each != each for each in ends) else (min(ends), max(ends))
+
+
+def _whole(function: Callable[[float], int]) -> Callable[[FloatRange], FloatRange]:
+    """Of a rounding to whole numbers."""
+
+    def made(a: FloatRange) -> FloatRange:
+        low, high = (float(function(each)) if isfinite(each) else each for each in a)
+        return low, high
+
+    return made
+
+
+_FLOAT_RANGES: Mapping[str, Callable[..., FloatRange]] = {
+    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "subtract": lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    "multiply": _multiplied,
+    "divide": _divided,
+    "maximum": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    "minimum": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    "negative": lambda a: (-a[1], -a[0]),
+    "floor": _whole(floor),
+    "ceil": _whole(ceil),
+    "trunc": _whole(trunc),
+    "rint": _whole(round),
+    "where": lambda condition, a, b: (min(a[0], b[0]), max(a[1], b[1])),
+}
 
 
 def _extremes(function: Callable[[int, int], int]) -> Callable[[Range, Range], Range]:

@@ -17,11 +17,16 @@ from app.formula.values import (
     Value,
     absolute,
     cast,
+    ceil,
+    floor,
+    log,
     maximum,
     minimum,
     quotient,
     remainder_of_floor,
     remainder_of_truncation,
+    rint,
+    saturate,
     where,
 )
 from tests.devices.test_coordinates import N, of_expression, operand, run
@@ -49,6 +54,10 @@ def random_value(rng: np.random.Generator, leaves: list[Value], depth: int) -> V
         lambda: cast(a < b, INT64),
         lambda: c.sum_over([minimum(a, 3)], lambda k: k * b - a),
         lambda: c.maximum_over([minimum(a, 2)], lambda k: k + b),
+        lambda: saturate(floor(cast(a, "float32") * 0.7 - 1), INT64),
+        lambda: saturate(ceil(cast(a, "float64") / cast(maximum(b, 1), "float64")), INT64),
+        lambda: saturate(rint(minimum(maximum(cast(a, "float32") / cast(b, "float32"), -3), 5)), INT64),
+        lambda: cast(saturate(where(a < b, -cast(a, "float32"), 0.3), "int8"), INT64),
         lambda: c.position_over("last_maximum", [minimum(a, 2), 3], lambda k, m: k + m * b),
     ]
     made: Value = functions[rng.integers(len(functions))]()
@@ -85,6 +94,8 @@ def test_what_is_computed_lies_in_its_range() -> None:
         (lambda i: remainder_of_truncation(i, 400), (0, 9)),
         (lambda i: c.sum_over([i], lambda k: k), (0, 9 * 8)),
         (lambda i: c.position_over("first_minimum", [i, 3], lambda k, m: k), (0, 9 * 3 - 1)),
+        (lambda i: saturate(ceil(cast(i, "float32") * 0.5), INT64), (0, 5)),
+        (lambda i: saturate(minimum(maximum(log(cast(i, "float32")), -1.5), 4), INT64), (-1, 4)),
         (lambda i: i * (1 << 60), (LIMITS.min, LIMITS.max)),
     ],
 )
