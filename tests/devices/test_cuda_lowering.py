@@ -153,7 +153,7 @@ def samples() -> list[CompiledOperator]:
                 each = compile_operator(validate(operator, typed), NEWEST)
             except ContractError:
                 continue  # it does not take this type
-            if not each.operator.axes():
+            if each.program.is_by_position and not each.operator.axes():
                 made.append(each)
     return made
 
