@@ -56,7 +56,8 @@ def answer_of(response: httpx.Response) -> dict[str, Any]:
 def decoded(answer: dict[str, Any]) -> dict[str, Any]:
     """An answer in JSON, its data as bytes."""
     for output in answer.get("outputs", {}).values():
-        output["data"] = base64.b64decode(output["data"], validate=True)
+        for each in output if isinstance(output, list) else [output]:
+            each["data"] = base64.b64decode(each["data"], validate=True)
     return answer
 
 

@@ -47,7 +47,7 @@ class Curve:
 
 def curve(operator: type[Operator], device: Device) -> Curve | None:
     """The curve of `operator`; None unless each element of its output follows from one element of one input."""
-    if len(operator.tensor_names(Role.INPUT)) != 1:
+    if len(operator.tensor_names(Role.INPUT)) != 1 or operator.by_coordinates or operator.call:
         return None
     described = example(operator)["operator"]
     (name,) = operator.tensor_names(Role.INPUT)
@@ -59,6 +59,9 @@ def curve(operator: type[Operator], device: Device) -> Curve | None:
     def function(*sizes: int) -> _Function:
         """The operator on tensors of these sizes."""
         tensors = {name: {"DataType": data_type.value, "Sizes": list(sizes)}}
+        for output in operator.tensor_names(Role.OUTPUT):
+            if output in described:  # which is so where its data type is not implied
+                tensors[output] = described[output] | {"Sizes": list(sizes)}
         compiled = compile_operator(validate(operator, described | tensors), NEWEST)
         kernel = device.prepare(compiled)
         (made,) = compiled.outputs.values()
