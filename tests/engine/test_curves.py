@@ -12,6 +12,7 @@ import pytest
 from app.contract.constants import DataType
 from app.devices.cpu.device import NumpyDevice
 from app.devices.device import Device
+from app.engine.capabilities import example_descriptor
 from app.engine.curves import REACH, Curve, curve
 from app.operators.catalog import OPERATORS
 from app.operators.operator import Operator, Role
@@ -51,7 +52,12 @@ def test_points_are_what_a_dispatch_answers(operator: type[Operator], client: ht
     (name,) = operator.tensor_names(Role.INPUT)
     x = points[:, 0].astype(drawn.data_type.lower())
     np.testing.assert_array_equal(x, points[:, 0])  # they are numbers of the type
-    answered = output_of(post_msgpack(client, request(operator.name(), {name: x}, drawn.attributes)))
+    stated = {
+        output: desc | {"Sizes": list(x.shape)}
+        for output, desc in example_descriptor(operator).items()
+        if output in operator.tensor_names(Role.OUTPUT)
+    }
+    answered = output_of(post_msgpack(client, request(operator.name(), {name: x}, drawn.attributes | stated)))
     np.testing.assert_array_equal(points[:, 1], answered.astype(np.float64))
     assert np.isfinite(points).all()
     assert (np.diff(points[:, 0]) >= 0).all()
