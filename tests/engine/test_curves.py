@@ -67,6 +67,11 @@ def test_functions_of_several_tensors_have_none() -> None:
     assert curve(OPERATORS[PARAMETERIZED_RELU], NUMPY) is None
 
 
+@pytest.mark.parametrize("name", ["CUMULATIVE_SUMMATION", "NONZERO_COORDINATES", "RANDOM_GENERATOR"])
+def test_operators_that_are_not_element_by_element_have_none(name: str) -> None:
+    assert curve(OPERATORS[f"DML_OPERATOR_{name}"], NUMPY) is None
+
+
 @pytest.mark.parametrize(
     "function", [lambda x: np.exp(x) / np.exp(x).sum(), lambda x: x == x.max(), lambda x: x[::-1]], ids=str
 )
