@@ -13,6 +13,7 @@ from app.contract.scalars import Bool
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.operators.indexing.places import AxisUint, Direction, axis_violations
+from app.operators.indexing.rows import back, pieces, rows_of
 from app.operators.operator import WRAPPING, InputTensorDesc, Operator, OutputTensorDesc
 
 
@@ -33,16 +34,19 @@ class Scan(Operator):
 
     def scanned(self, xp: Any, x: Any, accumulate: Callable[..., Any], nothing: int, *, exclusive: bool) -> Any:
         """`accumulate` of `x`, or if `exclusive` of what comes before each element; of no elements `nothing`."""
-        made = xp.empty(x.shape, x.dtype)
-        source, target = xp.moveaxis(x, self.Axis, 0), xp.moveaxis(made, self.Axis, 0)
+        rows = rows_of(xp, x, self.Axis)
+        made = xp.empty(rows.shape, x.dtype)
+        source, target = rows, made
         if self.AxisDirection is AxisDirection.DECREASING:
-            source, target = source[::-1], target[::-1]
+            source, target = source[:, ::-1], target[:, ::-1]
         if exclusive:
-            target[0] = nothing
-            source, target = source[:-1], target[1:]
-        if len(source):
-            target[...] = accumulate(source, axis=0, dtype=xp.float64 if x.dtype.kind == "f" else x.dtype)
-        return made
+            target[:, 0] = nothing
+            source, target = source[:, :-1], target[:, 1:]
+        dtype = xp.float64 if x.dtype.kind == "f" else x.dtype
+        for piece in pieces(rows):
+            if source.size:
+                target[piece] = accumulate(source[piece], axis=-1, dtype=dtype)
+        return back(xp, made, x, self.Axis)
 
 
 class CumulativeSummation(Scan):

@@ -13,10 +13,8 @@ from app.contract.scalars import Uint
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.operators.indexing.places import AxisUint, Direction, axis_violations
+from app.operators.indexing.rows import back, pieces, rows_of
 from app.operators.operator import InputTensorDesc, Operator, OutputTensorDesc
-
-MOST = 1 << 22
-"""Elements that are sorted at a time, each of which takes some 40 bytes meanwhile; one sequence at least."""
 
 
 class Sorting(Operator):
@@ -66,20 +64,18 @@ class Sorting(Operator):
         return DataType.UINT32 if name == "OutputIndexTensor" else self.InputTensor.DataType
 
     def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        x = xp.moveaxis(inputs["InputTensor"], self.Axis, -1)
-        rows = x.reshape(-1, x.shape[-1])
+        x = inputs["InputTensor"]
+        rows = rows_of(xp, x, self.Axis)
         wide = self.OutputIndexTensor and self.OutputIndexTensor.DataType is DataType.UINT64
         values = xp.empty((len(rows), self.K), x.dtype)
         indices = xp.empty((len(rows), self.K), xp.uint64 if wide else xp.uint32)
-        step = max(MOST // rows.shape[-1], 1)
-        for start in range(0, len(rows), step):
-            part = rows[start : start + step]
+        for piece in pieces(rows):
+            part = rows[piece]
             first = _first(xp, part, self.K, self.decreasing)
-            indices[start : start + step] = first
-            values[start : start + step] = xp.take_along_axis(part, first, -1)
+            indices[piece] = first
+            values[piece] = xp.take_along_axis(part, first, -1)
         made = {"OutputValueTensor": values, "OutputIndexTensor": indices}
-        shape = (*x.shape[:-1], self.K)
-        return {name: xp.moveaxis(each.reshape(shape), -1, self.Axis) for name, each in made.items()}
+        return {name: back(xp, each, x, self.Axis) for name, each in made.items()}
 
 
 class TopK(Sorting):
@@ -131,7 +127,8 @@ def _first(xp: Any, rows: Any, count: int, decreasing: bool) -> Any:
     keys <<= 32
     keys |= xp.arange(rows.shape[-1], dtype=xp.int64)
     if count < rows.shape[-1]:
-        keys = xp.partition(keys, count - 1, axis=-1)[:, :count]
+        least = xp.argpartition(keys, count - 1, axis=-1)[:, :count]
+        keys = xp.take_along_axis(keys, least, -1)
     return xp.sort(keys, axis=-1) & 0xFFFFFFFF
 
 

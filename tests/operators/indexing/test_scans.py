@@ -7,6 +7,7 @@ import pytest
 
 from app.contract.constants import DataType
 from app.memory.arrays import Array, numpy_type
+from app.operators.indexing import rows
 from tests.contract.refusals import check_wording
 from tests.operators.descriptors import descriptor, refusals
 from tests.operators.indexing.running import laid_out, run, sizes_of
@@ -54,7 +55,12 @@ def expected_scan(x: Array, kind: str, axis: int, direction: str, exclusive: boo
 @of_each_type
 @directions
 @exclusives
-def test_random_tensors(kind: str, data_type: DataType, direction: str, exclusive: bool) -> None:
+@pytest.mark.parametrize("most", [rows.MOST, 5])
+def test_random_tensors(
+    kind: str, data_type: DataType, direction: str, exclusive: bool, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All at a time, and in pieces."""
+    monkeypatch.setattr(rows, "MOST", most)
     rng = np.random.default_rng(1)
     dtype = numpy_type(data_type)
     for _ in range(8):

@@ -7,7 +7,7 @@ import pytest
 
 from app.contract.constants import DataType, FeatureLevel
 from app.memory.arrays import Array, numpy_type
-from app.operators.indexing import top_k
+from app.operators.indexing import rows
 from tests.contract.refusals import check_wording
 from tests.operators.descriptors import compiled, descriptor, refusals
 from tests.operators.indexing.running import MOVED, bits, laid_out, run, sizes_of
@@ -46,10 +46,10 @@ def run_it(x: Array, axis: int, count: int, direction: str, **outputs: Array) ->
 
 @of_each_type
 @directions
-@pytest.mark.parametrize("most", [top_k.MOST, 5])
+@pytest.mark.parametrize("most", [rows.MOST, 5])
 def test_random_tensors(data_type: DataType, direction: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of any bits, and of few numbers, so that many are equal; all at a time, and in pieces."""
-    monkeypatch.setattr(top_k, "MOST", most)
+    monkeypatch.setattr(rows, "MOST", most)
     rng = np.random.default_rng(1)
     dtype = numpy_type(data_type)
     for turn in range(6):
