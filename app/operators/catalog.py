@@ -26,6 +26,7 @@ from app.operators.operator import PREFIX, Operator
 from app.operators.pooling import averages, maxima, regions
 from app.operators.random_numbers import generators
 from app.operators.recurrent import networks
+from app.operators.pooling import averages, maxima, region_gradients, regions
 from app.operators.reduction import reductions
 from app.operators.resampling import gradient, resample
 from app.operators.training import optimizers
@@ -49,6 +50,7 @@ MODULES = (
     averages,
     maxima,
     regions,
+    region_gradients,
     optimizers,
     slices,
     joins,
