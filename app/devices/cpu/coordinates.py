@@ -10,7 +10,7 @@ from app.devices.cpu.threads import RAN, Threads
 from app.devices.device import Cancelled, ExecutionRecord
 from app.devices.layout import Index, blocks
 from app.formula.structures import Structures
-from app.memory.arrays import Array, numpy_type
+from app.memory.arrays import Array, apart, numpy_type, together
 from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
 
@@ -90,15 +90,14 @@ class CallKernel:
     ) -> ExecutionRecord:
         if cancelled():
             raise Cancelled
-        arrays = {tensor.name: tensor.view(each) for tensor, each in zip(self._inputs, inputs, strict=True)}
+        arrays = {tensor.name: tensor.elements(each) for tensor, each in zip(self._inputs, inputs, strict=True)}
         for array in arrays.values():
             array.flags.writeable = False
-        targets = {tensor.name: tensor.view(each) for tensor, each in zip(self._outputs, outputs, strict=True)}
         made = self._made(arrays)
         if cancelled():
             raise Cancelled
-        for name, target in targets.items():
-            np.copyto(target, made[name])
+        for tensor, each in zip(self._outputs, outputs, strict=True):
+            tensor.store(made[tensor.name], each)
         return RAN
 
     @np.errstate(all="ignore")
@@ -127,6 +126,20 @@ class _Tensor:
     def view(self, buffer: Buffer) -> Array:
         """Its elements, in its shape."""
         return np.ndarray(self.desc.Sizes, self._dtype, buffer, 0, self._strides)
+
+    def elements(self, buffer: Buffer) -> Array:
+        """The same to be read, also where they lie two to a byte."""
+        if self.desc.DataType.bits >= 8:
+            return self.view(buffer)
+        packed = np.frombuffer(buffer, np.uint8, self.desc.data_bytes)
+        return apart(packed, self.desc.DataType, self.desc.elements).reshape(self.desc.Sizes)
+
+    def store(self, made: Array, buffer: Buffer) -> None:
+        """Write its elements."""
+        if self.desc.DataType.bits >= 8:
+            np.copyto(self.view(buffer), made)
+        else:
+            np.copyto(np.ndarray(self.desc.data_bytes, np.uint8, buffer), together(made))
 
 
 def _ranges(block: Index, sizes: Sequence[int]) -> list[range]:
