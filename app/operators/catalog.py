@@ -25,6 +25,7 @@ from app.operators.normalization import batch, batch_training, local_response, l
 from app.operators.operator import PREFIX, Operator
 from app.operators.pooling import averages, maxima, regions
 from app.operators.random_numbers import generators
+from app.operators.quantization import convolutions, elements, matrices
 from app.operators.recurrent import networks
 from app.operators.pooling import averages, maxima, region_gradients, regions
 from app.operators.reduction import reductions
@@ -77,6 +78,9 @@ MODULES = (
     products,
     floats,
     networks,
+    matrices,
+    convolutions,
+    elements,
 )
 
 

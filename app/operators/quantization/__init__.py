@@ -1,0 +1,1 @@
+"""Quantized tensors: integers multiplied and convolved, and numbers made quantized and restored."""

@@ -1,0 +1,199 @@
+"""Convolutions of integers.
+
+Source: the DML_CONVOLUTION_INTEGER_OPERATOR_DESC and DML_QUANTIZED_LINEAR_CONVOLUTION_OPERATOR_DESC pages of DirectML's
+reference.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from app.contract.constants import FeatureLevel
+from app.contract.support import SupportTable
+from app.contract.tensors import TensorDesc
+from app.contract.violations import Violation
+from app.memory.arrays import numpy_type
+from app.operators.convolution import attributes
+from app.operators.convolution.windows import Finish, forward
+from app.operators.element_wise.quantization import SCALE_0, TIES
+from app.operators.operator import Count, InputTensorDesc, OptionalInputTensorDesc, OutputTensorDesc
+from app.operators.quantization import integers
+
+_ARRAYS = ("Strides", "Dilations", "StartPadding", "EndPadding")
+_EXAMPLE: dict[str, Any] = {"InputTensor": {"Sizes": [1, 1, 3, 4]}, "FilterTensor": {"Sizes": [1, 1, 2, 2]}}
+_ONE = {"Sizes": [1, 1, 1, 1]}
+
+
+class _Convolutions(attributes.Spatial):
+    """Forward, of cross-correlation."""
+
+    if TYPE_CHECKING:  # they stand where the structures of DirectML have them, each in its own order
+        InputZeroPointTensor: TensorDesc | None
+        FilterZeroPointTensor: TensorDesc | None
+
+    same_sizes = ()
+    sizes_from = ("InputTensor", "FilterTensor", *_ARRAYS)
+    counts: ClassVar[Mapping[str, tuple[str, ...]]] = {"DimensionCount": _ARRAYS}
+
+    def implied_sizes(self, name: str) -> list[int]:
+        return [self.InputTensor.Sizes[0], self.FilterTensor.Sizes[0], *self.forward_sizes()]
+
+    def rules(self, level: FeatureLevel) -> Iterator[Violation]:
+        tensors, channels = self.tensors(), self.FilterTensor.Sizes[0]
+        wrong = list(self.array_violations(*_ARRAYS))
+        yield from wrong or self.channel_violations(tensors.get("BiasTensor"))
+        for name in ("InputScaleTensor", "InputZeroPointTensor", "OutputScaleTensor", "OutputZeroPointTensor"):
+            yield from integers.single_violations(name, tensors.get(name))
+        for name in ("FilterScaleTensor", "FilterZeroPointTensor"):
+            yield from integers.channel_violations(name, tensors.get(name), channels)
+
+    def terms(self) -> int:
+        """How many products a sum is of."""
+        return math.prod(self.FilterTensor.Sizes[1:])
+
+    def convolve(self, xp: Any, inputs: Mapping[str, Any], dtype: str, finish: Finish, made: Any) -> None:
+        """Into `made`, sums of products in the float type `dtype`, which `finish` makes what is stored."""
+        x, filters = inputs["InputTensor"], inputs["FilterTensor"]
+        zero = inputs.get("InputZeroPointTensor")
+        moved = integers.difference(xp, x, None if zero is None else zero.reshape(()), "int16")
+        moved = xp.broadcast_to(moved, x.shape)
+        weights = integers.difference(xp, filters, _each_filter(inputs.get("FilterZeroPointTensor"), x.ndim), dtype)
+        weights = xp.ascontiguousarray(xp.broadcast_to(weights, filters.shape))
+        forward(xp, moved, weights, self.GroupCount, self.forward_windows(), finish, made)
+
+
+def _each_filter(x: Any, rank: int) -> Any:
+    """One element for each filter, along its first dimension; None stays None."""
+    return None if x is None else x.reshape(-1, *[1] * (rank - 1))
+
+
+def _each_channel(x: Any, rank: int) -> Any:
+    """One element for each channel, along the second dimension."""
+    return x.reshape(1, -1, *[1] * (rank - 2))
+
+
+class ConvolutionInteger(_Convolutions):
+    """A filter of 8-bit integers moved over a tensor of such, as they are."""
+
+    Type: Literal["DML_OPERATOR_CONVOLUTION_INTEGER", "CONVOLUTION_INTEGER"]
+    InputTensor: InputTensorDesc
+    InputZeroPointTensor: OptionalInputTensorDesc = None
+    FilterTensor: InputTensorDesc
+    FilterZeroPointTensor: OptionalInputTensorDesc = None
+    OutputTensor: OutputTensorDesc = None
+    DimensionCount: Count = None
+    Strides: attributes.FilterStrides
+    Dilations: attributes.FilterDilations
+    StartPadding: attributes.PaddingBefore
+    EndPadding: attributes.PaddingBehind
+    GroupCount: attributes.Groups
+
+    formula_text = (
+        "y[n, o, p] = sum over c, k of (x[n, g * Cg + c, p * Strides + k * Dilations - StartPadding] - InputZeroPoint) "
+        "* (w[o, c, k] - FilterZeroPoint[o])"
+    )
+    same_types = (("InputTensor", "InputZeroPointTensor"), ("FilterTensor", "FilterZeroPointTensor"))
+    same_ranks = (("InputZeroPointTensor", "FilterZeroPointTensor"), ("InputTensor", "FilterTensor", "OutputTensor"))
+    support = SupportTable.of(
+        "4_0 3-4 I8 U8, InputZeroPointTensor FilterZeroPointTensor 1-4 I8 U8, OutputTensor I32",
+        "2_1 4 I8 U8, OutputTensor I32",
+    )
+    example: ClassVar[Mapping[str, Any]] = {
+        **_EXAMPLE,
+        "InputZeroPointTensor": _ONE,
+        "FilterZeroPointTensor": _ONE,
+    }
+    notes = (
+        "Sums of products are exact.",
+        integers.OVERFLOW,
+        integers.PADDING,
+        attributes.SPATIAL,
+        attributes.NO_STEPS,
+    )
+
+    def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        overflows = self.terms() * integers.LARGEST >= 1 << 31
+
+        def finish(results: Any) -> None:
+            if overflows:
+                integers.wrap(xp, results)
+
+        made = xp.empty(self.implied_sizes("OutputTensor"), "int32")
+        self.convolve(xp, inputs, integers.float_type(self.terms()), finish, made)
+        return {"OutputTensor": made}
+
+
+class QuantizedLinearConvolution(_Convolutions):
+    """A quantized filter moved over a quantized tensor, quantized."""
+
+    Type: Literal["DML_OPERATOR_QUANTIZED_LINEAR_CONVOLUTION", "QUANTIZED_LINEAR_CONVOLUTION"]
+    InputTensor: InputTensorDesc
+    InputScaleTensor: InputTensorDesc
+    InputZeroPointTensor: OptionalInputTensorDesc = None
+    FilterTensor: InputTensorDesc
+    FilterScaleTensor: InputTensorDesc
+    FilterZeroPointTensor: OptionalInputTensorDesc = None
+    BiasTensor: OptionalInputTensorDesc = None
+    OutputScaleTensor: InputTensorDesc
+    OutputZeroPointTensor: OptionalInputTensorDesc = None
+    OutputTensor: OutputTensorDesc = None
+    DimensionCount: Count = None
+    Strides: attributes.FilterStrides
+    Dilations: attributes.FilterDilations
+    StartPadding: attributes.PaddingBefore
+    EndPadding: attributes.PaddingBehind
+    GroupCount: attributes.Groups
+
+    formula_text = (
+        "y[n, o, p] = clamp(round(s / OutputScale) + OutputZeroPoint, least of the type, greatest of the type), s = "
+        "InputScale * FilterScale[o] * (bias[o] + sum over c, k of (x[n, g * Cg + c, p * Strides + k * Dilations - "
+        "StartPadding] - InputZeroPoint) * (w[o, c, k] - FilterZeroPoint[o]))"
+    )
+    same_types = (
+        ("OutputZeroPointTensor", "OutputTensor"),
+        ("InputTensor", "InputZeroPointTensor"),
+        ("FilterTensor", "FilterZeroPointTensor"),
+    )
+    same_ranks = (("InputTensor", "FilterTensor", "BiasTensor", "OutputTensor"),)
+    support = SupportTable.of(
+        "5_2 3-4 I8 U8, InputScaleTensor FilterScaleTensor OutputScaleTensor 1-4 F32, InputZeroPointTensor "
+        "FilterZeroPointTensor OutputZeroPointTensor 1-4 I8 U8, BiasTensor I32",
+        "4_0 3-4 I8 U8, InputScaleTensor OutputScaleTensor 1-4 F32, FilterScaleTensor F32, InputZeroPointTensor "
+        "FilterZeroPointTensor OutputZeroPointTensor 1-4 I8 U8, BiasTensor I32",
+        "2_1 4 I8 U8, InputScaleTensor FilterScaleTensor OutputScaleTensor F32, BiasTensor I32",
+    )
+    example: ClassVar[Mapping[str, Any]] = {
+        **_EXAMPLE,
+        "BiasTensor": _ONE,
+        **{f"{of}{what}Tensor": _ONE for of in ("Input", "Filter", "Output") for what in ("Scale", "ZeroPoint")},
+    }
+    notes = (
+        integers.EXACT,
+        integers.PADDING,
+        "BiasTensor has the scale InputScale * FilterScale, and no zero point. DirectML's documentation does not say.",
+        TIES,
+        SCALE_0,
+        attributes.SPATIAL,
+        attributes.NO_STEPS,
+        "OutputTensor left out has the type of OutputZeroPointTensor, or of InputTensor.",
+    )
+
+    def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        data_type = (self.OutputTensor or self.OutputZeroPointTensor or self.InputTensor).DataType
+        rank = self.InputTensor.rank
+        scale = inputs["InputScaleTensor"].reshape(()).astype("float64") * _each_channel(
+            inputs["FilterScaleTensor"].astype("float64"), rank
+        )
+        output = inputs["OutputScaleTensor"].reshape(()).astype("float64")
+        zero = inputs["OutputZeroPointTensor"].reshape(()) if self.OutputZeroPointTensor else None
+
+        def finish(results: Any) -> None:
+            if self.BiasTensor:
+                results += inputs["BiasTensor"]
+            results *= scale
+            results /= output
+            integers.saturated(xp, results, zero, data_type)
+
+        made = xp.empty(self.implied_sizes("OutputTensor"), numpy_type(data_type))
+        self.convolve(xp, inputs, "float64", finish, made)
+        return {"OutputTensor": made}

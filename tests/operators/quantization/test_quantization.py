@@ -1,0 +1,405 @@
+"""Quantized operators against NumPy's integers and float64, written from the documented formulas; refusals."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.contract.constants import DataType
+from app.memory.arrays import Array, apart, together
+from tests.contract.refusals import check_wording
+from tests.operators.calls import DEVICE, compiled, desc_of, laid_out, run
+from tests.operators.descriptors import descriptor, refusals
+
+INTEGERS = ["int8", "uint8"]
+
+
+def integers(rng: np.random.Generator, sizes: list[int], dtype: str) -> Array:
+    limits = np.iinfo(dtype)
+    return laid_out(rng, rng.integers(limits.min, limits.max, sizes, endpoint=True).astype(dtype))
+
+
+def scales(rng: np.random.Generator, sizes: list[int], dtype: str = "float32") -> Array:
+    return laid_out(rng, (rng.random(sizes) + 0.1).astype(dtype))
+
+
+def clamped(values: Array, zero: Array | int, dtype: str) -> Array:
+    limits = np.iinfo(dtype)
+    return np.clip(np.rint(values) + zero, limits.min, limits.max).astype(dtype)
+
+
+def by_rows(rng: np.random.Generator, matrices: list[int], *, of_columns: bool = False) -> list[int]:
+    """Sizes of one element, or one for each row or column."""
+    size = matrices[-1] if of_columns else matrices[-2]
+    whole = [1, size] if of_columns else [size, 1]
+    return [[1] * len(matrices), [*[1] * (len(matrices) - 2), *whole], [*matrices[:-2], *whole]][rng.integers(3)]
+
+
+def operands(rng: np.random.Generator, a_type: str, b_type: str) -> tuple[list[int], list[int], Array, Array]:
+    batch = [int(each) for each in rng.integers(1, 3, rng.integers(0, 3))]
+    m, k, n = (int(each) for each in rng.integers(1, 7, 3))
+    a, b = [*batch, m, k], [*batch, k, n]
+    return a, b, integers(rng, a, a_type), integers(rng, b, b_type)
+
+
+@pytest.mark.parametrize("a_type", INTEGERS)
+@pytest.mark.parametrize("b_type", INTEGERS)
+def test_products_of_integers(a_type: str, b_type: str) -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(10):
+        a_sizes, b_sizes, a, b = operands(rng, a_type, b_type)
+        a_zero = integers(rng, by_rows(rng, a_sizes), a_type)
+        b_zero = integers(rng, by_rows(rng, b_sizes, of_columns=True), b_type) if rng.random() < 0.7 else None
+        inputs = {"ATensor": a, "AZeroPointTensor": a_zero, "BTensor": b, "BZeroPointTensor": b_zero}
+        made = run({"Type": "MATRIX_MULTIPLY_INTEGER"}, inputs)["OutputTensor"]
+        right = b.astype(int) - (0 if b_zero is None else b_zero.astype(int))
+        np.testing.assert_array_equal(made, (a.astype(int) - a_zero) @ right)
+
+
+def test_zero_points_of_one_dimension() -> None:
+    a, b = np.zeros((3, 2), np.uint8), np.eye(2, dtype=np.uint8)
+    rows, columns = np.array([1, 2, 3], np.uint8), np.array([5, 6], np.uint8)
+    made = run({"Type": "MATRIX_MULTIPLY_INTEGER"}, {"ATensor": a, "AZeroPointTensor": rows, "BTensor": b})
+    np.testing.assert_array_equal(made["OutputTensor"], [[-1, -1], [-2, -2], [-3, -3]])
+    made = run({"Type": "MATRIX_MULTIPLY_INTEGER"}, {"ATensor": a + 1, "BTensor": b, "BZeroPointTensor": columns})
+    np.testing.assert_array_equal(made["OutputTensor"], [[-9, -11]] * 3)
+
+
+@pytest.mark.parametrize("terms", [258, 259, 33025, 33026, 70000])
+def test_sums_are_exact_and_wrap(terms: int) -> None:
+    a = np.broadcast_to(np.uint8(255), (2, terms)).copy()
+    a[1, -1] = 254
+    made = run({"Type": "MATRIX_MULTIPLY_INTEGER"}, {"ATensor": a, "BTensor": a[:1].T})["OutputTensor"]
+    exact = np.array([[terms * 65025], [terms * 65025 - 255]])
+    np.testing.assert_array_equal(made, exact.astype(np.int32))
+    plain = {"Type": "CONVOLUTION_INTEGER", "GroupCount": 1} | {
+        name: [1] if name in ("Strides", "Dilations") else [0]
+        for name in ("Strides", "Dilations", "StartPadding", "EndPadding")
+    }
+    made = run(plain, {"InputTensor": a[:, None], "FilterTensor": a[:1, None]})["OutputTensor"]
+    np.testing.assert_array_equal(made.reshape(2, 1), exact.astype(np.int32))
+
+
+@pytest.mark.parametrize("types", [("int8", "uint8", "int8"), ("uint8", "int8", "uint8")])
+def test_products_of_quantized_matrices(types: tuple[str, str, str]) -> None:
+    rng = np.random.default_rng(2)
+    for _ in range(12):
+        a_sizes, b_sizes, a, b = operands(rng, types[0], types[1])
+        rank = len(a_sizes)
+        ones = [1] * rank
+        inputs: dict[str, Array | None] = {
+            "ATensor": a,
+            "AScaleTensor": scales(rng, by_rows(rng, a_sizes)),
+            "AZeroPointTensor": integers(rng, by_rows(rng, a_sizes), types[0]) if rng.random() < 0.7 else None,
+            "BTensor": b,
+            "BScaleTensor": scales(rng, by_rows(rng, b_sizes, of_columns=True)),
+            "BZeroPointTensor": integers(rng, by_rows(rng, b_sizes, of_columns=True), types[1]),
+            "OutputScaleTensor": scales(rng, by_rows(rng, a_sizes)) * 500,
+            "OutputZeroPointTensor": integers(rng, by_rows(rng, a_sizes) if rng.random() < 0.5 else ones, types[2]),
+        }
+        made = run({"Type": "QUANTIZED_LINEAR_MATRIX_MULTIPLY"}, inputs)["OutputTensor"]
+        wide = {name: np.asarray(0.0 if each is None else each, float) for name, each in inputs.items()}
+        sums = (wide["ATensor"] - wide["AZeroPointTensor"]) @ (wide["BTensor"] - wide["BZeroPointTensor"])
+        quotient = sums * (wide["AScaleTensor"] * wide["BScaleTensor"]) / wide["OutputScaleTensor"]
+        np.testing.assert_array_equal(made, clamped(quotient, wide["OutputZeroPointTensor"].astype(int), types[2]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("of", ["int8", "uint8", "int16", "uint16", "int32", "uint32"])
+def test_products_to_floats(of: str, dtype: str) -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(6):
+        a_sizes, b_sizes, a, b = operands(rng, of, of)
+        bias = scales(rng, [*a_sizes[:-1], b_sizes[-1]], dtype) if rng.random() < 0.5 else None
+        small = np.float32(2.0 ** (-2 * np.iinfo(of).bits if dtype == "float32" else -5))
+        inputs: dict[str, Array | None] = {
+            "ATensor": a,
+            "AScaleTensor": (scales(rng, by_rows(rng, a_sizes)) * (small if dtype == "float32" else 2**-5)).astype(
+                dtype
+            ),
+            "AZeroPointTensor": integers(rng, by_rows(rng, a_sizes), of),
+            "BTensor": b,
+            "BScaleTensor": scales(rng, by_rows(rng, b_sizes, of_columns=True), dtype),
+            "BZeroPointTensor": integers(rng, by_rows(rng, b_sizes, of_columns=True), of),
+            "BiasTensor": bias,
+        }
+        made = run({"Type": "MATRIX_MULTIPLY_INTEGER_TO_FLOAT"}, inputs)["OutputTensor"]
+        wide = {name: np.asarray(0.0 if each is None else each, np.longdouble) for name, each in inputs.items()}
+        sums = (wide["ATensor"] - wide["AZeroPointTensor"]) @ (wide["BTensor"] - wide["BZeroPointTensor"])
+        exact = sums * wide["AScaleTensor"] * wide["BScaleTensor"] + wide["BiasTensor"]
+        with np.errstate(over="ignore"):
+            np.testing.assert_allclose(made, exact.astype(dtype), rtol=2e-7 if dtype == "float32" else 1e-3)
+
+
+def convolved(x: Array, w: Array, groups: int, strides: list[int], dilations: list[int], padding: list[int]) -> Array:
+    """Of integers, padded with 0 by as much on either side."""
+    rank = len(strides)
+    x = np.pad(x, [(0, 0), (0, 0), *[(each, each) for each in padding]])
+    reach = [1 + (k - 1) * d for k, d in zip(w.shape[2:], dilations, strict=True)]
+    counts = [(s - r) // step + 1 for s, r, step in zip(x.shape[2:], reach, strides, strict=True)]
+    made = np.zeros([len(x), len(w), *counts], int)
+    each, depth = len(w) // groups, w.shape[1]
+    for o in range(len(w)):
+        channels = x[:, o // each * depth : (o // each + 1) * depth]
+        for p in np.ndindex(*counts):
+            place: Any = [slice(p[i] * strides[i], p[i] * strides[i] + reach[i], dilations[i]) for i in range(rank)]
+            window = channels[(slice(None), slice(None), *place)]
+            made[(slice(None), o, *p)] = (window * w[o]).sum(axis=tuple(range(1, rank + 2)))
+    return made
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+@pytest.mark.parametrize(("x_type", "w_type"), [("int8", "uint8"), ("uint8", "int8")])
+def test_convolutions_of_integers(rank: int, x_type: str, w_type: str) -> None:
+    rng = np.random.default_rng(rank)
+    for _ in range(8):
+        groups, depth, each = (int(value) for value in rng.integers(1, 4, 3))
+        strides, dilations = ([int(value) for value in rng.integers(1, 3, rank)] for _ in range(2))
+        padding = [int(value) for value in rng.integers(0, 3, rank)]
+        kernel = [int(value) for value in rng.integers(1, 4, rank)]
+        outputs = groups * each
+        x = integers(rng, [2, groups * depth, *[7] * rank], x_type)
+        w = integers(rng, [outputs, depth, *kernel], w_type)
+        ones = [1] * (rank + 2)
+        channels = [1, outputs, *[1] * rank]
+        x_zero = integers(rng, ones, x_type) if rng.random() < 0.7 else None
+        w_zero = integers(rng, channels if rng.random() < 0.7 else ones, w_type)
+        document = {
+            "Strides": strides,
+            "Dilations": dilations,
+            "StartPadding": padding,
+            "EndPadding": padding,
+            "GroupCount": groups,
+        }
+        inputs: dict[str, Array | None] = {
+            "InputTensor": x,
+            "InputZeroPointTensor": x_zero,
+            "FilterTensor": w,
+            "FilterZeroPointTensor": w_zero,
+        }
+        moved = x.astype(int) - (0 if x_zero is None else int(x_zero.item()))
+        turned = w.astype(int) - w_zero.astype(int).reshape(-1, *[1] * (rank + 1))
+        sums = convolved(moved, turned, groups, strides, dilations, padding)
+        made = run(document | {"Type": "CONVOLUTION_INTEGER"}, inputs)["OutputTensor"]
+        np.testing.assert_array_equal(made, sums)
+
+        x_scale, y_scale = scales(rng, ones), scales(rng, ones) * 300
+        w_scale = scales(rng, channels if rng.random() < 0.7 else ones)
+        bias = integers(rng, channels, "int32") // 2**20 if rng.random() < 0.7 else None
+        zero = integers(rng, ones, x_type) if rng.random() < 0.7 else None
+        inputs |= {
+            "InputScaleTensor": x_scale,
+            "FilterScaleTensor": w_scale,
+            "BiasTensor": bias,
+            "OutputScaleTensor": y_scale,
+            "OutputZeroPointTensor": zero,
+        }
+        made = run(document | {"Type": "QUANTIZED_LINEAR_CONVOLUTION"}, inputs)["OutputTensor"]
+        total = sums + (0 if bias is None else bias.astype(int))
+        scaled = total * (x_scale.astype(float) * w_scale.astype(float)) / y_scale.astype(float)
+        np.testing.assert_array_equal(made, clamped(scaled, 0 if zero is None else int(zero.item()), x_type))
+
+
+def test_halves_ends_and_scales_of_0() -> None:
+    """Of each sum, that by itself."""
+    a = np.array([[1], [3], [5], [200], [0]], np.uint8)
+    one, two, nothing = (np.full((1, 1), value, np.float32) for value in (1, 2, 0))
+    b = np.ones((1, 1), np.int8)
+    inputs: dict[str, Array] = {"ATensor": a, "AScaleTensor": one, "BTensor": b, "BScaleTensor": one}
+    output: dict[str, Array] = {"OutputZeroPointTensor": np.full((1, 1), -1, np.int8)}
+    kind = {"Type": "QUANTIZED_LINEAR_MATRIX_MULTIPLY"}
+    made = run(kind, inputs | output | {"OutputScaleTensor": two})["OutputTensor"]
+    assert made.tolist() == [[-1], [1], [1], [99], [-1]]
+    made = run(kind, inputs | output | {"OutputScaleTensor": nothing})["OutputTensor"]
+    assert made.tolist() == [[127], [127], [127], [127], [0]]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("of", INTEGERS)
+def test_dynamic_quantization(of: str, dtype: str) -> None:
+    rng = np.random.default_rng(4)
+    limits = np.iinfo(of)
+    for moved in (0, -3, 3, 100):
+        x = laid_out(rng, (rng.normal(size=(3, 4, 5)) + moved).astype(dtype))
+        outputs = {"OutputZeroPointTensor": {"DataType": of.upper(), "Sizes": [1, 1, 1]}}
+        made = run({"Type": "DYNAMIC_QUANTIZE_LINEAR"} | outputs, {"InputTensor": x})
+        low, high = min(float(x.min()), 0), max(float(x.max()), 0)
+        scale = np.float32((high - low) / 255)
+        zero = np.clip(np.rint(limits.min - low / float(scale)), limits.min, limits.max)
+        assert made["OutputScaleTensor"].tolist() == [[[scale]]]
+        assert made["OutputZeroPointTensor"].tolist() == [[[zero]]]
+        np.testing.assert_array_equal(made["OutputTensor"], clamped(x.astype(float) / float(scale), int(zero), of))
+
+
+def test_dynamic_quantization_of_nothing_but_0_and_of_nan() -> None:
+    x = np.zeros((1, 3), np.float32)
+    made = run({"Type": "DYNAMIC_QUANTIZE_LINEAR"}, {"InputTensor": x})
+    assert [each.tolist() for each in made.values()] == [[[0, 0, 0]], [[1]], [[0]]]
+    x[0, 1] = np.nan
+    made = run({"Type": "DYNAMIC_QUANTIZE_LINEAR"}, {"InputTensor": x})
+    assert made["OutputTensor"].tolist() == [[0, 0, 0]]
+    assert np.isnan(made["OutputScaleTensor"]).all()
+
+
+RANGES = {"INT8": (-128, 127), "UINT8": (0, 255), "INT4": (-8, 7), "UINT4": (0, 15)}
+
+
+def dispatched(document: dict[str, Any], *buffers: Array) -> bytes:
+    operator = compiled(document)
+    ((_, desc),) = operator.outputs.items()
+    output = bytearray(desc.total_bytes)
+    data = [memoryview(each.tobytes()) for each in buffers]
+    DEVICE.prepare(operator).dispatch(data, [memoryview(output)], lambda: False)
+    return bytes(output[: desc.data_bytes])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("of", RANGES)
+@pytest.mark.parametrize("blocks", [[1, 1], [3, 1], [3, 5], [1, 5], [9, 5], "mixed"], ids=str)
+def test_blocks(blocks: Any, of: str, dtype: str) -> None:
+    rng = np.random.default_rng(5)
+    sizes, (least, most) = [9, 5], RANGES[of]
+    scale_sizes, zero_sizes = ([3, 5], [9, 1]) if blocks == "mixed" else (blocks, blocks)
+    x = (rng.normal(size=sizes) * most).astype(dtype)
+    scale = (rng.random(scale_sizes) + 0.5).astype(dtype)
+    zero = rng.integers(least, most + 1, zero_sizes).astype("int8" if of.startswith("I") else "uint8")
+    s, z = (
+        np.repeat(np.repeat(each.astype(float), 9 // each.shape[0], 0), 5 // each.shape[1], 1) for each in (scale, zero)
+    )
+    packed = together(zero) if of.endswith("4") else zero
+    tensors = [desc_of(scale), {"DataType": of, "Sizes": zero_sizes}]
+    for many in (1, 2):
+        kind = "SCALE" if many == 1 else "SCALE_ZERO_POINT"
+        document = {
+            "QuantizationType": kind,
+            "QuantizationTensors": tensors[:many],
+            "OutputTensor": {"DataType": of, "Sizes": sizes},
+        }
+        point = z if many == 2 else z * 0
+        data = dispatched(
+            document | {"Type": "QUANTIZE", "InputTensor": desc_of(x)}, x, scale, *([packed] if many == 2 else [])
+        )
+        quantized = np.clip(np.rint(x.astype(float) / s) + point, least, most)
+        raw = np.frombuffer(data, np.uint8)
+        got = apart(raw, DataType(of), 45) if of.endswith("4") else raw.view(of.lower())
+        np.testing.assert_array_equal(got.reshape(sizes), quantized)
+        document |= {
+            "OutputTensor": {"DataType": dtype.upper(), "Sizes": sizes},
+            "InputTensor": document["OutputTensor"],
+        }
+        data = dispatched(document | {"Type": "DEQUANTIZE"}, raw, scale, *([packed] if many == 2 else []))
+        with np.errstate(over="ignore"):
+            exact = ((quantized - point) * s).astype(dtype)
+        np.testing.assert_array_equal(np.frombuffer(data, dtype).reshape(sizes), exact)
+
+
+def test_4_bits() -> None:
+    """As DirectML packs [1, 2, 3, 4, 5]."""
+    five = np.array([1, 2, 3, 4, 5], np.uint8)
+    assert together(five).tobytes() == b"\x21\x43\x05"
+    assert apart(np.frombuffer(b"\x21\x43\x05", np.uint8), DataType.UINT4, 5).tolist() == [1, 2, 3, 4, 5]
+    assert apart(np.frombuffer(b"\x8f\x07", np.uint8), DataType.INT4, 3).tolist() == [-1, -8, 7]
+    assert together(np.array([-1, -8, 7], np.int8)).tobytes() == b"\x8f\x07"
+
+
+def desc(data_type: str, *sizes: int) -> dict[str, Any]:
+    return {"DataType": data_type, "Sizes": list(sizes)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "members", "pointer", "allowed"),
+    [
+        (
+            "MATRIX_MULTIPLY_INTEGER",
+            {"BTensor": desc("UINT8", 1, 1, 2, 2)},
+            "/BTensor/Sizes",
+            [1, 1, 3, 2],
+        ),
+        (
+            "MATRIX_MULTIPLY_INTEGER",
+            {"OutputTensor": desc("INT32", 1, 1, 2, 3)},
+            "/OutputTensor/Sizes",
+            [1, 1, 2, 2],
+        ),
+        (
+            "MATRIX_MULTIPLY_INTEGER",
+            {"AZeroPointTensor": desc("UINT8", 1, 1, 1, 2)},
+            "/AZeroPointTensor/Sizes",
+            [1, 1, 2, 1],
+        ),
+        (
+            "MATRIX_MULTIPLY_INTEGER",
+            {"AZeroPointTensor": desc("UINT8", 3)},
+            "/AZeroPointTensor/Sizes",
+            [2],
+        ),
+        (
+            "MATRIX_MULTIPLY_INTEGER",
+            {"BZeroPointTensor": desc("UINT8", 2, 1)},
+            "/BZeroPointTensor/Sizes",
+            [1, 2],
+        ),
+        (
+            "QUANTIZED_LINEAR_MATRIX_MULTIPLY",
+            {"OutputScaleTensor": desc("FLOAT32", 1, 1, 1, 2)},
+            "/OutputScaleTensor/Sizes",
+            [1, 1, 2, 1],
+        ),
+        (
+            "MATRIX_MULTIPLY_INTEGER_TO_FLOAT",
+            {"BiasTensor": desc("FLOAT32", 1, 1, 1, 2)},
+            "/BiasTensor/Sizes",
+            [1, 1, 2, 2],
+        ),
+        (
+            "CONVOLUTION_INTEGER",
+            {"InputZeroPointTensor": desc("UINT8", 1, 2, 1, 1)},
+            "/InputZeroPointTensor/Sizes",
+            [1] * 4,
+        ),
+        (
+            "CONVOLUTION_INTEGER",
+            {"FilterZeroPointTensor": desc("UINT8", 2, 1, 1, 1)},
+            "/FilterZeroPointTensor/Sizes",
+            [1] * 4,
+        ),
+        ("CONVOLUTION_INTEGER", {"GroupCount": 2}, "/GroupCount", "a divisor of 1"),
+        (
+            "CONVOLUTION_INTEGER",
+            {"OutputTensor": desc("INT32", 1, 1, 2, 2)},
+            "/OutputTensor/Sizes",
+            [1, 1, 2, 3],
+        ),
+        ("QUANTIZED_LINEAR_CONVOLUTION", {"BiasTensor": desc("INT32", 1, 2, 1, 1)}, "/BiasTensor/Sizes", [1] * 4),
+        (
+            "QUANTIZED_LINEAR_CONVOLUTION",
+            {"OutputScaleTensor": desc("FLOAT32", 1, 2, 1, 1)},
+            "/OutputScaleTensor/Sizes",
+            [1] * 4,
+        ),
+        (
+            "DYNAMIC_QUANTIZE_LINEAR",
+            {"OutputScaleTensor": desc("FLOAT32", 1, 1, 2, 1)},
+            "/OutputScaleTensor/Sizes",
+            [1] * 4,
+        ),
+        ("QUANTIZE", {"QuantizationType": "NONE"}, "/QuantizationType", ["SCALE", "SCALE_ZERO_POINT"]),
+        ("QUANTIZE", {"QuantizationType": "SCALE"}, "/QuantizationTensors", 1),
+        ("QUANTIZE", {"QuantizationTensorCount": 1}, "/QuantizationTensorCount", 2),
+        ("QUANTIZE", {"OutputTensor": desc("INT8", 1, 1, 2, 3)}, "/QuantizationTensors/1/DataType", "INT8"),
+        (
+            "DEQUANTIZE",
+            {"QuantizationTensors": [desc("FLOAT32", 1, 1, 1, 2), desc("UINT8", 1, 1, 1, 1)]},
+            "/QuantizationTensors/0/Sizes",
+            "divisors of the Sizes of InputTensor",
+        ),
+        ("DEQUANTIZE", {"OutputTensor": desc("FLOAT16", 1, 1, 2, 3)}, "/QuantizationTensors/0/DataType", "FLOAT16"),
+        ("DEQUANTIZE", {"InputTensor": desc("INT4", 1, 1, 2, 3)}, "/QuantizationTensors/1/DataType", "INT4"),
+    ],
+)
+def test_refusals(kind: str, members: dict[str, Any], pointer: str, allowed: object) -> None:
+    whole = descriptor(f"DML_OPERATOR_{kind}")
+    assert refusals(whole) == []
+    (refusal,) = refusals(whole | members)
+    check_wording(refusal)
+    assert (refusal.pointer, refusal.allowed) == (pointer, allowed)
