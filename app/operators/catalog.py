@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, Union, get_args
 from pydantic import Field
 
 from app.operators.activation import exponential_units, linear, rectifiers, sigmoids, softmax
+from app.operators.attention import multihead
 from app.operators.convolution import floats
 from app.operators.data_movement import conversion, depth, fills, joins, padding, repetition, sequences, slices, windows
 from app.operators.element_wise import (
@@ -81,6 +82,7 @@ MODULES = (
     matrices,
     convolutions,
     elements,
+    multihead,
 )
 
 

@@ -187,7 +187,8 @@ class Quantize(_InBlocks):
     )
 
     def implied_type(self, name: str, level: FeatureLevel) -> DataType:
-        return self.QuantizationTensors[1].DataType if len(self.QuantizationTensors) > 1 else DataType.UINT8
+        zero = [each.DataType for each in self.QuantizationTensors[1:] if not each.DataType.startswith("FLOAT")]
+        return zero[0] if zero else DataType.UINT8
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
         output = self.OutputTensor.DataType if self.OutputTensor else self.implied_type("OutputTensor", level)

@@ -1,0 +1,354 @@
+"""Attention of several heads.
+
+Source: the DML_MULTIHEAD_ATTENTION_OPERATOR_DESC and DML_MULTIHEAD_ATTENTION1_OPERATOR_DESC pages of DirectML's
+reference. What they leave open is as in ONNX Runtime's operators, which call them.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from app.contract.constants import DataType, FeatureLevel, MultiheadAttentionMaskType
+from app.contract.scalars import Float, Uint
+from app.contract.support import SupportTable
+from app.contract.tensors import TensorDesc
+from app.contract.violations import Violation
+from app.operators.arrays import SCRATCH, boxes, for_blas, stored
+from app.operators.attention import sizes as shapes
+from app.operators.operator import (
+    Operator,
+    OptionalInputTensorDesc,
+    OptionalOutputTensorDesc,
+    OutputTensorDesc,
+    Role,
+)
+
+Heads = Annotated[Uint, Field(ge=1, examples=[1])]
+MaskKind = Annotated[
+    MultiheadAttentionMaskType, Field(description="What MaskTensor says, or that there is none.", examples=["NONE"])
+]
+_FLOATS = (
+    *("QueryTensor", "KeyTensor", "ValueTensor", "StackedQueryKeyTensor", "StackedKeyValueTensor"),
+    *("StackedQueryKeyValueTensor", "BiasTensor", "RelativePositionBiasTensor", "PastKeyTensor", "PastValueTensor"),
+)
+_OUTPUTS = ("OutputTensor", "OutputPresentKeyTensor", "OutputPresentValueTensor")
+_SUPPORT = (
+    "3-5 F32-16, StackedQueryKeyTensor StackedKeyValueTensor StackedQueryKeyValueTensor 5 F32-16, BiasTensor{more} 1-5 "
+    "F32-16, MaskTensor 1-5 I32, RelativePositionBiasTensor PastKeyTensor PastValueTensor OutputPresentKeyTensor "
+    "OutputPresentValueTensor 4-5 F32-16"
+)
+_FORMULA = (
+    "y = softmax(Scale * (Q + Bq) x (K + Bk)^T + RelativePositionBias + mask) x (V + Bv), for each batch item and head"
+)
+_EXAMPLE: dict[str, Any] = {
+    "QueryTensor": {"Sizes": [1, 2, 4]},
+    "KeyTensor": {"Sizes": [1, 3, 4]},
+    "ValueTensor": {"Sizes": [1, 3, 4]},
+    **dict.fromkeys(
+        (
+            *("StackedQueryKeyTensor", "StackedKeyValueTensor", "StackedQueryKeyValueTensor", "BiasTensor"),
+            *("MaskTensor", "RelativePositionBiasTensor", "PastKeyTensor", "PastValueTensor"),
+            "PastSequenceLengthsTensor",
+        )
+    ),
+}
+_NOTES = (
+    "Computed in float32, FLOAT16 too, and rounded once: of the present outputs, of products, and of softmax, whose "
+    "largest exponential is 1, each sum of K terms is within K * 2^-24 of the sum of their magnitudes.",
+    "MaskFilterValue is added where the mask masks. DirectML's documentation also has it take the score's place.",
+    "Of KEY_QUERY_SEQUENCE_LENGTH_START_END the key lengths have an effect alone: starts and ends are those of the "
+    "padded tensors. DirectML's documentation does not say.",
+    "RelativePositionBiasTensor and the BOOLEAN mask are { batch, heads, queries, keys }, and repeat by strides of 0; "
+    "of the mask all but 0 is true.",
+    "PastKeyTensor and PastValueTensor are given both, or neither.",
+)
+
+
+class _Attention(Operator):
+    if TYPE_CHECKING:  # they stand where the structures of DirectML have them, each in its own order
+        MaskTensor: TensorDesc | None
+        OutputTensor: TensorDesc | None
+        Scale: float
+        MaskFilterValue: float
+        MaskType: MultiheadAttentionMaskType
+
+    same_sizes = ()
+    sizes_from = (*(name for name in _FLOATS if not name.endswith("BiasTensor")),)
+    head_counts: ClassVar[tuple[str, str]]
+    """Attributes: heads of queries, and of keys and values."""
+
+    def implied_sizes(self, name: str) -> list[int]:
+        right = shapes.expected(self._sizes())[name]
+        stated = self.tensors().get(name)
+        return shapes.leading(stated.Sizes, right) if stated else right
+
+    def implied_type(self, name: str, level: FeatureLevel) -> DataType:
+        return next(iter(self.tensors(Role.INPUT).values())).DataType
+
+    def rules(self, level: FeatureLevel) -> Iterator[Violation]:
+        tensors = self.tensors(Role.INPUT)
+        found = list(shapes.source_violations(tensors)) or [*self._head_violations(tensors), *self._mask_violations()]
+        pasts = [name for name in ("PastKeyTensor", "PastValueTensor") if name in tensors]
+        missing = {"PastKeyTensor": "PastValueTensor", "PastValueTensor": "PastKeyTensor"}.get(
+            pasts[0] if pasts else ""
+        )
+        if len(pasts) == 1 and missing:
+            found.append(
+                Violation(
+                    (missing,), f"{missing} is null but {pasts[0]} is not; they are given both.", None, "a tensor"
+                )
+            )
+        if not found:
+            found = list(self._size_violations(tensors))
+        yield from found
+
+    def _head_violations(self, tensors: Mapping[str, TensorDesc]) -> Iterator[Violation]:
+        """Numbers of heads are those that tensors have, or divide what they have."""
+        query_name, key_name = self.head_counts
+        heads, key_heads = self._heads
+        if heads % key_heads:
+            yield Violation(
+                (query_name,),
+                f"{query_name} is {heads}; it must be a multiple of {key_name}, which is {key_heads}.",
+                heads,
+                f"a multiple of {key_heads}",
+            )
+        for part, count, attribute in (
+            ("query", heads, query_name),
+            ("key", key_heads, key_name),
+            ("value", key_heads, key_name),
+        ):
+            name = shapes.source(part, tensors)
+            sizes = tensors[name].Sizes
+            if name in shapes.PLACES:
+                if sizes[2] != count:
+                    right = [*sizes[:2], count, *sizes[3:]]
+                    yield Violation(
+                        (name, "Sizes"),
+                        f"{name} has Sizes {sizes}; its third dimension must be {count}, which is {attribute}.",
+                        sizes,
+                        right,
+                    )
+            elif sizes[-1] % count:
+                yield Violation(
+                    (attribute,),
+                    f"{attribute} is {count}; it must divide the last dimension of {name}, which is {sizes[-1]}.",
+                    count,
+                    f"a divisor of {sizes[-1]}",
+                )
+
+    def _mask_violations(self) -> Iterator[Violation]:
+        if (self.MaskType is MultiheadAttentionMaskType.NONE) == (self.MaskTensor is not None):
+            yield Violation(
+                ("MaskType",),
+                f"MaskType is {self.MaskType} but MaskTensor is {'there' if self.MaskTensor else 'null'}; NONE is "
+                "for no mask.",
+                self.MaskType,
+                [each for each in MultiheadAttentionMaskType if (each == "NONE") == (self.MaskTensor is None)],
+            )
+
+    def _size_violations(self, tensors: Mapping[str, TensorDesc]) -> Iterator[Violation]:
+        sizes = self._sizes()
+        for name, right in shapes.expected(sizes).items():
+            if name in tensors:
+                yield from shapes.wrong_sizes(
+                    name, tensors[name], right, "by the other tensors and the numbers of heads"
+                )
+        if self.MaskTensor:
+            right = shapes.mask_sizes(self.MaskType, sizes)
+            yield from shapes.wrong_sizes("MaskTensor", self.MaskTensor, right, f"since MaskType is {self.MaskType}")
+
+    def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        sizes = self._sizes()
+        groups = sizes.heads // sizes.key_heads
+        query, key, value = self._parts(xp, inputs, sizes)
+        key, value, beyond = self._with_past(xp, inputs, key, value)
+        query = query.reshape(sizes.batch, sizes.key_heads, groups, sizes.queries, sizes.size)
+        relative = _grouped(inputs.get("RelativePositionBiasTensor"), sizes)
+        masked, of_keys = self._masks(xp, inputs, sizes)
+        if beyond is not None:
+            of_keys = xp.where(beyond, -xp.inf, xp.zeros((), "float32") if of_keys is None else of_keys)
+        turned, values = for_blas(xp, key.swapaxes(-1, -2)), for_blas(xp, value)
+        made = xp.empty((sizes.batch, sizes.queries, sizes.key_heads, groups, sizes.value_size), "float32")
+        for box in boxes([sizes.batch, sizes.key_heads, groups, sizes.queries], self._most(xp, sizes)):
+            b, h, g, s = (slice(along.start, along.stop) for along in box)
+            scores = xp.matmul(query[b, h, g, s], turned[b, h, None])
+            scores *= self.Scale
+            if relative is not None:
+                scores += relative[b, h, g, s]
+            if masked is not None:
+                scores += xp.where(masked[b, h, g, s] == 0, self.MaskFilterValue, 0).astype("float32")
+            if of_keys is not None:
+                scores += of_keys[b, None, None, None]
+            scores -= scores.max(axis=-1, keepdims=True)
+            xp.exp(scores, out=scores)
+            scores /= scores.sum(axis=-1, keepdims=True)
+            made[b, s, h, g] = xp.matmul(scores, values[b, h, None]).transpose(0, 3, 1, 2, 4)
+        results = {"OutputTensor": made, "OutputPresentKeyTensor": key, "OutputPresentValueTensor": value}
+        dtype = next(inputs[name].dtype for name in _FLOATS if name in inputs)
+        data_type = DataType(dtype.name.upper())
+        return {
+            name: stored(results[name], data_type).reshape(self.implied_sizes(name)) for name in self.output_names()
+        }
+
+    @staticmethod
+    def _most(xp: Any, sizes: shapes.Sizes) -> int:
+        """Queries at a time, of which the scores are in bounded memory."""
+        return max(SCRATCH[xp.__name__] // (4 * sizes.total), 1)
+
+    def _parts(self, xp: Any, inputs: Mapping[str, Any], sizes: shapes.Sizes) -> list[Any]:
+        """Query, key and value, float32 { batch, heads, items, size }, with the bias added."""
+        bias = inputs["BiasTensor"].reshape(-1).astype("float32") if "BiasTensor" in inputs else None
+        made, begin = [], 0
+        for part, heads in (("query", sizes.heads), ("key", sizes.key_heads), ("value", sizes.key_heads)):
+            name = next(each for each in shapes.SOURCES[part] if each in inputs)
+            x = inputs[name]
+            if name in shapes.PLACES:
+                x = x[:, :, :, shapes.PLACES[name].index(part)]
+            else:
+                x = x.reshape(*x.shape[-3:-1], heads, -1)
+            x = x.astype("float32").transpose(0, 2, 1, 3)
+            size = x.shape[-1]
+            if bias is not None:
+                x = x + bias[begin : begin + heads * size].reshape(heads, 1, size)
+            begin += heads * size
+            made.append(xp.ascontiguousarray(x))
+        return made
+
+    @staticmethod
+    def _with_past(xp: Any, inputs: Mapping[str, Any], key: Any, value: Any) -> tuple[Any, Any, Any]:
+        """Keys and values behind those of the past, and, { batch, keys }, which positions hold none; None if all do."""
+        if "PastKeyTensor" not in inputs:
+            return key, value, None
+        pasts = [inputs[name] for name in ("PastKeyTensor", "PastValueTensor")]
+        pasts = [each.reshape(each.shape[-4:]).astype("float32") for each in pasts]
+        made = [xp.concatenate(both, axis=2) for both in zip(pasts, (key, value), strict=True)]
+        if "PastSequenceLengthsTensor" not in inputs:
+            return made[0], made[1], None
+        capacity, new = pasts[0].shape[2], key.shape[2]
+        lengths = inputs["PastSequenceLengthsTensor"].reshape(-1, 1).astype("float32")
+        lengths = xp.where(lengths > 0, xp.minimum(lengths, capacity), 0).astype("int64")
+        places = xp.arange(capacity + new).reshape(1, -1)
+        beyond = places >= lengths + new
+        # What is new follows the past that there is; all that is left follows what is new.
+        taken = xp.where(places < lengths, places, xp.minimum(places - lengths + capacity, capacity + new - 1))
+        for place, each in enumerate(made):
+            along = xp.broadcast_to(taken[:, None, :, None], each.shape)
+            made[place] = xp.where(
+                beyond[:, None, :, None], xp.zeros((), "float32"), xp.take_along_axis(each, along, 2)
+            )
+        return made[0], made[1], beyond
+
+    def _masks(self, xp: Any, inputs: Mapping[str, Any], sizes: shapes.Sizes) -> tuple[Any, Any]:
+        """The mask of each score, in groups of heads, or what is added to the scores of each key, { batch, keys }."""
+        kind = self.MaskType
+        if kind is MultiheadAttentionMaskType.NONE:
+            return None, None
+        mask = inputs["MaskTensor"]
+        if kind is MultiheadAttentionMaskType.BOOLEAN:
+            return _grouped(mask, sizes), None
+        places = xp.arange(sizes.total).reshape(1, -1)
+        values = mask.reshape(-1)
+        outside = places >= values[: sizes.batch].reshape(-1, 1)
+        if kind is MultiheadAttentionMaskType.KEY_SEQUENCE_END_START:
+            outside = outside | (places < values[sizes.batch :].reshape(-1, 1))
+        return None, xp.where(outside, self.MaskFilterValue, 0).astype("float32")
+
+    @property
+    def _heads(self) -> tuple[int, int]:
+        heads, key_heads = (getattr(self, name) for name in self.head_counts)
+        return heads, key_heads
+
+    def _sizes(self) -> shapes.Sizes:
+        return shapes.sizes_of(self.tensors(Role.INPUT), *self._heads)
+
+
+def _grouped(x: Any, sizes: shapes.Sizes) -> Any:
+    """{ batch, heads, queries, keys } with the heads in groups of one key each."""
+    if x is None:
+        return None
+    groups = sizes.heads // sizes.key_heads
+    return x.reshape(sizes.batch, sizes.key_heads, groups, sizes.queries, sizes.total)
+
+
+class MultiheadAttention(_Attention):
+    """For each query a mean of the values, weighted by how well their keys go with it, head by head."""
+
+    Type: Literal["DML_OPERATOR_MULTIHEAD_ATTENTION", "MULTIHEAD_ATTENTION"]
+    QueryTensor: OptionalInputTensorDesc = None
+    KeyTensor: OptionalInputTensorDesc = None
+    ValueTensor: OptionalInputTensorDesc = None
+    StackedQueryKeyTensor: OptionalInputTensorDesc = None
+    StackedKeyValueTensor: OptionalInputTensorDesc = None
+    StackedQueryKeyValueTensor: OptionalInputTensorDesc = None
+    BiasTensor: OptionalInputTensorDesc = None
+    MaskTensor: OptionalInputTensorDesc = None
+    RelativePositionBiasTensor: OptionalInputTensorDesc = None
+    PastKeyTensor: OptionalInputTensorDesc = None
+    PastValueTensor: OptionalInputTensorDesc = None
+    OutputTensor: OutputTensorDesc = None
+    OutputPresentKeyTensor: OptionalOutputTensorDesc = None
+    OutputPresentValueTensor: OptionalOutputTensorDesc = None
+    Scale: Float = Field(description="Factor of the scores, usually 1 / sqrt(size of a head).", examples=[0.5])
+    MaskFilterValue: Float = Field(-10000.0, description="Added to masked scores.")
+    HeadCount: Heads = Field(description="Heads of queries, keys and values.", examples=[2])
+    MaskType: MaskKind
+
+    head_counts = ("HeadCount", "HeadCount")
+    formula_text = _FORMULA
+    same_types = ((*_FLOATS, *_OUTPUTS),)
+    support = SupportTable.of(f"6_1 {_SUPPORT.format(more='')}")
+    example: ClassVar[Mapping[str, Any]] = {
+        name: each for name, each in _EXAMPLE.items() if name != "PastSequenceLengthsTensor"
+    }
+    notes = _NOTES
+
+
+class MultiheadAttention1(_Attention):
+    """The same, of queries that may have more heads than keys and values, of a past whose length differs by item."""
+
+    Type: Literal["DML_OPERATOR_MULTIHEAD_ATTENTION1", "MULTIHEAD_ATTENTION1"]
+    QueryTensor: OptionalInputTensorDesc = None
+    KeyTensor: OptionalInputTensorDesc = None
+    ValueTensor: OptionalInputTensorDesc = None
+    StackedQueryKeyTensor: OptionalInputTensorDesc = None
+    StackedKeyValueTensor: OptionalInputTensorDesc = None
+    StackedQueryKeyValueTensor: OptionalInputTensorDesc = None
+    BiasTensor: OptionalInputTensorDesc = None
+    MaskTensor: OptionalInputTensorDesc = None
+    RelativePositionBiasTensor: OptionalInputTensorDesc = None
+    PastKeyTensor: OptionalInputTensorDesc = None
+    PastValueTensor: OptionalInputTensorDesc = None
+    PastSequenceLengthsTensor: OptionalInputTensorDesc = None
+    OutputTensor: OutputTensorDesc = None
+    OutputPresentKeyTensor: OptionalOutputTensorDesc = None
+    OutputPresentValueTensor: OptionalOutputTensorDesc = None
+    Scale: Float = Field(description="Factor of the scores, usually 1 / sqrt(size of a head).", examples=[0.5])
+    MaskFilterValue: Float = Field(-10000.0, description="Added to masked scores.")
+    QueryHeadCount: Heads = Field(description="Heads of queries, a multiple of KeyValueHeadCount.", examples=[2])
+    KeyValueHeadCount: Heads = Field(description="Heads of keys and values.", examples=[2])
+    MaskType: MaskKind
+
+    head_counts = ("QueryHeadCount", "KeyValueHeadCount")
+    formula_text = f"{_FORMULA}; query head h goes with key head floor(h * KeyValueHeadCount / QueryHeadCount)"
+    same_types = ((*_FLOATS, "PastSequenceLengthsTensor", *_OUTPUTS),)
+    support = SupportTable.of(f"6_3 {_SUPPORT.format(more=' PastSequenceLengthsTensor')}")
+    example: ClassVar[Mapping[str, Any]] = _EXAMPLE
+    notes = (
+        *_NOTES,
+        "PastSequenceLengthsTensor has the type of the other tensors, as the table of the operator's page has it. Of "
+        "an item, so many keys and values of the past are there; what is new follows them, also in the present "
+        "outputs, and behind it these are 0 and have no weight. DirectML's documentation does not say.",
+    )
+
+    def rules(self, level: FeatureLevel) -> Iterator[Violation]:
+        found = list(super().rules(level))
+        yield from found
+        if not found and self.PastSequenceLengthsTensor and not self.PastKeyTensor:
+            yield Violation(
+                ("PastSequenceLengthsTensor",),
+                "PastSequenceLengthsTensor is there but PastKeyTensor is null; lengths are those of a past.",
+                "a tensor",
+                None,
+            )

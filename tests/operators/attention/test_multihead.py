@@ -1,0 +1,258 @@
+"""Attention against loops over items, heads and queries in float64, written from the documented formula; refusals."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.memory.arrays import Array
+from tests.contract.refusals import check_wording
+from tests.operators.calls import desc_of, laid_out, run
+from tests.operators.descriptors import descriptor, refusals
+
+MASKS = ["NONE", "KEY_SEQUENCE_LENGTH", "KEY_SEQUENCE_END_START", "KEY_QUERY_SEQUENCE_LENGTH_START_END", "BOOLEAN"]
+FORMS = ["apart", "query and key", "key and value", "all"]
+FILTER = -3.0
+
+
+class Case:
+    """A random request, and what is right: arrays by hand, item by item."""
+
+    def __init__(self, rng: np.random.Generator, dtype: str, form: str, mask: str, heads: int, key_heads: int) -> None:
+        self.rng, self.dtype = rng, dtype
+        self.batch, self.queries, self.size = (int(each) for each in rng.integers(1, 4, 3))
+        self.heads, self.key_heads = heads, key_heads
+        self.keys = self.queries if form in ("query and key", "all") else int(rng.integers(1, 5))
+        self.value_size = self.size if form in ("key and value", "all") else int(rng.integers(1, 4))
+        self.past = int(rng.integers(1, 4)) if rng.random() < 0.5 else 0
+        self.scale = 0.5
+        q = self.random(self.batch, self.queries, heads, self.size)
+        k = self.random(self.batch, self.keys, key_heads, self.size)
+        v = self.random(self.batch, self.keys, key_heads, self.value_size)
+        self.inputs: dict[str, Array | None] = self.stated(form, q, k, v)
+        self.q, self.k, self.v = (each.astype(float).transpose(0, 2, 1, 3) for each in (q, k, v))
+        if rng.random() < 0.5:
+            self.add_bias()
+        if self.past:
+            self.add_past()
+        self.total = self.past + self.keys
+        self.added = np.zeros((self.batch, heads, self.queries, self.total))
+        if rng.random() < 0.5:
+            bias = self.random(self.batch, heads, self.queries, self.total)
+            self.inputs["RelativePositionBiasTensor"] = bias
+            self.added += bias.astype(float)
+        if mask != "NONE":
+            self.add_mask(mask)
+
+    def random(self, *sizes: int) -> Array:
+        return laid_out(self.rng, self.rng.normal(size=sizes).astype(self.dtype))
+
+    def stated(self, form: str, q: Array, k: Array, v: Array) -> dict[str, Array | None]:
+        """By the tensors that requests have."""
+
+        def flat(x: Array) -> Array:
+            leading = [1] * int(self.rng.integers(0, 3))
+            return np.ascontiguousarray(x).reshape(*leading, *x.shape[:2], -1)
+
+        if form == "apart":
+            return {"QueryTensor": flat(q), "KeyTensor": flat(k), "ValueTensor": flat(v)}
+        if form == "query and key":
+            return {"StackedQueryKeyTensor": np.stack([q, k], 3), "ValueTensor": flat(v)}
+        if form == "key and value":
+            return {"QueryTensor": flat(q), "StackedKeyValueTensor": np.stack([k, v], 3)}
+        return {"StackedQueryKeyValueTensor": np.stack([q, k, v], 3)}
+
+    def add_bias(self) -> None:
+        ends = np.cumsum([self.heads * self.size, self.key_heads * self.size, self.key_heads * self.value_size])
+        bias = self.random(int(ends[-1]))
+        self.inputs["BiasTensor"] = bias
+        parts = np.split(bias.astype(float), ends[:-1])
+        self.q, self.k, self.v = (
+            x + part.reshape(x.shape[1], 1, -1) for x, part in zip((self.q, self.k, self.v), parts, strict=True)
+        )
+
+    def add_past(self) -> None:
+        for name, new in (("PastKeyTensor", "k"), ("PastValueTensor", "v")):
+            x = getattr(self, new)
+            past = self.random(self.batch, self.key_heads, self.past, x.shape[-1])
+            self.inputs[name] = past
+            setattr(self, new, np.concatenate([past.astype(float), x], axis=2))
+
+    def add_mask(self, kind: str) -> None:
+        rng, batch = self.rng, self.batch
+        ends = rng.integers(0, self.total + 2, batch)
+        starts = rng.integers(0, self.total, batch)
+        places = np.arange(self.total)
+        outside = places >= ends[:, None]
+        mask: Array
+        if kind == "BOOLEAN":
+            mask = rng.integers(0, 2, (batch, 1, 1, self.total)).astype(np.int32) * 7
+            self.inputs["MaskTensor"] = np.broadcast_to(mask, self.added.shape)
+            self.added += np.where(mask == 0, FILTER, 0)
+            return
+        if kind == "KEY_SEQUENCE_LENGTH":
+            mask = ends[None]
+        elif kind == "KEY_SEQUENCE_END_START":
+            mask = np.stack([ends, starts])
+            outside |= places < starts[:, None]
+        else:
+            mask = np.concatenate([ends, np.arange(batch + 1) * self.queries, np.arange(batch + 1) * self.total])[None]
+        self.inputs["MaskTensor"] = mask.astype(np.int32)
+        self.added += np.where(outside, FILTER, 0)[:, None, None]
+
+    def expected(self, there: Array | None = None) -> dict[str, Array]:
+        """`there`, { batch, keys }, are the keys that have a weight; by default all have."""
+        made = np.zeros((self.batch, self.queries, self.heads, self.value_size))
+        for b in range(self.batch):
+            for h in range(self.heads):
+                group = h * self.key_heads // self.heads
+                for s in range(self.queries):
+                    scores = self.scale * self.k[b, group] @ self.q[b, h, s] + self.added[b, h, s]
+                    if there is not None:
+                        scores = np.where(there[b], scores, -np.inf)
+                    weights = np.exp(scores - scores.max())
+                    made[b, s, h] = weights / weights.sum() @ self.v[b, group]
+        return {
+            "OutputTensor": made.reshape(self.batch, self.queries, -1),
+            "OutputPresentKeyTensor": self.k,
+            "OutputPresentValueTensor": self.v,
+        }
+
+    def document(self, kind: str, mask: str) -> dict[str, Any]:
+        heads = {"HeadCount": self.heads}
+        if kind == "MULTIHEAD_ATTENTION1":
+            heads = {"QueryHeadCount": self.heads, "KeyValueHeadCount": self.key_heads}
+        present = {
+            f"OutputPresent{name}Tensor": desc_of(np.zeros(x.shape, self.dtype))
+            for name, x in (("Key", self.k), ("Value", self.v))
+            if self.rng.random() < 0.6
+        }
+        return {"Type": kind, "Scale": self.scale, "MaskFilterValue": FILTER, "MaskType": mask, **heads, **present}
+
+
+def check(made: dict[str, Array], right: dict[str, Array], dtype: str) -> None:
+    tolerance = 1e-5 if dtype == "float32" else 2e-3
+    for name, array in made.items():
+        np.testing.assert_allclose(array, right[name], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("scratch", [1 << 20, 32], ids=["whole", "pieces"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("mask", MASKS)
+def test_attention(mask: str, form: str, dtype: str, scratch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.operators.attention.multihead.SCRATCH", {"numpy": scratch})
+    rng = np.random.default_rng(len(mask) + len(form))
+    for _ in range(4):
+        heads = int(rng.integers(1, 4))
+        case = Case(rng, dtype, form, mask, heads, heads)
+        for kind in ("MULTIHEAD_ATTENTION", "MULTIHEAD_ATTENTION1"):
+            check(run(case.document(kind, mask), case.inputs), case.expected(), dtype)
+
+
+@pytest.mark.parametrize("form", ["apart", "key and value"])
+@pytest.mark.parametrize("mask", MASKS)
+def test_groups_of_query_heads(mask: str, form: str) -> None:
+    rng = np.random.default_rng(7)
+    for key_heads, groups in ((1, 4), (2, 3), (3, 2)):
+        case = Case(rng, "float32", form, mask, key_heads * groups, key_heads)
+        check(run(case.document("MULTIHEAD_ATTENTION1", mask), case.inputs), case.expected(), "float32")
+
+
+def test_pasts_of_different_lengths() -> None:
+    """The new key and value follow what there is of the past; the rest is 0, and without weight."""
+    rng = np.random.default_rng(8)
+    for lengths in ([0, 2, 3], [-1, 7, np.nan], [1, 1, 1]):
+        case = Case(rng, "float32", "apart", "NONE", 2, 1)
+        while not (case.past == 3 and case.batch == 3):
+            case = Case(rng, "float32", "apart", "NONE", 2, 1)
+        case.inputs["PastSequenceLengthsTensor"] = np.array(lengths, np.float32)
+        valid = [int(min(max(np.nan_to_num(each), 0), 3)) for each in lengths]
+        for x in (case.k, case.v):
+            for b, length in enumerate(valid):
+                new = x[b, :, 3:].copy()
+                x[b, :, length:] = 0
+                x[b, :, length : length + case.keys] = new
+        there = np.arange(case.total) < np.array(valid)[:, None] + case.keys
+        check(run(case.document("MULTIHEAD_ATTENTION1", "NONE"), case.inputs), case.expected(there), "float32")
+
+
+def test_large_scores_do_not_overflow() -> None:
+    x = np.full((1, 2, 2), 1e18, np.float32)
+    value = np.array([[[1, 2], [3, 4]]], np.float32)
+    made = run(
+        {"Type": "MULTIHEAD_ATTENTION", "Scale": 1, "HeadCount": 1, "MaskType": "NONE"},
+        {"QueryTensor": x, "KeyTensor": x, "ValueTensor": value},
+    )
+    assert made["OutputTensor"].tolist() == [[[2, 3], [2, 3]]]
+
+
+def desc(*sizes: int, data_type: str = "FLOAT32") -> dict[str, Any]:
+    return {"DataType": data_type, "Sizes": list(sizes)}
+
+
+@pytest.mark.parametrize(
+    ("members", "pointer", "allowed"),
+    [
+        ({"KeyTensor": desc(2, 3, 4)}, "/KeyTensor/Sizes", [1, 3, 4]),
+        ({"KeyTensor": desc(1, 3, 6)}, "/KeyTensor/Sizes", [1, 3, 4]),
+        ({"ValueTensor": desc(1, 2, 4)}, "/ValueTensor/Sizes", [1, 3, 4]),
+        ({"ValueTensor": None}, "/ValueTensor", ["ValueTensor", "StackedKeyValueTensor", "StackedQueryKeyValueTensor"]),
+        ({"BiasTensor": desc(13)}, "/BiasTensor/Sizes", [12]),
+        ({"RelativePositionBiasTensor": desc(1, 1, 2, 3)}, "/RelativePositionBiasTensor/Sizes", [1, 2, 2, 3]),
+        ({"PastKeyTensor": desc(1, 2, 5, 2)}, "/PastValueTensor", "a tensor"),
+        (
+            {"PastKeyTensor": desc(1, 2, 5, 2), "PastValueTensor": desc(1, 2, 4, 2)},
+            "/PastValueTensor/Sizes",
+            [1, 2, 5, 2],
+        ),
+        ({"OutputTensor": desc(1, 2, 6)}, "/OutputTensor/Sizes", [1, 2, 4]),
+        ({"OutputPresentKeyTensor": desc(1, 2, 2, 2)}, "/OutputPresentKeyTensor/Sizes", [1, 2, 3, 2]),
+        ({"MaskTensor": desc(1, 1, data_type="INT32")}, "/MaskType", MASKS[1:]),
+        ({"MaskType": "BOOLEAN"}, "/MaskType", ["NONE"]),
+    ],
+)
+@pytest.mark.parametrize("kind", ["MULTIHEAD_ATTENTION", "MULTIHEAD_ATTENTION1"])
+def test_refusals(kind: str, members: dict[str, Any], pointer: str, allowed: object) -> None:
+    whole = descriptor(f"DML_OPERATOR_{kind}")
+    assert refusals(whole) == []
+    (refusal,) = refusals(whole | members)
+    check_wording(refusal)
+    assert (refusal.pointer, refusal.allowed) == (pointer, allowed)
+
+
+def test_sources_exclude_each_other() -> None:
+    whole = descriptor("DML_OPERATOR_MULTIHEAD_ATTENTION")
+    found = refusals(whole | {"StackedKeyValueTensor": desc(1, 3, 2, 2, 2)})
+    assert [each.pointer for each in found] == ["/StackedKeyValueTensor"] * 2
+    for each in found:
+        check_wording(each)
+
+
+@pytest.mark.parametrize(("kind", "size"), [*zip(MASKS[1:], ([1, 1], [2, 1], [1, 5], [1, 2, 2, 3]), strict=True)])
+def test_sizes_of_masks(kind: str, size: list[int]) -> None:
+    whole = descriptor("DML_OPERATOR_MULTIHEAD_ATTENTION") | {"MaskType": kind}
+    assert refusals(whole | {"MaskTensor": desc(*size, data_type="INT32")}) == []
+    (refusal,) = refusals(whole | {"MaskTensor": desc(*size[:-1], 9, data_type="INT32")})
+    check_wording(refusal)
+    assert (refusal.pointer, refusal.allowed) == ("/MaskTensor/Sizes", size)
+
+
+@pytest.mark.parametrize(
+    ("members", "pointers"),
+    [
+        ({"QueryHeadCount": 3}, ["/QueryHeadCount", "/QueryHeadCount"]),
+        ({"KeyValueHeadCount": 4}, ["/QueryHeadCount"]),
+        ({"QueryHeadCount": 0}, ["/QueryHeadCount"]),
+        ({"PastSequenceLengthsTensor": desc(1)}, ["/PastSequenceLengthsTensor"]),
+        (
+            {"KeyTensor": None, "ValueTensor": None, "StackedKeyValueTensor": desc(1, 3, 1, 2, 2)},
+            ["/StackedKeyValueTensor/Sizes"] * 2,
+        ),
+    ],
+)
+def test_numbers_of_heads(members: dict[str, Any], pointers: list[str]) -> None:
+    found = refusals(descriptor("DML_OPERATOR_MULTIHEAD_ATTENTION1") | members)
+    for each in found:
+        check_wording(each)
+    assert [each.pointer for each in found] == pointers
