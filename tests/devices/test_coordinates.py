@@ -13,6 +13,7 @@ from app.contract.constants import NEWEST, DataType
 from app.contract.scalars import Float, Scalar, Uint
 from app.contract.tensors import TensorDesc
 from app.devices.cpu.device import NumpyDevice
+from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.numpy import coordinates as evaluation
 from app.devices.device import Cancelled, Device
 from app.formula import coordinates as c
@@ -39,6 +40,8 @@ from tests.operators.coordinate_operators import (
 
 TYPES = [each for each in DataType if each.bits >= 8]
 GUARD = 64
+COMPILER = Compiler()
+STRUCTURES = Structures()
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +50,15 @@ def helpers() -> Iterator[Executor]:
         yield executor
 
 
+@pytest.fixture(params=["NumPy", "LLVM"])
+def compiler(request: pytest.FixtureRequest) -> Compiler | None:
+    """Each test once with each of both ways to compute."""
+    return COMPILER if request.param == "LLVM" else None
+
+
 @pytest.fixture(params=[1, 3], ids=["one thread", "threads"])
-def device(request: pytest.FixtureRequest, helpers: Executor) -> NumpyDevice:
-    return NumpyDevice(helpers, request.param)
+def device(request: pytest.FixtureRequest, helpers: Executor, compiler: Compiler | None) -> NumpyDevice:
+    return NumpyDevice(helpers, request.param, compiler, least=1, structures=STRUCTURES)
 
 
 @pytest.fixture(params=["whole", "pieces"], autouse=True)
@@ -59,6 +68,7 @@ def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(evaluation, "MOST", 64)
         monkeypatch.setattr(evaluation, "LEAST_BLOCK", 7)
         monkeypatch.setattr("app.devices.cpu.coordinates.SMALL_WORK", 0)
+        monkeypatch.setattr("app.devices.cpu.llvm.coordinate_loops.LARGEST_BLOCK", 50)
 
 
 def desc_of(array: Array) -> dict[str, Any]:

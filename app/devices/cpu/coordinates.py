@@ -1,18 +1,23 @@
 """Kernels of the CPU for outputs that are not made element by element: by coordinates, or all at once by a call."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from app.contract.tensors import TensorDesc
+from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.cpu.llvm.coordinate_loops import CoordinateLoops
 from app.devices.cpu.numpy.coordinates import CoordinateCalls, Stored
 from app.devices.cpu.threads import RAN, Threads
 from app.devices.device import Cancelled, ExecutionRecord
 from app.devices.layout import Index, blocks
+from app.formula.expansions import Ask
 from app.formula.structures import Structures
 from app.memory.arrays import Array, apart, numpy_type, together
 from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
+from app.programs.program import Map
 
 SMALL_WORK = 1 << 17
 """Operations on elements that take less time than it takes to hand them to another thread."""
@@ -22,34 +27,58 @@ SMALL_CALL = 1 << 10
 
 
 class CoordinateKernel:
-    """Implements `Kernel`, for an `output` whose formula goes by coordinates."""
+    """Implements `Kernel`, for an `output` whose formula goes by coordinates.
 
-    def __init__(self, compiled: Dispatchable, output: str, threads: Threads, structures: Structures) -> None:
-        made = compiled.program.maps[output]
-        self._calls = structures.find(
-            made, compiled.numbers, lambda questions: CoordinateCalls(questions.ask, made.expression)
+    With a `compiler`, it is computed by loops if there are at least so many values to compute, `least`.
+    """
+
+    def __init__(
+        self,
+        compiled: Dispatchable,
+        output: str,
+        threads: Threads,
+        structures: Structures,
+        compiler: Compiler | None,
+        least: int,
+    ) -> None:
+        made, desc, numbers = compiled.program.maps[output], compiled.outputs[output], compiled.numbers
+        calls = structures.find(made, numbers, lambda questions: CoordinateCalls(questions.ask, made.expression))
+        scalars = calls.arguments(numbers)
+        self._elements, self._terms = desc.elements, calls.terms(scalars)
+        self._operations = calls.operations
+        self._loops: CoordinateLoops | None = None
+        if compiler and self._elements * self._terms >= least:
+            self._loops = structures.find(
+                (made, desc.rank, "loops"),
+                numbers,
+                lambda questions: _loops_of(questions.ask, made, desc.rank, compiler),
+            )
+        self._run = (
+            partial(self._loops.run, self._loops.arguments(numbers)) if self._loops else partial(calls.run, scalars)
         )
-        self._arguments = self._calls.arguments(compiled.numbers)
-        self._inputs = [_Tensor(compiled, name, desc) for name, desc in compiled.inputs.items()]
-        self._output = _Tensor(compiled, output, compiled.outputs[output])
+        reads = (self._loops or calls).inputs
+        self._inputs = [_Tensor(compiled, name, each) for name, each in compiled.inputs.items()]
+        self._reads = [place for place, tensor in enumerate(self._inputs) if tensor.name in reads]
+        self._output = _Tensor(compiled, output, desc)
         self._threads = threads
-        desc, terms = self._output.desc, self._calls.terms(self._arguments)
-        self._work = desc.elements * terms * self._calls.operations
-        most = desc.elements if self.runs_inline else self._calls.block(desc.elements, terms, threads.most)
+        if self._loops:
+            most = self._loops.block(self._elements, self._terms, threads.most)
+        elif self.runs_inline:
+            most = self._elements
+        else:
+            most = calls.block(self._elements, self._terms, threads.most)
         self._blocks = list(blocks(desc.Sizes, most))
 
     @property
     def runs_inline(self) -> bool:
-        return self._work <= SMALL_WORK
+        if self._loops:
+            return self._loops.is_small(self._elements, self._terms)
+        return self._elements * self._terms * self._operations <= SMALL_WORK
 
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
-        stored = {
-            tensor.name: tensor.stored(buffer)
-            for tensor, buffer in zip(self._inputs, inputs, strict=True)
-            if tensor.name in self._calls.inputs
-        }
+        stored = {self._inputs[place].name: self._inputs[place].stored(inputs[place]) for place in self._reads}
         output = self._output.view(outputs[0])
         aliased = any(np.may_share_memory(each.elements, output) for each in stored.values())
         target: list[Array] = [np.empty(output.shape, output.dtype) if aliased else output]
@@ -61,7 +90,7 @@ class CoordinateKernel:
         def work(turn: int) -> None:
             block = _ranges(self._blocks[turn], self._output.desc.Sizes)
             part = target[0][tuple([slice(along.start, along.stop) for along in block])]
-            self._calls.run(self._arguments, stored, block, part, check)
+            self._run(stored, block, part, check)
 
         try:
             self._threads.share(len(self._blocks), work, cancelled)
@@ -140,6 +169,14 @@ class _Tensor:
             np.copyto(self.view(buffer), made)
         else:
             np.copyto(np.ndarray(self.desc.data_bytes, np.uint8, buffer), together(made))
+
+
+def _loops_of(ask: Ask, made: Map, rank: int, compiler: Compiler) -> CoordinateLoops | None:
+    """Those of `made`, unless there is an operation in it that NumPy is as quick at."""
+    try:
+        return CoordinateLoops(ask, made.expression, made.stored, rank, compiler)
+    except LookupError:
+        return None
 
 
 def _ranges(block: Index, sizes: Sequence[int]) -> list[range]:

@@ -82,7 +82,7 @@ class NumpyDevice:
             return CallKernel(compiled)
         loops = self._loops if compiled.elements >= self._least else None
         kernels: list[Kernel] = [
-            CoordinateKernel(compiled, output, self._threads, self._structures)
+            CoordinateKernel(compiled, output, self._threads, self._structures, self._compiler, self._least)
             if made.by_coordinates
             else (NumpyRowKernel if made.axes else NumpyKernel)(
                 compiled, output, self._threads, loops, self._structures

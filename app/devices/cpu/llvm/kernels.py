@@ -31,7 +31,7 @@ what Python does between two blocks, out of the cache, tells; with more, a dispa
 SMALL_WORK = 1 << 27
 """Work that is done in 2 ms. On a virtual machine whose processors sleep, another thread is hardly sooner awake."""
 
-_FORMS = {
+FORMS = {
     "bool": "?7x",
     "float32": "f4x",
     "float64": "d",
@@ -100,7 +100,7 @@ class _Loops:
         self._work = _work_of(elements)
         parameters = [value for element in elements for value in element.parameters]
         self._parameters = [evaluator(value) for value in parameters]
-        self._form = struct.Struct("<" + "".join(_FORMS[value.type] for value in parameters))
+        self._form = struct.Struct("<" + "".join(FORMS[value.type] for value in parameters))
         self._source = source
 
     def write(self, dimensions: int, layout: Layout) -> str:

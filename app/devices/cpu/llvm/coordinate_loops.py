@@ -1,0 +1,112 @@
+"""Formulas that go by coordinates, computed by loops that LLVM compiled."""
+
+import ctypes
+import struct
+import threading
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+
+from app.contract.constants import DataType
+from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.cpu.llvm.coordinates import nest
+from app.devices.cpu.llvm.kernels import FORMS, Code
+from app.devices.cpu.numpy.coordinates import Stored
+from app.formula.expansions import Ask
+from app.formula.uniform import Numbers, evaluator
+from app.formula.values import Value
+from app.memory.arrays import Array
+
+WORTH_A_BLOCK, LARGEST_BLOCK = 1 << 22, 1 << 26
+"""The least and the most instructions of a block, about, unless an element has more. A second thread is woken in the
+time of the least; between blocks of the most, some 20 ms, it is asked whether to go on."""
+
+SMALL_WORK = 1 << 23
+"""Instructions, about, that are done in 2 ms."""
+
+
+class CoordinateLoops:
+    """A formula, ready for the numbers of any request. Safe to use from several threads.
+
+    Raises LookupError if there is an operation in it that NumPy is as quick at.
+    """
+
+    def __init__(self, ask: Ask, expression: Value, stored: DataType, rank: int, compiler: Compiler) -> None:
+        made = nest(ask, expression, stored, rank)
+        self.inputs = set(made.inputs)
+        self._ranks = made.inputs
+        self._parameters = [evaluator(value) for value in made.parameters]
+        self._form = struct.Struct("<" + "".join(FORMS[value.type] for value in made.parameters))
+        self._instructions = made.instructions
+        self.code = Code(compiler, made.source)
+
+    def arguments(self, numbers: Numbers) -> "array[int]":
+        """The end of a frame: what is the same for all elements of a request."""
+        return array("q", self._form.pack(*[evaluate(numbers) for evaluate in self._parameters]))
+
+    def is_small(self, elements: int, terms: int) -> bool:
+        """Whether so many elements, each of so many values, are computed at once, by code that is there already."""
+        return elements * terms * self._instructions <= SMALL_WORK and self.code.is_compiled
+
+    def block(self, elements: int, terms: int, threads: int) -> int:
+        """How many of `elements`, each of so many values, to compute at a time, on at most so many threads."""
+        work = elements * terms * self._instructions
+        wanted = min(work // WORTH_A_BLOCK, 2 * threads) if threads > 1 else 1
+        return -(-elements // max(work // LARGEST_BLOCK, wanted, 1))
+
+    def run(
+        self,
+        arguments: "array[int]",
+        inputs: Mapping[str, Stored],
+        block: Sequence[range],
+        output: Array,
+        check: Callable[[], None],
+    ) -> None:
+        """Compute a block: the elements at these coordinates, into `output`, which has its shape and no input's memory.
+
+        `check` is called now and then, and may raise.
+        """
+        beginning = output.ctypes.data
+        numbers = [_LOOK]
+        for along, stride in zip(block, output.strides, strict=True):
+            numbers += (along.start, along.stop)
+            beginning -= along.start * stride
+        numbers += (beginning, *output.strides)
+        for name, rank in self._ranks.items():
+            stored = inputs[name]
+            if len(stored.sizes) != rank:
+                raise ValueError(f"{name} has {len(stored.sizes)} dimensions, not {rank}")
+            size = stored.elements.itemsize
+            numbers += (stored.elements.ctypes.data, *stored.sizes, *[step * size for step in stored.strides])
+        frame = array("q", numbers) + arguments
+        _watch.check, _watch.error = check, None
+        try:
+            self.code(frame)
+            if _watch.error:
+                raise _watch.error
+        finally:
+            _watch.check = _watch.error = None
+
+
+class _Watch(threading.local):
+    """What a thread's loop calls now and then, and what that raised."""
+
+    check: Callable[[], None] | None = None
+    error: BaseException | None = None
+
+
+_watch = _Watch()
+
+
+@ctypes.CFUNCTYPE(ctypes.c_int)
+def _look() -> int:
+    """Whether the loop that this thread is in is to stop."""
+    try:
+        if _watch.check:
+            _watch.check()
+    except BaseException as error:  # noqa: BLE001 - it is raised again when the loop has ended
+        _watch.error = error
+        return 1
+    return 0
+
+
+_LOOK = ctypes.cast(_look, ctypes.c_void_p).value or 0

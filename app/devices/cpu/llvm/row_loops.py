@@ -1,0 +1,265 @@
+"""Rows: loops along the output's innermost dimension, or along the last index of a total, run by run (`runs.py`)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from app.devices.cpu.llvm.divisions import DIVISIONS
+from app.devices.cpu.llvm.lowering import llvm_type
+from app.devices.cpu.llvm.runs import Run, Tensor, clamped
+from app.devices.cpu.llvm.scopes import Key, Scope, Start, Writer
+from app.formula.coordinates import Coordinate, Element, Index, Total
+from app.formula.expansions import Ask
+from app.formula.uniform import is_uniform
+from app.formula.values import BOOL, INT64, Operation, Value
+
+SHORT = 16
+"""Iterations that are not worth a run of their own."""
+
+BETWEEN_LOOKS = 1 << 26
+"""Instructions, about, after which it is asked whether to go on: some 20 ms."""
+
+GROUP = ", !llvm.access.group !2"
+METADATA = [
+    "!0 = distinct !{!0, !1}",
+    '!1 = !{!"llvm.loop.parallel_accesses", !2}',
+    "!2 = distinct !{}",
+]
+"""Says of the innermost loops that what one iteration stores, no other one loads."""
+
+Body = Callable[[Sequence[str]], Sequence[str]]
+"""Writes what an iteration does, given what is accumulated before, and gives what is then."""
+
+
+@dataclass(slots=True)
+class RowScope(Scope):
+    """The inside of a row's loop: the run that it is, if it is one, and the iteration."""
+
+    run: Run | None = None
+    iteration: str = ""
+    is_packed: bool = False
+    """All that may be is packed."""
+
+
+@dataclass(slots=True)
+class _Way:
+    """A loop over one run."""
+
+    label: str
+    lines: list[str] = field(default_factory=list)
+    last: str = ""
+    results: Sequence[str] = ()
+
+    @property
+    def entry(self) -> str:
+        return f"{self.label}.in"
+
+
+class Rows(Writer):
+    """Writes rows, and elements and uniform values wherever they belong. The frame is a list of 64-bit numbers."""
+
+    def __init__(self, ask: Ask, instructions: int) -> None:
+        super().__init__(ask)
+        self._slots = 0
+        self._between_looks = max(BETWEEN_LOOKS // instructions, 1)
+        self.tensors: dict[str, Tensor] = {}
+        self.lanes: dict[Total, Sequence[str]] = {}
+        """The memory that totals are in which are there for several elements."""
+        self._look = self.address()
+        self._counter = self.emit("alloca i64")
+        self.store("i64", "0", self._counter)
+
+    # The frame
+
+    def number(self) -> str:
+        """The next one of the frame."""
+        return self._from_frame("i64")
+
+    def numbers(self, count: int) -> list[str]:
+        return [self.number() for _ in range(count)]
+
+    def address(self) -> str:
+        """The next number as an address."""
+        return self.emit(f"inttoptr i64 {self.number()} to ptr")
+
+    def _from_frame(self, type_: str) -> str:
+        with self.within(self.entry):
+            place = self.emit(f"getelementptr i64, ptr %frame, i64 {self._slots}")
+            self._slots += 1
+            return self.emit(f"load {type_}, ptr {place}")
+
+    def _parameter(self, value: Value) -> str:
+        self._parameters.append(value)
+        return self._from_frame(llvm_type(value.type))
+
+    # Values
+
+    def _write(self, node: Value) -> str:
+        scope = self.scope
+        if isinstance(scope, RowScope) and scope.run:
+            known = self._of_run(node, scope, scope.run)
+            if known is not None:
+                return known
+        match node:
+            case Coordinate():
+                return scope.bound[node.axis]
+            case Index():
+                return scope.bound[node]
+            case Element():
+                return self._loaded(node, self._address_of(node))
+            case Operation() if is_uniform(node):
+                return self._parameter(node)
+            case Operation(name=name) if name in DIVISIONS:
+                return self.emit(DIVISIONS[name](self, node, [self.write(each) for each in node.arguments]))
+        return super()._write(node)
+
+    def _of_run(self, node: Value, scope: RowScope, run: Run) -> str | None:
+        """What is known of `node` in a run."""
+        if node.type == BOOL:
+            return run.condition(node)
+        if node.type == INT64 and isinstance(node, Operation):
+            line = run.line(node)
+            if line:
+                return self.emit(f"add i64 {line.start}, {self.emit(f'mul i64 {line.slope}, {scope.iteration}')}")
+        place = run.place(node)
+        if place is None:
+            return None
+        run.expect(place)
+        if scope.is_packed and place.may_pack:
+            return self._loaded(place.element, self._packed(place.element, place.address, scope.iteration))
+        offset = self.emit(f"mul i64 {place.step}, {scope.iteration}")
+        return self._loaded(place.element, self.emit(f"getelementptr i8, ptr {place.address}, i64 {offset}"))
+
+    def _packed(self, element: Element, address: str, index: str) -> str:
+        return self.emit(f"getelementptr {llvm_type(element.stored.value.lower())}, ptr {address}, i64 {index}")
+
+    def _address_of(self, node: Element) -> str:
+        tensor = self.tensors[node.name]
+        address = tensor.address
+        for at, size, stride in zip(node.at, tensor.sizes, tensor.strides, strict=True):
+            place = clamped(self, self.write(at), size)
+            address = self.emit(f"getelementptr i8, ptr {address}, i64 {self.emit(f'mul i64 {place}, {stride}')}")
+        return address
+
+    def _loaded(self, node: Element, address: str) -> str:
+        stored = node.stored.value.lower()
+        return self.convert(self.emit(f"load {llvm_type(stored)}, ptr {address}, align 1{GROUP}"), stored, node.type)
+
+    # Loops
+
+    def row(
+        self, key: Key, begin: str, end: str, node: Value, body: Body, starts: Sequence[Start] = (), packed: str = ""
+    ) -> Sequence[str]:
+        """A loop over a row, which is not empty, run by run. `body` writes what it does, of which `node` is most.
+
+        It is written up to three times: for runs in which all is `packed` that may be, for others, and for what is
+        too short to be a run.
+        """
+        outer = self.scope
+        head, done = self.name("r"), self.name("r")
+        position, following = self.name("p"), self.name("p")
+        before, after = [[self.name("a") for _ in starts] for _ in range(2)]
+        scope = Scope(outer, head[1:], {key: position})
+        run = None if self._has_totals(node, key) else Run(self, scope, key, self.tensors)
+        size = self.name("n")
+
+        def way(using: Run | None, is_packed: bool) -> _Way:
+            return self._way(RowScope(scope, "", {}, run=using, is_packed=is_packed), key, size, body, starts, before)
+
+        ways = [way(run, True)]
+        flags = [flag for flag in (packed, *(run.flags if run else ())) if flag]
+        if flags:
+            ways.append(way(run, False))
+        with self.within(scope):
+            left = self.emit(f"sub i64 {end}, {position}")
+            most = self.intrinsic("umin.i64", "i64", left, str(self._between_looks))
+            if run and run.is_bounded:
+                ways.append(way(None, False))
+                length = run.length(most)
+                is_run = self.emit(f"icmp uge i64 {length}, {SHORT}")
+                short = self.intrinsic("umin.i64", "i64", left, str(SHORT))
+                self.emit_as(size, f"select i1 {is_run}, i64 {length}, i64 {short}")
+                self._branch(is_run, ways[-1].entry)
+            else:
+                self.emit_as(size, f"add i64 {most}, 0")
+            for flag in flags:
+                self._branch(flag, ways[1].entry)
+            scope.lines.append(f"br label {ways[0].entry}")
+            self._join(ways, starts, after)
+            self.emit_as(following, f"add i64 {position}, {size}")
+            self._count(size)
+            more = self.emit(f"icmp slt i64 {following}, {end}")
+            scope.lines.append(f"br i1 {more}, label {head}, label {done}")
+        first = outer.block
+        outer.lines += [f"br label {head}", f"{head[1:]}:"]
+        self._phi(position, "i64", {first: begin, scope.block: following})
+        for name, (type_, start), result in zip(before, starts, after, strict=True):
+            self._phi(name, type_, {first: start, scope.block: result})
+        outer.lines += scope.lines
+        self.begin(done[1:])
+        return after
+
+    def _way(
+        self, scope: RowScope, key: Key, size: str, body: Body, starts: Sequence[Start], before: Sequence[str]
+    ) -> _Way:
+        """A loop over `size` elements of a row, from where the scope around it is."""
+        made = _Way(self.name("w"))
+        assert scope.outer
+        scope.block, scope.iteration, at = made.label[1:], self.name("t"), self.name("x")
+        scope.bound = {key: at}
+        accumulated = [self.name("a") for _ in starts]
+        with self.within(scope):
+            self.emit_as(at, f"add nsw i64 {scope.outer.bound[key]}, {scope.iteration}")
+            made.results = body(accumulated)
+            following = self.emit(f"add nuw nsw i64 {scope.iteration}, 1")
+            more = self.emit(f"icmp ult i64 {following}, {size}")
+            scope.lines.append(f"br i1 {more}, label {made.label}, label {made.label}.out, !llvm.loop !0")
+        made.last = f"{made.label[1:]}.out"
+        inside, scope.lines = scope.lines, [f"{made.entry[1:]}:", f"br label {made.label}", f"{made.label[1:]}:"]
+        with self.within(scope):
+            self._phi(scope.iteration, "i64", {made.entry[1:]: "0", scope.block: following})
+            for name, (type_, _), start, result in zip(accumulated, starts, before, made.results, strict=True):
+                self._phi(name, type_, {made.entry[1:]: start, scope.block: result})
+        made.lines = [*scope.lines, *inside, f"{made.last}:"]
+        return made
+
+    def _join(self, ways: Sequence[_Way], starts: Sequence[Start], after: Sequence[str]) -> None:
+        joined = self.name("j")
+        for each in ways:
+            self.scope.lines += [*each.lines, f"br label {joined}"]
+        self.begin(joined[1:])
+        for place, (name, (type_, _)) in enumerate(zip(after, starts, strict=True)):
+            self._phi(name, type_, {each.last: each.results[place] for each in ways})
+
+    def _phi(self, name: str, type_: str, came: dict[str, str]) -> None:
+        values = ", ".join(f"[{value}, %{block}]" for block, value in came.items())
+        self.emit_as(name, f"phi {type_} {values}")
+
+    def _branch(self, condition: str, other: str) -> None:
+        """On where `condition` holds, else to the block `other`."""
+        label = self.name("b")
+        self.scope.lines.append(f"br i1 {condition}, label {label}, label {other}")
+        self.begin(label[1:])
+
+    def _count(self, iterations: str) -> None:
+        """After many iterations, ask whether to go on."""
+        asks, on = self.name("q"), self.name("q")
+        count = self.emit(f"add i64 {self.emit(f'load i64, ptr {self._counter}')}, {iterations}")
+        self.store("i64", count, self._counter)
+        many = self.emit(f"icmp uge i64 {count}, {self._between_looks}")
+        self.scope.lines += [f"br i1 {many}, label {asks}, label {on}", f"{asks[1:]}:"]
+        self.store("i64", "0", self._counter)
+        stop = self.emit(f"icmp ne i32 {self.emit(f'call i32 {self._look}()')}, 0")
+        self.scope.lines.append(f"br i1 {stop}, label %end, label {on}")
+        self.begin(on[1:])
+
+    def _has_totals(self, node: Value, key: Key) -> bool:
+        """Whether there are loops in the row's."""
+        seen, left = {node}, [node]
+        while left:
+            each = left.pop()
+            if key in self.free(each) and each not in self.lanes:
+                if isinstance(each, Total):
+                    return True
+                left += set(each.operands()) - seen
+                seen.update(left)
+        return False
