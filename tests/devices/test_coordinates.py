@@ -68,7 +68,8 @@ def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(evaluation, "MOST", 64)
         monkeypatch.setattr(evaluation, "LEAST_BLOCK", 7)
         monkeypatch.setattr("app.devices.cpu.coordinates.SMALL_WORK", 0)
-        monkeypatch.setattr("app.devices.cpu.llvm.coordinate_loops.LARGEST_BLOCK", 50)
+        monkeypatch.setattr("app.devices.cpu.llvm.coordinate_loops.WORTH_A_BLOCK", 1)
+        monkeypatch.setattr("app.devices.cpu.llvm.coordinate_loops.BETWEEN_LOOKS", 1)
 
 
 def desc_of(array: Array) -> dict[str, Any]:

@@ -16,9 +16,14 @@ from app.formula.uniform import Numbers, evaluator
 from app.formula.values import Value
 from app.memory.arrays import Array
 
-WORTH_A_BLOCK, LARGEST_BLOCK = 1 << 22, 1 << 26
-"""The least and the most instructions of a block, about, unless an element has more. A second thread is woken in the
-time of the least; between blocks of the most, some 20 ms, it is asked whether to go on."""
+WORTH_A_BLOCK = 1 << 22
+"""Instructions of a block at least, about: in the time that these take, a second thread is woken."""
+
+BLOCKS = 4
+"""Of each thread, lest one that gets more to do than others keeps them waiting."""
+
+BETWEEN_LOOKS = 1 << 26
+"""Instructions, about, after which a loop asks whether to go on: some 20 ms."""
 
 SMALL_WORK = 1 << 23
 """Instructions, about, that are done in 2 ms."""
@@ -50,8 +55,8 @@ class CoordinateLoops:
     def block(self, elements: int, terms: int, threads: int) -> int:
         """How many of `elements`, each of so many values, to compute at a time, on at most so many threads."""
         work = elements * terms * self._instructions
-        wanted = min(work // WORTH_A_BLOCK, 2 * threads) if threads > 1 else 1
-        return -(-elements // max(work // LARGEST_BLOCK, wanted, 1))
+        wanted = min(work // WORTH_A_BLOCK, BLOCKS * threads) if threads > 1 else 1
+        return -(-elements // max(wanted, 1))
 
     def run(
         self,
@@ -66,7 +71,7 @@ class CoordinateLoops:
         `check` is called now and then, and may raise.
         """
         beginning = output.ctypes.data
-        numbers = [_LOOK]
+        numbers = [_LOOK, max(BETWEEN_LOOKS // self._instructions, 1)]
         for along, stride in zip(block, output.strides, strict=True):
             numbers += (along.start, along.stop)
             beginning -= along.start * stride

@@ -15,16 +15,18 @@ from app.formula.values import BOOL, INT64, Operation, Value
 SHORT = 16
 """Iterations that are not worth a run of their own."""
 
-BETWEEN_LOOKS = 1 << 26
-"""Instructions, about, after which it is asked whether to go on: some 20 ms."""
-
 GROUP = ", !llvm.access.group !2"
+_PARALLEL, _SCALAR = ", !llvm.loop !0", ", !llvm.loop !3"
 METADATA = [
     "!0 = distinct !{!0, !1}",
     '!1 = !{!"llvm.loop.parallel_accesses", !2}',
     "!2 = distinct !{}",
+    "!3 = distinct !{!3, !4, !5}",
+    '!4 = !{!"llvm.loop.vectorize.enable", i1 false}',
+    '!5 = !{!"llvm.loop.unroll.disable"}',
 ]
-"""Says of the innermost loops that what one iteration stores, no other one loads."""
+"""Says of the innermost loops that what one iteration stores, no other one loads; of those that are short, to leave
+them as they are, which compiles sooner."""
 
 Body = Callable[[Sequence[str]], Sequence[str]]
 """Writes what an iteration does, given what is accumulated before, and gives what is then."""
@@ -57,14 +59,13 @@ class _Way:
 class Rows(Writer):
     """Writes rows, and elements and uniform values wherever they belong. The frame is a list of 64-bit numbers."""
 
-    def __init__(self, ask: Ask, instructions: int) -> None:
+    def __init__(self, ask: Ask) -> None:
         super().__init__(ask)
         self._slots = 0
-        self._between_looks = max(BETWEEN_LOOKS // instructions, 1)
         self.tensors: dict[str, Tensor] = {}
         self.lanes: dict[Total, Sequence[str]] = {}
         """The memory that totals are in which are there for several elements."""
-        self._look = self.address()
+        self._look, self._between_looks = self.address(), self.number()
         self._counter = self.emit("alloca i64")
         self.store("i64", "0", self._counter)
 
@@ -162,8 +163,9 @@ class Rows(Writer):
         run = None if self._has_totals(node, key) else Run(self, scope, key, self.tensors)
         size = self.name("n")
 
-        def way(using: Run | None, is_packed: bool) -> _Way:
-            return self._way(RowScope(scope, "", {}, run=using, is_packed=is_packed), key, size, body, starts, before)
+        def way(using: Run | None, is_packed: bool, note: str = _PARALLEL) -> _Way:
+            inner = RowScope(scope, "", {}, run=using, is_packed=is_packed)
+            return self._way(inner, key, size, body, starts, before, note)
 
         ways = [way(run, True)]
         flags = [flag for flag in (packed, *(run.flags if run else ())) if flag]
@@ -171,9 +173,9 @@ class Rows(Writer):
             ways.append(way(run, False))
         with self.within(scope):
             left = self.emit(f"sub i64 {end}, {position}")
-            most = self.intrinsic("umin.i64", "i64", left, str(self._between_looks))
+            most = self.intrinsic("umin.i64", "i64", left, self._between_looks)
             if run and run.is_bounded:
-                ways.append(way(None, False))
+                ways.append(way(None, False, _SCALAR))
                 length = run.length(most)
                 is_run = self.emit(f"icmp uge i64 {length}, {SHORT}")
                 short = self.intrinsic("umin.i64", "i64", left, str(SHORT))
@@ -199,7 +201,14 @@ class Rows(Writer):
         return after
 
     def _way(
-        self, scope: RowScope, key: Key, size: str, body: Body, starts: Sequence[Start], before: Sequence[str]
+        self,
+        scope: RowScope,
+        key: Key,
+        size: str,
+        body: Body,
+        starts: Sequence[Start],
+        before: Sequence[str],
+        note: str,
     ) -> _Way:
         """A loop over `size` elements of a row, from where the scope around it is."""
         made = _Way(self.name("w"))
@@ -212,7 +221,7 @@ class Rows(Writer):
             made.results = body(accumulated)
             following = self.emit(f"add nuw nsw i64 {scope.iteration}, 1")
             more = self.emit(f"icmp ult i64 {following}, {size}")
-            scope.lines.append(f"br i1 {more}, label {made.label}, label {made.label}.out, !llvm.loop !0")
+            scope.lines.append(f"br i1 {more}, label {made.label}, label {made.label}.out{note}")
         made.last = f"{made.label[1:]}.out"
         inside, scope.lines = scope.lines, [f"{made.entry[1:]}:", f"br label {made.label}", f"{made.label[1:]}:"]
         with self.within(scope):
