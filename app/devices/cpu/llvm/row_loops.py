@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from app.devices.cpu.llvm.divisions import DIVISIONS
-from app.devices.cpu.llvm.lowering import llvm_type
+from app.devices.cpu.llvm.lowering import bytes_of, llvm_type
 from app.devices.cpu.llvm.runs import Run, Tensor, clamped
 from app.devices.cpu.llvm.scopes import Key, Scope, Start, Writer
 from app.formula.coordinates import Coordinate, Element, Index, Total
@@ -38,8 +38,10 @@ class RowScope(Scope):
 
     run: Run | None = None
     iteration: str = ""
+    spacing: int = 0
+    """How many places apart all elements are that may be packed, or 0 if that is not known."""
     is_packed: bool = False
-    """All that may be is packed."""
+    """What is stored is."""
 
 
 @dataclass(slots=True)
@@ -125,13 +127,11 @@ class Rows(Writer):
         if place is None:
             return None
         run.expect(place)
-        if scope.is_packed and place.may_pack:
-            return self._loaded(place.element, self._packed(place.element, place.address, scope.iteration))
-        offset = self.emit(f"mul i64 {place.step}, {scope.iteration}")
+        step = place.step
+        if scope.spacing and place.may_pack:
+            step = str(scope.spacing * bytes_of(llvm_type(place.element.stored.value.lower())))
+        offset = self.emit(f"mul i64 {step}, {scope.iteration}")
         return self._loaded(place.element, self.emit(f"getelementptr i8, ptr {place.address}, i64 {offset}"))
-
-    def _packed(self, element: Element, address: str, index: str) -> str:
-        return self.emit(f"getelementptr {llvm_type(element.stored.value.lower())}, ptr {address}, i64 {index}")
 
     def _address_of(self, node: Element) -> str:
         tensor = self.tensors[node.name]
@@ -152,8 +152,8 @@ class Rows(Writer):
     ) -> Sequence[str]:
         """A loop over a row, which is not empty, run by run. `body` writes what it does, of which `node` is most.
 
-        It is written up to three times: for runs in which all is `packed` that may be, for others, and for what is
-        too short to be a run.
+        It is written up to four times: for runs in which all is `packed` that may be, for those in which elements are
+        at every other place, for others, and for what is too short to be a run.
         """
         outer = self.scope
         head, done = self.name("r"), self.name("r")
@@ -163,19 +163,22 @@ class Rows(Writer):
         run = None if self._has_totals(node, key) else Run(self, scope, key, self.tensors)
         size = self.name("n")
 
-        def way(using: Run | None, is_packed: bool, note: str = _PARALLEL) -> _Way:
-            inner = RowScope(scope, "", {}, run=using, is_packed=is_packed)
-            return self._way(inner, key, size, body, starts, before, note)
+        def way(spacing: int, *, stores: bool = False, short: bool = False) -> _Way:
+            inner = RowScope(scope, "", {}, run=None if short else run, spacing=spacing, is_packed=stores)
+            return self._way(inner, key, size, body, starts, before, _SCALAR if short else _PARALLEL)
 
-        ways = [way(run, True)]
-        flags = [flag for flag in (packed, *(run.flags if run else ())) if flag]
-        if flags:
-            ways.append(way(run, False))
+        ways = [way(1, stores=True)]
+        flags = [self._flags(run, 1, packed)]
+        if run and run.may_skip:
+            ways.append(way(2, stores=True))
+            flags.append(self._flags(run, 2, packed))
+        if any(flags):
+            ways.append(way(0))
         with self.within(scope):
             left = self.emit(f"sub i64 {end}, {position}")
             most = self.intrinsic("umin.i64", "i64", left, self._between_looks)
             if run and run.is_bounded:
-                ways.append(way(None, False, _SCALAR))
+                ways.append(way(0, short=True))
                 length = run.length(most)
                 is_run = self.emit(f"icmp uge i64 {length}, {SHORT}")
                 short = self.intrinsic("umin.i64", "i64", left, str(SHORT))
@@ -183,9 +186,10 @@ class Rows(Writer):
                 self._branch(is_run, ways[-1].entry)
             else:
                 self.emit_as(size, f"add i64 {most}, 0")
-            for flag in flags:
-                self._branch(flag, ways[1].entry)
-            scope.lines.append(f"br label {ways[0].entry}")
+            for each, needed in zip(ways, flags, strict=False):
+                self._choose(each, needed)
+            last = ways[len(flags)] if any(flags) else ways[0]
+            scope.lines.append(f"br label {last.entry}")
             self._join(ways, starts, after)
             self.emit_as(following, f"add i64 {position}, {size}")
             self._count(size)
@@ -242,6 +246,22 @@ class Rows(Writer):
     def _phi(self, name: str, type_: str, came: dict[str, str]) -> None:
         values = ", ".join(f"[{value}, %{block}]" for block, value in came.items())
         self.emit_as(name, f"phi {type_} {values}")
+
+    @staticmethod
+    def _flags(run: Run | None, spacing: int, packed: str) -> list[str]:
+        """What must hold for elements that are so many places apart."""
+        return [*([packed] if packed else []), *(run.flags(spacing) if run else [])]
+
+    def _choose(self, way: _Way, needed: Sequence[str]) -> None:
+        """That way, if all holds that is `needed`."""
+        if not needed:
+            return
+        holds = needed[0]
+        for each in needed[1:]:
+            holds = self.emit(f"and i1 {holds}, {each}")
+        other = self.name("b")
+        self.scope.lines.append(f"br i1 {holds}, label {way.entry}, label {other}")
+        self.begin(other[1:])
 
     def _branch(self, condition: str, other: str) -> None:
         """On where `condition` holds, else to the block `other`."""

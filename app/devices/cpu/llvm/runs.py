@@ -36,6 +36,8 @@ class Place(NamedTuple):
     """One of them, for its types."""
     may_pack: bool
     """The elements may lie one after the other."""
+    may_skip: bool
+    """It is a number of the request by how many places each is from the one before."""
 
 
 class Tensor(NamedTuple):
@@ -51,7 +53,9 @@ class Run:
 
     def __init__(self, writer: Writer, scope: Scope, key: Key, tensors: dict[str, Tensor]) -> None:
         self.scope = scope
-        self._flags: dict[str, str] = {}
+        self.may_skip = False
+        """Elements may lie at every other place."""
+        self._expected: dict[str, int] = {}
         self._writer = writer
         self._key = key
         self._tensors = tensors
@@ -67,16 +71,15 @@ class Run:
         """Whether anything ends it."""
         return bool(self._steps or self._sound)
 
-    @property
-    def flags(self) -> list[str]:
-        """Whether the elements lie one after the other that are expected to."""
-        return list(self._flags.values())
-
     def expect(self, place: Place) -> None:
-        """That its elements lie one after the other, if they may."""
-        if place.may_pack and place.step not in self._flags:
-            size = bytes_of(llvm_type(place.element.stored.value.lower()))
-            self._flags[place.step] = self._emit(f"icmp eq i64 {place.step}, {size}")
+        """That its elements lie one after the other, or at every other place, if they may."""
+        if place.may_pack:
+            self._expected[place.step] = bytes_of(llvm_type(place.element.stored.value.lower()))
+            self.may_skip |= place.may_skip
+
+    def flags(self, spacing: int) -> list[str]:
+        """Whether all that is expected is so many places apart."""
+        return [self._emit(f"icmp eq i64 {step}, {spacing * size}") for step, size in self._expected.items()]
 
     def length(self, most: str) -> str:
         """How many iterations it has, at most `most`; 0 if that is not known."""
@@ -225,18 +228,20 @@ class Run:
                     case [Place() as x, Place() as y] if x.element.stored == y.element.stored:
                         address = self._emit(f"select i1 {chosen}, ptr {x.address}, ptr {y.address}")
                         step = self._emit(f"select i1 {chosen}, i64 {x.step}, i64 {y.step}")
-                        return Place(address, step, x.element, x.may_pack or y.may_pack)
+                        may_pack, may_skip = x.may_pack or y.may_pack, x.may_skip or y.may_skip
+                        return Place(address, step, x.element, may_pack, may_skip)
         return None
 
     def _place_of(self, node: Element, lines: list[Line]) -> Place:
         tensor = self._tensors[node.name]
-        offset, step, may_pack = "0", "0", False
+        offset, step = "0", "0"
         for line, size, stride in zip(lines, tensor.sizes, tensor.strides, strict=True):
             start, slope = self._inside(line, size)
             offset = self._plus(offset, self._product(start, stride))
             step = self._plus(step, self._product(slope, stride))
-            may_pack = slope != "0"
-        return Place(self._emit(f"getelementptr i8, ptr {tensor.address}, i64 {offset}"), step, node, may_pack)
+        address = self._emit(f"getelementptr i8, ptr {tensor.address}, i64 {offset}")
+        innermost = lines[-1].slope
+        return Place(address, step, node, innermost != "0", not innermost.lstrip("-").isdecimal())
 
     def _inside(self, line: Line, size: str) -> Line:
         """The nearest coordinate inside a tensor."""
