@@ -37,10 +37,15 @@ COMPILED = 1 << 8
 """Outputs of so many elements are worth the 10 to 30 ms that a loop for their formula takes to compile, once."""
 
 
+COMPILED_ROWS = 16
+"""How many times as much those are worth that go by coordinates, which take some 100 ms to compile."""
+
+
 class NumpyDevice:
     """Implements `Device`. `helpers` is where idle threads take blocks of a big tensor.
 
-    With a `compiler`, outputs of at least `least` elements are computed by loops. What is made of formulas is kept in
+    With a `compiler`, outputs of at least `least` elements are computed by loops, and by coordinates those for which
+    COMPILED_ROWS times as many values are computed. What is made of formulas is kept in
     `structures`.
     """
 
@@ -82,7 +87,7 @@ class NumpyDevice:
             return CallKernel(compiled)
         loops = self._loops if compiled.elements >= self._least else None
         kernels: list[Kernel] = [
-            CoordinateKernel(compiled, output, self._threads, self._structures, self._compiler, self._least)
+            CoordinateKernel(compiled, output, self._threads, self._structures, self._compiler, self._least * COMPILED_ROWS)
             if made.by_coordinates
             else (NumpyRowKernel if made.axes else NumpyKernel)(
                 compiled, output, self._threads, loops, self._structures

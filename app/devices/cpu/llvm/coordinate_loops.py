@@ -102,8 +102,7 @@ class _Watch(threading.local):
 _watch = _Watch()
 
 
-@ctypes.CFUNCTYPE(ctypes.c_int)
-def _look() -> int:
+def _stops() -> int:
     """Whether the loop that this thread is in is to stop."""
     try:
         if _watch.check:
@@ -114,4 +113,5 @@ def _look() -> int:
     return 0
 
 
+_look = ctypes.CFUNCTYPE(ctypes.c_int)(_stops)
 _LOOK = ctypes.cast(_look, ctypes.c_void_p).value or 0

@@ -63,10 +63,10 @@ class _Nest(Rows):
         super().__init__(ask)
         self._root = root
         self._stored = stored.value.lower()
-        self._inputs = {each.name: len(each.at) for each in nodes if isinstance(each, Element)}
+        self._ranks = {each.name: len(each.at) for each in nodes if isinstance(each, Element)}
         self._bounds = [(self.number(), self.number()) for _ in range(rank)]
         self._output = Tensor(self.address(), [], self.numbers(rank))
-        for name, count in self._inputs.items():
+        for name, count in self._ranks.items():
             self.tensors[name] = Tensor(self.address(), self.numbers(count), self.numbers(count))
         self._places: dict[Total, Value] = {}
         self._strip = "0"
@@ -77,7 +77,7 @@ class _Nest(Rows):
         self._around(0)
         head = ["define void @kernel(ptr noalias readonly %frame) {", "entry:"]
         lines = [*sorted(self._declarations), *head, *self.entry.lines, "br label %end", "end:", "ret void", "}"]
-        return Nest("\n".join([*lines, *METADATA]), self._inputs, self._parameters, self._instructions)
+        return Nest("\n".join([*lines, *METADATA]), self._ranks, self._parameters, self._instructions)
 
     # The output
 
@@ -112,7 +112,7 @@ class _Nest(Rows):
 
         def strip(index: str, _: Sequence[str]) -> Sequence[str]:
             run = Run(self, self.scope, axis, self.tensors)
-            even = [each for each in totals if all([run.stays(count) for count in each.counts])]
+            even = [each for each in totals if all(run.stays(count) for count in each.counts)]
             left = self.emit(f"sub i64 {end}, {index}")
             length = run.length(self.intrinsic("umin.i64", "i64", left, str(STRIP)))
             self.emit_as(step, self.call("umax.i64", "i64", length, "1"))
@@ -176,8 +176,10 @@ class _Nest(Rows):
         results: list[str] = []
         for fold in self._folds(node):
 
-            def body(before: Sequence[str], fold: _Fold = fold) -> Sequence[str]:
-                return [fold.step(before[0], self._folded(node, results))]
+            def body(
+                before: Sequence[str], fold: _Fold = fold, known: Sequence[str] = tuple(results)
+            ) -> Sequence[str]:
+                return [fold.step(before[0], self._folded(node, known))]
 
             results += self._over(node, 0, body, [(fold.type, fold.start)])
         return results[-1]
@@ -188,7 +190,9 @@ class _Nest(Rows):
         types = [type_ for type_, _ in starts]
 
         def around(at: str, before: Sequence[str]) -> Sequence[str]:
-            return self._over(node, place + 1, body, list(zip(types, before, strict=True)))
+            results = self._over(node, place + 1, body, list(zip(types, before, strict=True)))
+            self.count()  # which may be all that happens, if there are none of the other indices
+            return results
 
         if place < len(node.indices) - 1:
             return self.loop("0", count, lambda at: {index: at}, around, starts)
@@ -213,7 +217,13 @@ class _Nest(Rows):
             if place == len(node.indices):
                 return self.row(self._innermost, begin, end, node.argument, body)
             index, count = node.indices[place], self.write(node.counts[place])
-            return self.loop("0", count, lambda at: {index: at}, lambda at, _: over(place + 1, body))
+
+            def around(at: str, _: Sequence[str]) -> Sequence[str]:
+                over(place + 1, body)
+                self.count()
+                return ()
+
+            return self.loop("0", count, lambda at: {index: at}, around)
 
         for number, fold in enumerate(self._folds(node)):
 

@@ -192,7 +192,7 @@ class Rows(Writer):
             scope.lines.append(f"br label {last.entry}")
             self._join(ways, starts, after)
             self.emit_as(following, f"add i64 {position}, {size}")
-            self._count(size)
+            self.count(size)
             more = self.emit(f"icmp slt i64 {following}, {end}")
             scope.lines.append(f"br i1 {more}, label {head}, label {done}")
         first = outer.block
@@ -269,7 +269,7 @@ class Rows(Writer):
         self.scope.lines.append(f"br i1 {condition}, label {label}, label {other}")
         self.begin(label[1:])
 
-    def _count(self, iterations: str) -> None:
+    def count(self, iterations: str = "1") -> None:
         """After many iterations, ask whether to go on."""
         asks, on = self.name("q"), self.name("q")
         count = self.emit(f"add i64 {self.emit(f'load i64, ptr {self._counter}')}, {iterations}")

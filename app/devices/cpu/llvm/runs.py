@@ -11,7 +11,7 @@ from typing import NamedTuple
 from app.devices.cpu.llvm.lowering import bytes_of, llvm_type
 from app.devices.cpu.llvm.scopes import Key, Scope, Writer
 from app.formula.coordinates import Coordinate, Element, Index
-from app.formula.values import BOOL, INT64, Operation, Value
+from app.formula.values import INT64, Operation, Value
 
 LARGE, STEEP = 1 << 61, 1 << 31
 """Coordinates and slopes below which nothing wraps around in a run."""
@@ -49,7 +49,7 @@ class Tensor(NamedTuple):
 
 
 class Run:
-    """What is known at the beginning of a run along `key`. It is written in `scope`, where `key` has its value there."""
+    """What is known where a run along `key` begins. It is written in `scope`, in which `key` has its value there."""
 
     def __init__(self, writer: Writer, scope: Scope, key: Key, tensors: dict[str, Tensor]) -> None:
         self.scope = scope
@@ -164,7 +164,9 @@ class Run:
         return self._chosen(below, right, left) if name == "maximum" else self._chosen(below, left, right)
 
     def _chosen(self, condition: str, a: Line, b: Line) -> Line:
-        made = [x if x == y else self._emit(f"select i1 {condition}, i64 {x}, i64 {y}") for x, y in zip(a, b, strict=True)]
+        made = [
+            x if x == y else self._emit(f"select i1 {condition}, i64 {x}, i64 {y}") for x, y in zip(a, b, strict=True)
+        ]
         return Line(*made)
 
     def _division(self, name: str, a: Value, b: Value) -> Line | None:
@@ -185,22 +187,20 @@ class Run:
         return Line(quotient, "0") if name == "quotient" else self._difference(line, before)
 
     def _condition(self, node: Value) -> str | None:
-        if not isinstance(node, Operation) or node.type != BOOL:
-            return None
-        if all(each.type == BOOL for each in node.arguments):
-            known = [self.condition(each) for each in node.arguments]
-            match node.name, known:
-                case "bitwise_and" | "bitwise_or" | "bitwise_xor" as name, [str(a), str(b)]:
-                    return self._emit(f"{name.removeprefix('bitwise_')} i1 {a}, {b}")
-                case "invert", [str(a)]:
-                    return self._emit(f"xor i1 {a}, true")
-            return None
-        if len(node.arguments) != 2 or any(each.type != INT64 for each in node.arguments):
-            return None
-        a, b = map(self.line, node.arguments)
-        if a is None or b is None:
-            return None
-        match node.name:
+        match node:
+            case Operation(name="invert", arguments=(a,)):
+                known = self.condition(a)
+                return known and self._emit(f"xor i1 {known}, true")
+            case Operation(name="bitwise_and" | "bitwise_or" | "bitwise_xor" as name, arguments=(a, b)):
+                left, right = self.condition(a), self.condition(b)
+                return self._emit(f"{name.removeprefix('bitwise_')} i1 {left}, {right}") if left and right else None
+            case Operation(type="bool", arguments=(Value(type="int64") as a, Value(type="int64") as b)):
+                x, y = self.line(a), self.line(b)
+                return self._comparison(node.name, x, y) if x and y else None
+        return None
+
+    def _comparison(self, name: str, a: Line, b: Line) -> str | None:
+        match name:
             case "less":
                 return self._is_below(a, b)
             case "greater":
@@ -209,9 +209,10 @@ class Run:
                 return self._emit(f"xor i1 {self._is_below(a, b)}, true")
             case "less_equal":
                 return self._emit(f"xor i1 {self._is_below(b, a)}, true")
-            case "equal" | "not_equal" as name:
-                apart = self._emit(f"or i1 {self._is_below(a, b)}, {self._is_below(b, a)}")
-                return apart if name == "not_equal" else self._emit(f"xor i1 {apart}, true")
+            case "equal":
+                return self._emit(f"icmp eq i1 {self._is_below(a, b)}, {self._is_below(b, a)}")
+            case "not_equal":
+                return self._emit(f"or i1 {self._is_below(a, b)}, {self._is_below(b, a)}")
         return None
 
     def _place(self, node: Value) -> Place | None:
