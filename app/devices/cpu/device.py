@@ -87,7 +87,9 @@ class NumpyDevice:
             return CallKernel(compiled)
         loops = self._loops if compiled.elements >= self._least else None
         kernels: list[Kernel] = [
-            CoordinateKernel(compiled, output, self._threads, self._structures, self._compiler, self._least * COMPILED_ROWS)
+            CoordinateKernel(
+                compiled, output, self._threads, self._structures, self._compiler, self._least * COMPILED_ROWS
+            )
             if made.by_coordinates
             else (NumpyRowKernel if made.axes else NumpyKernel)(
                 compiled, output, self._threads, loops, self._structures

@@ -107,7 +107,7 @@ def _stops() -> int:
     try:
         if _watch.check:
             _watch.check()
-    except BaseException as error:  # noqa: BLE001 - it is raised again when the loop has ended
+    except BaseException as error:  # it is raised again when the loop has ended
         _watch.error = error
         return 1
     return 0

@@ -176,9 +176,7 @@ class _Nest(Rows):
         results: list[str] = []
         for fold in self._folds(node):
 
-            def body(
-                before: Sequence[str], fold: _Fold = fold, known: Sequence[str] = tuple(results)
-            ) -> Sequence[str]:
+            def body(before: Sequence[str], fold: _Fold = fold, known: Sequence[str] = tuple(results)) -> Sequence[str]:
                 return [fold.step(before[0], self._folded(node, known))]
 
             results += self._over(node, 0, body, [(fold.type, fold.start)])

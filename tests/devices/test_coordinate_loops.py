@@ -1,0 +1,302 @@
+"""Compiled loops of formulas that go by coordinates: bit for bit what NumPy's evaluation gives, at every threshold."""
+
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.contract.constants import DataType
+from app.devices.cpu.device import COMPILED, COMPILED_ROWS, NumpyDevice
+from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.cpu.llvm.coordinate_loops import CoordinateLoops
+from app.devices.cpu.llvm.coordinates import STRIP, nest
+from app.devices.cpu.llvm.row_loops import SHORT
+from app.devices.cpu.llvm.runs import LARGE, STEEP
+from app.formula import coordinates as c
+from app.formula.coordinates import coordinates
+from app.formula.structures import Questions, Structures
+from app.formula.values import (
+    FLOAT32,
+    INT64,
+    Constant,
+    Operation,
+    Parameter,
+    Value,
+    absolute,
+    cast,
+    equal,
+    exp,
+    is_float,
+    maximum,
+    minimum,
+    not_equal,
+    quotient,
+    remainder_of_floor,
+    remainder_of_truncation,
+    sin,
+    sqrt,
+    where,
+)
+from app.memory.arrays import Array, numpy_type
+from app.operators.compiled import CompiledOperator
+from tests.devices.test_coordinates import TYPES, elements, of_expression, operand, run
+from tests.devices.test_llvm import COMPILER, assembly_of
+
+P, Q = (Parameter(INT64, name) for name in "pq")
+
+
+@pytest.fixture(scope="module")
+def devices() -> Iterator[list[NumpyDevice]]:
+    """One that computes with NumPy, and one with loops."""
+    with ThreadPoolExecutor(2) as helpers:
+        structures = Structures()
+        yield [NumpyDevice(helpers, 2, compiler, 0, structures) for compiler in (None, COMPILER)]
+
+
+def both(devices: list[NumpyDevice], operator: CompiledOperator, x: Array) -> tuple[Array, Array]:
+    """What NumPy gives and what loops give, which do compute."""
+    with mock.patch.object(CoordinateLoops, "run", autospec=True, side_effect=CoordinateLoops.run) as ran:
+        expected, made = (run(device, operator, {"X": x})["Y"] for device in devices)
+    assert ran.call_count
+    return expected, made
+
+
+def alike(devices: list[NumpyDevice], operator: CompiledOperator, x: Array) -> None:
+    np.testing.assert_array_equal(*both(devices, operator, x))
+
+
+# Random formulas
+
+NUMBERS = [0, 1, 2, 3, 7, 16, 40, -1, -2, -5]
+FAR = [1 << 40, STEEP, -STEEP, LARGE, -LARGE, (1 << 63) - 1, -(1 << 63)]
+
+
+def whole_numbers(leaves: list[Value]) -> st.SearchStrategy[Value]:
+    """Expressions of int64 over `leaves`."""
+    base = st.sampled_from(leaves) | st.sampled_from(NUMBERS).map(lambda number: Constant(INT64, number))
+
+    def larger(inner: st.SearchStrategy[Value]) -> st.SearchStrategy[Value]:
+        binary: list[Any] = [
+            lambda a, b: a + b,
+            lambda a, b: a - b,
+            lambda a, b: a * b,
+            maximum,
+            minimum,
+            quotient,
+            remainder_of_floor,
+            remainder_of_truncation,
+        ]
+        of_two = st.builds(lambda function, a, b: function(a, b), st.sampled_from(binary), inner, inner)
+        chosen = st.builds(where, conditions(inner), inner, inner)
+        return of_two | chosen | inner.map(absolute) | inner.map(lambda a: -a)
+
+    return st.recursive(base, larger, max_leaves=5)
+
+
+def conditions(inner: st.SearchStrategy[Value]) -> st.SearchStrategy[Value]:
+    comparisons: list[Any] = [
+        lambda a, b: a < b,
+        lambda a, b: a <= b,
+        lambda a, b: a > b,
+        lambda a, b: a >= b,
+        equal,
+        not_equal,
+    ]
+    one = st.builds(lambda compare, a, b: compare(a, b), st.sampled_from(comparisons), inner, inner)
+    joins: list[Any] = [lambda a, b: a & b, lambda a, b: a | b, lambda a, b: a ^ b, lambda a, b: ~a]
+    return one | st.builds(lambda join, a, b: join(a, b), st.sampled_from(joins), one, one)
+
+
+X = np.random.default_rng(1).integers(-99, 99, (37, 41)).astype(np.int32)
+SHAPES = [(3, SHORT - 1), (2, SHORT), (2, 45), (4, 1), (1, STRIP + 3)]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_random_formulas(devices: list[NumpyDevice], data: st.DataObject) -> None:
+    at, x = coordinates(2), operand(X)
+    within = whole_numbers([*at, P, Q])
+    places = [data.draw(within) for _ in range(4)]
+    formula = where(data.draw(conditions(within)), x[places[:2]], x[places[2:]])
+    if data.draw(st.booleans()):
+        count = data.draw(st.sampled_from([Constant(INT64, 5), P, x.sizes[0], remainder_of_floor(at[1] - P, 20)]))
+        over: Any = data.draw(st.sampled_from([c.sum_over, c.maximum_over, c.product_over]))
+        index = data.draw(st.integers(0, 1))
+
+        def body(j: Value) -> Value:
+            moved = [*at]
+            moved[index] = data.draw(st.sampled_from([j, moved[index] + j, moved[index] * P + j - Q]))
+            return x[moved] + formula
+
+        formula = over([count], body)
+    for _ in range(3):
+        numbers = {name: data.draw(st.sampled_from([*NUMBERS, *FAR])) for name in "pq"}
+        numbers["p"] = min(numbers["p"], 60)  # it may be a count
+        shape = list(data.draw(st.sampled_from(SHAPES)))
+        alike(devices, of_expression(formula, shape, DataType.INT32, X, **numbers), X)
+
+
+# Thresholds
+
+AROUND = sorted({each + by for each in (1, SHORT, 2 * SHORT, STRIP) for by in (-1, 0, 1)} - {0})
+
+
+@pytest.mark.parametrize("size", AROUND)
+def test_rows_of_every_length(devices: list[NumpyDevice], size: int) -> None:
+    """Moved by every distance that leaves something short before or after."""
+    (i,) = coordinates(1)
+    x = np.arange(size, dtype=np.int16)
+    of = operand(x)
+    padded = where((i - P >= 0) & (i - P < of.sizes[0]), of[[i - P]], -7)
+    for by in (0, 1, SHORT - 1, SHORT, SHORT + 1):
+        operator = of_expression(padded, [size + 2 * by], DataType.INT16, x, p=by)
+        expected, made = both(devices, operator, x)
+        np.testing.assert_array_equal(made, np.pad(x, by, constant_values=-7))
+        np.testing.assert_array_equal(made, expected)
+
+
+@pytest.mark.parametrize("size", AROUND)
+@pytest.mark.parametrize("along", ["row", "column"])
+def test_totals_of_every_length(devices: list[NumpyDevice], size: int, along: str) -> None:
+    rng = np.random.default_rng(size)
+    x = rng.integers(-50, 50, (size, 5) if along == "column" else (5, size)).astype(np.float32)
+    x.reshape(-1)[rng.integers(0, x.size, 1 + x.size // 90)] = np.nan
+    of, (i, j) = operand(x), coordinates(2)
+    sizes = [1, 5] if along == "column" else [5, 1]
+    count = of.sizes[0 if along == "column" else 1]
+
+    def element(k: Value) -> Value:
+        return of[[k, j]] if along == "column" else of[[i, k]]
+
+    for over in (c.sum_over, c.maximum_over, c.minimum_over):
+        alike(devices, of_expression(over([count], element), sizes, DataType.FLOAT32, x), x)
+    for name in ("first_maximum", "last_minimum"):
+        alike(devices, of_expression(c.position_over(name, [count], element), sizes, DataType.INT64, x), x)
+
+
+@pytest.mark.parametrize("step", [-3, -2, -1, 0, 1, 2, 3])
+@pytest.mark.parametrize("data_type", TYPES)
+def test_steps(devices: list[NumpyDevice], data_type: DataType, step: int) -> None:
+    """Of all sizes of elements, forwards and backwards, within the tensor and beyond."""
+    x = elements(np.random.default_rng(3), [100], data_type)
+    (i,) = coordinates(1)
+    of = operand(x)
+    for begin in (0, 50, 99):
+        alike(devices, of_expression(of[[i * P + Q]], [49], data_type, x, p=step, q=begin), x)
+
+
+def test_all_that_is_rounded_is_near(devices: list[NumpyDevice]) -> None:
+    x = np.random.default_rng(4).standard_normal((6, 70)).astype(np.float32)
+    of, (i, j) = operand(x), coordinates(2)
+    for value in (
+        c.sum_over([of.sizes[1]], lambda k: exp(of[[i, k]])),
+        c.sum_over([of.sizes[0]], lambda k: of[[k, j]] * of[[i, k]]),
+        c.product_over([of.sizes[0]], lambda k: of[[k, j]]),
+        sqrt(absolute(of[[i, j]])) * cast(i * j, FLOAT32),
+    ):
+        expected, made = both(devices, of_expression(value, [6, 70], DataType.FLOAT32, x), x)
+        np.testing.assert_allclose(made, expected, 3e-6)
+
+
+def test_divisors_may_be_anything(devices: list[NumpyDevice]) -> None:
+    """A processor would end the process."""
+    (i,) = coordinates(1)
+    for type_ in ("int64", "int8", "uint32"):
+        dividend, divisor = cast(i + Q, type_), cast(P - i, type_)
+        for function in (quotient, remainder_of_floor, remainder_of_truncation):
+            formula = cast(function(dividend, divisor), INT64) * 3 + function(i + Q, P)
+            for p, q in ((2, 0), (0, 5), (-1, -(1 << 63)), (-1, -128), (1, -3), (-7, -20)):
+                alike(
+                    devices,
+                    of_expression(formula, [40], DataType.INT64, np.zeros(1, np.int8), p=p, q=q),
+                    np.zeros(1, np.int8),
+                )
+
+
+# What is computed by whom
+
+
+def test_what_loops_are_no_good_at_is_left_to_numpy() -> None:
+    x = np.linspace(-3, 3, 5000, dtype=np.float32)
+    of, (i,) = operand(x), coordinates(1)
+    before = COMPILER.kernels
+    for value in (sin(of[[i]]), remainder_of_floor(of[[i]], 0.7)):
+        operator = of_expression(value, [5000], DataType.FLOAT32, x)
+        with ThreadPoolExecutor(1) as helpers:
+            expected, made = (run(NumpyDevice(helpers, 1, each), operator, {"X": x})["Y"] for each in (None, COMPILER))
+        np.testing.assert_array_equal(made, expected)
+    assert COMPILER.kernels == before
+
+
+@pytest.mark.parametrize(("terms", "size"), [(1, COMPILED * COMPILED_ROWS), (64, COMPILED * COMPILED_ROWS // 64)])
+def test_little_work_is_left_to_numpy_and_nothing_is_compiled_on_the_event_loop(terms: int, size: int) -> None:
+    """Work is that of the terms of totals, too."""
+    (i,) = coordinates(1)
+    formula = c.sum_over([P], lambda k: i * k)
+    compiler = Compiler()
+    before = compiler.kernels
+    with ThreadPoolExecutor(1) as helpers:
+        device = NumpyDevice(helpers, 1, compiler)
+        run(device, of_expression(formula, [size - 1], DataType.INT64, p=terms), {})
+        assert compiler.kernels == before
+        operator = of_expression(formula, [size], DataType.INT64, p=terms)
+        assert not device.prepare(operator).runs_inline
+        run(device, operator, {})
+        assert compiler.kernels == before + 1
+        assert device.prepare(operator).runs_inline
+        large = of_expression(formula, [1 << 24], DataType.INT64, p=terms)
+        assert not device.prepare(large).runs_inline
+
+
+def test_one_loop_serves_all_sizes_strides_and_numbers(devices: list[NumpyDevice]) -> None:
+    before = COMPILER.kernels
+    i, j = coordinates(2)
+    rng = np.random.default_rng(8)
+    formula: Value | None = None
+    for size in range(4, 60, 5):
+        x = rng.integers(0, 99, (size, size)).astype(np.uint8)
+        formula = formula or operand(x)[[j - P, i * Q]]
+        operator = of_expression(formula, [size, size], DataType.UINT8, x, p=size // 3, q=size % 3)
+        alike(devices, operator, x)
+    assert COMPILER.kernels == before + 1
+
+
+def test_errors_of_what_is_called_meanwhile_come_out() -> None:
+    """Once: the next call of this thread is not disturbed."""
+    compiler = Compiler()
+    loops = CoordinateLoops(Questions({}).ask, c.sum_over([P], lambda k: k * k), DataType.INT64, 1, compiler)
+    output = np.zeros(1, np.int64)
+
+    def check() -> None:
+        raise KeyboardInterrupt
+
+    with mock.patch("app.devices.cpu.llvm.coordinate_loops.BETWEEN_LOOKS", 1000):
+        with pytest.raises(KeyboardInterrupt):
+            loops.run(loops.arguments({"p": 1 << 50}), {}, [range(1)], output, check)
+        loops.run(loops.arguments({"p": 1000}), {}, [range(1)], output, lambda: None)
+    assert output.tolist() == [sum(k * k for k in range(1000))]
+
+
+# What loops become
+
+
+@pytest.mark.parametrize(
+    ("triple", "processor"), [("x86_64-unknown-linux-gnu", "x86-64-v3"), ("aarch64-unknown-linux-gnu", "generic")]
+)
+@pytest.mark.parametrize("data_type", TYPES)
+def test_no_loop_calls_a_function(data_type: DataType, triple: str, processor: str) -> None:
+    """But for those that every process has, and the one in its frame."""
+    of, (i, j) = operand(np.zeros((2, 2), numpy_type(data_type))), coordinates(2)
+    element = of[[i, j]]
+    value = c.sum_over([of.sizes[0]], lambda k: of[[k, j]]) + c.maximum_over([of.sizes[1]], lambda k: of[[i, k]])
+    if is_float(element.type):
+        value = value / Operation(element.type, "cast", (c.position_over("last_maximum", [P], lambda k: of[[k, j]]),))
+    made = nest(Questions({}).ask, value, data_type, 2)
+    called = re.findall(r"^\s+(?:callq?|bl)\s+([^*\s].*)$", assembly_of(made.source, triple, processor), re.MULTILINE)
+    assert {each.partition("@")[0] for each in called if not re.match(r"[%*]|\d*\(%", each)} <= {"memset", "memcpy"}
