@@ -16,8 +16,8 @@ from app.devices.cpu.device import COMPILED, COMPILED_ROWS, NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.coordinate_loops import CoordinateLoops
 from app.devices.cpu.llvm.coordinates import STRIP, nest
-from app.devices.cpu.llvm.row_loops import SHORT
-from app.devices.cpu.llvm.runs import LARGE, STEEP
+from app.devices.cpu.llvm.row_loops import DIVIDED, SHORT
+from app.devices.cpu.llvm.runs import LARGE, SMALL, STEEP
 from app.formula import coordinates as c
 from app.formula.coordinates import coordinates
 from app.formula.structures import Questions, Structures
@@ -144,7 +144,7 @@ def test_random_formulas(devices: list[NumpyDevice], data: st.DataObject) -> Non
 
 # Thresholds
 
-AROUND = sorted({each + by for each in (1, SHORT, 2 * SHORT, STRIP) for by in (-1, 0, 1)} - {0})
+AROUND = sorted({each + by for each in (1, SHORT, DIVIDED, STRIP) for by in (-1, 0, 1)} - {0})
 
 
 @pytest.mark.parametrize("size", AROUND)
@@ -217,6 +217,15 @@ def test_divisors_may_be_anything(devices: list[NumpyDevice]) -> None:
                     of_expression(formula, [40], DataType.INT64, np.zeros(1, np.int8), p=p, q=q),
                     np.zeros(1, np.int8),
                 )
+
+
+@pytest.mark.parametrize("divisor", [1, 2, 3, 7, 15, 16, 17, 63, 64, 65, SMALL - 1, SMALL, SMALL + 1, 1 << 40])
+def test_divisions_where_runs_are_short(devices: list[NumpyDevice], divisor: int) -> None:
+    (i,) = coordinates(1)
+    x = np.zeros(1, np.int8)
+    formula = quotient(i + Q, P) * 7 + remainder_of_floor(i + Q, P) + remainder_of_truncation(i + Q, P) * 3
+    for before in (0, 1, 30, divisor - 1, 5 * divisor - 20, -40, LARGE - 50, (1 << 63) - 50):
+        alike(devices, of_expression(formula, [150], DataType.INT64, x, p=divisor, q=before), x)
 
 
 # What is computed by whom

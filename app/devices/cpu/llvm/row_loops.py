@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from app.devices.cpu.llvm.divisions import DIVISIONS
 from app.devices.cpu.llvm.lowering import bytes_of, llvm_type
-from app.devices.cpu.llvm.runs import Run, Tensor, clamped
+from app.devices.cpu.llvm.runs import FRACTION, Run, Tensor, clamped
 from app.devices.cpu.llvm.scopes import Key, Scope, Start, Writer
 from app.formula.coordinates import Coordinate, Element, Index, Total
 from app.formula.expansions import Ask
@@ -14,6 +14,9 @@ from app.formula.values import BOOL, INT64, Operation, Value
 
 SHORT = 16
 """Iterations that are not worth a run of their own."""
+
+DIVIDED = 64
+"""Iterations that are done at once where runs are short, since something is divided."""
 
 GROUP = ", !llvm.access.group !2"
 _PARALLEL, _SCALAR = ", !llvm.loop !0", ", !llvm.loop !3"
@@ -37,6 +40,8 @@ class RowScope(Scope):
     """The inside of a row's loop: the run that it is, if it is one, and the iteration."""
 
     run: Run | None = None
+    is_short: bool = False
+    """Of the run, no more is known than `divisions`."""
     iteration: str = ""
     spacing: int = 0
     """How many places apart all elements are that may be packed, or 0 if that is not known."""
@@ -99,7 +104,7 @@ class Rows(Writer):
     def _write(self, node: Value) -> str:
         scope = self.scope
         if isinstance(scope, RowScope) and scope.run:
-            known = self._of_run(node, scope, scope.run)
+            known = (self._divided if scope.is_short else self._of_run)(node, scope, scope.run)
             if known is not None:
                 return known
         match node:
@@ -133,6 +138,17 @@ class Rows(Writer):
         offset = self.emit(f"mul i64 {step}, {scope.iteration}")
         return self._loaded(place.element, self.emit(f"getelementptr i8, ptr {place.address}, i64 {offset}"))
 
+    def _divided(self, node: Value, scope: RowScope, run: Run) -> str | None:
+        """A quotient or a remainder, if it is known."""
+        division = run.divisions.get(node)
+        if division is None or not isinstance(node, Operation):
+            return None
+        moved = self.emit(f"add i64 {division.rest}, {scope.iteration}")
+        steps = self.emit(f"lshr i64 {self.emit(f'mul i64 {moved}, {division.inverse}')}, {FRACTION}")
+        if node.name == "quotient":
+            return self.emit(f"add i64 {division.quotient}, {steps}")
+        return self.emit(f"sub i64 {moved}, {self.emit(f'mul i64 {steps}, {division.divisor}')}")
+
     def _address_of(self, node: Element) -> str:
         tensor = self.tensors[node.name]
         address = tensor.address
@@ -152,8 +168,8 @@ class Rows(Writer):
     ) -> Sequence[str]:
         """A loop over a row, which is not empty, run by run. `body` writes what it does, of which `node` is most.
 
-        It is written up to four times: for runs in which all is `packed` that may be, for those in which elements are
-        at every other place, for others, and for what is too short to be a run.
+        It is written up to five times: for runs in which all is `packed` that may be, for those in which elements are
+        at every other place, for others, and for what is too short to be a run, with inverses of divisors if it can be.
         """
         outer = self.scope
         head, done = self.name("r"), self.name("r")
@@ -163,27 +179,34 @@ class Rows(Writer):
         run = None if self._has_totals(node, key) else Run(self, scope, key, self.tensors)
         size = self.name("n")
 
-        def way(spacing: int, *, stores: bool = False, short: bool = False) -> _Way:
-            inner = RowScope(scope, "", {}, run=None if short else run, spacing=spacing, is_packed=stores)
-            return self._way(inner, key, size, body, starts, before, _SCALAR if short else _PARALLEL)
+        def way(using: Run | None, spacing: int, *, stores: bool = False, note: str = _PARALLEL) -> _Way:
+            inner = RowScope(scope, "", {}, run=using, is_short=note == _SCALAR, spacing=spacing, is_packed=stores)
+            return self._way(inner, key, size, body, starts, before, note)
 
-        ways = [way(1, stores=True)]
+        ways = [way(run, 1, stores=True)]
         flags = [self._flags(run, 1, packed)]
         if run and run.may_skip:
-            ways.append(way(2, stores=True))
+            ways.append(way(run, 2, stores=True))
             flags.append(self._flags(run, 2, packed))
         if any(flags):
-            ways.append(way(0))
+            ways.append(way(run, 0))
         with self.within(scope):
             left = self.emit(f"sub i64 {end}, {position}")
             most = self.intrinsic("umin.i64", "i64", left, self._between_looks)
             if run and run.is_bounded:
-                ways.append(way(0, short=True))
+                ways.append(way(None, 0, note=_SCALAR))
                 length = run.length(most)
                 is_run = self.emit(f"icmp uge i64 {length}, {SHORT}")
-                short = self.intrinsic("umin.i64", "i64", left, str(SHORT))
+                holds = [each.holds for each in run.divisions.values()]
+                short = self.intrinsic("umin.i64", "i64", left, str(DIVIDED if holds else SHORT))
                 self.emit_as(size, f"select i1 {is_run}, i64 {length}, i64 {short}")
-                self._branch(is_run, ways[-1].entry)
+                runs, rests = self.name("b"), self.name("b")
+                scope.lines += [f"br i1 {is_run}, label {runs}, label {rests}", f"{rests[1:]}:"]
+                if holds:
+                    ways.append(way(run, 0, note=_SCALAR))
+                    self._choose(ways[-1], holds)
+                scope.lines.append(f"br label {(ways[-2] if holds else ways[-1]).entry}")
+                self.begin(runs[1:])
             else:
                 self.emit_as(size, f"add i64 {most}, 0")
             for each, needed in zip(ways, flags, strict=False):
@@ -262,12 +285,6 @@ class Rows(Writer):
         other = self.name("b")
         self.scope.lines.append(f"br i1 {holds}, label {way.entry}, label {other}")
         self.begin(other[1:])
-
-    def _branch(self, condition: str, other: str) -> None:
-        """On where `condition` holds, else to the block `other`."""
-        label = self.name("b")
-        self.scope.lines.append(f"br i1 {condition}, label {label}, label {other}")
-        self.begin(label[1:])
 
     def count(self, iterations: str = "1") -> None:
         """After many iterations, ask whether to go on."""

@@ -16,6 +16,10 @@ from app.formula.values import INT64, Operation, Value
 LARGE, STEEP = 1 << 61, 1 << 31
 """Coordinates and slopes below which nothing wraps around in a run."""
 
+SMALL, FRACTION = 1 << 19, 40
+"""To divide a number n by d, multiply it by 2^FRACTION / d, rounded up, and shift: exact where n * d < 2^FRACTION, and
+so for divisors below SMALL and numbers of about that size."""
+
 LONGEST = 1 << 24
 """Iterations of a run at most, after which it is asked whether to go on."""
 
@@ -40,6 +44,17 @@ class Place(NamedTuple):
     """It is a number of the request by how many places each is from the one before."""
 
 
+class Division(NamedTuple):
+    """Of what goes up by 1 each time: how it comes out first, and what to multiply by instead of dividing."""
+
+    quotient: str
+    rest: str
+    divisor: str
+    inverse: str
+    holds: str
+    """Whether it does."""
+
+
 class Tensor(NamedTuple):
     """Where an input is, by the names of its numbers: its size and its stride in bytes along each dimension."""
 
@@ -55,6 +70,8 @@ class Run:
         self.scope = scope
         self.may_skip = False
         """Elements may lie at every other place."""
+        self.divisions: dict[Value, Division] = {}
+        """Those that are known also where a run is short."""
         self._expected: dict[str, int] = {}
         self._writer = writer
         self._key = key
@@ -151,9 +168,9 @@ class Run:
                 if left and right and "0" in (left.slope, right.slope):
                     line, factor = (left, right.start) if right.slope == "0" else (right, left.start)
                     return Line(*[self._product(each, factor) for each in line])
-            case Operation(type="int64", name="quotient" | "remainder" | "fmod" as name, arguments=(a, b)):
+            case Operation(type="int64", name="quotient" | "remainder" | "fmod", arguments=(a, b)):
                 if self._key not in self._writer.free(b):
-                    return self._division(name, a, b)
+                    return self._division(node, a, b)
         return None
 
     def _extreme(self, name: str, a: Value, b: Value) -> Line | None:
@@ -169,22 +186,35 @@ class Run:
         ]
         return Line(*made)
 
-    def _division(self, name: str, a: Value, b: Value) -> Line | None:
+    def _division(self, node: Operation, a: Value, b: Value) -> Line | None:
         """Of numbers from 0 by others above: between two multiples the quotient stays as it is."""
         line = self.line(a)
         if line is None:
             return None
-        with self._writer.within(self.scope):
-            divisor = self._writer.write(b)
-        negative, none = self._emit(f"icmp slt i64 {line.start}, 0"), self._emit(f"icmp slt i64 {divisor}, 1")
-        either = self._emit(f"or i1 {negative}, {none}")
-        self._sound[line.start, divisor] = self._emit(f"xor i1 {either}, true")
-        safe = self._emit(f"select i1 {none}, i64 1, i64 {divisor}")
+        divisor = self.line(b)
+        assert divisor, "it is the same for all of a run"
+        positive, some = self._emit(f"icmp sge i64 {line.start}, 0"), self._emit(f"icmp sge i64 {divisor.start}, 1")
+        sound = self._sound[line.start, divisor.start] = self._emit(f"and i1 {positive}, {some}")
+        safe = self._emit(f"select i1 {some}, i64 {divisor.start}, i64 1")
         quotient = self._emit(f"sdiv i64 {line.start}, {safe}")
         before = Line(self._product(quotient, safe), "0")
+        rest = self._difference(line, before)
         self._is_below(line, before)
         self._is_below(line, self._sum(before, Line(safe, "0")))
-        return Line(quotient, "0") if name == "quotient" else self._difference(line, before)
+        if line.slope == "1" and self._is_plain(a):
+            inverse = self._emit(f"udiv i64 {self._emit(f'add i64 {safe}, {(1 << FRACTION) - 1}')}, {safe}")
+            small = self._emit(f"icmp slt i64 {safe}, {SMALL}")
+            near = self._emit(f"icmp slt i64 {line.start}, {LARGE}")
+            holds = self._emit(f"and i1 {sound}, {self._emit(f'and i1 {small}, {near}')}")
+            self.divisions[node] = Division(quotient, rest.start, safe, inverse, holds)
+        return Line(quotient, "0") if node.name == "quotient" else rest
+
+    def _is_plain(self, node: Value) -> bool:
+        """Whether it goes up evenly beyond the run."""
+        if self._key not in self._writer.free(node) or isinstance(node, Coordinate | Index):
+            return True
+        is_sum = isinstance(node, Operation) and node.name in ("add", "subtract")
+        return is_sum and all(map(self._is_plain, node.operands()))
 
     def _condition(self, node: Value) -> str | None:
         match node:
