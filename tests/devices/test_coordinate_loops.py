@@ -1,5 +1,6 @@
 """Compiled loops of formulas that go by coordinates: bit for bit what NumPy's evaluation gives, at every threshold."""
 
+import functools
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -240,6 +241,28 @@ def test_what_loops_are_no_good_at_is_left_to_numpy() -> None:
         with ThreadPoolExecutor(1) as helpers:
             expected, made = (run(NumpyDevice(helpers, 1, each), operator, {"X": x})["Y"] for each in (None, COMPILER))
         np.testing.assert_array_equal(made, expected)
+    assert COMPILER.kernels == before
+
+
+@pytest.mark.parametrize("deep", [True, False])
+def test_large_formulas_are_left_to_numpy(devices: list[NumpyDevice], deep: bool) -> None:
+    """The largest that are compiled are compiled in a time that a request may take."""
+    x = np.arange(90, dtype=np.int32)
+    of, (i,) = operand(x), coordinates(1)
+
+    def formula(size: int) -> Value:
+        if deep:
+            return functools.reduce(lambda a, k: where(i < k, a, of[[i - k]]), range(size), of[[i]])
+        values: list[Value] = [of[[i - k]] for k in range(size)]
+        while len(values) > 1:
+            values = [*values[2:], maximum(*values[:2])]
+        return values[0]
+
+    alike(devices, of_expression(formula(40), [100], DataType.INT32, x), x)
+    large = of_expression(formula(150), [100], DataType.INT32, x)
+    before = COMPILER.kernels
+    expected, made = (run(device, large, {"X": x})["Y"] for device in devices)
+    np.testing.assert_array_equal(made, expected)
     assert COMPILER.kernels == before
 
 

@@ -27,6 +27,9 @@ from app.formula.values import INT64, Constant, Operation, Parameter, Value, int
 STRIP = 1 << 9
 """Elements of the output whose totals are accumulated at once."""
 
+MOST, DEEPEST = 400, 60
+"""Operations of a formula, and of which one is made of the other, with which it still compiles in some seconds."""
+
 _NOWHERE = (1 << 63) - 1
 """After all positions."""
 
@@ -44,7 +47,13 @@ class Nest:
 
 def nest(ask: Ask, expression: Value, stored: DataType, rank: int) -> Nest:
     """The nest of an output of so many dimensions. Raises LookupError if NumPy is to compute it."""
-    return _Nest(ask, _merged(expression), stored, rank).made()
+    root = _merged(expression)
+    depths: dict[Value, int] = {}
+    for node in parts(root):
+        depths[node] = 1 + max([depths[each] for each in node.operands()], default=0)
+    if len(depths) > MOST or depths[root] > DEEPEST:
+        raise LookupError("the formula is too large to be compiled while a request waits")
+    return _Nest(ask, root, stored, rank).made()
 
 
 @dataclass(frozen=True, slots=True)

@@ -329,8 +329,8 @@ class Run:
         return self._emit(f"add i64 {a}, {b}")
 
     def _minus(self, a: str, b: str) -> str:
-        if b == "0":
-            return a
+        if b == "0" or a == b:
+            return a if a != b else "0"
         if a.lstrip("-").isdecimal() and b.lstrip("-").isdecimal():
             return str(int(a) - int(b))
         return self._emit(f"sub i64 {a}, {b}")
