@@ -252,7 +252,8 @@ def test_large_formulas_are_left_to_numpy(devices: list[NumpyDevice], deep: bool
 
     def formula(size: int) -> Value:
         if deep:
-            return functools.reduce(lambda a, k: where(i < k, a, of[[i - k]]), range(size), of[[i]])
+            first: Value = of[[i]]
+            return functools.reduce(lambda a, k: where(i < k, a, of[[i - k]]), range(size), first)
         values: list[Value] = [of[[i - k]] for k in range(size)]
         while len(values) > 1:
             values = [*values[2:], maximum(*values[:2])]
