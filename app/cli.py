@@ -40,7 +40,8 @@ from app.engine.capabilities import (
     support_groups,
 )
 from app.engine.dispatch import DispatchResponse, OutputTensor
-from app.engine.service import DeadlineExceeded, Outcome, Service
+from app.engine.prepared import Outcome
+from app.engine.service import DeadlineExceeded, Service
 from app.http.core.documents import CODECS
 from app.http.native.requests import Dispatch, DispatchReader
 from app.memory.accounts import LimitExceeded, MemoryShare

@@ -4,7 +4,8 @@ import struct
 import sys
 
 from app.cli import main
-from app.engine.service import Bound, Outcome, Prepared, Service
+from app.engine.prepared import Bound, Outcome, Prepared
+from app.engine.service import Service
 
 _compute = Service.compute
 

@@ -5,28 +5,27 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol, TypeVar
-
-import numpy as np
+from typing import Protocol, TypeVar
 
 from app import __version__
 from app.contract.constants import FeatureLevel
-from app.contract.tensors import MAX_ELEMENTS, MAX_RANK, in_fields
+from app.contract.tensors import MAX_ELEMENTS, MAX_RANK
 from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, refused
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler, Unavailable
-from app.devices.device import Device, ExecutionRecord
+from app.devices.device import Device
 from app.devices.placement import Placement
-from app.engine.capabilities import Capabilities, capability
-from app.engine.dispatch import DispatchRequest, DispatchResponse, Execution, GraphFacts, OutputTensor, Work, bind
+from app.engine.capabilities import Capabilities
+from app.engine.dispatch import DispatchRequest, Work
 from app.engine.graphs import CompiledGraph, GraphCompiler, GraphRequest, limit_tensors
+from app.engine.prepared import Bound, Outcome, Prepared
 from app.engine.workers import Ticket, WorkerPool
 from app.formula.structures import Structures
 from app.memory.accounts import MemoryAccount, MemoryShare
 from app.memory.buffers import Buffer
 from app.operators.catalog import OPERATORS
-from app.operators.compiled import CompiledOperator, Judged, compile_operator
+from app.operators.compiled import CompiledOperator, compile_operator
 from app.settings import Settings
 
 log = logging.getLogger("app")
@@ -113,7 +112,7 @@ class Service:
             limits=limits | {"max_dimension_count": MAX_RANK, "max_elements": MAX_ELEMENTS},
         )
 
-    def prepare(self, request: DispatchRequest) -> "Prepared":
+    def prepare(self, request: DispatchRequest) -> Prepared:
         """Judge `request`, without its data. Raises ContractError, LimitExceeded."""
         self._check_device(request.device)
         compiled = self.compiled(request)
@@ -136,23 +135,23 @@ class Service:
         """
         return self.compiler.compile(request, memory.buffer, cancelled)
 
-    def prepare_graph(self, graph: CompiledGraph, device: str) -> "Prepared":
+    def prepare_graph(self, graph: CompiledGraph, device: str) -> Prepared:
         """Raises ContractError."""
         self._check_device(device)
         return self._prepared(graph, device, None)
 
-    def _prepared(self, work: Work, device: str, in_place: str | None) -> "Prepared":
+    def _prepared(self, work: Work, device: str, in_place: str | None) -> Prepared:
         chosen = self.placement.choose(device, work.runnable)
         assert chosen is not None  # it was looked for before
         return Prepared(work, in_place, chosen)
 
     async def execute(
         self,
-        prepared: "Prepared",
+        prepared: Prepared,
         data: Mapping[str, Buffer],
         memory: MemoryShare,
         hang_up: "Callable[[], Awaitable[None]] | None" = None,
-    ) -> "Outcome":
+    ) -> Outcome:
         """Execute what was prepared, on `data`.
 
         `memory` is the request's share, to which the output is added; `hang_up()` returns when the client has gone.
@@ -188,25 +187,23 @@ class Service:
         return made.pop()
 
     def execute_in(
-        self, ticket: Ticket[None], prepared: "Prepared", data: Mapping[str, Buffer], memory: MemoryShare
-    ) -> "Outcome":
+        self, ticket: Ticket[None], prepared: Prepared, data: Mapping[str, Buffer], memory: MemoryShare
+    ) -> Outcome:
         """The same as `execute`, by the worker that read the request: it was admitted before."""
         return self._computed(ticket, prepared, self._bound(prepared, prepared.bind(data), memory))
 
-    def _computed(self, ticket: Ticket[None], prepared: "Prepared", bound: "Bound") -> "Outcome":
+    def _computed(self, ticket: Ticket[None], prepared: Prepared, bound: Bound) -> Outcome:
         started = perf_counter()
         ran = prepared.dispatch(bound, ticket.cancelled)
         return Outcome(bound.outputs, ticket.queue_seconds, perf_counter() - started, ran)
 
-    def compute(self, prepared: "Prepared", bound: "Bound") -> "Outcome":
+    def compute(self, prepared: Prepared, bound: Bound) -> Outcome:
         """Dispatch a kernel that `runs_inline` on what was admitted, here and now."""
         started = perf_counter()
         ran = prepared.dispatch(bound, _never)
         return Outcome(bound.outputs, 0.0, perf_counter() - started, ran)
 
-    def _admit(
-        self, prepared: "Prepared", data: Mapping[str, Buffer], memory: MemoryShare, runs_inline: bool
-    ) -> "Bound":
+    def _admit(self, prepared: Prepared, data: Mapping[str, Buffer], memory: MemoryShare, runs_inline: bool) -> Bound:
         """What the kernel is dispatched on.
 
         Raises ContractError, MemoryExhausted, Draining, and for a kernel that `runs_inline` QueueFull.
@@ -226,7 +223,7 @@ class Service:
             )
 
     @classmethod
-    def _bound(cls, prepared: "Prepared", inputs: list[Buffer], memory: MemoryShare) -> "Bound":
+    def _bound(cls, prepared: Prepared, inputs: list[Buffer], memory: MemoryShare) -> Bound:
         (first, size), *others = prepared.output_bytes.items()
         outputs = {first: cls._first_output(prepared, size, inputs, memory)}
         for name, each in others:
@@ -234,7 +231,7 @@ class Service:
         return Bound(inputs, outputs, memory.buffer(prepared.scratch_bytes) if prepared.scratch_bytes else None)
 
     @staticmethod
-    def _first_output(prepared: "Prepared", size: int, inputs: list[Buffer], memory: MemoryShare) -> Buffer:
+    def _first_output(prepared: Prepared, size: int, inputs: list[Buffer], memory: MemoryShare) -> Buffer:
         """The only one that may take the place of an input."""
         if prepared.in_place is not None:
             taken = inputs[prepared.input_names.index(prepared.in_place)]
@@ -271,110 +268,6 @@ class Service:
                 ticket.cancel()
                 done.cancel()  # or its exception, which nobody awaits any more, would be logged
             del ticket, done  # they hold the exception, which holds this frame, and so the request's memory
-
-
-class Bound(NamedTuple):
-    """Buffers that a kernel is dispatched on: inputs in the order of the bind points, outputs by name, scratch."""
-
-    inputs: list[Buffer]
-    outputs: dict[str, Buffer]
-    scratch: Buffer | None
-
-
-class Prepared:
-    """A request that has passed judgement, on its device, for any data: all that need not be found out again."""
-
-    def __init__(self, work: Work, in_place: str | None, device: Device) -> None:
-        self.work = work
-        self.name = work.name
-        self.in_place = in_place
-        self.device = device
-        self.kernel = device.prepare(work.runnable)
-        self.input_names = list(work.inputs)
-        self.output_bytes = {name: desc.data_bytes for name, desc in work.outputs.items()}
-        self.scratch_bytes = work.scratch_bytes
-        self._with_gaps = [name for name, desc in work.outputs.items() if not desc.gapless]
-        # A GPU that fails halfway must leave the inputs to NumPy.
-        self.reusable: list[int] = []
-        if device.kind == "cpu" and not self._with_gaps:
-            self.reusable = [self.input_names.index(name) for name in work.reusable]
-        self._input_sizes = [(name, work.lengths(name)) for name in self.input_names]
-
-    def bind(self, data: Mapping[str, Buffer]) -> list[Buffer]:
-        """`data` in the order of the bind points. Raises ContractError."""
-        buffers = []
-        for name, sizes in self._input_sizes:
-            buffer = data.get(name)
-            if buffer is None or buffer.nbytes not in sizes:
-                break
-            buffers.append(buffer)
-        if len(buffers) == len(self._input_sizes) == len(data):
-            return buffers
-        try:
-            return list(bind(self.work, data).values())
-        except ContractError as error:
-            raise error.below("inputs") from None
-
-    def dispatch(self, bound: Bound, cancelled: Callable[[], bool]) -> ExecutionRecord:
-        """Compute the outputs. Raises Cancelled soon after `cancelled()` turns true."""
-        inputs, outputs, scratch = bound
-        if self.in_place is None:
-            for name in self._with_gaps:
-                # Gaps between the elements are not written: they must not show what the memory held before.
-                np.frombuffer(outputs[name], np.uint8)[:] = 0
-        targets = [*outputs.values()] if scratch is None else [*outputs.values(), scratch]
-        return self.kernel.dispatch(inputs, targets, cancelled)
-
-    def answer(
-        self, ran: ExecutionRecord, data: Mapping[str, Any], queue_seconds: float, compute_seconds: float
-    ) -> DispatchResponse:
-        """The answer of a dispatch that `ran` there. `data` has one value for each output, by name."""
-        outputs = in_fields(
-            {
-                name: OutputTensor(
-                    DataType=desc.DataType,
-                    Sizes=desc.Sizes,
-                    Strides=desc.Strides,
-                    TotalTensorSizeInBytes=desc.total_bytes,
-                    data=data[name],
-                )
-                for name, desc in self.work.outputs.items()
-            }
-        )
-        in_place = self.in_place is not None
-        return response(self.work.subject, outputs, ran, in_place, queue_seconds, compute_seconds)
-
-
-def response(
-    subject: Judged | GraphFacts,
-    outputs: dict[str, OutputTensor | list[OutputTensor]],
-    ran: ExecutionRecord,
-    in_place: bool,
-    queue_seconds: Any,
-    compute_seconds: Any,
-) -> DispatchResponse:
-    """The answer of a dispatch that `ran` there, with these values, or with holes for them."""
-    return DispatchResponse(
-        outputs=outputs,
-        execution=Execution(
-            device=ran.device,
-            kind=ran.kind,
-            fallback_reason=ran.fallback_reason,
-            in_place=in_place,
-            queue_seconds=queue_seconds,
-            compute_seconds=compute_seconds,
-        ),
-        capability=subject.capability if isinstance(subject, GraphFacts) else capability(*subject),
-    )
-
-
-class Outcome(NamedTuple):
-    """The outputs' buffers by name, how long it took, in seconds, and where."""
-
-    outputs: dict[str, Buffer]
-    queue_seconds: float
-    compute_seconds: float
-    ran: ExecutionRecord
 
 
 def _compiler(settings: Settings) -> Compiler | None:

@@ -21,7 +21,8 @@ from app.devices.cuda.pinned import SMALLEST_PINNED, PinnedMemory
 from app.devices.device import DeviceFailed, DeviceInfo, ExecutionRecord
 from app.devices.placement import NEVER, FallbackDevice, Placement, find_gpus, measure_crossover
 from app.engine.dispatch import DispatchRequest
-from app.engine.service import Outcome, Prepared, Service
+from app.engine.prepared import Outcome, Prepared
+from app.engine.service import Service
 from app.http.server.limit import ConnectionLimit
 from app.http.telemetry.metrics import Metrics
 from app.memory.buffers import Buffer, BufferPool

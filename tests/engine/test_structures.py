@@ -12,7 +12,8 @@ import pytest
 
 from app.contract.validation import validate
 from app.engine.dispatch import DispatchRequest
-from app.engine.service import Bound, Prepared, Service
+from app.engine.prepared import Bound, Prepared
+from app.engine.service import Service
 from app.settings import Settings
 from tests.messages import CELU, CONSTANT_POW
 

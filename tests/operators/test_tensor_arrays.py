@@ -18,7 +18,8 @@ from app.contract.support import SupportTable
 from app.contract.validation import validate
 from app.contract.violations import ContractError, Violation
 from app.engine.dispatch import DispatchRequest
-from app.engine.service import Bound, Service
+from app.engine.prepared import Bound
+from app.engine.service import Service
 from app.formula.values import Value, saturate
 from app.http.native import requests
 from app.memory.buffers import Buffer

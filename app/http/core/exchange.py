@@ -18,7 +18,7 @@ from app.http.core.headers import Headers, fields
 from app.memory.buffers import Buffer
 
 if TYPE_CHECKING:
-    from app.engine.service import Outcome, Prepared
+    from app.engine.prepared import Outcome, Prepared
 
 Address: TypeAlias = tuple[str, int]
 RawHeaders: TypeAlias = list[tuple[bytes, bytes]]

@@ -7,7 +7,7 @@ import orjson
 
 from app.codecs.codec import Encoded, Piece
 from app.contract.violations import ContractError, refused
-from app.engine.service import Outcome, Prepared
+from app.engine.prepared import Outcome, Prepared
 from app.http.inference.documents import InferOutput, InferResponse, OutputParameters
 from app.http.inference.shared_memory import Region, Regions
 from app.http.inference.statistics import VERSION

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from app.codecs.codec import Body
 from app.codecs.structure import Unreadable
-from app.engine.service import Outcome, Service
+from app.engine.prepared import Outcome
+from app.engine.service import Service
 from app.engine.workers import Ticket
 from app.http.core.answers import answered
 from app.http.core.bodies import Align, no_data, read_body

@@ -19,7 +19,8 @@ from app.contract.tensors import element_name, in_fields, path_of
 from app.contract.validation import abbreviate, validate
 from app.contract.violations import refused
 from app.engine.dispatch import DispatchRequest
-from app.engine.service import Prepared, Service
+from app.engine.prepared import Prepared
+from app.engine.service import Service
 from app.http.core.documents import CODECS, LIGHT, TooHeavy, read_document
 from app.http.inference.answers import AnswerForm
 from app.http.inference.documents import (

@@ -4,7 +4,8 @@ import contextlib
 from collections.abc import Mapping
 
 from app.codecs.codec import Body, Codec
-from app.engine.service import Outcome, Service
+from app.engine.prepared import Outcome
+from app.engine.service import Service
 from app.engine.workers import Ticket
 from app.http.core import openapi
 from app.http.core.answers import answered

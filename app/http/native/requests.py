@@ -15,7 +15,8 @@ from app.contract.violations import ContractError, Path, refused
 from app.devices.device import ExecutionRecord
 from app.engine.dispatch import DispatchRequest, GraphDispatchRequest, GraphFacts
 from app.engine.graphs import GraphRequest
-from app.engine.service import Outcome, Prepared, Service, response
+from app.engine.prepared import Outcome, Prepared, response
+from app.engine.service import Service
 from app.graphs.descriptor import ConstantNode, GraphDesc
 from app.http.core.documents import CODECS, TooHeavy, read_document
 from app.memory.accounts import MemoryShare

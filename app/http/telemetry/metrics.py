@@ -12,7 +12,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from app import __version__
-from app.engine.service import Outcome, Prepared, Service, State
+from app.engine.prepared import Outcome, Prepared
+from app.engine.service import Service, State
 from app.http.server.limit import ConnectionLimit
 from app.http.telemetry.families import Counter, Histogram, Observations, Series
 from app.http.telemetry.inferences import InferenceCounts

@@ -1,0 +1,118 @@
+"""A request that has passed judgement, ready to be dispatched on any data, and what comes of that."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from app.contract.tensors import in_fields
+from app.contract.violations import ContractError
+from app.devices.device import Device, ExecutionRecord
+from app.engine.capabilities import capability
+from app.engine.dispatch import DispatchResponse, Execution, GraphFacts, OutputTensor, Work, bind
+from app.memory.buffers import Buffer
+from app.operators.compiled import Judged
+
+
+class Bound(NamedTuple):
+    """Buffers that a kernel is dispatched on: inputs in the order of the bind points, outputs by name, scratch."""
+
+    inputs: list[Buffer]
+    outputs: dict[str, Buffer]
+    scratch: Buffer | None
+
+
+class Prepared:
+    """A request that has passed judgement, on its device, for any data: all that need not be found out again."""
+
+    def __init__(self, work: Work, in_place: str | None, device: Device) -> None:
+        self.work = work
+        self.name = work.name
+        self.in_place = in_place
+        self.device = device
+        self.kernel = device.prepare(work.runnable)
+        self.input_names = list(work.inputs)
+        self.output_bytes = {name: desc.data_bytes for name, desc in work.outputs.items()}
+        self.scratch_bytes = work.scratch_bytes
+        self._with_gaps = [name for name, desc in work.outputs.items() if not desc.gapless]
+        # A GPU that fails halfway must leave the inputs to NumPy.
+        self.reusable: list[int] = []
+        if device.kind == "cpu" and not self._with_gaps:
+            self.reusable = [self.input_names.index(name) for name in work.reusable]
+        self._input_sizes = [(name, work.lengths(name)) for name in self.input_names]
+
+    def bind(self, data: Mapping[str, Buffer]) -> list[Buffer]:
+        """`data` in the order of the bind points. Raises ContractError."""
+        buffers = []
+        for name, sizes in self._input_sizes:
+            buffer = data.get(name)
+            if buffer is None or buffer.nbytes not in sizes:
+                break
+            buffers.append(buffer)
+        if len(buffers) == len(self._input_sizes) == len(data):
+            return buffers
+        try:
+            return list(bind(self.work, data).values())
+        except ContractError as error:
+            raise error.below("inputs") from None
+
+    def dispatch(self, bound: Bound, cancelled: Callable[[], bool]) -> ExecutionRecord:
+        """Compute the outputs. Raises Cancelled soon after `cancelled()` turns true."""
+        inputs, outputs, scratch = bound
+        if self.in_place is None:
+            for name in self._with_gaps:
+                # Gaps between the elements are not written: they must not show what the memory held before.
+                np.frombuffer(outputs[name], np.uint8)[:] = 0
+        targets = [*outputs.values()] if scratch is None else [*outputs.values(), scratch]
+        return self.kernel.dispatch(inputs, targets, cancelled)
+
+    def answer(
+        self, ran: ExecutionRecord, data: Mapping[str, Any], queue_seconds: float, compute_seconds: float
+    ) -> DispatchResponse:
+        """The answer of a dispatch that `ran` there. `data` has one value for each output, by name."""
+        outputs = in_fields(
+            {
+                name: OutputTensor(
+                    DataType=desc.DataType,
+                    Sizes=desc.Sizes,
+                    Strides=desc.Strides,
+                    TotalTensorSizeInBytes=desc.total_bytes,
+                    data=data[name],
+                )
+                for name, desc in self.work.outputs.items()
+            }
+        )
+        in_place = self.in_place is not None
+        return response(self.work.subject, outputs, ran, in_place, queue_seconds, compute_seconds)
+
+
+def response(
+    subject: Judged | GraphFacts,
+    outputs: dict[str, OutputTensor | list[OutputTensor]],
+    ran: ExecutionRecord,
+    in_place: bool,
+    queue_seconds: Any,
+    compute_seconds: Any,
+) -> DispatchResponse:
+    """The answer of a dispatch that `ran` there, with these values, or with holes for them."""
+    return DispatchResponse(
+        outputs=outputs,
+        execution=Execution(
+            device=ran.device,
+            kind=ran.kind,
+            fallback_reason=ran.fallback_reason,
+            in_place=in_place,
+            queue_seconds=queue_seconds,
+            compute_seconds=compute_seconds,
+        ),
+        capability=subject.capability if isinstance(subject, GraphFacts) else capability(*subject),
+    )
+
+
+class Outcome(NamedTuple):
+    """The outputs' buffers by name, how long it took, in seconds, and where."""
+
+    outputs: dict[str, Buffer]
+    queue_seconds: float
+    compute_seconds: float
+    ran: ExecutionRecord
