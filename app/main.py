@@ -4,14 +4,18 @@ import asyncio
 import functools
 import gc
 import logging
+import shutil
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import NoReturn
 
 import uvicorn
 from fastapi import FastAPI
 
 from app import __version__, logs
+from app.engine.graph_entries import Entries, SharedEntries
 from app.engine.service import Service
 from app.http.core import openapi
 from app.http.core.asgi import Application, answered_by
@@ -23,6 +27,7 @@ from app.http.core.routes import DirectRoute, routed
 from app.http.inference import endpoints
 from app.http.inference import routes as inference
 from app.http.inference.shared_memory import most_regions
+from app.http.native import graphs
 from app.http.native import routes as native
 from app.http.native.dispatch import DispatchRoute
 from app.http.server.connection import Limits, connections
@@ -41,6 +46,9 @@ from app.settings import Settings, Unusable
 from app.signals import Signals, end
 
 log = logging.getLogger("app")
+
+_TENDED_SECONDS = 0.5
+"""How often is looked for graphs that are idle, or were dropped by another worker."""
 
 
 def create_app(
@@ -63,14 +71,15 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service.open()
-        telling = asyncio.create_task(metrics.tell())
+        tasks = [asyncio.create_task(each) for each in (metrics.tell(), _tend(service))]
         # What there is now stays. To look through it at each full collection would stop all requests for some 50 ms.
         gc.collect()
         gc.freeze()
         devices = ", ".join(device.info().description for device in service.devices.values())
         log.info("dmlserve %s is ready on %s; API keys: %s", __version__, devices, keys or "none")
         yield
-        telling.cancel()
+        for task in tasks:
+            task.cancel()
         service.close()
         if access_log:
             access_log.flush()
@@ -96,8 +105,9 @@ def create_app(
     app.state.metrics = metrics
     app.state.access_log = access_log
     app.state.inference = endpoints.InferEndpoint(service, metrics.inferences)
-    app.router.routes += [DispatchRoute(service), *endpoints.routes(app.state.inference)]
+    app.router.routes += [DispatchRoute(service), *graphs.routes(service), *endpoints.routes(app.state.inference)]
     app.include_router(native.router)
+    app.include_router(graphs.router)
     app.include_router(inference.router)
     app.include_router(operations.router)
     openapi.install(app)
@@ -142,8 +152,11 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
         except Exception:
             log.exception("What SIGHUP asks for failed")
 
+    folder = _shared_folder() if settings.workers > 1 else None
+
     def work(number: int, signals: Signals) -> bool:
-        make = functools.partial(_server, settings, keys, slots, number)
+        entries = SharedEntries(folder, settings.workers, number) if folder else None
+        make = functools.partial(_server, settings, keys, slots, number, entries)
         return Process(make, signals, reload, end_seconds).run(sockets)
 
     if settings.workers > 1:
@@ -151,15 +164,35 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
         went_well = Supervisor(settings.workers, work, signals, reload, end_seconds).run(sockets)
     else:
         went_well = work(0, signals)
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
     end(0 if went_well else 1)
 
 
-def _server(settings: Settings, keys: Keys, slots: Slots, number: int) -> Server:
-    """The server of one process."""
-    service = Service(settings)
+def _shared_folder() -> Path:
+    """A folder of this user's alone, for the graphs that all workers have. Raises Unusable."""
+    try:
+        return Path(tempfile.mkdtemp(prefix="dmlserve-graphs-"))
+    except OSError as error:
+        raise Unusable(f"Several workers need a folder for temporary files, which TMPDIR names: {error}") from None
+
+
+async def _tend(service: Service) -> None:
+    """Have the kept graphs looked after, until cancelled."""
+    while True:
+        await asyncio.sleep(_TENDED_SECONDS)
+        try:
+            service.graphs.tend()
+        except Exception:
+            log.exception("The kept graphs cannot be looked after")
+
+
+def _server(settings: Settings, keys: Keys, slots: Slots, number: int, entries: Entries | None) -> Server:
+    """The server of one process. `entries` are the graphs that several keep."""
+    service = Service(settings, entries)
     raise_descriptor_limit()
-    regions = most_regions() if settings.shared_memory else 0
-    limit = ConnectionLimit(room_for_connections(settings.max_connections, regions))
+    others = (most_regions() if settings.shared_memory else 0) + (settings.max_graphs if entries else 0)
+    limit = ConnectionLimit(room_for_connections(settings.max_connections, others))
     app = create_app(settings, service, limit, len(keys), number, slots)
     logs.count_dropped_in(app.state.metrics.log_lines_dropped)
     handler = handler_of(app, settings, keys)

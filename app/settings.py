@@ -15,7 +15,7 @@ def _cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-_LIMITS = ("queue_depth", "deadline_seconds", "header_seconds", "body_seconds", "send_seconds")
+_LIMITS = ("queue_depth", "deadline_seconds", "header_seconds", "body_seconds", "send_seconds", "graph_seconds")
 
 
 class Unusable(Exception):
@@ -100,6 +100,14 @@ class Settings(BaseSettings):
     )
     max_depth: int = Field(32, ge=8, le=256, description="Nesting of arrays and objects in a request body.")
     max_graph_nodes: int = Field(4096, ge=1, le=65536, description="Nodes of one graph.")
+    max_graph_structure_bytes: int = Field(
+        4 * MIB, ge=1 * KIB, description="The same of a request that has a graph kept."
+    )
+    max_graphs: int = Field(64, ge=1, le=1024, description="Graphs that are kept; more get 507.")
+    max_graph_bytes: int = Field(
+        1 * GIB, ge=1 * KIB, description="Tensors and descriptions of all kept graphs, in each process; more get 507."
+    )
+    graph_seconds: float = Field(0, ge=0, description="Graphs that nobody used for so long are dropped; 0: never.")
     max_numbers: int = Field(
         2 * MIB, ge=1, description="Elements of an inference's tensors that are given as JSON numbers."
     )

@@ -34,8 +34,8 @@ def too_deep(max_depth: int) -> LimitExceeded:
     return LimitExceeded("max_depth", "Nesting of arrays and objects in the body", None, max_depth)
 
 
-def too_long(max_structure_bytes: int) -> LimitExceeded:
-    return LimitExceeded("max_structure_bytes", "Bytes of the body that are not tensor data", None, max_structure_bytes)
+def too_long(max_structure_bytes: int, limit: str = "max_structure_bytes") -> LimitExceeded:
+    return LimitExceeded(limit, "Bytes of the body that are not tensor data", None, max_structure_bytes)
 
 
 class Search:

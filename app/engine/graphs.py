@@ -1,6 +1,8 @@
 """Graphs that are ready to be dispatched."""
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from dataclasses import replace
 from typing import NamedTuple
 
 from app.contract.constants import FeatureLevel
@@ -29,7 +31,6 @@ class CompiledGraph:
     def __init__(self, facts: GraphFacts, graph: Graph, initialized: InitializedGraph) -> None:
         schedule = initialized.schedule
         self.subject = facts
-        self.graph = graph
         self.runnable = initialized
         self.reusable: list[str] = []
         self.inputs: Mapping[str, TensorDesc] = schedule.inputs
@@ -37,6 +38,12 @@ class CompiledGraph:
         self.scratch_bytes = schedule.scratch_bytes
         self.memory_bytes = sum(each.nbytes for each in initialized.kept)
         self._lengths = {name: set(_lengths(graph.inputs[name], least)) for name, least in schedule.read_bytes.items()}
+
+    def with_own_tensors(self, copied: Callable[[Buffer], Buffer]) -> "CompiledGraph":
+        """The same graph, whose kept tensors are what `copied` makes of these."""
+        made = copy(self)
+        made.runnable = replace(self.runnable, kept=tuple(map(copied, self.runnable.kept)))
+        return made
 
     def lengths(self, name: str) -> set[int]:
         return self._lengths[name]

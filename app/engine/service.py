@@ -18,6 +18,8 @@ from app.devices.device import Device
 from app.devices.placement import Placement
 from app.engine.capabilities import Capabilities
 from app.engine.dispatch import DispatchRequest, Work
+from app.engine.graph_entries import Entries, LocalEntries
+from app.engine.graph_store import GraphStore
 from app.engine.graphs import CompiledGraph, GraphCompiler, GraphRequest, limit_tensors
 from app.engine.prepared import Bound, Outcome, Prepared
 from app.engine.workers import Ticket, WorkerPool
@@ -67,7 +69,8 @@ class Cache(Protocol):
 class Service:
     """Devices, workers and limits. Make it inside a running process, close it at the end."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, graphs: Entries | None = None) -> None:
+        """`graphs` are those that several processes keep."""
         self.settings = settings
         self.state = State.STARTING
         self.pool = WorkerPool(settings.threads, settings.queue_depth)
@@ -83,6 +86,7 @@ class Service:
         self.compiler = GraphCompiler(
             numpy_device, self.structures, settings.max_graph_nodes, settings.max_tensor_bytes
         )
+        self.graphs = GraphStore(settings, self.compiler, self.prepare_graph, graphs or LocalEntries())
         self.memory = MemoryAccount(settings.max_memory_bytes, settings.idle_buffer_bytes, self.placement.pinned)
 
     def open(self) -> None:
@@ -114,7 +118,7 @@ class Service:
 
     def prepare(self, request: DispatchRequest) -> Prepared:
         """Judge `request`, without its data. Raises ContractError, LimitExceeded."""
-        self._check_device(request.device)
+        self.check_device(request.device)
         compiled = self.compiled(request)
         limit_tensors(compiled, self.settings.max_tensor_bytes, ("operator",))
         if request.in_place is not None:
@@ -137,7 +141,7 @@ class Service:
 
     def prepare_graph(self, graph: CompiledGraph, device: str) -> Prepared:
         """Raises ContractError."""
-        self._check_device(device)
+        self.check_device(device)
         return self._prepared(graph, device, None)
 
     def _prepared(self, work: Work, device: str, in_place: str | None) -> Prepared:
@@ -215,7 +219,8 @@ class Service:
             self.pool.check_room()  # a full queue is full for small ones too
         return self._bound(prepared, buffers, memory)
 
-    def _check_device(self, name: str) -> None:
+    def check_device(self, name: str) -> None:
+        """Raises ContractError."""
         if name != "auto" and name not in self.devices:
             allowed = ["auto", *self.devices]
             raise refused(

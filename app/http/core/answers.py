@@ -9,10 +9,12 @@ JOINED = 1 << 16
 """So many bytes are rather copied once more than handed over in a call of their own."""
 
 
-def answered(content: Encoded, content_type: str, sent: Callable[[], None], more: RawHeaders | None = None) -> Reply:
-    """200 with `content`. `more` are further header fields."""
+def answered(
+    content: Encoded, content_type: str, sent: Callable[[], None], more: RawHeaders | None = None, status: int = 200
+) -> Reply:
+    """`status` with `content`. `more` are further header fields."""
     headers = [(b"content-length", b"%d" % content.length), (b"content-type", content_type.encode()), *(more or ())]
-    return Reply(200, headers, content, sent)
+    return Reply(status, headers, content, sent)
 
 
 def grouped(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:

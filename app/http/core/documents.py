@@ -1,11 +1,12 @@
 """Documents out of bodies, in any representation."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from app.codecs.codec import Body, Codec
 from app.codecs.json import JsonCodec
 from app.codecs.msgpack import MsgpackCodec
+from app.codecs.structure import too_long
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.settings import Settings
 
@@ -30,19 +31,23 @@ def read_document(
     judge: Callable[[object], T],
     *,
     only_light: bool = False,
+    limit: Literal["max_structure_bytes", "max_graph_structure_bytes"] = "max_structure_bytes",
 ) -> T:
-    """What `judge` makes of the document in `body`, for as long as which memory is taken for it.
+    """What `judge` makes of the document in `body`, for as long as which memory is taken for it. `limit` is the setting
+    that bounds its structure.
 
     Raises Unreadable, LimitExceeded, what `judge` does, and TooHeavy for what is not light if it should be.
     """
-    most = settings.max_structure_bytes
+    most: int = getattr(settings, limit)
     held = memory.held
     try:
         document = codec.decode(body, min(most, LIGHT) if only_light else most, settings.max_depth, memory)
         return judge(document)
     except LimitExceeded as error:
-        if only_light and error.limit == "max_structure_bytes" and most > LIGHT:
+        if error.limit != "max_structure_bytes":
+            raise
+        if only_light and most > LIGHT:
             raise TooHeavy from None
-        raise
+        raise too_long(most, limit) from None
     finally:
         memory.give(memory.held - held)

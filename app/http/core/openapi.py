@@ -15,6 +15,14 @@ from starlette.responses import Response
 
 from app.engine.capabilities import FeatureSupportQuery, example
 from app.engine.dispatch import DispatchRequest, DispatchResponse
+from app.engine.graph_documents import (
+    EXAMPLE,
+    EXAMPLE_DATA,
+    GraphExecuteRequest,
+    GraphKeepRequest,
+    KeptGraphDescription,
+    example_id,
+)
 from app.http.core.problems import MEDIA_TYPE, ProblemDetails
 from app.operators.catalog import OPERATORS
 
@@ -37,6 +45,7 @@ _REFUSALS = {
     500: "The service failed.",
     503: "The service is busy, starting or draining; try again after Retry-After seconds.",
     504: "The deadline passed.",
+    507: "There is no room for it beside what is kept.",
 }
 _ANY = (400, 408, 431, 500)
 _API = (401, 406)
@@ -46,8 +55,9 @@ _HEADERS = {
     "Inference-Header-Content-Length": "Bytes of the JSON at the beginning of a body that goes on with binary data.",
     "WWW-Authenticate": "How to send an API key (RFC 6750).",
     "Retry-After": "Seconds to wait before the request is sent again.",
+    "Location": "Path of what was made.",
 }
-_TEXT_HEADERS = ("X-Request-ID", "WWW-Authenticate")
+_TEXT_HEADERS = ("X-Request-ID", "WWW-Authenticate", "Location")
 _HEADERS_OF = {401: "WWW-Authenticate", 503: "Retry-After"}
 
 _schemas: dict[str, TypeAdapter[Any]] = {}
@@ -59,6 +69,14 @@ OPERATOR_NAME = {
     "description": "An operator's name, with or without DML_OPERATOR_.",
     "schema": {"type": "string"},
     "example": "DML_OPERATOR_ACTIVATION_CELU",
+}
+GRAPH_ID = {
+    "name": "id",
+    "in": "path",
+    "required": True,
+    "description": "The id of a kept graph, as POST /v1/graphs gave it.",
+    "schema": {"type": "string"},
+    "example": example_id(),
 }
 _REQUEST_ID = {
     "name": "X-Request-ID",
@@ -92,6 +110,41 @@ def dispatch() -> dict[str, Any]:
     }
     answers = {JSON: {"schema": ref(DispatchResponse)}, MSGPACK: _msgpack(DispatchResponse, suffix="Msgpack")}
     return operation("dispatch", answers, *_API, *_WITH_BODY, 504, body=body)
+
+
+def keep() -> dict[str, Any]:
+    """Of POST /v1/graphs."""
+    body = {
+        JSON: {"schema": ref(GraphKeepRequest), "example": EXAMPLE},
+        MSGPACK: _msgpack(GraphKeepRequest, suffix="Msgpack"),
+    }
+    answers = {JSON: {"schema": ref(KeptGraphDescription)}, MSGPACK: _msgpack(KeptGraphDescription)}
+    made = operation("keepGraph", answers, *_API, *_WITH_BODY, 409, 504, 507, body=body)
+    responses = made["openapi_extra"]["responses"]
+    responses["200"] = responses["200"] | {"description": "The graph is kept already."}
+    responses["201"] = responses["200"] | {"description": "The graph is kept."}
+    for status in ("200", "201"):
+        headers = responses[status]["headers"]
+        responses[status]["headers"] = headers | {"Location": {"$ref": "#/components/headers/Location"}}
+    return made | {"status_code": 201}
+
+
+def graph_dispatch() -> dict[str, Any]:
+    """Of POST /v1/graphs/{id}/dispatch."""
+    body = {
+        JSON: {"schema": ref(GraphExecuteRequest), "example": EXAMPLE_DATA},
+        MSGPACK: _msgpack(GraphExecuteRequest, suffix="Msgpack"),
+    }
+    answers = {JSON: {"schema": ref(DispatchResponse)}, MSGPACK: _msgpack(DispatchResponse, suffix="Msgpack")}
+    return operation("dispatchGraph", answers, *_API, *_WITH_BODY, 404, 504, body=body, parameters=[GRAPH_ID])
+
+
+def deletion(operation_id: str, *statuses: int, parameters: Sequence[Json]) -> dict[str, Any]:
+    """Of a DELETE."""
+    made = operation(operation_id, {}, 401, *statuses, parameters=parameters)
+    responses = made["openapi_extra"]["responses"]
+    responses["204"] = {"description": "Done.", "headers": responses.pop("200")["headers"]}
+    return made | {"status_code": 204}
 
 
 def feature_support(kind: Any) -> dict[str, Any]:

@@ -8,11 +8,13 @@ import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
+from starlette.routing import Match, Mount
 from typing_extensions import TypedDict
 
 from app.codecs.structure import Unreadable
 from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, Hresult, Violation
+from app.engine.graph_store import GraphConflict, StoreFull, UnknownGraph
 from app.engine.service import Abandoned, DeadlineExceeded, Draining
 from app.engine.workers import QueueFull
 from app.http.core.exchange import Disconnected, Handler, Reply, Request
@@ -23,6 +25,8 @@ RETRY_AFTER_SECONDS = 1
 INFERENCE_PATHS = "/v2/"
 """Where the Open Inference Protocol is spoken."""
 
+
+_METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 # Where Starlette gives no more than the title.
 _DETAILS = {
@@ -104,6 +108,12 @@ def problem_for(error: Exception) -> Problem:
         case LimitExceeded():
             violation = Violation(error.path, str(error), error.given, error.allowed)
             return Problem(413, str(error), [violation] if error.path else [])
+        case UnknownGraph():
+            return Problem(404, str(error))
+        case GraphConflict():
+            return Problem(409, str(error), [error.violation])
+        case StoreFull():
+            return Problem(507, str(error), hresult=Hresult.E_OUTOFMEMORY)
         case QueueFull():
             return Problem(503, f"All workers are busy and {error}; try again.", headers=retry)
         case MemoryExhausted():
@@ -124,6 +134,9 @@ EXPECTED: tuple[type[Exception], ...] = (
     Unreadable,
     ContractError,
     LimitExceeded,
+    UnknownGraph,
+    GraphConflict,
+    StoreFull,
     QueueFull,
     MemoryExhausted,
     Draining,
@@ -137,7 +150,20 @@ EXPECTED: tuple[type[Exception], ...] = (
 
 async def answer_problem(request: StarletteRequest, error: Exception) -> Response:
     """Exception handler of FastAPI's application."""
-    return problem_for(error).at(request.url.path)
+    problem = problem_for(error)
+    if problem.status_code == 405 and (methods := _methods_at(request)):
+        problem.headers["Allow"] = ", ".join(methods)  # Starlette names those of one route, of several at this path
+    return problem.at(request.url.path)
+
+
+def _methods_at(request: StarletteRequest) -> list[str]:
+    """What the routes at the path of `request` allow."""
+    routes = [route for route in request.app.routes if not isinstance(route, Mount)]
+    return [
+        method
+        for method in _METHODS
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
+    ]
 
 
 def refusing(handler: Handler) -> Handler:

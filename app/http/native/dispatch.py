@@ -1,7 +1,8 @@
 """POST /v1/dispatch, the path that tensors take."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from typing import Any
 
 from app.codecs.codec import Body, Codec
 from app.engine.prepared import Outcome
@@ -13,7 +14,7 @@ from app.http.core.bodies import OFFLOADED, codec_of_answer, codec_of_request, r
 from app.http.core.documents import TooHeavy
 from app.http.core.exchange import Reply, Request
 from app.http.core.routes import DirectRoute
-from app.http.native.requests import Dispatch, DispatchReader
+from app.http.native.requests import Dispatch, DispatchReader, Reader
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
 
@@ -25,46 +26,53 @@ class DispatchEndpoint:
     """Answers the dispatches of a service."""
 
     def __init__(self, service: Service) -> None:
-        self._service = service
         self._reader = DispatchReader(service)
         service.caches["requests"] = self._reader.cache
 
-    async def __call__(self, request: Request, _: Mapping[str, str]) -> Reply:
-        service, headers = self._service, request.headers
-        wanted = codec_of_answer(headers)
-        given = codec_of_request(headers)
-        memory = service.memory.open()
-        try:
-            body = await read_body(request, service.settings, memory, given.data_start)
-            read = self._read_here(given, body, memory)
-            if read:
-                dispatch, data = read
+    def __call__(self, request: Request, _: Mapping[str, str]) -> Coroutine[Any, Any, Reply]:
+        return answer_dispatch(self._reader, request)
+
+
+async def answer_dispatch(reader: Reader, request: Request) -> Reply:
+    """What comes of a dispatch that `reader` reads: all of it here if that takes no time, else by a worker."""
+    service, headers = reader.service, request.headers
+    wanted = codec_of_answer(headers)
+    given = codec_of_request(headers)
+    memory = service.memory.open()
+    try:
+        body = await read_body(request, service.settings, memory, given.data_start)
+        read = _read_here(reader, given, body, memory)
+        if read:
+            dispatch, data = read
+            request.prepared = dispatch.prepared
+            outcome = await service.execute(dispatch.prepared, data, memory, request.body.hung_up)
+        else:
+
+            def work(ticket: Ticket[None]) -> tuple[Dispatch, Outcome]:
+                dispatch, data = reader.read(given, body, memory, ticket.cancelled)
                 request.prepared = dispatch.prepared
-                outcome = await service.execute(dispatch.prepared, data, memory, request.body.hung_up)
-            else:
+                return dispatch, service.execute_in(ticket, dispatch.prepared, data, memory)
 
-                def work(ticket: Ticket[None]) -> tuple[Dispatch, Outcome]:
-                    dispatch, data = self._reader.read(given, body, memory, ticket.cancelled)
-                    request.prepared = dispatch.prepared
-                    return dispatch, service.execute_in(ticket, dispatch.prepared, data, memory)
+            dispatch, outcome = await service.run(work, memory, request.body.hung_up)
+        request.outcome = outcome
+        return answered(dispatch.write(wanted, outcome), wanted.media_type, memory.close)
+    except BaseException:
+        memory.close()
+        raise
 
-                dispatch, outcome = await service.run(work, memory, request.body.hung_up)
-            request.outcome = outcome
-            return answered(dispatch.write(wanted, outcome), wanted.media_type, memory.close)
-        except BaseException:
-            memory.close()
-            raise
 
-    def _read_here(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]] | None:
-        """The request, if it is read in a moment. Raises ContractError, Unreadable, LimitExceeded."""
-        if codec.views or len(body) < QUICK:
-            found = self._reader.find(codec, body, memory)
-            if found:
-                return found
-        if len(body) < OFFLOADED:
-            with contextlib.suppress(TooHeavy):
-                return self._reader.judge_light(codec, body, memory)
-        return None
+def _read_here(
+    reader: Reader, codec: Codec, body: Body, memory: MemoryShare
+) -> tuple[Dispatch, dict[str, Buffer]] | None:
+    """The request, if it is read in a moment. Raises ContractError, Unreadable, LimitExceeded."""
+    if codec.views or len(body) < QUICK:
+        found = reader.find(codec, body, memory)
+        if found:
+            return found
+    if len(body) < OFFLOADED:
+        with contextlib.suppress(TooHeavy):
+            return reader.judge_light(codec, body, memory)
+    return None
 
 
 class DispatchRoute(DirectRoute):

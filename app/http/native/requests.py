@@ -1,23 +1,23 @@
 """Dispatches as documents: requests read, answers written, each in any representation."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 from app.codecs.codec import Body, Codec, Encoded, Hole, Piece, Span
 from app.codecs.request_cache import RequestCache
-from app.contract.constants import DataType, FeatureLevel
+from app.contract.constants import DataType
 from app.contract.tensors import element_name, in_fields, path_of
 from app.contract.validation import abbreviate, validate
-from app.contract.violations import ContractError, Path, refused
+from app.contract.violations import ContractError, refused
 from app.devices.device import ExecutionRecord
 from app.engine.dispatch import DispatchRequest, GraphDispatchRequest, GraphFacts
-from app.engine.graphs import GraphRequest
+from app.engine.graph_documents import Given, GivenGraph
 from app.engine.prepared import Outcome, Prepared, response
 from app.engine.service import Service
-from app.graphs.descriptor import ConstantNode, GraphDesc
 from app.http.core.documents import CODECS, TooHeavy, read_document
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
@@ -28,20 +28,12 @@ _TIMES = (Hole("queue_seconds"), Hole("compute_seconds"))
 """What differs from answer to answer: of each output, and of all that is done."""
 
 
-class _Given(NamedTuple):
-    """A tensor's data as they are in a document, and where in it."""
-
-    name: str
-    path: Path
-    value: object
-
-
 @dataclass(frozen=True, slots=True)
 class Dispatch:
     """What all documents have in common that differ in tensor data only: the request, and the form of its answers."""
 
     prepared: Prepared
-    inputs: "Sequence[_Given]"
+    inputs: Sequence[Given]
     answers: dict[str, tuple[ExecutionRecord, list[bytes]]] = field(default_factory=dict)
     """By representation, where the last dispatch ran and what is around the outputs' data and the times of such."""
 
@@ -111,14 +103,12 @@ def _plain(pieces: Iterable[Piece | Hole]) -> list[bytes]:
     return [bytes(piece) for piece in pieces if not isinstance(piece, Hole)]
 
 
-class DispatchReader:
+class Reader(ABC):
     """Reads dispatches. One that differs from an earlier one in its tensor data only is judged no second time."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._known: RequestCache[Dispatch] = RequestCache()
-        self.cache = self._known.made
-        """What was made of the last requests."""
+    def __init__(self, service: Service, known: RequestCache[Dispatch]) -> None:
+        self.service = service
+        self._known = known
 
     def read(
         self, codec: Codec, body: Body, memory: MemoryShare, cancelled: Callable[[], bool]
@@ -127,7 +117,7 @@ class DispatchReader:
 
         Raises ContractError, Unreadable, LimitExceeded, MemoryExhausted, Cancelled.
         """
-        return self.find(codec, body, memory) or self._judge(codec, body, memory, cancelled)
+        return self.find(codec, body, memory) or self.judge(codec, body, memory, cancelled)
 
     def find(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]] | None:
         """The same, if one like it was read before. Raises LimitExceeded."""
@@ -141,20 +131,42 @@ class DispatchReader:
 
     def judge_light(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]]:
         """The same as `read`, of what `find` does not find and takes no time. Raises TooHeavy for anything else."""
-        return self._judge(codec, body, memory, None)
+        return self.judge(codec, body, memory, None)
 
-    def _judge(
+    @abstractmethod
+    def judge(
         self, codec: Codec, body: Body, memory: MemoryShare, cancelled: Callable[[], bool] | None
     ) -> tuple[Dispatch, dict[str, Buffer]]:
-        settings = self._service.settings
+        """The same as `read`, of what `find` does not find. Without `cancelled` as `judge_light`."""
+
+    def remember(self, dispatch: Dispatch, codec: Codec, body: Body) -> None:
+        """Have `find` find those like it."""
+        spans = [value for _, _, value in dispatch.inputs if isinstance(value, Span)]
+        if len(spans) == len(dispatch.inputs):
+            self._known.add(codec, body, spans, dispatch)
+
+
+class DispatchReader(Reader):
+    """Reads dispatches that say what to execute: an operator or a graph."""
+
+    def __init__(self, service: Service) -> None:
+        known: RequestCache[Dispatch] = RequestCache()
+        super().__init__(service, known)
+        self.cache = known.made
+        """What was made of the last requests."""
+
+    def judge(
+        self, codec: Codec, body: Body, memory: MemoryShare, cancelled: Callable[[], bool] | None
+    ) -> tuple[Dispatch, dict[str, Buffer]]:
+        settings = self.service.settings
         request = read_document(codec, body, settings, memory, _dispatch_request, only_light=cancelled is None)
         if isinstance(request, GraphDispatchRequest):
             if cancelled is None:
                 raise TooHeavy
             return self._graph(request, codec, body, memory, cancelled)
-        dispatch = Dispatch(self._service.prepare(request), list(_each(request)))
+        dispatch = Dispatch(self.service.prepare(request), list(_each(request)))
         data = dispatch.data(codec, body, memory)
-        self._remember(dispatch, codec, body)
+        self.remember(dispatch, codec, body)
         return dispatch, data
 
     def _graph(
@@ -168,39 +180,15 @@ class DispatchReader:
         """A graph, compiled, and the data of the inputs that are bound at execution."""
         given = GivenGraph(request.graph, request.feature_level, request.inputs)
         graph = given.read(codec, body, memory)
-        compiled = self._service.compile(graph, memory, cancelled)
+        compiled = self.service.compile(graph, memory, cancelled)
         bound = [each for each in given.inputs if not compiled.is_known(each.name)]
-        dispatch = Dispatch(self._service.prepare_graph(compiled, request.device), bound)
+        dispatch = Dispatch(self.service.prepare_graph(compiled, request.device), bound)
         if not compiled.memory_bytes:  # else it has tensors that lie in this request's memory
-            self._remember(dispatch, codec, body)
+            self.remember(dispatch, codec, body)
         return dispatch, {each.name: graph.inputs[each.name] for each in bound}
 
-    def _remember(self, dispatch: Dispatch, codec: Codec, body: Body) -> None:
-        spans = [value for _, _, value in dispatch.inputs if isinstance(value, Span)]
-        if len(spans) == len(dispatch.inputs):
-            self._known.add(codec, body, spans, dispatch)
 
-
-class GivenGraph:
-    """A graph as it is in a document. `inputs` are the data of its inputs."""
-
-    def __init__(self, desc: GraphDesc, level: FeatureLevel, inputs: Mapping[str, object]) -> None:
-        self._desc = desc
-        self._level = level
-        self.inputs = [_Given(name, ("inputs", name), value) for name, value in inputs.items()]
-
-    def read(self, codec: Codec, body: Body, memory: MemoryShare) -> GraphRequest:
-        """With all data out of `body`. Raises ContractError."""
-        constants = {
-            index: codec.binary(body, node.Data, ("graph", "Nodes", index, "Data"), memory)
-            for index, node in enumerate(self._desc.Nodes)
-            if isinstance(node, ConstantNode)
-        }
-        inputs = {name: codec.binary(body, value, path, memory) for name, path, value in self.inputs}
-        return GraphRequest(self._desc, self._level, constants, inputs)
-
-
-def _each(request: DispatchRequest) -> Iterator[_Given]:
+def _each(request: DispatchRequest) -> Iterator[Given]:
     """The data of each tensor, those of arrays one by one. Raises ContractError where a list is missing."""
     arrays = request.operator.array_names()
     for name, value in request.inputs.items():
@@ -210,10 +198,10 @@ def _each(request: DispatchRequest) -> Iterator[_Given]:
                 raise refused(
                     path, f"inputs has no {abbreviate(name)}; the data of an array's tensors are a list.", field
                 )
-            yield _Given(name, path, value)
+            yield Given(name, path, value)
         elif isinstance(value, list):
             for place, each in enumerate(value):
-                yield _Given(element_name(name, place), (*path, place), each)
+                yield Given(element_name(name, place), (*path, place), each)
         else:
             raise refused(path, f"Data of {name} must be a list, with those of each of its tensors.", None, "a list")
 

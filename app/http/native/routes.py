@@ -1,4 +1,4 @@
-"""The native API, /v1/..., but for dispatch: capabilities, operators, feature support."""
+"""The native API, /v1/..., but for dispatch and graphs: capabilities, operators, feature support."""
 
 from functools import partial
 from typing import Any
@@ -38,7 +38,7 @@ router = APIRouter(prefix="/v1", tags=["native"])
 async def capabilities(request: Request) -> Response:
     """Version, devices, feature levels, operators and the limits in force."""
     service: Service = request.app.state.service
-    return _json(request, service.capabilities())
+    return json_answer(request, service.capabilities())
 
 
 @router.get(
@@ -47,7 +47,7 @@ async def capabilities(request: Request) -> Response:
 )
 async def operators(request: Request) -> Response:
     """All operators, or some, shortly."""
-    return _json(request, [summarize(operator) for operator in select(read_query(request, OperatorFilter))])
+    return json_answer(request, [summarize(operator) for operator in select(read_query(request, OperatorFilter))])
 
 
 @router.get(
@@ -59,7 +59,7 @@ async def operator(request: Request) -> Response:
     found = find_operator(name)
     if found is None:
         raise HTTPException(404, f"There is no operator {name[:80]}; GET /v1/operators lists them.")
-    return _json(request, describe(found))
+    return json_answer(request, describe(found))
 
 
 @router.post("/feature-support", **openapi.feature_support(TensorDataTypeSupport | MaxSupportedFeatureLevel))
@@ -74,6 +74,7 @@ async def feature_support(request: Request) -> Response:
     return Response(pieces[0], media_type=wanted.media_type)
 
 
-def _json(request: Request, document: Any) -> Response:
+def json_answer(request: Request, document: Any) -> Response:
+    """`document` in JSON, which Accept must permit. Raises HTTPException 406."""
     preferred(request.headers.getlist("accept"), [JsonCodec.media_type])
     return Response(orjson.dumps(document), media_type=JsonCodec.media_type)

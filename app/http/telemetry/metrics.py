@@ -102,6 +102,8 @@ GAUGES: dict[str, tuple[str, Callable[[Service, ConnectionLimit], float], Callab
     "memory_bytes": ("Bytes that requests hold.", lambda service, _: service.memory.used, sum),
     "idle_buffer_bytes": ("Bytes kept for the next requests.", lambda service, _: service.memory.pool.idle_bytes, sum),
     "connections": ("Connections there are.", lambda _, connections: connections.count, sum),
+    "graphs": ("Graphs that are kept.", lambda service, _: service.graphs.count, max),
+    "graph_bytes": ("Bytes that these count for.", lambda service, _: service.graphs.memory_bytes, max),
     "ready": ("1 if dispatches are taken.", lambda service, _: service.state is State.READY, min),
 }
 """What they are, how to read one, and how several processes' make one."""

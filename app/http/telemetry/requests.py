@@ -51,9 +51,11 @@ def observing(handler: Handler, metrics: Metrics, access_log: AccessLog | None) 
         return reply
 
     def note(request: Request, status: int, sent: int, seconds: float) -> None:
-        received, prepared = request.body.received, request.prepared
+        received = request.body.received
         metrics.requested(request.route, request.method, status, received, sent, seconds)
-        # Taken out, since the connection keeps the request until its next one, and with it the output's memory.
+        # Taken out, since the connection keeps the request until its next one, and with it the memory of the output,
+        # and of a graph that somebody drops.
+        prepared, request.prepared = request.prepared, None
         outcome, request.outcome = request.outcome, None
         if prepared and outcome:
             metrics.dispatched(prepared, outcome)

@@ -1,0 +1,211 @@
+"""Graphs that are kept, as clients send them and as they are told of: the protocol-independent forms."""
+
+import re
+from base64 import b64decode
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+from typing_extensions import TypedDict
+
+from app.codecs.codec import Body, Codec
+from app.contract import constants
+from app.contract.constants import NEWEST, FeatureLevel
+from app.contract.tensors import TensorDesc
+from app.contract.violations import Path
+from app.engine.dispatch import GraphCapability, TensorData
+from app.engine.graphs import GraphRequest
+from app.graphs.descriptor import ConstantNode, GraphDesc
+from app.graphs.identity import graph_id
+from app.graphs.schedule import Schedule, Step
+from app.memory.accounts import MemoryShare
+from app.operators.catalog import find_operator
+
+GRAPH_ID = re.compile(r"[0-9a-f]{32}")
+"""What all ids of graphs are like, and nothing else is that a graph could be asked for by."""
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+
+
+def _usable(name: str) -> str:
+    """A graph is asked for by its name where operators are asked for by theirs."""
+    if not _NAME.fullmatch(name):
+        raise PydanticCustomError("graph_name", "must be 1 to 128 of letters, digits, underscore, dot and hyphen")
+    if GRAPH_ID.fullmatch(name) or find_operator(name.upper()):
+        raise PydanticCustomError("graph_name", "must be neither an operator's name nor like a graph's id")
+    return name
+
+
+GraphName: TypeAlias = Annotated[
+    str, AfterValidator(_usable), WithJsonSchema({"type": "string", "pattern": f"^{_NAME.pattern}$"})
+]
+
+
+class GraphKeepRequest(BaseModel):
+    """A graph to be compiled, initialized and kept."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    graph: GraphDesc = Field(description="The graph's descriptor.")
+    inputs: dict[str, TensorData] = Field(
+        default_factory=dict,
+        description="Data of each input of the graph that is OWNED_BY_DML, by its name or index.",
+    )
+    name: GraphName | None = Field(None, description="What to call the graph. No two kept graphs have the same name.")
+    feature_level: FeatureLevel = Field(NEWEST, description="The graph is judged as a device of this level does.")
+    device: str = Field(
+        "auto", description="Where it is dispatched unless the dispatch says: `auto`, or a device's name."
+    )
+
+
+class GraphExecuteRequest(BaseModel):
+    """Data to dispatch a kept graph on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    inputs: dict[str, TensorData] = Field(
+        description="Data of each input of the graph that is bound at execution, by its name or index."
+    )
+    device: str | None = Field(None, description="`auto`, or a device's name; else as the graph was sent with.")
+
+
+class TensorLayout(TypedDict):
+    """A tensor that is bound to a graph. Strides are null where it is packed."""
+
+    DataType: constants.DataType
+    Sizes: list[int]
+    Strides: list[int] | None
+    TotalTensorSizeInBytes: int
+
+
+class GraphKernel(TypedDict):
+    """A kernel of a graph: which nodes are fused into it, by their indices, whether it runs once, when the graph is
+    initialized, or in each dispatch, and bytes that it reads and writes."""
+
+    nodes: list[int]
+    at_initialization: bool
+    bytes_read: int
+    bytes_written: int
+
+
+class GraphSummary(TypedDict):
+    """A kept graph in a list. `created` is Unix time in seconds; `dispatches` are those of all workers since; and
+    `memory_bytes` are what it counts for within max_graph_bytes: the tensors that it keeps, and its description."""
+
+    id: str
+    name: str | None
+    device: str
+    created: float
+    dispatches: int
+    memory_bytes: int
+    capability: GraphCapability
+
+
+class KeptGraphDescription(GraphSummary):
+    """A kept graph: tensors by name, those that are bound at execution, and its kernels in their order. A dispatch
+    takes `scratch_bytes` beside its inputs and outputs."""
+
+    inputs: dict[str, TensorLayout]
+    outputs: dict[str, TensorLayout]
+    scratch_bytes: int
+    kernels: list[GraphKernel]
+
+
+class GraphDescription(KeptGraphDescription):
+    """All of a kept graph. `graph` is its descriptor as it was sent, but for the data of constant nodes, which have
+    their DataSize instead."""
+
+    graph: dict[str, Any]
+
+
+def _example() -> dict[str, Any]:
+    x = {"DataType": "FLOAT32", "Sizes": [2, 3]}
+    row = x | {"Strides": [0, 1]}  # the same three elements for each row
+    return {
+        "graph": {
+            "Nodes": [
+                {"Type": "OPERATOR", "Name": "add", "Desc": {"Type": "ELEMENT_WISE_ADD", "ATensor": x, "BTensor": row}},
+                {"Type": "CONSTANT", "Name": "bias", "Data": "AACAPwAAAEAAAEBA"},
+                {"Type": "OPERATOR", "Name": "relu", "Desc": {"Type": "ACTIVATION_RELU", "InputTensor": x}},
+            ],
+            "InputEdges": [{"GraphInput": "x", "ToNode": "add", "ToNodeInput": "ATensor"}],
+            "IntermediateEdges": [
+                {"FromNode": "bias", "FromNodeOutput": "Data", "ToNode": "add", "ToNodeInput": "BTensor"},
+                {"FromNode": "add", "FromNodeOutput": "OutputTensor", "ToNode": "relu", "ToNodeInput": "InputTensor"},
+            ],
+            "OutputEdges": [{"FromNode": "relu", "FromNodeOutput": "OutputTensor", "GraphOutput": "y"}],
+        },
+    }
+
+
+EXAMPLE = _example()
+"""A graph of which all that it needs is here, in JSON: a constant is added to each row, and what is negative is 0."""
+
+EXAMPLE_DATA = {"inputs": {"x": "AACAwAAAAMAAAAAAAACAPwAAAEAAAIBA"}}
+"""Data to dispatch it on."""
+
+
+def example_id() -> str:
+    """The id that EXAMPLE gets."""
+    request = GraphKeepRequest.model_validate(EXAMPLE)
+    constants = {1: memoryview(b64decode(EXAMPLE["graph"]["Nodes"][1]["Data"]))}
+    return graph_id(request.graph, request.feature_level, constants, {})
+
+
+class Given(NamedTuple):
+    """A tensor's data as they are in a document, and where in it."""
+
+    name: str
+    path: Path
+    value: object
+
+
+class GivenGraph:
+    """A graph as it is in a document. `inputs` are the data of its inputs."""
+
+    def __init__(self, desc: GraphDesc, level: FeatureLevel, inputs: Mapping[str, object]) -> None:
+        self._desc = desc
+        self._level = level
+        self.inputs = [Given(name, ("inputs", name), value) for name, value in inputs.items()]
+
+    def read(self, codec: Codec, body: Body, memory: MemoryShare) -> GraphRequest:
+        """With all data out of `body`. Raises ContractError."""
+        constants = {
+            index: codec.binary(body, node.Data, ("graph", "Nodes", index, "Data"), memory)
+            for index, node in enumerate(self._desc.Nodes)
+            if isinstance(node, ConstantNode)
+        }
+        inputs = {name: codec.binary(body, value, path, memory) for name, path, value in self.inputs}
+        return GraphRequest(self._desc, self._level, constants, inputs)
+
+
+def as_sent(desc: GraphDesc) -> dict[str, Any]:
+    """The document that `desc` was, but for the data of constant nodes."""
+    return desc.model_dump(exclude_unset=True, exclude={"Nodes": {"__all__": {"Data"}}})
+
+
+def layouts(tensors: Mapping[str, TensorDesc]) -> dict[str, TensorLayout]:
+    return {
+        name: TensorLayout(
+            DataType=desc.DataType,
+            Sizes=desc.Sizes,
+            Strides=desc.Strides,
+            TotalTensorSizeInBytes=desc.total_bytes,
+        )
+        for name, desc in tensors.items()
+    }
+
+
+def kernels(schedule: Schedule) -> list[GraphKernel]:
+    """Those of the initialization first."""
+    return [_kernel(step, True) for step in schedule.first] + [_kernel(step, False) for step in schedule.steps]
+
+
+def _kernel(step: Step, at_initialization: bool) -> GraphKernel:
+    return GraphKernel(
+        nodes=list(step.nodes),
+        at_initialization=at_initialization,
+        bytes_read=sum(place.size for place in step.reads),
+        bytes_written=sum(place.size for place in step.writes),
+    )

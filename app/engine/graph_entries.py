@@ -1,0 +1,211 @@
+"""Which graphs are kept: in one process, or in several that share a folder."""
+
+import fcntl
+import mmap
+import os
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from threading import Lock
+from time import monotonic
+from typing import NamedTuple, Protocol
+
+import orjson
+
+from app.codecs.codec import Piece
+from app.engine.dispatch import GraphCapability
+from app.engine.graph_documents import GRAPH_ID
+from app.memory.accounts import MemoryShare
+from app.memory.buffers import Buffer
+
+_NUMBERS = 16
+"""Bytes of what a worker tells of its use of a graph: how many dispatches, and when the last one was."""
+
+_LENGTH = struct.Struct("<Q")
+
+
+class Record(NamedTuple):
+    """What all workers know of a kept graph. `created` is Unix time in seconds."""
+
+    id: str
+    name: str | None
+    device: str
+    created: float
+    memory_bytes: int
+    capability: GraphCapability
+
+
+class Entry:
+    """A graph that is kept, from when it was sent until it is dropped. Each worker writes its own numbers only."""
+
+    def __init__(self, record: Record, numbers: Buffer, worker: int) -> None:
+        self.record = record
+        self._counts = numbers.cast("Q")
+        self._times = numbers.cast("d")  # of the clock that all processes share
+        self._place = 2 * worker
+
+    def use(self) -> None:
+        """Note that somebody wants it now."""
+        self._times[self._place + 1] = monotonic()
+
+    def count(self) -> None:
+        """Note that it was dispatched. For one thread."""
+        self._counts[self._place] += 1
+        self.use()
+
+    @property
+    def dispatches(self) -> int:
+        """By all workers."""
+        return sum(self._counts[::2])
+
+    @property
+    def idle_seconds(self) -> float:
+        """Since the last use by any worker."""
+        return monotonic() - max(self._times[1::2])
+
+
+class Entries(Protocol):
+    """The graphs that are kept, by id. All but `adding` is quick enough for an event loop."""
+
+    def all(self) -> Mapping[str, Entry]:
+        """As of now, in the order of their ids."""
+
+    def find(self, id_: str) -> Entry | None:
+        """The same object as long as the graph is kept, and another one if it is kept again."""
+
+    def adding(self) -> AbstractContextManager[object]:
+        """While nobody else, in any process, adds one."""
+
+    def add(self, record: Record, request: Iterable[Piece]) -> Entry:
+        """Add one that is not there. `request` is what was sent, for other workers."""
+
+    def remove(self, id_: str) -> bool:
+        """Whether it was there."""
+
+    def read(self, entry: Entry, memory: MemoryShare) -> Buffer:
+        """What `add` was given as `request`, charged to `memory`. Raises FileNotFoundError if it was removed."""
+
+
+class LocalEntries:
+    """Implements `Entries` for the only process there is, which never asks for what was sent."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+        self._lock = Lock()
+
+    def all(self) -> Mapping[str, Entry]:
+        return dict(sorted(self._entries.copy().items()))
+
+    def find(self, id_: str) -> Entry | None:
+        return self._entries.get(id_)
+
+    def adding(self) -> AbstractContextManager[object]:
+        return self._lock
+
+    def add(self, record: Record, request: Iterable[Piece]) -> Entry:
+        entry = Entry(record, memoryview(bytearray(_NUMBERS)), 0)
+        entry.use()  # before anybody could take it for idle
+        self._entries[record.id] = entry
+        return entry
+
+    def remove(self, id_: str) -> bool:
+        return self._entries.pop(id_, None) is not None
+
+    def read(self, entry: Entry, memory: MemoryShare) -> Buffer:
+        raise FileNotFoundError(entry.record.id)
+
+
+class SharedEntries:
+    """Implements `Entries` for worker number `worker` of `workers`: a graph is a file in `folder`, named by its id.
+
+    A file begins with the numbers of the workers, which all of them map. Then come the record and what was sent. It is
+    written beside and renamed, so that it is whole as soon as it is there. As long as it is mapped no other file gets
+    its inode number, by which a graph that was dropped and sent again is told from the one before.
+    """
+
+    def __init__(self, folder: Path, workers: int, worker: int) -> None:
+        self._folder = folder
+        self._numbers_bytes = workers * _NUMBERS
+        self._worker = worker
+        self._known: dict[str, tuple[tuple[int, int], Entry]] = {}
+        self._lock = Lock()
+
+    def all(self) -> Mapping[str, Entry]:
+        ids = sorted(name for name in os.listdir(self._folder) if GRAPH_ID.fullmatch(name))
+        for id_ in self._known.keys() - set(ids):
+            self._known.pop(id_, None)
+        found = {id_: self.find(id_) for id_ in ids}
+        return {id_: entry for id_, entry in found.items() if entry}
+
+    def find(self, id_: str) -> Entry | None:
+        try:
+            status = os.stat(self._folder / id_)
+        except FileNotFoundError:
+            self._known.pop(id_, None)
+            return None
+        known = self._known.get(id_)
+        if known and known[0] == (status.st_dev, status.st_ino):
+            return known[1]
+        with self._lock:  # so that two threads do not make two
+            return self._map(id_)
+
+    @contextmanager
+    def adding(self) -> Iterator[None]:
+        with (self._folder / "lock").open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed, or this process gone
+            yield
+
+    def add(self, record: Record, request: Iterable[Piece]) -> Entry:
+        numbers, described = bytearray(self._numbers_bytes), orjson.dumps([*record])
+        Entry(record, memoryview(numbers), self._worker).use()
+        beside = self._folder / f"new-{os.getpid()}"
+        try:
+            with beside.open("wb") as file:
+                file.write(numbers)
+                file.write(_LENGTH.pack(len(described)))
+                file.write(described)
+                for piece in request:
+                    file.write(piece)
+            beside.rename(self._folder / record.id)
+        except OSError:
+            beside.unlink(missing_ok=True)
+            raise
+        entry = self.find(record.id)
+        assert entry, "it is removed by who knows of it only"
+        return entry
+
+    def remove(self, id_: str) -> bool:
+        self._known.pop(id_, None)
+        try:
+            os.unlink(self._folder / id_)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def read(self, entry: Entry, memory: MemoryShare) -> Buffer:
+        with (self._folder / entry.record.id).open("rb") as file:
+            file.seek(self._numbers_bytes)
+            (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
+            start = file.seek(length, os.SEEK_CUR)
+            buffer = memory.buffer(os.fstat(file.fileno()).st_size - start)
+            file.readinto(buffer)
+            return buffer
+
+    def _map(self, id_: str) -> Entry | None:
+        try:
+            with (self._folder / id_).open("r+b") as file:
+                status = os.fstat(file.fileno())
+                mark = status.st_dev, status.st_ino
+                known = self._known.get(id_)
+                if known and known[0] == mark:
+                    return known[1]
+                file.seek(self._numbers_bytes)
+                (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
+                record = Record(*orjson.loads(file.read(length)))
+                numbers = memoryview(mmap.mmap(file.fileno(), self._numbers_bytes))
+        except FileNotFoundError:
+            return None
+        entry = Entry(record, numbers, self._worker)
+        self._known[id_] = mark, entry
+        return entry

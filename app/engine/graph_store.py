@@ -1,0 +1,335 @@
+"""Graphs that are kept, each compiled and initialized once, to be dispatched many times."""
+
+import time
+from collections.abc import Callable, Iterator
+from threading import Lock
+from typing import Any
+
+import orjson
+
+from app.codecs.codec import Body, Codec, Hole, Piece
+from app.codecs.msgpack import MsgpackCodec
+from app.contract.validation import abbreviate, validate
+from app.contract.violations import ContractError, Hresult, Violation
+from app.engine.graph_documents import (
+    GRAPH_ID,
+    GivenGraph,
+    GraphDescription,
+    GraphKeepRequest,
+    GraphSummary,
+    KeptGraphDescription,
+    as_sent,
+    kernels,
+    layouts,
+)
+from app.engine.graph_entries import Entries, Entry, Record
+from app.engine.graphs import CompiledGraph, GraphCompiler, GraphRequest
+from app.engine.prepared import Prepared
+from app.graphs.descriptor import ConstantNode
+from app.memory.accounts import LimitExceeded, MemoryShare
+from app.memory.buffers import Buffer
+from app.settings import Settings
+
+DESCRIBED = 24
+"""Bytes that a byte of a graph's descriptor may come to, with its kernels (tests/graphs/test_graph_store.py)."""
+
+_COPIED = 1 << 22
+"""Bytes that are copied at a time, while no other thread runs."""
+
+_FILED = MsgpackCodec()
+"""How what was sent is handed to other workers."""
+
+
+class UnknownGraph(Exception):
+    """No graph of this id is kept."""
+
+    def __init__(self, id_: str) -> None:
+        super().__init__(f"No graph {id_[:80]} is kept; send it again to POST /v1/graphs.")
+
+
+class GraphConflict(Exception):
+    """A graph cannot be kept as it is asked for, since one is kept already."""
+
+    def __init__(self, violation: Violation) -> None:
+        self.violation = violation
+        super().__init__(violation.message)
+
+
+class StoreFull(Exception):
+    """There is no room for one more graph beside those that are kept."""
+
+
+class KeptGraph:
+    """A graph that is kept, compiled in this process. Who dispatches it may go on after it is dropped."""
+
+    def __init__(self, entry: Entry, compiled: CompiledGraph, descriptor: bytes) -> None:
+        self.entry = entry
+        self.compiled = compiled
+        self.prepared: dict[str, Prepared] = {}
+        """By the device that is asked for."""
+        self._descriptor = descriptor
+
+    @property
+    def device(self) -> str:
+        """Where it is dispatched if the dispatch does not say."""
+        return self.entry.record.device
+
+    def described(self) -> KeptGraphDescription:
+        """What there is to know of it, but for its descriptor."""
+        return KeptGraphDescription(
+            **summarize(self.entry),
+            inputs=layouts(self.compiled.inputs),
+            outputs=layouts(self.compiled.outputs),
+            scratch_bytes=self.compiled.scratch_bytes,
+            kernels=kernels(self.compiled.runnable.schedule),
+        )
+
+    def described_whole(self) -> GraphDescription:
+        """The same with its descriptor, which is JSON already."""
+        descriptor: Any = orjson.Fragment(self._descriptor)
+        return GraphDescription(**self.described(), graph=descriptor)
+
+
+class GraphStore:
+    """The graphs that are kept, within `max_graphs` and `max_graph_bytes`: what has no room is refused.
+
+    Of `entries`, those of all workers, this process has compiled the ones that it was asked for. `find`, `drop` and
+    `tend` are for the event loop's thread, `keep` and `load` for workers.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        compiler: GraphCompiler,
+        prepare: Callable[[CompiledGraph, str], Prepared],
+        entries: Entries,
+    ) -> None:
+        self._settings = settings
+        self._compiler = compiler
+        self._prepare = prepare
+        self._entries = entries
+        self._graphs: dict[str, KeptGraph] = {}
+        self._lock = Lock()
+
+    @property
+    def count(self) -> int:
+        """How many graphs are kept, by all workers."""
+        return len(self._entries.all())
+
+    @property
+    def memory_bytes(self) -> int:
+        """What these count for within `max_graph_bytes`."""
+        return sum(entry.record.memory_bytes for entry in self._entries.all().values())
+
+    def summaries(self) -> list[GraphSummary]:
+        """All of them, the oldest first."""
+        entries = sorted(self._entries.all().values(), key=lambda each: each.record.created)
+        return [summarize(entry) for entry in entries if not self._is_idle(entry)]
+
+    def find(self, id_: str) -> KeptGraph | None:
+        """The graph, or None if it must be loaded first. It is in use from now on. Raises UnknownGraph."""
+        entry = self._entry(id_)
+        entry.use()
+        kept = self._graphs.get(id_)
+        return kept if kept and kept.entry is entry else None
+
+    def load(self, id_: str, memory: MemoryShare, cancelled: Callable[[], bool]) -> KeptGraph:
+        """The graph, compiled here if another worker took it.
+
+        Raises UnknownGraph, LimitExceeded, MemoryExhausted, Cancelled.
+        """
+        with self._lock:  # whoever adds it is done then
+            kept = self.find(id_)
+        if kept:
+            return kept
+        entry = self._entry(id_)
+        try:
+            body = self._entries.read(entry, memory)
+        except FileNotFoundError:
+            raise UnknownGraph(id_) from None
+        document = _FILED.decode(body, len(body), self._settings.max_depth, memory)
+        request = validate(GraphKeepRequest, document)
+        graph, compiled = self._compiled(request, _FILED, body, memory, cancelled)
+        assert compiled.subject.id == id_, "it is the same in every process"
+        kept = KeptGraph(entry, compiled.with_own_tensors(lambda each: _copy(each, memory)), _descriptor(graph))
+        kept.prepared[kept.device] = self._prepare(kept.compiled, kept.device)
+        with self._lock:
+            self._graphs[id_] = kept
+        return kept
+
+    def keep(
+        self, request: GraphKeepRequest, codec: Codec, body: Body, memory: MemoryShare, cancelled: Callable[[], bool]
+    ) -> tuple[KeptGraph, bool]:
+        """The graph of `request`, whose data are in `body`, and whether it is new. What it keeps is copied.
+
+        Raises ContractError, LimitExceeded, MemoryExhausted, GraphConflict, StoreFull, Cancelled.
+        """
+        graph, compiled = self._compiled(request, codec, body, memory, cancelled)
+        id_ = compiled.subject.id
+        descriptor = _descriptor(graph)
+        tensors = sum(each.nbytes for each in compiled.runnable.kept)
+        record = Record(
+            id_,
+            request.name,
+            request.device,
+            time.time(),
+            tensors + DESCRIBED * len(descriptor),
+            compiled.subject.capability,
+        )
+        with self._lock, self._entries.adding():
+            self._drop_idle()
+            known = self._entries.find(id_)
+            if known:
+                _check_same(request, known.record)
+                known.use()
+                kept = self._graphs.get(id_)
+                if kept and kept.entry is known:
+                    return kept, False
+            else:
+                self._check(record)
+            own = compiled.with_own_tensors(lambda each: _copy(each, memory))
+            prepared = self._prepare(own, request.device)
+            try:
+                entry = known or self._entries.add(record, _filed(request, graph))
+            except OSError as error:
+                raise StoreFull(f"There is no room to hand the graph to other workers: {error.strerror}.") from None
+            kept = self._graphs[id_] = KeptGraph(entry, own, descriptor)
+            kept.prepared[request.device] = prepared
+            return kept, known is None
+
+    def drop(self, id_: str) -> None:
+        """Raises UnknownGraph."""
+        self._entry(id_)
+        self._graphs.pop(id_, None)
+        if not self._entries.remove(id_):
+            raise UnknownGraph(id_)
+
+    def tend(self) -> None:
+        """Drop what is idle, and what other workers dropped."""
+        self._drop_idle()
+        for id_, kept in list(self._graphs.items()):
+            if self._entries.find(id_) is not kept.entry:
+                self._graphs.pop(id_, None)
+
+    def _entry(self, id_: str) -> Entry:
+        entry = self._entries.find(id_) if GRAPH_ID.fullmatch(id_) else None
+        if entry is None or self._is_idle(entry):
+            raise UnknownGraph(id_)
+        return entry
+
+    def _is_idle(self, entry: Entry) -> bool:
+        most = self._settings.graph_seconds
+        return 0 < most <= entry.idle_seconds
+
+    def _drop_idle(self) -> None:
+        if self._settings.graph_seconds:
+            for id_, entry in self._entries.all().items():
+                if self._is_idle(entry):
+                    self._graphs.pop(id_, None)
+                    self._entries.remove(id_)
+
+    def _compiled(
+        self, request: GraphKeepRequest, codec: Codec, body: Body, memory: MemoryShare, cancelled: Callable[[], bool]
+    ) -> tuple[GraphRequest, CompiledGraph]:
+        graph = GivenGraph(request.graph, request.feature_level, request.inputs).read(codec, body, memory)
+        compiled = self._compiler.compile(graph, memory.buffer, cancelled)
+        owned = compiled.runnable.schedule.owned
+        violations = [
+            Violation(
+                ("inputs", name),
+                f"{abbreviate(name)} is not OWNED_BY_DML"
+                + (": bind it in each dispatch." if name in compiled.inputs else ", nor an input of the graph."),
+                name,
+                list(owned),
+            )
+            for name in graph.inputs
+            if name not in owned
+        ]
+        if violations:
+            raise ContractError(violations, Hresult.E_INVALIDARG)
+        return graph, compiled
+
+    def _check(self, record: Record) -> None:
+        """Raises GraphConflict, LimitExceeded, StoreFull."""
+        most, most_bytes = self._settings.max_graphs, self._settings.max_graph_bytes
+        if record.memory_bytes > most_bytes:
+            raise LimitExceeded(
+                "max_graph_bytes", "Bytes of this graph to keep", record.memory_bytes, most_bytes, ("graph",)
+            )
+        others = [entry.record for entry in self._entries.all().values()]
+        for other in others:
+            if record.name is not None and other.name == record.name:
+                message = f"The graph {other.id} has the name {record.name}; drop it first, or give another name."
+                raise GraphConflict(Violation(("name",), message, record.name, None))
+        used = sum(other.memory_bytes for other in others)
+        for limit, what, in_use, wanted, allowed in (
+            ("max_graphs", "Graphs", len(others), 1, most),
+            ("max_graph_bytes", "Bytes of graphs", used, record.memory_bytes, most_bytes),
+        ):
+            if in_use + wanted > allowed:
+                raise StoreFull(
+                    f"{what}: {in_use} in use and {wanted} more wanted, where {limit} allows {allowed}; "
+                    "DELETE /v1/graphs/{id} drops a graph."
+                )
+
+
+def summarize(entry: Entry) -> GraphSummary:
+    record = entry.record
+    return GraphSummary(
+        id=record.id,
+        name=record.name,
+        device=record.device,
+        created=record.created,
+        dispatches=entry.dispatches,
+        memory_bytes=record.memory_bytes,
+        capability=record.capability,
+    )
+
+
+def _check_same(request: GraphKeepRequest, known: Record) -> None:
+    """That nothing is asked for that the graph, which is kept already, does not have. Raises GraphConflict."""
+    for field, has in (("name", known.name), ("device", known.device)):
+        given = getattr(request, field)
+        if field in request.model_fields_set and given not in (None, has):
+            stated = f"is kept already, with the {field} {has}" if has else f"is kept already, without a {field}"
+            message = f"The graph {known.id} {stated}; drop it first to change that."
+            raise GraphConflict(Violation((field,), message, given, has))
+
+
+def _descriptor(graph: GraphRequest) -> bytes:
+    """JSON of what was sent, with the sizes of constants in place of their data."""
+    document = as_sent(graph.desc)
+    for index, data in graph.constants.items():
+        document["Nodes"][index]["DataSize"] = data.nbytes
+    return orjson.dumps(document)
+
+
+def _filed(request: GraphKeepRequest, graph: GraphRequest) -> Iterator[Piece]:
+    """`request` in MessagePack, in pieces."""
+    document = request.model_dump(exclude_unset=True, exclude={"graph", "inputs"})
+    document["graph"] = as_sent(request.graph)
+    data: list[Buffer] = []
+
+    def hole(buffer: Buffer) -> Hole:
+        data.append(buffer)
+        return Hole("data")
+
+    for index, node in enumerate(request.graph.Nodes):
+        if isinstance(node, ConstantNode):
+            document["graph"]["Nodes"][index]["Data"] = hole(graph.constants[index])
+    document["inputs"] = {name: hole(each) for name, each in graph.inputs.items()}
+    ordered = iter(data)
+    for piece in _FILED.encode(document):
+        if isinstance(piece, Hole):
+            yield from _FILED.encode_data(next(ordered)).pieces
+        else:
+            yield piece
+
+
+def _copy(tensor: Buffer, memory: MemoryShare) -> Buffer:
+    """Memory of its own with the same bytes. Raises RequestOver."""
+    made = memoryview(bytearray(tensor.nbytes))
+    for start in range(0, tensor.nbytes, _COPIED):
+        memory.ensure_open()
+        made[start : start + _COPIED] = tensor[start : start + _COPIED]
+    return made

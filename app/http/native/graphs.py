@@ -1,0 +1,164 @@
+"""Graphs that are kept, /v1/graphs: sent once, dispatched many times."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from weakref import WeakKeyDictionary
+
+from fastapi import APIRouter
+from fastapi import Request as FastApiRequest
+from starlette.responses import Response
+
+from app.codecs.codec import Body, Codec, Encoded, Hole
+from app.codecs.request_cache import RequestCache
+from app.contract.validation import validate
+from app.engine.graph_documents import (
+    Given,
+    GraphDescription,
+    GraphExecuteRequest,
+    GraphKeepRequest,
+    GraphSummary,
+)
+from app.engine.graph_store import KeptGraph
+from app.engine.service import Service
+from app.engine.workers import Ticket
+from app.http.core import openapi
+from app.http.core.answers import answered
+from app.http.core.bodies import codec_of_answer, codec_of_request, read_body
+from app.http.core.documents import TooHeavy, read_document
+from app.http.core.exchange import Reply, Request, nothing
+from app.http.core.routes import DirectRoute
+from app.http.native.dispatch import answer_dispatch
+from app.http.native.requests import Dispatch, Reader
+from app.http.native.routes import json_answer
+from app.memory.accounts import MemoryShare
+from app.memory.buffers import Buffer
+
+router = APIRouter(prefix="/v1/graphs", tags=["native"])
+
+MOST, MOST_BYTES = 64, 1 << 18
+"""Requests for one graph that are remembered, and bytes of their structures."""
+
+
+@router.get("", **openapi.answer("listGraphs", list[GraphSummary]))
+async def graphs(request: FastApiRequest) -> Response:
+    """The graphs that are kept, the oldest first."""
+    service: Service = request.app.state.service
+    return json_answer(request, service.graphs.summaries())
+
+
+@router.get("/{id}", **openapi.answer("getGraph", GraphDescription, 404, 503, 504, parameters=[openapi.GRAPH_ID]))
+async def graph(request: FastApiRequest) -> Response:
+    """A graph that is kept: its descriptor, which nodes were fused into which kernel, what it keeps."""
+    kept = await kept_graph(request.app.state.service, request.path_params["id"])
+    return json_answer(request, kept.described_whole())
+
+
+@router.delete("/{id}", **openapi.deletion("dropGraph", 404, parameters=[openapi.GRAPH_ID]))
+async def drop(request: FastApiRequest) -> Response:
+    """Drop a graph. Dispatches that run finish."""
+    service: Service = request.app.state.service
+    service.graphs.drop(request.path_params["id"])
+    return Response(status_code=204)
+
+
+async def kept_graph(service: Service, id_: str) -> KeptGraph:
+    """The graph, compiled by a worker if another process took it. Raises UnknownGraph and what `Service.run` does."""
+    kept = service.graphs.find(id_)
+    if kept is None:
+        with service.memory.open() as memory:
+            kept = await service.run(lambda ticket: service.graphs.load(id_, memory, ticket.cancelled), memory)
+    return kept
+
+
+class KeepEndpoint:
+    """Takes graphs to be kept."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def __call__(self, request: Request, _: Mapping[str, str]) -> Reply:
+        service, headers = self._service, request.headers
+        wanted = codec_of_answer(headers)
+        given = codec_of_request(headers)
+        with service.memory.open() as memory:
+            body = await read_body(request, service.settings, memory, given.data_start)
+
+            def work(ticket: Ticket[None]) -> tuple[KeptGraph, bool]:
+                judge = partial(self._keep, given, body, memory, ticket.cancelled)
+                return read_document(given, body, service.settings, memory, judge, limit="max_graph_structure_bytes")
+
+            kept, is_new = await service.run(work, memory, request.body.hung_up)
+        status = 201 if is_new else 200
+        location = (b"location", f"/v1/graphs/{kept.entry.record.id}".encode())
+        (document,) = wanted.encode(kept.described())
+        assert not isinstance(document, Hole)
+        return answered(Encoded(len(document), (document,)), wanted.media_type, nothing, [location], status)
+
+    def _keep(
+        self, codec: Codec, body: Body, memory: MemoryShare, cancelled: Callable[[], bool], document: object
+    ) -> tuple[KeptGraph, bool]:
+        request = validate(GraphKeepRequest, document)
+        self._service.check_device(request.device)
+        return self._service.graphs.keep(request, codec, body, memory, cancelled)
+
+
+class GraphReader(Reader):
+    """Reads dispatches of one graph."""
+
+    def __init__(self, service: Service, kept: KeptGraph) -> None:
+        super().__init__(service, RequestCache(MOST, MOST_BYTES))
+        self._device = kept.device
+        self._graph = kept.compiled
+        self._prepared = kept.prepared
+
+    def judge(
+        self, codec: Codec, body: Body, memory: MemoryShare, cancelled: Callable[[], bool] | None
+    ) -> tuple[Dispatch, dict[str, Buffer]]:
+        settings = self.service.settings
+        judge = partial(validate, GraphExecuteRequest)
+        request = read_document(codec, body, settings, memory, judge, only_light=cancelled is None)
+        device = self._device if request.device is None else request.device
+        prepared = self._prepared.get(device)
+        if prepared is None:
+            self.service.check_device(device)
+            if cancelled is None:
+                raise TooHeavy
+            prepared = self._prepared[device] = self.service.prepare_graph(self._graph, device)
+        dispatch = Dispatch(prepared, [Given(name, ("inputs", name), value) for name, value in request.inputs.items()])
+        data = dispatch.data(codec, body, memory)
+        self.remember(dispatch, codec, body)
+        return dispatch, data
+
+
+class GraphDispatchEndpoint:
+    """Answers the dispatches of the graphs that are kept."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._readers: WeakKeyDictionary[KeptGraph, GraphReader] = WeakKeyDictionary()
+
+    async def __call__(self, request: Request, path: Mapping[str, str]) -> Reply:
+        kept = await kept_graph(self._service, path["id"])
+        reader = self._readers.get(kept)
+        if reader is None:
+            reader = self._readers[kept] = GraphReader(self._service, kept)
+        reply = await answer_dispatch(reader, request)
+        kept.entry.count()
+        return reply
+
+
+def routes(service: Service) -> list[DirectRoute]:
+    """Those that tensors take."""
+    dispatch = GraphDispatchEndpoint(service)
+    return [
+        DirectRoute("/v1/graphs", KeepEndpoint(service), _keep, "native", openapi.keep()),
+        DirectRoute("/v1/graphs/{id}/dispatch", dispatch, _dispatch, "native", openapi.graph_dispatch()),
+    ]
+
+
+def _keep() -> None:
+    """Have a graph compiled, initialized and kept: 201 for a new one, 200 for one that is there already."""
+
+
+def _dispatch() -> None:
+    """Execute a graph that is kept: tensors in, the results and where they were computed out."""
