@@ -24,11 +24,10 @@ from app.operators.indexing import gather, one_hot, scans, scatter, top_k
 from app.operators.linear_algebra import products
 from app.operators.normalization import batch, batch_training, local_response, lp, mean_variance
 from app.operators.operator import PREFIX, Operator
-from app.operators.pooling import averages, maxima, regions
-from app.operators.random_numbers import generators
-from app.operators.quantization import convolutions, elements, matrices
-from app.operators.recurrent import networks
 from app.operators.pooling import averages, maxima, region_gradients, regions
+from app.operators.quantization import convolutions, elements, matrices
+from app.operators.random_numbers import generators
+from app.operators.recurrent import networks
 from app.operators.reduction import reductions
 from app.operators.resampling import gradient, resample
 from app.operators.training import optimizers
