@@ -3,8 +3,8 @@
 Source: the DML_LP_NORMALIZATION_OPERATOR_DESC page of DirectML's reference.
 """
 
-from collections.abc import Iterator
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -22,7 +22,7 @@ class LpNormalization(Unary):
     """Each element divided by the norm of all along a dimension."""
 
     Type: Literal["DML_OPERATOR_LP_NORMALIZATION", "LP_NORMALIZATION"]
-    Axis: Uint = Field(description="Dimension to go along.", examples=[0])
+    Axis: Uint = Field(description="Dimension to go along.", examples=[1])
     Epsilon: Float = Field(1e-5, description="The least that is divided by.")
     P: Annotated[Uint, STRUCTURAL] = Field(
         description="Which norm: 1, the sum of magnitudes, or 2, the root of the sum of squares.", examples=[2]
@@ -38,6 +38,7 @@ class LpNormalization(Unary):
     )
     in_place = ()
     same_sizes = (("InputTensor", "OutputTensor"),)
+    example: ClassVar[Mapping[str, Any]] = {"InputTensor": {"Sizes": [2, 3]}}
     notes = (
         "Epsilon is a lower bound of the norm, so that other norms are exact. DirectML's documentation does not say "
         "where it enters.",
