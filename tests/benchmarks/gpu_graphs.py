@@ -109,14 +109,14 @@ def resident(gpu: CudaDevice, made: InitializedGraph, tensors: list[Any]) -> lis
     count = len(made.schedule.inputs)
     addresses = [tensor.data.ptr for tensor in tensors]
     rooms = {Room.INPUT: addresses[:count], Room.OUTPUT: addresses[count:], Room.KEPT: [], Room.SCRATCH: [0]}
-    return [each for each in kernel.launches(rooms) if isinstance(each, Launch)]
+    return [each for each in kernel.queue_of(rooms) if isinstance(each, Launch)]
 
 
 def rows(gpu: CudaDevice, elements: int) -> None:
     """One kernel for a whole graph, against a copy of as many bytes."""
     data = [cupy.random.standard_normal(elements, dtype=np.float32) for _ in range(4)]
     copy = seconds(lambda: cupy.copyto(data[1], data[0])) / (2 * data[0].nbytes)
-    stream = cupy.cuda.Stream.null.ptr
+    stream = cupy.cuda.Stream.null
     for name, document, count in (
         ("chain of 5", chain(CHEAP, [elements]), 2),
         ("chain of 5 with tanh", chain(WITH_TANH, [elements]), 2),

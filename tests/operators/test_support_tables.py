@@ -106,7 +106,7 @@ def test_what_is_listed_is_taken(facts: OperatorFacts) -> None:
                         for each, other in row.items()
                     }
                     if "MinMaxDataType" in facts.names("attribute"):
-                        descs["MinMaxDataType"] = types["InputTensor"].value  # type: ignore[assignment]
+                        descs["MinMaxDataType"] = types["InputTensor"].value
                     found = refusals(descriptor(facts.operator, **descs), level)
                     assert (found if OPERATORS[facts.operator].same_sizes is None else by_the_table(found)) == []
 

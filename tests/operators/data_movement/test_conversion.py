@@ -49,7 +49,7 @@ def converted(x: Array, data_type: DataType) -> Array:
             return 0
         if math.isinf(value):
             return limits.max if value > 0 else limits.min
-        return min(max(math.trunc(value), limits.min), limits.max)
+        return int(min(max(math.trunc(value), limits.min), limits.max))
 
     return np.array([whole(value) for value in x.tolist()], dtype)
 

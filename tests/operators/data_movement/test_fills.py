@@ -123,6 +123,7 @@ def test_sequences_of_floats_do_not_accumulate() -> None:
 def test_negative_steps_of_unsigned_types() -> None:
     document = {"Type": "FILL_VALUE_SEQUENCE", "ValueDataType": "UINT8", "ValueStart": 10}
     document |= {"OutputTensor": {"DataType": "UINT8", "Sizes": [7]}}
+    delta: object
     for delta in (-2, 254, {"UInt8": 254}):
         assert run(document | {"ValueDelta": delta})["OutputTensor"].tolist() == [10, 8, 6, 4, 2, 0, 254]
     assert refusals(document | {"ValueDelta": -128}) == []

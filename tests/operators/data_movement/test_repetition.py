@@ -55,7 +55,8 @@ def linear(x: Array, axis: int, factor: int) -> Array:
     before = np.floor(at).astype(int)
     weight = (at - before).reshape([-1 if each == axis else 1 for each in range(x.ndim)])
     after = np.minimum(before + 1, size - 1)
-    return x.take(before, axis) * (1 - weight) + x.take(after, axis) * weight
+    made: Array = x.take(before, axis) * (1 - weight) + x.take(after, axis) * weight
+    return made
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])

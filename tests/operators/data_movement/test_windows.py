@@ -72,8 +72,8 @@ def test_unfold_and_fold(dimensions: int, dtype: Any) -> None:
         expected = total.reshape(x.shape).astype(dtype)
         stated = {"OutputTensor": some_layout(rng, expected)}
         for shape in ((n, -1, at.shape[1]), (1, n, c * at.shape[0], at.shape[1])):
-            made = run({"Type": "FOLD"} | document | stated, InputTensor=laid_out(rng, given.reshape(shape)))
-            np.testing.assert_array_equal(made["OutputTensor"], expected)
+            folded = run({"Type": "FOLD"} | document | stated, InputTensor=laid_out(rng, given.reshape(shape)))
+            np.testing.assert_array_equal(folded["OutputTensor"], expected)
 
 
 def test_the_example_of_the_operators_page() -> None:

@@ -132,7 +132,7 @@ def test_a_window_of_padding_alone(kind: str) -> None:
     document = {name: value for name, value in document.items() if name in fields or name == "Type"}
     if kind in ("MAX_POOLING1", "MAX_POOLING2"):
         document["OutputIndicesTensor"] = {"DataType": "UINT32", "Sizes": [1, 1, 1, 2]}
-    made = run(document, **inputs)
+    made = run(document, inputs)
     assert made["OutputTensor"][0, 0, 0, 0] == (-np.inf if "MAX" in kind else 7 if "QUANTIZED" in kind else 0)
     if "OutputIndicesTensor" in made:
         np.testing.assert_array_equal(made["OutputIndicesTensor"].reshape(-1), [0, 1])
