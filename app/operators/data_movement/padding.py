@@ -14,7 +14,7 @@ from app.contract.scalars import Float, Scalar, scalar_value
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates
-from app.formula.values import Number, Parameter, Value, maximum, minimum, remainder_of_floor, where
+from app.formula.values import Number, Parameter, Value, minimum, remainder_of_floor, where
 from app.operators.data_movement.attributes import SCALAR, Uints, length_violations, number_violations, raw
 from app.operators.operator import Count, InputTensorDesc, Operator, OutputTensorDesc
 from app.operators.parameters import TensorParameters
@@ -151,7 +151,7 @@ def _source(mode: PaddingMode, i: Value, size: Value) -> Value:
     """Which element along a dimension is at `i`, which may be outside of `size` elements."""
     match mode:
         case PaddingMode.REFLECTION:
-            period = maximum(2 * size - 2, 1)
+            period = 2 * size - 2  # 0 of one element, where the remainder is 0 as well
             place = remainder_of_floor(i, period)
             return minimum(place, period - place)
         case PaddingMode.SYMMETRIC:

@@ -84,10 +84,10 @@ def test_the_example_of_the_operators_page() -> None:
 
 
 def test_sums_are_rounded_once() -> None:
-    """Three windows of 3 over an image of 1, of float16."""
+    """Three windows of 3 over an image of 1: by way of float32 the sum would be a half, to be rounded once more."""
     window = dict(zip(ARRAYS, ([3], [1], [1], [2], [2]), strict=True))
     x = np.zeros((1, 3, 3), np.float16)
-    x[0, [0, 1, 2], [2, 1, 0]] = 2048, 1, 1
+    x[0, [0, 1, 2], [2, 1, 0]] = 2048, 1, 2.0**-24
     document = {"Type": "FOLD", "OutputTensor": sized(1, 1, 1, DataType="FLOAT16")} | window
     assert run(document, InputTensor=x)["OutputTensor"].tolist() == [[[2050]]]
 
