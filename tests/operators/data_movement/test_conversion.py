@@ -41,7 +41,7 @@ def converted(x: Array, data_type: DataType) -> Array:
             return x.astype(dtype)
     limits = np.iinfo(dtype)
 
-    def whole(value: Any) -> int:
+    def whole(value: float) -> int:
         if isinstance(value, int):
             bits = value & ((1 << data_type.bits) - 1)
             return bits - (1 << data_type.bits) if bits > limits.max else bits
