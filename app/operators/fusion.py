@@ -87,7 +87,7 @@ class Fused(BaseModel):
 
     def axes(self, rank: int) -> tuple[int, ...]:
         """Dimensions that its reductions go over in a tensor of `rank` dimensions; none if it has no reductions."""
-        return self._whole(TensorDesc.model_construct(DataType=DataType.FLOAT32, Sizes=[1] * rank)).axes()
+        return bare(self.activation, {**self.__dict__, "InputTensor": bare(TensorDesc, {"Sizes": [1] * rank})}).axes()
 
     def formula(self, p: Parameters, x: Value) -> Value:
         """The activation of `x`."""
@@ -96,7 +96,7 @@ class Fused(BaseModel):
         return made
 
     def _whole(self, tensor: TensorDesc | None) -> Operator:
-        """The activation itself, of `tensor`, without its output: it is asked for no more than its rules and axes."""
+        """The activation itself, of `tensor`, without its output: it is asked for no more than its rules."""
         return self.activation.model_construct(**dict(self) | {"InputTensor": tensor})
 
 

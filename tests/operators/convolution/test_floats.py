@@ -142,10 +142,10 @@ def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 def test_convolution_is_its_formula(rank: int, direction: str, dtype: str) -> None:
     rng = np.random.default_rng(rank)
     judged = 0
-    for _ in range(12):
+    for _ in range(9):
         document = document_of(rng, rank, Direction=direction)
         judged += check(document, inputs_of(rng, document, dtype, size=(20, 6, 4)[rank - 1]), rng)
-    assert judged > 4
+    assert judged > 3
 
 
 @pytest.mark.parametrize("direction", ["FORWARD", "BACKWARD"])
@@ -155,7 +155,7 @@ def test_filters_larger_than_what_they_move_over(direction: str) -> None:
     for _ in range(20):
         document = document_of(rng, 2, Direction=direction, StartPadding=integers(rng, 2, 9, 0))
         judged += check(document, inputs_of(rng, document, "float32", extent=8, size=3), rng)
-    assert judged > 4
+    assert judged > 3
 
 
 @pytest.mark.parametrize("direction", ["FORWARD", "BACKWARD"])
@@ -163,7 +163,7 @@ def test_filters_of_one_element(direction: str) -> None:
     rng = np.random.default_rng(4)
     plain = {"Strides": [1, 1], "StartPadding": [0, 0], "EndPadding": [0, 0], "Direction": direction}
     for changed in ({}, {"Strides": [2, 1]}, {"StartPadding": [1, 0]}, {"EndPadding": [0, 2]}):
-        for _ in range(4):
+        for _ in range(2):
             document = document_of(rng, 2, **plain | changed)
             assert check(document, inputs_of(rng, document, "float32", extent=1), rng) or changed
 
@@ -171,7 +171,7 @@ def test_filters_of_one_element(direction: str) -> None:
 @pytest.mark.parametrize("each", [1, 2, 3, 5])
 def test_depthwise(each: int) -> None:
     rng = np.random.default_rng(each)
-    for _ in range(6):
+    for _ in range(2):
         document = document_of(rng, 2, Direction="FORWARD", GroupCount=6, StartPadding=[3, 3], EndPadding=[3, 3])
         inputs = {
             "InputTensor": laid_out(rng, rng.normal(size=(2, 6, 5, 7)).astype("f4")),

@@ -59,7 +59,7 @@ def random(rng: np.random.Generator, sizes: list[int], dtype: str) -> Array:
 @pytest.mark.parametrize("activation", ACTIVATIONS, ids=lambda each: each["Type"] if each else "none")
 def test_gemm_is_its_formula(dtype: str, activation: dict[str, Any] | None) -> None:
     rng = np.random.default_rng(5)
-    for _ in range(12):
+    for _ in range(6):
         batch = [int(each) for each in rng.integers(1, 4, rng.integers(0, 3))]
         m, k, n = (int(each) for each in rng.integers(1, 9, 3))
         turned = [bool(each) for each in rng.integers(0, 2, 2)]
@@ -105,10 +105,10 @@ def test_products_beyond_float16_before_the_rest_brings_them_back() -> None:
 
 
 def test_repeated_operands_are_not_written_out() -> None:
-    """A billion elements of each operand, all of one number."""
-    a = np.broadcast_to(np.float32(0.5), (1, 1 << 20))
-    made = run(PLAIN, {"ATensor": a, "BTensor": np.broadcast_to(np.float32(2), (1 << 20, 300))})["OutputTensor"]
-    assert (made == 1 << 20).all()
+    """Millions of elements, all of one number."""
+    a = np.broadcast_to(np.float32(0.5), (1, 1 << 18))
+    made = run(PLAIN, {"ATensor": a, "BTensor": np.broadcast_to(np.float32(2), (1 << 18, 300))})["OutputTensor"]
+    assert (made == 1 << 18).all()
     assert made.shape == (1, 300)
 
 
