@@ -50,7 +50,14 @@ COUNTS = {
 """Attributes that are the length of an array."""
 
 
-NEEDED_IN_EXAMPLES = {("DML_OPERATOR_ROI_ALIGN_GRAD", "OutputGradientTensor")}
+NEEDED_IN_EXAMPLES = {
+    ("DML_OPERATOR_ROI_ALIGN_GRAD", "OutputGradientTensor"),
+    *(
+        (f"DML_OPERATOR_{kind}", f"{part}Tensor")
+        for kind in ("MULTIHEAD_ATTENTION", "MULTIHEAD_ATTENTION1")
+        for part in ("Query", "Key", "Value")
+    ),
+}
 """Optional tensors of which an operator needs one, where the example has no other."""
 
 

@@ -52,8 +52,9 @@ def test_every_data_type_and_rank_of_all_tensors(facts: OperatorFacts) -> None:
         for data_type in DataType:
             for rank in RANKS:
                 desc = {"DataType": data_type.value, "Sizes": [1] * rank}
-                outputs = {name: given(facts, name, desc) for name in facts.names("output_tensor")}
-                found = refusals(descriptor(facts.operator, desc, **outputs), level)
+                names = facts.names("input_tensor", "output_tensor")
+                tensors = {name: given(facts, name, desc) for name in names}
+                found = refusals(descriptor(facts.operator, desc, **tensors), level)
                 if row is None:
                     (refusal,) = found
                     assert (refusal.pointer, refusal.given) == ("/Type", level.full_name)
