@@ -1,6 +1,7 @@
 """What the OpenAPI document says: all of it, in a valid form, and nothing that is not so."""
 
 import base64
+import json
 import signal
 import time
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import msgpack
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from app.engine.graph_documents import EXAMPLE, example_id
 from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX
 from tests.conftest import ServerFactory, running_server
@@ -25,6 +27,11 @@ OPERATION_IDS = {
     ("get", "/v1/operators"): "listOperators",
     ("get", "/v1/operators/{Type}"): "getOperator",
     ("post", "/v1/feature-support"): "checkFeatureSupport",
+    ("post", "/v1/graphs"): "keepGraph",
+    ("get", "/v1/graphs"): "listGraphs",
+    ("get", "/v1/graphs/{id}"): "getGraph",
+    ("delete", "/v1/graphs/{id}"): "dropGraph",
+    ("post", "/v1/graphs/{id}/dispatch"): "dispatchGraph",
     ("get", "/health/live"): "live",
     ("get", "/health/ready"): "ready",
     ("get", "/metrics"): "getMetrics",
@@ -56,7 +63,9 @@ READINESS = {"ready", "getServerReady", "getModelReady", "getModelVersionReady"}
 SILENT = {"registerSharedMemory", "unregisterSharedMemory", "unregisterAllSharedMemory"}
 INFER = {"modelInfer", "modelVersionInfer"}
 
-PARAMETERS = {"Type": "ACTIVATION_CELU", "name": "activation_celu", "version": "1", "region": "r"}
+DISPATCHES = {"dispatch", "dispatchGraph"}
+
+PARAMETERS = {"id": example_id(), "Type": "ACTIVATION_CELU", "name": "activation_celu", "version": "1", "region": "r"}
 """What paths are tried with."""
 
 every_operation = pytest.mark.parametrize(("method", "path"), OPERATION_IDS, ids=OPERATION_IDS.values())
@@ -140,11 +149,14 @@ def test_every_operation_is_described(document: Json, method: str, path: str) ->
 def test_every_answer_has_a_schema(document: Json, method: str, path: str) -> None:
     operation = found(document, method, path)
     name = operation["operationId"]
-    several = {"dispatch": {JSON, MSGPACK}, "checkFeatureSupport": {JSON, MSGPACK}, "getMetrics": {TEXT}}
+    several = {each: {JSON, MSGPACK} for each in (*DISPATCHES, "checkFeatureSupport", "keepGraph")}
+    several |= {"getMetrics": {TEXT}}
     several |= {each: {JSON, BINARY} for each in INFER} | {each: set() for each in SILENT}
     for status, answer in operation["responses"].items():
         contents = answer.get("content", {})
-        if status == "200":
+        if status == "204":
+            assert not contents
+        elif status in ("200", "201"):
             assert set(contents) == several.get(name, {JSON})
         elif name in READINESS and status == "503":
             assert contents == operation["responses"]["200"]["content"]
@@ -167,10 +179,10 @@ def test_every_answer_has_a_schema(document: Json, method: str, path: str) -> No
 def test_every_refusal_is_listed(document: Json, method: str, path: str) -> None:
     operation = found(document, method, path)
     name = operation["operationId"]
-    expected = {200, 400, 408, 431, 500}
+    expected = {204 if name == "dropGraph" else 200, 400, 408, 431, 500}
     if name not in OPEN:
         expected |= {401}
-    if path.startswith("/v1/"):
+    if path.startswith("/v1/") and method != "delete":
         expected |= {406}
     if "{" in path or "sharedmemory" in path:
         expected |= {404}
@@ -180,8 +192,12 @@ def test_every_refusal_is_listed(document: Json, method: str, path: str) -> None
         expected |= {415, 422}
     if name == "listOperators":
         expected |= {422}
-    if name in ("dispatch", *INFER):
+    if name in (*DISPATCHES, *INFER):
         expected |= {504}
+    if name == "getGraph":  # another worker may have it
+        expected |= {503, 504}
+    if name == "keepGraph":
+        expected |= {201, 409, 504, 507}
     if name in INFER:
         expected |= {415}
     if name in READINESS:
@@ -200,6 +216,8 @@ def strict_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Cl
         running_server(log, "--max-body-bytes", "1024", "--shared-memory", DMLSERVE_API_KEYS="secret") as server,
         httpx.Client(base_url=server.url) as client,
     ):
+        kept = client.post("/v1/graphs", json=EXAMPLE, headers={"authorization": "Bearer secret"})
+        assert kept.json()["id"] == PARAMETERS["id"]
         yield client
 
 
@@ -267,15 +285,18 @@ def test_what_a_draining_service_answers_is_listed(document: Json, start_server:
 
 def test_dispatch_has_both_media_types(document: Json) -> None:
     operation = found(document, "post", "/v1/dispatch")
-    for content, name in (
-        (operation["requestBody"]["content"], "DispatchRequest"),
-        (operation["responses"]["200"]["content"], "DispatchResponse"),
+    for content, names in (
+        (operation["requestBody"]["content"], ["DispatchRequest", "GraphDispatchRequest"]),
+        (operation["responses"]["200"]["content"], ["DispatchResponse"]),
     ):
         assert content.keys() == {JSON, MSGPACK}
-        assert content[JSON]["schema"] == {"$ref": f"#/components/schemas/{name}"}
-        packed = content[MSGPACK]["schema"]
-        assert packed["contentMediaType"] == MSGPACK
-        assert packed["contentSchema"] == {"$ref": f"#/components/schemas/{name}Msgpack"}
+        for kind, suffix in ((JSON, ""), (MSGPACK, "Msgpack")):
+            schema = content[kind]["schema"]
+            if kind == MSGPACK:
+                assert schema["contentMediaType"] == MSGPACK
+                schema = schema["contentSchema"]
+            forms = [{"$ref": f"#/components/schemas/{name}{suffix}"} for name in names]
+            assert schema == (forms[0] if len(forms) == 1 else {"anyOf": forms})
 
 
 def test_messagepack_differs_from_json_in_tensor_data_only(document: Json) -> None:
@@ -291,7 +312,9 @@ def test_messagepack_differs_from_json_in_tensor_data_only(document: Json) -> No
         return {name: without_data(each) for name, each in part.items()}
 
     forms = {name for name in schemas if name.endswith("Msgpack")}
-    assert forms == {"DispatchRequestMsgpack", "DispatchResponseMsgpack", "OutputTensorMsgpack"}
+    graphs = ("GraphDispatchRequest", "GraphKeepRequest", "GraphExecuteRequest", "GraphDesc", "ConstantNode")
+    dispatches = ("DispatchRequest", "DispatchResponse", "OutputTensor")
+    assert forms == {f"{name}Msgpack" for name in (*dispatches, *graphs)}
     for form in forms:
         plain = schemas[form.removesuffix("Msgpack")]
         assert schemas[form] != plain
@@ -335,7 +358,11 @@ def reached(document: Json, name: str) -> set[str]:
 def test_every_field_of_a_request_is_described(document: Json) -> None:
     schemas = document["components"]["schemas"]
     queries = reached(document, "TensorDataTypeSupportQuery") | reached(document, "FeatureLevelsQuery")
-    dispatches = reached(document, "DispatchRequest") | reached(document, "DispatchRequestMsgpack")
+    dispatches = {
+        name
+        for request in ("DispatchRequest", "GraphDispatchRequest", "GraphKeepRequest", "GraphExecuteRequest")
+        for name in reached(document, request) | reached(document, f"{request}Msgpack")
+    }
     assert {kind.__name__ for kind in OPERATORS.values()} | {"TensorDesc", "ScaleBias", "ScalarUnion"} < dispatches
     for name in queries | dispatches:
         assert schemas[name]["description"], name
@@ -381,23 +408,35 @@ def examples(document: Json) -> Iterator[tuple[str, Any]]:
                 yield filled(path), each["value"]
 
 
+def with_bytes(example: Json) -> Json:
+    """`example` with its tensor data as MessagePack has them."""
+    made: Json = json.loads(json.dumps(example))
+    if inputs := made.get("inputs"):
+        made["inputs"] = {name: base64.b64decode(data) for name, data in inputs.items()}
+    for node in made.get("graph", {"Nodes": []})["Nodes"]:
+        if "Data" in node:
+            node["Data"] = base64.b64decode(node["Data"])
+    return made
+
+
 def test_every_example_gives_200(document: Json, client: httpx.Client) -> None:
     tried = list(examples(document))
     assert {example["operator"]["Type"] for _, example in tried if "operator" in example} == OPERATORS.keys()
-    assert len({path for path, _ in tried}) == 5
+    assert len({path for path, _ in tried}) == 7
+    client.delete(f"/v1/graphs/{PARAMETERS['id']}")
     for path, example in tried:
         response = client.post(path, json=example)
-        assert response.status_code == 200, response.text
+        assert response.status_code == (201 if path == "/v1/graphs" else 200), response.text
         if path.startswith("/v2"):
             continue
-        as_bytes = {name: base64.b64decode(data) for name, data in example.get("inputs", {}).items()}
-        packed = msgpack.packb(example | ({"inputs": as_bytes} if as_bytes else {}))
+        packed = msgpack.packb(with_bytes(example))
         response = client.post(path, content=packed, headers={"content-type": MSGPACK})
         assert response.status_code == 200, response.text
 
 
 def test_examples_of_parameters_give_200(document: Json, client: httpx.Client) -> None:
     tried = 0
+    client.post("/v1/graphs", json=EXAMPLE)
     for template, operations in document["paths"].items():
         path = template
         for parameter in operations.get("get", {}).get("parameters", []):
@@ -406,4 +445,4 @@ def test_examples_of_parameters_give_200(document: Json, client: httpx.Client) -
         if path != template and "sharedmemory" not in path:  # which is off
             tried += 1
             assert client.get(path).status_code == 200
-    assert tried == 7
+    assert tried == 8

@@ -44,6 +44,7 @@ def document(operators: Sequence[type[Operator]]) -> dict[str, Any]:
     for name in ("DispatchRequest", "DispatchRequestMsgpack"):
         forms = [{"$ref": f"#/components/schemas/{operator.__name__}"} for operator in operators]
         schemas[name]["properties"]["operator"]["oneOf"] = forms
+        schemas["OperatorNode"]["properties"]["Desc"]["oneOf"] = forms
     for path in made["paths"].values():
         for operation in path.values():
             for body in (operation.get("requestBody", {}), *operation["responses"].values()):

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from starlette.responses import Response
 
 from app.engine.capabilities import FeatureSupportQuery, example
-from app.engine.dispatch import DispatchRequest, DispatchResponse
+from app.engine.dispatch import DispatchRequest, DispatchResponse, GraphDispatchRequest
 from app.engine.graph_documents import (
     EXAMPLE,
     EXAMPLE_DATA,
@@ -104,9 +104,10 @@ def query(model: type[BaseModel]) -> list[Json]:
 def dispatch() -> dict[str, Any]:
     """Of POST /v1/dispatch."""
     examples = {operator.short_name(): {"value": example(operator)} for operator in OPERATORS.values()}
+    examples["GRAPH"] = {"value": EXAMPLE | EXAMPLE_DATA}
     body = {
-        JSON: {"schema": ref(DispatchRequest), "examples": examples},
-        MSGPACK: _msgpack(DispatchRequest, suffix="Msgpack"),
+        JSON: {"schema": {"anyOf": [ref(DispatchRequest), ref(GraphDispatchRequest)]}, "examples": examples},
+        MSGPACK: _msgpack(DispatchRequest, GraphDispatchRequest, suffix="Msgpack"),
     }
     answers = {JSON: {"schema": ref(DispatchResponse)}, MSGPACK: _msgpack(DispatchResponse, suffix="Msgpack")}
     return operation("dispatch", answers, *_API, *_WITH_BODY, 504, body=body)
