@@ -1,5 +1,6 @@
 """The README is true: its commands run and its answers are what the service answers."""
 
+import base64
 import json
 import os
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from app.contract.constants import DataType, FeatureLevel
@@ -52,12 +54,12 @@ def without_times(answer: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
 def test_the_request_answers_what_the_readme_says(server: RunningServer, tmp_path: Path) -> None:
-    answer = json.loads(run(block_with("sh", "/v1/dispatch"), server, tmp_path))
+    answer = json.loads(run(block_with("sh", "ACTIVATION_HARD_SIGMOID"), server, tmp_path))
     assert without_times(answer) == without_times(json.loads(block_with("json", '"execution"')))
 
 
 def test_the_refusal_answers_what_the_readme_says(client: httpx.Client) -> None:
-    (body,) = re.findall(r"-d '(.*?)'", block_with("sh", "/v1/dispatch"), re.DOTALL)
+    (body,) = re.findall(r"-d '(.*?)'", block_with("sh", "ACTIVATION_HARD_SIGMOID"), re.DOTALL)
     request = json.loads(body)
     request["feature_level"] = "2_0"
     request["operator"]["InputTensor"]["Sizes"] = [2, 3]
@@ -73,8 +75,27 @@ def test_the_python_example_runs(server: RunningServer, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
+def test_the_graphs_are_what_the_readme_says(server: RunningServer, tmp_path: Path) -> None:
+    once, kept = block_with("sh", "graph='"), block_with("sh", "post /v1/graphs")
+
+    def y(answer: str) -> list[float]:
+        return np.frombuffer(base64.b64decode(json.loads(answer)["outputs"]["y"]["data"]), np.float32).tolist()
+
+    assert y(run(once, server, tmp_path)) == [0, 0, 3, 2, 4, 7]
+    *prepared, _ = once.splitlines()  # what comes after is asked of the same shell
+    commands = ["\n".join([*prepared, command]) for command in kept.splitlines()]
+    created, dispatched, described, dropped = [run(command, server, tmp_path) for command in commands]
+    assert json.loads(created)["name"] == "biased_relu"
+    assert set(re.findall(r"/v1/graphs/(\w+)", kept)) == {json.loads(created)["id"]}
+    assert y(dispatched) == [0, 0, 3, 2, 4, 7]
+    assert [each["nodes"] for each in json.loads(described)["kernels"]] == [[1, 2]]
+    assert json.loads(described)["dispatches"] == 1
+    assert dropped == ""
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
 def test_the_inference_answers_what_the_readme_says(server: RunningServer, tmp_path: Path) -> None:
-    answer = json.loads(run(block_with("sh", "curl localhost"), server, tmp_path))
+    answer = json.loads(run(block_with("sh", "curl localhost:8000/v2"), server, tmp_path))
     assert answer == json.loads(block_with("json", '"model_name"'))
 
 
