@@ -13,7 +13,7 @@ from app.codecs.codec import Body, Codec
 from app.contract import constants
 from app.contract.constants import NEWEST, FeatureLevel
 from app.contract.tensors import TensorDesc
-from app.contract.violations import Path
+from app.contract.violations import Path, refused
 from app.engine.dispatch import GraphCapability, TensorData
 from app.engine.graphs import GraphRequest
 from app.graphs.descriptor import ConstantNode, GraphDesc
@@ -24,6 +24,12 @@ from app.operators.catalog import find_operator
 
 GRAPH_ID = re.compile(r"[0-9a-f]{32}")
 """What all ids of graphs are like, and nothing else is that a graph could be asked for by."""
+
+PART = 1 << 12
+"""Bytes that a node or an edge may come to while it is judged, whatever is wrong with it."""
+
+EDGES_OF_A_NODE = 16
+"""So many of each kind there may be for each node that there may be."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
@@ -151,6 +157,24 @@ def example_id() -> str:
     request = GraphKeepRequest.model_validate(EXAMPLE)
     constants = {1: memoryview(b64decode(EXAMPLE["graph"]["Nodes"][1]["Data"]))}
     return graph_id(request.graph, request.feature_level, constants, {})
+
+
+def hold_parts(document: object, max_nodes: int, memory: MemoryShare) -> None:
+    """Take what judging the nodes and edges of a document's graph takes, before it is: many fit into few bytes.
+
+    Raises ContractError for more of them than may be, LimitExceeded, MemoryExhausted.
+    """
+    graph = document.get("graph") if isinstance(document, dict) else None
+    if not isinstance(graph, dict):
+        return
+    count = 0
+    edges = dict.fromkeys(("InputEdges", "IntermediateEdges", "OutputEdges"), EDGES_OF_A_NODE * max_nodes)
+    for field, most in ({"Nodes": max_nodes} | edges).items():
+        size = len(listed) if isinstance(listed := graph.get(field), list) else 0
+        if size > most:
+            raise refused(("graph", field), f"{field} has {size} entries; allowed are <= {most}.", size, f"<= {most}")
+        count += size
+    memory.take(PART * count)
 
 
 class Given(NamedTuple):

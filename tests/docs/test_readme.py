@@ -79,8 +79,8 @@ def test_the_graphs_are_what_the_readme_says(server: RunningServer, tmp_path: Pa
     once, kept = block_with("sh", "graph='"), block_with("sh", "post /v1/graphs")
 
     def y(answer: str) -> list[float]:
-        made: list[float] = np.frombuffer(base64.b64decode(json.loads(answer)["outputs"]["y"]["data"]), "<f4").tolist()
-        return made
+        data = base64.b64decode(json.loads(answer)["outputs"]["y"]["data"])
+        return [float(each) for each in np.frombuffer(data, np.float32)]
 
     assert y(run(once, server, tmp_path)) == [0, 0, 3, 2, 4, 7]
     *prepared, _ = once.splitlines()  # what comes after is asked of the same shell

@@ -256,6 +256,22 @@ class TestBounds:
         service.close()
         assert taken < found.entry.record.memory_bytes < DESCRIBED * taken
 
+    def test_parts_are_held_before_they_are_judged(self, start_server: ServerFactory) -> None:
+        """A byte of MessagePack may be an edge, of which all that is wrong would be told."""
+        running = start_server("--max-memory-bytes", str(32 * MIB), "--max-graph-nodes", "1000")
+        with httpx.Client(base_url=running.url) as client:
+            for field in ("InputEdges", "IntermediateEdges", "OutputEdges"):
+                for path in (GRAPHS, "/v1/dispatch"):
+                    over = {"graph": biased() | {field: [{}] * 16_001}, "inputs": {}}
+                    assert error_at(f"/graph/{field}", post(client, path, over))["given"] == 16_001
+                    held = {"graph": biased() | {field: [{}] * 16_000}, "inputs": {}}
+                    assert "max_memory_bytes" in refusal_of(post(client, path, held), 413)["detail"]
+            error_at("/graph/Nodes", post(client, GRAPHS, {"graph": biased() | {"Nodes": [0] * 1001}}))
+            error_at(
+                "/graph/InputEdges/0/GraphInputIndex",
+                post(client, GRAPHS, {"graph": biased() | {"InputEdges": [{}] * 100}}),
+            )
+
     def test_idle_ones_are_dropped_if_that_is_asked_for(self, start_server: ServerFactory) -> None:
         running = start_server("--graph-seconds", "1.5")
         with httpx.Client(base_url=running.url) as client:
@@ -284,6 +300,18 @@ def test_dropped_while_it_is_dispatched(client: httpx.Client) -> None:
         assert not answer.done()
         refusal_of(dispatch(client, id_, _0=X), 404)
         np.testing.assert_allclose(result(answer.result(), "0"), 1 / sizes[1], rtol=1e-5)
+
+
+def test_a_connection_that_is_idle_holds_none(start_server: ServerFactory) -> None:
+    running = start_server("--idle-buffer-bytes", "0")
+    sizes = (1 << 11, 1 << 12)
+    w = np.ones(sizes, np.float32)
+    with httpx.Client(base_url=running.url) as idle, httpx.Client(base_url=running.url) as other:
+        id_ = keep(idle, weighted(sizes), inputs={"1": w.tobytes()})["id"]
+        result(dispatch(idle, id_, _0=w), "0")
+        kept = resident(running)
+        other.delete(f"{GRAPHS}/{id_}")
+        wait_until(lambda: kept - resident(running) > 24 * MIB)
 
 
 def test_the_same_graph_has_one_id_everywhere(client: httpx.Client, start_server: ServerFactory) -> None:

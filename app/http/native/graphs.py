@@ -17,6 +17,7 @@ from app.engine.graph_documents import (
     GraphExecuteRequest,
     GraphKeepRequest,
     GraphSummary,
+    hold_parts,
 )
 from app.engine.graph_store import KeptGraph
 from app.engine.service import Service
@@ -97,6 +98,7 @@ class KeepEndpoint:
     def _keep(
         self, codec: Codec, body: Body, memory: MemoryShare, cancelled: Callable[[], bool], document: object
     ) -> tuple[KeptGraph, bool]:
+        hold_parts(document, self._service.settings.max_graph_nodes, memory)
         request = validate(GraphKeepRequest, document)
         self._service.check_device(request.device)
         return self._service.graphs.keep(request, codec, body, memory, cancelled)

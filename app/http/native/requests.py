@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Any
 
@@ -15,7 +15,7 @@ from app.contract.validation import abbreviate, validate
 from app.contract.violations import ContractError, refused
 from app.devices.device import ExecutionRecord
 from app.engine.dispatch import DispatchRequest, GraphDispatchRequest, GraphFacts
-from app.engine.graph_documents import Given, GivenGraph
+from app.engine.graph_documents import Given, GivenGraph, hold_parts
 from app.engine.prepared import Outcome, Prepared, response
 from app.engine.service import Service
 from app.http.core.documents import CODECS, TooHeavy, read_document
@@ -159,7 +159,8 @@ class DispatchReader(Reader):
         self, codec: Codec, body: Body, memory: MemoryShare, cancelled: Callable[[], bool] | None
     ) -> tuple[Dispatch, dict[str, Buffer]]:
         settings = self.service.settings
-        request = read_document(codec, body, settings, memory, _dispatch_request, only_light=cancelled is None)
+        judge = partial(_dispatch_request, settings.max_graph_nodes, memory)
+        request = read_document(codec, body, settings, memory, judge, only_light=cancelled is None)
         if isinstance(request, GraphDispatchRequest):
             if cancelled is None:
                 raise TooHeavy
@@ -206,7 +207,8 @@ def _each(request: DispatchRequest) -> Iterator[Given]:
             raise refused(path, f"Data of {name} must be a list, with those of each of its tensors.", None, "a list")
 
 
-def _dispatch_request(document: object) -> DispatchRequest | GraphDispatchRequest:
+def _dispatch_request(max_nodes: int, memory: MemoryShare, document: object) -> DispatchRequest | GraphDispatchRequest:
     if isinstance(document, dict) and "graph" in document:
+        hold_parts(document, max_nodes, memory)
         return validate(GraphDispatchRequest, document)
     return validate(DispatchRequest, document)
