@@ -51,8 +51,9 @@ def document(operators: Sequence[type[Operator]]) -> dict[str, Any]:
                 packed = body.get("content", {}).get(MSGPACK)
                 if packed:  # it knows strings of bytes only, while `pack` and `unpack` below know what is in them
                     packed["schema"] = packed["schema"]["contentSchema"]
+    del made["paths"]["/v1/graphs"]["post"]["requestBody"]["content"][MSGPACK]  # it cannot negate binary in a choice
     for content in made["paths"][DISPATCH]["post"]["requestBody"]["content"].values():
-        content["schema"] = content["schema"]["anyOf"][0]  # an operator; negated, it makes binary data of neither
+        content["schema"] = content["schema"]["anyOf"][0]  # an operator, for the same reason
         content.get("examples", {}).pop("GRAPH", None)
     for schema in schemas.values():
         for holder in (schema, *schema.get("properties", {}).values()):
@@ -80,13 +81,13 @@ def load(
 
 # That sizes, strides and lengths of data must fit, and be within limits, cannot be said in a schema.
 TOLERANT = {"checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", 413, 422]}}}
+TOLERANT_OF_IDS = {"checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", 404, 413, 422]}}}
 CLIP1, ADD1 = OPERATORS["DML_OPERATOR_ELEMENT_WISE_CLIP1"], OPERATORS["DML_OPERATOR_ELEMENT_WISE_ADD1"]
 PLAIN = [operator for operator in OPERATORS.values() if operator.rules is Operator.rules]
 """Those that ask for nothing that neither a schema nor a support table says."""
 
 # That names are an operator's, and that the body has the length and the coding that its header says, neither.
 TOLERANT_OF_INFERENCE = {"checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", 400, 404, 413]}}}
-GRAPHS = ["/v1/graphs", "/v1/graphs/{id}/dispatch"]
 INFERENCE = [
     "/v2/models/{name}/infer",
     "/v2/models/{name}/versions/{version}/infer",
@@ -97,7 +98,8 @@ schema = load(
     list(OPERATORS.values()),
     20,
     "all",
-    operations=[{"include-path": path} | TOLERANT for path in (DISPATCH, *GRAPHS, "/v1/feature-support")]
+    operations=[{"include-path": path} | TOLERANT for path in (DISPATCH, "/v1/graphs", "/v1/feature-support")]
+    + [{"include-path": "/v1/graphs/{id}/dispatch"} | TOLERANT_OF_IDS]
     + [{"include-path": path} | TOLERANT_OF_INFERENCE for path in INFERENCE]
     + [{"include-path": "/v2/repository/index", "checks": {"negative_data_rejection": {"enabled": False}}}],  # null
 )
