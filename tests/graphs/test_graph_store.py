@@ -1,11 +1,13 @@
 """Graphs that are kept: compiled once, dispatched many times, bounded, and the same for all workers."""
 
+import errno
 import gc
+import os
 import re
 import threading
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,11 @@ import httpx
 import numpy as np
 import pytest
 
+from app.codecs.codec import Piece
 from app.contract.validation import validate
 from app.engine.graph_documents import GraphKeepRequest
-from app.engine.graph_store import DESCRIBED, KeptGraph, UnknownGraph
+from app.engine.graph_entries import Entry, Record, SharedEntries
+from app.engine.graph_store import DESCRIBED, KeptGraph, StoreFull, UnknownGraph
 from app.engine.service import Service
 from app.http.core.documents import CODECS
 from app.settings import Settings
@@ -302,18 +306,6 @@ def test_dropped_while_it_is_dispatched(client: httpx.Client) -> None:
         np.testing.assert_allclose(result(answer.result(), "0"), 1 / sizes[1], rtol=1e-5)
 
 
-def test_a_connection_that_is_idle_holds_none(start_server: ServerFactory) -> None:
-    running = start_server("--idle-buffer-bytes", "0")
-    sizes = (1 << 11, 1 << 12)
-    w = np.ones(sizes, np.float32)
-    with httpx.Client(base_url=running.url) as idle, httpx.Client(base_url=running.url) as other:
-        id_ = keep(idle, weighted(sizes), inputs={"1": w.tobytes()})["id"]
-        result(dispatch(idle, id_, _0=w), "0")
-        kept = resident(running)
-        other.delete(f"{GRAPHS}/{id_}")
-        wait_until(lambda: kept - resident(running) > 24 * MIB)
-
-
 def test_the_same_graph_has_one_id_everywhere(client: httpx.Client, start_server: ServerFactory) -> None:
     running = start_server("--threads", "1", "--no-llvm")
     with httpx.Client(base_url=running.url) as other:
@@ -457,6 +449,31 @@ def test_soak(start_server: ServerFactory) -> None:
     assert resident(running) - before < 24 * MIB  # of what `rounds` graphs kept: at least 40 * 256 KiB and much more
     with httpx.Client(base_url=running.url) as client:
         assert (metric(client, "graphs"), metric(client, "graph_bytes"), metric(client, "memory_bytes")) == (0, 0, 0)
+
+
+class FullDisk(SharedEntries):
+    """Whose folder has no room for a file."""
+
+    def add(self, record: Record, request: Iterable[Piece]) -> Entry:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize(("kind", "is_kept"), [(SharedEntries, True), (FullDisk, False)])
+def test_what_cannot_be_handed_to_other_workers_is_not_kept(
+    tmp_path: Path, kind: type[SharedEntries], is_kept: bool
+) -> None:
+    service = Service(Settings(threads=1, gpus="none"), kind(tmp_path, 2, 1))
+    request = validate(GraphKeepRequest, {"graph": graph([relu()], [into(0, 0)], [out(0)])})
+    codec = CODECS["application/msgpack"]
+    with service.memory.open() as memory:
+        if is_kept:
+            _, is_new = service.graphs.keep(request, codec, b"", memory, lambda: False)
+            assert is_new
+        else:
+            with pytest.raises(StoreFull, match="No space left"):
+                service.graphs.keep(request, codec, b"", memory, lambda: False)
+    service.close()
+    assert (service.graphs.count, len(service.graphs.summaries())) == (is_kept, is_kept)
 
 
 def test_nobody_else_is_asked_where_there_is_one_process() -> None:

@@ -117,7 +117,7 @@ class TestLog:
     def test_of_a_request_that_breaks_http(self, server: RunningServer) -> None:
         with connection(server) as broken:
             assert broken.ask(b"NONSENSE\r\n\r\n").status_code == 400
-        assert any(line["level"] == "WARNING" and "400" in line["message"] for line in lines_of(server))
+        wait_until(lambda: any(line["level"] == "WARNING" and "400" in line["message"] for line in lines_of(server)))
 
     def test_as_text(self, start_server: ServerFactory) -> None:
         running = start_server("--log-format", "text")
