@@ -4,6 +4,7 @@ import asyncio
 import functools
 import gc
 import logging
+import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
@@ -153,11 +154,15 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
             log.exception("What SIGHUP asks for failed")
 
     folder = _shared_folder() if settings.workers > 1 else None
+    supervisor = os.getpid()
 
     def work(number: int, signals: Signals) -> bool:
         entries = SharedEntries(folder, settings.workers, number) if folder else None
         make = functools.partial(_server, settings, keys, slots, number, entries)
-        return Process(make, signals, reload, end_seconds).run(sockets)
+        went_well = Process(make, signals, reload, end_seconds).run(sockets)
+        if folder and os.getppid() != supervisor:  # it was killed, and will not
+            shutil.rmtree(folder, ignore_errors=True)
+        return went_well
 
     if settings.workers > 1:
         logs.count_dropped_in(Counts(slots.own(settings.workers)).log_lines_dropped.numbers[()])

@@ -410,6 +410,18 @@ class TestSeveralWorkers:
         wait_until(lambda: mapped() == 0)
 
 
+def test_the_folder_is_removed_if_the_supervisor_is_killed(start_server: ServerFactory, tmp_path: Path) -> None:
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    running = start_server("--workers", "2", TMPDIR=str(folder))
+    with httpx.Client(base_url=running.url) as client:
+        wait_until(lambda: metric(client, "workers") == 2)
+        keep(client, biased())
+    assert len(list(folder.iterdir())) == 1
+    running.process.kill()
+    wait_until(lambda: not list(folder.iterdir()))
+
+
 def resident(running: RunningServer) -> int:
     status = Path(f"/proc/{running.process.pid}/status").read_text()
     (kilobytes,) = re.findall(r"^VmRSS:\s+(\d+) kB$", status, re.MULTILINE)
