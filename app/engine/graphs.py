@@ -70,11 +70,14 @@ class GraphRequest(NamedTuple):
 class GraphCompiler:
     """Compiles and initializes graphs, on any thread. `device` computes what is computed once."""
 
-    def __init__(self, device: Device, structures: Structures, max_nodes: int, max_tensor_bytes: int) -> None:
+    def __init__(
+        self, device: Device, structures: Structures, max_nodes: int, max_tensor_bytes: int, max_memory_bytes: int
+    ) -> None:
         self._device = device
         self._structures = structures
         self._max_nodes = max_nodes
         self._max_tensor_bytes = max_tensor_bytes
+        self._max_memory_bytes = max_memory_bytes
 
     def compile(
         self, request: GraphRequest, take: Callable[[int], Buffer], cancelled: Callable[[], bool]
@@ -92,6 +95,9 @@ class GraphCompiler:
         owned = self._owned(graph, request.inputs)
         id_ = graph_id(request.desc, request.level, request.constants, owned)
         planned = schedule(graph, self._structures)
+        if planned.scratch_bytes > self._max_memory_bytes:
+            scratch = planned.scratch_bytes
+            raise LimitExceeded("max_memory_bytes", "Bytes between nodes", scratch, self._max_memory_bytes, ("graph",))
         sources: dict[Source, Buffer] = {Constant(index): data for index, data in request.constants.items()}
         sources |= {GraphInput(name): data for name, data in owned.items()}
         initialized = initialize(planned, sources, take, self._device.prepare, cancelled)

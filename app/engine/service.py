@@ -84,7 +84,11 @@ class Service:
         self.placement = Placement(settings, numpy_device, self.structures)
         self.devices: dict[str, Device] = self.placement.devices
         self.compiler = GraphCompiler(
-            numpy_device, self.structures, settings.max_graph_nodes, settings.max_tensor_bytes
+            numpy_device,
+            self.structures,
+            settings.max_graph_nodes,
+            settings.max_tensor_bytes,
+            settings.max_memory_bytes,
         )
         self.graphs = GraphStore(settings, self.compiler, self.prepare_graph, graphs or LocalEntries())
         self.memory = MemoryAccount(settings.max_memory_bytes, settings.idle_buffer_bytes, self.placement.pinned)

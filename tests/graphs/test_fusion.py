@@ -293,6 +293,14 @@ def test_peak_memory_is_near_what_is_alive() -> None:
                     assert offsets[one] + size <= offsets[other] or offsets[other] + length <= offsets[one]
 
 
+def test_memory_of_many_tensors_is_planned_in_no_time() -> None:
+    count = 4096  # with time or memory by the cube of them, this would not end
+    intervals = {number: (number, 2 * count - number, ALIGNMENT * (1 + number % 50)) for number in range(count)}
+    offsets, total = place_intervals(intervals)
+    assert total == sum(size for _, _, size in intervals.values())
+    assert len(set(offsets.values())) == count
+
+
 # Coordinates
 
 
