@@ -19,6 +19,7 @@ from app.formula.values import Input as InputValue
 from app.formula.values import Number, Operation, Parameter, Value, as_stored, compute_type, parts
 from app.graphs.graph import Constant, Graph, GraphInput, Node, NodeOutput, Source
 from app.graphs.spaces import Space, Vector
+from app.operators.parameters import bare
 from app.programs.dispatchable import Dispatchable
 from app.programs.program import Map, Program
 from app.programs.walks import Walk, collapse
@@ -324,10 +325,10 @@ class _Group:
             {},
             lambda _: _program(self._members, [leaf.stored for leaf in self._leaves], axes),
         )
-        inputs = {_name(n): _desc(leaf.stored, sizes, leaf.address) for n, leaf in enumerate(self._leaves)}
+        inputs = {_name(n): plain_desc(leaf.stored, sizes, leaf.address) for n, leaf in enumerate(self._leaves)}
         dispatchable = Dispatchable(
             inputs,
-            {"out": _desc(stored, sizes, written)},
+            {"out": plain_desc(stored, sizes, written)},
             program,
             dict(self._numbers()),
         )
@@ -421,9 +422,13 @@ def _name(number: int) -> str:
     return f"in{number}"
 
 
-def _desc(stored: DataType, sizes: list[int], address: Vector) -> TensorDesc:
-    """Of a tensor that is the kernel's own matter, and need not keep to DirectML's limits."""
-    return TensorDesc.model_construct(DataType=stored, Sizes=sizes, Strides=list(address))
+def plain_desc(stored: DataType, sizes: list[int], strides: Sequence[int] | None = None) -> TensorDesc:
+    """Of a tensor that is a kernel's own matter, and need not keep to DirectML's limits."""
+    values = {"DataType": stored, "Sizes": sizes, "Strides": strides and list(strides)}
+    return bare(TensorDesc, _DEFAULTS | values)  # `model_construct` takes a hundred times as long
+
+
+_DEFAULTS = dict(TensorDesc(DataType=DataType.FLOAT32, Sizes=[1]))
 
 
 @lru_cache(4096)

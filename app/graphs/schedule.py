@@ -11,7 +11,7 @@ from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc
 from app.formula.structures import Structures
 from app.formula.values import Input as InputValue
-from app.graphs.fusion import Fused, Part, fuse
+from app.graphs.fusion import Fused, Part, fuse, plain_desc
 from app.graphs.graph import Constant, Graph, GraphInput, NodeOutput, Source
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
@@ -227,7 +227,7 @@ class _Scheduler:
 
     def _copy(self, source: NodeOutput, number: int) -> Step:
         size = self._outputs[number].desc.data_bytes
-        desc = TensorDesc.model_construct(DataType=DataType.UINT8, Sizes=[size])
+        desc = plain_desc(DataType.UINT8, [size])
         read = replace(self._place(source), size=size)
         copy = Dispatchable({"in0": desc}, {"out": desc}, _COPY, {})
         return Step((source.node,), copy, (read,), (Place(Room.OUTPUT, number, 0, size),))
