@@ -58,6 +58,18 @@ def test_the_request_answers_what_the_readme_says(server: RunningServer, tmp_pat
     assert without_times(answer) == without_times(json.loads(block_with("json", '"execution"')))
 
 
+@pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
+@pytest.mark.parametrize(
+    ("operator", "sizes", "numbers"), [("GEMM", [2, 1], [0, 17]), ("JOIN", [2, 3], [-4, -2, 0, 1, 2, 4])]
+)
+def test_other_operators_answer_what_the_readme_says(
+    server: RunningServer, tmp_path: Path, operator: str, sizes: list[int], numbers: list[float]
+) -> None:
+    output = json.loads(run(block_with("sh", f'"{operator}"'), server, tmp_path))["outputs"]["OutputTensor"]
+    assert output["Sizes"] == sizes
+    assert np.frombuffer(base64.b64decode(output["data"]), np.float32).tolist() == numbers
+
+
 def test_the_refusal_answers_what_the_readme_says(client: httpx.Client) -> None:
     (body,) = re.findall(r"-d '(.*?)'", block_with("sh", "ACTIVATION_HARD_SIGMOID"), re.DOTALL)
     request = json.loads(body)
@@ -135,9 +147,22 @@ def test_operators_are_chosen_as_the_readme_does(server: RunningServer, tmp_path
 
 
 def test_the_readme_counts_the_operators() -> None:
-    assert re.findall(r"all (\d+) `ACTIVATION_\*` and `ELEMENT_WISE_\*` operators", README) == [
-        str(sum(operator.family() in ("ACTIVATION", "ELEMENT_WISE") for operator in OPERATORS.values()))
-    ]
+    assert re.findall(r"all (\d+) operators", README) == [str(len(OPERATORS))]
+    measured = sum(operator.family() in ("ACTIVATION", "ELEMENT_WISE") for operator in OPERATORS.values())
+    assert re.findall(r"of\s+the\s+(\d+)\s+activations\s+and\s+element-wise\s+operators", README) == [str(measured)]
+
+
+def test_the_operators_and_tensors_that_the_readme_names_exist() -> None:
+    known = {operator.short_name() for operator in OPERATORS.values()}
+    tensors = {name for operator in OPERATORS.values() for name in operator.tensor_names()}
+    named = {each for each in re.findall(r"`([A-Z][A-Z_0-9]+)`", README) if "_" in each or each in known}
+    assert {"CONVOLUTION", "LSTM", "SPLIT", "MAX_POOLING2"} <= named
+    others = {"OWNED_BY_DML", "TENSOR_DATA_TYPE_SUPPORT", "FEATURE_LEVELS", "DML_GRAPH_DESC", "DMLSERVE_API_KEYS_FILE"}
+    assert {name.removeprefix(PREFIX) for name in named - others} <= known
+    assert set(re.findall(r"`(\w+Tensors?)`", README)) <= tensors
+    assert OPERATORS[f"{PREFIX}JOIN"].array_names() == {"InputTensors"}
+    assert OPERATORS[f"{PREFIX}SPLIT"].array_names() == {"OutputTensors"}
+    assert OPERATORS[f"{PREFIX}MAX_POOLING2"].model_fields["OutputIndicesTensor"].default is None
 
 
 def test_every_path_of_the_api_table_exists(client: httpx.Client) -> None:
