@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from tests.conformance.client import Case, HttpClient, message
+from tests.conformance.client import Case, HttpClient, data_of, message
 from tests.conftest import RunningServer
 from tests.messages import Array
 
@@ -57,6 +57,27 @@ def test_output_through_its_strides(conformance_client: HttpClient) -> None:
     np.testing.assert_array_equal(outputs["OutputTensor"], 2 * X + 1)
 
 
+def test_tensor_arrays(conformance_client: HttpClient) -> None:
+    stated = case("JOIN", {"Axis": 1}, {"InputTensors": [tensor(X), tensor(X[:, :2])]})
+    stated["output"]["Sizes"] = [2, 5]
+    _, outputs, _ = conformance_client.execute(stated)
+    assert outputs
+    np.testing.assert_array_equal(outputs["OutputTensor"], np.hstack([X, X[:, :2]]))
+
+
+def test_several_outputs(conformance_client: HttpClient) -> None:
+    parts = [{"name": "OutputTensors", "DataType": "FLOAT32", "Sizes": [2, size]} for size in (1, 2)]
+    stated = case("SPLIT", {"Axis": 1}, {"InputTensor": tensor(X)})
+    del stated["output"]
+    stated["outputs"] = [part | {"index": index, "data_b64": "not sent"} for index, part in enumerate(parts)]
+    _, outputs, _ = conformance_client.execute(stated)
+    assert outputs
+    made = outputs["OutputTensors"]
+    assert isinstance(made, list)
+    for one, expected in zip(made, [X[:, :1], X[:, 1:]], strict=True):
+        np.testing.assert_array_equal(one, expected, strict=True)
+
+
 @pytest.mark.parametrize(
     ("attributes", "members", "field"),
     [
@@ -97,3 +118,23 @@ def test_structures_are_stated_whole() -> None:
     operator = message(case("ELEMENT_WISE_ADD1", {"FusedActivation": fused}, {"ATensor": tensor(X)}), {})["operator"]
     assert operator["FusedActivation"] == fused
     assert operator["ATensor"] == {"DataType": "FLOAT32", "Sizes": [2, 3], "Strides": None}
+
+
+def test_outputs_by_name_and_by_index() -> None:
+    stated = case("TOP_K", {"Axis": 1, "K": 1}, {})
+    described = {"DataType": "UINT32", "Sizes": [2, 1]}
+    stated["outputs"] = [
+        {"name": "OutputIndexTensor", "data_b64": "not sent", "compare": [[0, 1], [0, 1]]} | described,
+        {"name": "OutputTensors", "index": 0} | described,
+        {"name": "OutputTensors", "index": 1} | described,
+    ]
+    operator = message(stated, {})["operator"]
+    assert operator["OutputIndexTensor"] == described
+    assert operator["OutputTensors"] == [described] * 2
+
+
+def test_data_of_arrays_are_lists() -> None:
+    stated = case(
+        "JOIN", {}, {"InputTensors": [{"data_b64": "AA=="}, {"data_b64": "AQ=="}], "X": {"data_b64": "Ag=="}, "Y": {}}
+    )
+    assert data_of(stated, base64.b64decode) == {"InputTensors": [b"\0", b"\1"], "X": b"\2"}
