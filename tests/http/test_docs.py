@@ -2,6 +2,7 @@
 
 import re
 from html.parser import HTMLParser
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import httpx
@@ -13,6 +14,11 @@ from tests.http.refusals import refusal_of
 
 OPERATIONS = {
     ("post", "/v1/dispatch"): "dispatch",
+    ("get", "/v1/graphs"): "listGraphs",
+    ("post", "/v1/graphs"): "keepGraph",
+    ("get", "/v1/graphs/{id}"): "getGraph",
+    ("delete", "/v1/graphs/{id}"): "dropGraph",
+    ("post", "/v1/graphs/{id}/dispatch"): "dispatchGraph",
     ("get", "/v1/capabilities"): "getCapabilities",
     ("get", "/v1/operators"): "listOperators",
     ("get", "/v1/operators/{Type}"): "getOperator",
@@ -97,13 +103,23 @@ def test_the_document(client: httpx.Client) -> None:
 
 def test_every_example_of_the_document_works(client: httpx.Client) -> None:
     paths = client.get("/openapi.json").json()["paths"]
-    examples = paths["/v1/dispatch"]["post"]["requestBody"]["content"]["application/json"]["examples"]
-    assert len(examples) == len(OPERATORS)
+
+    def content(path: str) -> dict[str, Any]:
+        return dict(paths[path]["post"]["requestBody"]["content"]["application/json"])
+
+    examples = content("/v1/dispatch")["examples"]
+    assert examples.keys() == {operator.short_name() for operator in OPERATORS.values()} | {"GRAPH"}
     for example in examples.values():
         response = client.post("/v1/dispatch", json=example["value"])
         assert response.status_code == 200, response.text
-    example = paths["/v1/feature-support"]["post"]["requestBody"]["content"]["application/json"]["example"]
-    assert client.post("/v1/feature-support", json=example).status_code == 200
+    kept = client.post("/v1/graphs", json=content("/v1/graphs")["example"])
+    assert kept.status_code == 201, kept.text
+    path = f"/v1/graphs/{kept.json()['id']}"
+    made = client.post(f"{path}/dispatch", json=content("/v1/graphs/{id}/dispatch")["example"])
+    assert client.delete(path).status_code == 204
+    at_once = client.post("/v1/dispatch", json=examples["GRAPH"]["value"])
+    assert made.json()["outputs"] == at_once.json()["outputs"]
+    assert client.post("/v1/feature-support", json=content("/v1/feature-support")["example"]).status_code == 200
 
 
 def test_the_documentation_can_be_left_out(start_server: ServerFactory) -> None:
