@@ -11,14 +11,18 @@ import pytest
 from app.contract.constants import NEWEST, FeatureLevel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler
+from app.formula.structures import Structures
 from app.memory.arrays import Array, numpy_type
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import compile_operator
 from app.operators.operator import PREFIX
 
+COMPILER = Compiler()
+STRUCTURES = Structures()
+
 
 class Runner:
-    """Runs operators on one device."""
+    """Runs operators on one device. What is made of a formula is made once for all, as in a service."""
 
     def __init__(self, device: NumpyDevice) -> None:
         self.device = device
@@ -29,7 +33,8 @@ class Runner:
         """The outputs by name. Inputs are described as they lie in memory; `members` are added to the descriptor."""
         document = {name: described(array) for name, array in inputs.items()} | members
         kind = PREFIX + kind
-        operator = compile_operator(OPERATORS[kind].model_validate_json(json.dumps({"Type": kind} | document)), level)
+        stated = OPERATORS[kind].model_validate_json(json.dumps({"Type": kind} | document))
+        operator = compile_operator(stated, level, STRUCTURES)
         made: dict[str, Array] = {}
         buffers = []
         for name, desc in operator.outputs.items():
@@ -67,7 +72,7 @@ def laid_out(rng: np.random.Generator, array: Array) -> Array:
 def run(request: pytest.FixtureRequest) -> Iterator[Runner]:
     """With NumPy's calls alone, and with loops compiled for whatever they can compute."""
     with ThreadPoolExecutor(2) as executor:
-        yield Runner(NumpyDevice(executor, 2, Compiler() if request.param == "loops" else None, least=1))
+        yield Runner(NumpyDevice(executor, 2, COMPILER if request.param == "loops" else None, 1, STRUCTURES))
 
 
 def close(made: Array, expected: Array, *, scale: Array | float = 0, ulp: float = 1) -> None:

@@ -220,7 +220,7 @@ def test_what_is_found_is_what_would_be_built(operator: type[Operator]) -> None:
         mock.patch.object(Compiler, "function", function),
     ):
         known = [NumpyDevice(helpers, 1, compiler, least=1, structures=SHARED) for compiler in (None, COMPILER)]
-        for alone in descriptors(operator, rng, 20 if has_numbers(operator) else 6):
+        for alone in descriptors(operator, rng, 12 if has_numbers(operator) else 4):
             found = compile_operator(alone.operator, NEWEST, SHARED)
             inputs = tensors_for(alone, arrays)
             for device in known:

@@ -22,6 +22,7 @@ from app.engine.prepared import Bound
 from app.engine.service import Service
 from app.formula.values import Value, saturate
 from app.http.native import requests
+from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
 from app.operators.compiled import compile_operator
 from app.operators.operator import (
@@ -155,7 +156,7 @@ def test_types_and_sizes_are_implied() -> None:
 def reader(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Service, requests.DispatchReader]]:
     """Of requests for Sums, which is not in the catalog."""
 
-    def judged(document: Any) -> DispatchRequest:
+    def judged(max_nodes: int, memory: MemoryShare, document: Any) -> DispatchRequest:
         return DispatchRequest.model_construct(
             operator=validate(Sums, document["operator"]),
             inputs=document["inputs"],
