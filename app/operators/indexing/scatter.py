@@ -7,6 +7,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
 from app.contract.constants import FeatureLevel
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
@@ -39,7 +41,7 @@ class Scattering(Operator):
     notes = (
         NEGATIVE,
         "An update whose index is out of range is left out. DirectML's documentation does not say.",
-        "Of several updates of one element any one is written. DirectML says that this is invalid.",
+        "Of several updates of one element the last one stays. DirectML says that this is invalid.",
     )
 
 
@@ -164,6 +166,13 @@ def _updated(xp: Any, x: Any, cells: Any, inside: Any, updates: Any, width: int)
     count = x.size // width
     made = xp.empty((count + 1, width), x.dtype)  # one more, for what is left out
     made[:count] = x.reshape(count, width)
-    cells = xp.where(inside, cells, count)
-    made[cells.reshape(-1)] = updates.reshape(-1, width)
+    cells, updates = xp.where(inside, cells, count).reshape(-1), updates.reshape(-1, width)
+    if xp is np:  # which assigns in order, so that the last update stays
+        made[cells] = updates
+    else:
+        order = xp.argsort(cells, kind="stable")
+        cells = cells[order]
+        is_last = xp.ones(cells.shape, xp.bool_)
+        is_last[:-1] = cells[1:] != cells[:-1]
+        made[cells[is_last]] = updates[order[is_last]]
     return made[:count].reshape(x.shape)

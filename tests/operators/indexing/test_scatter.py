@@ -1,5 +1,6 @@
 """What is written at indices, against plain NumPy; and what is refused."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -171,3 +172,22 @@ def test_refusals(document: dict[str, Any], pointer: str, given: Any, allowed: A
     (refusal,) = refusals(document)
     check_wording(refusal)
     assert (refusal.pointer, refusal.given, refusal.allowed) == (pointer, given, allowed)
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_the_last_of_several_updates_stays(*, in_order: bool) -> None:
+    """Also where a library, as CuPy, assigns in any order."""
+    xp: Any = np if in_order else SimpleNamespace(**vars(np))
+    rng = np.random.default_rng(7)
+    x = np.zeros((1, 1, 1, 20), np.float32)
+    indices = rng.integers(0, 22, (1, 1, 1, 500)).astype(np.int32)
+    updates = np.arange(1, 501, dtype=np.float32).reshape(indices.shape)
+    tensors = {"InputTensor": x, "IndicesTensor": indices, "UpdatesTensor": updates}
+    expected = x.copy()
+    for index, update in zip(indices.ravel(), updates.ravel(), strict=True):
+        if index < 20:
+            expected[..., index] = update
+    described = {name: {"DataType": each.dtype.name.upper(), "Sizes": [*each.shape]} for name, each in tensors.items()}
+    operator = compiled(descriptor(P + "SCATTER", **described, OutputTensor=described["InputTensor"], Axis=3)).operator
+    assert operator.call
+    np.testing.assert_array_equal(operator.call(xp, tensors)["OutputTensor"], expected)
