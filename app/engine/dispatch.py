@@ -28,7 +28,7 @@ TensorData: TypeAlias = Annotated[Any, WithJsonSchema(BASE64), Field(description
 
 InputData: TypeAlias = Annotated[
     Any,
-    WithJsonSchema({"anyOf": [BASE64, {"type": "array", "items": BASE64}]}),
+    WithJsonSchema({"oneOf": [BASE64, {"type": "array", "items": BASE64}]}),
     Field(description=f"{_DATA} Of an array of tensors, a list."),
 ]
 

@@ -295,8 +295,11 @@ def test_dispatch_has_both_media_types(document: Json) -> None:
             if kind == MSGPACK:
                 assert schema["contentMediaType"] == MSGPACK
                 schema = schema["contentSchema"]
+            elif len(names) > 1:  # which generators would give the name of another schema
+                schema = resolved(document, schema["$ref"])
+                assert schema.pop("description")
             forms = [{"$ref": f"#/components/schemas/{name}{suffix}"} for name in names]
-            assert schema == (forms[0] if len(forms) == 1 else {"anyOf": forms})
+            assert schema == (forms[0] if len(forms) == 1 else {"oneOf": forms})
 
 
 def test_messagepack_differs_from_json_in_tensor_data_only(document: Json) -> None:

@@ -24,16 +24,17 @@ pytestmark = [
 PYTHON = """
 import base64, struct, sys
 from dmlserve_generated import (
-    ActivationCelu, ApiClient, ApiException, Configuration, DispatchRequest, DispatchRequestOperator, InferenceApi,
-    InferRequest, NativeApi, TensorDesc,
+    ActivationCelu, AnyDispatchRequest, ApiClient, ApiException, Configuration, DispatchRequest,
+    DispatchRequestInputsValue, DispatchRequestOperator, InferenceApi, InferRequest, NativeApi, TensorDesc,
 )
 
 with ApiClient(Configuration(sys.argv[1])) as client:
     native, inference = NativeApi(client), InferenceApi(client)
     desc = TensorDesc(data_type="FLOAT32", sizes=[2, 3], flags=["OWNED_BY_DML"])
     celu = DispatchRequestOperator(ActivationCelu(type="ACTIVATION_CELU", input_tensor=desc, alpha=2))
-    request = DispatchRequest(operator=celu, inputs={"InputTensor": "AACAwAAAAMAAAAAAAACAPwAAAEAAAIBA"})
-    print(native.dispatch(request).outputs["OutputTensor"].data)
+    x = DispatchRequestInputsValue("AACAwAAAAMAAAAAAAACAPwAAAEAAAIBA")
+    request = AnyDispatchRequest(DispatchRequest(operator=celu, inputs={"InputTensor": x}))
+    print(native.dispatch(request).outputs["OutputTensor"].actual_instance.data)
     print(native.get_capabilities().devices[0].kind)
     print(inference.get_model_metadata("activation_celu").inputs[0].parameters.datatypes)
     print(inference.get_model_statistics("activation_celu").model_stats[0].inference_stats.success.count)

@@ -53,7 +53,8 @@ def document(operators: Sequence[type[Operator]]) -> dict[str, Any]:
                     packed["schema"] = packed["schema"]["contentSchema"]
     del made["paths"]["/v1/graphs"]["post"]["requestBody"]["content"][MSGPACK]  # it cannot negate binary in a choice
     for content in made["paths"][DISPATCH]["post"]["requestBody"]["content"].values():
-        content["schema"] = content["schema"]["anyOf"][0]  # an operator, for the same reason
+        union = schemas["AnyDispatchRequest"] if "$ref" in content["schema"] else content["schema"]
+        content["schema"] = union["oneOf"][0]  # an operator, for the same reason
         content.get("examples", {}).pop("GRAPH", None)
     for schema in schemas.values():
         for holder in (schema, *schema.get("properties", {}).values()):

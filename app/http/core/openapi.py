@@ -61,6 +61,7 @@ _TEXT_HEADERS = ("X-Request-ID", "WWW-Authenticate", "Location")
 _HEADERS_OF = {401: "WWW-Authenticate", 503: "Retry-After"}
 
 _schemas: dict[str, TypeAdapter[Any]] = {}
+_unions: dict[str, Json] = {}
 
 OPERATOR_NAME = {
     "name": "Type",
@@ -106,7 +107,7 @@ def dispatch() -> dict[str, Any]:
     examples = {operator.short_name(): {"value": example(operator)} for operator in OPERATORS.values()}
     examples["GRAPH"] = {"value": EXAMPLE | EXAMPLE_DATA}
     body = {
-        JSON: {"schema": {"anyOf": [ref(DispatchRequest), ref(GraphDispatchRequest)]}, "examples": examples},
+        JSON: {"schema": union("AnyDispatchRequest", DispatchRequest, GraphDispatchRequest), "examples": examples},
         MSGPACK: _msgpack(DispatchRequest, GraphDispatchRequest, suffix="Msgpack"),
     }
     answers = {JSON: {"schema": ref(DispatchResponse)}, MSGPACK: _msgpack(DispatchResponse, suffix="Msgpack")}
@@ -152,7 +153,7 @@ def feature_support(kind: Any) -> dict[str, Any]:
     """Of POST /v1/feature-support, which answers with `kind`."""
     asked = {"Feature": "FEATURE_LEVELS", "RequestedFeatureLevels": ["1_0", "5_0"]}
     body = {JSON: {"schema": ref(FeatureSupportQuery), "example": asked}, MSGPACK: _msgpack(FeatureSupportQuery)}
-    answers = {JSON: {"schema": {"anyOf": [ref(each) for each in get_args(kind)]}}, MSGPACK: _msgpack(*get_args(kind))}
+    answers = {JSON: {"schema": {"oneOf": [ref(each) for each in get_args(kind)]}}, MSGPACK: _msgpack(*get_args(kind))}
     return operation("checkFeatureSupport", answers, *_API, *_WITH_BODY, body=body)
 
 
@@ -241,6 +242,15 @@ def ref(kind: Any) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{kind.__name__}"}
 
 
+def union(name: str, *kinds: Any) -> dict[str, str]:
+    """A reference to the schema of one of `kinds`, which is added to the document as `name`.
+
+    Without a name of its own generators call a body after its operation, and DispatchRequest is another schema.
+    """
+    _unions[name] = {"description": "One of these.", "oneOf": [ref(kind) for kind in kinds]}
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
 def _parameter_schema(info: FieldInfo) -> Json:
     """Of a constant or of one of some texts; null is said by leaving the parameter out."""
     (kind,) = [each for each in get_args(info.annotation) or (info.annotation,) if each is not type(None)]
@@ -255,7 +265,7 @@ def _msgpack(*kinds: Any, suffix: str = "") -> dict[str, Any]:
         "type": "string",
         "format": "binary",
         "contentMediaType": MSGPACK,
-        "contentSchema": contents[0] if len(contents) == 1 else {"anyOf": contents},
+        "contentSchema": contents[0] if len(contents) == 1 else {"oneOf": contents},
         "description": "MessagePack of the same structure as in JSON; tensor data are bin.",
     }
     return {"schema": schema}
@@ -267,14 +277,17 @@ def _definitions() -> dict[str, Any]:
         ref_template="#/components/schemas/{model}",
     )
     definitions: dict[str, Any] = schemas["$defs"]
-    for schema in definitions.values():
+    for name, schema in definitions.items():
         schema.pop("title", None)  # generators name classes by titles, and the forms for MessagePack have the same
         for field in schema.get("properties", {}).values():
             field.pop("title", None)
             if field.get("default", ...) is None:
                 del field["default"]  # generators take a field with a default for one that is always there
+        if f"{name}Type" in definitions:  # what generators call the type of Type, unless it has a title
+            schema["properties"]["Type"]["title"] = "OperatorType"
     _widen(definitions)
-    return dict(sorted((definitions | _msgpack_forms(definitions)).items()))
+    _exclude(definitions)
+    return dict(sorted((definitions | _msgpack_forms(definitions) | _unions).items()))
 
 
 def _widen(part: Any) -> None:
@@ -283,6 +296,14 @@ def _widen(part: Any) -> None:
         part["format"] = "int64"
     for each in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
         _widen(each)
+
+
+def _exclude(part: Any) -> None:
+    """Say that forms of a value exclude each other: of any of several some generators make one that has all fields."""
+    if isinstance(part, dict) and "anyOf" in part and {"type": "null"} not in part["anyOf"]:
+        part["oneOf"] = part.pop("anyOf")
+    for each in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        _exclude(each)
 
 
 def _msgpack_forms(definitions: dict[str, Any]) -> dict[str, Any]:

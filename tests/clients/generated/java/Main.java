@@ -16,7 +16,8 @@ public class Main {
         ActivationCelu celu = new ActivationCelu().type(ActivationCelu.TypeEnum.ACTIVATION_CELU).inputTensor(desc).alpha(2f);
         DispatchRequest request = new DispatchRequest().operator(new DispatchRequestOperator(celu))
             .putInputsItem("InputTensor", "AACAwAAAAMAAAAAAAACAPwAAAEAAAIBA");
-        System.out.println(nativeApi.dispatch(request, null).getOutputs().get("OutputTensor").getData());
+        Object output = nativeApi.dispatch(new AnyDispatchRequest(request), null).getOutputs().get("OutputTensor");
+        System.out.println(((Map<?, ?>) output).get("data"));
         System.out.println(nativeApi.getCapabilities(null).getDevices().get(0).getKind());
         System.out.println(inference.getModelMetadata("activation_celu", null).getInputs().get(0).getParameters().getDatatypes());
         System.out.println(inference.getModelStatistics("activation_celu", null).getModelStats().get(0).getInferenceStats().getSuccess().getCount());
