@@ -33,6 +33,7 @@ from app.engine.capabilities import (
     OperatorDescription,
     OperatorFilter,
     describe,
+    field_kind,
     paste,
     select,
     span,
@@ -318,7 +319,7 @@ def _show_operator(described: OperatorDescription) -> None:
     fields = [
         [
             each["name"],
-            each["type"] if each["kind"] == "attribute" else each["kind"].replace("_", " "),
+            field_kind(each),
             "required" if each["required"] else "null" if each["default"] is None else str(each["default"]),
             each["description"],
         ]

@@ -270,6 +270,13 @@ def support_groups(row: SupportRow) -> list[tuple[str, list[DataType], list[int]
     ]
 
 
+def field_kind(field: FieldDescription) -> str:
+    """What a field is, for people: an attribute's type, or which sort of tensor; with [] where it is a list."""
+    if field["kind"] == "attribute":
+        return field["type"]
+    return field["kind"].replace("_", " ") + ("[]" if field["type"].endswith("[]") else "")
+
+
 def span(counts: Sequence[int]) -> str:
     """Dimension counts in words: the least to the most."""
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"

@@ -108,6 +108,8 @@ def test_operator_tells_everything(operator: type[Operator]) -> None:
     for field in described["fields"]:
         (line,) = [line for line in lines if line[:1] == [field["name"]]]
         assert line[-len(field["description"].split()) :] == field["description"].split()
+        assert (line[1] in ("input", "output")) == (field["kind"] != "attribute")
+        assert (line[2].endswith("tensor[]")) == (field["type"] == "DML_TENSOR_DESC[]")
     for row in described["support"]:
         assert row["feature_level"].removeprefix("DML_FEATURE_LEVEL_") in [line[0] for line in lines if line]
 

@@ -77,6 +77,8 @@ def test_a_section_tells_everything(sections: dict[str, str], name: str) -> None
     for field in described["fields"]:
         default = field["default"] if isinstance(field["default"], str) else orjson.dumps(field["default"]).decode()
         kind = field["type"] if field["kind"] == "attribute" else field["kind"].replace("_", " ")
+        if field["type"] == "DML_TENSOR_DESC[]":
+            kind += "[]"
         assert re.sub(r"\s", "", f"{field['name']}{kind}{'required' if field['required'] else default}") in (
             re.sub(r"\s", "", text)
         )

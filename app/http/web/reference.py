@@ -24,7 +24,16 @@ from starlette.responses import Response
 from app import __version__
 from app.contract.constants import NEWEST, DataType, FeatureLevel
 from app.devices.device import Device
-from app.engine.capabilities import OperatorFilter, SupportRow, describe, paste, select, span, support_groups
+from app.engine.capabilities import (
+    OperatorFilter,
+    SupportRow,
+    describe,
+    field_kind,
+    paste,
+    select,
+    span,
+    support_groups,
+)
 from app.engine.curves import Curve, curve
 from app.http.core.media_types import accepts_gzip
 from app.http.core.queries import read_query
@@ -141,7 +150,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"words": _words, "value": _value}
+    environment.filters |= {"words": _words, "value": _value, "field_kind": field_kind}
     return environment
 
 
