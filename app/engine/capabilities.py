@@ -332,8 +332,18 @@ def _fields(operator: type[Operator]) -> Iterator[FieldDescription]:
             ),
             required=info.is_required(),
             default=None if info.is_required() else TypeAdapter(Any).dump_python(info.default, mode="json"),
-            description=info.description,
+            description=info.description if tensor else _meaning(info.description, info),
         )
+
+
+def _meaning(description: str, info: FieldInfo) -> str:
+    """The description of an attribute, with the constants that it may be where it does not tell them apart itself."""
+    for kind in _classes(info.annotation):
+        if issubclass(kind, Constant) and kind is not DataType:
+            *others, last = (member.value for member in kind)
+            if len({*others, last}.intersection(re.findall(r"\w+", description))) < 2:
+                return f"{description} It is {' or '.join([', '.join(others), last] if others else [last])}."
+    return description
 
 
 def _attribute_type(info: FieldInfo) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app import __version__
-from app.contract.constants import DataType, FeatureLevel
+from app.contract.constants import Constant, DataType, FeatureLevel
 from app.engine.capabilities import describe, summarize
 from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX, Operator
@@ -19,6 +19,10 @@ from tests.conftest import COMMAND
 from tests.operators.facts import FAMILIES, takes
 
 OPERATOR = pytest.mark.parametrize("operator", OPERATORS.values(), ids=lambda operator: operator.short_name())
+
+
+CONSTANTS = {each.prefix().removesuffix("_"): each for each in Constant.__subclasses__()}
+"""The enumerations, by the types that attributes have."""
 
 
 def test_version() -> None:
@@ -112,6 +116,15 @@ def test_operator_tells_everything(operator: type[Operator]) -> None:
         assert (line[2].endswith("tensor[]")) == (field["type"] == "DML_TENSOR_DESC[]")
     for row in described["support"]:
         assert row["feature_level"].removeprefix("DML_FEATURE_LEVEL_") in [line[0] for line in lines if line]
+
+
+@OPERATOR
+def test_constants_are_told(operator: type[Operator]) -> None:
+    for field in describe(operator)["fields"]:
+        if (constants := CONSTANTS.get(field["type"])) and constants is not DataType:
+            told = set(re.findall(r"\w+", field["description"])) & set(constants)
+            restricted = field["name"] == "ReductionFunction"  # to two of REDUCE's
+            assert told == ({"AVERAGE", "MAX"} if restricted else set(constants)), field["description"]
 
 
 @OPERATOR
