@@ -21,6 +21,12 @@ from tests.operators.facts import FAMILIES, takes
 OPERATOR = pytest.mark.parametrize("operator", OPERATORS.values(), ids=lambda operator: operator.short_name())
 
 
+OF_EACH_FAMILY = pytest.mark.parametrize(
+    "operator",
+    {operator.family(): operator for operator in OPERATORS.values()}.values(),
+    ids=lambda operator: operator.short_name(),
+)
+
 CONSTANTS = {each.prefix().removesuffix("_"): each for each in Constant.__subclasses__()}
 """The enumerations, by the types that attributes have."""
 
@@ -95,7 +101,7 @@ def parts(text: str) -> tuple[str, str]:
     return told, request
 
 
-@OPERATOR
+@OF_EACH_FAMILY
 def test_operator_by_each_of_its_names(operator: type[Operator]) -> None:
     text = printed(dmlserve("operators", operator.name()))
     assert text == printed(dmlserve("operators", operator.short_name()))
@@ -105,7 +111,8 @@ def test_operator_by_each_of_its_names(operator: type[Operator]) -> None:
 @OPERATOR
 def test_operator_tells_everything(operator: type[Operator]) -> None:
     described = describe(operator)
-    text = printed(dmlserve("operators", operator.short_name()))
+    text, request = parts(printed(dmlserve("operators", operator.short_name())))
+    assert json.loads(request) == described["example"]
     for fact in (operator.name(), described["summary"], described["formula"], *described["notes"]):
         assert fact in text
     lines = [line.split() for line in text.splitlines()]
@@ -132,8 +139,9 @@ def test_operator_for_machines(operator: type[Operator]) -> None:
     assert json.loads(printed(dmlserve("operators", operator.short_name(), "--json"))) == describe(operator)
 
 
-@OPERATOR
+@OF_EACH_FAMILY
 def test_the_shown_request_runs(operator: type[Operator], tmp_path: Path) -> None:
+    """That all do is tested of the page, which shows the same ones (tests/http/test_reference.py)."""
     _, request = parts(printed(dmlserve("operators", operator.short_name(), columns=80)))
     file = tmp_path / "request.json"
     file.write_text(request)
