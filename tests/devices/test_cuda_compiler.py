@@ -20,9 +20,9 @@ from app.engine.capabilities import example
 from app.formula.structures import Questions
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
-from tests.devices.cuda_on_cpu import arithmetic_of
+from tests.devices.cuda_on_cpu import arithmetic_of, coordinate_source
 from tests.devices.test_cuda_lowering import samples as all_samples
-from tests.operators.descriptors import expression_of, output_name_of, output_of
+from tests.operators.descriptors import output_name_of, output_of
 
 try:
     cuda_compiler.nvrtc_version()
@@ -73,19 +73,30 @@ def test_kernels_of_all_operators_compile(part: int) -> None:
         assert compile_source(source, 90).startswith(b"\x7fELF")
 
 
-def test_kernels_of_operators_that_reduce_compile() -> None:
-    compiled = 0
+def row_source(operator: CompiledOperator, name: str) -> str:
+    """The kernel of an output whose formula reduces."""
+    made, inputs = operator.program.maps[name], list(operator.program.inputs.items())
+    lowering = RowLowering(Questions(operator.numbers).ask, made.expression, inputs, made.stored)
+    return lowering.source(Rows.of(operator, name).kind)[0]
+
+
+def test_kernels_of_operators_that_reduce_or_go_by_coordinates_compile() -> None:
+    """Of each output, as far as it is computed so."""
+    rows, coordinates = set(), set()
     for kind in OPERATORS.values():
         operator = compile_operator(validate(kind, example(kind)["operator"]), NEWEST)
-        if operator.operator.axes():
-            name = output_name_of(operator)
-            *inputs, output = zip([*operator.inputs, name], operator.element_types(name), strict=True)
-            source, _ = RowLowering(Questions({}).ask, expression_of(operator), inputs, output[1]).source(
-                Rows.of(operator, name).kind
-            )
-            assert compile_source(source, 90).startswith(b"\x7fELF")
-            compiled += 1
-    assert compiled == 6
+        for name, made in operator.program.maps.items():
+            if made.by_coordinates:
+                source, _, _ = coordinate_source(operator, name)
+                coordinates.add(kind)
+            elif made.axes:
+                source = row_source(operator, name)
+                rows.add(kind)
+            else:
+                continue
+            assert compile_source(source, 90).startswith(b"\x7fELF"), (kind.name(), name)
+    assert len(rows) == 12
+    assert len(coordinates) == 52
 
 
 @pytest.mark.parametrize(
@@ -96,12 +107,8 @@ def test_kernels_of_operators_that_reduce_compile() -> None:
 def test_kernels_of_any_groups_compile(sizes: list[int], axes: list[int], kept: int) -> None:
     document = {"Type": "ACTIVATION_SOFTMAX1", "Axes": axes, "InputTensor": {"DataType": "FLOAT16", "Sizes": sizes}}
     operator = compile_operator(validate(OPERATORS["DML_OPERATOR_ACTIVATION_SOFTMAX1"], document), NEWEST)
-    name = output_name_of(operator)
-    *inputs, output = zip([*operator.inputs, name], operator.element_types(name), strict=True)
-    rows = Rows.of(operator, name).kind
-    assert rows.kept == kept
-    source, _ = RowLowering(Questions({}).ask, expression_of(operator), inputs, output[1]).source(rows)
-    assert compile_source(source, 80).startswith(b"\x7fELF")
+    assert Rows.of(operator, "OutputTensor").kind.kept == kept
+    assert compile_source(row_source(operator, "OutputTensor"), 80).startswith(b"\x7fELF")
 
 
 def test_nothing_flushes_subnormal_numbers() -> None:
