@@ -31,15 +31,23 @@ PART = 1 << 12
 EDGES_OF_A_NODE = 16
 """So many of each kind there may be for each node that there may be."""
 
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
+"""It stands in paths, where clients take . and .. for something else."""
+
+_RESERVED = ("stats",)
+"""What is something else in a path where a graph's name may stand."""
 
 
 def _usable(name: str) -> str:
     """A graph is asked for by its name where operators are asked for by theirs."""
     if not _NAME.fullmatch(name):
-        raise PydanticCustomError("graph_name", "must be 1 to 128 of letters, digits, underscore, dot and hyphen")
-    if GRAPH_ID.fullmatch(name) or find_operator(name.upper()):
-        raise PydanticCustomError("graph_name", "must be neither an operator's name nor like a graph's id")
+        raise PydanticCustomError(
+            "graph_name", "must be 1 to 128 of letters, digits, underscore, dot and hyphen, no dot first"
+        )
+    if GRAPH_ID.fullmatch(name) or find_operator(name.upper()) or name in _RESERVED:
+        raise PydanticCustomError(
+            "graph_name", f"must be neither an operator's name nor like a graph's id, nor {' or '.join(_RESERVED)}"
+        )
     return name
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from threading import Lock
-from time import monotonic
+from time import monotonic, time_ns
 from typing import NamedTuple, Protocol
 
 import orjson
@@ -19,8 +19,16 @@ from app.engine.graph_documents import GRAPH_ID
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
 
-_NUMBERS = 16
-"""Bytes of what a worker tells of its use of a graph: how many dispatches, and when the last one was."""
+PARTS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output")
+"""What is counted of inferences: how they ended, and what they are made of."""
+
+_OF_A_PART = 3
+_WORDS = 2 + _OF_A_PART * len(PARTS)
+"""What a worker tells of its use of a graph: how many dispatches, when the last use was, and of each part how many,
+nanoseconds in all, and when the last one was."""
+
+_NUMBERS = 8 * _WORDS
+"""Bytes of these."""
 
 _LENGTH = struct.Struct("<Q")
 
@@ -43,7 +51,7 @@ class Entry:
         self.record = record
         self._counts = numbers.cast("Q")
         self._times = numbers.cast("d")  # of the clock that all processes share
-        self._place = 2 * worker
+        self._place = _WORDS * worker
 
     def use(self) -> None:
         """Note that somebody wants it now."""
@@ -54,15 +62,31 @@ class Entry:
         self._counts[self._place] += 1
         self.use()
 
+    def observe(self, part: str, ns: int) -> None:
+        """Count one of the PARTS, which took so long. For one thread."""
+        numbers, place = self._times, self._place + 2 + _OF_A_PART * PARTS.index(part)
+        numbers[place] += 1.0
+        numbers[place + 1] += ns
+        numbers[place + 2] = time_ns() // 1_000_000
+
+    @property
+    def observed(self) -> dict[str, list[list[float]]]:
+        """Of each of the PARTS, each worker's count, nanoseconds in all, and Unix time of the last one, in ms."""
+        workers = [[*self._times[start + 2 : start + _WORDS]] for start in range(0, len(self._times), _WORDS)]
+        return {
+            part: [numbers[_OF_A_PART * place :][:_OF_A_PART] for numbers in workers]
+            for place, part in enumerate(PARTS)
+        }
+
     @property
     def dispatches(self) -> int:
         """By all workers."""
-        return sum(self._counts[::2])
+        return sum(self._counts[::_WORDS])
 
     @property
     def idle_seconds(self) -> float:
         """Since the last use by any worker."""
-        return monotonic() - max(self._times[1::2])
+        return monotonic() - max(self._times[1::_WORDS])
 
 
 class Entries(Protocol):

@@ -93,8 +93,8 @@ class KeptGraph:
 class GraphStore:
     """The graphs that are kept, within `max_graphs` and `max_graph_bytes`: what has no room is refused.
 
-    Of `entries`, those of all workers, this process has compiled the ones that it was asked for. `find`, `drop` and
-    `tend` are for the event loop's thread, `keep` and `load` for workers.
+    Of `entries`, those of all workers, this process has compiled the ones that it was asked for. `find`, `called`,
+    `drop` and `tend` are for the event loop's thread, `keep` and `load` for workers.
     """
 
     def __init__(
@@ -109,6 +109,7 @@ class GraphStore:
         self._prepare = prepare
         self._entries = entries
         self._graphs: dict[str, KeptGraph] = {}
+        self._named: dict[str, str] = {}
         self._lock = Lock()
 
     @property
@@ -123,8 +124,26 @@ class GraphStore:
 
     def summaries(self) -> list[GraphSummary]:
         """All of them, the oldest first."""
+        return [summarize(entry) for entry in self.entries()]
+
+    def entries(self) -> list[Entry]:
+        """Those of all of them, the oldest first."""
         entries = sorted(self._entries.all().values(), key=lambda each: each.record.created)
-        return [summarize(entry) for entry in entries if not self._is_idle(entry)]
+        return [entry for entry in entries if not self._is_idle(entry)]
+
+    def called(self, id_or_name: str) -> Entry:
+        """That of the graph with this id or name, which is not in use for that. Raises UnknownGraph."""
+        if GRAPH_ID.fullmatch(id_or_name):
+            return self._entry(id_or_name)
+        id_ = self._named.get(id_or_name)
+        known = self._entries.find(id_) if id_ else None
+        if known and known.record.name == id_or_name and not self._is_idle(known):
+            return known
+        found = {entry.record.name: entry for entry in self.entries() if entry.record.name}
+        self._named = {name: entry.record.id for name, entry in found.items()}
+        if id_or_name not in found:
+            raise UnknownGraph(id_or_name)
+        return found[id_or_name]
 
     def find(self, id_: str) -> KeptGraph | None:
         """The graph, or None if it must be loaded first. It is in use from now on. Raises UnknownGraph."""

@@ -2,8 +2,11 @@
 
 import errno
 import gc
+<<<<<<< HEAD
 import os
 import re
+=======
+>>>>>>> 0439308 (Inference: a graph that is kept is a model of /v2, by its id and its name)
 import threading
 import time
 import tracemalloc
@@ -27,7 +30,7 @@ from app.settings import Settings
 from tests.conftest import RunningServer, ServerFactory, running_server
 from tests.graphs.documents import between, graph, into, out, relu, tensor
 from tests.graphs.requests import BIAS, X, Y, biased, dispatch, keep, post, result, weighted
-from tests.http.load import metric, wait_until
+from tests.http.load import metric, resident, wait_until
 from tests.http.refusals import error_at, refusal_of
 
 both = pytest.mark.parametrize("binary", [True, False], ids=["MessagePack", "JSON"])
@@ -410,6 +413,7 @@ class TestSeveralWorkers:
         wait_until(lambda: mapped() == 0)
 
 
+<<<<<<< HEAD
 def test_the_folder_is_removed_if_the_supervisor_is_killed(start_server: ServerFactory, tmp_path: Path) -> None:
     folder = tmp_path / "tmp"
     folder.mkdir()
@@ -428,6 +432,8 @@ def resident(running: RunningServer) -> int:
     return int(kilobytes) << 10
 
 
+=======
+>>>>>>> 0439308 (Inference: a graph that is kept is a model of /v2, by its id and its name)
 @pytest.mark.timeout(60)
 def test_soak(start_server: ServerFactory) -> None:
     """Clients that have graphs kept, dispatch them and drop them leave the memory as it was."""

@@ -9,8 +9,8 @@ from app.codecs.codec import Encoded, Piece
 from app.contract.violations import ContractError, refused
 from app.engine.prepared import Outcome, Prepared
 from app.http.inference.documents import InferOutput, InferResponse, OutputParameters
+from app.http.inference.model import VERSION
 from app.http.inference.shared_memory import Region, Regions
-from app.http.inference.statistics import VERSION
 from app.http.inference.tensors import NAMES, write_numbers
 from app.memory.accounts import MemoryShare
 
@@ -43,6 +43,10 @@ class OutputForm:
         self.wanted = wanted
         if output.DataType not in NAMES:
             raise _refused(name, f"{name} is {output.DataType}, which this protocol has no data type for.")
+        if not output.is_packed:
+            raise _refused(
+                name, f"{name} has strides {output.Strides}, and tensors of this protocol are packed; ask for others."
+            )
         datatype = NAMES[output.DataType]
         binary = binary_data_output if wanted.binary_data is None else wanted.binary_data
         is_shared = wanted.shared_memory_region is not None

@@ -41,9 +41,9 @@ class InputParameters(_Document):
 
 
 class InferInput(_Document):
-    """An input tensor, packed: the operator's descriptor has the same name for it."""
+    """An input tensor, packed: the operator's descriptor, or the graph, has the same name for it."""
 
-    name: str = Field(description="The tensor's name in the operator's descriptor.")
+    name: str = Field(description="The tensor's name in the operator's descriptor, or the graph's for it.")
     shape: list[Uint] = Field(description="Sizes of the dimensions, outermost first.")
     datatype: Datatype
     parameters: InputParameters | None = Field(None, description="Where the elements are, if not in data.")
@@ -62,12 +62,12 @@ class OutputParameters(_Document):
 class InferRequestedOutput(_Document):
     """An output that is wanted."""
 
-    name: str = Field(description="The tensor's name in the operator's descriptor.")
+    name: str = Field(description="The tensor's name in the operator's descriptor, or the graph's for it.")
     parameters: OutputParameters | None = Field(None, description="Where its elements go.")
 
 
 class InferRequest(_Document):
-    """One execution of an operator."""
+    """One execution of an operator or a graph."""
 
     id: str | None = Field(None, max_length=1024, description="Told again in the answer.")
     model_name: str | None = Field(None, description="If given, the name in the path.")
@@ -76,9 +76,9 @@ class InferRequest(_Document):
         default_factory=dict,
         description="The operator's attributes, those of structures dotted: ScaleBias.Scale; OutputTensor.DataType "
         "where the operator leaves a choice; feature_level, device and in_place as in a dispatch; binary_data_output, "
-        "whether outputs come after the JSON.",
+        "whether outputs come after the JSON. Of a graph: device and binary_data_output.",
     )
-    inputs: list[InferInput] = Field(description="The operator's input tensors.")
+    inputs: list[InferInput] = Field(description="The input tensors that are bound at execution.")
     outputs: list[InferRequestedOutput] | None = Field(None, description="The outputs wanted. None or empty: all.")
 
 
@@ -167,13 +167,13 @@ class AttributeMetadata(TypedDict):
 
 
 class ModelMetadataParameters(TypedDict):
-    """What an operator has beside tensors."""
+    """What an operator has beside tensors. A graph has nothing."""
 
     attributes: list[AttributeMetadata]
 
 
 class ModelMetadata(TypedDict):
-    """A model, which is an operator."""
+    """A model, which is an operator or a graph that is kept."""
 
     name: str
     versions: list[str]

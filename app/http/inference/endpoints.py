@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from time import perf_counter_ns
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from app.codecs.codec import Body
 from app.codecs.structure import Unreadable
@@ -16,19 +17,21 @@ from app.http.core.answers import answered
 from app.http.core.bodies import Align, no_data, read_body
 from app.http.core.documents import TooHeavy
 from app.http.core.exchange import Reply, Request, nothing
+from app.http.core.graphs import MOST, MOST_BYTES
 from app.http.core.headers import JSON_LENGTH, Headers
 from app.http.core.routes import DirectRoute
 from app.http.inference import openapi
 from app.http.inference.answers import Answer
 from app.http.inference.compression import coding_of_answer, coding_of_request, compress, decompress
-from app.http.inference.models import find_model
+from app.http.inference.graph_models import GraphModel
+from app.http.inference.model import VERSION, Model
+from app.http.inference.models import Models
+from app.http.inference.operator_models import OperatorModel
 from app.http.inference.requests import InferenceReader
 from app.http.inference.shared_memory import Regions
-from app.http.inference.statistics import VERSION
 from app.http.telemetry.inferences import InferenceCounts
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
-from app.operators.operator import Operator
 
 OFFLOADED = 1 << 18
 """Bytes of JSON, or of tensors copied or put as numbers, from which on a worker does it."""
@@ -44,7 +47,7 @@ class _Exchange:
     reader: InferenceReader
     regions: Regions
     name: str
-    operator: type[Operator]
+    model: Model
     given: bytes
     wanted: bytes
     request: Request
@@ -58,7 +61,7 @@ class _Exchange:
         if only_light and size >= OFFLOADED:
             raise TooHeavy
         self.inference, self.parts = self.reader.read(
-            self.name, self.operator, body, size, self.memory, only_light=only_light
+            self.name, self.model, body, size, self.memory, only_light=only_light
         )
         self.request.prepared = self.inference.prepared
         self.targets = self.inference.form.regions(self.regions)
@@ -87,48 +90,62 @@ class InferEndpoint:
 
     def __init__(self, service: Service, counts: InferenceCounts) -> None:
         self.regions = Regions()
+        self.models = Models(service)
         self._service = service
         self._counts = counts
         self._reader = InferenceReader(service)
+        self._readers: WeakKeyDictionary[GraphModel, InferenceReader] = WeakKeyDictionary()
         service.caches["inferences"] = self._reader.cache
 
     async def __call__(self, request: Request, path: Mapping[str, str]) -> Reply:
         name = path["name"]
-        operator = find_model(name, path.get("version", VERSION))
+        model = await self.models.find(name, path.get("version", VERSION))
         started = perf_counter_ns()
         memory = self._service.memory.open()
 
         def over(how: str) -> None:
             memory.close()
-            self._counts.observe(operator.name(), how, perf_counter_ns() - started)
+            model.observe(self._counts, how, perf_counter_ns() - started)
 
         try:
-            reply = await self._answer(request, name, operator, memory)
+            reply = await self._answer(request, name, model, memory)
         except BaseException:
             over("fail")
             raise
         reply.sent = partial(over, "success")
         return reply
 
-    async def _answer(self, request: Request, name: str, operator: type[Operator], memory: MemoryShare) -> Reply:
+    async def _answer(
+        self, request: Request, name: str, model: OperatorModel | GraphModel, memory: MemoryShare
+    ) -> Reply:
         service, headers = self._service, request.headers
         given = coding_of_request(headers.get(b"content-encoding", b""))
         wanted = coding_of_answer(headers.get(b"accept-encoding", b""))
         body = await read_body(request, service.settings, memory, _alignment(headers))
-        exchange = _Exchange(service, self._reader, self.regions, name, operator, given, wanted, request, memory)
+        reader = self._reader_of(model)
+        exchange = _Exchange(service, reader, self.regions, name, model, given, wanted, request, memory)
         outcome, answer, input_ns, output_ns = await self._done(exchange, body)
         request.outcome = outcome
-        self._counts.executed(
-            operator.name(),
-            queue=int(outcome.queue_seconds * 1e9),
-            compute_input=input_ns,
-            compute_infer=int(outcome.compute_seconds * 1e9),
-            compute_output=output_ns,
-        )
+        for part, ns in (
+            ("queue", int(outcome.queue_seconds * 1e9)),
+            ("compute_input", input_ns),
+            ("compute_infer", int(outcome.compute_seconds * 1e9)),
+            ("compute_output", output_ns),
+        ):
+            model.observe(self._counts, part, ns)
         more = [(b"content-encoding", wanted)] if wanted else []
         if answer.json_bytes is not None:
             more.append((_LENGTH, b"%d" % answer.json_bytes))
         return answered(answer.content, answer.media_type, nothing, more)
+
+    def _reader_of(self, model: OperatorModel | GraphModel) -> InferenceReader:
+        """That of all operators, or the graph's own, which goes with it."""
+        if isinstance(model, OperatorModel):
+            return self._reader
+        reader = self._readers.get(model)
+        if reader is None:
+            reader = self._readers[model] = InferenceReader(self._service, MOST, MOST_BYTES)
+        return reader
 
     async def _done(self, exchange: _Exchange, body: Body) -> _Done:
         """All that does not take long here, else all of it in one visit to a worker."""
@@ -193,4 +210,4 @@ def routes(endpoint: InferEndpoint) -> list[DirectRoute]:
 
 
 def _documented() -> None:
-    """Execute one operator: tensors in, the result out, as JSON numbers or binary."""
+    """Execute a model, an operator or a kept graph: tensors in, results out, as JSON numbers or binary."""

@@ -1,115 +1,66 @@
-"""Models, which are the operators: their names, and what clients read of them."""
+"""The models that there are, by what clients call them: operators, and graphs that are kept."""
 
-from collections.abc import Iterator
-from functools import cache
-from types import NoneType
-from typing import Any, get_args
+from typing import TypeAlias
+from weakref import WeakKeyDictionary
 
-from pydantic import BaseModel, TypeAdapter
-from pydantic.fields import FieldInfo
 from starlette.exceptions import HTTPException
 
-from app.contract.constants import NEWEST
-from app.contract.scalars import Size2D
-from app.contract.tensors import element_name
-from app.engine.capabilities import describe
-from app.http.inference import documents
-from app.http.inference.statistics import VERSION
-from app.http.inference.tensors import NAMES
-from app.operators.catalog import find_operator
-from app.operators.operator import Operator, Role
+from app.engine.graph_documents import GRAPH_ID
+from app.engine.graph_entries import Entry
+from app.engine.graph_store import KeptGraph, UnknownGraph
+from app.engine.service import Service
+from app.http.core.graphs import kept_graph
+from app.http.inference.graph_models import GraphModel
+from app.http.inference.model import VERSION
+from app.http.inference.operator_models import OperatorModel
+from app.operators.catalog import OPERATORS, find_operator
+from app.operators.operator import Operator
 
-PLATFORM = "dmlserve"
-
-
-def find_model(name: str, version: str = VERSION) -> type[Operator]:
-    """The operator that is the model `name`: its name or its short one, in any case. Raises HTTPException 404."""
-    found = find_operator(name) or find_operator(name.upper())
-    if found is None:
-        raise HTTPException(404, f"There is no model {name[:80]}; POST /v2/repository/index lists them.")
-    if version != VERSION:
-        raise HTTPException(404, f"Model {name[:80]} has no version {version[:80]}; there is {VERSION}.")
-    return found
+Known: TypeAlias = type[Operator] | Entry
 
 
-def metadata(operator: type[Operator], name: str) -> documents.ModelMetadata:
-    """What a client has to know of the model it calls `name`."""
-    return documents.ModelMetadata(
-        name=name,
-        versions=[VERSION],
-        platform=PLATFORM,
-        inputs=list(_tensors(operator, Role.INPUT)),
-        outputs=list(_tensors(operator, Role.OUTPUT)),
-        parameters=documents.ModelMetadataParameters(attributes=_attributes(operator)),
-    )
+class Models:
+    """Those of a service. For the event loop's thread."""
 
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._operators = {operator: OperatorModel(service, operator) for operator in OPERATORS.values()}
+        self._graphs: WeakKeyDictionary[KeptGraph, GraphModel] = WeakKeyDictionary()
 
-def _tensors(operator: type[Operator], role: Role) -> Iterator[documents.TensorMetadata]:
-    row = operator.support.at(NEWEST)
-    assert row is not None, "the newest level has every operator"
-    for name in operator.tensor_names(role):
-        allowed = row.of(name)
-        datatypes = [NAMES[each] for each in allowed.data_types if each in NAMES]
-        if role is Role.INPUT and "UINT8" in datatypes:
-            datatypes.append("BOOL")
-        parameters = documents.TensorMetadataParameters(
-            optional=not operator.model_fields[name].is_required(),
-            datatypes=datatypes,
-            dimension_counts=allowed.dimension_counts,
-        )
-        if name in operator.array_names():
-            parameters["array"] = True
-        yield documents.TensorMetadata(
-            name=element_name(name, 0) if name in operator.array_names() else name,
-            datatype=datatypes[0],
-            shape=[-1] * (4 if 4 in allowed.ranks else allowed.ranks[0]),
-            parameters=parameters,
-        )
+    def all(self) -> dict[str, Known]:
+        """What each model is, a graph by its name if it has one."""
+        graphs = {entry.record.name or entry.record.id: entry for entry in self._service.graphs.entries()}
+        return {**OPERATORS, **graphs}
 
+    def known(self, name: str, version: str = VERSION) -> Known:
+        """What the model `name` is: an operator by its name or its short one in any case, or a graph by id or name.
 
-@cache
-def _attributes(operator: type[Operator]) -> list[documents.AttributeMetadata]:
-    described = [each for each in describe(operator)["fields"] if each["kind"] == "attribute"]
-    return [
-        attribute
-        for each in described
-        for attribute in _dotted(
-            documents.AttributeMetadata(
-                name=each["name"],
-                type=each["type"],
-                required=each["required"],
-                default=each["default"],
-                description=each["description"],
-            ),
-            operator.model_fields[each["name"]],
-        )
-    ]
+        Raises HTTPException 404, UnknownGraph.
+        """
+        found: Known | None = find_operator(name) or find_operator(name.upper())
+        if found is None:
+            try:
+                found = self._service.graphs.called(name)
+            except UnknownGraph:
+                if GRAPH_ID.fullmatch(name):  # to send it again makes it a model
+                    raise
+                raise HTTPException(
+                    404, f"There is no model {name[:80]}; POST /v2/repository/index lists them."
+                ) from None
+        if version != VERSION:
+            raise HTTPException(404, f"Model {name[:80]} has no version {version[:80]}; there is {VERSION}.")
+        return found
 
+    async def find(self, name: str, version: str = VERSION) -> OperatorModel | GraphModel:
+        """The model, whose graph is compiled by a worker if another process took it.
 
-def _dotted(attribute: documents.AttributeMetadata, info: FieldInfo) -> list[documents.AttributeMetadata]:
-    """The attribute, or the members of the structure that it is."""
-    structure = _structure(info.annotation)
-    if structure is None:
-        return [attribute]
-    members = []
-    for name, member in structure.model_fields.items():
-        required = attribute["required"] and member.is_required()
-        default = None if member.is_required() else TypeAdapter(Any).dump_python(member.default, mode="json")
-        members.append(
-            documents.AttributeMetadata(
-                name=f"{attribute['name']}.{name}",
-                type="FLOAT" if member.annotation is float else "UINT" if structure is Size2D else attribute["type"],
-                required=required,
-                default=default,
-                description=f"{member.description or ''} {attribute['description']}".strip(),
-            )
-        )
-    return members
-
-
-def _structure(annotation: Any) -> type[BaseModel] | None:
-    """The one structure that a field may be; None for numbers, names, arrays and operators."""
-    choices = [each for each in get_args(annotation) or (annotation,) if each is not NoneType]
-    (kind, *others) = choices
-    is_structure = isinstance(kind, type) and issubclass(kind, BaseModel) and not issubclass(kind, Operator)
-    return kind if is_structure and not others else None
+        Raises ContractError for a graph that is no model, and what `known` and `kept_graph` raise.
+        """
+        known = self.known(name, version)
+        if not isinstance(known, Entry):
+            return self._operators[known]
+        kept = await kept_graph(self._service, known.record.id)
+        model = self._graphs.get(kept)
+        if model is None:
+            model = self._graphs[kept] = GraphModel(self._service, kept)
+        return model

@@ -9,7 +9,8 @@ from app.http.inference.answers import BINARY, JSON
 
 _PARAMETERS: dict[str, dict[str, Any]] = {
     "name": {
-        "description": "A model: an operator's name, such as DML_OPERATOR_ACTIVATION_CELU or activation_celu.",
+        "description": "A model: an operator's name, such as DML_OPERATOR_ACTIVATION_CELU or activation_celu, or a "
+        "kept graph's id or name.",
         "example": "activation_celu",
     },
     "version": {"description": "The model's version, which is 1.", "example": "1"},
@@ -67,6 +68,12 @@ def answer(operation_id: str, kind: Any, *path: str, may_lack: bool = False) -> 
     return operation(operation_id, _content(kind), *statuses, parameters=_path(*path), error=_ERROR)
 
 
+def metadata(operation_id: str, *path: str) -> dict[str, Any]:
+    """Of a model's metadata, which may have to be compiled first."""
+    statuses = (401, 404, 503, 504)
+    return operation(operation_id, _content(documents.ModelMetadata), *statuses, parameters=_path(*path), error=_ERROR)
+
+
 def health(operation_id: str, kind: Any, *statuses: int) -> dict[str, Any]:
     """Of a GET that probes send, which have no key; it answers with `kind` whatever the status."""
     described = operation(operation_id, _content(kind), *statuses, error=_ERROR)
@@ -79,7 +86,7 @@ def health(operation_id: str, kind: Any, *statuses: int) -> dict[str, Any]:
 def ready(operation_id: str, *path: str) -> dict[str, Any]:
     """Of a model's readiness."""
     described = operation(
-        operation_id, _content(documents.ModelReady), 401, 404, 503, parameters=_path(*path), error=_ERROR
+        operation_id, _content(documents.ModelReady), 401, 404, 503, 504, parameters=_path(*path), error=_ERROR
     )
     described["openapi_extra"]["responses"]["503"]["content"] = _content(documents.ModelReady)
     return described

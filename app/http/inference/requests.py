@@ -4,21 +4,18 @@ Clients send the same request again and again, with other data and another id. W
 made of the rest once, all judgement included, holds for every request with the same rest.
 """
 
-import contextlib
 import math
 import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
 from app.codecs.codec import Body, Piece, Span
 from app.codecs.request_cache import LONGEST, MOST, MOST_BYTES, Doorkeeper, LastUsed
 from app.codecs.structure import SEARCHED, Search, Unreadable, too_long
-from app.contract.tensors import element_name, in_fields, path_of
 from app.contract.validation import abbreviate, validate
 from app.contract.violations import refused
-from app.engine.dispatch import DispatchRequest
 from app.engine.prepared import Prepared
 from app.engine.service import Service
 from app.http.core.documents import CODECS, LIGHT, TooHeavy, read_document
@@ -30,26 +27,17 @@ from app.http.inference.documents import (
     InputParameters,
     OutputParameters,
 )
+from app.http.inference.model import VERSION, Model
 from app.http.inference.shared_memory import Regions
-from app.http.inference.statistics import VERSION
 from app.http.inference.tensors import DATATYPES, read_numbers
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.memory.buffers import Buffer
-from app.operators.operator import Operator, Role
 
 _JSON = CODECS["application/json"]
 _ID = re.compile(rb'\{"id":\s?"([ !#-\[\]-~]{0,256})",')  # as clients write it: first, and without escapes
 _DATA = re.compile(rb'"data"\s*+:\s*+(?=\[)')
 _NO_NUMBERS = (b'"', b"{", b"}")  # what is in no array of numbers
 _MARK = secrets.token_hex(16)  # stands for an array that was cut out; no client knows it
-
-_SETTINGS = ("feature_level", "in_place", "device")
-_PROTOCOL = "binary_data_output"
-_OUTPUT_MEMBERS = ("DataType", "Sizes")
-_MOST_DOTS = 4
-
-N = TypeVar("N", InferInput, InferRequestedOutput)
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +121,15 @@ class Inference:
 class InferenceReader:
     """Reads inference requests. `cache` has what was made of the last ones, by their model and structure."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
         self._service = service
-        self.cache: LastUsed[tuple[str, bytes], Inference] = LastUsed(MOST, MOST_BYTES)
-        self._doorkeeper = Doorkeeper(MOST)
+        self.cache: LastUsed[tuple[str, bytes], Inference] = LastUsed(most, most_bytes)
+        self._doorkeeper = Doorkeeper(most)
 
     def read(
         self,
         name: str,
-        operator: type[Operator],
+        model: Model,
         body: Body,
         json_bytes: int,
         memory: MemoryShare,
@@ -166,7 +154,7 @@ class InferenceReader:
         structure = b"{" + structure if found else structure
         inference = self.cache.find([(name, structure)])
         if inference is None:
-            inference = self._judge(name, operator, structure)
+            inference = self._judge(name, model, structure, only_light=only_light)
             if len(structure) <= LONGEST and self._doorkeeper.admits((name, structure)):
                 self.cache.add((name, structure), inference, len(structure))
         given = len(body) - json_bytes
@@ -178,7 +166,7 @@ class InferenceReader:
             raise Unreadable("The name 'id' stands twice in one object; give it once.")
         return inference, Parts(body, arrays, json_bytes, found[1].decode() if found else inference.id)
 
-    def _judge(self, name: str, operator: type[Operator], structure: bytes) -> Inference:
+    def _judge(self, name: str, model: Model, structure: bytes, *, only_light: bool) -> Inference:
         """Judge a request of which ids and arrays of numbers were cut out."""
         settings = self._service.settings
         with self._service.memory.open() as memory:
@@ -191,14 +179,14 @@ class InferenceReader:
                 raise refused(
                     (what,), f"{what} is {abbreviate(given)} but the path says {abbreviate(allowed)}.", given, allowed
                 )
-        inputs = _by_name("inputs", request.inputs, Role.INPUT, operator)
-        outputs = _by_name("outputs", request.outputs or [], Role.OUTPUT, operator)
+        for what, tensors in (("inputs", request.inputs), ("outputs", request.outputs or [])):
+            if len({each.name for each in tensors}) < len(tensors):
+                raise refused((what,), f"A name stands twice among the {what}; give each tensor once.", len(tensors))
         for each in request.inputs:
             _check_datatype(each)
         if not settings.shared_memory:
-            _check_no_shared_memory([*request.inputs, *outputs.values()])
-        parameters = _Parameters(operator, request.parameters)
-        prepared = self._prepare(operator, inputs, parameters, outputs)
+            _check_no_shared_memory([*request.inputs, *(request.outputs or [])])
+        prepared, binary_data_output = model.judge(request, only_light=only_light)
 
         sources: dict[str, Source] = {}
         binary = 0
@@ -211,6 +199,7 @@ class InferenceReader:
             what = "Elements given as numbers (binary data have no such limit)"
             raise LimitExceeded("max_numbers", what, numbers, settings.max_numbers)
         made = list(prepared.work.outputs)
+        outputs = {each.name: each for each in request.outputs or []}
         for each_name in outputs:
             if each_name not in made:
                 raise refused(
@@ -224,37 +213,10 @@ class InferenceReader:
             prepared,
             name,
             {each: said or OutputParameters() for each, said in wanted.items()},
-            parameters.binary_data_output,
+            binary_data_output,
         )
         copied = sum(source.size for source in sources.values()) + form.copied_bytes
         return Inference(prepared, request.id, sources, binary, copied, form)
-
-    def _prepare(
-        self,
-        operator: type[Operator],
-        inputs: Mapping[str, InferInput],
-        parameters: "_Parameters",
-        wanted: Mapping[str, object],
-    ) -> Prepared:
-        """Judged as a dispatch with the same descriptor is."""
-        tensors = _arrays_whole(
-            {name: {"DataType": DATATYPES[each.datatype].value, "Sizes": each.shape} for name, each in inputs.items()}
-        )
-        descriptor = {"Type": operator.name()} | tensors | parameters.attributes
-        document = {"inputs": {}, **parameters.settings}
-        stated: dict[str, dict[str, Any]] = {name: {} for name in wanted if name in operator.optional_outputs()}
-        stated |= parameters.outputs
-        of_arrays = {name: stated.pop(name) for name in [*stated] if path_of(name) != (name,)}
-        descriptor |= _arrays_whole(of_arrays)
-        for name, members in stated.items():
-            implied: Mapping[str, object] = {}
-            if len(members) < len(_OUTPUT_MEMBERS) and not operator.model_fields[name].is_required():
-                plain = self._service.compiled(validate(DispatchRequest, document | {"operator": descriptor}))
-                with contextlib.suppress(LookupError):  # then it is missing, which is refused
-                    desc = plain.operator.implied(name, plain.level)
-                    implied = {member: getattr(desc, member) for member in _OUTPUT_MEMBERS}
-            descriptor = descriptor | {name: {**implied, **members}}
-        return self._service.prepare(validate(DispatchRequest, document | {"operator": descriptor}))
 
 
 def _cut(text: Buffer, start: int, max_structure_bytes: int, memory: MemoryShare) -> tuple[bytes, list[Span]]:
@@ -299,91 +261,6 @@ def _after_array(text: Buffer, start: int, search: Search, memory: MemoryShare) 
 
 def _infer_request(document: object) -> InferRequest:
     return validate(InferRequest, document)
-
-
-class _Parameters:
-    """A request's parameters, sorted: attributes by name, members of outputs by name, the service's own."""
-
-    def __init__(self, operator: type[Operator], given: Mapping[str, Any]) -> None:
-        self.attributes: dict[str, Any] = {}
-        self.outputs: dict[str, dict[str, Any]] = {}
-        self.settings: dict[str, Any] = {}
-        self.binary_data_output: bool | None = None
-        attributes, outputs = operator.attribute_names(), operator.tensor_names(Role.OUTPUT)
-        for name, value in given.items():
-            first, *rest = name.split(".", _MOST_DOTS)
-            if name in _SETTINGS:
-                self.settings[name] = value
-            elif name == _PROTOCOL:
-                if not isinstance(value, bool):
-                    raise refused(
-                        ("parameters", name),
-                        f"{name} is {abbreviate(value)}; it must be true or false.",
-                        abbreviate(value),
-                    )
-                self.binary_data_output = value
-            elif first in attributes:
-                _put(self.attributes, name, [first, *rest], value)
-            elif _is_tensor(operator, first, outputs) and len(rest) == 1 and rest[0] in _OUTPUT_MEMBERS:
-                _put(self.outputs, name, [first, *rest], DATATYPES.get(value, value) if rest == ["DataType"] else value)
-            else:
-                members = [f"{output}.{member}" for output in outputs for member in _OUTPUT_MEMBERS]
-                known = [*attributes, *members, *_SETTINGS, _PROTOCOL]
-                raise refused(
-                    ("parameters", name),
-                    f"{abbreviate(name)} is no parameter of {operator.name()}; known are {', '.join(known)}.",
-                    name,
-                    known,
-                )
-
-
-def _put(into: dict[str, Any], name: str, path: list[str], value: object) -> None:
-    """Set a member of nested objects. Raises ContractError if something is there already."""
-    *parents, last = path
-    for parent in parents:
-        into = into.setdefault(parent, {})
-        if not isinstance(into, dict):
-            break
-    if not isinstance(into, dict) or last in into:
-        raise refused(("parameters", name), f"{abbreviate(name)} is given twice, dotted and not.", name)
-    into[last] = value
-
-
-def _is_tensor(operator: type[Operator], name: str, fields: Sequence[str]) -> bool:
-    """Whether `name` is that of a tensor in one of the `fields`, which in an array is InputTensors[0] and so on."""
-    field, *place = path_of(name)
-    if field not in fields:
-        return False
-    return name == element_name(str(field), int(place[0])) if place else name not in operator.array_names()
-
-
-def _arrays_whole(tensors: Mapping[str, T]) -> dict[str, T | list[T]]:
-    """`tensors` by field, those of arrays in lists. Raises ContractError where one of an array is missing."""
-    ordered = sorted(tensors, key=lambda name: path_of(name)[1:])
-    result = in_fields({name: tensors[name] for name in ordered})
-    for field, made in result.items():
-        for place in range(len(made) if isinstance(made, list) and field not in tensors else 0):
-            if element_name(field, place) not in tensors:
-                name = element_name(field, place)
-                raise refused((name,), f"{name} is missing; the tensors of an array are given from 0 on.", None, name)
-    return result
-
-
-def _by_name(what: str, given: Sequence[N], role: Role, operator: type[Operator]) -> dict[str, N]:
-    result = {each.name: each for each in given}
-    fields = operator.tensor_names(role)
-    known = [element_name(name, 0) if name in operator.array_names() else name for name in fields]
-    for name in result:
-        if not _is_tensor(operator, name, fields):
-            raise refused(
-                (what,),
-                f"{operator.name()} has no {what[:-1]} {abbreviate(name)}; {what} are {', '.join(known)}.",
-                name,
-                list(known),
-            )
-    if len(result) < len(given):
-        raise refused((what,), f"A name stands twice among the {what}; give each tensor once.", len(given))
-    return result
 
 
 def _check_no_shared_memory(tensors: Sequence[InferInput | InferRequestedOutput]) -> None:

@@ -10,19 +10,19 @@ from starlette.responses import Response
 
 from app import __version__
 from app.contract.validation import validate
+from app.engine.graph_entries import PARTS, Entry
 from app.engine.service import Service, State
 from app.http.core.asgi import request_of
 from app.http.core.bodies import read_judged
 from app.http.core.documents import CODECS
 from app.http.inference import documents, openapi
 from app.http.inference.endpoints import InferEndpoint
-from app.http.inference.models import PLATFORM, find_model, metadata
+from app.http.inference.model import PLATFORM, VERSION
+from app.http.inference.models import Known, Models
 from app.http.inference.shared_memory import AlreadyRegistered, Regions
-from app.http.inference.statistics import VERSION, document
+from app.http.inference.statistics import document
 from app.http.telemetry.metrics import Metrics
 from app.http.telemetry.operations import answer_probe
-from app.operators.catalog import OPERATORS
-from app.operators.operator import Operator
 
 router = APIRouter(prefix="/v2", tags=["inference"])
 
@@ -57,23 +57,28 @@ async def ready(request: Request) -> Response:
 @router.get("/models/stats", **openapi.answer("getStatistics", documents.Statistics))
 async def all_statistics(request: Request) -> Response:
     """What the inferences of this protocol took, model by model, since the start."""
-    return _statistics(request, {operator.name(): operator for operator in OPERATORS.values()})
+    return _statistics(request, _models(request).all())
 
 
-@router.get(MODEL, **openapi.answer("getModelMetadata", documents.ModelMetadata, "name"))
-@router.get(VERSIONED, **openapi.answer("getModelVersionMetadata", documents.ModelMetadata, "name", "version"))
+@router.get(MODEL, **openapi.metadata("getModelMetadata", "name"))
+@router.get(VERSIONED, **openapi.metadata("getModelVersionMetadata", "name", "version"))
 async def model(request: Request) -> Response:
-    """Inputs, outputs and attributes of a model, which is an operator."""
-    name, operator = _model(request)
-    return _json(metadata(operator, name))
+    """Inputs, outputs and attributes of a model, which is an operator or a kept graph."""
+    name, version = _asked(request)
+    found = await _models(request).find(name, version)
+    return _json(found.metadata(name))
 
 
 @router.get(f"{MODEL}/ready", **openapi.ready("getModelReady", "name"))
 @router.get(f"{VERSIONED}/ready", **openapi.ready("getModelVersionReady", "name", "version"))
 async def model_ready(request: Request) -> Response:
     """200 when inferences with this model are taken; 503 while starting or draining."""
-    name, _ = _model(request)
+    name, version = _asked(request)
+    models = _models(request)
+    models.known(name, version)
     is_ready = _service(request).state is State.READY
+    if is_ready:
+        await models.find(name, version)
     return answer_probe(documents.ModelReady(name=name, ready=is_ready), 200 if is_ready else 503)
 
 
@@ -83,8 +88,8 @@ async def model_ready(request: Request) -> Response:
 )
 async def statistics(request: Request) -> Response:
     """What the inferences of this protocol with a model took since the start."""
-    name, operator = _model(request)
-    return _statistics(request, {name: operator})
+    name, version = _asked(request)
+    return _statistics(request, {name: _models(request).known(name, version)})
 
 
 @router.post(
@@ -108,7 +113,7 @@ async def index(request: Request) -> Response:
             state="READY" if is_ready else "UNAVAILABLE",
             reason="" if is_ready else f"the service is {state}",
         )
-        for name in OPERATORS
+        for name in _models(request).all()
     ]
     return _json(listed if is_ready or not asked.ready else [])
 
@@ -157,19 +162,36 @@ def _service(request: Request) -> Service:
 def _regions(request: Request) -> Regions:
     if not _service(request).settings.shared_memory:
         raise HTTPException(404, "Shared memory is off; have the service started with --shared-memory.")
+    return _endpoint(request).regions
+
+
+def _models(request: Request) -> Models:
+    return _endpoint(request).models
+
+
+def _endpoint(request: Request) -> InferEndpoint:
     endpoint: InferEndpoint = request.app.state.inference
-    return endpoint.regions
+    return endpoint
 
 
-def _model(request: Request) -> tuple[str, type[Operator]]:
+def _asked(request: Request) -> tuple[str, str]:
+    """A model's name and version."""
     path = request.path_params
-    return path["name"], find_model(path["name"], path.get("version", VERSION))
+    return path["name"], path.get("version", VERSION)
 
 
-def _statistics(request: Request, asked: dict[str, type[Operator]]) -> Response:
+def _statistics(request: Request, asked: dict[str, Known]) -> Response:
     collected: Metrics = request.app.state.metrics
     series = collected.inferences_of_all()
-    listed = [document(series, name, operator.name()) for name, operator in asked.items()]
+    listed = [
+        document(
+            known.observed
+            if isinstance(known, Entry)
+            else {part: series.get((known.name(), part), ()) for part in PARTS},
+            name,
+        )
+        for name, known in asked.items()
+    ]
     return _json(documents.Statistics(model_stats=listed))
 
 

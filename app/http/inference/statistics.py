@@ -1,22 +1,25 @@
 """Triton's statistics extension: what the inferences of this protocol took, model by model."""
 
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
 from app.http.inference import documents
-from app.http.telemetry.families import Series
+from app.http.inference.model import VERSION
 
-VERSION = "1"
-"""Of every model: an operator's meaning does not change."""
+Observed: TypeAlias = Mapping[str, Sequence[Sequence[float]]]
+"""By the parts of inferences, each worker's numbers: how many, nanoseconds in all, and when the last one was, in ms."""
 
 
-def document(series: Series, name: str, operator: str) -> documents.ModelStatistics:
-    """Of the model that a client calls `name`, from the series of InferenceCounts."""
+def document(observed: Observed, name: str) -> documents.ModelStatistics:
+    """Of the model that a client calls `name`."""
 
     def part(of: str) -> documents.Duration:
-        numbers = series.get((operator, of), ())
+        numbers = observed.get(of, ())
         return documents.Duration(
             count=int(sum(count for count, _, _ in numbers)), ns=int(sum(ns for _, ns, _ in numbers))
         )
 
-    last = max((int(last) for _, _, last in series.get((operator, "compute_infer"), ())), default=0)
+    last = max((int(last) for _, _, last in observed.get("compute_infer", ())), default=0)
     executed = part("compute_infer")["count"]
     batch = documents.BatchStatistics(
         batch_size=1,

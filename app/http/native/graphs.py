@@ -25,8 +25,9 @@ from app.engine.workers import Ticket
 from app.http.core import openapi
 from app.http.core.answers import answered
 from app.http.core.bodies import codec_of_answer, codec_of_request, read_body
-from app.http.core.documents import TooHeavy, read_document
+from app.http.core.documents import read_document
 from app.http.core.exchange import Reply, Request, nothing
+from app.http.core.graphs import MOST, MOST_BYTES, kept_graph, prepared_for
 from app.http.core.routes import DirectRoute
 from app.http.native.dispatch import answer_dispatch
 from app.http.native.requests import Dispatch, Reader
@@ -35,9 +36,6 @@ from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
 
 router = APIRouter(prefix="/v1/graphs", tags=["native"])
-
-MOST, MOST_BYTES = 64, 1 << 18
-"""Requests for one graph that are remembered, and bytes of their structures."""
 
 
 @router.get("", **openapi.answer("listGraphs", list[GraphSummary]))
@@ -60,15 +58,6 @@ async def drop(request: FastApiRequest) -> Response:
     service: Service = request.app.state.service
     service.graphs.drop(request.path_params["id"])
     return Response(status_code=204)
-
-
-async def kept_graph(service: Service, id_: str) -> KeptGraph:
-    """The graph, compiled by a worker if another process took it. Raises UnknownGraph and what `Service.run` does."""
-    kept = service.graphs.find(id_)
-    if kept is None:
-        with service.memory.open() as memory:
-            kept = await service.run(lambda ticket: service.graphs.load(id_, memory, ticket.cancelled), memory)
-    return kept
 
 
 class KeepEndpoint:
@@ -120,12 +109,7 @@ class GraphReader(Reader):
         judge = partial(validate, GraphExecuteRequest)
         request = read_document(codec, body, settings, memory, judge, only_light=cancelled is None)
         device = self._device if request.device is None else request.device
-        prepared = self._prepared.get(device)
-        if prepared is None:
-            self.service.check_device(device)
-            if cancelled is None:
-                raise TooHeavy
-            prepared = self._prepared[device] = self.service.prepare_graph(self._graph, device)
+        prepared = prepared_for(self.service, self._graph, self._prepared, device, only_light=cancelled is None)
         dispatch = Dispatch(prepared, [Given(name, ("inputs", name), value) for name, value in request.inputs.items()])
         data = dispatch.data(codec, body, memory)
         self.remember(dispatch, codec, body)

@@ -21,11 +21,6 @@ class InferenceCounts(Family):
         numbers[1] += ns
         numbers[2] = time.time_ns() // 1_000_000
 
-    def executed(self, operator: str, **parts: int) -> None:
-        """Count the parts of an inference, in nanoseconds."""
-        for part, ns in parts.items():
-            self.observe(operator, part, ns)
-
     def metric(self, series: Series) -> Metric:
         """What is to be shown of `series`."""
         metric = CounterMetricFamily(self.name, self.help_text, labels=self.labels)
