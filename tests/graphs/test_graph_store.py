@@ -2,11 +2,8 @@
 
 import errno
 import gc
-<<<<<<< HEAD
 import os
 import re
-=======
->>>>>>> 0439308 (Inference: a graph that is kept is a model of /v2, by its id and its name)
 import threading
 import time
 import tracemalloc
@@ -413,7 +410,6 @@ class TestSeveralWorkers:
         wait_until(lambda: mapped() == 0)
 
 
-<<<<<<< HEAD
 def test_the_folder_is_removed_if_the_supervisor_is_killed(start_server: ServerFactory, tmp_path: Path) -> None:
     folder = tmp_path / "tmp"
     folder.mkdir()
@@ -432,8 +428,6 @@ def resident(running: RunningServer) -> int:
     return int(kilobytes) << 10
 
 
-=======
->>>>>>> 0439308 (Inference: a graph that is kept is a model of /v2, by its id and its name)
 @pytest.mark.timeout(60)
 def test_soak(start_server: ServerFactory) -> None:
     """Clients that have graphs kept, dispatch them and drop them leave the memory as it was."""
