@@ -3,7 +3,6 @@
 import errno
 import gc
 import os
-import re
 import threading
 import time
 import tracemalloc
@@ -420,12 +419,6 @@ def test_the_folder_is_removed_if_the_supervisor_is_killed(start_server: ServerF
     assert len(list(folder.iterdir())) == 1
     running.process.kill()
     wait_until(lambda: not list(folder.iterdir()))
-
-
-def resident(running: RunningServer) -> int:
-    status = Path(f"/proc/{running.process.pid}/status").read_text()
-    (kilobytes,) = re.findall(r"^VmRSS:\s+(\d+) kB$", status, re.MULTILINE)
-    return int(kilobytes) << 10
 
 
 @pytest.mark.timeout(60)
