@@ -161,7 +161,7 @@ void [unknown, foreign, missing, untyped];
   const type = await client.POST("/v1/feature-support", {
     body: { Feature: "DML_FEATURE_TENSOR_DATA_TYPE_SUPPORT", DataType: "UINT4" },
   });
-  assert.deepEqual(type.data, { IsSupported: false });
+  assert.deepEqual(type.data, { IsSupported: true });
 }
 
 // Health and metrics.
