@@ -95,7 +95,7 @@ def test_samples(run: Runner, kind: str, mode: str, dtype: Any, seed: int) -> No
         assert (np.abs(made - expected) <= 0.5 + 1e-9).all()
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("mode", ["LINEAR", "NEAREST_NEIGHBOR"])
 @pytest.mark.parametrize("kind", GRADIENTS)
