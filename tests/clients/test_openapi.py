@@ -65,6 +65,9 @@ INFER = {"modelInfer", "modelVersionInfer"}
 
 DISPATCHES = {"dispatch", "dispatchGraph"}
 
+LOADING = {"getGraph", "getModelMetadata", "getModelVersionMetadata", "getModelReady", "getModelVersionReady"}
+"""They may be of a graph that another worker has."""
+
 PARAMETERS = {"id": example_id(), "Type": "ACTIVATION_CELU", "name": "activation_celu", "version": "1", "region": "r"}
 """What paths are tried with."""
 
@@ -194,7 +197,7 @@ def test_every_refusal_is_listed(document: Json, method: str, path: str) -> None
         expected |= {422}
     if name in (*DISPATCHES, *INFER):
         expected |= {504}
-    if name == "getGraph":  # another worker may have it
+    if name in LOADING:
         expected |= {503, 504}
     if name == "keepGraph":
         expected |= {201, 409, 504, 507}

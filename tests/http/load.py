@@ -1,15 +1,12 @@
 """Work that keeps a server busy for as long as a test needs, and the gauges that tell."""
 
-import re
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import httpx
 import msgpack
 
-from tests.conftest import RunningServer
 from tests.http.wire import Connection, header, length
 from tests.messages import CONSTANT_POW
 
@@ -81,10 +78,3 @@ def admitted(client: httpx.Client) -> float:
 def wait_for(client: httpx.Client, name: str, value: float) -> None:
     """Wait until the gauge has this value."""
     wait_until(lambda: metric(client, name) == value)
-
-
-def resident(running: RunningServer) -> int:
-    """Bytes of memory that a server has."""
-    status = Path(f"/proc/{running.process.pid}/status").read_text()
-    (kilobytes,) = re.findall(r"^VmRSS:\s+(\d+) kB$", status, re.MULTILINE)
-    return int(kilobytes) << 10

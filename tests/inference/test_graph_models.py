@@ -1,7 +1,10 @@
 """Graphs that are kept are models: by id and name, with the graph's own inputs and outputs."""
 
+import asyncio
+import gc
 import itertools
 import signal
+import weakref
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -15,12 +18,18 @@ from tritonclient.utils import InferenceServerException
 from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc
 from app.contract.violations import ContractError
+from app.engine.service import Service
+from app.http.core.asgi import Application
+from app.http.core.auth import Keys
 from app.http.inference.graph_models import GraphModel
+from app.http.server.limit import ConnectionLimit
+from app.main import create_app, handler_of
 from app.operators.catalog import OPERATORS
+from app.settings import Settings
 from tests.conftest import RunningServer, ServerFactory, running_server
 from tests.graphs.documents import Document, add, between, graph, into, node, out, relu, tensor
 from tests.graphs.requests import BIAS, ROW, X, Y, biased, keep, post, weighted
-from tests.http.load import metric, resident, wait_until
+from tests.http.load import metric, wait_until
 from tests.http.refusals import error_at
 from tests.inference import wire
 from tests.inference.wire import behind, error_of, listed, split
@@ -374,19 +383,36 @@ def test_draining(start_server: ServerFactory) -> None:
         assert (response.status_code, response.json()) == (503, {"name": "sums", "ready": False})
 
 
-def test_nothing_is_held_of_one_that_was_dropped(start_server: ServerFactory) -> None:
+class InProcess:
+    """A client of an application in this process."""
+
+    def __init__(self, app: Any, runner: asyncio.Runner) -> None:
+        self._client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service")
+        self._runner = runner
+
+    def post(self, path: str, **options: Any) -> httpx.Response:
+        return self._runner.run(self._client.post(path, **options))
+
+
+def test_nothing_is_held_of_one_that_was_dropped() -> None:
     """Not by what is remembered of its inferences either."""
-    running = start_server("--idle-buffer-bytes", "0")
-    sizes = (1 << 11, 1 << 12)
-    w = np.ones(sizes, np.float32)
-    with httpx.Client(base_url=running.url, timeout=60) as client:
-        id_ = keep(client, weighted(sizes), inputs={"1": w.tobytes()})["id"]
-        document = {"inputs": [behind("0", w)], "parameters": {"binary_data_output": True}}
-        for _ in range(3):
-            split(infer(client, id_, document, w.tobytes()))
-        kept = resident(running)
-        client.delete(f"{GRAPHS}/{id_}")
-        wait_until(lambda: kept - resident(running) > 24 << 20)
+    service = Service(Settings(threads=1, gpus="none"))
+    service.open()
+    with asyncio.Runner() as runner:
+        made = create_app(service.settings, service, ConnectionLimit())
+        client: Any = InProcess(Application(handler_of(made, service.settings, Keys("", "")), made), runner)
+        id_ = keep(client, sums(), name="sums")["id"]
+        for name in (id_, "sums"):
+            for _ in range(3):
+                split(infer(client, name, BOTH))
+        kept = service.graphs.find(id_)
+        assert kept
+        held: list[Any] = [weakref.ref(kept), weakref.ref(kept.compiled), *map(weakref.ref, kept.prepared.values())]
+        del kept
+        service.graphs.drop(id_)
+        gc.collect()
+        assert [each() for each in held] == [None] * len(held)
+    service.close()
 
 
 def test_by_nvidias_client(client: httpx.Client, graph_server: RunningServer) -> None:
