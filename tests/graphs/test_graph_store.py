@@ -3,6 +3,7 @@
 import errno
 import gc
 import os
+import re
 import threading
 import time
 import tracemalloc
@@ -26,7 +27,7 @@ from app.settings import Settings
 from tests.conftest import RunningServer, ServerFactory, running_server
 from tests.graphs.documents import between, graph, into, out, relu, tensor
 from tests.graphs.requests import BIAS, X, Y, biased, dispatch, keep, post, result, weighted
-from tests.http.load import metric, resident, wait_until
+from tests.http.load import metric, wait_until
 from tests.http.refusals import error_at, refusal_of
 
 both = pytest.mark.parametrize("binary", [True, False], ids=["MessagePack", "JSON"])
@@ -419,6 +420,12 @@ def test_the_folder_is_removed_if_the_supervisor_is_killed(start_server: ServerF
     assert len(list(folder.iterdir())) == 1
     running.process.kill()
     wait_until(lambda: not list(folder.iterdir()))
+
+
+def resident(running: RunningServer) -> int:
+    status = Path(f"/proc/{running.process.pid}/status").read_text()
+    (kilobytes,) = re.findall(r"^VmRSS:\s+(\d+) kB$", status, re.MULTILINE)
+    return int(kilobytes) << 10
 
 
 @pytest.mark.timeout(60)
