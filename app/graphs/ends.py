@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import islice, pairwise
 from typing import NamedTuple
 
-from app.contract.tensors import TensorDesc
+from app.contract.tensors import TensorDesc, element_name
 from app.contract.validation import abbreviate
 from app.contract.violations import Path, Violation
 from app.graphs.descriptor import ConstantNode, InputEdge, IntermediateEdge, NodeDesc, OutputEdge
@@ -18,9 +18,18 @@ _SHOWN = 8
 
 
 def bind_points(operator: Operator, role: Role) -> list[str]:
-    """Tensors of `operator` in the structure's order, which is what indices count. Those it leaves out are among
-    them."""
-    return operator.tensor_names(role)
+    """Tensors of `operator` in the structure's order, which is what indices count: those of arrays one by one. Those it
+    leaves out are among them."""
+    arrays = operator.array_names()
+    if not arrays:
+        return operator.tensor_names(role)
+    return [
+        each
+        for name in operator.tensor_names(role)
+        for each in (
+            [element_name(name, place) for place in range(len(getattr(operator, name)))] if name in arrays else [name]
+        )
+    ]
 
 
 def listed(values: Collection[object]) -> str:
