@@ -62,6 +62,7 @@ _HEADERS_OF = {401: "WWW-Authenticate", 503: "Retry-After"}
 
 _schemas: dict[str, TypeAdapter[Any]] = {}
 _unions: dict[str, Json] = {}
+_SCHEMAS = "#/components/schemas/"
 
 OPERATOR_NAME = {
     "name": "Type",
@@ -299,8 +300,11 @@ def _widen(part: Any) -> None:
 
 
 def _exclude(part: Any) -> None:
-    """Say that forms of a value exclude each other: of any of several some generators make one that has all fields."""
-    if isinstance(part, dict) and "anyOf" in part and {"type": "null"} not in part["anyOf"]:
+    """Say that objects exclude each other: of any of several some generators make one that has all fields.
+
+    Not of an object and a list of such, of which openapi-generator makes TypeScript that does not compile.
+    """
+    if isinstance(part, dict) and all("$ref" in each for each in part.get("anyOf", [{}])):
         part["oneOf"] = part.pop("anyOf")
     for each in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
         _exclude(each)
@@ -327,7 +331,7 @@ def _in_msgpack(schema: Any, forms: Container[str]) -> Any:
         return BIN
     return {
         key: f"{value}Msgpack"
-        if key == "$ref" and f"{value}Msgpack".rpartition("/")[2] in forms
+        if isinstance(value, str) and value.startswith(_SCHEMAS) and f"{value.removeprefix(_SCHEMAS)}Msgpack" in forms
         else _in_msgpack(value, forms)
         for key, value in schema.items()
     }
