@@ -125,14 +125,12 @@ class _Output:
         for name, stored in self.node.compiled.program.inputs.items():
             yield self.sources[name], stored
 
-    def walk(self) -> Walk:
-        """Sizes of dimensions, and the strides along these of each input, then of itself: as few as will do, but for
-        one that reduces: its own."""
-        compiled = self.node.compiled
-        descs = [*(compiled.inputs[name] for name in compiled.program.inputs), self.desc]
-        strides = [desc.steps if desc.elements > 1 else [0] * self.desc.rank for desc in descs]
+    def walk(self, name: str) -> Walk:
+        """Sizes of dimensions, and the strides along these of each input, then of itself, which is called `name`: as
+        few as will do, but for one that reduces: its own."""
+        strides = self.node.compiled.layouts(name)
         if self.made is not None and self.made.axes:
-            return self.desc.Sizes, strides
+            return self.desc.Sizes, [list(each) for each in strides]
         return collapse(self.desc.Sizes, strides)
 
 
@@ -406,7 +404,7 @@ class _Group:
     def _walk(self, output: NodeOutput) -> Walk:
         """How its tensors lie."""
         if output not in self._walks:
-            self._walks[output] = self._values[output].walk()
+            self._walks[output] = self._values[output].walk(output.tensor)
         return self._walks[output]
 
     def _leaf(self, source: Source, stored: DataType, address: Vector) -> int:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from app.contract.constants import DataType
-from app.contract.tensors import TensorDesc, in_fields
+from app.contract.tensors import TensorDesc, in_fields, path_of
 from app.formula.coordinates import Operand, TensorForm, size_name
 from app.formula.structures import Questions
 from app.formula.values import INT64, Input, Number, Parameter, Value, compute_type, parts
@@ -98,9 +98,8 @@ class Structure(NamedTuple):
             {name: TensorForm(name, forms[name].data_type, forms[name].sizes) for name in outputs},
             arrays,
         )
-        made = operator.formula(
-            made_of, *[self._operand(field, forms) for field in self.operator.tensor_names(Role.INPUT)]
-        )
+        operands = in_fields({name: forms[name] for name in inputs})
+        made = operator.formula(made_of, *map(operands.get, operator.tensor_names(Role.INPUT)))
         expressions = made if isinstance(made, dict) else dict(zip(outputs, [made], strict=True))
         maps = {name: self._map(expressions[name], stored[name]) for name in outputs}
         return Program({name: stored[name] for name in inputs}, maps)
@@ -114,22 +113,19 @@ class Structure(NamedTuple):
     def _of_role(self, role: Role) -> list[str]:
         """The tensors that are there, each of an array by itself."""
         fields = set(self.operator.tensor_names(role))
-        return [name for name, _ in self.tensors if _field_of(name) in fields]
-
-    def _operand(self, field: str, forms: Mapping[str, Operand]) -> Operand | list[Operand] | None:
-        """What the formula gets for a field: an operand, those of an array, or None if it is left out."""
-        array = [each for name, each in forms.items() if name != field and _field_of(name) == field]
-        return array or forms.get(field)
+        return [name for name, _ in self.tensors if path_of(name)[0] in fields]
 
     def _skeleton(self) -> Operator:
         """A descriptor without numbers and sizes: whoever looks for them gets an AttributeError."""
         fields = fields_of(self.operator)
         values: dict[str, Any] = dict.fromkeys(fields.tensors)
         ranks: Iterable[int | None] = self.ranks or [None] * len(self.tensors)
-        for (name, data_type), rank in zip(self.tensors, ranks, strict=True):
-            form = _Ranked(data_type, rank) if rank is not None else _Typed(data_type)
-            field = _field_of(name)
-            values[field] = form if field == name else [*(values[field] or ()), form]
+        values |= in_fields(
+            {
+                name: _Typed(data_type) if rank is None else _Ranked(data_type, rank)
+                for (name, data_type), rank in zip(self.tensors, ranks, strict=True)
+            }
+        )
         values |= zip(fields.choices, self.choices, strict=True)
         values |= {name: part and bare(part.model) for name, part in zip(fields.parts, self.parts, strict=True)}
         return bare(self.operator, values)
@@ -170,11 +166,6 @@ def sizes_of(tensors: Mapping[str, TensorDesc]) -> Iterator[tuple[str, Number]]:
 
 def _sizes(name: str, rank: int) -> list[Parameter]:
     return [Parameter(INT64, size_name(name, axis)) for axis in range(rank)]
-
-
-def _field_of(name: str) -> str:
-    """The field that a tensor is of: it itself, or that of its array."""
-    return name.partition("[")[0]
 
 
 def _hashable(choice: Any) -> Hashable:
