@@ -114,8 +114,6 @@ class FallbackDevice:
 class FallbackKernel:
     """Implements `Kernel`."""
 
-    runs_inline = False
-
     def __init__(self, work: Dispatchable | InitializedGraph, device: FallbackDevice) -> None:
         self._work = work
         self._device = device
@@ -125,8 +123,7 @@ class FallbackKernel:
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
-        serving = [gpu for gpu in self._device.gpus if gpu.out_of_service is None]
-        gpu = min(serving or self._device.gpus, key=lambda each: each.load)
+        gpu = self._gpu()
         try:
             return self._on_gpu(gpu, inputs, outputs, cancelled)
         except DeviceFailed as failure:
@@ -135,12 +132,29 @@ class FallbackKernel:
             ran = self._numpy.dispatch(inputs, outputs, cancelled)
             return ExecutionRecord(ran.device, ran.kind, failure.reason, gpu.name, failure.cause)
 
-    def _on_gpu(
-        self, gpu: CudaDevice, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
-    ) -> ExecutionRecord:
+    @property
+    def runs_inline(self) -> bool:
+        gpu = self._gpu()
+        return gpu.out_of_service is None and self._kernel(gpu).runs_inline
+
+    def _gpu(self) -> CudaDevice:
+        """The one with the least work in hand."""
+        gpus = self._device.gpus
+        if len(gpus) == 1:
+            return gpus[0]
+        serving = [gpu for gpu in gpus if gpu.out_of_service is None]
+        return min(serving or gpus, key=lambda each: each.load)
+
+    def _kernel(self, gpu: CudaDevice) -> Kernel:
         kernel = self._kernels.get(gpu.name)
         if kernel is None:
             kernel = self._kernels[gpu.name] = gpu.prepare(self._work)
+        return kernel
+
+    def _on_gpu(
+        self, gpu: CudaDevice, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
+    ) -> ExecutionRecord:
+        kernel = self._kernel(gpu)
         # In place, a GPU that fails halfway would leave half of the input: it works on a copy, which then replaces it.
         targets = [
             memoryview(bytearray(output)) if any(_same(each, output) for each in inputs) else output

@@ -77,21 +77,31 @@ class Structures:
 
         Threads that build the same at once all get what the first of them put here. Raises what `build` does.
         """
-        entries = self._entries
         with self._lock:
-            place: Hashable = key
-            entry = entries.get(place)
-            while entry is not None:
-                entries.move_to_end(place)
-                if isinstance(entry, _Built):
-                    self.hits += 1
-                    found: T = entry.value
-                    return found
-                place = (entry, entry.answer(numbers))
-                entry = entries.get(place)
+            known = self._known(key, numbers)
+            if known is not None:
+                self.hits += 1
+                found: T = known.value
+                return found
             self.misses += 1
         questions = Questions(numbers)
         return self._put(key, questions, build(questions))
+
+    def known(self, key: Hashable, numbers: Numbers) -> Any:
+        """What was built for these before, or None."""
+        with self._lock:
+            known = self._known(key, numbers)
+        return None if known is None else known.value
+
+    def _known(self, key: Hashable, numbers: Numbers) -> _Built | None:
+        place, entry = key, self._entries.get(key)
+        while entry is not None:
+            self._entries.move_to_end(place)
+            if isinstance(entry, _Built):
+                return entry
+            place = (entry, entry.answer(numbers))
+            entry = self._entries.get(place)
+        return None
 
     def _put(self, key: Hashable, questions: Questions, value: T) -> T:
         with self._lock:

@@ -106,6 +106,8 @@ class Slots:
         self.taken = 0
         self._slot = SimpleNamespace(host=np.zeros(CHUNK, np.uint8), stream=Stream(log))
         self._slot.host_address = self._slot.host.ctypes.data
+        self._memory = Memory(CHUNK)
+        self._slot.address = self._memory.ptr
 
     @contextmanager
     def take(self) -> Iterator[Any]:
@@ -145,6 +147,9 @@ class CudaDeviceOnCpu(CudaDevice):
     def function(self, source: str) -> int:
         self._sources.append(source)
         return len(self._sources) - 1
+
+    def has_function(self, source: str) -> bool:
+        return source in self._sources
 
     def launch(self, function: int, blocks: int, stream: Any, table: int) -> None:
         assert isinstance(stream, Stream)

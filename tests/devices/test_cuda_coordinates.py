@@ -12,10 +12,12 @@ import pytest
 from app.contract.constants import DataType
 from app.contract.tensors import MAX_TENSORS
 from app.devices.cpu.device import NumpyDevice
+from app.devices.cuda import device as cuda_device
+from app.devices.cuda import small as cuda_small
 from app.devices.cuda.compiler import compile_source, nvrtc_version
 from app.devices.cuda.coordinates import FEW, LONG, Coordinates, division
 from app.devices.cuda.device import CudaDevice
-from app.devices.device import DeviceFailed
+from app.devices.device import Cancelled, DeviceFailed
 from app.formula import coordinates as c
 from app.formula.coordinates import coordinates
 from app.formula.values import maximum
@@ -24,6 +26,7 @@ from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu
 from tests.devices.cuda_on_cpu import COMPILER, BuiltKernels, coordinate_source
 from tests.devices.test_coordinates import (
     N,
+    buffer_of,
     desc_of,
     of_expression,
     operand,
@@ -73,13 +76,48 @@ def on_cpu(tmp_path: Path) -> CudaDeviceOnCpu:
 
 
 @needs_compiler
-def test_inputs_go_to_the_device_once_for_all_outputs(on_cpu: CudaDeviceOnCpu) -> None:
+@pytest.mark.parametrize("small", [False, True])
+def test_inputs_go_to_the_device_once_for_all_outputs(
+    on_cpu: CudaDeviceOnCpu, monkeypatch: pytest.MonkeyPatch, *, small: bool
+) -> None:
+    """All tensors together, and with one wait, if they are small."""
+    if not small:
+        monkeypatch.setattr(cuda_device, "SMALL_BYTES", 0)
     (pooling,) = [each for each in cases() if each.name == "pooling"]
     made = run(on_cpu, pooling.operator, pooling.inputs)
     assert list(made) == ["OutputTensor", "OutputCountTensor"]
     moves = ["in", "synchronized"], ["out", "synchronized"]
-    assert on_cpu.log == [*moves[0], "kernel", "kernel", "synchronized", *moves[1], *moves[1]]
-    assert on_cpu.pool.taken == 3
+    whole = [*moves[0], "kernel", "kernel", "synchronized", *moves[1], *moves[1]]
+    assert on_cpu.log == (["in", "kernel", "kernel", "out", "synchronized"] if small else whole)
+    assert on_cpu.pool.taken == (0 if small else 3)
+
+
+@needs_compiler
+def test_small_kernels_are_waited_for_at_once_when_they_are_loaded_and_the_gpu_is_idle(
+    on_cpu: CudaDeviceOnCpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (pooling,) = [each for each in cases() if each.name == "pooling"]
+    assert not on_cpu.prepare(pooling.operator).runs_inline
+    run(on_cpu, pooling.operator, pooling.inputs)
+    kernel = on_cpu.prepare(pooling.operator)
+    assert kernel.runs_inline
+    with monkeypatch.context() as patch:
+        patch.setattr(on_cpu, "load", 1)
+        assert not kernel.runs_inline
+    monkeypatch.setattr(cuda_small, "BRIEF_VALUES", 10)  # and computes little
+    assert not kernel.runs_inline
+
+
+def test_a_small_dispatch_is_cancelled_before_it_begins(on_cpu: CudaDeviceOnCpu) -> None:
+    x = np.zeros(30, np.int32)
+    of = operand(x)
+    (i,) = coordinates(1)
+    with pytest.raises(Cancelled):
+        on_cpu.prepare(of_expression(of[[i]], [30], DataType.INT32, x)).dispatch(
+            [buffer_of(x)], [buffer_of(x)], lambda: True
+        )
+    assert not on_cpu.log
+    assert on_cpu.load == on_cpu.slots.taken == 0
 
 
 @needs_compiler

@@ -49,6 +49,7 @@ class FakeGpu:
         self.failures: list[DeviceFailed] = []
         self.ran = self.freed = 0
         self.half_done = False
+        self.is_brief = False
 
     def info(self) -> DeviceInfo:
         return DeviceInfo(self.name, "cuda", "a fake", 1, 1, [], out_of_service=self.out_of_service)
@@ -67,6 +68,7 @@ class FakeKernel:
     def __init__(self, gpu: FakeGpu, operator: CompiledOperator) -> None:
         self.gpu = gpu
         self.kernel = gpu.numpy.prepare(operator)
+        self.runs_inline = gpu.is_brief
 
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
@@ -289,14 +291,19 @@ def test_capabilities_list_gpus_and_their_troubles(gpus: list[Any]) -> None:
     service.close()
 
 
-def test_a_gpu_is_never_waited_for_in_the_event_loop(gpus: list[Any]) -> None:
+@pytest.mark.parametrize("is_brief", [False, True])
+@pytest.mark.parametrize("lost", [False, True])
+def test_only_brief_work_on_a_gpu_is_waited_for_in_the_event_loop(
+    gpus: list[Any], *, is_brief: bool, lost: bool
+) -> None:
     service = service_of()
     threads: list[str] = []
     gpus[0].free_memory = lambda: threads.append(threading.current_thread().name)
+    gpus[0].is_brief, gpus[0].out_of_service = is_brief, "lost" if lost else None
     failing(gpus[0], "memory")
     dispatch(service, "cuda:0", elements=1)
     assert threads
-    assert threads[0].startswith("dmlserve-worker")
+    assert threads[0].startswith("dmlserve-worker") == (lost or not is_brief)
     service.close()
 
 

@@ -90,6 +90,10 @@ class Context:
         handle: int = found.ptr
         return handle
 
+    def has_function(self, source: str) -> bool:
+        """Whether that kernel is loaded already."""
+        return source in self._functions
+
     def launch(self, function: int, blocks: int, stream: Any, table: int) -> None:
         """Queue a kernel. `table` is the address of the addresses of its arguments."""
         self._cupy.cuda.driver.launchKernel(function, blocks, 1, 1, THREADS, 1, 1, 0, stream.ptr, table, 0)

@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 from app.devices.cuda.context import Context
 from app.devices.cuda.kernels import CudaKernel
 from app.devices.cuda.schedules import CudaScheduleKernel, KeptTensors
+from app.devices.cuda.small import SMALL_BYTES, Passage, SmallKernel
 from app.devices.cuda.whole import Resident, WholeKernel
 from app.devices.device import WHOLE_BYTES, DeviceInfo, InTurn, Kernel
 from app.devices.schedules import ScheduleKernel
@@ -58,6 +59,9 @@ class CudaDevice(Context):
 
     def _kernel(self, compiled: Dispatchable) -> Kernel:
         resident = Resident(compiled, self)
+        passage = Passage.of(compiled)
+        if passage.bytes <= min(SMALL_BYTES, self.slots.size):
+            return SmallKernel(resident, passage, self)
         kernels = resident.kernels
         if kernels and all(kernel.is_chunked for kernel in kernels):
             return kernels[0] if len(kernels) == 1 else InTurn(kernels)

@@ -2,7 +2,7 @@
 
 import ctypes
 import itertools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -103,39 +103,53 @@ class CudaKernel:
 
         Raises DeviceFailed if it would keep the GPU busy for long.
         """
-        if self._rows:
-            kind = self._rows.kind
-            form = self._find(kind, lambda ask: self._row_form(ask, kind))
-            return self._launch(form, [self._rows.shape])
-        if self._coordinates:
-            places = self._coordinates
-            form = self._find(places.kind, lambda ask: self._coordinate_form(ask, places.kind))
-            if places.is_too_much(shared=form.per_block == 1):
-                work = f"{places.elements} elements of {places.terms} terms"
-                raise DeviceFailed("error", f"{self._device.name} cannot be stopped once it computes {work}")
-            return self._launch(form, [places.shape])
-        layout = choose_layout(self._sizes, self._strides, self._bytes, aligned=aligned)
-        shape = [] if is_packed(layout) else [np.array([*self._sizes, *itertools.chain(*self._strides)], np.uint32)]
-        return self._launch(self._find(layout, lambda ask: self._form(ask, layout)), shape)
-
-    def _find(self, layout: Hashable, build: "Callable[[Ask], _Form]") -> "_Form":
-        return self._device.structures.find(
-            ("cuda", self._map, layout), self._numbers, lambda questions: build(questions.ask)
+        kind = self._kind(aligned)
+        form: _Form = self._device.structures.find(
+            ("cuda", self._map, kind), self._numbers, lambda questions: self._form(questions.ask, kind)
         )
+        places = self._coordinates
+        if places and places.is_too_much(shared=form.per_block == 1):
+            work = f"{places.elements} elements of {places.terms} terms"
+            raise DeviceFailed("error", f"{self._device.name} cannot be stopped once it computes {work}")
+        return self._launch(form, self._shape(kind))
 
-    def _form(self, ask: Ask, layout: Layout) -> "_Form":
-        arithmetic = lower(ask, self._map.expression, self._inputs, self._map.stored)
-        elements = elements_of_block(arithmetic, layout)
-        return _Form.of(render(arithmetic, layout), elements, arithmetic.arguments)
+    @property
+    def values(self) -> int:
+        """How many are computed, those that are added up among them."""
+        return self._coordinates.elements * self._coordinates.terms if self._coordinates else self._count
 
-    def _row_form(self, ask: Ask, kind: RowClass) -> "_Form":
-        lowering = RowLowering(ask, self._map.expression, self._inputs, self._map.stored)
-        source, arguments = lowering.source(kind)
-        return _Form.of(source, 1, arguments)
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the GPU has the kernel, for tensors that are aligned."""
+        form = self._device.structures.known(("cuda", self._map, self._kind(aligned=True)), self._numbers)
+        return form is not None and self._device.has_function(form.source)
 
-    def _coordinate_form(self, ask: Ask, kind: CoordinateClass) -> "_Form":
-        lowering = CoordinateLowering(ask, self._map.expression, self._inputs, self._map.stored)
-        return _Form.of(*lowering.source(kind))
+    def _kind(self, aligned: bool) -> "RowClass | CoordinateClass | Layout":
+        """What of the tensors' layouts chooses code."""
+        if self._rows:
+            return self._rows.kind
+        if self._coordinates:
+            return self._coordinates.kind
+        return choose_layout(self._sizes, self._strides, self._bytes, aligned=aligned)
+
+    def _shape(self, kind: "RowClass | CoordinateClass | Layout") -> list[object]:
+        """What tells the kernel sizes and strides."""
+        if self._rows:
+            return [self._rows.shape]
+        if self._coordinates:
+            return [self._coordinates.shape]
+        assert isinstance(kind, Layout)
+        return [] if is_packed(kind) else [np.array([*self._sizes, *itertools.chain(*self._strides)], np.uint32)]
+
+    def _form(self, ask: Ask, kind: "RowClass | CoordinateClass | Layout") -> "_Form":
+        expression, stored = self._map.expression, self._map.stored
+        if isinstance(kind, RowClass):
+            source, arguments = RowLowering(ask, expression, self._inputs, stored).source(kind)
+            return _Form.of(source, 1, arguments)
+        if isinstance(kind, CoordinateClass):
+            return _Form.of(*CoordinateLowering(ask, expression, self._inputs, stored).source(kind))
+        arithmetic = lower(ask, expression, self._inputs, stored)
+        return _Form.of(render(arithmetic, kind), elements_of_block(arithmetic, kind), arithmetic.arguments)
 
     def _launch(self, form: "_Form", shape: Sequence[object]) -> Launch:
         arguments = [typed(type_, evaluate(self._numbers)) for type_, evaluate in form.arguments]

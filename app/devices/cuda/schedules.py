@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from app.devices.cuda.context import Context
-from app.devices.cuda.pinned import ALIGNMENT
+from app.devices.cuda.small import BRIEF_VALUES, SMALL_BYTES, Passage
 from app.devices.cuda.transfers import HostTensor, move
 from app.devices.cuda.whole import Queued, Resident
 from app.devices.device import Cancelled, ExecutionRecord
@@ -42,8 +42,6 @@ class KeptTensors:
 class CudaScheduleKernel:
     """Implements `Kernel`, for a graph."""
 
-    runs_inline = False
-
     def __init__(self, graph: InitializedGraph, kept: KeptTensors, device: Context) -> None:
         schedule = graph.schedule
         self._device = device
@@ -53,34 +51,62 @@ class CudaScheduleKernel:
         self._inputs = list(schedule.read_bytes.values())
         self._outputs = [desc.data_bytes for desc in schedule.outputs.values()]
         self._gapless = [desc.gapless for desc in schedule.outputs.values()]
-        self._offsets: list[int] = []
-        self._bytes = 0
-        for size in (*self._inputs, *self._outputs, schedule.scratch_bytes):
-            self._offsets.append(self._bytes)
-            self._bytes += -(-size // ALIGNMENT) * ALIGNMENT
+        self._passage = Passage(self._inputs, self._outputs, self._gapless)
+        self._bytes = self._passage.bytes + schedule.scratch_bytes
+        self._is_small = self._passage.bytes <= min(SMALL_BYTES, device.slots.size)
+        self._is_brief = sum(resident.values for _, resident in self._steps) <= BRIEF_VALUES
         self._ready: list[_Arena] = []
         self._lock = threading.Lock()
+
+    @property
+    def runs_inline(self) -> bool:
+        """While nothing else runs on the GPU, which a small dispatch would wait for."""
+        if self._device.load or not (self._is_small and self._is_brief):
+            return False
+        ready = self._ready[-1:]
+        return bool(ready) and ready[0].is_known
 
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
-        device = self._device
-        given = [HostTensor(*each, device.pinned) for each in zip(inputs, self._inputs, strict=True)]
-        made = [HostTensor(*each, device.pinned) for each in zip(outputs, self._outputs, strict=False)]
-        with device.at_work(sum(self._inputs) + sum(self._outputs)), self._arena() as arena:
-            results = list(zip(made, arena.outputs, strict=True))
-            strided = [pair for pair, gapless in zip(results, self._gapless, strict=True) if not gapless]
-            # What is between an output's elements stays as it is.
-            move(device, [*zip(given, arena.inputs, strict=True), *strided], cancelled, inward=True)
+        dispatch = self._dispatch_small if self._is_small else self._dispatch_large
+        made = outputs[: len(self._outputs)]  # without the scratch that the CPU is given
+        with self._device.at_work(sum(self._inputs) + sum(self._outputs)), self._arena() as arena:
+            dispatch(arena, inputs, made, cancelled)
+        return ExecutionRecord(self._device.name, "cuda")
+
+    def _dispatch_small(
+        self, arena: "_Arena", inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
+    ) -> None:
+        with self._device.slots.take() as slot:
             if cancelled():
                 raise Cancelled
-            with device.slots.take() as slot:
-                try:
+            self._passage.enter(slot, inputs, outputs)
+            try:
+                with self._passage.through(slot, arena.address, self._device):
                     arena.queue(slot.stream)
-                finally:
-                    slot.stream.synchronize()
-            move(device, results, cancelled, inward=False)
-        return ExecutionRecord(device.name, "cuda")
+            finally:
+                slot.stream.synchronize()
+            self._passage.leave(slot, outputs)
+
+    def _dispatch_large(
+        self, arena: "_Arena", inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
+    ) -> None:
+        device = self._device
+        given = [HostTensor(*each, device.pinned) for each in zip(inputs, self._inputs, strict=True)]
+        made = [HostTensor(*each, device.pinned) for each in zip(outputs, self._outputs, strict=True)]
+        results = list(zip(made, arena.outputs, strict=True))
+        strided = [pair for pair, gapless in zip(results, self._gapless, strict=True) if not gapless]
+        # What is between an output's elements stays as it is.
+        move(device, [*zip(given, arena.inputs, strict=True), *strided], cancelled, inward=True)
+        if cancelled():
+            raise Cancelled
+        with device.slots.take() as slot:
+            try:
+                arena.queue(slot.stream)
+            finally:
+                slot.stream.synchronize()
+        move(device, results, cancelled, inward=False)
 
     @contextmanager
     def _arena(self) -> "Iterator[_Arena]":
@@ -96,9 +122,11 @@ class CudaScheduleKernel:
 
     def _new_arena(self) -> "_Arena":
         memory = self._device.pool.malloc(self._bytes)
-        places = [memory.ptr + offset for offset in self._offsets]
-        inputs, outputs = places[: len(self._inputs)], places[len(self._inputs) : -1]
-        rooms = {Room.INPUT: inputs, Room.OUTPUT: outputs, Room.KEPT: self._kept.addresses(), Room.SCRATCH: places[-1:]}
+        inputs, outputs = (
+            [memory.ptr + offset for offset in part] for part in (self._passage.inputs, self._passage.outputs)
+        )
+        scratch = [memory.ptr + self._passage.bytes]
+        rooms = {Room.INPUT: inputs, Room.OUTPUT: outputs, Room.KEPT: self._kept.addresses(), Room.SCRATCH: scratch}
         return _Arena(memory, inputs, outputs, self.queue_of(rooms), self._device, is_captured=self._is_captured)
 
     def queue_of(self, rooms: dict[Room, list[int]]) -> list[Queued]:
@@ -143,12 +171,18 @@ class _Arena:
     ) -> None:
         self.inputs = inputs
         self.outputs = outputs
+        self.address: int = memory.ptr
         self._memory = memory
         self._work = work
         self._is_captured = is_captured and len(work) > 1
         self._device = device
         self._used = False
         self._graph: Any = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether to queue it takes no longer than one kernel does."""
+        return self._graph is not None or (self._used and len(self._work) == 1)
 
     def queue(self, stream: Any) -> None:
         """Queue all work."""

@@ -14,6 +14,8 @@ from app.memory.arrays import numpy_type
 from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
 
+NOBODY_KNOWS = 1 << 62
+
 
 class Queued(Protocol):
     """Work over tensors on the device, ready to be queued."""
@@ -35,6 +37,16 @@ class Resident:
     def is_captured(self) -> bool:
         """Whether its work can be part of a CUDA graph: a call takes memory and may wait for results."""
         return self.compiled.program.call is None
+
+    @property
+    def values(self) -> int:
+        """How many are computed, those that are added up among them; of a call nobody knows."""
+        return sum(kernel.values for kernel in self.kernels) if self.kernels else NOBODY_KNOWS
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether to bind it compiles nothing and waits for nothing."""
+        return self.compiled.program.call is None and all(kernel.is_loaded for kernel in self.kernels)
 
     def bind(self, reads: Sequence[int], writes: Sequence[int]) -> list[Queued]:
         """All its work, over inputs and outputs on the device at these addresses."""

@@ -1,0 +1,118 @@
+"""Small dispatches on a GPU: all tensors in one slot, one wait, and no other thread."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from app.devices.cuda.context import Context
+from app.devices.cuda.pinned import ALIGNMENT, Slot
+from app.devices.cuda.whole import Queued, Resident
+from app.devices.device import Cancelled, ExecutionRecord
+from app.memory.buffers import Buffer
+from app.programs.dispatchable import Dispatchable
+
+SMALL_BYTES = 1 << 20
+"""Of all tensors together, what a dispatch takes through one slot: to copy as much on the host takes some 50 us."""
+
+BRIEF_VALUES = 1 << 22
+"""What is computed while a thread waits that has other things to do: some 10 us of a large GPU's time."""
+
+
+class Passage:
+    """Tensors of a dispatch, one after the other in a slot, inputs first."""
+
+    def __init__(self, inputs: Sequence[int], outputs: Sequence[int], gapless: Sequence[bool]) -> None:
+        """Both are the bytes that the tensors' layouts reach."""
+        offsets, self.bytes = [], 0
+        for size in (*inputs, *outputs):
+            offsets.append(self.bytes)
+            self.bytes += -(-size // ALIGNMENT) * ALIGNMENT
+        self._spans = [slice(start, start + size) for start, size in zip(offsets, (*inputs, *outputs), strict=True)]
+        self.inputs, self.outputs = offsets[: len(inputs)], offsets[len(inputs) :]
+        self.bytes_of_inputs = self.outputs[0] if all(gapless) else self.bytes
+        """What goes in: what lies between an output's elements, too, which stays as it is."""
+        self._gapless = gapless
+
+    @staticmethod
+    def of(compiled: Dispatchable) -> "Passage":
+        inputs, outputs = ([desc.data_bytes for desc in part.values()] for part in (compiled.inputs, compiled.outputs))
+        return Passage(inputs, outputs, [desc.gapless for desc in compiled.outputs.values()])
+
+    def enter(self, slot: Slot, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> None:
+        """Copy the tensors into the slot's memory on the host."""
+        count = len(inputs)
+        for buffer, span in zip(inputs, self._spans[:count], strict=True):
+            slot.host[span] = np.frombuffer(buffer, np.uint8, span.stop - span.start)
+        for buffer, span, gapless in zip(outputs, self._spans[count:], self._gapless, strict=True):
+            if not gapless:
+                slot.host[span] = np.frombuffer(buffer, np.uint8, span.stop - span.start)
+
+    def leave(self, slot: Slot, outputs: Sequence[Buffer]) -> None:
+        """Copy the outputs out of it."""
+        for buffer, span in zip(outputs, self._spans[len(self.inputs) :], strict=True):
+            np.frombuffer(buffer, np.uint8, span.stop - span.start)[:] = slot.host[span]
+
+    @contextmanager
+    def through(self, slot: Slot, address: int, device: Context) -> Iterator[None]:
+        """Queue the copy of what has entered to `address` on the device, what is queued in the block, and the copy of
+        the outputs back."""
+        if self.bytes_of_inputs:
+            device.to_device(address, slot.host_address, self.bytes_of_inputs, slot.stream)
+        yield
+        start = self.outputs[0]
+        device.to_host(slot.host_address + start, address + start, self.bytes - start, slot.stream)
+
+
+class SmallKernel:
+    """Implements `Kernel`, for tensors that together are small.
+
+    A kernel that reads each element once reads and writes the host's memory, which is done before a copy would begin;
+    others have the tensors on the device.
+    """
+
+    def __init__(self, resident: Resident, passage: Passage, device: Context) -> None:
+        self._resident = resident
+        self._passage = passage
+        self._device = device
+        self._on_host = resident.compiled.program.is_by_position
+        self._bound: dict[int, list[Queued]] = {}  # by the slot's address: one thread at a time has the slot
+
+    @property
+    def runs_inline(self) -> bool:
+        """While nothing else runs on the GPU, which a small dispatch would wait for."""
+        if self._device.load or self._resident.values > BRIEF_VALUES:
+            return False
+        return bool(self._bound) or self._resident.is_loaded
+
+    def dispatch(
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
+    ) -> ExecutionRecord:
+        device, passage = self._device, self._passage
+        with device.at_work(passage.bytes), device.slots.take() as slot:
+            if cancelled():
+                raise Cancelled
+            bound = self._bound.get(slot.address)
+            if bound is None:
+                bound = self._bound[slot.address] = self._bind(slot)
+            passage.enter(slot, inputs, outputs)
+            try:
+                self._queue(slot, bound)
+            finally:
+                slot.stream.synchronize()
+            passage.leave(slot, outputs)
+        return ExecutionRecord(device.name, "cuda")
+
+    def _bind(self, slot: Slot) -> list[Queued]:
+        start = slot.host_address if self._on_host else slot.address
+        reads, writes = ([start + offset for offset in part] for part in (self._passage.inputs, self._passage.outputs))
+        return self._resident.bind(reads, writes)
+
+    def _queue(self, slot: Slot, bound: Sequence[Queued]) -> None:
+        if self._on_host:
+            for queue in bound:
+                queue(slot.stream)
+            return
+        with self._passage.through(slot, slot.address, self._device):
+            for queue in bound:
+                queue(slot.stream)
