@@ -116,45 +116,41 @@ class Slots:
     def __init__(self, count: int, size: int) -> None:
         self.count = count
         self.size = size
-        self._free: queue.LifoQueue[Slot] = queue.LifoQueue()
+        self._free: queue.SimpleQueue[Slot] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self.made = 0
-        self.taken = 0
 
     @property
     def pinned_bytes(self) -> int:
         return self.made * self.size
 
+    @property
+    def taken(self) -> int:
+        """How many somebody has."""
+        return self.made - self._free.qsize()
+
     @contextmanager
     def take(self) -> Iterator[Slot]:
         """A slot; waits until one is free. Who holds one does not take another this way: two could wait for ever."""
-        with self._lend(self._free_slot() or self._new_slot() or self._free.get()) as slot:
+        slot = self._free_slot() or self._new_slot() or self._free.get()
+        try:
             yield slot
+        finally:
+            self._free.put(slot)
 
     @contextmanager
     def take_idle(self) -> Iterator[Slot | None]:
         """A slot if one is free."""
         slot = self._free_slot() or self._new_slot()
-        if slot is None:
-            yield None
-            return
-        with self._lend(slot):
+        try:
             yield slot
+        finally:
+            if slot:
+                self._free.put(slot)
 
     def idle(self) -> int:
         """How many could be had at once."""
         return self.count - self.taken
-
-    @contextmanager
-    def _lend(self, slot: Slot) -> Iterator[Slot]:
-        with self._lock:
-            self.taken += 1
-        try:
-            yield slot
-        finally:
-            with self._lock:
-                self.taken -= 1
-            self._free.put(slot)
 
     def _free_slot(self) -> Slot | None:
         try:
