@@ -9,6 +9,7 @@ from app.contract.constants import DataType
 from app.formula.arrays import ArrayFormula
 from app.formula.values import FLOAT32, INT64, Input, Parameter
 from app.memory.arrays import numpy_type
+from app.operators import blas
 from app.operators.fusion import Fused
 from app.operators.parameters import Parameters, numbers_in
 
@@ -99,13 +100,17 @@ def boxes(sizes: Sequence[int], most: int) -> Iterator[tuple[range, ...]]:
             yield from ((along, *inner) for inner in boxes(sizes[1:], most))
 
 
-def product(xp: Any, a: Any, b: Any) -> Any:
-    """The matrix products of the last two dimensions, in the arrays' type, by the library's BLAS.
+def product(xp: Any, a: Any, b: Any, *, rounded: bool = False) -> Any:
+    """The matrix products of the last two dimensions, by the library's BLAS, in float32 or the arrays' integer type.
 
     Leading dimensions are equal or, where they repeat, 1. So are rows of `a` and columns of `b`, which then have
-    dimension 1 in what is made.
+    dimension 1 in what is made. Of float16, if they are to be `rounded`, they may come in that type.
     """
     a, b = _rows(a), _rows(b.swapaxes(-1, -2)).swapaxes(-1, -2)
+    if a.dtype == "float16":
+        if xp.__name__ == "cupy" and 0 not in (*a.shape, *b.shape, a.strides[-1], b.strides[-2]):
+            return blas.product_of_halves(xp, for_blas(xp, a), for_blas(xp, b), rounded=rounded)
+        a, b = (xp.broadcast_to(computed(x), x.shape) for x in (a, b))
     if 0 in (a.strides[-1], b.strides[-2]) and a.shape[-1] > 1:
         return _product_of_repeated(xp, a, b)
     a, b = for_blas(xp, a), for_blas(xp, b)

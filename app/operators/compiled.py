@@ -34,6 +34,10 @@ class CompiledOperator(Dispatchable):
         return self.operator.call
 
     @property
+    def only_queues(self) -> bool:
+        return self.operator.only_queues
+
+    @property
     def name(self) -> str:
         return self.operator.name()
 

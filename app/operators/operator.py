@@ -132,6 +132,10 @@ class Operator(BaseModel):
     and by name, made of the inputs, which are strided arrays in the types they are stored in and are not written. `xp`
     is numpy or cupy. Attributes and sizes are those of the descriptor."""
 
+    only_queues: ClassVar[bool] = False
+    """Whether `call`, with CuPy, neither waits for results nor brings data from the host, so that what it queues can be
+    queued again, on what the inputs hold then, without calling it."""
+
     def axes(self) -> tuple[int, ...]:
         """Dimensions that the formula's reductions go over."""
         return ()

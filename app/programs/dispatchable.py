@@ -60,6 +60,11 @@ class Dispatchable:
         """What makes all outputs at once, if the program says so, from `xp`, NumPy or CuPy, and the inputs by name."""
         return None
 
+    @property
+    def only_queues(self) -> bool:
+        """Whether what `call` queues on a GPU can be queued again without calling it."""
+        return False
+
     def check_results(self, made: Mapping[str, Any]) -> None:
         """Raise TypeError unless `call` made arrays as the outputs' descriptors and types are."""
         for name, desc in self.outputs.items():

@@ -72,6 +72,7 @@ class Cupy:
             runtime=SimpleNamespace(CUDARuntimeError=CudaError, deviceSynchronize=lambda: None),
             driver=SimpleNamespace(CUDADriverError=CudaError),
             using_allocator=using_allocator,
+            MemoryPool=Pool,
             UnownedMemory=lambda address, size, owner, ordinal: (address, size),
             MemoryPointer=lambda memory, offset: memory,
         )

@@ -8,14 +8,15 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from app.contract.constants import DataType
+from app.contract.constants import NEWEST, DataType
 from app.contract.tensors import TensorDesc
 from app.devices.cuda.device import CudaDevice
 from app.devices.device import Cancelled, DeviceFailed
 from app.formula.coordinates import coordinates
 from app.graphs.schedule import InitializedGraph, Place, Room, Schedule, Step
-from app.memory.arrays import Array
-from app.operators.compiled import CompiledOperator
+from app.memory.arrays import Array, numpy_type
+from app.operators.compiled import CompiledOperator, compile_operator
+from app.operators.linear_algebra.products import Gemm
 from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu, CudaError, OutOfMemory
 from tests.devices.cuda_on_cpu import COMPILER, BuiltKernels
 from tests.devices.test_coordinates import (
@@ -202,6 +203,44 @@ def test_calls_on_a_gpu(data_type: DataType) -> None:
             else:
                 np.testing.assert_array_equal(made, np.cumsum(x, axis, x.dtype))
     assert gpu.load == gpu.slots.taken == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("data_type", [DataType.FLOAT16, DataType.FLOAT32])
+@pytest.mark.parametrize("transform", ["NONE", "TRANSPOSE"])
+def test_products_are_part_of_a_cuda_graph(data_type: DataType, transform: str) -> None:
+    """Its second run is captured, and the following ones are of other inputs."""
+    dtype = numpy_type(data_type)
+    sizes = {"a": [2, 3, 20, 40], "b": [2, 3, 40, 30], "c": [2, 3, 20, 30]}
+    if transform == "TRANSPOSE":
+        sizes["b"] = [2, 3, 30, 40]
+    desc = {name: {"DataType": data_type.value, "Sizes": each} for name, each in sizes.items()}
+    members: dict[str, Any] = {
+        "ATensor": desc["a"],
+        "BTensor": desc["b"],
+        "CTensor": desc["c"],
+        "OutputTensor": desc["c"],
+    }
+    members |= {"TransA": "NONE", "TransB": transform, "Alpha": 0.5, "Beta": 2.0}
+    operator = compile_operator(Gemm.model_validate({"Type": "GEMM", **members}), NEWEST)
+    gpu = first_gpu()
+    x = {name: np.zeros(each, dtype) for name, each in sizes.items()}
+    places = [Place(Room.INPUT, number, 0, each.nbytes) for number, each in enumerate(x.values())]
+    step = Step((0,), operator, tuple(places), (Place(Room.OUTPUT, 0, 0, x["c"].nbytes),))
+    schedule = Schedule(
+        dict(operator.inputs), {}, {"Y": operator.outputs["OutputTensor"]},
+        {name: each.nbytes for name, each in x.items()}, (), (step,), (), (), 0,
+    )  # fmt: skip
+    kernel = gpu.prepare(InitializedGraph(schedule, ()))
+    for turn in range(4):
+        rng = np.random.default_rng(turn)
+        for each in x.values():
+            each[...] = rng.standard_normal(each.shape)
+        made = np.zeros_like(x["c"])
+        kernel.dispatch([buffer_of(each) for each in x.values()], [buffer_of(made)], lambda: False)
+        a, b, c = (each.astype(np.float64) for each in x.values())
+        b = b.swapaxes(-1, -2) if transform == "TRANSPOSE" else b
+        np.testing.assert_allclose(made, a @ b / 2 + 2 * c, 1e-3 if dtype.itemsize == 2 else 1e-5, 1e-4)
 
 
 @pytest.mark.gpu

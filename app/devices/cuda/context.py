@@ -59,7 +59,7 @@ class Context:
         self.structures = structures or Structures()
         self.use()
         self.facts = _facts(cupy, ordinal)
-        self.pool: Any = cupy.cuda.MemoryPool()
+        self.pool: Any = self.new_pool()
         self.slots = Slots(SLOTS, staging_bytes // SLOTS // ALIGNMENT * ALIGNMENT)
         self.pinned = pinned
         self.copiers = ThreadPoolExecutor(SLOTS, thread_name_prefix=f"dmlserve-{self.name}", initializer=self.use)
@@ -120,10 +120,14 @@ class Context:
         return graph
 
     @contextmanager
-    def functions_on(self, stream: Any) -> Iterator[Any]:
-        """CuPy, whose functions, in this, queue what they do on `stream`, in memory of this GPU's pool."""
-        with self._cupy.cuda.using_allocator(self.pool.malloc), stream:
+    def functions_on(self, stream: Any, pool: Any) -> Iterator[Any]:
+        """CuPy, whose functions, in this, queue what they do on `stream`, in memory of `pool`."""
+        with self._cupy.cuda.using_allocator(pool.malloc), stream:
             yield self._cupy
+
+    def new_pool(self) -> Any:
+        """Memory on this GPU that nobody else takes, CuPy's."""
+        return self._cupy.cuda.MemoryPool()
 
     def array(self, address: int, size: int, sizes: Sequence[int], dtype: np.dtype[Any], strides: Sequence[int]) -> Any:
         """The elements, `strides` bytes apart, that lie in `size` bytes at this address on the device, which stay its

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from app.devices.cuda.context import Context
+from app.devices.cuda.kernels import Launch
 from app.devices.cuda.small import BRIEF_VALUES, SMALL_BYTES, Passage
 from app.devices.cuda.transfers import HostTensor, move
 from app.devices.cuda.whole import Queued, Resident
@@ -174,7 +175,8 @@ class _Arena:
         self.address: int = memory.ptr
         self._memory = memory
         self._work = work
-        self._is_captured = is_captured and len(work) > 1
+        is_one_kernel = len(work) == 1 and isinstance(work[0], Launch)
+        self._is_captured = is_captured and not is_one_kernel
         self._device = device
         self._used = False
         self._graph: Any = None
@@ -182,7 +184,7 @@ class _Arena:
     @property
     def is_known(self) -> bool:
         """Whether to queue it takes no longer than one kernel does."""
-        return self._graph is not None or (self._used and len(self._work) == 1)
+        return self._graph is not None or (self._used and not self._is_captured)
 
     def queue(self, stream: Any) -> None:
         """Queue all work."""

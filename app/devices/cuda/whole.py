@@ -35,8 +35,8 @@ class Resident:
 
     @property
     def is_captured(self) -> bool:
-        """Whether its work can be part of a CUDA graph: a call takes memory and may wait for results."""
-        return self.compiled.program.call is None
+        """Whether its work can be part of a CUDA graph: a call may wait for results."""
+        return self.compiled.program.call is None or self.compiled.only_queues
 
     @property
     def values(self) -> int:
@@ -50,7 +50,7 @@ class Resident:
 
     def bind(self, reads: Sequence[int], writes: Sequence[int]) -> list[Queued]:
         """All its work, over inputs and outputs on the device at these addresses."""
-        if not self.is_captured:
+        if self.compiled.program.call:
             return [_Call(self.compiled, self._device, reads, writes)]
         return [kernel.bind([*reads, write]) for kernel, write in zip(self.kernels, writes, strict=True)]
 
@@ -104,12 +104,14 @@ class _Call:
         self._device = device
         self._inputs = [*zip(compiled.inputs.items(), reads, strict=True)]
         self._outputs = [*zip(compiled.outputs.items(), writes, strict=True)]
+        # A CUDA graph goes on using the memory that was taken while it was captured.
+        self._pool = device.new_pool() if compiled.only_queues else device.pool
 
     def __call__(self, stream: Any) -> None:
         """Compute, and queue what of it need not be waited for. Raises DeviceFailed if CuPy lacks something."""
         call = self._compiled.call
         assert call, "its program says so"
-        with self._device.functions_on(stream) as cupy, np.errstate(all="ignore"):
+        with self._device.functions_on(stream, self._pool) as cupy, np.errstate(all="ignore"):
             inputs = {name: self._array(name, desc, address) for (name, desc), address in self._inputs}
             try:
                 made = call(cupy, inputs)

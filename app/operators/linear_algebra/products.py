@@ -12,7 +12,7 @@ from app.contract.constants import FeatureLevel, MatrixTransform
 from app.contract.scalars import Float
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
-from app.operators.arrays import Activation, computed, product, stored
+from app.operators.arrays import Activation, computed, product, stored, unrepeated
 from app.operators.fusion import OptionalFusedActivationOfGemm
 from app.operators.linear_algebra.sizes import product_sizes, product_violations
 from app.operators.operator import InputTensorDesc, Operator, OptionalInputTensorDesc, OutputTensorDesc
@@ -33,6 +33,7 @@ class Gemm(Operator):
     FusedActivation: OptionalFusedActivationOfGemm = None
 
     formula_text = "Output = act(Alpha * A x B + Beta * C), act = FusedActivation, else the identity"
+    only_queues = True
     same_sizes = ()
     same_ranks = (("ATensor", "BTensor", "CTensor", "OutputTensor"),)
     sizes_from = ("ATensor", "BTensor", "TransA", "TransB")
@@ -77,7 +78,8 @@ class Gemm(Operator):
             for x, transform in ((inputs["ATensor"], self.TransA), (inputs["BTensor"], self.TransB))
         )
         sizes = (*a.shape[:-1], b.shape[-1])
-        made = product(xp, *(_computed_matrix(xp, x) for x in (a, b)))
+        plain = self.Alpha == 1 and not self.CTensor and not self.FusedActivation
+        made = product(xp, *(xp.broadcast_to(unrepeated(x), _matrices(x)) for x in (a, b)), rounded=plain)
         if made.shape != sizes:
             made = xp.ascontiguousarray(xp.broadcast_to(made, sizes))
         if self.Alpha != 1:
@@ -101,7 +103,6 @@ def _transformed(sizes: list[int], transform: MatrixTransform) -> list[int]:
     return sizes if transform is MatrixTransform.NONE else [*sizes[:-2], sizes[-1], sizes[-2]]
 
 
-def _computed_matrix(xp: Any, x: Any) -> Any:
-    """`x` in float32, with as many rows and columns as it has, repeated or not."""
-    made = computed(x)
-    return xp.broadcast_to(made, (*made.shape[:-2], *x.shape[-2:]))
+def _matrices(x: Any) -> tuple[int, ...]:
+    """The sizes of `x`, with all its rows and columns, and 1 for what is repeated otherwise."""
+    return (*unrepeated(x).shape[:-2], *x.shape[-2:])
