@@ -107,11 +107,12 @@ def product(xp: Any, a: Any, b: Any, *, rounded: bool = False) -> Any:
     dimension 1 in what is made. Of float16, if they are to be `rounded`, they may come in that type.
     """
     a, b = _rows(a), _rows(b.swapaxes(-1, -2)).swapaxes(-1, -2)
-    if a.dtype == "float16":
-        if xp.__name__ == "cupy" and 0 not in (*a.shape, *b.shape, a.strides[-1], b.strides[-2]):
-            return blas.product_of_halves(xp, for_blas(xp, a), for_blas(xp, b), rounded=rounded)
-        a, b = (xp.broadcast_to(computed(x), x.shape) for x in (a, b))
-    if 0 in (a.strides[-1], b.strides[-2]) and a.shape[-1] > 1:
+    is_repeated = 0 in (a.strides[-1], b.strides[-2]) and a.shape[-1] > 1
+    if xp.__name__ == "cupy" and a.dtype.kind == "f" and not is_repeated and 0 not in (*a.shape, *b.shape):
+        dtype = a.dtype if rounded else FLOAT32
+        return blas.product_of_floats(xp, for_blas(xp, a), for_blas(xp, b), dtype)
+    a, b = (xp.broadcast_to(computed(x), x.shape) for x in (a, b))
+    if is_repeated:
         return _product_of_repeated(xp, a, b)
     a, b = for_blas(xp, a), for_blas(xp, b)
     *batch, rows, depth = a.shape

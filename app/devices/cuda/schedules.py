@@ -137,9 +137,11 @@ class CudaScheduleKernel:
             return rooms[place.room][place.number] + place.offset
 
         made: list[Queued] = []
+        # A CUDA graph goes on using the memory that was taken while it was captured, for one call after the other.
+        pool = self._device.new_pool()
         for step, resident in self._steps:
             made += [_Clear(self._device, at(place), place.size) for place in step.clears]
-            made += resident.bind([at(place) for place in step.reads], [at(place) for place in step.writes])
+            made += resident.bind([at(place) for place in step.reads], [at(place) for place in step.writes], pool)
         return made
 
 

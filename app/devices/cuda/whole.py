@@ -48,10 +48,11 @@ class Resident:
         """Whether to bind it compiles nothing and waits for nothing."""
         return self.compiled.program.call is None and all(kernel.is_loaded for kernel in self.kernels)
 
-    def bind(self, reads: Sequence[int], writes: Sequence[int]) -> list[Queued]:
-        """All its work, over inputs and outputs on the device at these addresses."""
+    def bind(self, reads: Sequence[int], writes: Sequence[int], pool: Any = None) -> list[Queued]:
+        """All its work, over inputs and outputs on the device at these addresses. Calls take memory from `pool`, the
+        device's if there is none."""
         if self.compiled.program.call:
-            return [_Call(self.compiled, self._device, reads, writes)]
+            return [_Call(self.compiled, self._device, reads, writes, pool or self._device.pool)]
         return [kernel.bind([*reads, write]) for kernel, write in zip(self.kernels, writes, strict=True)]
 
 
@@ -99,13 +100,14 @@ class WholeKernel:
 class _Call:
     """An operator's `call` over tensors on the device. Its results are copied into the outputs."""
 
-    def __init__(self, compiled: Dispatchable, device: Context, reads: Sequence[int], writes: Sequence[int]) -> None:
+    def __init__(
+        self, compiled: Dispatchable, device: Context, reads: Sequence[int], writes: Sequence[int], pool: Any
+    ) -> None:
         self._compiled = compiled
         self._device = device
         self._inputs = [*zip(compiled.inputs.items(), reads, strict=True)]
         self._outputs = [*zip(compiled.outputs.items(), writes, strict=True)]
-        # A CUDA graph goes on using the memory that was taken while it was captured.
-        self._pool = device.new_pool() if compiled.only_queues else device.pool
+        self._pool = pool
 
     def __call__(self, stream: Any) -> None:
         """Compute, and queue what of it need not be waited for. Raises DeviceFailed if CuPy lacks something."""
