@@ -9,7 +9,6 @@ import numpy as np
 from app.contract.constants import NEWEST, FeatureLevel
 from app.contract.validation import validate
 from app.devices.cpu.device import NumpyDevice
-from app.devices.device import Device
 from app.memory.arrays import Array, numpy_type
 from app.operators.catalog import find_operator
 from app.operators.compiled import CompiledOperator, compile_operator
@@ -47,12 +46,11 @@ def run(
     document: dict[str, Any],
     given: Mapping[str, Given] | None = None,
     judge: type[Operator] | None = None,
-    device: Device | None = None,
     **named: Given,
 ) -> dict[str, Array]:
     """The outputs of the operator that `document` states, but for what its inputs, `given` and `named`, say of
     themselves. Nothing beside the outputs' elements is written, and the inputs stay as they are. `judge` is a class to
-    take for the operator's. `device` is NumPy's unless it is given."""
+    take for the operator's."""
     inputs = {**(given or {}), **named}
     arrays: dict[str, Array] = {}
     for name, data in inputs.items():
@@ -72,7 +70,7 @@ def run(
         made[name] = np.ndarray(desc.Sizes, dtype, memory, GUARD, [step * dtype.itemsize for step in desc.strides])
     buffers = [_bytes(arrays[name]) for name in operator.inputs]
     before = [bytes(each) for each in buffers]
-    (device or DEVICE).prepare(operator).dispatch(buffers, [each[GUARD:-GUARD].data for each in guarded], lambda: False)
+    DEVICE.prepare(operator).dispatch(buffers, [each[GUARD:-GUARD].data for each in guarded], lambda: False)
     assert before == [bytes(each) for each in buffers]
     for array, memory in zip(made.values(), guarded, strict=True):
         apart = array.copy()

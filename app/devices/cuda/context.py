@@ -4,7 +4,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,13 +111,17 @@ class Context:
         self._cupy.cuda.runtime.memsetAsync(target, 0, size, stream.ptr)
 
     def captured(self, queue: Callable[[Any], None], stream: Any) -> Any:
-        """What `queue` queues on `stream`, as one CUDA graph, which can be launched again and again."""
+        """What `queue` queues on `stream`, as one CUDA graph, which can be launched again and again; None if a library
+        that it calls cannot be captured."""
         stream.begin_capture()
         try:
             queue(stream)
-        finally:
-            graph = stream.end_capture()
-        return graph
+        except Exception as error:
+            log.info("%s captures no CUDA graph: %s", self.name, error)
+            with suppress(Exception):  # of what is no graph
+                stream.end_capture()
+            return None
+        return stream.end_capture()
 
     @contextmanager
     def functions_on(self, stream: Any, pool: Any) -> Iterator[Any]:

@@ -192,6 +192,7 @@ class _Arena:
         """Queue all work."""
         if self._graph is None and self._used and self._is_captured:
             self._graph = self._device.captured(self._queue_each, stream)
+            self._is_captured = self._graph is not None
         self._used = True
         if self._graph is None:
             self._queue_each(stream)

@@ -12,9 +12,11 @@ from app.contract.constants import ConvolutionDirection, ConvolutionMode, Featur
 from app.contract.scalars import Uint
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
+from app.formula.values import FLOAT32
 from app.memory.arrays import numpy_type
-from app.operators.arrays import Activation, computed
+from app.operators.arrays import Activation, computed, stored
 from app.operators.convolution import attributes
+from app.operators.convolution.library import convolution
 from app.operators.convolution.windows import Windows, backward, forward
 from app.operators.fusion import OptionalFusedActivationOrClip
 from app.operators.operator import Count, InputTensorDesc, OptionalInputTensorDesc, OutputTensorDesc
@@ -51,6 +53,7 @@ class Convolution(attributes.Spatial):
         "w[o, c, k]), x = 0 outside; BACKWARD: every x[n, c, p] * w[c, f, k] is added to "
         "y[n, g * F + f, p * Strides + k * Dilations - StartPadding]"
     )
+    only_queues = True
     same_sizes = ()
     same_ranks = (("InputTensor", "FilterTensor", "BiasTensor", "OutputTensor"),)
     sizes_from = (
@@ -100,13 +103,42 @@ class Convolution(attributes.Spatial):
             yield from (each.below("FusedActivation") for each in self.FusedActivation.violations(level))
 
     def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        x, filters = (
-            xp.broadcast_to(computed(inputs[name]), inputs[name].shape) for name in ("InputTensor", "FilterTensor")
-        )
+        x, filters = inputs["InputTensor"], inputs["FilterTensor"]
         if self.Mode is ConvolutionMode.CONVOLUTION:
             filters = filters[(..., *[slice(None, None, -1)] * (x.ndim - 2))]
+        bias = inputs["BiasTensor"] if self.BiasTensor else None
+        results = self._result_sizes()
+        windows = self.forward_windows()
+        if self._is_backward:
+            windows = Windows(results, x.shape[2:], filters.shape[2:], self.Strides, self.Dilations, self.StartPadding)
+        sizes = self.implied_sizes("OutputTensor")
+        dtype = numpy_type(self.InputTensor.DataType)
+        made = self._by_library(xp, x, filters, bias, windows, sizes[1])
+        if made is None:
+            made = xp.empty((*sizes[:2], *results), dtype)
+            self._by_products(xp, x, filters, bias, windows, made)
+        if results != sizes[2:]:
+            padded = xp.zeros(sizes, dtype)
+            padded[(..., *map(slice, results))] = made
+            made = padded
+        return {"OutputTensor": stored(made, self.InputTensor.DataType)}
+
+    def _by_library(self, xp: Any, x: Any, filters: Any, bias: Any, windows: Windows, channels: int) -> Any:
+        """By cuDNN; None where that does not do it."""
+        if xp.__name__ != "cupy":
+            return None
+        made_type = numpy_type(self.InputTensor.DataType) if self.FusedActivation is None else FLOAT32
+        contiguous = xp.ascontiguousarray(filters)
+        made = convolution(xp, x, contiguous, bias, windows, tuple(sizes), made_type, backward=self._is_backward)
+        if made is not None:
+            Activation(self.FusedActivation).apply(xp, made)
+        return made
+
+    def _by_products(self, xp: Any, x: Any, filters: Any, bias: Any, windows: Windows, made: Any) -> None:
+        """Into `made`, by products of matrices."""
+        x, filters = (xp.broadcast_to(computed(each), each.shape) for each in (x, filters))
         filters = xp.ascontiguousarray(filters)
-        bias = computed(inputs["BiasTensor"]) if self.BiasTensor else None
+        bias = computed(bias) if bias is not None else None
         activation = Activation(self.FusedActivation)
 
         def finish(results: Any) -> None:
@@ -114,18 +146,12 @@ class Convolution(attributes.Spatial):
                 results += bias
             activation.apply(xp, results)
 
-        sizes, results = self.implied_sizes("OutputTensor"), self._result_sizes()
-        padded = results != sizes[2:]
-        made = (xp.zeros if padded else xp.empty)(sizes, numpy_type(self.InputTensor.DataType))
-        whole = made[(..., *map(slice, results))]
         if self._is_backward:
-            windows = Windows(results, x.shape[2:], filters.shape[2:], self.Strides, self.Dilations, self.StartPadding)
             spread = backward(xp, x, filters, self.GroupCount, windows)
             finish(spread)
-            whole[...] = spread
+            made[...] = spread
         else:
-            forward(xp, x, filters, self.GroupCount, self.forward_windows(), finish, whole)
-        return {"OutputTensor": made}
+            forward(xp, x, filters, self.GroupCount, windows, finish, made)
 
     @property
     def _is_backward(self) -> bool:

@@ -136,6 +136,7 @@ def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(arrays, "_PIECE", {"numpy": 16})
 
 
+@pytest.mark.usefixtures("on_each_device")
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("direction", ["FORWARD", "BACKWARD"])
 @pytest.mark.parametrize("rank", [1, 2, 3])
@@ -148,6 +149,7 @@ def test_convolution_is_its_formula(rank: int, direction: str, dtype: str) -> No
     assert judged > 3
 
 
+@pytest.mark.usefixtures("on_each_device")
 @pytest.mark.parametrize("direction", ["FORWARD", "BACKWARD"])
 def test_filters_larger_than_what_they_move_over(direction: str) -> None:
     rng = np.random.default_rng(3)
@@ -158,6 +160,7 @@ def test_filters_larger_than_what_they_move_over(direction: str) -> None:
     assert judged > 3
 
 
+@pytest.mark.usefixtures("on_each_device")
 @pytest.mark.parametrize("direction", ["FORWARD", "BACKWARD"])
 def test_filters_of_one_element(direction: str) -> None:
     rng = np.random.default_rng(4)
@@ -168,6 +171,7 @@ def test_filters_of_one_element(direction: str) -> None:
             assert check(document, inputs_of(rng, document, "float32", extent=1), rng) or changed
 
 
+@pytest.mark.usefixtures("on_each_device")
 @pytest.mark.parametrize("each", [1, 2, 3, 5])
 def test_depthwise(each: int) -> None:
     rng = np.random.default_rng(each)
@@ -194,6 +198,7 @@ PLAIN: dict[str, Any] = {
 }
 
 
+@pytest.mark.usefixtures("on_each_device")
 def test_repeated_inputs_and_a_filter_by_strides() -> None:
     """A filter turned by its strides, a batch that is one image, and an output that lies channels last."""
     rng = np.random.default_rng(0)

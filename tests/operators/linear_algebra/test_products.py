@@ -1,20 +1,17 @@
 """GEMM: against its formula by coordinates on random descriptors, what is special, and what is refused."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from app.contract.constants import FeatureLevel, MatrixTransform
-from app.devices.device import Device
 from app.formula.coordinates import Operand, coordinates, sum_over
 from app.formula.values import Value, cast, widen
 from app.memory.arrays import Array
 from app.operators.linear_algebra.products import Gemm
 from app.operators.parameters import TensorParameters
 from tests.contract.refusals import check_wording
-from tests.gpu import first_gpu
 from tests.operators.calls import desc_of, laid_out, run
 from tests.operators.descriptors import refusals
 
@@ -58,11 +55,10 @@ def random(rng: np.random.Generator, sizes: list[int], dtype: str) -> Array:
     return np.broadcast_to(made, sizes)
 
 
+@pytest.mark.usefixtures("on_each_device")
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("activation", ACTIVATIONS, ids=lambda each: each["Type"] if each else "none")
-@pytest.mark.parametrize("find", [lambda: None, pytest.param(first_gpu, marks=pytest.mark.gpu)], ids=["cpu", "gpu"])
-def test_gemm_is_its_formula(find: Callable[[], Device | None], dtype: str, activation: dict[str, Any] | None) -> None:
-    device = find()
+def test_gemm_is_its_formula(dtype: str, activation: dict[str, Any] | None) -> None:
     rng = np.random.default_rng(5)
     for _ in range(6):
         batch = [int(each) for each in rng.integers(1, 4, rng.integers(0, 3))]
@@ -81,11 +77,11 @@ def test_gemm_is_its_formula(find: Callable[[], Device | None], dtype: str, acti
             "BTensor": random(rng, [*batch, *([n, k] if turned[1] else [k, n])], dtype),
             "CTensor": random(rng, [*batch, m, n], dtype) if rng.random() < 0.5 else None,
         }
-        made = run(document, inputs, device=device)["OutputTensor"]
+        made = run(document, inputs)["OutputTensor"]
         judged = run(document, inputs, GemmByCoordinates)["OutputTensor"]
         np.testing.assert_allclose(made, judged, rtol=1e-5 if dtype == "float32" else 1e-3, atol=1e-5)
         out = laid_out(rng, np.zeros_like(made))
-        strided = run(document | {"OutputTensor": desc_of(out)}, inputs, device=device)["OutputTensor"]
+        strided = run(document | {"OutputTensor": desc_of(out)}, inputs)["OutputTensor"]
         np.testing.assert_array_equal(strided, made)
 
 

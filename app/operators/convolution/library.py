@@ -1,0 +1,196 @@
+"""Convolutions by cuDNN, on a GPU with NVIDIA's frontend installed."""
+
+import importlib.util
+import logging
+import threading
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from app.operators.convolution.windows import Windows
+
+log = logging.getLogger("app.execution")
+
+MOST_PLANS = 512
+"""Shapes whose plans are kept: to make one takes 5 to 500 ms."""
+
+_of_thread = threading.local()
+
+
+class Shape(NamedTuple):
+    """All that a plan depends on. Sizes and strides, in elements, are of tensors with two or three spatial
+    dimensions."""
+
+    data_type: str
+    x: tuple[tuple[int, ...], tuple[int, ...]]
+    filters: tuple[tuple[int, ...], tuple[int, ...]]
+    with_bias: bool
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    backward: bool
+    made: tuple[int, ...]
+    made_type: str
+
+
+def convolution(
+    cupy: Any,
+    x: Any,
+    filters: Any,
+    bias: Any,
+    windows: Windows,
+    made: tuple[int, ...],
+    made_type: Any,
+    *,
+    backward: bool,
+) -> Any:
+    """The convolution with the `bias`, if that is not None, added, as an array of `made` sizes and of `made_type`, which
+    is float32 or that of `x`; or None if there is no cuDNN, or it does not do this.
+
+    `windows` are of the smaller and the larger side, whichever `x` is. Float32 is computed in float32 and float16 added
+    up in float32, neither by transforms that lose much of that.
+    """
+    if importlib.util.find_spec("cudnn") is None:
+        return None
+    ends = [
+        (count - 1) * stride + (extent - 1) * dilation + 1 - start - size
+        for size, count, extent, stride, dilation, start in zip(
+            *(windows.sizes, windows.positions, windows.extents, windows.strides, windows.dilations, windows.starts),
+            strict=True,
+        )
+    ]
+    if any(-end >= stride for end, stride in zip(ends, windows.strides, strict=True)):
+        return None  # cuDNN would have one position more
+    missing = max(4 - x.ndim, 0)
+    x, filters = (_with_ones(cupy, each, missing) for each in (x, filters))
+    result = cupy.empty((len(x), channels, *(windows.sizes if backward else windows.positions)), made_type)
+    target = _with_ones(cupy, result, missing)
+    ones, nothing = (1,) * missing, (0,) * missing
+    shape = Shape(
+        x.dtype.name,
+        _lies(x),
+        _lies(filters),
+        bias is not None,
+        (*ones, *windows.strides),
+        (*ones, *windows.dilations),
+        (*nothing, *windows.starts),
+        (*nothing, *[max(end, 0) for end in ends]),
+        backward,
+        target.shape,
+        result.dtype.name,
+    )
+    plan = _plan(cupy.cuda.runtime.getDevice(), shape)
+    if plan is None:
+        return None
+    tensors = [x, filters, *([cupy.ascontiguousarray(bias)] if bias is not None else []), target]
+    workspace = cupy.cuda.alloc(max(plan.workspace_bytes, 1))
+    plan.run([each.data.ptr for each in tensors], workspace.ptr, cupy.cuda.get_current_stream().ptr)
+    return result
+
+
+def _with_ones(cupy: Any, x: Any, missing: int) -> Any:
+    """With so many spatial dimensions of 1 more, each element where cuDNN takes it from."""
+    if 0 in [step for size, step in zip(x.shape, x.strides, strict=True) if size > 1]:
+        x = cupy.ascontiguousarray(x)
+    return x.reshape(*x.shape[:2], *(1,) * missing, *x.shape[2:])
+
+
+def _lies(x: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return x.shape, tuple(max(step // x.itemsize, 1) for step in x.strides)
+
+
+class _Plan:
+    """A graph of cuDNN's, built. Threads take turns at it."""
+
+    def __init__(self, graph: Any, tensors: list[int]) -> None:
+        self._graph = graph
+        self._tensors = tensors
+        self._lock = threading.Lock()
+        self.workspace_bytes: int = graph.get_workspace_size()
+
+    def run(self, addresses: list[int], workspace: int, stream: int) -> None:
+        """Queue it on `stream`."""
+        import cudnn  # noqa: PLC0415 - part of the GPU extras
+
+        handle = _handle()
+        cudnn.set_stream(handle=handle, stream=stream)
+        with self._lock:
+            self._graph.execute(dict(zip(self._tensors, addresses, strict=True)), workspace, handle=handle)
+
+
+@lru_cache(MOST_PLANS)
+def _plan(ordinal: int, shape: Shape) -> _Plan | None:
+    """For the GPU number `ordinal`, the current one; None if cuDNN has no engine for it."""
+    try:
+        return _built(shape)
+    except Exception as error:
+        if isinstance(error, MemoryError):
+            raise
+        log.info("cuda:%d has no convolution by cuDNN for %s: %s", ordinal, shape, str(error)[:200])
+        return None
+
+
+def _built(shape: Shape) -> _Plan:
+    import cudnn  # noqa: PLC0415 - part of the GPU extras
+
+    types = {"float16": cudnn.data_type.HALF, "float32": cudnn.data_type.FLOAT}
+    graph = cudnn.pygraph(
+        io_data_type=types[shape.data_type],
+        intermediate_data_type=cudnn.data_type.FLOAT,
+        compute_data_type=cudnn.data_type.FLOAT,
+        handle=_handle(),
+    )
+
+    def tensor(name: str, sizes: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+        return graph.tensor(name=name, dim=list(sizes), stride=list(strides), data_type=types[shape.data_type])
+
+    x, filters = tensor("x", *shape.x), tensor("filters", *shape.filters)
+    steps = {
+        "pre_padding": list(shape.starts),
+        "post_padding": list(shape.ends),
+        "stride": list(shape.strides),
+        "dilation": list(shape.dilations),
+    }
+    made = (
+        graph.conv_dgrad(loss=x, filter=filters, **steps)
+        if shape.backward
+        else graph.conv_fprop(image=x, weight=filters, **steps)
+    )
+    tensors = [x, filters]
+    made_strides = tuple(np.cumprod((1, *shape.made[:0:-1]))[::-1].tolist())
+    if shape.backward:
+        made.set_dim(list(shape.made)).set_stride(list(made_strides))
+    if shape.with_bias:
+        channels = shape.made[1]
+        bias = tensor("bias", (1, channels, *[1] * (len(shape.made) - 2)), (channels, *[1] * (len(shape.made) - 1)))
+        made = graph.bias(input=made, bias=bias)
+        tensors.append(bias)
+    made.set_output(True).set_data_type(types[shape.made_type])
+    made.set_dim(list(shape.made)).set_stride(list(made_strides))
+    tensors.append(made)
+    graph.validate()
+    graph.build_operation_graph()
+    graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    note = cudnn.numerical_note
+    avoided = [note.REDUCED_PRECISION_REDUCTION, note.DOWN_CONVERT_INPUTS, note.FFT]
+    avoided += [note.WINOGRAD_TILE_6x6, note.WINOGRAD_TILE_13x13]
+    if shape.data_type == "float32":
+        avoided.append(note.TENSOR_CORE)  # which would be TF32
+    graph.deselect_numeric_notes(avoided)
+    graph.check_support()
+    graph.build_plans(cudnn.build_plan_policy.HEURISTICS_CHOICE)
+    return _Plan(graph, [each.get_uid() for each in tensors])
+
+
+def _handle() -> Any:
+    """This thread's on the current GPU."""
+    import cudnn  # noqa: PLC0415 - part of the GPU extras
+    import cupy  # noqa: PLC0415 - likewise
+
+    handles: dict[int, Any] = _of_thread.__dict__.setdefault("handles", {})
+    ordinal = cupy.cuda.runtime.getDevice()
+    if ordinal not in handles:
+        handles[ordinal] = cudnn.create_handle()
+    return handles[ordinal]
