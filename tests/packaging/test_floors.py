@@ -47,6 +47,7 @@ LOWEST = {"numpy": "app.memory", "fastapi": "app.http.core", "starlette": "app.h
 
 ONLY = {
     "uvicorn": ("app.http.server", "app.main"),
+    "cudnn": ("app.operators.convolution.library",),
     "cupy": ("app.devices.cuda", "app.devices.placement"),
     "cupy_backends": ("app.devices.cuda",),
     "llvmlite": ("app.devices.cpu.llvm.compiler",),
@@ -118,7 +119,7 @@ def test_every_imported_package_is_a_declared_dependency() -> None:
     declared = {_normal(re.split(r"[<>=!~;\[ ]", each)[0]) for each in project["dependencies"]}
     declared.add("pydantic-core")  # of which pydantic requires one version exactly
     used = {package_of(imported) for module in MODULES for imported in imports(module)}
-    used -= {"cupy", "cupy_backends"}  # extras have them, and the test below sees to who imports them
+    used -= {"cupy", "cupy_backends", "cudnn"}  # extras have them, and the test below sees to who imports them
     distributions = packages_distributions()
     for package in used - sys.stdlib_module_names - {"app"}:
         assert {_normal(each) for each in distributions[package]} & declared, f"{package} is imported"

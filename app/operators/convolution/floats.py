@@ -129,7 +129,7 @@ class Convolution(attributes.Spatial):
             return None
         made_type = numpy_type(self.InputTensor.DataType) if self.FusedActivation is None else FLOAT32
         contiguous = xp.ascontiguousarray(filters)
-        made = convolution(xp, x, contiguous, bias, windows, tuple(sizes), made_type, backward=self._is_backward)
+        made = convolution(xp, x, contiguous, bias, windows, channels, made_type, backward=self._is_backward)
         if made is not None:
             Activation(self.FusedActivation).apply(xp, made)
         return made

@@ -36,21 +36,13 @@ class Shape(NamedTuple):
 
 
 def convolution(
-    cupy: Any,
-    x: Any,
-    filters: Any,
-    bias: Any,
-    windows: Windows,
-    made: tuple[int, ...],
-    made_type: Any,
-    *,
-    backward: bool,
+    cupy: Any, x: Any, filters: Any, bias: Any, windows: Windows, channels: int, made_type: Any, *, backward: bool
 ) -> Any:
-    """The convolution with the `bias`, if that is not None, added, as an array of `made` sizes and of `made_type`, which
-    is float32 or that of `x`; or None if there is no cuDNN, or it does not do this.
+    """The convolution, to so many `channels`, with the `bias` added if that is not None, in `made_type`, which is
+    float32 or that of `x`. None if there is no cuDNN, or it does not do this.
 
-    `windows` are of the smaller and the larger side, whichever `x` is. Float32 is computed in float32 and float16 added
-    up in float32, neither by transforms that lose much of that.
+    `windows` are over `x`, or if `backward` over what is made. Float32 is computed in float32, and float16 added up in
+    float32, neither by transforms that lose much of that.
     """
     if importlib.util.find_spec("cudnn") is None:
         return None
@@ -104,7 +96,8 @@ def _lies(x: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
 class _Plan:
     """A graph of cuDNN's, built. Threads take turns at it."""
 
-    def __init__(self, graph: Any, tensors: list[int]) -> None:
+    def __init__(self, ordinal: int, graph: Any, tensors: list[int]) -> None:
+        self._ordinal = ordinal
         self._graph = graph
         self._tensors = tensors
         self._lock = threading.Lock()
@@ -114,7 +107,7 @@ class _Plan:
         """Queue it on `stream`."""
         import cudnn  # noqa: PLC0415 - part of the GPU extras
 
-        handle = _handle()
+        handle = _handle(self._ordinal)
         cudnn.set_stream(handle=handle, stream=stream)
         with self._lock:
             self._graph.execute(dict(zip(self._tensors, addresses, strict=True)), workspace, handle=handle)
@@ -124,7 +117,7 @@ class _Plan:
 def _plan(ordinal: int, shape: Shape) -> _Plan | None:
     """For the GPU number `ordinal`, the current one; None if cuDNN has no engine for it."""
     try:
-        return _built(shape)
+        return _built(ordinal, shape)
     except Exception as error:
         if isinstance(error, MemoryError):
             raise
@@ -132,7 +125,7 @@ def _plan(ordinal: int, shape: Shape) -> _Plan | None:
         return None
 
 
-def _built(shape: Shape) -> _Plan:
+def _built(ordinal: int, shape: Shape) -> _Plan:
     import cudnn  # noqa: PLC0415 - part of the GPU extras
 
     types = {"float16": cudnn.data_type.HALF, "float32": cudnn.data_type.FLOAT}
@@ -140,7 +133,7 @@ def _built(shape: Shape) -> _Plan:
         io_data_type=types[shape.data_type],
         intermediate_data_type=cudnn.data_type.FLOAT,
         compute_data_type=cudnn.data_type.FLOAT,
-        handle=_handle(),
+        handle=_handle(ordinal),
     )
 
     def tensor(name: str, sizes: tuple[int, ...], strides: tuple[int, ...]) -> Any:
@@ -181,16 +174,14 @@ def _built(shape: Shape) -> _Plan:
     graph.deselect_numeric_notes(avoided)
     graph.check_support()
     graph.build_plans(cudnn.build_plan_policy.HEURISTICS_CHOICE)
-    return _Plan(graph, [each.get_uid() for each in tensors])
+    return _Plan(ordinal, graph, [each.get_uid() for each in tensors])
 
 
-def _handle() -> Any:
-    """This thread's on the current GPU."""
+def _handle(ordinal: int) -> Any:
+    """This thread's on the GPU number `ordinal`, the current one."""
     import cudnn  # noqa: PLC0415 - part of the GPU extras
-    import cupy  # noqa: PLC0415 - likewise
 
     handles: dict[int, Any] = _of_thread.__dict__.setdefault("handles", {})
-    ordinal = cupy.cuda.runtime.getDevice()
     if ordinal not in handles:
         handles[ordinal] = cudnn.create_handle()
     return handles[ordinal]
