@@ -1,13 +1,28 @@
 """Operators on each kind of device."""
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
+from app.devices.cpu import convolution
+from app.devices.cpu.device import NumpyDevice
+from app.devices.cpu.llvm.compiler import Compiler
 from tests.gpu import first_gpu
 from tests.operators import calls
 
 
-@pytest.fixture(params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
-def on_each_device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=["numpy", "llvm", pytest.param("gpu", marks=pytest.mark.gpu)])
+def on_each_device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Where `calls.run` computes."""
+    if request.param == "llvm":
+        monkeypatch.setattr(convolution, "LEAST", 0)
+        monkeypatch.setattr(convolution, "WORTH_A_PIECE", 100)
+        monkeypatch.setattr(convolution, "MOST_SCRATCH", 1 << 14)
+        with ThreadPoolExecutor(1) as helpers:
+            monkeypatch.setattr(calls, "DEVICE", NumpyDevice(helpers, 2, Compiler()))
+            yield
+        return
     if request.param == "gpu":
         monkeypatch.setattr(calls, "DEVICE", first_gpu())
+    yield

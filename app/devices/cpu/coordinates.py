@@ -5,16 +5,16 @@ from functools import partial
 
 import numpy as np
 
-from app.contract.tensors import TensorDesc
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.coordinate_loops import CoordinateLoops
-from app.devices.cpu.numpy.coordinates import CoordinateCalls, Stored
+from app.devices.cpu.numpy.coordinates import CoordinateCalls
+from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN, Threads
 from app.devices.device import Cancelled, ExecutionRecord
 from app.devices.layout import Index, blocks
 from app.formula.expansions import Ask
 from app.formula.structures import Structures
-from app.memory.arrays import Array, apart, numpy_type, together
+from app.memory.arrays import Array
 from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
 from app.programs.program import Map
@@ -57,9 +57,9 @@ class CoordinateKernel:
             partial(self._loops.run, self._loops.arguments(numbers)) if self._loops else partial(calls.run, scalars)
         )
         reads = (self._loops or calls).inputs
-        self._inputs = [_Tensor(compiled, name, each) for name, each in compiled.inputs.items()]
+        self._inputs = [Tensor(compiled, name, each) for name, each in compiled.inputs.items()]
         self._reads = [place for place, tensor in enumerate(self._inputs) if tensor.name in reads]
-        self._output = _Tensor(compiled, output, desc)
+        self._output = Tensor(compiled, output, desc)
         self._threads = threads
         if self._loops:
             most = self._loops.block(self._elements, self._terms, threads.most)
@@ -107,8 +107,8 @@ class CallKernel:
 
     def __init__(self, compiled: Dispatchable) -> None:
         self._compiled = compiled
-        self._inputs = [_Tensor(compiled, name, desc) for name, desc in compiled.inputs.items()]
-        self._outputs = [_Tensor(compiled, name, desc) for name, desc in compiled.outputs.items()]
+        self._inputs = [Tensor(compiled, name, desc) for name, desc in compiled.inputs.items()]
+        self._outputs = [Tensor(compiled, name, desc) for name, desc in compiled.outputs.items()]
 
     @property
     def runs_inline(self) -> bool:
@@ -136,39 +136,6 @@ class CallKernel:
         made = call(np, arrays)
         self._compiled.check_results(made)
         return made
-
-
-class _Tensor:
-    """A tensor of an operator, and how it lies in its buffer."""
-
-    def __init__(self, compiled: Dispatchable, name: str, desc: TensorDesc) -> None:
-        self.name = name
-        self.desc = desc
-        self._dtype = numpy_type(compiled.stored_types[name])
-        self._strides = [step * self._dtype.itemsize for step in desc.strides]
-
-    def stored(self, buffer: Buffer) -> Stored:
-        """Its elements, and those between them."""
-        elements: Array = np.frombuffer(buffer, self._dtype, self.desc.reach)
-        return Stored(elements, self.desc.Sizes, self.desc.strides)
-
-    def view(self, buffer: Buffer) -> Array:
-        """Its elements, in its shape."""
-        return np.ndarray(self.desc.Sizes, self._dtype, buffer, 0, self._strides)
-
-    def elements(self, buffer: Buffer) -> Array:
-        """The same to be read, also where they lie two to a byte."""
-        if self.desc.DataType.bits >= 8:
-            return self.view(buffer)
-        packed = np.frombuffer(buffer, np.uint8, self.desc.data_bytes)
-        return apart(packed, self.desc.DataType, self.desc.elements).reshape(self.desc.Sizes)
-
-    def store(self, made: Array, buffer: Buffer) -> None:
-        """Write its elements."""
-        if self.desc.DataType.bits >= 8:
-            np.copyto(self.view(buffer), made)
-        else:
-            np.copyto(np.ndarray(self.desc.data_bytes, np.uint8, buffer), together(made))
 
 
 def _loops_of(ask: Ask, made: Map, rank: int, compiler: Compiler) -> CoordinateLoops | None:

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from app.contract.constants import DataType
+from app.devices.cpu.convolution import convolution_kernel
 from app.devices.cpu.coordinates import CallKernel, CoordinateKernel
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code, Loop, LoopCall, LoopCode
@@ -84,7 +85,8 @@ class NumpyDevice:
 
     def _kernel(self, compiled: Dispatchable) -> Kernel:
         if compiled.program.call:
-            return CallKernel(compiled)
+            by_loop = convolution_kernel(compiled, self._compiler, self._threads) if self._compiler else None
+            return by_loop or CallKernel(compiled)
         loops = self._loops if compiled.elements >= self._least else None
         kernels: list[Kernel] = [
             CoordinateKernel(

@@ -89,7 +89,7 @@ class Convolution(attributes.Spatial):
     def implied_sizes(self, name: str) -> list[int]:
         batch, groups = self.InputTensor.Sizes[0], self.GroupCount
         filters = self.FilterTensor.Sizes
-        channels = filters[1] * groups if self._is_backward else filters[0]
+        channels = filters[1] * groups if self.is_backward else filters[0]
         sizes = [
             size + more if size > 0 else size
             for size, more in zip(self._result_sizes(), self.OutputPadding, strict=True)
@@ -98,7 +98,7 @@ class Convolution(attributes.Spatial):
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
         wrong = list(self.array_violations("Strides", "Dilations", "StartPadding", "EndPadding", "OutputPadding"))
-        yield from wrong or self.channel_violations(self.BiasTensor, backward=self._is_backward)
+        yield from wrong or self.channel_violations(self.BiasTensor, backward=self.is_backward)
         if self.FusedActivation:
             yield from (each.below("FusedActivation") for each in self.FusedActivation.violations(level))
 
@@ -109,7 +109,7 @@ class Convolution(attributes.Spatial):
         bias = inputs["BiasTensor"] if self.BiasTensor else None
         results = self._result_sizes()
         windows = self.forward_windows()
-        if self._is_backward:
+        if self.is_backward:
             windows = Windows(results, x.shape[2:], filters.shape[2:], self.Strides, self.Dilations, self.StartPadding)
         sizes = self.implied_sizes("OutputTensor")
         dtype = numpy_type(self.InputTensor.DataType)
@@ -129,7 +129,7 @@ class Convolution(attributes.Spatial):
             return None
         made_type = numpy_type(self.InputTensor.DataType) if self.FusedActivation is None else FLOAT32
         contiguous = xp.ascontiguousarray(filters)
-        made = convolution(xp, x, contiguous, bias, windows, channels, made_type, backward=self._is_backward)
+        made = convolution(xp, x, contiguous, bias, windows, channels, made_type, backward=self.is_backward)
         if made is not None:
             Activation(self.FusedActivation).apply(xp, made)
         return made
@@ -146,7 +146,7 @@ class Convolution(attributes.Spatial):
                 results += bias
             activation.apply(xp, results)
 
-        if self._is_backward:
+        if self.is_backward:
             spread = backward(xp, x, filters, self.GroupCount, windows)
             finish(spread)
             made[...] = spread
@@ -154,12 +154,12 @@ class Convolution(attributes.Spatial):
             forward(xp, x, filters, self.GroupCount, windows, finish, made)
 
     @property
-    def _is_backward(self) -> bool:
+    def is_backward(self) -> bool:
         return self.Direction is ConvolutionDirection.BACKWARD
 
     def _result_sizes(self) -> list[int]:
         """Of the output, along the spatial dimensions, without OutputPadding."""
-        if not self._is_backward:
+        if not self.is_backward:
             return self.forward_sizes()
         least = [
             (size - 1) * stride + kernel - start - end

@@ -132,8 +132,8 @@ def check(document: dict[str, Any], inputs: Mapping[str, Array | None], rng: np.
 def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test once with everything at a time, and once in small pieces."""
     if request.param == "pieces":
-        monkeypatch.setattr(windows, "SCRATCH", {"numpy": 512})
-        monkeypatch.setattr(arrays, "_PIECE", {"numpy": 16})
+        monkeypatch.setattr(windows, "SCRATCH", {"numpy": 512, "cupy": 512})
+        monkeypatch.setattr(arrays, "_PIECE", {"numpy": 16, "cupy": 16})
 
 
 @pytest.mark.usefixtures("on_each_device")

@@ -54,6 +54,11 @@ class Compiler:
         return ".".join(map(str, self._llvm.llvm_version_info))
 
     @property
+    def vector_floats(self) -> int:
+        """How many float32 a register has."""
+        return 16 if self._features.get("avx512f") else 8 if self._features.get("avx2") else 4
+
+    @property
     def kernels(self) -> int:
         """How many compiled loops are kept."""
         return len(self._compiled)
