@@ -9,7 +9,8 @@ if sys.argv[1:2] == ["serve"]:  # the imports take most of a second, in which it
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
@@ -45,13 +46,17 @@ from app.engine.prepared import Outcome
 from app.engine.service import DeadlineExceeded, Service
 from app.http.core.documents import CODECS
 from app.http.native.requests import Dispatch, DispatchReader
-from app.memory.accounts import LimitExceeded, MemoryShare
+from app.memory.accounts import LimitExceeded, MemoryExhausted, MemoryShare
 from app.memory.arrays import numpy_type
+from app.models.dxdispatch.files import FolderFiles
+from app.models.dxdispatch.model import is_model, run_model
 from app.operators.catalog import OPERATORS, find_operator
 from app.operators.operator import PREFIX
 from app.settings import GIB, KIB, MIB, Settings, Unusable
 
 _LISTED = "'dmlserve operators' lists them."
+
+_FOLDER = click.Path(file_okay=False, path_type=Path)
 
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
 
@@ -132,13 +137,23 @@ def _occupy_standard_streams() -> None:
 @main.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Save the answer in this file.")
+@click.option("--input-folder", type=_FOLDER, help="Where a DxDispatch model's files are; by default beside it.")
+@click.option("--output-folder", type=_FOLDER, help="Where it writes files; by default the working directory.")
 @json_flag
-def run(file: Path, output: Path | None, as_json: bool) -> None:
-    """Execute the dispatch request in FILE without a server.
+def run(file: Path, output: Path | None, input_folder: Path | None, output_folder: Path | None, as_json: bool) -> None:
+    """Execute the dispatch request, or the DxDispatch model, in FILE without a server.
 
     FILE holds what POST /v1/dispatch takes: JSON, or MessagePack if its name ends in .msgpack. The same goes for the
-    file that the answer is saved in. Limits are those of 'dmlserve serve', from the environment.
+    file that the answer is saved in. Or it is a JSON model of Microsoft's DxDispatch, which prints and writes what its
+    commands say. Limits are those of 'dmlserve serve', from the environment.
     """
+    if is_model(_read(file)):
+        if output or as_json:
+            _fail("A DxDispatch model prints what it says; --output and --json are for dispatch requests.", status=2)
+        _run_model(file, FolderFiles(input_folder or file.parent, output_folder or Path()))
+        return
+    if input_folder or output_folder:
+        _fail("--input-folder and --output-folder are for DxDispatch models.", status=2)
     service = Service(_settings({"max_memory_bytes": str(1 << 62)}))
     service.open()
     try:
@@ -237,19 +252,49 @@ def _bad_flag(violation: Violation) -> str:
     return f"{_flag(str(violation.path[0]))} is {violation.given}; give one of {', '.join(map(str, allowed))}."
 
 
-def _dispatch(service: Service, file: Path, memory: MemoryShare) -> tuple[Dispatch, Outcome]:
+def _run_model(file: Path, files: FolderFiles) -> None:
+    service = Service(_settings({"max_memory_bytes": str(1 << 62)}))
+    service.open()
     try:
-        body = memoryview(bytearray(file.read_bytes()))
+        with service.memory.open() as memory, _refusals(service):
+            body = _read(file)
+            asyncio.run(
+                service.run(lambda ticket: run_model(service, ticket, bytes(body), files, memory, _say), memory)
+            )
+    finally:
+        service.close()
+
+
+def _say(line: str) -> None:
+    """A line that a model printed, in what characters the terminal has."""
+    encoding = sys.stdout.encoding or "utf-8"
+    click.echo(line.removesuffix("\n").encode(encoding, "backslashreplace").decode(encoding))
+
+
+def _read(file: Path) -> bytearray:
+    try:
+        return bytearray(file.read_bytes())
     except OSError as error:
         _fail(f"{file} cannot be read: {error.strerror}.")
-    try:
+
+
+def _dispatch(service: Service, file: Path, memory: MemoryShare) -> tuple[Dispatch, Outcome]:
+    body = memoryview(_read(file))
+    with _refusals(service):
         if len(body) > service.settings.max_body_bytes:
             raise LimitExceeded("max_body_bytes", "Bytes of the file", len(body), service.settings.max_body_bytes)
         dispatch, data = DispatchReader(service).read(_codec(file), body, memory, lambda: False)
         return dispatch, asyncio.run(service.execute(dispatch.prepared, data, memory))
+
+
+@contextmanager
+def _refusals(service: Service) -> Iterator[None]:
+    """Ends the command where the service refuses."""
+    try:
+        yield
     except ContractError as error:
         _fail(*(f"{violation.pointer}: {violation.message}" for violation in error.violations))
-    except (Unreadable, LimitExceeded) as error:
+    except (Unreadable, LimitExceeded, MemoryExhausted) as error:
         _fail(str(error))
     except DeadlineExceeded:
         _fail(f"The dispatch was not done within deadline_seconds, {service.settings.deadline_seconds:g}.")

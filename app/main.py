@@ -31,6 +31,7 @@ from app.http.inference.shared_memory import most_regions
 from app.http.native import graphs
 from app.http.native import routes as native
 from app.http.native.dispatch import DispatchRoute
+from app.http.native.dxdispatch import DxDispatchRoute
 from app.http.server.connection import Limits, connections
 from app.http.server.limit import ConnectionLimit, raise_descriptor_limit, room_for_connections
 from app.http.server.process import Process
@@ -106,7 +107,13 @@ def create_app(
     app.state.metrics = metrics
     app.state.access_log = access_log
     app.state.inference = endpoints.InferEndpoint(service, metrics.inferences)
-    app.router.routes += [DispatchRoute(service), *graphs.routes(service), *endpoints.routes(app.state.inference)]
+    models = DxDispatchRoute(service, metrics.dispatched)
+    app.router.routes += [
+        DispatchRoute(service),
+        models,
+        *graphs.routes(service),
+        *endpoints.routes(app.state.inference),
+    ]
     app.include_router(native.router)
     app.include_router(graphs.router)
     app.include_router(inference.router)

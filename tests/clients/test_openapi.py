@@ -23,6 +23,7 @@ Json = dict[str, Any]
 
 OPERATION_IDS = {
     ("post", "/v1/dispatch"): "dispatch",
+    ("post", "/v1/dxdispatch"): "runDxDispatch",
     ("get", "/v1/capabilities"): "getCapabilities",
     ("get", "/v1/operators"): "listOperators",
     ("get", "/v1/operators/{Type}"): "getOperator",
@@ -152,7 +153,7 @@ def test_every_operation_is_described(document: Json, method: str, path: str) ->
 def test_every_answer_has_a_schema(document: Json, method: str, path: str) -> None:
     operation = found(document, method, path)
     name = operation["operationId"]
-    several = {each: {JSON, MSGPACK} for each in (*DISPATCHES, "checkFeatureSupport", "keepGraph")}
+    several = {each: {JSON, MSGPACK} for each in (*DISPATCHES, "checkFeatureSupport", "keepGraph", "runDxDispatch")}
     several |= {"getMetrics": {TEXT}}
     several |= {each: {JSON, BINARY} for each in INFER} | {each: set() for each in SILENT}
     for status, answer in operation["responses"].items():

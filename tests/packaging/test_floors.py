@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 FLOORS = [
-    {"app", "app.devices", "app.http", "app.settings", "app.signals", "app.sink", "app.contract"},
+    {"app", "app.devices", "app.http", "app.models", "app.settings", "app.signals", "app.sink", "app.contract"},
     {"app.memory", "app.formula", "app.logs"},
     {"app.programs", "app.codecs"},
     {"app.operators"},
@@ -27,6 +27,7 @@ FLOORS = [
     {"app.devices.cpu", "app.devices.cuda"},
     {"app.devices.placement"},
     {"app.engine"},
+    {"app.models.dxdispatch"},
     {"app.http.core"},
     {"app.http.server"},
     {"app.http.telemetry"},
@@ -37,7 +38,7 @@ FLOORS = [
 """Rooms from the ground up. A room is a package, or a module that stands alone; it imports from lower floors only, so
 that those on the same floor do not know each other."""
 
-HALLS = {"app", "app.devices", "app.http"}
+HALLS = {"app", "app.devices", "app.http", "app.models"}
 """Packages that hold rooms and nothing else."""
 
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
@@ -51,8 +52,13 @@ ONLY = {
     "cupy": ("app.devices.cuda", "app.devices.placement"),
     "cupy_backends": ("app.devices.cuda",),
     "llvmlite": ("app.devices.cpu.llvm.compiler",),
+    "PIL": ("app.models.dxdispatch.images",),
+    "flatbuffers": ("app.models.dxdispatch",),
 }
 """Packages that nobody else imports."""
+
+EXTRAS = {"cudnn", "cupy", "cupy_backends", "PIL"}
+"""Packages of extras: a test below sees to who imports them."""
 
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
@@ -119,7 +125,7 @@ def test_every_imported_package_is_a_declared_dependency() -> None:
     declared = {_normal(re.split(r"[<>=!~;\[ ]", each)[0]) for each in project["dependencies"]}
     declared.add("pydantic-core")  # of which pydantic requires one version exactly
     used = {package_of(imported) for module in MODULES for imported in imports(module)}
-    used -= {"cupy", "cupy_backends", "cudnn"}  # extras have them, and the test below sees to who imports them
+    used -= EXTRAS
     distributions = packages_distributions()
     for package in used - sys.stdlib_module_names - {"app"}:
         assert {_normal(each) for each in distributions[package]} & declared, f"{package} is imported"
@@ -141,9 +147,9 @@ def test_some_packages_are_imported_in_one_room_only(module: str) -> None:
 
 @MODULE
 def test_what_may_be_missing_is_imported_where_it_is_wanted_and_never_with_the_module(module: str) -> None:
-    """Without CuPy and llvmlite the service starts, and with them as fast."""
+    """Without CuPy, llvmlite and Pillow the service starts, and with them as fast."""
     top = ast.Module([node for node in ast.parse(MODULES[module].read_text()).body if not _defines(node)], [])
-    assert not {package_of(imported) for imported in _imports(top)} & {"cupy", "cupy_backends", "llvmlite"}
+    assert not {package_of(imported) for imported in _imports(top)} & {"cupy", "cupy_backends", "llvmlite", "PIL"}
 
 
 def _defines(node: ast.stmt) -> bool:

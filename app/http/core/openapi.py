@@ -24,11 +24,14 @@ from app.engine.graph_documents import (
     example_id,
 )
 from app.http.core.problems import MEDIA_TYPE, ProblemDetails
+from app.models.dxdispatch.answer import EXAMPLE as MODEL
+from app.models.dxdispatch.answer import ModelRun
+from app.models.dxdispatch.document import ModelFile
 from app.operators.catalog import OPERATORS
 
 Json: TypeAlias = dict[str, Any]
 
-JSON, MSGPACK = "application/json", "application/msgpack"
+JSON, MSGPACK, ZIP = "application/json", "application/msgpack", "application/octet-stream"
 BIN = {"type": "string", "format": "binary", "description": "MessagePack's bin."}
 
 _REFUSALS = {
@@ -113,6 +116,23 @@ def dispatch() -> dict[str, Any]:
     }
     answers = {JSON: {"schema": ref(DispatchResponse)}, MSGPACK: _msgpack(DispatchResponse, suffix="Msgpack")}
     return operation("dispatch", answers, *_API, *_WITH_BODY, 504, body=body)
+
+
+def dxdispatch(asked: type[BaseModel]) -> dict[str, Any]:
+    """Of POST /v1/dxdispatch, whose query is `asked`."""
+    body = {
+        JSON: {"schema": ref(ModelFile), "example": MODEL},
+        ZIP: {
+            "schema": {
+                "type": "string",
+                "format": "binary",
+                "contentMediaType": "application/zip",
+                "description": "A zip of a model and the files that it names; application/zip is taken as well.",
+            }
+        },
+    }
+    answers = {JSON: {"schema": ref(ModelRun)}, MSGPACK: _msgpack(ModelRun, suffix="Msgpack")}
+    return operation("runDxDispatch", answers, *_API, *_WITH_BODY, 504, body=body, parameters=query(asked))
 
 
 def keep() -> dict[str, Any]:
@@ -255,7 +275,8 @@ def union(name: str, *kinds: Any) -> dict[str, str]:
 def _parameter_schema(info: FieldInfo) -> Json:
     """Of a constant or of one of some texts; null is said by leaving the parameter out."""
     (kind,) = [each for each in get_args(info.annotation) or (info.annotation,) if each is not type(None)]
-    schema = ref(kind) if isinstance(kind, type) else TypeAdapter(kind).json_schema()
+    is_named = isinstance(kind, type) and kind is not str
+    schema = ref(kind) if is_named else TypeAdapter(kind).json_schema()
     return schema if info.default is None else schema | {"default": info.default}
 
 

@@ -4,6 +4,7 @@ from collections import Counter
 from typing import TypeVar
 
 from pydantic import BaseModel
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
 from app.contract.validation import abbreviate, validate
@@ -14,7 +15,12 @@ M = TypeVar("M", bound=BaseModel)
 
 def read_query(request: Request, model: type[M], empty_is_absent: bool = False) -> M:
     """The query of `request` as `model`, whose fields are single texts. Raises ContractError."""
-    pairs = [pair for pair in request.query_params.multi_items() if pair[1] or not empty_is_absent]
+    return judged_query(request.query_params, model, empty_is_absent)
+
+
+def judged_query(query: QueryParams, model: type[M], empty_is_absent: bool = False) -> M:
+    """The same of `query` itself."""
+    pairs = [pair for pair in query.multi_items() if pair[1] or not empty_is_absent]
     violations = [
         Violation((name,), f"{abbreviate(name)} is given {count} times; give it once.", count, 1)
         for name, count in Counter(name for name, _ in pairs).items()

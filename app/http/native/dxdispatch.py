@@ -1,0 +1,149 @@
+"""POST /v1/dxdispatch: Microsoft's DxDispatch models, run as they are."""
+
+from collections.abc import Callable, Mapping
+from pathlib import PurePosixPath
+
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.datastructures import QueryParams
+from starlette.exceptions import HTTPException
+
+from app.codecs.codec import Body, Codec, Encoded
+from app.codecs.structure import Unreadable
+from app.contract.validation import abbreviate
+from app.contract.violations import refused
+from app.engine.prepared import Outcome, Prepared
+from app.engine.service import Service
+from app.engine.workers import Ticket
+from app.http.core import openapi
+from app.http.core.answers import answered
+from app.http.core.bodies import codec_of_answer, read_body
+from app.http.core.exchange import Reply, Request
+from app.http.core.headers import Headers
+from app.http.core.media_types import media_type
+from app.http.core.queries import judged_query
+from app.http.core.routes import DirectRoute
+from app.memory.accounts import MemoryShare
+from app.models.dxdispatch.answer import encoded
+from app.models.dxdispatch.archive import members
+from app.models.dxdispatch.files import SentFiles, within
+from app.models.dxdispatch.model import Result, is_model, run_model
+
+_JSON = "application/json"
+_ZIPS = ("application/octet-stream", "application/zip", "application/x-zip-compressed")
+
+Dispatched = Callable[[Prepared, Outcome], None]
+
+
+class ModelQuery(BaseModel):
+    """Which model to run."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    model: str | None = Field(
+        None, description="Of a zip, the model's path in it; may be left out if it has one .json file, or a model.json."
+    )
+
+
+class DxDispatchEndpoint:
+    """Runs the models that are sent to a service. `dispatched` is told of each dispatch that ran."""
+
+    def __init__(self, service: Service, dispatched: Dispatched) -> None:
+        self._service = service
+        self._dispatched = dispatched
+
+    async def __call__(self, request: Request, _: Mapping[str, str]) -> Reply:
+        service, headers = self._service, request.headers
+        wanted = codec_of_answer(headers)
+        is_zip = _is_zip(headers)
+        name = judged_query(QueryParams(request.query), ModelQuery).model
+        memory = service.memory.open()
+        try:
+            body = await read_body(request, service.settings, memory)
+
+            def work(ticket: Ticket[None]) -> tuple[Result, Encoded]:
+                return _run(service, ticket, body, is_zip, name, wanted, memory)
+
+            result, answer = await service.run(work, memory, request.body.hung_up)
+            for each in result.dispatched:
+                self._dispatched(*each)
+            return answered(answer, wanted.media_type, memory.close)
+        except BaseException:
+            memory.close()
+            raise
+
+
+def _run(
+    service: Service,
+    ticket: Ticket[None],
+    body: Body,
+    is_zip: bool,
+    name: str | None,
+    wanted: Codec,
+    memory: MemoryShare,
+) -> tuple[Result, Encoded]:
+    """All that takes long. Raises what `run_model` does."""
+    if not is_zip:
+        if name is not None:
+            raise refused(("model",), "model names a file in a zip; the body is the model itself.", abbreviate(name))
+        files = SentFiles({}, memory, PurePosixPath())
+        model = body
+    else:
+        found = members(body, memory)
+        path = _model_in(list(found), name)
+        settings = service.settings
+        most, limit = settings.max_graph_structure_bytes, "max_graph_structure_bytes"
+        model = found[str(path)].read(most, limit, memory)
+        files = SentFiles(found, memory, path.parent)
+    if not is_model(bytes(model)):
+        raise Unreadable('The body is no DxDispatch model: it has no field "dispatchables".')
+    result = run_model(service, ticket, model, files, memory)
+    return result, encoded(result, files.written, wanted)
+
+
+def _model_in(names: list[str], name: str | None) -> PurePosixPath:
+    """Which of the files `names` is the model. Raises ContractError, Unreadable."""
+    if name is not None:
+        try:
+            path = within(name)
+        except ValueError as error:
+            raise refused(("model",), f"{error}.", abbreviate(name)) from None
+        if str(path) not in names:
+            raise refused(("model",), f"The zip has no file {abbreviate(name)}.", abbreviate(name), names[:8])
+        return path
+    models = [PurePosixPath(each) for each in names if each.lower().endswith(".json")]
+    called = [each for each in models if each.name == "model.json"]
+    chosen = called if len(called) == 1 else models
+    if len(chosen) != 1:
+        raise refused(
+            ("model",),
+            f"The zip has {len(models)} .json files; the query's model says which one is the model.",
+            len(models),
+            [str(each) for each in models[:8]],
+        )
+    return chosen[0]
+
+
+def _is_zip(headers: Headers) -> bool:
+    """By Content-Type. Raises HTTPException 415."""
+    coding = headers.get(b"content-encoding", b"identity")
+    if coding.lower() != b"identity":
+        raise HTTPException(415, f"Content-Encoding is {coding[:100].decode('latin-1')}; send the body as it is.")
+    text = headers.get(b"content-type", b"").decode("latin-1")
+    kind = media_type(text)
+    if kind not in (_JSON, *_ZIPS):
+        given = f"is {text[:100]}" if text else "is missing"
+        raise HTTPException(415, f"Content-Type {given}; send {_JSON}, or {' or '.join(_ZIPS[:2])} for a zip.")
+    return kind != _JSON
+
+
+class DxDispatchRoute(DirectRoute):
+    """The route of POST /v1/dxdispatch."""
+
+    def __init__(self, service: Service, dispatched: Dispatched) -> None:
+        endpoint = DxDispatchEndpoint(service, dispatched)
+        super().__init__("/v1/dxdispatch", endpoint, _documented, "native", openapi.dxdispatch(ModelQuery))
+
+
+def _documented() -> None:
+    """Run a model of Microsoft's DxDispatch: a JSON file, or a zip of one and the files that it names. Answers what it
+    prints, and the files that it writes."""

@@ -1,0 +1,1 @@
+"""Files that people have, run by the engine."""

@@ -1,0 +1,1 @@
+"""Microsoft's DxDispatch models: JSON files of resources, dispatchables and commands."""
