@@ -52,6 +52,7 @@ def document(operators: Sequence[type[Operator]]) -> dict[str, Any]:
                 if packed:  # it knows strings of bytes only, while `pack` and `unpack` below know what is in them
                     packed["schema"] = packed["schema"]["contentSchema"]
     del made["paths"]["/v1/graphs"]["post"]["requestBody"]["content"][MSGPACK]  # it cannot negate binary in a choice
+    del made["paths"]["/v1/dxdispatch"]["post"]["requestBody"]["content"]["application/octet-stream"]  # any but a zip
     for content in made["paths"][DISPATCH]["post"]["requestBody"]["content"].values():
         union = schemas["AnyDispatchRequest"] if "$ref" in content["schema"] else content["schema"]
         content["schema"] = union["oneOf"][0]  # an operator, for the same reason
@@ -99,7 +100,9 @@ schema = load(
     list(OPERATORS.values()),
     20,
     "all",
-    operations=[{"include-path": path} | TOLERANT for path in (DISPATCH, "/v1/graphs", "/v1/feature-support")]
+    operations=[
+        {"include-path": path} | TOLERANT for path in (DISPATCH, "/v1/dxdispatch", "/v1/graphs", "/v1/feature-support")
+    ]
     + [{"include-path": "/v1/graphs/{id}/dispatch"} | TOLERANT_OF_IDS]
     + [{"include-path": path} | TOLERANT_OF_INFERENCE for path in INFERENCE]
     + [{"include-path": "/v2/repository/index", "checks": {"negative_data_rejection": {"enabled": False}}}],  # null

@@ -107,6 +107,16 @@ def test_the_graphs_are_what_the_readme_says(server: RunningServer, tmp_path: Pa
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
+def test_the_model_prints_what_the_readme_says(server: RunningServer, tmp_path: Path) -> None:
+    commands = block_with("sh", "/v1/dxdispatch").replace(".venv/bin/dmlserve", str(COMMAND))
+    first, second, answer = run(commands, server, tmp_path).split("\n", 2)
+    assert f"Both print `{first}`." in README
+    assert second == "Resource 'Out' written to 'out.npy'"
+    assert json.loads(answer)["lines"] == [first, second]
+    assert np.load(tmp_path / "made" / "out.npy").tolist() == [2.5, 4.5, 6.5]
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
 def test_the_inference_answers_what_the_readme_says(server: RunningServer, tmp_path: Path) -> None:
     answer = json.loads(run(block_with("sh", "curl localhost:8000/v2"), server, tmp_path))
     assert answer == json.loads(block_with("json", '"model_name"'))

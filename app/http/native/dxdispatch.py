@@ -8,7 +8,6 @@ from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 
 from app.codecs.codec import Body, Codec, Encoded
-from app.codecs.structure import Unreadable
 from app.contract.validation import abbreviate
 from app.contract.violations import refused
 from app.engine.prepared import Outcome, Prepared
@@ -26,7 +25,7 @@ from app.memory.accounts import MemoryShare
 from app.models.dxdispatch.answer import encoded
 from app.models.dxdispatch.archive import members
 from app.models.dxdispatch.files import SentFiles, within
-from app.models.dxdispatch.model import Result, is_model, run_model
+from app.models.dxdispatch.model import Result, run_model
 
 _JSON = "application/json"
 _ZIPS = ("application/octet-stream", "application/zip", "application/x-zip-compressed")
@@ -94,14 +93,12 @@ def _run(
         most, limit = settings.max_graph_structure_bytes, "max_graph_structure_bytes"
         model = found[str(path)].read(most, limit, memory)
         files = SentFiles(found, memory, path.parent)
-    if not is_model(bytes(model)):
-        raise Unreadable('The body is no DxDispatch model: it has no field "dispatchables".')
     result = run_model(service, ticket, model, files, memory)
     return result, encoded(result, files.written, wanted)
 
 
 def _model_in(names: list[str], name: str | None) -> PurePosixPath:
-    """Which of the files `names` is the model. Raises ContractError, Unreadable."""
+    """Which of the files `names` is the model. Raises ContractError."""
     if name is not None:
         try:
             path = within(name)

@@ -40,7 +40,7 @@ class _Body(io.RawIOBase):
     def seek(self, offset: int, whence: int = 0) -> int:
         place = offset + (0, self._place, len(self._view))[whence]
         if place < 0:
-            raise ValueError("before the beginning")
+            raise OSError("before the beginning")  # which is what zipfile expects
         self._place = place
         return place
 

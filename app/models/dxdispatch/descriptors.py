@@ -18,7 +18,9 @@ from app.operators.catalog import find_operator
 from app.operators.fusion import Fused
 from app.operators.operator import Operator, Role, ScaleBias
 
-_OPTIONAL = ("ScaleBias", "FusedActivation")
+OPTIONAL = ("ScaleBias", "FusedActivation")
+"""Attributes that a descriptor may do without."""
+
 _BUFFER = ("BUFFER", "DML_TENSOR_TYPE_BUFFER")
 
 
@@ -164,7 +166,7 @@ def _is_required(kind: type[BaseModel], name: str) -> bool:
         info = kind.model_fields[name]
         is_output = Role.OUTPUT in info.metadata
         return info.is_required() or (is_output and name not in kind.optional_outputs())
-    return name not in _OPTIONAL
+    return name not in OPTIONAL
 
 
 @cache

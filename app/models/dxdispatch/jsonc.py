@@ -13,8 +13,9 @@ from app.codecs.structure import PARSED, Unreadable, object_of, too_deep
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.settings import Settings
 
-_STRING = r'"(?:[^"\\]++|\\.)*+"'
-_COMMENT = re.compile(rf"{_STRING}|(//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/)", re.DOTALL)
+# One that does not end goes on to the end of the text, so that nothing is searched twice; the parser refuses it.
+_STRING = r'"(?:[^"\\]++|\\.)*+"?+'
+_COMMENT = re.compile(rf"{_STRING}|(//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?+)", re.DOTALL)
 _COMMA = re.compile(rf"{_STRING}|(?<![\[{{,:\s])(\s*+,)(?=\s*+[\]}}])", re.DOTALL)
 """A comma after a value and before the end of its array or object. The parser refuses others."""
 
@@ -32,7 +33,7 @@ def read(body: Body, settings: Settings, memory: MemoryShare) -> object:
     except UnicodeDecodeError:
         raise Unreadable("The model is not UTF-8, which JSON must be.") from None
     text = _COMMENT.sub(_blank, text)
-    text = _COMMA.sub(_blank, text)
+    text = _COMMA.sub(_without_comma, text)
     _judge_depth(text, settings.max_depth)
     try:
         document, _ = _DECODER.raw_decode(text, len(text) - len(text.lstrip(" \t\r\n")))
@@ -50,10 +51,14 @@ def read(body: Body, settings: Settings, memory: MemoryShare) -> object:
 
 
 def _blank(found: re.Match[str]) -> str:
-    """What stands in the place of a comment or a comma: blanks, and line feeds where there were some."""
+    """What stands in the place of a comment: blanks, and line feeds where there were some."""
     if found[1] is None:
         return found[0]
-    return re.sub(r"[^\n]", " ", found[1])
+    return "\n".join(" " * len(line) for line in found[1].split("\n"))
+
+
+def _without_comma(found: re.Match[str]) -> str:
+    return found[0] if found[1] is None else f"{found[1][:-1]} "
 
 
 def _judge_depth(text: str, most: int) -> None:

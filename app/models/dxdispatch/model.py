@@ -268,7 +268,7 @@ def _at(violation: Violation, place: int) -> Violation:
 
 def _root(document: object) -> ModelFile:
     if not isinstance(document, dict):
-        raise Unreadable("The model is no JSON object.")
+        raise refused((), "The model must be an object.", abbreviate(document), "an object")
     for name, kind, called in (
         ("resources", dict, "an object"),
         ("dispatchables", dict, "an object"),

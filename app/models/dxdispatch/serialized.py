@@ -18,6 +18,7 @@ from app.contract.validation import abbreviate, validate
 from app.graphs.descriptor import GraphDesc
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
+from app.models.dxdispatch.descriptors import OPTIONAL
 from app.models.dxdispatch.flatbuffer import File, Table
 from app.operators.catalog import find_operator
 from app.operators.operator import Operator, Role
@@ -240,6 +241,8 @@ def _attributes(called: str, kind: type[Operator], attributes: list[Table], inne
             raw[name] = value
         elif value is not None:
             made[name] = value
+        elif name not in OPTIONAL:
+            raise Unreadable(f"{called} has no {name}; {kind.name()} must have one.")
     return made | {name: _scalar(called, kind, value, made) for name, value in raw.items()}
 
 

@@ -4,6 +4,7 @@ import copy
 import io
 import json
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def changed(model: Json, pointer: str, value: Any = ...) -> Json:
     return model
 
 
-def zipped(**files: bytes | str) -> bytes:
+def zipped(files: Mapping[str, bytes | str]) -> bytes:
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():

@@ -1,0 +1,260 @@
+"""What the format does not permit is refused, before anything runs, with a pointer into the model."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.models.dxdispatch.models import (
+    Json,
+    add,
+    changed,
+    floats,
+    lines,
+    post,
+    problem,
+    shown,
+    tensor,
+    unary,
+    zipped,
+)
+
+DESC = "/dispatchables/add/desc"
+BINDINGS = "/commands/0/bindings"
+
+
+@pytest.mark.parametrize("name", ["resources", "dispatchables", "commands"])
+@pytest.mark.parametrize("value", [..., None, 1, "x"])
+def test_the_root_has_three_parts(client: httpx.Client, name: str, value: Any) -> None:
+    kind = "an array" if name == "commands" else "an object"
+    assert problem(client, changed(add(), f"/{name}", value)) == {f"/{name}": f"Expected {kind} named '{name}'."}
+
+
+RESOURCES: list[tuple[Json, str]] = [
+    ({"initialValuesDataType": "FLOAT32"}, "/initialValues"),
+    (floats() | {"initialValues": "later"}, "/initialValues"),
+    (floats() | {"initialValues": 3}, "/initialValues"),
+    (floats() | {"initialValues": True}, "/initialValues"),
+    (floats() | {"initialValues": None}, "/initialValues"),
+    (floats(), "/initialValues"),
+    (floats() | {"initialValues": {}}, "/initialValues"),
+    (floats(1) | {"initialValuesDataType": "FLOAT8"}, "/initialValuesDataType"),
+    (floats(1) | {"initialValuesDataType": "INT4"}, "/initialValuesDataType"),
+    (floats(1) | {"initialValuesDataType": None}, "/initialValuesDataType"),
+    (floats("NaN?"), "/initialValues/0"),
+    (floats(0, True), "/initialValues/1"),
+    (floats(0, None), "/initialValues/1"),
+    (floats((1 << 53) + 1), "/initialValues/0"),
+    ({"initialValuesDataType": "INT8", "initialValues": [127, 128]}, "/initialValues/1"),
+    ({"initialValuesDataType": "UINT64", "initialValues": [-1]}, "/initialValues/0"),
+    ({"initialValuesDataType": "INT32", "initialValues": [1.0]}, "/initialValues/0"),
+    ({"initialValuesDataType": "INT32", "initialValues": ["nan"]}, "/initialValues/0"),
+    ({"initialValues": [1, 2]}, "/initialValues/0"),
+    ({"initialValues": [{"type": "UINT32"}]}, "/initialValues/0"),
+    ({"initialValues": [{"type": "FLOAT16", "value": 1}]}, "/initialValues/0/type"),
+    ({"initialValues": [{"type": "UINT8", "value": 256}]}, "/initialValues/0/value"),
+    ({"initialValues": {"value": 1, "valueCount": 1}}, "/initialValuesDataType"),
+    (floats() | {"initialValues": {"value": 1}}, "/initialValues/valueCount"),
+    (floats() | {"initialValues": {"valueCount": 1}}, "/initialValues"),
+    (floats() | {"initialValues": {"value": 1, "valueCount": 0}}, "/initialValues"),
+    (floats() | {"initialValues": {"value": 1, "valueCount": -1}}, "/initialValues/valueCount"),
+    (floats() | {"initialValues": {"value": 1, "valueCount": 1 << 32}}, "/initialValues/valueCount"),
+    (floats() | {"initialValues": {"value": 1, "valueCount": 1, "valueStart": 1}}, "/initialValues"),
+    (floats() | {"initialValues": {"value": 1, "valueCount": 1, "sourcePath": "x"}}, "/initialValues"),
+    (floats() | {"initialValues": {"valueStart": 1, "valueCount": 1}}, "/initialValues/valueDelta"),
+    ({"initialValues": {"valueStart": 1, "valueDelta": 1, "valueCount": 1}}, "/initialValuesDataType"),
+    (floats() | {"initialValues": {"sourcePath": "missing.dat"}}, "/initialValues/sourcePath"),
+    (floats() | {"initialValues": {"sourcePath": None}}, "/initialValues/sourcePath"),
+    (floats(1, sizeInBytes=3), "/sizeInBytes"),
+    (floats(1, sizeInBytes=None), "/sizeInBytes"),
+    (floats(1, sizeInBytes=-4), "/sizeInBytes"),
+    (floats(1, sizeInBytes=8, initialValuesOffsetInBytes=5), "/initialValuesOffsetInBytes"),
+]
+
+
+@pytest.mark.parametrize(("resource", "pointer"), RESOURCES)
+def test_resources(client: httpx.Client, resource: Json, pointer: str) -> None:
+    assert list(problem(client, shown(x=resource))) == [f"/resources/x{pointer}"]
+
+
+CHANGES: list[tuple[str, Any, str]] = [
+    ("/dispatchables/add", None, "/dispatchables/add"),
+    ("/dispatchables/add/type", ..., "/dispatchables/add/type"),
+    ("/dispatchables/add/type", None, "/dispatchables/add/type"),
+    ("/dispatchables/add/type", "DML_OPERATOR_MADE_UP", "/dispatchables/add/type"),
+    ("/dispatchables/add/type", "dml_operator_element_wise_add", "/dispatchables/add/type"),
+    ("/dispatchables/add/type", "HLSL", "/dispatchables/add/type"),
+    ("/dispatchables/add/dmlCompileType", "dmlCompileOp", "/dispatchables/add/dmlCompileType"),
+    ("/dispatchables/add/dmlCompileType", None, "/dispatchables/add/dmlCompileType"),
+    ("/dispatchables/add/executionFlags", "FAST", "/dispatchables/add/executionFlags"),
+    ("/dispatchables/add/executionFlags", ["NONE", 1], "/dispatchables/add/executionFlags/1"),
+    (DESC, [], DESC),
+    (f"{DESC}/ATensor", ..., f"{DESC}/ATensor"),
+    (f"{DESC}/ATensor", None, f"{DESC}/ATensor"),
+    (f"{DESC}/OutputTensor", ..., f"{DESC}/OutputTensor"),
+    (f"{DESC}/ATensor/Sizes", ..., f"{DESC}/ATensor/Sizes"),
+    (f"{DESC}/ATensor/DataType", "FLOAT31", f"{DESC}/ATensor/DataType"),
+    (f"{DESC}/ATensor/DimensionCount", 2, f"{DESC}/ATensor/DimensionCount"),
+    (f"{DESC}/ATensor/Strides", None, f"{DESC}/ATensor/Strides"),
+    (f"{DESC}/ATensor/Flags", "MINE", f"{DESC}/ATensor/Flags"),
+    (f"{DESC}/ATensor", {"Type": "TEXTURE", "Desc": tensor(3)}, f"{DESC}/ATensor/Type"),
+    (f"{DESC}/ATensor", {"Type": "BUFFER", "Desc": tensor(0)}, f"{DESC}/ATensor/Desc/Sizes/0"),
+    (f"{DESC}/ATensor", {"Type": "BUFFER"}, f"{DESC}/ATensor/Desc"),
+    ("/commands/0", 1, "/commands/0"),
+    ("/commands/0/type", ..., "/commands/0/type"),
+    ("/commands/0/type", "wait", "/commands/0/type"),
+    ("/commands/0/dispatchable", ..., "/commands/0/dispatchable"),
+    ("/commands/0/dispatchable", "sub", "/commands/0/dispatchable"),
+    ("/commands/0/bindings", ..., "/commands/0/bindings"),
+    ("/commands/0/bindings", [], "/commands/0/bindings"),
+    ("/commands/0/threadGroupCount", [1, 1], "/commands/0/threadGroupCount"),
+    ("/commands/0/threadGroupCount", [1, 1, -1], "/commands/0/threadGroupCount/2"),
+    ("/commands/1/resource", ..., "/commands/1/resource"),
+    ("/commands/1/resource", "C", "/commands/1/resource"),
+    ("/commands/1/verbose", 1, "/commands/1/verbose"),
+    ("/commands/1", {"type": "writeFile", "resource": "Out"}, "/commands/1/targetPath"),
+    ("/commands/1", {"type": "writeFile", "targetPath": "x"}, "/commands/1/resource"),
+    (
+        "/commands/1",
+        {"type": "writeFile", "resource": "Out", "targetPath": "x", "dimensions": [1.5]},
+        "/commands/1/dimensions/0",
+    ),
+    (f"{BINDINGS}/ATensor", "C", f"{BINDINGS}/ATensor"),
+    (f"{BINDINGS}/ATensor", 7, f"{BINDINGS}/ATensor"),
+    (f"{BINDINGS}/ATensor", ["A", "B"], f"{BINDINGS}/ATensor"),
+    (f"{BINDINGS}/ATensor", [], f"{BINDINGS}/ATensor"),
+    (f"{BINDINGS}/ATensor", {"name": "C"}, f"{BINDINGS}/ATensor/name"),
+    (f"{BINDINGS}/ATensor", {"elementCount": 1}, f"{BINDINGS}/ATensor/name"),
+    (f"{BINDINGS}/ATensor", {"name": "A", "elementOffset": -1}, f"{BINDINGS}/ATensor/elementOffset"),
+    (f"{BINDINGS}/ATensor", {"name": "A", "elementOffset": 1}, f"{BINDINGS}/ATensor"),
+    (f"{BINDINGS}/ATensor", {"name": "A", "elementOffset": 4}, f"{BINDINGS}/ATensor"),
+    (f"{BINDINGS}/ATensor", {"name": "A", "counter": "C", "counterOffsetBytes": 0}, f"{BINDINGS}/ATensor/counter"),
+    (f"{BINDINGS}/ATensor", {"name": "A", "counter": "B"}, f"{BINDINGS}/ATensor/counterOffsetBytes"),
+    (f"{BINDINGS}/ATensor", {"name": "A", "shape": [1.5]}, f"{BINDINGS}/ATensor/shape/0"),
+    (f"{BINDINGS}/ATensor", ..., "/commands/0/bindings"),
+    ("/resources/A/initialValues", [1, 2], f"{BINDINGS}/ATensor"),
+    ("/resources/A/initialValues", "deferred", f"{BINDINGS}/ATensor"),
+    (f"{DESC}/ATensor/Flags", "OWNED_BY_DML", "/dispatchables/add"),
+    ("/dispatchables/add/bindings", {"ATensor": "A"}, "/dispatchables/add/bindings/ATensor"),
+    ("/dispatchables/add/bindings", {"ATensor": "C"}, "/dispatchables/add/bindings/ATensor"),
+]
+
+
+@pytest.mark.parametrize(("place", "value", "pointer"), CHANGES)
+def test_dispatchables_commands_and_bindings(client: httpx.Client, place: str, value: Any, pointer: str) -> None:
+    assert list(problem(client, changed(add(), place, value))) == [pointer]
+
+
+def test_what_is_owned_is_bound_at_initialization_and_only_there(client: httpx.Client) -> None:
+    model = changed(add(), f"{DESC}/ATensor/Flags", ["DML_TENSOR_FLAG_OWNED_BY_DML"])
+    model = changed(model, "/dispatchables/add/bindings", {"ATensor": "A"})
+    assert list(problem(client, model)) == [f"{BINDINGS}/ATensor"]
+    assert lines(client, changed(model, f"{BINDINGS}/ATensor")) == ["Resource 'Out': 6, 10, -2"]
+
+
+@pytest.mark.parametrize(
+    ("operator", "desc", "field"),
+    [
+        ("ACTIVATION_ELU", {}, "Alpha"),
+        ("ACTIVATION_ELU", {"Alpha": "1"}, "Alpha"),
+        ("ACTIVATION_ELU", {"Alpha": None}, "Alpha"),
+        ("ELEMENT_WISE_IDENTITY", {"ScaleBias": {"Scale": 1}}, "ScaleBias/Bias"),
+        ("ELEMENT_WISE_IDENTITY", {"ScaleBias": None}, "ScaleBias"),
+        ("ELEMENT_WISE_CLIP1", {"MinMaxDataType": "FLOAT32", "Min": {"UInt8": 1}, "Max": 2}, "Min"),
+        ("ELEMENT_WISE_ROUND", {"RoundingMode": "UP"}, "RoundingMode"),
+        ("ACTIVATION_SOFTMAX1", {"Axes": [0]}, "AxisCount"),
+        ("ACTIVATION_SOFTMAX1", {"AxisCount": 2, "Axes": [0]}, "AxisCount"),
+        ("CUMULATIVE_SUMMATION", {"Axis": 0, "AxisDirection": "INCREASING", "HasExclusiveSum": 1}, "HasExclusiveSum"),
+    ],
+)
+def test_attributes_are_what_the_structure_has(client: httpx.Client, operator: str, desc: Json, field: str) -> None:
+    assert list(problem(client, unary(operator, "FLOAT32", 1, 2, **desc))) == [f"/dispatchables/op/desc/{field}"]
+
+
+def test_counts_of_arrays_are_required(client: httpx.Client) -> None:
+    desc: Json = {"Axis": 0, "InputTensors": [tensor(1), tensor(2)], "OutputTensor": tensor(3)}
+    model = changed(add(), "/dispatchables/add", {"type": "JOIN", "desc": desc})
+    model = changed(model, BINDINGS, {"InputTensors": ["A", "B"], "OutputTensor": "Out"})
+    assert list(problem(client, model)) == [f"{DESC}/InputCount"]
+    desc["InputCount"] = 2
+    assert lines(client, model) == ["Resource 'Out': 1, 5, 8"]
+    model = changed(model, f"{BINDINGS}/InputTensors", ["A"])
+    assert problem(client, model) == {
+        f"{BINDINGS}/InputTensors": "Bind point 'InputTensors' requires 2 resources, but 1 were bound."
+    }
+
+
+def test_what_the_descriptor_leaves_out_is_not_bound(client: httpx.Client) -> None:
+    matrix = tensor(1, 1, 3, 1)
+    desc: Json = {"ATensor": matrix, "BTensor": tensor(1, 1, 1, 1), "OutputTensor": matrix}
+    desc |= {"TransA": "NONE", "TransB": "NONE", "Alpha": 1, "Beta": 1}
+    model = changed(add(), "/dispatchables/add", {"type": "GEMM", "desc": desc})
+    assert lines(client, model) == ["Resource 'Out': 5, 10, 15"]
+    assert list(problem(client, changed(model, f"{BINDINGS}/CTensor", "B"))) == [f"{BINDINGS}/CTensor"]
+
+
+def test_outputs_overlap_nothing_but_what_the_operator_lets_them(client: httpx.Client) -> None:
+    model = changed(add(), f"{BINDINGS}/OutputTensor", "A")
+    assert lines(client, changed(model, "/commands/1/resource", "A")) == ["Resource 'A': 6, 10, -2"]
+    model["resources"]["A"] = floats(*range(8))
+    shifted = changed(model, f"{BINDINGS}/OutputTensor", {"name": "A", "elementOffset": 4})
+    assert lines(client, shifted) == ["Resource 'A': 0, 1, 2, 3, 5, 9, -3, 7"]
+    six = {"ATensor": tensor(6), "BTensor": tensor(6), "OutputTensor": tensor(6)}
+    shifted["resources"]["B"] = floats(*range(6))
+    shifted["resources"]["A"] = floats(*range(10))
+    assert list(problem(client, changed(shifted, DESC, six))) == [f"{BINDINGS}/OutputTensor"]
+    split = {"Axis": 0, "InputTensor": tensor(2), "OutputCount": 2, "OutputTensors": [tensor(1), tensor(1)]}
+    model = changed(add(), "/dispatchables/add", {"type": "SPLIT", "desc": split})
+    model = changed(model, BINDINGS, {"InputTensor": "A", "OutputTensors": ["Out", "Out"]})
+    assert list(problem(client, model)) == [f"{BINDINGS}/OutputTensors/1"]
+    graph = changed(add(), f"{BINDINGS}/OutputTensor", "A")
+    graph["dispatchables"]["add"]["dmlCompileType"] = "DmlCompileGraph"
+    assert list(problem(client, graph)) == [f"{BINDINGS}/OutputTensor"]
+
+
+def test_onnx_is_refused_by_name(client: httpx.Client) -> None:
+    model = changed(add(), "/dispatchables/add", {"type": "ONNX", "sourcePath": "net.onnx"})
+    found = problem(client, model)
+    assert list(found) == ["/dispatchables/add/type"]
+    assert "net.onnx" in found["/dispatchables/add/type"]
+    assert list(problem(client, changed(model, "/dispatchables/add/sourcePath"))) == ["/dispatchables/add/sourcePath"]
+
+
+def test_what_has_no_type_or_is_not_there_yet_is_not_printed(client: httpx.Client) -> None:
+    assert list(problem(client, shown(x={"initialValues": [{"type": "INT8", "value": 1}]}))) == ["/commands/0/resource"]
+    assert list(problem(client, shown(x=floats() | {"initialValues": "deferred"}))) == ["/commands/0/resource"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[1,,]", '{"a": [,]}', '{"a": 1,, }', '{"a": NaN}', '{"a": 1e400}', '{"a": 1, "a": 2}'),
+        *('"\\ud800"', "{/* }", "{'a': 1}", "\ufeff{}", '{"a": 01}', '{"a": "\n"}', "{,}", "/"),
+    ],
+)
+def test_what_is_no_json_is_unreadable(client: httpx.Client, text: str) -> None:
+    assert post(client, text).status_code == 400
+
+
+def test_limits(client: httpx.Client) -> None:
+    """A few bytes that ask for much get nothing."""
+    many = {"value": 1, "valueCount": (1 << 32) - 1}
+    assert list(problem(client, shown(x=floats() | {"initialValues": many}), 413)) == ["/resources/x/initialValues"]
+    assert list(problem(client, shown(x=floats(1, sizeInBytes=1 << 60)), 413)) == ["/resources/x"]
+    many["valueCount"] = 3 << 20
+    assert list(problem(client, shown(x=floats() | {"initialValues": many}), 413)) == ["/commands/0/resource"]
+    assert "max_depth" in problem(client, "[" * 40 + "]" * 40, 413)[""]
+    assert "max_graph_structure_bytes" in problem(client, json.dumps({"x": "y" * (4 << 20)}), 413)[""]
+
+
+def test_only_a_zip_has_several_files(client: httpx.Client) -> None:
+    assert list(problem(client, add(), model="a.json")) == ["/model"]
+    two = zipped({"a.json": "{}", "b.json": json.dumps(add())})
+    assert list(problem(client, two)) == ["/model"]
+    assert list(problem(client, two, model="c.json")) == ["/model"]
+    assert list(problem(client, two, model="../b.json")) == ["/model"]
+    assert post(client, two, model="b.json").json()["lines"] == ["Resource 'Out': 6, 10, -2"]
+    assert list(problem(client, two, other="b.json")) == ["/other"]
+    headers = {"content-type": "text/plain"}
+    assert client.post("/v1/dxdispatch", content=b"{}", headers=headers).status_code == 415

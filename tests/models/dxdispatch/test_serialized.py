@@ -1,0 +1,266 @@
+"""Graphs in flatbuffers: all kinds of attributes, constants inside and beside, and files made in bad faith."""
+
+import contextlib
+import json
+import random
+import struct
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from app.codecs.structure import Unreadable
+from app.contract.violations import ContractError
+from app.memory.accounts import LimitExceeded, MemoryAccount
+from app.models.dxdispatch import jsonc, serialized
+from app.settings import MIB, Settings
+from tests.models.dxdispatch.models import EXAMPLES, NAMES, Json, floats, lines, problem, zipped
+from tests.models.dxdispatch.serialized import (
+    BOOL,
+    FLOAT,
+    INTS,
+    SCALAR,
+    SCALE_BIAS,
+    SIZE,
+    UINT,
+    UINTS,
+    Node,
+    graph,
+)
+
+FILE = (EXAMPLES / "matmul_add" / "Partition_0.bin").read_bytes()
+
+
+def model(inputs: dict[str, list[Any]], outputs: dict[str, int], data_type: str = "FLOAT32") -> Json:
+    """One that runs graph.bin and prints its outputs."""
+    resources = {name: floats(*values, initialValuesDataType=data_type) for name, values in inputs.items()}
+    made = {name: floats(*[0] * count, initialValuesDataType=data_type) for name, count in outputs.items()}
+    bindings = {name: name for name in (*inputs, *outputs)}
+    commands: list[Json] = [{"type": "dispatch", "dispatchable": "g", "bindings": bindings}]
+    commands += [{"type": "print", "resource": name} for name in outputs]
+    dispatchable = {"type": "DMLSerializedGraph", "sourcePath": "graph.bin", "executionFlags": "NONE"}
+    return {"resources": resources | made, "dispatchables": {"g": dispatchable}, "commands": commands}
+
+
+def run(client: httpx.Client, file: bytes, sent: Json, **more: bytes) -> list[str]:
+    return lines(client, zipped({"model.json": json.dumps(sent), "graph.bin": file, **more}))
+
+
+def refused(client: httpx.Client, file: bytes, sent: Json | None = None, **more: bytes) -> dict[str, str]:
+    sent = model({"x": [1, 2]}, {"y": 2}) if sent is None else sent
+    return problem(client, zipped({"model.json": json.dumps(sent), "graph.bin": file, **more}))
+
+
+def unary(operator: str, *attributes: tuple[int, Any], **more: Any) -> Node:
+    return Node(operator, ["x"], ["y"], [[1, 1, 1, 2], [1, 1, 1, 2]], attributes, more=more)
+
+
+RELU = ("DML_OPERATOR_ACTIVATION_RELU",)
+SOFTMAX1 = ("DML_OPERATOR_ACTIVATION_SOFTMAX1", (UINT, 1), (UINTS, [3]))
+
+
+@pytest.mark.parametrize(
+    ("node", "values"),
+    [
+        (unary("ACTIVATION_ELU", (FLOAT, 0.5)), "-0.432332, 3"),
+        (unary("ELEMENT_WISE_IDENTITY", (SCALE_BIAS, (2, 1))), "-3, 7"),
+        (unary("ELEMENT_WISE_IDENTITY", (0, None)), "-2, 3"),
+        (unary("ELEMENT_WISE_ROUND", (UINT, 1)), "-2, 3"),
+        (unary("CUMULATIVE_SUMMATION", (UINT, 3), (UINT, 1), (BOOL, True)), "3, 0"),
+        (unary("ELEMENT_WISE_CLIP1", (0, None), (UINT, 1), (SCALAR, -1.0), (SCALAR, struct.pack("<f4x", 2))), "-1, 2"),
+        (unary("SLICE1", (UINT, 4), (UINTS, [0] * 4), (UINTS, [1, 1, 1, 2]), (INTS, [1, 1, 1, -1])), "3, -2"),
+        (Node("UPSAMPLE_2D", ["x"], ["y"], [[1, 1, 1, 2], [1, 1, 1, 4]], [(SIZE, (2, 1)), (UINT, 0)]), "-2, -2, 3, 3"),
+    ],
+)
+def test_attributes(client: httpx.Client, node: Node, values: str) -> None:
+    sent = model({"x": [-2, 3]}, {"y": values.count(",") + 1})
+    assert run(client, graph([node], ["x"], ["y"]), sent) == [f"Resource 'y': {values}"]
+
+
+def test_activations_arrays_intermediate_edges_and_constants(client: httpx.Client) -> None:
+    square = [1, 1, 2, 2]
+    gemm = Node("GEMM", ["x", "w", ""], ["xw"], [square] * 3, [(UINT, 0), (UINT, 1), (FLOAT, 1), (FLOAT, 0), (1, RELU)])
+    split = Node("SPLIT", ["xw"], ["y", "z"], [square, [1, 1, 1, 2], [1, 1, 1, 2]], [(UINT, 2), (UINT, 2)])
+    join = Node("JOIN", ["y", "b", "z"], ["j"], [[1, 1, 1, 2]] * 3 + [[1, 1, 3, 2]], [(UINT, 3), (UINT, 2)])
+    constants = [Node(outputs=["w"], data=struct.pack("<4f", 1, 2, 3, 4)), Node(outputs=["b"], data="bias")]
+    file = graph([join, *constants, split, gemm], ["x"], ["j"])
+    sent = model({"x": [1, 0, -1, 0]}, {"j": 6})
+    bias = struct.pack("<2f", 7, 8) + b"more than a tensor has"
+    assert run(client, file, sent, **{"bias.bin": bias}) == ["Resource 'j': 1, 3, 7, 8, 0, 0"]
+    assert list(refused(client, file, sent)) == ["/dispatchables/g/sourcePath"]
+    assert list(refused(client, file, sent, **{"bias.bin": bias[:4]})) == ["/dispatchables/g/sourcePath"]
+
+
+def test_a_recurrent_network_with_activations_in_an_array(client: httpx.Client) -> None:
+    sizes = [[1, 1, 1, 1]] * 4
+    activations = (2, [RELU])
+    rnn = Node("RNN", ["x", "w", "r", "", "", ""], ["", "y"], sizes, [(UINT, 1), activations, (UINT, 0)])
+    sent = model({"x": [3], "w": [2], "r": [1]}, {"y": 1})
+    assert run(client, graph([rnn], ["x", "w", "r"], ["y"]), sent) == ["Resource 'y': 6"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "inputs", "outputs", "says"),
+    [
+        ([unary("MADE_UP")], ["x"], ["y"], "which is no operator"),
+        ([unary("ACTIVATION_RELU", (FLOAT, 1))], ["x"], ["y"], "1 attributes; DML_OPERATOR_ACTIVATION_RELU has 0"),
+        ([unary("ACTIVATION_ELU", (99, 1.0))], ["x"], ["y"], "of an unknown kind"),
+        ([unary("ACTIVATION_ELU", (0, None))], ["x"], ["y"], "has no Alpha"),
+        ([unary("ELEMENT_WISE_ROUND", (UINT, 3))], ["x"], ["y"], "which is no DML_ROUNDING_MODE"),
+        ([unary("ACTIVATION_RELU")], ["w"], ["y"], "comes from no node"),
+        ([unary("ACTIVATION_RELU")], ["x"], ["z"], "comes from no node"),
+        ([unary("ACTIVATION_RELU")], ["x", "x"], ["y"], "called alike"),
+        ([unary("ACTIVATION_RELU")] * 2, ["x"], ["y"], "Two edges"),
+        ([unary("ACTIVATION_RELU", type="FLOAT64")], ["x"], ["y"], "/Desc/OutputTensor/DataType"),
+        ([unary("ACTIVATION_RELU", strides=[1])], ["x"], ["y"], "/Desc/OutputTensor/Strides"),
+        ([Node("ACTIVATION_RELU", ["x", "x"], ["y"], [[1, 1, 1, 2]] * 3)], ["x"], ["y"], "more inputs than"),
+        ([Node("ACTIVATION_RELU", ["x"], ["y"], [[1, 1, 1, 2], [0]])], ["x"], ["y"], "/Nodes/0/Desc/OutputTensor"),
+        ([unary("ACTIVATION_SOFTMAX1", (UINT, 2), (UINTS, [3]))], ["x"], ["y"], "AxisCount"),
+    ],
+)
+def test_what_is_wrong_in_a_graph_is_said_at_the_file(
+    client: httpx.Client, nodes: list[Node], inputs: list[str], outputs: list[str], says: str
+) -> None:
+    ((pointer, message),) = list(refused(client, graph(nodes, inputs, outputs)).items())[:1]
+    assert pointer == "/dispatchables/g/sourcePath"
+    assert "graph.bin" in message
+    assert says in message
+
+
+def test_a_chain_that_leads_round_is_refused(client: httpx.Client) -> None:
+    one = Node("ACTIVATION_RELU", ["b"], ["a"], [[1, 1, 1, 2]] * 2)
+    other = Node("ACTIVATION_RELU", ["a"], ["b"], [[1, 1, 1, 2]] * 2)
+    assert list(refused(client, graph([one, other, unary("ACTIVATION_RELU")], ["x"], ["y"])))
+
+
+def read(data: bytes, most: int = 4 * MIB) -> serialized.Graph:
+    with MemoryAccount(1 << 30).open() as memory:
+        return serialized.read(memoryview(data), most, memory)
+
+
+def test_no_file_breaks_the_reader() -> None:
+    """Bytes changed, cut and put in: it is a graph, or refused in words."""
+    chance = random.Random(0)
+    assert len(read(FILE).document["Nodes"]) == 3
+    outcomes = {"graph": 0, "refused": 0}
+    for number in range(3000):
+        data = bytearray(FILE)
+        for _ in range(chance.randint(1, 6)):
+            place = chance.randrange(len(data))
+            match chance.randrange(4):
+                case 0:
+                    data[place] = chance.randrange(256)
+                case 1:
+                    data[place : place + 4] = struct.pack(
+                        "<i", chance.choice([-1, 1 << 30, -(1 << 31), chance.randrange(2048)])
+                    )
+                case 2:
+                    data[place : place + 4] = struct.pack("<I", chance.randrange(64))
+                case _ if number % 5 == 0:
+                    del data[place:]
+                    data += bytes(8)
+        try:
+            read(bytes(data)).desc()
+            outcomes["graph"] += 1
+        except (Unreadable, LimitExceeded, ContractError):
+            outcomes["refused"] += 1
+    assert min(outcomes.values()) > 250, outcomes
+
+
+def test_one_table_that_is_read_a_thousand_times_counts_a_thousand_times() -> None:
+    """A small file must not come to much memory."""
+    shared = bytearray(graph([unary("ACTIVATION_RELU")], ["x" * 1000] * 1, ["y"] * 2000))
+    with pytest.raises(LimitExceeded):
+        read(bytes(shared), 8192)
+    # All names in one vector lead to the same string.
+    vector = shared.index(struct.pack("<I", 2000))
+    string = shared.index(struct.pack("<I", 1000) + b"x")
+    for number in range(2000):
+        place = vector + 4 + 4 * number
+        shared[place : place + 4] = struct.pack("<I", (string - place) % (1 << 32))
+    if string > vector:
+        with pytest.raises(LimitExceeded):
+            read(bytes(shared), 1 << 20)
+    with pytest.raises((LimitExceeded, Unreadable)):
+        read(bytes(shared), 1 << 20)
+
+
+def test_no_text_breaks_the_parser() -> None:
+    """The examples, changed: parsed, or refused in words."""
+    chance = random.Random(0)
+    texts = [(EXAMPLES / f"{name}.json").read_text() for name in NAMES]
+    pieces = ["//", "/*", "*/", '"', "\\", ",", "]", "}", "{", "[", "1e999", "NaN", "null", "\\ud800", "\n", "\0", "é"]
+    settings = Settings()
+    parsed = 0
+    for _ in range(1500):
+        text = chance.choice(texts)
+        for _ in range(chance.randint(1, 3)):
+            place = chance.randrange(len(text))
+            text = text[:place] + chance.choice([*pieces, ""]) + text[place + chance.randrange(3) :]
+        with MemoryAccount(1 << 30).open() as memory:
+            try:
+                jsonc.read(text.encode(), settings, memory)
+                parsed += 1
+            except (Unreadable, LimitExceeded):
+                pass
+    assert 100 < parsed < 1450, parsed
+
+
+@pytest.mark.parametrize("piece", ["/* ", "//", "[,", " ,", '"\\', '\\"', ",]", "[ ", '"'])
+@pytest.mark.timeout(5)
+def test_the_parser_takes_time_in_proportion(piece: str) -> None:
+    """What would take a search for each character takes one for all."""
+    text = piece * (MIB // len(piece))
+    with MemoryAccount(1 << 30).open() as memory, contextlib.suppress(Unreadable, LimitExceeded):
+        jsonc.read(text.encode(), Settings(), memory)
+
+
+def test_models_that_are_changed_at_random_are_answered(client: httpx.Client) -> None:
+    """Whatever a field is, the answer is a result or a refusal, never a fault of the service."""
+    chance = random.Random(1)
+    values: list[Any] = [
+        None,
+        True,
+        0,
+        -1,
+        1 << 40,
+        0.5,
+        "",
+        "x",
+        "A",
+        "FLOAT32",
+        [],
+        [1],
+        {},
+        {"name": "A"},
+        [[]],
+        "deferred",
+    ]
+    documents = [json.loads((EXAMPLES / f"{name}.json").read_text()) for name in NAMES if "gemm" not in name]
+    answered = np.zeros(600, int)
+    for _ in range(300):
+        document = json.loads(json.dumps(chance.choice(documents)))
+        for _ in range(chance.randint(1, 2)):
+            _change(document, chance, values)
+        response = client.post(
+            "/v1/dxdispatch", content=json.dumps(document), headers={"content-type": "application/json"}
+        )
+        assert response.status_code in (200, 413, 422), (response.text, document)
+        answered[response.status_code] += 1
+    assert answered[200] > 10
+    assert answered[422] > 100
+
+
+def _change(part: Any, chance: random.Random, values: list[Any]) -> None:
+    while True:
+        key = chance.choice(list(part)) if isinstance(part, dict) else chance.randrange(len(part))
+        inner = part[key]
+        if isinstance(inner, dict | list) and inner and chance.random() < 0.8:
+            part = inner
+            continue
+        if chance.random() < 0.2:
+            del part[key]
+        else:
+            part[key] = chance.choice(values)
+        return
