@@ -1,5 +1,6 @@
 """POST /v1/dxdispatch: Microsoft's DxDispatch models, run as they are."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 
@@ -29,6 +30,9 @@ from app.models.dxdispatch.model import Result, run_model
 
 _JSON = "application/json"
 _ZIPS = ("application/octet-stream", "application/zip", "application/x-zip-compressed")
+
+_AT_ONCE = 256
+"""Dispatches that are counted before the event loop goes on."""
 
 Dispatched = Callable[[Prepared, Outcome], None]
 
@@ -63,8 +67,10 @@ class DxDispatchEndpoint:
                 return _run(service, ticket, body, is_zip, name, wanted, memory)
 
             result, answer = await service.run(work, memory, request.body.hung_up)
-            for each in result.dispatched:
+            for number, each in enumerate(result.dispatched):
                 self._dispatched(*each)
+                if number % _AT_ONCE == _AT_ONCE - 1:
+                    await asyncio.sleep(0)
             return answered(answer, wanted.media_type, memory.close)
         except BaseException:
             memory.close()

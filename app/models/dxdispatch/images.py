@@ -96,4 +96,5 @@ def _pillow() -> Any:
         from PIL import Image  # noqa: PLC0415 - an extra
     except ImportError:
         raise Unusable("is an image, for which Pillow is missing; install dmlserve[images]") from None
+    Image.MAX_IMAGE_PIXELS = None  # it would warn on standard error; the limits here are those of tensors
     return Image

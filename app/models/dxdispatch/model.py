@@ -127,7 +127,8 @@ class _Model:
                 return {}
 
         for name, each in told.dispatchables.items():
-            self._initial[name] = bindings(each.get("bindings"), "dispatchables", name)
+            if each["type"].lower() != "onnx":  # which has no such field
+                self._initial[name] = bindings(each.get("bindings"), "dispatchables", name)
         for place, command in enumerate(self._commands):
             path: Path = ("commands", place)
             if isinstance(command, Dispatch):

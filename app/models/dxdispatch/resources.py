@@ -10,7 +10,8 @@ from app.contract.constants import DataType
 from app.contract.validation import abbreviate
 from app.contract.violations import Path, refused
 from app.memory.accounts import LimitExceeded, MemoryShare
-from app.memory.buffers import Buffer
+from app.memory.addresses import address_of
+from app.memory.buffers import ALIGNMENT, Buffer
 from app.models.dxdispatch import arrays, images
 from app.models.dxdispatch.document import Resource, part
 from app.models.dxdispatch.files import Files, Missing
@@ -71,6 +72,8 @@ class Resources:
             )
         if size > self._most:
             raise LimitExceeded("max_tensor_bytes", "Bytes of a resource", size, self._most, path)
+        if size == len(values) and not address_of(values) % ALIGNMENT:
+            return Held(name, data_type, values, size)
         buffer = self._memory.buffer(size)
         # DxDispatch uploads them to the beginning, whatever the offset is, and so they are here.
         buffer[: len(values)] = values
