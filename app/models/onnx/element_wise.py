@@ -1,0 +1,249 @@
+"""Element-wise operators: arithmetic, comparison, logic, bits, bounds and choice."""
+
+from collections.abc import Sequence
+from math import isfinite
+
+import numpy as np
+
+from app.contract.constants import DataType
+from app.models.onnx.mapping import Node, Value, maps
+from app.models.onnx.operands import (
+    FLOATS,
+    alike,
+    broadcast,
+    common_sizes,
+    known_number,
+    number,
+    one_element,
+    operate,
+    require_equal,
+    views,
+)
+from app.models.onnx.tensors import Unsupported, View
+
+UNARY = {
+    "Abs": "ELEMENT_WISE_ABS",
+    "Neg": "ELEMENT_WISE_NEGATE",
+    "Sign": "ELEMENT_WISE_SIGN",
+    "Reciprocal": "ELEMENT_WISE_RECIP",
+    "Floor": "ELEMENT_WISE_FLOOR",
+    "Ceil": "ELEMENT_WISE_CEIL",
+    "Exp": "ELEMENT_WISE_EXP",
+    "Log": "ELEMENT_WISE_LOG",
+    "Sqrt": "ELEMENT_WISE_SQRT",
+    "Erf": "ELEMENT_WISE_ERF",
+    "Sin": "ELEMENT_WISE_SIN",
+    "Cos": "ELEMENT_WISE_COS",
+    "Tan": "ELEMENT_WISE_TAN",
+    "Asin": "ELEMENT_WISE_ASIN",
+    "Acos": "ELEMENT_WISE_ACOS",
+    "Atan": "ELEMENT_WISE_ATAN",
+    "Sinh": "ELEMENT_WISE_SINH",
+    "Cosh": "ELEMENT_WISE_COSH",
+    "Asinh": "ELEMENT_WISE_ASINH",
+    "Acosh": "ELEMENT_WISE_ACOSH",
+    "Atanh": "ELEMENT_WISE_ATANH",
+    "Not": "ELEMENT_WISE_LOGICAL_NOT",
+    "BitwiseNot": "ELEMENT_WISE_BIT_NOT",
+}
+
+BINARY = {
+    "Add": "ELEMENT_WISE_ADD",
+    "Sub": "ELEMENT_WISE_SUBTRACT",
+    "Mul": "ELEMENT_WISE_MULTIPLY",
+    "Div": "ELEMENT_WISE_DIVIDE",
+    "And": "ELEMENT_WISE_LOGICAL_AND",
+    "Or": "ELEMENT_WISE_LOGICAL_OR",
+    "Xor": "ELEMENT_WISE_LOGICAL_XOR",
+    "BitwiseAnd": "ELEMENT_WISE_BIT_AND",
+    "BitwiseOr": "ELEMENT_WISE_BIT_OR",
+    "BitwiseXor": "ELEMENT_WISE_BIT_XOR",
+}
+
+COMPARISONS = {
+    "Equal": "ELEMENT_WISE_LOGICAL_EQUALS",
+    "Greater": "ELEMENT_WISE_LOGICAL_GREATER_THAN",
+    "Less": "ELEMENT_WISE_LOGICAL_LESS_THAN",
+    "GreaterOrEqual": "ELEMENT_WISE_LOGICAL_GREATER_THAN_OR_EQUAL",
+    "LessOrEqual": "ELEMENT_WISE_LOGICAL_LESS_THAN_OR_EQUAL",
+}
+
+VARIADIC = {
+    "Sum": "ELEMENT_WISE_ADD",
+    "Max": "ELEMENT_WISE_MAX",
+    "Min": "ELEMENT_WISE_MIN",
+}
+
+_INFINITIES = {(1, 1): "EITHER", (1, 0): "POSITIVE", (0, 1): "NEGATIVE"}
+
+
+def binary(node: Node, operator: str, a: View, b: View) -> View:
+    """`operator` of both, broadcast to their common sizes."""
+    require_equal(a, b)
+    a, b = alike(a, b)
+    return operate(node, operator, {"ATensor": a, "BTensor": b})
+
+
+def predicate(node: Node, operator: str, a: View, b: View) -> View:
+    """The same, of a comparison."""
+    require_equal(a, b)
+    a, b = alike(a, b)
+    return operate(
+        node, operator, {"ATensor": a, "BTensor": b}, outputs={"OutputTensor": (DataType.UINT8, a.sizes)}
+    )
+
+
+def linear(node: Node, x: View, scale: float, bias: float) -> View:
+    """x * scale + bias, of floats."""
+    if x.data_type not in FLOATS:
+        raise Unsupported(f"DirectML does not compute it in {x.data_type}")
+    attributes = {"ScaleBias": {"Scale": scale, "Bias": bias}}
+    return operate(node, "ELEMENT_WISE_IDENTITY", {"InputTensor": x}, attributes)
+
+
+@maps(*UNARY)
+def _unary(node: Node) -> Value:
+    x = node.view(0)
+    if node.type == "Abs" and x.data_type.startswith("UINT"):
+        return x
+    return operate(node, UNARY[node.type], {"InputTensor": x})
+
+
+@maps(*BINARY)
+def _binary(node: Node) -> Value:
+    return binary(node, BINARY[node.type], node.view(0), node.view(1))
+
+
+@maps(*COMPARISONS)
+def _comparison(node: Node) -> Value:
+    return predicate(node, COMPARISONS[node.type], node.view(0), node.view(1))
+
+
+@maps(*VARIADIC)
+def _variadic(node: Node) -> Value:
+    total, *rest = views(node)
+    for each in rest:
+        total = binary(node, VARIADIC[node.type], total, each)
+    return total
+
+
+@maps("Mean")
+def _mean(node: Node) -> Value:
+    given = views(node)
+    if len(given) == 2:
+        return binary(node, "ELEMENT_WISE_MEAN", *given)
+    total, *rest = given
+    for each in rest:
+        total = binary(node, "ELEMENT_WISE_ADD", total, each)
+    return linear(node, total, 1 / len(given), 0) if rest else total
+
+
+@maps("Where")
+def _where(node: Node) -> Value:
+    require_equal(node.view(1), node.view(2))
+    condition, a, b = alike(*views(node, 3))
+    inputs = {"ConditionTensor": condition, "ATensor": a, "BTensor": b}
+    return operate(node, "ELEMENT_WISE_IF", inputs, outputs={"OutputTensor": (a.data_type, a.sizes)})
+
+
+@maps("Mod")
+def _mod(node: Node) -> Value:
+    rounding = "TRUNCATE" if node.attribute("fmod", 0) else "FLOOR"
+    return binary(node, f"ELEMENT_WISE_MODULUS_{rounding}", node.view(0), node.view(1))
+
+
+@maps("BitShift")
+def _bit_shift(node: Node) -> Value:
+    return binary(node, f"ELEMENT_WISE_BIT_SHIFT_{node.attribute('direction')}", node.view(0), node.view(1))
+
+
+@maps("Round")
+def _round(node: Node) -> Value:
+    attributes = {"RoundingMode": "HALVES_TO_NEAREST_EVEN"}
+    return operate(node, "ELEMENT_WISE_ROUND", {"InputTensor": node.view(0)}, attributes)
+
+
+@maps("IsNaN")
+def _is_nan(node: Node) -> Value:
+    x = node.view(0)
+    outputs = {"OutputTensor": (DataType.UINT8, x.sizes)}
+    return operate(node, "ELEMENT_WISE_IS_NAN", {"InputTensor": x}, outputs=outputs)
+
+
+@maps("IsInf")
+def _is_infinity(node: Node) -> Value:
+    x = node.view(0)
+    looked_for = (node.attribute("detect_positive", 1), node.attribute("detect_negative", 1))
+    mode = _INFINITIES.get(looked_for)
+    if mode is None:
+        return np.zeros(x.sizes, np.bool_)
+    outputs = {"OutputTensor": (DataType.UINT8, x.sizes)}
+    return operate(node, "ELEMENT_WISE_IS_INFINITY", {"InputTensor": x}, {"InfinityMode": mode}, outputs)
+
+
+@maps("Pow")
+def _pow(node: Node) -> Value:
+    x, exponent = node.view(0), known_number(node, 1)
+    sizes = common_sizes(x.sizes, node.view(1).sizes)
+    x = broadcast(x, sizes)
+    if exponent is not None and isfinite(exponent) and x.data_type in FLOATS:
+        return operate(node, "ELEMENT_WISE_CONSTANT_POW", {"InputTensor": x}, {"Exponent": float(exponent)})
+    power = broadcast(_exponent(node, node.view(1)), sizes)
+    return operate(node, "ELEMENT_WISE_POW", {"InputTensor": x, "ExponentTensor": power})
+
+
+def _exponent(node: Node, exponent: View) -> View:
+    """One of a type that POW takes: 64-bit integers as 32-bit ones, if they are known and are such."""
+    given = node.inputs[1]
+    if exponent.data_type in (DataType.INT64, DataType.UINT64) and isinstance(given, np.ndarray):
+        limits = np.iinfo(np.int32)
+        if given.size and limits.min <= int(given.min()) and int(given.max()) <= limits.max:
+            return node.build.constant(given.astype(np.int32))
+    return exponent
+
+
+@maps("Clip")
+def _clip(node: Node) -> Value:
+    x = node.view(0)
+    if node.opset < 11:
+        given: list[float | None] = [node.attribute("min"), node.attribute("max")]
+        bounds = [None if each is None else number(node, each, x.data_type) for each in given]
+    else:
+        given = [known_number(node, index) for index in (1, 2)]
+        bounds = [one_element(node, index, "bound") if node.has(index) else None for index in (1, 2)]
+    least, most = given
+    if least is not None and most is not None and isfinite(least) and isfinite(most) and least <= most:
+        attributes = {"MinMaxDataType": x.data_type.value, "Min": least, "Max": most}
+        return operate(node, "ELEMENT_WISE_CLIP1", {"InputTensor": x}, attributes)
+    # Bounds that are not known, infinite or crossed, or only one: what ONNX says that it is, min(max, max(x, min)).
+    for operator, bound in zip(("ELEMENT_WISE_MAX", "ELEMENT_WISE_MIN"), bounds, strict=True):
+        if bound is not None:
+            x = binary(node, operator, x, bound)
+    return x
+
+
+@maps("Affine")
+def _affine(node: Node) -> Value:
+    return linear(node, node.view(0), node.attribute("alpha", 1.0), node.attribute("beta", 0.0))
+
+
+@maps("ImageScaler")
+def _image_scaler(node: Node) -> Value:
+    x, bias = node.view(0), list(node.attribute("bias", [0.0]))
+    if len(x.sizes) != 4 or x.sizes[1] != len(bias) or len(bias) not in (1, 3):
+        raise Unsupported("DirectML's VALUE_SCALE_2D is for images of 1 or 3 channels, with a bias for each")
+    attributes = {"Scale": node.attribute("scale", 1.0), "Bias": bias}
+    return operate(node, "VALUE_SCALE_2D", {"InputTensor": x}, attributes)
+
+
+@maps("BiasAdd", domain="com.microsoft")
+def _bias_add(node: Node) -> Value:
+    return sum_of(node, views(node, 3))
+
+
+def sum_of(node: Node, terms: Sequence[View]) -> View:
+    """The sum of all, one after the other."""
+    total, *rest = terms
+    for each in rest:
+        total = binary(node, "ELEMENT_WISE_ADD", total, each)
+    return total

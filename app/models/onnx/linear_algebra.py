@@ -1,0 +1,186 @@
+"""Products of matrices of floats."""
+
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from app.contract.constants import DataType
+from app.models.onnx.activations import ACTIVATIONS
+from app.models.onnx.mapping import Node, Value, maps
+from app.models.onnx.operands import broadcast, common_sizes, operate, require, require_equal
+from app.models.onnx.tensors import Sizes, Unsupported, View
+
+MAX_BATCH = 2
+"""Dimensions before the last two that DirectML's products have."""
+
+
+class Matrices(NamedTuple):
+    """Two operands as DirectML multiplies them, and the sizes that the product has in ONNX."""
+
+    a: View
+    b: View
+    sizes: Sizes
+
+    @property
+    def product(self) -> Sizes:
+        """The sizes that it has in DirectML."""
+        return (*self.a.sizes[:-1], self.b.sizes[-1])
+
+
+def matrices(node: Node, a: View, b: View, *, joins_rows: bool = True) -> Matrices:
+    """The operands of numpy.matmul, with 2 to 4 dimensions, of which all but the last two are equal.
+
+    Matrices that go with one and the same B are one of many rows, unless `joins_rows` is False. Raises Unsupported.
+    """
+    if not a.sizes or not b.sizes:
+        raise Unsupported("one of its inputs is no vector or matrix")
+    rows = a.sizes[-2:-1]
+    columns = b.sizes[-1:] if len(b.sizes) > 1 else ()
+    if a.sizes[-1] != b.sizes[-2 if columns else -1]:
+        raise Unsupported(f"sizes {list(a.sizes)} and {list(b.sizes)} are not those of matrices to multiply")
+    a = a if rows else node.reshaped(a, (1, *a.sizes))
+    b = b if columns else node.reshaped(b, (*b.sizes, 1))
+    batch = common_sizes(a.sizes[:-2], b.sizes[:-2])
+    sizes = (*batch, *rows, *columns)
+    if joins_rows and prod(b.sizes[:-2]) == 1 and a.sizes[:-2] == batch:
+        joined = a.reshaped((prod(a.sizes[:-1]), a.sizes[-1]))
+        if joined is not None:
+            return Matrices(joined, node.reshaped(b, b.sizes[-2:]), sizes)
+    a, b = (broadcast(each, (*batch, *each.sizes[-2:])) for each in (a, b))
+    if len(batch) > MAX_BATCH:
+        a, b = (node.reshaped(each, (prod(batch), *each.sizes[-2:])) for each in (a, b))
+    return Matrices(a, b, sizes)
+
+
+def _gemm(
+    node: Node, a: View, b: View, c: View | None, alpha: float, beta: float, fused: dict[str, Any] | None = None
+) -> View:
+    """Of matrices that are not to be transposed, but for what their strides say."""
+    attributes = {"TransA": "NONE", "TransB": "NONE", "Alpha": alpha, "Beta": beta, "FusedActivation": fused}
+    outputs = {"OutputTensor": (a.data_type, (*a.sizes[:-1], b.sizes[-1]))}
+    return operate(node, "GEMM", {"ATensor": a, "BTensor": b, "CTensor": c}, attributes, outputs)
+
+
+def matmul(node: Node, a: View, b: View, alpha: float = 1.0, fused: dict[str, Any] | None = None) -> View:
+    """numpy.matmul times alpha. Raises Unsupported."""
+    require_equal(a, b)
+    found = matrices(node, a, b)
+    return node.reshaped(_gemm(node, found.a, found.b, None, alpha, 0.0, fused), found.sizes)
+
+
+def _swapped(view: View) -> View:
+    """With its last two dimensions the other way round."""
+    axes = list(range(len(view.sizes)))
+    axes[-2:] = axes[-1:] + axes[-2:-1]
+    return view.transposed(axes)
+
+
+@maps("MatMul")
+def _matmul(node: Node) -> Value:
+    return matmul(node, node.view(0), node.view(1))
+
+
+@maps("Gemm")
+def _general(node: Node, fused: dict[str, Any] | None = None) -> Value:
+    a, b = (_swapped(view) if node.attribute(f"trans{name}", 0) else view for name, view in _pair(node))
+    require_equal(a, b)
+    if len(a.sizes) != 2 or len(b.sizes) != 2 or a.sizes[1] != b.sizes[0]:
+        raise Unsupported(f"sizes {list(a.sizes)} and {list(b.sizes)} are not those of matrices to multiply")
+    c = node.view(2) if node.has(2) else None
+    if c is not None:
+        require_equal(a, c)
+        c = broadcast(c, (a.sizes[0], b.sizes[1]))
+    return _gemm(node, a, b, c, node.attribute("alpha", 1.0), node.attribute("beta", 1.0), fused)
+
+
+def _pair(node: Node) -> list[tuple[str, View]]:
+    return [("A", node.view(0)), ("B", node.view(1))]
+
+
+# com.microsoft's
+
+
+@maps("FusedGemm", domain="com.microsoft")
+def _fused_gemm(node: Node) -> Value:
+    return _general(node, _fused(node))
+
+
+@maps("FusedMatMul", "TransposeMatMul", "FusedMatMulActivation", domain="com.microsoft")
+def _fused_matmul(node: Node) -> Value:
+    a, b = (_arranged(node, name, view) for name, view in _pair(node))
+    return matmul(node, a, b, node.attribute("alpha", 1.0), _fused(node))
+
+
+def _arranged(node: Node, name: str, view: View) -> View:
+    """`view` as a matrix, by the attributes transX and transBatchX."""
+    if len(view.sizes) > 1:
+        if node.attribute(f"transBatch{name}", 0):
+            # The first dimension is that of rows: it is to come behind the others before the last.
+            view = view.transposed([*range(1, len(view.sizes) - 1), 0, len(view.sizes) - 1])
+        if node.attribute(f"trans{name}", 0):
+            view = _swapped(view)
+    return view
+
+
+def _fused(node: Node) -> dict[str, Any] | None:
+    """What the attribute `activation` names, if it is there. Raises Unsupported."""
+    name = node.attribute("activation", "")
+    if not name:
+        return None
+    if name not in ACTIVATIONS:
+        raise Unsupported(f"its activation is {name}")
+    operator, attributes = ACTIVATIONS[name]
+    given = {
+        field: node.attribute(f"activation_{onnx}", default) for field, (onnx, default) in attributes.items()
+    }
+    return {"Type": f"ACTIVATION_{operator}", **given} | ({"Steepness": 1.0} if name == "Softplus" else {})
+
+
+@maps("MatMulNBits", domain="com.microsoft")
+def _of_few_bits(node: Node) -> Value:
+    """B is [N, blocks, bytes of a block], packed; it is restored as [N, K], and multiplied transposed."""
+    depth, columns, block = (node.attribute(name) for name in ("K", "N", "block_size"))
+    bits = node.attribute("bits", 4)
+    if bits not in (4, 8) or node.has(4):
+        raise Unsupported("it has a g_idx" if node.has(4) else f"its bits are {bits}")
+    data_type = DataType.UINT4 if bits == 4 else DataType.UINT8
+    a, packed, scale = node.view(0), node.packed(node.view(1)), node.view(2)
+    blocks = -(-depth // block)
+    if packed.elements * 8 != columns * blocks * block * bits:
+        raise Unsupported(f"its B has {packed.elements} bytes, not those of {columns} x {blocks} blocks of {block}")
+    weights = View.packed(packed.source, data_type, (columns, blocks, block))
+    by = [node.reshaped(scale, (columns, blocks, 1)), _zero_points(node, data_type, (columns, blocks))]
+    require("DEQUANTIZE", "OutputTensor", scale.data_type)
+    restored = node.build.operator(
+        "DEQUANTIZE",
+        {"InputTensor": weights, "QuantizationTensors": by},
+        {"QuantizationType": "SCALE_ZERO_POINT"},
+        {"OutputTensor": (scale.data_type, weights.sizes)},
+    )["OutputTensor"]
+    # Without what the last block of a column has beyond K.
+    right = View(restored.source, scale.data_type, (depth, columns), (1, blocks * block))
+    made = matmul(node, node.cast(a, scale.data_type), right)
+    if node.has(5):
+        made = operate(
+            node, "ELEMENT_WISE_ADD", {"ATensor": made, "BTensor": broadcast(node.view(5), made.sizes)}
+        )
+    return node.cast(made, a.data_type)
+
+
+def _zero_points(node: Node, data_type: DataType, sizes: Sizes) -> View:
+    """One for each block. Each column's begin with a byte of their own."""
+    columns, blocks = sizes
+    if not node.has(3):
+        middle = np.full((1, 1, 1), 1 << data_type.bits - 1, np.uint8)
+        return node.build.constant(middle, data_type)
+    if node.data_type(3) is not DataType.UINT8:
+        raise Unsupported(f"its zero points are {node.data_type(3)}")
+    if data_type is DataType.UINT8 or blocks % 2 == 0:
+        packed = node.packed(node.view(3))
+        if packed.elements * 8 != columns * blocks * data_type.bits:
+            raise Unsupported(f"its zero points have {packed.elements} bytes")
+        return View.packed(packed.source, data_type, (columns, blocks, 1))
+    pairs = node.array(3, "zero point").reshape(columns, -1)
+    apart = np.stack([pairs & 15, pairs >> 4], -1).reshape(columns, -1)[:, :blocks]
+    return node.build.constant(np.ascontiguousarray(apart[..., None]), data_type)

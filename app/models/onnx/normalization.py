@@ -1,0 +1,219 @@
+"""Normalizations, by statistics that are given or by those of the elements themselves."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from app.contract.constants import DataType, ReduceFunction
+from app.models.onnx.activations import activation
+from app.models.onnx.element_wise import binary, linear, sum_of
+from app.models.onnx.mapping import Node, Value, maps
+from app.models.onnx.operands import FLOATS, along, axis_of, broadcast, operate, wider
+from app.models.onnx.reductions import reduced
+from app.models.onnx.tensors import Unsupported, View
+
+SMALLEST = 1.1754943508222875e-38
+"""The least normal float32: a norm of 0 divided by it stays 0, and no other is changed by it."""
+
+
+@maps("BatchNormalization")
+def _batch(node: Node) -> Value:
+    if node.attribute("training_mode", 0) or any(node.wanted[1:]):
+        raise Unsupported("it is in training mode")
+    if node.attribute("spatial", 1) != 1:
+        raise Unsupported("its spatial is 0")
+    x = node.view(0)
+    whole = x if len(x.sizes) > 1 else node.reshaped(x, (*x.sizes, 1))
+    scale, bias, mean, variance = (along(node, node.view(index), 1, whole.sizes) for index in range(1, 5))
+    whole, scale, bias, mean, variance = wider(node, whole, scale, bias, mean, variance)
+    inputs = {
+        "InputTensor": whole,
+        "MeanTensor": mean,
+        "VarianceTensor": variance,
+        "ScaleTensor": scale,
+        "BiasTensor": bias,
+    }
+    attributes = {"Spatial": True, "Epsilon": node.attribute("epsilon", 1e-5)}
+    made = operate(node, "BATCH_NORMALIZATION", inputs, attributes)
+    return node.reshaped(node.cast(made, x.data_type), x.sizes)
+
+
+def normalized(
+    node: Node,
+    x: View,
+    axes: Sequence[int],
+    epsilon: float,
+    scale: View | None = None,
+    bias: View | None = None,
+    *,
+    mean: bool = True,
+) -> View:
+    """`x` of mean 0 and variance 1 along `axes`, or without `mean` of mean square 1, of x's type. Scale and bias are
+    broadcast by NumPy's rules."""
+    sizes = len(x.sizes)
+    given = wider(node, *(each for each in (x, scale, bias) if each is not None))
+    fields = [name for name, each in (("ScaleTensor", scale), ("BiasTensor", bias)) if each is not None]
+    inputs = dict(zip(["InputTensor", *fields], given, strict=True))
+    attributes: dict[str, Any] = {"Axes": list(axes), "Epsilon": epsilon}
+    if mean:
+        attributes["NormalizeVariance"] = True
+        made = operate(node, "MEAN_VARIANCE_NORMALIZATION1", inputs, attributes, rank=sizes)
+    else:
+        attributes |= {"UseMean": False, "UseVariance": True}
+        made = operate(node, "MEAN_VARIANCE_NORMALIZATION2", inputs, attributes, rank=sizes)
+    return node.cast(made, x.data_type)
+
+
+@maps("InstanceNormalization")
+def _instance(node: Node) -> Value:
+    x = node.view(0)
+    if len(x.sizes) < 3:
+        raise Unsupported(f"its input has {len(x.sizes)} dimensions, not 3 or more")
+    scale, bias = (along(node, node.view(index), 1, x.sizes) for index in (1, 2))
+    axes = range(2, len(x.sizes))
+    return normalized(node, x, axes, node.attribute("epsilon", 1e-5), scale, bias)
+
+
+@maps("MeanVarianceNormalization")
+def _mean_variance(node: Node) -> Value:
+    x = node.view(0)
+    axes = sorted({axis_of(axis, len(x.sizes)) for axis in node.attribute("axes", [0, 2, 3])})
+    return normalized(node, x, axes, 1e-9)
+
+
+@maps("LpNormalization")
+def _lp(node: Node) -> Value:
+    x, order = node.view(0), node.attribute("p", 2)
+    if order not in (1, 2):
+        raise Unsupported(f"its p is {order}")
+    attributes = {"Axis": axis_of(node.attribute("axis", -1), len(x.sizes)), "Epsilon": SMALLEST, "P": order}
+    return operate(node, "LP_NORMALIZATION", {"InputTensor": x}, attributes)
+
+
+# Of the last dimensions
+
+
+def _last_axes(x: View, axis: int) -> list[int]:
+    return list(range(axis_of(axis, len(x.sizes)), len(x.sizes)))
+
+
+def _optional(node: Node, index: int) -> View | None:
+    return node.view(index) if node.has(index) else None
+
+
+@maps("LayerNormalization")
+def _layer(node: Node) -> list[Value | None]:
+    x, epsilon = node.view(0), node.attribute("epsilon", 1e-5)
+    axes = _last_axes(x, node.attribute("axis", -1))
+    made = normalized(node, x, axes, epsilon, node.view(1), _optional(node, 2))
+    return [made, *_statistics(node, x, axes, epsilon)]
+
+
+def _statistics(node: Node, x: View, axes: Sequence[int], epsilon: float) -> list[View | None]:
+    """Mean and reciprocal of the standard deviation, in float32, as far as they are wanted."""
+    wanted = [*node.wanted, False, False][1:3]
+    if not any(wanted):
+        return [None, None]
+    x = node.cast(x, DataType.FLOAT32)
+    mean = reduced(node, x, ReduceFunction.AVERAGE, axes)
+    if not wanted[1]:
+        return [mean, None]
+    apart = binary(node, "ELEMENT_WISE_SUBTRACT", x, mean)
+    square = binary(node, "ELEMENT_WISE_MULTIPLY", apart, apart)
+    return [mean, _reciprocal_root(node, reduced(node, square, ReduceFunction.AVERAGE, axes), epsilon)]
+
+
+def _reciprocal_root(node: Node, x: View, epsilon: float) -> View:
+    """1 / sqrt(x + epsilon)"""
+    attributes = {"ScaleBias": {"Scale": 1.0, "Bias": epsilon}}
+    root = operate(node, "ELEMENT_WISE_SQRT", {"InputTensor": x}, attributes)
+    return operate(node, "ELEMENT_WISE_RECIP", {"InputTensor": root})
+
+
+@maps("RMSNormalization")
+def _root_mean_square(node: Node) -> Value:
+    x = node.view(0)
+    axes = _last_axes(x, node.attribute("axis", -1))
+    return normalized(node, x, axes, node.attribute("epsilon", 1e-5), node.view(1), mean=False)
+
+
+def _simplified(node: Node) -> list[Value | None]:
+    x, epsilon = node.view(0), node.attribute("epsilon", 1e-5)
+    axes = _last_axes(x, node.attribute("axis", -1))
+    made = normalized(node, x, axes, epsilon, node.view(1), mean=False)
+    if not any(node.wanted[1:]):
+        return [made, None]
+    wide = node.cast(x, DataType.FLOAT32)
+    square = binary(node, "ELEMENT_WISE_MULTIPLY", wide, wide)
+    return [made, _reciprocal_root(node, reduced(node, square, ReduceFunction.AVERAGE, axes), epsilon)]
+
+
+# onnxruntime has it in the domain of ONNX, where ONNX has none of that name.
+maps("SimplifiedLayerNormalization")(_simplified)
+maps("SimplifiedLayerNormalization", domain="com.microsoft")(_simplified)
+
+
+@maps("SkipLayerNormalization", domain="com.microsoft")
+def _skip_layer(node: Node) -> list[Value | None]:
+    epsilon = node.attribute("epsilon", 1e-12)
+    x = _with_skip(node, 4)
+    axes = _last_axes(x, -1)
+    made = normalized(node, x, axes, epsilon, node.view(2), _optional(node, 3))
+    return [made, *_statistics(node, x, axes, epsilon), x]
+
+
+@maps("SkipSimplifiedLayerNormalization", domain="com.microsoft")
+def _skip_simplified(node: Node) -> list[Value | None]:
+    if any(node.wanted[1:3]):
+        raise Unsupported("its mean or inverse standard deviation is asked for")
+    x = _with_skip(node, 3)
+    made = normalized(node, x, _last_axes(x, -1), node.attribute("epsilon", 1e-12), node.view(2), mean=False)
+    return [made, None, None, x]
+
+
+def _with_skip(node: Node, bias: int) -> View:
+    """The sum of the first two inputs and the bias, if there is one."""
+    x = node.view(0)
+    given = [broadcast(node.view(index), x.sizes) for index in (1, bias) if node.has(index)]
+    return sum_of(node, [x, *given])
+
+
+# Of groups of channels
+
+
+@maps("GroupNormalization")
+def _groups(node: Node) -> Value:
+    x, groups = node.view(0), node.attribute("num_groups")
+    # Until version 21 scale and bias were those of groups, since then of channels.
+    return _in_groups(node, x, groups, by_channel=node.opset >= 21)
+
+
+def _in_groups(node: Node, x: View, groups: int, *, by_channel: bool) -> View:
+    """`x` is [N, C, ...]."""
+    if len(x.sizes) < 2 or groups < 1 or x.sizes[1] % groups:
+        raise Unsupported(f"its input of sizes {list(x.sizes)} has no {groups} groups of channels")
+    batch, channels = x.sizes[:2]
+    inner = channels // groups
+    rest = x.elements // (batch * channels)
+    parts = node.reshaped(x, (batch, groups, inner, rest))
+    count = channels if by_channel else groups
+    given = [node.view(index) for index in (1, 2)]
+    if any(each.elements != count for each in given):
+        raise Unsupported(f"its scale or bias has not {count} elements")
+    scale, bias = (node.reshaped(each, (1, groups, inner if by_channel else 1, 1)) for each in given)
+    made = normalized(node, parts, (2, 3), node.attribute("epsilon", 1e-5), scale, bias)
+    return node.reshaped(made, x.sizes)
+
+
+@maps("GroupNorm", domain="com.microsoft")
+def _group_norm(node: Node) -> Value:
+    x = node.view(0)
+    last = node.attribute("channels_last", 1)
+    rank = len(x.sizes)
+    if rank < 3:
+        raise Unsupported(f"its input has {rank} dimensions, not 3 or more")
+    if last:
+        x = x.transposed([0, rank - 1, *range(1, rank - 1)])
+    made = _in_groups(node, x, node.attribute("groups"), by_channel=True)
+    if node.attribute("activation", 0):
+        made = operate(node, "ACTIVATION_SWISH", {"InputTensor": made}, {"SigmoidInputScale": 1.0})
+    return made.transposed([0, *range(2, rank), 1]) if last else made
