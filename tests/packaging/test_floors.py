@@ -20,6 +20,7 @@ FLOORS = [
     {"app.programs", "app.codecs"},
     {"app.operators"},
     {"app.graphs"},
+    {"app.models.onnx"},
     {"app.devices.device", "app.devices.helpers", "app.devices.layout"},
     {"app.devices.cpu.threads", "app.devices.schedules"},
     {"app.devices.cpu.numpy"},
@@ -54,10 +55,12 @@ ONLY = {
     "llvmlite": ("app.devices.cpu.llvm.compiler",),
     "PIL": ("app.models.dxdispatch.images",),
     "flatbuffers": ("app.models.dxdispatch",),
+    "onnx": ("app.models.onnx",),
+    "google": ("app.models.onnx",),
 }
 """Packages that nobody else imports."""
 
-EXTRAS = {"cudnn", "cupy", "cupy_backends", "PIL"}
+EXTRAS = {"cudnn", "cupy", "cupy_backends", "google", "onnx", "PIL"}
 """Packages of extras: a test below sees to who imports them."""
 
 MODULES = {
@@ -147,13 +150,14 @@ def test_some_packages_are_imported_in_one_room_only(module: str) -> None:
 
 @MODULE
 def test_what_may_be_missing_is_imported_where_it_is_wanted_and_never_with_the_module(module: str) -> None:
-    """Without CuPy, llvmlite and Pillow the service starts, and with them as fast."""
+    """Without what extras bring, and llvmlite, the service starts, and with it as fast."""
     top = ast.Module([node for node in ast.parse(MODULES[module].read_text()).body if not _defines(node)], [])
-    assert not {package_of(imported) for imported in _imports(top)} & {"cupy", "cupy_backends", "llvmlite", "PIL"}
+    assert not {package_of(imported) for imported in _imports(top)} & (EXTRAS | {"llvmlite"})
 
 
 def _defines(node: ast.stmt) -> bool:
-    return isinstance(node, ast.FunctionDef | ast.ClassDef)
+    is_for_checkers = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    return is_for_checkers or isinstance(node, ast.FunctionDef | ast.ClassDef)
 
 
 def _normal(name: str) -> str:

@@ -1,25 +1,35 @@
 """A graph's descriptor, node by node."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.contract.constants import DataType
-from app.graphs.graph import Constant, GraphInput, NodeOutput
-from app.memory.arrays import numpy_type
+from app.contract.tensors import MAX_RANK, element_name
+from app.graphs.graph import Constant, GraphInput, NodeOutput, Source
+from app.memory.arrays import together
 from app.memory.buffers import Buffer
-from app.models.onnx.tensors import Sizes, View
+from app.models.onnx.tensors import Sizes, Unsupported, View
 
 Array = NDArray[Any]
 
+SMALL_BYTES = 1 << 10
+"""Of constants that are looked for among those there are already."""
+
 
 class BuiltGraph(NamedTuple):
-    """A graph's document without the data of its constant nodes, and these by node."""
+    """A graph's document without the data of its constant nodes, and these by node.
+
+    `labels` has, for each node, what it was made for. `unused` are outputs of the graph that nobody asked for: every
+    output of a node must lead somewhere.
+    """
 
     document: dict[str, Any]
     constants: dict[int, Buffer]
+    labels: list[str]
+    unused: list[str]
 
 
 class Builder:
@@ -27,11 +37,14 @@ class Builder:
 
     def __init__(self) -> None:
         self._nodes: list[dict[str, Any]] = []
-        self._input_edges: list[dict[str, Any]] = []
-        self._edges: list[dict[str, Any]] = []
-        self._output_edges: list[dict[str, Any]] = []
+        self._labels: list[str] = []
+        self._reads: list[dict[str, View]] = []
+        self._writes: list[dict[str, View]] = []
+        self._outputs: dict[str, NodeOutput] = {}
         self._constants: dict[int, Buffer] = {}
-        self._known: dict[tuple[str, Sizes, bytes], View] = {}
+        self._known: dict[tuple[DataType, Sizes, bytes], View] = {}
+        self._seen: dict[tuple[int, DataType], tuple[Array, View]] = {}
+        self._bytes: dict[Source, int] = {}
         self._label = ""
 
     def label(self, name: str) -> None:
@@ -40,14 +53,39 @@ class Builder:
 
     def input(self, name: str, data_type: DataType, sizes: Sequence[int]) -> View:
         """An input of the graph, packed."""
-        return View.packed(GraphInput(name), data_type, sizes)
+        return self._made(View.packed(GraphInput(name), data_type, sizes))
 
     def constant(self, array: Array, data_type: DataType | None = None) -> View:
-        """A constant node with `array`'s elements, packed. Booleans are UINT8. Equal small arrays are one node.
+        """A constant node with `array`'s elements, packed. Booleans are UINT8. Equal small arrays are one node, and so
+        is the same array if it is given again.
 
-        `data_type` is for what NumPy has no type for: 4-bit types, given as their bytes with `array.shape` as sizes.
+        `data_type` is for what NumPy has no type for: 4-bit types, whose elements `array` has, a byte each. Raises
+        Unsupported.
         """
-        ...
+        chosen = data_type_of(array) if data_type is None else data_type
+        seen = self._seen.get((id(array), chosen))
+        if seen:
+            return seen[1]
+        if not array.size:
+            raise Unsupported("one of its tensors has no elements")
+        lying = np.ascontiguousarray(array)
+        if chosen.bits == 4:
+            lying = together(lying)
+        elif lying.dtype.byteorder == ">":
+            lying = lying.astype(lying.dtype.newbyteorder("<"))
+        bytes_: Array = lying.reshape(-1).view(np.uint8)
+        data = memoryview(bytes_).toreadonly()
+        key = (chosen, array.shape, bytes(data) if len(data) <= SMALL_BYTES else b"")
+        view = self._known.get(key) if key[2] else None
+        if view is None:
+            node = self._node({"Type": "CONSTANT", "Data": None}, {})
+            self._constants[node] = data
+            view = self._made(View.packed(Constant(node), chosen, array.shape))
+            self._writes[node] = {"Data": view}
+            if key[2]:
+                self._known[key] = view
+        self._seen[id(array), chosen] = array, view  # while it is kept, nothing else has its id
+        return view
 
     def operator(
         self,
@@ -60,14 +98,140 @@ class Builder:
         """A node of type `operator` (without DML_OPERATOR_). Fields that are None are left out.
 
         `outputs` are packed tensors of the given sizes, `{"OutputTensor": ...}` mostly; what is not wanted is left out.
-        The views that come back are by field, `OutputTensors[0]` for arrays. Every tensor's descriptor gets at least
-        `rank` dimensions; views that come back keep the sizes that were given.
+        Without any it is OutputTensor, of the first input's type and sizes. The views that come back are by field,
+        `OutputTensors[0]` for arrays. Every tensor's descriptor gets at least `rank` dimensions; views that come back
+        keep the sizes that were given. Raises Unsupported.
         """
-        ...
+        desc: dict[str, Any] = {"Type": operator}
+        reads = dict(_each(inputs, View))
+        for field, given in inputs.items():
+            if isinstance(given, View):
+                desc[field] = self._described(given, rank)
+            elif given is not None:
+                desc[field] = [self._described(each, rank) for each in given]
+        desc |= {field: value for field, value in (attributes or {}).items() if value is not None}
+        if outputs is None:
+            first = next(iter(reads.values()))
+            outputs = {"OutputTensor": (first.data_type, first.sizes)}
+        node = self._node({"Type": "OPERATOR", "Desc": desc}, reads)
+        made: dict[str, View] = {}
+        for field, (data_type, sizes) in _each(outputs, tuple):
+            made[field] = self._made(View.packed(NodeOutput(node, field), data_type, sizes))
+        for field, stated in outputs.items():
+            if stated is None:
+                continue
+            if field in made:
+                desc[field] = self._described(made[field], rank)
+            else:
+                desc[field] = [self._described(made[element_name(field, i)], rank) for i in range(len(stated))]
+        self._writes[node] = made
+        return made
 
     def output(self, name: str, view: View) -> None:
-        """An output of the graph, packed: what is not, or is no operator's own output, is copied by IDENTITY."""
-        ...
+        """An output of the graph, packed: what is not, or is no operator's own output, is copied by IDENTITY. Raises
+        Unsupported."""
+        source = view.source
+        if not view.is_packed or not isinstance(source, NodeOutput) or not self._is_whole(view):
+            source = self.operator("ELEMENT_WISE_IDENTITY", {"InputTensor": view})["OutputTensor"].source
+        assert isinstance(source, NodeOutput)
+        self._outputs[name] = source
 
     def built(self) -> BuiltGraph:
-        ...
+        """What leads to outputs. Raises Unsupported if nothing does."""
+        if not self._outputs:
+            raise Unsupported("it has no outputs")
+        needed = self._needed()
+        places = {node: place for place, node in enumerate(needed)}
+        inputs, edges, read = [], [], set(self._outputs.values())
+        for node, place in places.items():
+            for field, view in self._reads[node].items():
+                end = {"ToNodeIndex": place, "ToNodeInput": field}
+                source = view.source
+                if isinstance(source, GraphInput):
+                    inputs.append({"GraphInput": source.name} | end)
+                else:
+                    tensor = "Data" if isinstance(source, Constant) else source.tensor
+                    edges.append({"FromNodeIndex": places[source.node], "FromNodeOutput": tensor} | end)
+                    if isinstance(source, NodeOutput):
+                        read.add(source)
+        outputs, unused = dict(self._outputs), []
+        for node in needed:
+            for field, view in self._writes[node].items():
+                if isinstance(view.source, NodeOutput) and view.source not in read:
+                    unused.append(f"{self._labels[node]}.{field}.{node}")
+                    outputs[unused[-1]] = view.source
+        document = {
+            "Nodes": [self._nodes[node] for node in needed],
+            "InputEdges": inputs,
+            "IntermediateEdges": edges,
+            "OutputEdges": [
+                {"FromNodeIndex": places[source.node], "FromNodeOutput": source.tensor, "GraphOutput": name}
+                for name, source in outputs.items()
+            ],
+        }
+        constants = {places[node]: data for node, data in self._constants.items() if node in places}
+        return BuiltGraph(document, constants, [self._labels[node] for node in needed], unused)
+
+    def _node(self, node: dict[str, Any], reads: dict[str, View]) -> int:
+        self._nodes.append(node)
+        self._labels.append(self._label)
+        self._reads.append(reads)
+        self._writes.append({})
+        return len(self._nodes) - 1
+
+    def _made(self, view: View) -> View:
+        self._bytes[view.source] = _bytes(view)
+        return view
+
+    def _described(self, view: View, rank: int) -> dict[str, Any]:
+        """With the bytes of its source, which both ends of an edge must have."""
+        if len(view.sizes) > MAX_RANK:
+            raise Unsupported(f"one of its tensors has {len(view.sizes)} dimensions, where DirectML's have {MAX_RANK}")
+        if not view.elements:
+            raise Unsupported("one of its tensors has no elements")
+        described = view.described(rank)
+        if _bytes(view) != self._bytes[view.source]:
+            described["TotalTensorSizeInBytes"] = self._bytes[view.source]
+        return described
+
+    def _is_whole(self, view: View) -> bool:
+        return _bytes(view) == self._bytes[view.source]
+
+    def _needed(self) -> list[int]:
+        """Nodes that lead to outputs, in their order."""
+        found: set[int] = set()
+        left = [source.node for source in self._outputs.values()]
+        while left:
+            node = left.pop()
+            if node not in found:
+                found.add(node)
+                sources = (view.source for view in self._reads[node].values())
+                left += [source.node for source in sources if not isinstance(source, GraphInput)]
+        return sorted(found)
+
+
+def data_type_of(array: Array) -> DataType:
+    """Of a constant with `array`'s elements. Raises Unsupported."""
+    if array.dtype == np.bool_:
+        return DataType.UINT8
+    try:
+        return DataType(array.dtype.name.upper())
+    except ValueError:
+        raise Unsupported(f"DirectML has no type for {array.dtype.name}") from None
+
+
+def _bytes(view: View) -> int:
+    """What DMLCalcBufferTensorSize answers."""
+    reach = 1 + sum((size - 1) * stride for size, stride in zip(view.sizes, view.strides, strict=True))
+    return ((reach * view.data_type.bits + 7) // 8 + 3) & ~3
+
+
+def _each(fields: Mapping[str, Any], one: type[Any]) -> Iterator[tuple[str, Any]]:
+    """By field, of arrays with their place. `one` is what there is one of: a view, or a pair, which is a tuple as sizes
+    and arrays of pairs may be, but begins with a data type."""
+    for field, given in fields.items():
+        if isinstance(given, one) and (one is View or isinstance(given[0], DataType)):
+            yield field, given
+        elif given is not None:
+            for place, each in enumerate(given):
+                yield element_name(field, place), each

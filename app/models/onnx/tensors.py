@@ -8,9 +8,14 @@ from typing import Any
 from app.contract.constants import DataType
 from app.graphs.graph import Constant, GraphInput, NodeOutput, Source
 
-__all__ = ["Constant", "GraphInput", "NodeOutput", "Sizes", "View", "packed_strides"]
+__all__ = ["Constant", "GraphInput", "NodeOutput", "Sizes", "Unsupported", "View", "packed_strides"]
 
 Sizes = tuple[int, ...]
+
+
+class Unsupported(Exception):
+    """This node has no DirectML operator, or not with these inputs. The text says why, as a clause: "its shape is not
+    constant"."""
 
 
 def packed_strides(sizes: Sequence[int]) -> Sizes:

@@ -1,0 +1,102 @@
+"""Nodes of which all inputs are known, computed by the reference of the `onnx` package: arithmetic with sizes."""
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from app.models.onnx.builder import Array
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+SMALL = 1 << 14
+"""Elements of a node's inputs, and of its outputs. What is larger is for the graph's initialization."""
+
+_NOT_FOLDED = frozenset(
+    [
+        "Conv",
+        "ConvInteger",
+        "ConvTranspose",
+        "DeformConv",
+        "QLinearConv",
+        "LSTM",
+        "GRU",
+        "RNN",
+        "Einsum",
+        "DFT",
+        "STFT",
+        "GridSample",
+        "RoiAlign",
+        "MaxRoiPool",
+        "Attention",
+        "AveragePool",
+        "MaxPool",
+        "LpPool",
+        "MaxUnpool",
+        "If",
+        "Loop",
+        "Scan",
+        "SequenceMap",
+        "Constant",
+        "ConstantOfShape",
+        "Shape",
+        "Size",
+        "Dropout",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+        "Bernoulli",
+        "Multinomial",
+        "BatchNormalization",
+    ]
+)
+"""What takes long, what differs from call to call, and what is known without."""
+
+_OF_ANY_SIZE = frozenset(["NonZero", "Unique", "Compress"])
+"""Their outputs' sizes follow from values, and are bounded by their inputs'."""
+
+
+def folded(node: "NodeProto", opsets: Mapping[str, int], inputs: Sequence[Array | None]) -> list[Array | None] | None:
+    """The node's outputs, or None if it should not be computed here. `node` has no attributes of who calls it."""
+    import onnx  # noqa: PLC0415 - an extra
+    from onnx import defs, helper, numpy_helper, shape_inference  # noqa: PLC0415
+    from onnx.reference import ReferenceEvaluator  # noqa: PLC0415
+
+    if node.domain not in ("", "ai.onnx") or node.op_type in _NOT_FOLDED:
+        return None
+    if sum(each.size for each in inputs if each is not None) > SMALL or not defs.has(node.op_type, opsets[""], ""):
+        return None
+    named = {name: each for name, each in zip(node.input, inputs, strict=True) if each is not None}
+    infos = []
+    for name, each in named.items():
+        infos.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(each.dtype), each.shape))
+    imports = [helper.make_opsetid("", opsets[""])]
+    if node.op_type not in _OF_ANY_SIZE:
+        try:
+            types = shape_inference.infer_node_outputs(
+                defs.get_schema(node.op_type, opsets[""], ""),
+                node,
+                {info.name: info.type for info in infos},
+                {name: numpy_helper.from_array(np.ascontiguousarray(each), name) for name, each in named.items()},
+                opset_imports=imports,
+            )
+        except onnx.shape_inference.InferenceError:
+            return None
+        for type_ in types.values():
+            if type_.WhichOneof("value") != "tensor_type" or not type_.tensor_type.HasField("shape"):
+                return None
+            dims = type_.tensor_type.shape.dim
+            if not all(each.HasField("dim_value") for each in dims) or prod(each.dim_value for each in dims) > SMALL:
+                return None
+    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+    graph = helper.make_graph([node], "node", infos, outputs)
+    model = helper.make_model(graph, opset_imports=imports)
+    with np.errstate(all="ignore"):
+        made = ReferenceEvaluator(model).run(None, named)
+    if not all(isinstance(each, np.ndarray | np.generic) for each in made):
+        return None
+    results = {info.name: np.asarray(each) for info, each in zip(outputs, made, strict=True)}
+    return [results.get(name) for name in node.output]

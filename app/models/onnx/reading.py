@@ -1,0 +1,235 @@
+"""What an ONNX file says: its tensors, attributes, inputs and outputs. The `onnx` package reads it."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from app.contract.constants import DataType
+from app.models.onnx.builder import Array
+from app.models.onnx.tensors import Unsupported
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, ValueInfoProto
+
+OLDEST_OPSET = 7
+"""From which on broadcasting is NumPy's."""
+
+_DENSE_BYTES = 1 << 28
+"""What a sparse tensor may come to."""
+
+
+class Unreadable(Exception):
+    """This is no ONNX model that can be read. The text is a sentence."""
+
+
+class Missing(Unreadable):
+    """The `onnx` package is not installed."""
+
+    def __init__(self) -> None:
+        super().__init__("ONNX models need the onnx package: pip install 'dmlserve[onnx]'.")
+
+
+class Port(NamedTuple):
+    """An input or output of a model. `sizes` are numbers, names of dimensions that are free, and None where a free one
+    has no name; they are None if the model does not say how many there are. `type` is ONNX's, as NumPy calls it."""
+
+    name: str
+    type: str
+    sizes: tuple[int | str | None, ...] | None
+
+    @property
+    def data_type(self) -> DataType:
+        """Raises Unsupported."""
+        try:
+            return DataType.UINT8 if self.type == "bool" else DataType(self.type.upper())
+        except ValueError:
+            raise Unsupported(f"DirectML has no type for {self.type}") from None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether its sizes are for each request to say."""
+        return self.sizes is None or not all(isinstance(size, int) for size in self.sizes)
+
+
+class Signature(NamedTuple):
+    """What a model takes and gives, in its order. Inputs that have an initializer are constants."""
+
+    inputs: dict[str, Port]
+    outputs: dict[str, Port]
+
+
+def read_model(data: bytes | memoryview, folder: Path | None = None, most_bytes: int = 1 << 31) -> "ModelProto":
+    """The model that `data` is. Its external data may be in files of `folder`, and nowhere else; all of them are at
+    most `most_bytes`. Raises Unreadable."""
+    try:
+        import onnx  # noqa: PLC0415 - an extra
+        from google.protobuf.message import DecodeError  # noqa: PLC0415 - of what onnx needs
+    except ImportError:
+        raise Missing from None
+    if len(data) > most_bytes:
+        raise Unreadable(f"It has {len(data)} bytes, where {most_bytes} are allowed.")
+    try:
+        model = onnx.load_from_string(bytes(data))
+    except (DecodeError, ValueError, RuntimeError) as error:
+        raise Unreadable(f"It is no ONNX model: {error}.") from None
+    if not model.graph.output:
+        raise Unreadable("It is no ONNX model: its graph has no outputs.")
+    opset = opsets_of(model).get("", 0)
+    if opset < OLDEST_OPSET:
+        raise Unreadable(f"It is of opset {opset}, where {OLDEST_OPSET} is the oldest that can be imported.")
+    left = most_bytes - len(data)
+    for tensor in _tensors(model.graph):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            left -= _load_external(tensor, folder, left)
+    return model
+
+
+def opsets_of(model: "ModelProto") -> dict[str, int]:
+    """By domain; of ai.onnx it is empty."""
+    return {domain_of(each.domain): each.version for each in model.opset_import}
+
+
+def domain_of(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+def signature(model: "ModelProto") -> Signature:
+    """Raises Unreadable."""
+    graph = model.graph
+    given = {each.name for each in graph.initializer} | {each.values.name for each in graph.sparse_initializer}
+    return Signature(
+        {each.name: _port(each) for each in graph.input if each.name not in given},
+        {each.name: _port(each) for each in graph.output},
+    )
+
+
+def _port(info: "ValueInfoProto") -> Port:
+    from onnx import helper  # noqa: PLC0415
+
+    kind = info.type.WhichOneof("value")
+    if kind != "tensor_type":
+        raise Unreadable(f"{info.name} is {(kind or 'nothing').removesuffix('_type')}, where only tensors are taken.")
+    tensor = info.type.tensor_type
+    try:
+        type_ = helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+    except (KeyError, ValueError):
+        raise Unreadable(f"{info.name} has no element type.") from None
+    if not tensor.HasField("shape"):
+        return Port(info.name, type_, None)
+    sizes: list[int | str | None] = []
+    for dimension in tensor.shape.dim:
+        if dimension.HasField("dim_value") and dimension.dim_value > 0:
+            sizes.append(dimension.dim_value)
+        else:
+            sizes.append(dimension.dim_param or None)
+    return Port(info.name, type_, tuple(sizes))
+
+
+def to_array(tensor: "TensorProto") -> Array:
+    """Raises ValueError if its data do not fit its sizes."""
+    from onnx import numpy_helper  # noqa: PLC0415
+
+    return numpy_helper.to_array(tensor)
+
+
+def to_dense(sparse: "SparseTensorProto") -> Array:
+    """Raises ValueError."""
+    values, indices = to_array(sparse.values), to_array(sparse.indices)
+    sizes = tuple(sparse.dims)
+    if np.prod(sizes, dtype=float) * values.itemsize > _DENSE_BYTES:
+        raise ValueError(f"a sparse tensor of sizes {list(sizes)} is too large")
+    dense = np.zeros(sizes, values.dtype)
+    if indices.ndim == 1:
+        dense.reshape(-1)[indices] = values
+    else:
+        dense[tuple(indices.T)] = values
+    return dense
+
+
+def attributes_of(node: "NodeProto", opset: int, outer: Mapping[str, "AttributeProto"]) -> dict[str, Any]:
+    """In Python's types, with the schema's defaults; graphs and types are as they are. What a function's node takes
+    from who calls it is in `outer`."""
+    from onnx import defs  # noqa: PLC0415
+
+    found: dict[str, Any] = {}
+    if defs.has(node.op_type, opset, domain_of(node.domain)):
+        schema = defs.get_schema(node.op_type, opset, domain_of(node.domain))
+        for name, each in schema.attributes.items():
+            if each.default_value.type:
+                found[name] = _plain(each.default_value)
+    return found | {each.name: _plain(each) for each in resolved(node, outer)}
+
+
+def resolved(node: "NodeProto", outer: Mapping[str, "AttributeProto"]) -> Iterator["AttributeProto"]:
+    """The node's attributes; those that the caller of a function has left out are left out."""
+    for each in node.attribute:
+        if not each.ref_attr_name:
+            yield each
+        elif each.ref_attr_name in outer:
+            made = type(each)()
+            made.CopyFrom(outer[each.ref_attr_name])
+            made.name = each.name
+            yield made
+
+
+def _plain(attribute: "AttributeProto") -> Any:
+    from onnx import AttributeProto, helper  # noqa: PLC0415
+
+    value = helper.get_attribute_value(attribute)
+    if attribute.type == AttributeProto.STRING:
+        return value.decode(errors="replace")
+    if attribute.type == AttributeProto.STRINGS:
+        return [each.decode(errors="replace") for each in value]
+    if attribute.type == AttributeProto.TENSOR:
+        return to_array(value)
+    if attribute.type == AttributeProto.TENSORS:
+        return [to_array(each) for each in value]
+    if attribute.type == AttributeProto.SPARSE_TENSOR:
+        return to_dense(value)
+    return list(value) if attribute.type in (AttributeProto.FLOATS, AttributeProto.INTS) else value
+
+
+def _tensors(graph: "GraphProto") -> Iterator["TensorProto"]:
+    """All that may have external data, those of subgraphs as well."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+            for inner in (attribute.g, *attribute.graphs):
+                if inner.node or inner.initializer:
+                    yield from _tensors(inner)
+
+
+def _load_external(tensor: "TensorProto", folder: Path | None, most_bytes: int) -> int:
+    """Bytes that were read. Raises Unreadable."""
+    from onnx import TensorProto  # noqa: PLC0415
+
+    said = {each.key: each.value for each in tensor.external_data}
+    location = said.get("location", "")
+    if folder is None:
+        raise Unreadable(f"{tensor.name} has its data in a file {location!r}, which did not come with the model.")
+    root = os.path.realpath(folder)
+    path = os.path.realpath(os.path.join(root, location))
+    if not location or os.path.commonpath([root, path]) != root or not os.path.isfile(path):
+        raise Unreadable(f"{tensor.name} has its data in {location!r}, which is no file in the model's folder.")
+    try:
+        offset = int(said.get("offset", 0))
+        length = int(said.get("length", os.path.getsize(path) - offset))
+        if not 0 <= length <= most_bytes:
+            raise Unreadable(f"{tensor.name} has {length} bytes of data, where {most_bytes} are left.")
+        with open(path, "rb") as file:
+            file.seek(offset)
+            data = file.read(length)
+    except (OSError, ValueError) as error:
+        raise Unreadable(f"{tensor.name} has its data in {location!r}, which cannot be read: {error}.") from None
+    if len(data) != length:
+        raise Unreadable(f"{tensor.name} has its data in {location!r}, which has too few bytes.")
+    tensor.raw_data = data
+    tensor.data_location = TensorProto.DEFAULT
+    del tensor.external_data[:]
+    return length

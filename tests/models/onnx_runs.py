@@ -1,0 +1,63 @@
+"""ONNX models run as graphs, on the CPU and without a server."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from app.contract.constants import NEWEST
+from app.engine.graphs import GraphRequest
+from app.engine.service import Service
+from app.graphs.descriptor import GraphDesc
+from app.memory.arrays import numpy_type
+from app.memory.buffers import Buffer
+from app.models.onnx.importer import Imported, import_model
+from app.settings import Settings
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+Array = np.ndarray[Any, Any]
+
+
+@cache
+def service() -> Service:
+    """On NumPy and LLVM, with one thread."""
+    made = Service(Settings(threads=1, gpus="none", max_graph_nodes=1 << 16, max_tensor_bytes=1 << 30))
+    made.open()
+    return made
+
+
+def never() -> bool:
+    return False
+
+
+def memory(size: int) -> Buffer:
+    return memoryview(bytearray(size))
+
+
+def run(model: "ModelProto", inputs: Mapping[str, Array], known: Mapping[str, Array] | None = None) -> dict[str, Array]:
+    """The model's outputs by name. Inputs that are `known` are constants of the graph."""
+    sizes = {name: each.shape for name, each in inputs.items()}
+    return run_imported(import_model(model, sizes, known), inputs)
+
+
+def run_imported(imported: Imported, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    desc = GraphDesc.model_validate(imported.graph.document)
+    compiler = service().compiler
+    graph = compiler.compile(GraphRequest(desc, NEWEST, imported.graph.constants, {}), memory, never)
+    prepared = service().prepare_graph(graph, "numpy")
+    data = {
+        name: memoryview(np.ascontiguousarray(inputs[name]).reshape(-1).view(np.uint8))
+        for name in imported.inputs
+        if name not in imported.unread
+    }
+    with service().memory.open() as share:
+        outputs = service().compute(prepared, service()._bound(prepared, prepared.bind(data), share)).outputs
+        made = {}
+        for name, tensor in imported.outputs.items():
+            count = int(np.prod(tensor.sizes))
+            array = np.frombuffer(bytes(outputs[name]), numpy_type(tensor.data_type), count)
+            made[name] = array.reshape(tensor.sizes).astype(np.dtype(tensor.type), copy=False)
+    return made
