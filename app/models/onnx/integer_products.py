@@ -1,0 +1,204 @@
+"""Products and convolutions of quantized tensors, and averages over their windows."""
+
+from typing import Any
+
+from app.contract.constants import DataType
+from app.models.onnx.linear_algebra import Matrices, matrices
+from app.models.onnx.mapping import Node, Value, maps
+from app.models.onnx.operands import broadcast, one_element, operate
+from app.models.onnx.quantization import dynamically_quantized, given_at, scale_and_zero
+from app.models.onnx.tensors import Sizes, Unsupported, View
+from app.models.onnx.windows import windows_of
+
+# Matrices
+
+
+class _Products:
+    """Two quantized matrices to multiply. Scales and zero points get two dimensions or more, as many as one another."""
+
+    def __init__(self, node: Node, a: View, b: View, by_row: dict[str, View | None], by_column: dict[str, View | None]):
+        rows = [view for view in by_row.values() if view is not None]
+        self.operands: Matrices = matrices(node, a, b, joins_rows=all(view.elements == 1 for view in rows))
+        self._node = node
+        self._collapsed = len(self.operands.a.sizes) < max(len(a.sizes), len(b.sizes))
+        height, width = self.operands.a.sizes[-2], self.operands.b.sizes[-1]
+        self.inputs: dict[str, View | None] = {"ATensor": self.operands.a, "BTensor": self.operands.b}
+        self.inputs |= {field: self._parameter(view, (height, 1)) for field, view in by_row.items()}
+        self.inputs |= {field: self._parameter(view, (1, width)) for field, view in by_column.items()}
+
+    def _parameter(self, view: View | None, sizes: Sizes) -> View | None:
+        if view is None:
+            return None
+        if view.elements == 1:
+            return self._node.reshaped(view, (1, 1))
+        if view.elements == sizes[0] * sizes[1]:
+            return self._node.reshaped(view, sizes)
+        if self._collapsed or view.sizes[-2:] != sizes:
+            raise Unsupported(f"a scale or zero point of sizes {list(view.sizes)} is not one for each row or column")
+        return view
+
+    def multiplied(
+        self, operator: str, output: DataType, others: dict[str, View | None] | None = None
+    ) -> View:
+        """By `operator`, with what else it reads."""
+        inputs = self.inputs | (others or {})
+        rank = max(len(view.sizes) for view in inputs.values() if view is not None)
+        outputs = {"OutputTensor": (output, self.operands.product)}
+        made = operate(self._node, operator, inputs, outputs=outputs, rank=rank)
+        return self._node.reshaped(made, self.operands.sizes)
+
+
+def _optional(node: Node, index: int) -> View | None:
+    return node.view(index) if node.has(index) else None
+
+
+@maps("MatMulInteger")
+def _matmul_integer(node: Node) -> Value:
+    by_row, by_column = {"AZeroPointTensor": _optional(node, 2)}, {"BZeroPointTensor": _optional(node, 3)}
+    found = _Products(node, node.view(0), node.view(1), by_row, by_column)
+    return found.multiplied("MATRIX_MULTIPLY_INTEGER", DataType.INT32)
+
+
+@maps("QLinearMatMul")
+def _quantized_matmul(node: Node) -> Value:
+    # In version 21 scales may be float16, of which DirectML's operator takes none.
+    scales = [node.cast(node.view(index), DataType.FLOAT32) for index in (1, 4, 6)]
+    zero = node.view(7)
+    by_row: dict[str, View | None] = {
+        "AScaleTensor": scales[0],
+        "AZeroPointTensor": node.view(2),
+        "OutputScaleTensor": scales[2],
+        "OutputZeroPointTensor": zero,
+    }
+    by_column: dict[str, View | None] = {"BScaleTensor": scales[1], "BZeroPointTensor": node.view(5)}
+    found = _Products(node, node.view(0), node.view(3), by_row, by_column)
+    return found.multiplied("QUANTIZED_LINEAR_MATRIX_MULTIPLY", zero.data_type)
+
+
+@maps("MatMulIntegerToFloat", domain="com.microsoft")
+def _matmul_to_float(node: Node) -> Value:
+    a, b = node.view(0), node.view(1)
+    return _product_of_both(
+        node,
+        (a, node.view(2), _optional(node, 4)),
+        (b, node.view(3), _optional(node, 5)),
+        _optional(node, 6),
+    )
+
+
+@maps("DynamicQuantizeMatMul", domain="com.microsoft")
+def _dynamic_matmul(node: Node) -> Value:
+    b = node.view(1)
+    # To B's type, which the operator wants: scale and differences to the zero point are the same in both.
+    a = dynamically_quantized(node, node.view(0), b.data_type)
+    return _product_of_both(node, a, (b, node.view(2), _optional(node, 3)), _optional(node, 4))
+
+
+_Quantized = tuple[View, View, View | None]
+"""Elements, scale and zero point."""
+
+
+def _product_of_both(node: Node, a: _Quantized, b: _Quantized, bias: View | None) -> View:
+    """As floats."""
+    if a[0].data_type is not b[0].data_type:  # the operator wants one type, and 16 bits hold both
+        a, b = (
+            (node.cast(x, DataType.INT16), scale, None if zero is None else node.cast(zero, DataType.INT16))
+            for x, scale, zero in (a, b)
+        )
+    by_row: dict[str, View | None] = {"AScaleTensor": a[1], "AZeroPointTensor": a[2]}
+    by_column: dict[str, View | None] = {"BScaleTensor": b[1], "BZeroPointTensor": b[2]}
+    found = _Products(node, a[0], b[0], by_row, by_column)
+    added = None if bias is None else broadcast(bias, found.operands.product)
+    return found.multiplied("MATRIX_MULTIPLY_INTEGER_TO_FLOAT", a[1].data_type, {"BiasTensor": added})
+
+
+# Convolutions
+
+
+def _convolved(
+    node: Node, operator: str, x: View, filters: View, others: dict[str, View | None], output: DataType
+) -> View:
+    rank = len(x.sizes)
+    if not 3 <= rank <= 4 or len(filters.sizes) != rank:
+        raise Unsupported(f"it has {rank - 2} spatial dimensions, where DirectML's {operator} has 1 or 2")
+    windows = windows_of(node, x.sizes[2:], node.attribute("kernel_shape") or filters.sizes[2:])
+    attributes: dict[str, Any] = {
+        "Strides": windows.strides,
+        "Dilations": windows.dilations,
+        "StartPadding": windows.starts,
+        "EndPadding": windows.ends,
+        "GroupCount": node.attribute("group", 1),
+    }
+    outputs = {"OutputTensor": (output, (x.sizes[0], filters.sizes[0], *windows.outputs))}
+    return operate(node, operator, {"InputTensor": x, "FilterTensor": filters} | others, attributes, outputs)
+
+
+def _of_filters(node: Node, index: int) -> View | None:
+    """One element, or one for each filter, along one dimension."""
+    view = _optional(node, index)
+    return None if view is None else node.reshaped(view, (view.elements,))
+
+
+@maps("ConvInteger")
+def _integer_convolution(node: Node) -> Value:
+    others = {
+        "InputZeroPointTensor": one_element(node, 2, "zero point") if node.has(2) else None,
+        "FilterZeroPointTensor": _of_filters(node, 3),
+    }
+    return _convolved(node, "CONVOLUTION_INTEGER", node.view(0), node.view(1), others, DataType.INT32)
+
+
+@maps("QLinearConv")
+def _quantized_convolution(node: Node) -> Value:
+    x, scale, zero = given_at(node, 0)
+    output_scale, output_zero = one_element(node, 6, "scale"), one_element(node, 7, "zero point")
+    bias = _optional(node, 8)
+    if bias is not None:
+        bias = node.reshaped(bias, (1, bias.elements, *[1] * (len(x.sizes) - 2)))
+    others = {
+        "InputScaleTensor": scale,
+        "InputZeroPointTensor": zero,
+        "FilterScaleTensor": _of_filters(node, 4),
+        "FilterZeroPointTensor": _of_filters(node, 5),
+        "BiasTensor": bias,
+        "OutputScaleTensor": output_scale,
+        "OutputZeroPointTensor": output_zero,
+    }
+    return _convolved(node, "QUANTIZED_LINEAR_CONVOLUTION", x, node.view(3), others, output_zero.data_type)
+
+
+# Averages
+
+
+@maps("QLinearAveragePool", "QLinearGlobalAveragePool", domain="com.microsoft")
+def _average(node: Node) -> Value:
+    x, scale, zero = given_at(node, 0)
+    rank = len(x.sizes)
+    last = node.attribute("channels_last", 0)
+    if rank != 4:
+        raise Unsupported(f"it has {rank - 2} spatial dimensions, not 2")
+    if last:
+        x = x.transposed([0, 3, 1, 2])
+    output_scale, output_zero = scale_and_zero(node, 3, x.data_type)
+    if node.attribute("ceil_mode", 0) and node.attribute("count_include_pad", 0):
+        raise Unsupported("its ceil_mode and count_include_pad are both 1")
+    whole = node.type == "QLinearGlobalAveragePool"
+    windows = windows_of(node, x.sizes[2:], x.sizes[2:] if whole else node.attribute("kernel_shape"))
+    inputs = {
+        "InputTensor": x,
+        "InputScaleTensor": scale,
+        "InputZeroPointTensor": zero,
+        "OutputScaleTensor": output_scale,
+        "OutputZeroPointTensor": output_zero,
+    }
+    attributes: dict[str, Any] = {
+        "Strides": windows.strides,
+        "WindowSize": windows.window,
+        "StartPadding": windows.starts,
+        "EndPadding": windows.ends,
+        "Dilations": windows.dilations,
+        "IncludePadding": bool(node.attribute("count_include_pad", 0)),
+    }
+    outputs = {"OutputTensor": (output_zero.data_type, (*x.sizes[:2], *windows.outputs))}
+    made = operate(node, "QUANTIZED_LINEAR_AVERAGE_POOLING", inputs, attributes, outputs)
+    return made.transposed([0, 2, 3, 1]) if last else made

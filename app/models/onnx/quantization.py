@@ -1,0 +1,250 @@
+"""Numbers made quantized and restored, and operators of quantized elements."""
+
+from typing import NamedTuple
+
+from app.contract.constants import DataType
+from app.models.onnx.activations import activation
+from app.models.onnx.casts import TYPES
+from app.models.onnx.element_wise import binary
+from app.models.onnx.mapping import Node, Value, maps
+from app.models.onnx.operands import (
+    along,
+    alike,
+    axis_of,
+    broadcast,
+    number,
+    one_element,
+    operate,
+    require,
+    takes,
+    wider,
+)
+from app.models.onnx.tensors import Sizes, Unsupported, View
+
+
+class Parameters(NamedTuple):
+    """Scale and zero point that go with `x`, dimension by dimension; sizes divide those of `x`."""
+
+    x: View
+    scale: View
+    zero: View | None
+
+    def spread(self) -> "Parameters":
+        """With as many elements as `x` has, by strides."""
+        zero = None if self.zero is None else broadcast(self.zero, self.x.sizes)
+        return Parameters(self.x, broadcast(self.scale, self.x.sizes), zero)
+
+
+def _parameters(node: Node, x: View, scale: View, zero: View | None, *, apart: bool) -> Parameters:
+    """By the attributes axis and block_size. With `apart`, blocks have a dimension of their own, so that scale and zero
+    point can be broadcast to `x`, which then has one more."""
+    rank, given = len(x.sizes), [scale, *([] if zero is None else [zero])]
+    block = node.attribute("block_size", 0)
+    if block:
+        axis = axis_of(node.attribute("axis", 1), rank)
+        before, behind = x.sizes[:axis], x.sizes[axis + 1 :]
+        blocks = scale.sizes[axis] if len(scale.sizes) == rank else 0
+        expected = (*before, blocks, *behind)
+        if any(each.sizes != expected for each in given) or blocks * block != x.sizes[axis]:
+            raise Unsupported(
+                f"its scale or zero point, of sizes {list(scale.sizes)}, are not those of whole blocks of {block} along "
+                f"dimension {axis} of {list(x.sizes)}"
+            )
+        if apart:
+            x = node.reshaped(x, (*before, blocks, block, *behind))
+            given = [node.reshaped(each, (*before, blocks, 1, *behind)) for each in given]
+    elif all(each.elements == 1 for each in given):
+        given = [node.reshaped(each, (1,) * rank) for each in given]
+    else:
+        axis = axis_of(node.attribute("axis", 1), rank)
+        given = [along(node, each, axis, x.sizes) for each in given]
+    return Parameters(x, given[0], given[1] if zero is not None else None)
+
+
+def _optional(node: Node, index: int) -> View | None:
+    return node.view(index) if node.has(index) else None
+
+
+def _stated_type(node: Node) -> DataType | None:
+    """The attribute output_dtype, if it says anything. Raises Unsupported."""
+    stated = node.attribute("output_dtype", 0)
+    if stated and stated not in TYPES:
+        raise Unsupported(f"DirectML has no type for ONNX's type {stated}")
+    return TYPES[stated] if stated else None
+
+
+def _quantize(node: Node) -> Value:
+    x, scale, zero = node.view(0), node.view(1), _optional(node, 2)
+    sizes = x.sizes
+    output = zero.data_type if zero is not None else _stated_type(node) or DataType.UINT8
+    if x.data_type is not DataType.INT32:
+        x, scale = wider(node, x, scale)
+    if output.bits == 4:
+        return _in_4_bits(node, "QUANTIZE", _parameters(node, x, scale, zero, apart=False), output)
+    given = _parameters(node, x, scale, zero, apart=True).spread()
+    if output in takes("ELEMENT_WISE_QUANTIZE_LINEAR", "OutputTensor"):
+        return node.reshaped(quantized(node, given, output), sizes)
+    return node.reshaped(_in_other_types(node, given, output), sizes)
+
+
+def quantized(node: Node, given: Parameters, output: DataType) -> View:
+    """x / scale, rounded, plus the zero point, saturated."""
+    inputs = {"InputTensor": given.x, "ScaleTensor": given.scale, "ZeroPointTensor": given.zero}
+    outputs = {"OutputTensor": (output, given.x.sizes)}
+    return operate(node, "ELEMENT_WISE_QUANTIZE_LINEAR", inputs, outputs=outputs)
+
+
+def _in_other_types(node: Node, given: Parameters, output: DataType) -> View:
+    """The same by operators of their own, in float32, of which CAST saturates."""
+    if output not in (DataType.UINT16, DataType.INT16):
+        raise Unsupported(f"DirectML does not quantize to {output}")
+    x, scale = (node.cast(each, DataType.FLOAT32) for each in (given.x, given.scale))
+    made = binary(node, "ELEMENT_WISE_DIVIDE", x, scale)
+    made = operate(node, "ELEMENT_WISE_ROUND", {"InputTensor": made}, {"RoundingMode": "HALVES_TO_NEAREST_EVEN"})
+    if given.zero is not None:
+        made = binary(node, "ELEMENT_WISE_ADD", made, node.cast(given.zero, DataType.FLOAT32))
+    return node.cast(made, output)
+
+
+def _in_4_bits(node: Node, operator: str, given: Parameters, output: DataType) -> View:
+    """By QUANTIZE or DEQUANTIZE, which alone have 4-bit types."""
+    require(operator, "InputTensor", given.x.data_type)
+    require(operator, "OutputTensor", output)
+    tensors = [given.scale, *([] if given.zero is None else [given.zero])]
+    made = node.build.operator(
+        operator,
+        {"InputTensor": given.x, "QuantizationTensors": tensors},
+        {"QuantizationType": "SCALE_ZERO_POINT" if given.zero is not None else "SCALE"},
+        {"OutputTensor": (output, given.x.sizes)},
+    )
+    return made["OutputTensor"]
+
+
+def _dequantize(node: Node) -> Value:
+    x, scale, zero = node.view(0), node.view(1), _optional(node, 2)
+    sizes = x.sizes
+    output = _stated_type(node) or scale.data_type
+    if output is DataType.FLOAT32:
+        scale = node.cast(scale, output)
+    if x.data_type.bits == 4:
+        made = _in_4_bits(node, "DEQUANTIZE", _parameters(node, x, scale, zero, apart=False), scale.data_type)
+    else:
+        made = restored(node, _parameters(node, x, scale, zero, apart=True).spread())
+    return node.cast(node.reshaped(made, sizes), output)
+
+
+def restored(node: Node, given: Parameters) -> View:
+    """(x - zero point) * scale"""
+    inputs = {"InputTensor": given.x, "ScaleTensor": given.scale, "ZeroPointTensor": given.zero}
+    outputs = {"OutputTensor": (given.scale.data_type, given.x.sizes)}
+    return operate(node, "ELEMENT_WISE_DEQUANTIZE_LINEAR", inputs, outputs=outputs)
+
+
+for domain in ("", "com.microsoft"):
+    maps("QuantizeLinear", domain=domain)(_quantize)
+    maps("DequantizeLinear", domain=domain)(_dequantize)
+
+
+@maps("DynamicQuantizeLinear")
+def _dynamic(node: Node) -> list[Value | None]:
+    return [*dynamically_quantized(node, node.view(0), DataType.UINT8)]
+
+
+def dynamically_quantized(node: Node, x: View, output: DataType) -> Parameters:
+    """Elements of the type `output`, with a scale and zero point that have no dimensions."""
+    require("DYNAMIC_QUANTIZE_LINEAR", "InputTensor", x.data_type)
+    ones: Sizes = (1,) * len(x.sizes)
+    outputs = {
+        "OutputTensor": (output, x.sizes),
+        "OutputScaleTensor": (DataType.FLOAT32, ones),
+        "OutputZeroPointTensor": (output, ones),
+    }
+    made = list(node.build.operator("DYNAMIC_QUANTIZE_LINEAR", {"InputTensor": x}, outputs=outputs).values())
+    return Parameters(made[0], *(node.reshaped(each, ()) for each in made[1:]))
+
+
+# Operators of quantized tensors, each with one scale and zero point
+
+
+def given_at(node: Node, index: int) -> Parameters:
+    """A quantized input, whose scale and zero point come next."""
+    x = node.view(index)
+    return Parameters(x, *scale_and_zero(node, index + 1, x.data_type))
+
+
+def scale_and_zero(node: Node, index: int, data_type: DataType) -> tuple[View, View]:
+    """A scale and a zero point, which left out is 0, without dimensions."""
+    scale = one_element(node, index, "scale")
+    zero = one_element(node, index + 1, "zero point") if node.has(index + 1) else number(node, 0, data_type)
+    return scale, zero
+
+
+def _finished(node: Node, made: View, index: int, data_type: DataType) -> View:
+    """`made` quantized by the scale and zero point that begin at `index`."""
+    scale, zero = scale_and_zero(node, index, data_type)
+    return quantized(node, Parameters(made, scale, zero).spread(), zero.data_type)
+
+
+@maps("QLinearAdd", domain="com.microsoft")
+def _add(node: Node) -> Value:
+    a, b = given_at(node, 0), given_at(node, 3)
+    scale, zero = scale_and_zero(node, 6, a.x.data_type)
+    left, right = alike(a.x, b.x)
+    inputs = {
+        "ATensor": left,
+        "AScaleTensor": a.scale,
+        "AZeroPointTensor": a.zero,
+        "BTensor": right,
+        "BScaleTensor": b.scale,
+        "BZeroPointTensor": b.zero,
+        "OutputScaleTensor": scale,
+        "OutputZeroPointTensor": zero,
+    }
+    outputs = {"OutputTensor": (zero.data_type, left.sizes)}
+    return operate(node, "ELEMENT_WISE_QUANTIZED_LINEAR_ADD", inputs, outputs=outputs, rank=len(left.sizes))
+
+
+@maps("QLinearMul", domain="com.microsoft")
+def _multiply(node: Node) -> Value:
+    a, b = given_at(node, 0), given_at(node, 3)
+    made = binary(node, "ELEMENT_WISE_MULTIPLY", restored(node, a.spread()), restored(node, b.spread()))
+    return _finished(node, made, 6, a.x.data_type)
+
+
+@maps("QLinearSigmoid", domain="com.microsoft")
+def _sigmoid(node: Node) -> Value:
+    x = given_at(node, 0)
+    return _finished(node, activation(node, "SIGMOID", restored(node, x.spread())), 3, x.x.data_type)
+
+
+@maps("QLinearLeakyRelu", domain="com.microsoft")
+def _leaky_relu(node: Node) -> Value:
+    x = given_at(node, 0)
+    attributes = {"Alpha": node.attribute("alpha", 0.01)}
+    made = operate(node, "ACTIVATION_LEAKY_RELU", {"InputTensor": restored(node, x.spread())}, attributes)
+    return _finished(node, made, 3, x.x.data_type)
+
+
+@maps("QLinearSoftmax", domain="com.microsoft")
+def _softmax(node: Node) -> Value:
+    x = given_at(node, 0)
+    rank = len(x.x.sizes)
+    axis = axis_of(node.attribute("axis", -1), rank)
+    # Of which version of Softmax it is, is an attribute; until 13 groups went over all that is behind the axis, too.
+    axes = [axis] if node.attribute("opset") >= 13 else list(range(axis, rank))
+    made = operate(node, "ACTIVATION_SOFTMAX1", {"InputTensor": restored(node, x.spread())}, {"Axes": axes})
+    return _finished(node, made, 3, x.x.data_type)
+
+
+@maps("QLinearConcat", domain="com.microsoft")
+def _concat(node: Node) -> Value:
+    parts = [given_at(node, index) for index in range(2, len(node.inputs), 3)]
+    if not parts:
+        raise Unsupported("it has nothing to put together")
+    floats = [restored(node, each.spread()) for each in parts]
+    sizes = list(floats[0].sizes)
+    axis = axis_of(node.attribute("axis", 1), len(sizes))
+    sizes[axis] = sum(each.sizes[axis] for each in floats)
+    outputs = {"OutputTensor": (floats[0].data_type, tuple(sizes))}
+    made = node.build.operator("JOIN", {"InputTensors": floats}, {"Axis": axis}, outputs)["OutputTensor"]
+    return _finished(node, made, 0, parts[0].x.data_type)
