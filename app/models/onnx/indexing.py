@@ -1,0 +1,140 @@
+"""What indices lead to: gathered, scattered, and ones among zeros."""
+
+from app.contract.constants import DataType
+from app.models.onnx.mapping import Node, Unsupported, maps
+from app.models.onnx.movement import joined, window
+from app.models.onnx.shapes import axis_of, inserted, integers, limited
+from app.models.onnx.tensors import View
+
+_INDICES = (DataType.INT64, DataType.INT32, DataType.UINT64, DataType.UINT32)
+
+
+def indices_of(node: Node, index: int) -> View:
+    """An input of indices. Raises Unsupported if they are of a type that is none for indices."""
+    view = node.view(index)
+    if view.data_type not in _INDICES:
+        raise Unsupported(f"its indices are {view.data_type}")
+    return view
+
+
+@maps("Gather")
+def gather(node: Node) -> View:
+    x, indices = node.view(0), indices_of(node, 1)
+    axis, count = axis_of(int(node.attribute("axis", 0)), len(x.sizes)), len(indices.sizes)
+    sizes = (*x.sizes[:axis], *indices.sizes, *x.sizes[axis + 1 :])
+    rank = limited(max(len(x.sizes), count, len(sizes)))
+    attributes = {"Axis": axis + rank - len(x.sizes), "IndexDimensions": count}
+    inputs = {"InputTensor": x, "IndicesTensor": indices}
+    return node.build.operator("GATHER", inputs, attributes, {"OutputTensor": (x.data_type, sizes)}, rank=rank)[
+        "OutputTensor"
+    ]
+
+
+@maps("GatherElements")
+def gather_elements(node: Node) -> View:
+    x, indices = node.view(0), indices_of(node, 1)
+    axis = _own_axis(node, x, indices)
+    x = _met(node, x, indices, axis)
+    made = node.build.operator(
+        "GATHER_ELEMENTS",
+        {"InputTensor": x, "IndicesTensor": indices},
+        {"Axis": axis},
+        {"OutputTensor": (x.data_type, indices.sizes)},
+    )
+    return made["OutputTensor"]
+
+
+@maps("GatherND")
+def gather_nd(node: Node) -> View:
+    x, indices = node.view(0), indices_of(node, 1)
+    batches, length = int(node.attribute("batch_dims", 0)), indices.sizes[-1]
+    sizes = (*indices.sizes[:-1], *x.sizes[batches + length :])
+    made = node.build.operator(
+        "GATHER_ND1",
+        {"InputTensor": x, "IndicesTensor": indices},
+        {
+            "InputDimensionCount": len(x.sizes),
+            "IndicesDimensionCount": len(indices.sizes),
+            "BatchDimensionCount": batches,
+        },
+        {"OutputTensor": (x.data_type, sizes)},
+        rank=limited(max(len(x.sizes), len(indices.sizes), len(sizes))),
+    )
+    return made["OutputTensor"]
+
+
+@maps("Scatter", "ScatterElements")
+def scatter_elements(node: Node) -> View:
+    """Of a part, where indices are fewer than elements; it is joined with the rest dimension by dimension."""
+    x, indices, updates = node.view(0), indices_of(node, 1), node.view(2)
+    _without_reduction(node)
+    axis = _own_axis(node, x, indices)
+    part = _met(node, x, indices, axis)
+    inputs = {"InputTensor": part, "IndicesTensor": indices, "UpdatesTensor": updates}
+    outputs = {"OutputTensor": (x.data_type, part.sizes)}
+    made = node.build.operator("SCATTER", inputs, {"Axis": axis}, outputs)["OutputTensor"]
+    for along, (size, whole) in enumerate(zip(part.sizes, x.sizes, strict=True)):
+        if size < whole:
+            ranges = [*map(range, x.sizes[:along]), range(size, whole), *map(range, part.sizes[along + 1 :])]
+            rest = window(node, x, ranges)
+            assert isinstance(rest, View), "there are more elements"
+            made = joined(node, [made, rest], along)
+    return made
+
+
+@maps("ScatterND")
+def scatter_nd(node: Node) -> View:
+    x, indices, updates = node.view(0), indices_of(node, 1), node.view(2)
+    _without_reduction(node)
+    made = node.build.operator(
+        "SCATTER_ND",
+        {"InputTensor": x, "IndicesTensor": indices, "UpdatesTensor": updates},
+        {"InputDimensionCount": len(x.sizes), "IndicesDimensionCount": len(indices.sizes)},
+        {"OutputTensor": (x.data_type, x.sizes)},
+        rank=limited(max(len(x.sizes), len(indices.sizes), len(updates.sizes))),
+    )
+    return made["OutputTensor"]
+
+
+@maps("OneHot")
+def one_hot(node: Node) -> View:
+    indices, values = node.view(0), node.view(2)
+    depth = integers(node, 1, "depth")[0]
+    if indices.data_type not in _INDICES:
+        indices = node.cast(indices, DataType.INT64)
+    rank = limited(len(indices.sizes) + 1)
+    axis = axis_of(int(node.attribute("axis", -1)), rank)
+    if depth < 1:
+        raise Unsupported(f"its depth is {depth}")
+    made = node.build.operator(
+        "ONE_HOT",
+        {"IndicesTensor": inserted(indices, axis), "ValuesTensor": values},
+        {"Axis": axis},
+        {"OutputTensor": (values.data_type, (*indices.sizes[:axis], depth, *indices.sizes[axis:]))},
+        rank=rank,
+    )
+    return made["OutputTensor"]
+
+
+def _own_axis(node: Node, x: View, indices: View) -> int:
+    rank = limited(len(x.sizes))
+    axis = axis_of(int(node.attribute("axis", 0)), rank)
+    if len(indices.sizes) != rank or any(
+        count > size for k, (count, size) in enumerate(zip(indices.sizes, x.sizes, strict=True)) if k != axis
+    ):
+        raise Unsupported(f"its indices have sizes {indices.sizes}, which do not fit {x.sizes}")
+    return axis
+
+
+def _met(node: Node, x: View, indices: View, axis: int) -> View:
+    """The part of `x` that indices along `axis` can be of: DirectML has as many of them as elements elsewhere."""
+    ranges = [range(size if k == axis else indices.sizes[k]) for k, size in enumerate(x.sizes)]
+    part = window(node, x, ranges)
+    assert isinstance(part, View), "tensors have elements"
+    return part
+
+
+def _without_reduction(node: Node) -> None:
+    reduction = node.attribute("reduction", "none")
+    if reduction != "none":
+        raise Unsupported(f"its reduction is {reduction}")
