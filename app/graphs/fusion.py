@@ -117,7 +117,9 @@ class _Output:
     @property
     def is_copy(self) -> bool:
         """Whether it moves raw bits, of whatever type its reader or its source has."""
-        return self.made is not None and isinstance(self.made.expression, InputValue)
+        if self.made is None or not isinstance(self.made.expression, InputValue):
+            return False
+        return self.made.expression.stored is self.made.stored  # CAST from FLOAT16 to FLOAT32 is a load and a store
 
     @property
     def inputs(self) -> Iterator[tuple[Source, DataType]]:

@@ -218,6 +218,14 @@ def test_copies_are_of_what_they_copy() -> None:
     ]
 
 
+def test_a_conversion_is_no_copy() -> None:
+    for stored, made in (("FLOAT16", "FLOAT32"), ("FLOAT32", "FLOAT16"), ("FLOAT64", "FLOAT16")):
+        (part,) = parts(in_turn(node("CAST", InputTensor=tensor(stored), OutputTensor=tensor(made))))
+        program = part.dispatchable.program
+        assert program.inputs == {"in0": DataType(stored)}
+        assert program.maps["out"].stored is DataType(made)
+
+
 # Once and for all
 
 
