@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from app.contract.constants import DataType
-from app.models.onnx import views
+from app.models.onnx import (
+    activations,
+    casts,
+    element_wise,
+    integer_products,
+    linear_algebra,
+    normalization,
+    quantization,
+    reductions,
+    views,
+)
 from app.models.onnx.builder import Array, Builder, BuiltGraph
 from app.models.onnx.folding import folded
 from app.models.onnx.mapping import MAPPINGS, Node, Unsupported, Value
@@ -22,7 +32,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("app")
 
-MODULES = (views,)
+MODULES = (
+    views,
+    element_wise,
+    activations,
+    casts,
+    reductions,
+    linear_algebra,
+    normalization,
+    quantization,
+    integer_products,
+)
 """Those that fill the registry."""
 
 MOST_NODES = 1 << 16
