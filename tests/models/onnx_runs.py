@@ -49,7 +49,7 @@ def run_imported(imported: Imported, inputs: Mapping[str, Array]) -> dict[str, A
     graph = compiler.compile(GraphRequest(desc, NEWEST, imported.graph.constants, {}), memory, never)
     prepared = service().prepare_graph(graph, "numpy")
     data = {
-        name: memoryview(np.ascontiguousarray(inputs[name]).reshape(-1).view(np.uint8))
+        name: np.ascontiguousarray(inputs[name]).reshape(-1).view(np.uint8).data
         for name in imported.inputs
         if name not in imported.unread
     }

@@ -73,8 +73,7 @@ class Builder:
             lying = together(lying)
         elif lying.dtype.byteorder == ">":
             lying = lying.astype(lying.dtype.newbyteorder("<"))
-        bytes_: Array = lying.reshape(-1).view(np.uint8)
-        data = memoryview(bytes_).toreadonly()
+        data = lying.reshape(-1).view(np.uint8).data.toreadonly()
         key = (chosen, array.shape, bytes(data) if len(data) <= SMALL_BYTES else b"")
         view = self._known.get(key) if key[2] else None
         if view is None:

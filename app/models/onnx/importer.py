@@ -5,22 +5,14 @@ from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from app.contract.constants import DataType
-from app.models.onnx import (
-    activations,
-    casts,
-    element_wise,
-    integer_products,
-    linear_algebra,
-    normalization,
-    quantization,
-    reductions,
-    views,
-)
+from app.models import onnx
 from app.models.onnx.builder import Array, Builder, BuiltGraph
 from app.models.onnx.folding import folded
 from app.models.onnx.mapping import MAPPINGS, Node, Unsupported, Value
@@ -32,18 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("app")
 
-MODULES = (
-    views,
-    element_wise,
-    activations,
-    casts,
-    reductions,
-    linear_algebra,
-    normalization,
-    quantization,
-    integer_products,
-)
-"""Those that fill the registry."""
+for _module in iter_modules(onnx.__path__, f"{onnx.__name__}."):
+    if _module.name != __name__:
+        import_module(_module.name)  # those with mappings fill the registry
 
 MOST_NODES = 1 << 16
 """ONNX nodes that are looked at for one graph: loops are unrolled."""
