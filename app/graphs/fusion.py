@@ -116,10 +116,10 @@ class _Output:
 
     @property
     def is_copy(self) -> bool:
-        """Whether it moves raw bits, of whatever type its reader or its source has."""
-        if self.made is None or not isinstance(self.made.expression, InputValue):
-            return False
-        return self.made.expression.stored is self.made.stored  # CAST from FLOAT16 to FLOAT32 is a load and a store
+        """Whether it moves raw bits, of whatever type its reader or its source has. Between FLOAT16 and FLOAT32 a
+        formula is its input, too, as these are computed with alike."""
+        made = self.made and self.made.expression
+        return self.made is not None and isinstance(made, InputValue) and made.stored is self.made.stored
 
     @property
     def inputs(self) -> Iterator[tuple[Source, DataType]]:

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from onnx import ModelProto
 from onnx.backend.base import Backend, BackendRep
 

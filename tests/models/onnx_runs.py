@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from app.contract.constants import NEWEST
+from app.contract.constants import NEWEST, DataType
 from app.engine.graphs import GraphRequest
 from app.engine.service import Service
 from app.graphs.descriptor import GraphDesc
-from app.memory.arrays import numpy_type
+from app.memory.arrays import apart, numpy_type, together
 from app.memory.buffers import Buffer
 from app.models.onnx.importer import Imported, import_model
 from app.settings import Settings
@@ -49,8 +49,8 @@ def run_imported(imported: Imported, inputs: Mapping[str, Array]) -> dict[str, A
     graph = compiler.compile(GraphRequest(desc, NEWEST, imported.graph.constants, {}), memory, never)
     prepared = service().prepare_graph(graph, "numpy")
     data = {
-        name: np.ascontiguousarray(inputs[name]).reshape(-1).view(np.uint8).data
-        for name in imported.inputs
+        name: _bytes(inputs[name], each.data_type)
+        for name, each in imported.inputs.items()
         if name not in imported.unread
     }
     with service().memory.open() as share:
@@ -58,6 +58,16 @@ def run_imported(imported: Imported, inputs: Mapping[str, Array]) -> dict[str, A
         made = {}
         for name, tensor in imported.outputs.items():
             count = int(np.prod(tensor.sizes))
-            array = np.frombuffer(bytes(outputs[name]), numpy_type(tensor.data_type), count)
+            raw = bytes(outputs[name])
+            if tensor.data_type.bits == 4:
+                array = apart(np.frombuffer(raw, np.uint8), tensor.data_type, count)
+            else:
+                array = np.frombuffer(raw, numpy_type(tensor.data_type), count)
             made[name] = array.reshape(tensor.sizes).astype(np.dtype(tensor.type), copy=False)
     return made
+
+
+def _bytes(array: Array, data_type: DataType) -> Buffer:
+    if data_type.bits == 4:
+        array = together(array)
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

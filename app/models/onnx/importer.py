@@ -16,7 +16,19 @@ from app.models import onnx
 from app.models.onnx.builder import Array, Builder, BuiltGraph
 from app.models.onnx.folding import folded
 from app.models.onnx.mapping import MAPPINGS, Node, Unsupported, Value
-from app.models.onnx.reading import Port, attributes_of, domain_of, opsets_of, resolved, signature, to_array, to_dense
+from app.models.onnx.reading import (
+    OLDEST_OPSET,
+    Port,
+    attributes_of,
+    defaults_of,
+    domain_of,
+    modern,
+    opsets_of,
+    resolved,
+    signature,
+    to_array,
+    to_dense,
+)
 from app.models.onnx.tensors import Sizes, View
 
 if TYPE_CHECKING:
@@ -200,6 +212,8 @@ class _Importer:
             self._left -= 1
             if self._left < 0:
                 raise Unsupported("the graph has too many nodes")
+            if not domain and opset < OLDEST_OPSET:
+                proto, opsets = modern(proto, opset), {**opsets, "": OLDEST_OPSET}
             if any(isinstance(each, _Nothing) for each in inputs):
                 if not self._is_mapped(domain, proto.op_type, opset):
                     raise Unsupported("DirectML has no operator for it")
@@ -234,7 +248,7 @@ class _Importer:
         domain = domain_of(proto.domain)
         function = self._functions.get((domain, proto.op_type))
         if function is not None:
-            return self._call(function, proto, inputs, outer, label)
+            return self._call(function, _without_references(proto, outer), inputs, opsets, label)
         if proto.op_type in _CONTROL and not domain:
             with self._within(label):
                 return _CONTROL[proto.op_type](self, proto, scope, opsets, inputs, outer)
@@ -252,7 +266,7 @@ class _Importer:
         body = _schema_function(plain, opset, inputs)
         if body is None:
             raise Unsupported("DirectML has no operator for it")
-        return self._call(body, plain, inputs, {}, label)
+        return self._call(body, plain, inputs, opsets, label)
 
     @contextmanager
     def _within(self, label: str) -> Iterator[None]:
@@ -272,14 +286,14 @@ class _Importer:
         function: "FunctionProto",
         proto: "NodeProto",
         inputs: Sequence[Value | None],
-        outer: Mapping[str, "AttributeProto"],
+        opsets: Mapping[str, int],
         label: str,
     ) -> Sequence["Value | _Nothing | None"]:
         """What the body of `function` makes of it."""
         scope: _Scope = {name: value for name, value in zip(function.input, inputs, strict=False) if value is not None}
-        attributes = {each.name: each for each in function.attribute_proto}
-        attributes |= {each.name: each for each in resolved(proto, outer)}
-        opsets = {domain_of(each.domain): each.version for each in function.opset_import}
+        attributes = defaults_of(proto, opsets.get(domain_of(proto.domain), 1))
+        attributes |= {each.name: each for each in (*function.attribute_proto, *proto.attribute)}
+        opsets = {**opsets, **{domain_of(each.domain): each.version for each in function.opset_import}}
         absent = set(function.input) - scope.keys()
         body = _without(function, absent) if absent else function
         wanted = [name for name, output in zip(function.output, proto.output, strict=False) if output]

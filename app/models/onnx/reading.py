@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, ValueInfoProto
 
 OLDEST_OPSET = 7
-"""From which on broadcasting is NumPy's."""
+"""From which on broadcasting is NumPy's. Nodes of older ones are read if they mean the same there."""
+
+_OTHERWISE_BEFORE = frozenset(["PRelu", "Tile"])
+"""What means something else in older opsets though its attributes are the same."""
 
 _DENSE_BYTES = 1 << 28
 """What a sparse tensor may come to."""
@@ -77,9 +80,6 @@ def read_model(data: bytes | memoryview, folder: Path | None = None, most_bytes:
         raise Unreadable(f"It is no ONNX model: {error}.") from None
     if not model.graph.output:
         raise Unreadable("It is no ONNX model: its graph has no outputs.")
-    opset = opsets_of(model).get("", 0)
-    if opset < OLDEST_OPSET:
-        raise Unreadable(f"It is of opset {opset}, where {OLDEST_OPSET} is the oldest that can be imported.")
     left = most_bytes - len(data)
     for tensor in _tensors(model.graph):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
@@ -152,15 +152,46 @@ def to_dense(sparse: "SparseTensorProto") -> Array:
 def attributes_of(node: "NodeProto", opset: int, outer: Mapping[str, "AttributeProto"]) -> dict[str, Any]:
     """In Python's types, with the schema's defaults; graphs and types are as they are. What a function's node takes
     from who calls it is in `outer`."""
+    found = defaults_of(node, opset) | {each.name: each for each in resolved(node, outer)}
+    return {name: _plain(each) for name, each in found.items()}
+
+
+def defaults_of(node: "NodeProto", opset: int) -> dict[str, "AttributeProto"]:
+    """Those that the schema has for the attributes of `node`, if it has a schema."""
     from onnx import defs  # noqa: PLC0415
 
-    found: dict[str, Any] = {}
-    if defs.has(node.op_type, opset, domain_of(node.domain)):
-        schema = defs.get_schema(node.op_type, opset, domain_of(node.domain))
-        for name, each in schema.attributes.items():
-            if each.default_value.type:
-                found[name] = _plain(each.default_value)
-    return found | {each.name: _plain(each) for each in resolved(node, outer)}
+    if not defs.has(node.op_type, opset, domain_of(node.domain)):
+        return {}
+    attributes = defs.get_schema(node.op_type, opset, domain_of(node.domain)).attributes
+    return {name: each.default_value for name, each in attributes.items() if each.default_value.type}
+
+
+def modern(node: "NodeProto", opset: int) -> "NodeProto":
+    """A node of an opset before OLDEST_OPSET as one of that. Raises Unsupported if it means something else there."""
+    from onnx import defs  # noqa: PLC0415
+
+    if not defs.has(node.op_type, OLDEST_OPSET, ""):
+        return node
+    if node.op_type in _OTHERWISE_BEFORE:
+        raise Unsupported(f"opset {opset} is too old; {OLDEST_OPSET} and newer ones are read")
+    made = type(node)()
+    made.CopyFrom(node)
+    del made.attribute[:]
+    known = defs.get_schema(node.op_type, OLDEST_OPSET, "").attributes
+    aligned = "axis" in known or "axis" not in {each.name for each in node.attribute}
+    for each in node.attribute:
+        if each.name in known:
+            made.attribute.append(each)
+        elif not (
+            each.name == "consumed_inputs"
+            or (each.name == "is_test" and each.i)
+            or (each.name == "broadcast" and aligned)
+        ):
+            raise Unsupported(f"with {each.name}, opset {opset} is too old; {OLDEST_OPSET} and newer ones are read")
+    missing = {"BatchNormalization": "is_test", "Dropout": "is_test"}.get(node.op_type)
+    if missing and missing not in {each.name for each in node.attribute}:
+        raise Unsupported(f"without {missing} it is in training mode at opset {opset}")
+    return made
 
 
 def resolved(node: "NodeProto", outer: Mapping[str, "AttributeProto"]) -> Iterator["AttributeProto"]:
