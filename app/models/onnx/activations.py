@@ -126,8 +126,6 @@ def _bias_split_gelu(node: Node) -> Value:
     if width % 2:
         raise Unsupported(f"its last dimension is {width}, which has no halves")
     half = (x.data_type, (*leading, width // 2))
-    halves = node.build.operator(
-        "SPLIT", {"InputTensor": x}, {"Axis": len(leading)}, {"OutputTensors": [half, half]}
-    )
+    halves = node.build.operator("SPLIT", {"InputTensor": x}, {"Axis": len(leading)}, {"OutputTensors": [half, half]})
     gate = activation(node, "GELU", halves["OutputTensors[1]"])
     return binary(node, "ELEMENT_WISE_MULTIPLY", halves["OutputTensors[0]"], gate)

@@ -1,13 +1,11 @@
 """Elements as another type."""
 
-from typing import Any
-
 import numpy as np
 
 from app.contract.constants import DataType
 from app.models.onnx.element_wise import binary, predicate
 from app.models.onnx.mapping import Node, Value, maps
-from app.models.onnx.operands import number, operate, read_as, require, takes
+from app.models.onnx.operands import number, operate, read_as, require
 from app.models.onnx.tensors import Unsupported, View
 
 TYPES = {
@@ -42,22 +40,55 @@ def _cast(node: Node, to: int) -> Value:
     x = node.view(0)
     if to == BOOL:
         return cast_to_bool(node, x)
-    data_type = TYPES.get(to)
-    if data_type is None:
-        raise Unsupported(f"DirectML has no type for ONNX's type {to}")
+    data_type = type_of(to)
     if x.data_type is data_type:
         return x
-    if x.data_type.bits == 4 and data_type in takes("DEQUANTIZE", "OutputTensor"):
-        attributes: dict[str, Any] = {"QuantizationType": "SCALE"}
-        scale = node.build.constant(np.ones((1,) * max(len(x.sizes), 1), data_type.lower()))
-        outputs = {"OutputTensor": (data_type, x.sizes)}
-        made = node.build.operator(
-            "DEQUANTIZE", {"InputTensor": x, "QuantizationTensors": [scale]}, attributes, outputs
-        )
-        return made["OutputTensor"]
+    if x.data_type.bits == 4:
+        x = _from_4_bits(node, x)
+    if data_type.bits == 4:
+        return _to_4_bits(node, x, data_type)
     require("CAST", "InputTensor", x.data_type)
-    require("CAST", "OutputTensor", data_type)
     return node.cast(x, data_type)
+
+
+def type_of(number: int) -> DataType:
+    """By ONNX's number of it. Raises Unsupported, of BOOL as well."""
+    if number not in TYPES:
+        raise Unsupported(f"DirectML has no type for ONNX's type {number}")
+    return TYPES[number]
+
+
+# CAST has no 4-bit types; what scales numbers by 1 has.
+
+
+def _from_4_bits(node: Node, x: View) -> View:
+    """In FLOAT32, which has all of them."""
+    one = node.build.constant(np.ones((1,) * max(len(x.sizes), 1), np.float32))
+    made = node.build.operator(
+        "DEQUANTIZE",
+        {"InputTensor": x, "QuantizationTensors": [one]},
+        {"QuantizationType": "SCALE"},
+        {"OutputTensor": (DataType.FLOAT32, x.sizes)},
+    )
+    return made["OutputTensor"]
+
+
+def _to_4_bits(node: Node, x: View, data_type: DataType) -> View:
+    """The lowest 4 bits of whole numbers, as CAST has it with other types."""
+    require("CAST", "InputTensor", x.data_type)
+    least = 8 if data_type is DataType.INT4 else 0
+    whole = node.cast(x, DataType.INT32)
+    moved = binary(node, "ELEMENT_WISE_ADD", whole, number(node, least, DataType.INT32))
+    lowest = binary(node, "ELEMENT_WISE_MODULUS_FLOOR", moved, number(node, 16, DataType.INT32))
+    made = binary(node, "ELEMENT_WISE_SUBTRACT", lowest, number(node, least, DataType.INT32))
+    one = node.build.constant(np.ones((1,) * max(len(x.sizes), 1), np.float32))
+    quantized = node.build.operator(
+        "QUANTIZE",
+        {"InputTensor": node.cast(made, DataType.FLOAT32), "QuantizationTensors": [one]},
+        {"QuantizationType": "SCALE"},
+        {"OutputTensor": (data_type, x.sizes)},
+    )
+    return quantized["OutputTensor"]
 
 
 @maps("Cast")
@@ -74,3 +105,11 @@ def _cast_like(node: Node) -> Value:
     if isinstance(like, View) and data_type is DataType.UINT8 and node.data_type(0) is not DataType.UINT8:
         raise Unsupported("whether its second input is bool or uint8 is not known here")
     return _cast(node, next(number for number, each in TYPES.items() if each is data_type))
+
+
+@maps("BitCast")
+def _bit_cast(node: Node) -> Value:
+    x, data_type = node.view(0), type_of(node.attribute("to"))
+    if x.data_type.bits != data_type.bits:
+        raise Unsupported(f"elements of {x.data_type.bits} bits are not to be read as those of {data_type.bits}")
+    return read_as(x, data_type)

@@ -88,9 +88,7 @@ def predicate(node: Node, operator: str, a: View, b: View) -> View:
     """The same, of a comparison."""
     require_equal(a, b)
     a, b = alike(a, b)
-    return operate(
-        node, operator, {"ATensor": a, "BTensor": b}, outputs={"OutputTensor": (DataType.UINT8, a.sizes)}
-    )
+    return operate(node, operator, {"ATensor": a, "BTensor": b}, outputs={"OutputTensor": (DataType.UINT8, a.sizes)})
 
 
 def linear(node: Node, x: View, scale: float, bias: float) -> View:

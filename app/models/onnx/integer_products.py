@@ -37,9 +37,7 @@ class _Products:
             raise Unsupported(f"a scale or zero point of sizes {list(view.sizes)} is not one for each row or column")
         return view
 
-    def multiplied(
-        self, operator: str, output: DataType, others: dict[str, View | None] | None = None
-    ) -> View:
+    def multiplied(self, operator: str, output: DataType, others: dict[str, View | None] | None = None) -> View:
         """By `operator`, with what else it reads."""
         inputs = self.inputs | (others or {})
         rank = max(len(view.sizes) for view in inputs.values() if view is not None)

@@ -82,7 +82,11 @@ def _matmul(node: Node) -> Value:
 
 
 @maps("Gemm")
-def _general(node: Node, fused: dict[str, Any] | None = None) -> Value:
+def _plain(node: Node) -> Value:
+    return _general(node, None)
+
+
+def _general(node: Node, fused: dict[str, Any] | None) -> View:
     a, b = (_swapped(view) if node.attribute(f"trans{name}", 0) else view for name, view in _pair(node))
     require_equal(a, b)
     if len(a.sizes) != 2 or len(b.sizes) != 2 or a.sizes[1] != b.sizes[0]:
@@ -131,9 +135,7 @@ def _fused(node: Node) -> dict[str, Any] | None:
     if name not in ACTIVATIONS:
         raise Unsupported(f"its activation is {name}")
     operator, attributes = ACTIVATIONS[name]
-    given = {
-        field: node.attribute(f"activation_{onnx}", default) for field, (onnx, default) in attributes.items()
-    }
+    given = {field: node.attribute(f"activation_{onnx}", default) for field, (onnx, default) in attributes.items()}
     return {"Type": f"ACTIVATION_{operator}", **given} | ({"Steepness": 1.0} if name == "Softplus" else {})
 
 
@@ -162,9 +164,7 @@ def _of_few_bits(node: Node) -> Value:
     right = View(restored.source, scale.data_type, (depth, columns), (1, blocks * block))
     made = matmul(node, node.cast(a, scale.data_type), right)
     if node.has(5):
-        made = operate(
-            node, "ELEMENT_WISE_ADD", {"ATensor": made, "BTensor": broadcast(node.view(5), made.sizes)}
-        )
+        made = operate(node, "ELEMENT_WISE_ADD", {"ATensor": made, "BTensor": broadcast(node.view(5), made.sizes)})
     return node.cast(made, a.data_type)
 
 

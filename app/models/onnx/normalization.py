@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.contract.constants import DataType, ReduceFunction
-from app.models.onnx.activations import activation
-from app.models.onnx.element_wise import binary, linear, sum_of
+from app.models.onnx.element_wise import binary, sum_of
 from app.models.onnx.mapping import Node, Value, maps
-from app.models.onnx.operands import FLOATS, along, axis_of, broadcast, operate, wider
+from app.models.onnx.operands import along, axis_of, broadcast, operate, wider
 from app.models.onnx.reductions import reduced
 from app.models.onnx.tensors import Unsupported, View
 

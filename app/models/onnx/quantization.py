@@ -4,12 +4,12 @@ from typing import NamedTuple
 
 from app.contract.constants import DataType
 from app.models.onnx.activations import activation
-from app.models.onnx.casts import TYPES
+from app.models.onnx.casts import type_of
 from app.models.onnx.element_wise import binary
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.operands import (
-    along,
     alike,
+    along,
     axis_of,
     broadcast,
     number,
@@ -47,7 +47,7 @@ def _parameters(node: Node, x: View, scale: View, zero: View | None, *, apart: b
         expected = (*before, blocks, *behind)
         if any(each.sizes != expected for each in given) or blocks * block != x.sizes[axis]:
             raise Unsupported(
-                f"its scale or zero point, of sizes {list(scale.sizes)}, are not those of whole blocks of {block} along "
+                f"its scale or zero point, of sizes {list(scale.sizes)}, is not for whole blocks of {block} along "
                 f"dimension {axis} of {list(x.sizes)}"
             )
         if apart:
@@ -68,9 +68,7 @@ def _optional(node: Node, index: int) -> View | None:
 def _stated_type(node: Node) -> DataType | None:
     """The attribute output_dtype, if it says anything. Raises Unsupported."""
     stated = node.attribute("output_dtype", 0)
-    if stated and stated not in TYPES:
-        raise Unsupported(f"DirectML has no type for ONNX's type {stated}")
-    return TYPES[stated] if stated else None
+    return type_of(stated) if stated else None
 
 
 def _quantize(node: Node) -> Value:
