@@ -3,7 +3,7 @@
 from typing import Any
 
 from app.models.onnx.mapping import Node, Unsupported, maps
-from app.models.onnx.shapes import along, input_sizes, integers, limited
+from app.models.onnx.shapes import along, integers, limited
 from app.models.onnx.tensors import Sizes, View
 from app.models.onnx.windows import given_pads, numbers, window_steps, windows_of
 
@@ -28,8 +28,8 @@ def conv(node: Node) -> View:
 @maps("NhwcConv", domain="com.microsoft")
 def nhwc_conv(node: Node) -> View:
     """Channels last in tensors, but not in the filter."""
-    if len(input_sizes(node, 0)) != 4:
-        raise Unsupported(f"it has {len(input_sizes(node, 0))} dimensions, not 4")
+    if len(node.sizes(0)) != 4:
+        raise Unsupported(f"it has {len(node.sizes(0))} dimensions, not 4")
     return _forward(node, node.view(0).transposed(_TO_CHANNELS_FIRST)).transposed(_TO_CHANNELS_LAST)
 
 
@@ -58,17 +58,17 @@ def dml_fused_conv(node: Node) -> View:
 
 @maps("ConvTranspose")
 def conv_transpose(node: Node) -> View:
-    return _backward(node, given_pads(node, len(input_sizes(node, 0)) - 2))
+    return _backward(node, given_pads(node, len(node.sizes(0)) - 2))
 
 
 @maps("DmlFusedConvTranspose", domain="com.microsoft.dml")
 def dml_fused_conv_transpose(node: Node) -> View:
-    return _backward(node, given_pads(node, len(input_sizes(node, 0)) - 2), fused=_own_activation(node))
+    return _backward(node, given_pads(node, len(node.sizes(0)) - 2), fused=_own_activation(node))
 
 
 @maps("ConvTransposeWithDynamicPads", domain="com.microsoft")
 def conv_transpose_with_pads(node: Node) -> View:
-    pads = integers(node, 2, "pads") if node.has(2) else [0] * (2 * (len(input_sizes(node, 0)) - 2))
+    pads = integers(node, 2, "pads") if node.has(2) else [0] * (2 * (len(node.sizes(0)) - 2))
     half = len(pads) // 2
     if any(pad < 0 for pad in pads):
         raise Unsupported(f"pads {pads} are negative")

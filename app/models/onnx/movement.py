@@ -12,22 +12,30 @@ from app.models.onnx.mapping import Node, Unsupported, Value, maps
 from app.models.onnx.shapes import (
     axes_of,
     axis_of,
-    input_sizes,
     inserted,
     integers,
     limited,
     nothing,
     of_type,
     raw,
-    sizes_of,
 )
 from app.models.onnx.tensors import Sizes, View
 
 _PADDING_MODES = {"constant": "CONSTANT", "reflect": "REFLECTION", "edge": "EDGE", "wrap": "WRAP"}
 _DEPTH_ORDERS = {"DCR": "DEPTH_COLUMN_ROW", "CRD": "COLUMN_ROW_DEPTH"}
 _NUMPY_TYPES: dict[int, Any] = {
-    **{1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: np.int32, 7: np.int64, 9: np.bool_},
-    **{10: np.float16, 11: np.float64, 12: np.uint32, 13: np.uint64},
+    1: np.float32,
+    2: np.uint8,
+    3: np.int8,
+    4: np.uint16,
+    5: np.int16,
+    6: np.int32,
+    7: np.int64,
+    9: np.bool_,
+    10: np.float16,
+    11: np.float64,
+    12: np.uint32,
+    13: np.uint64,
 }
 """Of TensorProto.DataType."""
 
@@ -94,7 +102,7 @@ def padded(
 
 @maps("Slice")
 def slice_(node: Node) -> Value:
-    sizes = input_sizes(node, 0)
+    sizes = node.sizes(0)
     if node.opset < 10:
         starts, ends, axes = (node.attribute(name) for name in ("starts", "ends", "axes"))
         steps = None
@@ -115,7 +123,7 @@ def slice_(node: Node) -> Value:
 @maps("Crop")
 def crop(node: Node) -> Value:
     """Of an image, without a border, or of so many rows and columns."""
-    sizes = input_sizes(node, 0)
+    sizes = node.sizes(0)
     left, top, right, bottom = (int(each) for each in node.attribute("border"))
     *_, rows, columns = sizes
     scale = node.attribute("scale")
@@ -129,7 +137,7 @@ def crop(node: Node) -> Value:
 
 @maps("Split")
 def split(node: Node) -> list[Value | None]:
-    sizes = input_sizes(node, 0)
+    sizes = node.sizes(0)
     axis = axis_of(int(node.attribute("axis", 0)), len(sizes))
     size, count = sizes[axis], len(node.wanted)
     parts = integers(node, 1, "split") if node.has(1) else node.attribute("split")
@@ -156,21 +164,19 @@ def split(node: Node) -> list[Value | None]:
 
 @maps("Concat")
 def concat(node: Node) -> Value:
-    all_sizes = [input_sizes(node, index) for index in range(len(node.inputs))]
+    all_sizes = [node.sizes(index) for index in range(len(node.inputs))]
     axis = axis_of(int(node.attribute("axis", 1)), len(all_sizes[0]))
     there = [index for index, sizes in enumerate(all_sizes) if 0 not in sizes]
     if not there:
         total = sum(sizes[axis] for sizes in all_sizes)
         sizes = (*all_sizes[0][:axis], total, *all_sizes[0][axis + 1 :])
-        first = node.inputs[0]
-        assert first is not None, "its sizes are known"
-        return nothing(sizes, first.data_type) if isinstance(first, View) else np.empty(sizes, first.dtype)
+        return nothing(sizes, node.data_type(0))
     return joined(node, [node.view(index) for index in there], axis)
 
 
 @maps("Tile")
 def tile(node: Node) -> Value:
-    sizes, repeats = input_sizes(node, 0), integers(node, 1, "repeats")
+    sizes, repeats = node.sizes(0), integers(node, 1, "repeats")
     if len(repeats) != len(sizes) or any(count < 0 for count in repeats):
         raise Unsupported(f"repeats {repeats} are not one for each of {len(sizes)} dimensions")
     x = node.view(0)
@@ -192,7 +198,7 @@ def tile(node: Node) -> Value:
 @maps("Pad")
 def pad(node: Node) -> Value:
     """What is cut off by negative paddings comes first."""
-    sizes = input_sizes(node, 0)
+    sizes = node.sizes(0)
     value: Any
     if node.opset < 11:
         pads, value = [int(each) for each in node.attribute("pads")], node.attribute("value", 0.0)
@@ -224,18 +230,15 @@ def space_to_depth(node: Node) -> View:
     x, block = _image(node), int(node.attribute("blocksize"))
     batch, channels, rows, columns = x.sizes
     sizes = (batch, channels * block * block, rows // block, columns // block)
-    return _moved(node, "SPACE_TO_DEPTH", x, {"BlockSize": block}, sizes)
+    return _moved(node, "SPACE_TO_DEPTH1", x, {"BlockSize": block, "Order": _order(node)}, sizes)
 
 
 @maps("DepthToSpace")
 def depth_to_space(node: Node) -> View:
     x, block = _image(node), int(node.attribute("blocksize"))
-    mode = node.attribute("mode", "DCR")
-    if mode not in _DEPTH_ORDERS:
-        raise Unsupported(f"its mode is {mode}")
     batch, depth, rows, columns = x.sizes
     sizes = (batch, depth // (block * block), rows * block, columns * block)
-    return _moved(node, "DEPTH_TO_SPACE1", x, {"BlockSize": block, "Order": _DEPTH_ORDERS[mode]}, sizes)
+    return _moved(node, "DEPTH_TO_SPACE1", x, {"BlockSize": block, "Order": _order(node)}, sizes)
 
 
 @maps("ReverseSequence")
@@ -284,20 +287,24 @@ def trilu(node: Node) -> View:
 @maps("EyeLike")
 def eye_like(node: Node) -> Value:
     """Nothing of its input is read but its sizes."""
-    x = node.inputs[0]
-    assert x is not None, "it has an input"
-    sizes = sizes_of(x)
-    wanted = node.attribute("dtype")
-    own = numpy_type(x.data_type) if isinstance(x, View) else x.dtype
+    sizes, wanted = node.sizes(0), node.attribute("dtype")
+    own = numpy_type(node.data_type(0))
     dtype = own if wanted is None else _NUMPY_TYPES.get(int(wanted))
     if dtype is None or len(sizes) != 2:
         raise Unsupported(f"its dtype is {wanted}, and its input has {len(sizes)} dimensions")
     return np.eye(*sizes, k=int(node.attribute("k", 0)), dtype=dtype)
 
 
+def _order(node: Node) -> str:
+    mode = node.attribute("mode", "DCR")
+    if mode not in _DEPTH_ORDERS:
+        raise Unsupported(f"its mode is {mode}")
+    return _DEPTH_ORDERS[mode]
+
+
 def _image(node: Node) -> View:
-    if len(input_sizes(node, 0)) != 4:
-        raise Unsupported(f"it has {len(input_sizes(node, 0))} dimensions, not 4")
+    if len(node.sizes(0)) != 4:
+        raise Unsupported(f"it has {len(node.sizes(0))} dimensions, not 4")
     return node.view(0)
 
 

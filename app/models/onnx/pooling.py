@@ -8,7 +8,7 @@ import numpy as np
 from app.contract.constants import DataType
 from app.models.onnx.mapping import Node, Unsupported, Value, maps
 from app.models.onnx.movement import padded
-from app.models.onnx.shapes import input_sizes, inserted, integers, of_type
+from app.models.onnx.shapes import inserted, integers, of_type
 from app.models.onnx.tensors import Sizes, View
 from app.models.onnx.windows import Windows, given_pads, window_steps, windows_of
 
@@ -183,7 +183,7 @@ def lrn(node: Node) -> View:
 
 
 def _windows(node: Node) -> tuple[View, Windows]:
-    sizes = input_sizes(node, 0)
+    sizes = node.sizes(0)
     window = node.attribute("kernel_shape")
     if not 3 <= len(sizes) <= 5 or not window or len(window) != len(sizes) - 2:
         raise Unsupported(f"it has {len(sizes) - 2} spatial dimensions, not 1 to 3 as kernel_shape")

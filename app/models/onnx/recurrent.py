@@ -25,13 +25,11 @@ _ACTIVATIONS: dict[str, tuple[str, dict[str, tuple[str, float]]]] = {
 """DirectML's activations by ONNX's names in small letters, and their attributes: which list of the node's they come
 from, if any, and their defaults."""
 
-_INPUTS = {
-    "RNN": ("InputTensor", "WeightTensor", "RecurrenceTensor", "BiasTensor", "SequenceLengthsTensor")
-    + ("HiddenInitTensor",),
-    "LSTM": ("InputTensor", "WeightTensor", "RecurrenceTensor", "BiasTensor", "SequenceLengthsTensor")
-    + ("HiddenInitTensor", "CellMemInitTensor", "PeepholeTensor"),
-}
-"""DirectML's fields in the order of ONNX's inputs."""
+_INPUTS = (
+    *("InputTensor", "WeightTensor", "RecurrenceTensor", "BiasTensor", "SequenceLengthsTensor", "HiddenInitTensor"),
+    *("CellMemInitTensor", "PeepholeTensor"),
+)
+"""DirectML's fields in the order of ONNX's inputs. The last two are those of LSTM."""
 
 _OUTPUTS = ("OutputSequenceTensor", "OutputSingleTensor", "OutputCellSingleTensor")
 
@@ -74,8 +72,7 @@ def _recurrent(node: Node, operator: str, defaults: list[str], attributes: dict[
     if direction not in _DIRECTIONS:
         raise Unsupported(f"its direction is {direction}")
     directions = 2 if direction == "bidirectional" else 1
-    fields = _INPUTS["LSTM" if operator == "LSTM" else "RNN"]
-    tensors = {field: node.view(index) for index, field in enumerate(fields) if node.has(index)}
+    tensors = {field: node.view(index) for index, field in enumerate(_INPUTS) if node.has(index)}
     is_batch_first = bool(node.attribute("layout", 0))
     if is_batch_first:
         for field in ("InputTensor", "HiddenInitTensor", "CellMemInitTensor"):
@@ -87,7 +84,7 @@ def _recurrent(node: Node, operator: str, defaults: list[str], attributes: dict[
     steps, batch, _ = x.sizes
     hidden = tensors["RecurrenceTensor"].sizes[-1]
     wanted = {field: each for field, each in zip(_OUTPUTS, node.wanted, strict=False) if each}
-    sizes = {field: (directions, batch, hidden) for field in wanted}
+    sizes = dict.fromkeys(wanted, (directions, batch, hidden))
     if "OutputSequenceTensor" in wanted:
         sizes["OutputSequenceTensor"] = (steps, directions, batch, hidden)  # type: ignore[assignment]
     made = node.build.operator(
@@ -114,11 +111,11 @@ def _turned(view: View, is_batch_first: bool) -> View:
 def _activations(node: Node, defaults: list[str]) -> list[dict[str, Any]]:
     """Values are taken off the lists by those activations alone that have such an attribute."""
     names = node.attribute("activations") or defaults
-    if len(names) != len(defaults):
+    if len(names) < len(defaults):
         raise Unsupported(f"it has {len(names)} activations, not {len(defaults)}")
     values = {name: [float(each) for each in node.attribute(f"activation_{name}") or ()] for name in ("alpha", "beta")}
     made = []
-    for name in names:
+    for name in names[: len(defaults)]:  # of RNN, whose default is for two directions
         if name.lower() not in _ACTIVATIONS:
             raise Unsupported(f"its activation {name} is none of DirectML's")
         activation, fields = _ACTIVATIONS[name.lower()]

@@ -48,8 +48,10 @@ class _Axis:
 def upsample(node: Node) -> View:
     scales = node.attribute("scales") if node.opset < 9 else [float(s) for s in node.array(1, "scales").reshape(-1)]
     x = node.view(0)
-    axes = [_axis("asymmetric", size, floor(np.float32(size) * np.float32(s)), s, None)
-            for size, s in zip(x.sizes, scales, strict=True)]
+    axes = [
+        _axis("asymmetric", size, floor(np.float32(size) * np.float32(s)), s, None)
+        for size, s in zip(x.sizes, scales, strict=True)
+    ]
     return _resampled(node, x, axes, node.attribute("mode", "nearest"), "floor")
 
 
@@ -207,7 +209,7 @@ def _weighted(node: Node, x: View, axes: list[_Axis], mode: str, *, antialias: b
     for place, axis in enumerate(axes):
         if axis.is_whole:
             continue
-        weights = _weights(axis, mode, a, antialias=antialias, drops=drops or antialias)
+        weights = _weights(axis, mode, a, antialias=antialias, drops=drops)
         matrix = node.cast(node.build.constant(weights.astype(np.float32)), x.data_type)
         sizes: Sizes = x.sizes
         before, behind = prod(sizes[:place]), prod(sizes[place + 1 :])

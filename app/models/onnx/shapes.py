@@ -7,22 +7,10 @@ import numpy as np
 from app.contract.constants import DataType
 from app.memory.arrays import numpy_type
 from app.models.onnx.builder import Array
-from app.models.onnx.mapping import Node, Unsupported, Value
+from app.models.onnx.mapping import Node, Unsupported
 from app.models.onnx.tensors import Sizes, View
 
 MOST_DIMENSIONS = 8
-
-
-def sizes_of(value: Value) -> Sizes:
-    return value.sizes if isinstance(value, View) else value.shape
-
-
-def input_sizes(node: Node, index: int) -> Sizes:
-    """Of an input that is there. Raises Unsupported if it is left out."""
-    value = node.inputs[index] if node.has(index) else None
-    if value is None:
-        raise Unsupported(f"its input {index} is left out")
-    return sizes_of(value)
 
 
 def axis_of(axis: int, rank: int) -> int:

@@ -28,8 +28,11 @@ class Windows:
         more = max(count - len(self.window), 0)
         ones, zeros = [1] * more, [0] * more
         return Windows(
-            *(ones + each for each in (self.window, self.strides, self.dilations)),
-            *(zeros + each for each in (self.starts, self.ends)),
+            ones + self.window,
+            ones + self.strides,
+            ones + self.dilations,
+            zeros + self.starts,
+            zeros + self.ends,
             ones + self.outputs,
         )
 
