@@ -59,7 +59,7 @@ def _parsed(equation: str, views: list[View]) -> tuple[list[list[str]], list[str
     made = []
     for term, count in zip(terms, extra, strict=True):
         before, dotted, behind = term.partition("...")
-        if count < 0 or (count and not dotted) or not (before + behind).isalpha() and before + behind:
+        if count < 0 or (count and not dotted) or (not (before + behind).isalpha() and before + behind):
             raise Unsupported(f"its equation {equation} does not fit its operands")
         made.append([*before, *(dots[most - count :] if dotted else []), *behind])
     if arrow:
