@@ -43,7 +43,14 @@ def activation(node: Node, name: str, x: View) -> View:
 def _activation(node: Node) -> Value:
     name, attributes = ACTIVATIONS[node.type]
     given = {field: node.attribute(*onnx) for field, onnx in attributes.items()}
+    if node.type == "Shrink" and node.data_type(0) not in FLOATS and not _is_whole(given):
+        raise Unsupported("its bias or lambd is no whole number, as which DirectML would take it for integers")
     return operate(node, f"ACTIVATION_{name}", {"InputTensor": node.view(0)}, given)
+
+
+def _is_whole(attributes: dict[str, float]) -> bool:
+    """Whether integers are shrunk alike if the bias and the threshold are truncated."""
+    return attributes["Bias"] % 1 == 0 and (attributes["Threshold"] >= 0 or attributes["Threshold"] % 1 == 0)
 
 
 @maps("HardSwish")

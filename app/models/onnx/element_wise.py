@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from math import isfinite
+from typing import Any
 
 import numpy as np
 
 from app.contract.constants import DataType
+from app.memory.arrays import numpy_type
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.operands import (
     FLOATS,
@@ -203,21 +205,32 @@ def _exponent(node: Node, exponent: View) -> View:
 @maps("Clip")
 def _clip(node: Node) -> Value:
     x = node.view(0)
-    if node.opset < 11:
-        given: list[float | None] = [node.attribute("min"), node.attribute("max")]
-        bounds = [None if each is None else number(node, each, x.data_type) for each in given]
-    else:
-        given = [known_number(node, index) for index in (1, 2)]
-        bounds = [one_element(node, index, "bound") if node.has(index) else None for index in (1, 2)]
-    least, most = given
-    if least is not None and most is not None and isfinite(least) and isfinite(most) and least <= most:
-        attributes = {"MinMaxDataType": x.data_type.value, "Min": least, "Max": most}
+    limits = _limits(x.data_type)
+    bounds: list[int | float | View] = []
+    for index, (name, absent) in enumerate(zip(("min", "max"), limits, strict=True), 1):
+        if node.opset < 11:  # whose defaults are float32's limits, for float16 as well
+            bounds.append(min(max(node.attribute(name, absent), limits[0]), limits[1]))
+        elif not node.has(index):
+            bounds.append(absent)
+        else:
+            found = known_number(node, index)
+            bounds.append(one_element(node, index, name) if found is None else found)
+    finite = [bound for bound in bounds if not isinstance(bound, View) and isfinite(bound)]
+    if len(finite) == 2 and finite[0] <= finite[1]:
+        attributes = {"MinMaxDataType": x.data_type.value, "Min": finite[0], "Max": finite[1]}
         return operate(node, "ELEMENT_WISE_CLIP1", {"InputTensor": x}, attributes)
-    # Bounds that are not known, infinite or crossed, or only one: what ONNX says that it is, min(max, max(x, min)).
+    # Bounds that are not known, infinite or crossed: what ONNX says that it is, min(max, max(x, min)).
     for operator, bound in zip(("ELEMENT_WISE_MAX", "ELEMENT_WISE_MIN"), bounds, strict=True):
-        if bound is not None:
-            x = binary(node, operator, x, bound)
+        x = binary(node, operator, x, bound if isinstance(bound, View) else number(node, bound, x.data_type))
     return x
+
+
+def _limits(data_type: DataType) -> tuple[int | float, int | float]:
+    """The lowest and the highest number, which are ONNX's bounds where none are given."""
+    type_ = numpy_type(data_type)
+    limits: Any = np.finfo(type_) if type_.kind == "f" else np.iinfo(type_)
+    low, high = np.array([limits.min, limits.max], type_).tolist()
+    return low, high
 
 
 @maps("Affine")
