@@ -1,87 +1,14 @@
 """ONNX operators that the `onnx` package's suite has not, or not so: onnxruntime's own, older versions, constants."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+import math
+from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
-from onnx import ModelProto, TensorProto, ValueInfoProto, helper
+from onnx import TensorProto, helper
 
 from app.models.onnx.importer import NotSupported
-from tests.models.onnx_runs import run
-
-Array = np.ndarray[Any, Any]
-MICROSOFT = "com.microsoft"
-
-
-class Case(NamedTuple):
-    """A node with inputs by position, of which some are known; with `microsoft`, of com.microsoft's domain."""
-
-    type: str
-    inputs: list[Array | None]
-    attributes: dict[str, Any] = {}  # noqa: RUF012 - never written
-    known: tuple[int, ...] = ()
-    opset: int = 17
-    microsoft: bool = False
-    outputs: int = 1
-    within: float = 1e-5
-    """Absolute and relative, of floats."""
-
-    def model(self) -> ModelProto:
-        names = ["" if each is None else f"x{place}" for place, each in enumerate(self.inputs)]
-        node = helper.make_node(
-            self.type,
-            names,
-            [f"y{place}" for place in range(self.outputs)],
-            domain=MICROSOFT if self.microsoft else "",
-            **self.attributes,
-        )
-        ports = [
-            helper.make_tensor_value_info(f"x{place}", helper.np_dtype_to_tensor_dtype(each.dtype), each.shape)
-            for place, each in enumerate(self.inputs)
-            if each is not None
-        ]
-        outputs = [ValueInfoProto(name=name) for name in node.output]
-        graph = helper.make_graph([node], "one", ports, outputs)
-        opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid(MICROSOFT, 1)]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=8)
-
-    def given(self) -> dict[str, Array]:
-        return {f"x{place}": each for place, each in enumerate(self.inputs) if each is not None}
-
-
-def expected(model: ModelProto, inputs: Mapping[str, Array]) -> list[Array]:
-    """onnxruntime's results, whose types and ranks the outputs of `model` get."""
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    made: list[Array] = session.run(None, dict(inputs))
-    for port, each in zip(model.graph.output, made, strict=True):
-        typed = helper.make_tensor_value_info(port.name, helper.np_dtype_to_tensor_dtype(each.dtype), each.shape)
-        port.CopyFrom(typed)
-    return made
-
-
-def ours(case: Case, model: ModelProto) -> dict[str, Array]:
-    given = case.given()
-    known = {f"x{place}": given.pop(f"x{place}") for place in case.known}
-    return run(model, given, known)
-
-
-_rng = np.random.default_rng(5)
-
-
-def floats(*sizes: int, dtype: str = "float32") -> Array:
-    return _rng.normal(size=sizes).astype(dtype)
-
-
-def bytes_(*sizes: int, dtype: str = "uint8") -> Array:
-    limits = np.iinfo(dtype)
-    return _rng.integers(limits.min, limits.max + 1, sizes).astype(dtype)
-
-
-def scalar(value: float, dtype: str = "float32") -> Array:
-    return np.array(value, dtype)
-
+from tests.models.onnx_cases import RNG, Array, Case, bytes_, expected, floats, ours, scalar, told
 
 INFINITE = np.array([[-np.inf, -2.5, -0.0, 0.5, np.inf, np.nan]], np.float32)
 
@@ -185,6 +112,18 @@ ACTIVATIONS = [
     Case("SkipSimplifiedLayerNormalization", [floats(2, 3, 4), floats(2, 3, 4), floats(4)], microsoft=True),
 ]
 
+IDS = np.array([[1, 3, 0], [2, 2, 4]], np.int32)
+EMBEDDED = [
+    Case(
+        "EmbedLayerNormalization",
+        [IDS, IDS % 2, floats(5, 8), floats(4, 8), floats(2, 8), floats(8), floats(8), *mask, *places],
+        {"epsilon": 0.1},
+        microsoft=True,
+        outputs=2,
+    )
+    for mask, places in (([], []), ([np.array([[1, 1, 0], [1, 1, 1]], np.int32)], []), ([None], [IDS % 4]))
+]
+
 SCALES = (scalar(0.02), scalar(0.03), scalar(0.05))
 ZEROS = (scalar(120, "uint8"), scalar(130, "uint8"), scalar(90, "uint8"))
 
@@ -226,7 +165,7 @@ QUANTIZED = [
         Case("QLinearConv", [*quantized_inputs(bytes_(2, 4, 6, 5), w), *bias], attributes, known=(3, 4, 5))
         for w, bias, attributes in zip(
             (bytes_(3, 4, 3, 3), bytes_(3, 4, 2, 2), bytes_(3, 4, 3, 3)),
-            ([], [_rng.integers(-999, 999, 3).astype(np.int32)], []),
+            ([], [RNG.integers(-999, 999, 3).astype(np.int32)], []),
             CONVOLUTIONS,
             strict=True,
         )
@@ -275,6 +214,20 @@ QUANTIZED = [
         )
         for dtype in ("uint8", "int8")
     ),
+    *(
+        Case(
+            "QGemm",
+            [
+                *(bytes_(3, 4), SCALES[0], ZEROS[0]),
+                *(bytes_(5, 3, dtype="int8"), np.abs(floats(5)) / 50, np.zeros(5, np.int8)),
+                *(RNG.integers(-999, 999, 5).astype(np.int32), *output),
+            ],
+            {"transA": 1, "transB": 1, "alpha": 1.5},
+            known=(3, 4, 5),
+            microsoft=True,
+        )
+        for output in ([], [SCALES[2], ZEROS[2]])
+    ),
     Case("QuantizeLinear", [floats(2, 3, 4), np.abs(floats(3)) / 50, bytes_(3)], {"axis": 1}, opset=13),
     Case("QuantizeLinear", [floats(2, 3, 4), SCALES[0]], opset=13),
     Case("QuantizeLinear", [100 * floats(9), SCALES[0], scalar(-3, "int16")], opset=21),
@@ -296,11 +249,7 @@ QUANTIZED = [
 ]
 
 
-def told(case: Case) -> str:
-    return f"{case.type}-{case.opset}"
-
-
-@pytest.mark.parametrize("case", [*OLDER, *WITH_CONSTANTS, *PRODUCTS, *ACTIVATIONS, *QUANTIZED], ids=told)
+@pytest.mark.parametrize("case", [*OLDER, *WITH_CONSTANTS, *PRODUCTS, *ACTIVATIONS, *EMBEDDED, *QUANTIZED], ids=told)
 def test_results_are_those_of_onnxruntime(case: Case) -> None:
     model = case.model()
     right = expected(model, case.given())
@@ -317,6 +266,64 @@ def test_results_are_those_of_onnxruntime(case: Case) -> None:
         else:
             within = 0 if exact else case.within
             np.testing.assert_allclose(made[name].astype("float64"), wide, rtol=within, atol=within)
+
+
+def erf_gelu(x: Array) -> Array:
+    made: Array = np.vectorize(lambda each: 0.5 * each * (1 + math.erf(each / math.sqrt(2))))(x)
+    return made
+
+
+def silu(x: Array) -> Array:
+    made: Array = x / (1 + np.exp(-x))
+    return made
+
+
+def normal(x: Array, axes: tuple[int, ...]) -> Array:
+    made: Array = (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + 1e-5)
+    return made
+
+
+X, Y, HALVES = floats(2, 3, 4, 4), floats(2, 3, 4, 4), floats(2, 3, 4, dtype="float16")
+LAST, CHANNELS = floats(4), [np.abs(floats(3)) for _ in range(4)]
+BY_NUMPY = [
+    (Case("BiasAdd", [X, LAST, Y], microsoft=True), X + LAST + Y),
+    (Case("BiasSplitGelu", [X, LAST], microsoft=True), (X + LAST)[..., :2] * erf_gelu((X + LAST)[..., 2:])),
+    (
+        Case("GroupNorm", [X, LAST, LAST], {"groups": 2, "activation": 1}, microsoft=True),
+        silu(normal(X.reshape(2, 12, 2, 2), (1, 3)).reshape(X.shape) * LAST + LAST),
+    ),
+    (Case("Affine", [X], {"alpha": 2.0, "beta": -1.0}), 2 * X - 1),
+    (
+        Case("ImageScaler", [X], {"scale": 2.0, "bias": [1.0, 2.0, 3.0]}),
+        2 * X + np.array([1, 2, 3], np.float32)[:, None, None],
+    ),
+    (Case("ScaledTanh", [X], {"alpha": 2.0, "beta": 0.5}), 2 * np.tanh(X / 2)),
+    (Case("ParametricSoftplus", [X], {"alpha": 2.0, "beta": 0.5}), 2 * np.log1p(np.exp(X / 2))),
+    (
+        Case("BatchNormalization", [HALVES, *CHANNELS], within=2e-3),
+        (HALVES.astype("float32") - CHANNELS[2][:, None]) / np.sqrt(CHANNELS[3][:, None] + 1e-5) * CHANNELS[0][:, None]
+        + CHANNELS[1][:, None],
+    ),
+    (Case("LayerNormalization", [HALVES, LAST], within=2e-3), normal(HALVES.astype("float64"), (-1,)) * LAST),
+    (
+        Case("DmlFusedAdd", [X, Y], {"fused_activation": "LeakyRelu", "fused_alpha": 0.5}),
+        np.where(X + Y > 0, X + Y, (X + Y) / 2),
+    ),
+    (Case("DmlFusedMatMul", [X, Y], {"fused_activation": "Relu"}), np.maximum(X @ Y, 0)),
+    (Case("DmlFusedSum", [X, Y]), X + Y),
+]
+
+
+@pytest.mark.parametrize(("case", "wanted"), BY_NUMPY, ids=told)
+def test_results_are_those_of_numpy(case: Case, wanted: Array) -> None:
+    """What onnxruntime has not on CPUs."""
+    assert case.inputs[0] is not None
+    model = case.model()
+    type_ = helper.np_dtype_to_tensor_dtype(case.inputs[0].dtype)
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y0", type_, None))
+    made = ours(case, model)["y0"]
+    assert made.dtype == case.inputs[0].dtype
+    np.testing.assert_allclose(made, wanted, rtol=case.within, atol=case.within)
 
 
 DOUBLES = floats(2, 3, dtype="float64")
@@ -355,7 +362,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("case", "why"), REFUSED, ids=lambda each: told(each) if isinstance(each, Case) else "")
+@pytest.mark.parametrize(("case", "why"), REFUSED, ids=told)
 def test_what_directml_does_not_compute_is_refused(case: Case, why: str) -> None:
     model = case.model()
     for port in model.graph.output:

@@ -1,10 +1,12 @@
 """Activations, softmax and what is made of it, and com.microsoft's fused ones."""
 
+from copy import copy
 from math import pi, sqrt
+from typing import Any
 
 from app.contract.constants import DataType
 from app.models.onnx.element_wise import binary, linear
-from app.models.onnx.mapping import Node, Value, maps
+from app.models.onnx.mapping import MAPPINGS, Node, Value, maps
 from app.models.onnx.operands import FLOATS, axis_of, broadcast, operate, require_equal
 from app.models.onnx.tensors import Unsupported, View
 
@@ -46,6 +48,37 @@ def _activation(node: Node) -> Value:
     if node.type == "Shrink" and node.data_type(0) not in FLOATS and not _is_whole(given):
         raise Unsupported("its bias or lambd is no whole number, as which DirectML would take it for integers")
     return operate(node, f"ACTIVATION_{name}", {"InputTensor": node.view(0)}, given)
+
+
+def fused_activation(node: Node, name: str, prefix: str) -> dict[str, Any] | None:
+    """The descriptor of what the attribute `name` says, if it is there; its own attributes begin with `prefix`. Raises
+    Unsupported."""
+    given = node.attribute(name, "")
+    if not given:
+        return None
+    if given not in ACTIVATIONS:
+        raise Unsupported(f"its activation is {given}")
+    operator, attributes = ACTIVATIONS[given]
+    described = {field: node.attribute(prefix + onnx, default) for field, (onnx, default) in attributes.items()}
+    # Fused, DirectML has no defaults.
+    return {"Type": f"ACTIVATION_{operator}", **described} | ({"Steepness": 1.0} if given == "Softplus" else {})
+
+
+@maps(
+    *(f"DmlFused{each}" for each in ("Add", "Sum", "BatchNormalization", "InstanceNormalization")),
+    *(f"DmlFused{each}" for each in ("MeanVarianceNormalization", "Gemm", "MatMul")),
+    domain="com.microsoft.dml",
+)
+def _followed(node: Node) -> Value:
+    """What onnxruntime's provider has fused before the model was saved: two operators again, which are one kernel."""
+    alone = copy(node)
+    alone.type = node.type.removeprefix("DmlFused")
+    made = MAPPINGS["", alone.type](alone)
+    assert isinstance(made, View), "these have one output, of a tensor"
+    fused = fused_activation(node, "fused_activation", "fused_")
+    if fused is None:
+        return made
+    return operate(node, fused.pop("Type"), {"InputTensor": made}, fused)
 
 
 def _is_whole(attributes: dict[str, float]) -> bool:

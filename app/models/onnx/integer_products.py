@@ -3,12 +3,13 @@
 from typing import Any
 
 from app.contract.constants import DataType
+from app.models.onnx.element_wise import binary, linear
 from app.models.onnx.linear_algebra import Matrices, matrices
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.operands import broadcast, one_element, operate
-from app.models.onnx.quantization import dynamically_quantized, given_at, scale_and_zero
+from app.models.onnx.quantization import Parameters, dynamically_quantized, finished, given_at, restored, scale_and_zero
 from app.models.onnx.tensors import Sizes, Unsupported, View
-from app.models.onnx.windows import windows_of
+from app.models.onnx.windows import given_pads, windows_of
 
 # Matrices
 
@@ -82,6 +83,23 @@ def _matmul_to_float(node: Node) -> Value:
         (b, node.view(3), _optional(node, 5)),
         _optional(node, 6),
     )
+
+
+@maps("QGemm", domain="com.microsoft")
+def _quantized_gemm(node: Node) -> Value:
+    """alpha * (a * b + c), quantized if there is a scale for it; c is of integers, in units of both scales."""
+    a, b = (
+        node.view(index).transposed((1, 0)) if node.attribute(f"trans{name}", 0) else node.view(index)
+        for name, index in (("A", 0), ("B", 3))
+    )
+    found = _Products(node, a, b, {"AZeroPointTensor": node.view(2)}, {"BZeroPointTensor": node.view(5)})
+    made = found.multiplied("MATRIX_MULTIPLY_INTEGER", DataType.INT32)
+    if node.has(6):
+        made = binary(node, "ELEMENT_WISE_ADD", made, broadcast(node.view(6), made.sizes))
+    scale = binary(node, "ELEMENT_WISE_MULTIPLY", one_element(node, 1, "scale"), node.view(4))
+    scale = broadcast(linear(node, scale, node.attribute("alpha", 1.0), 0.0), made.sizes)
+    floats = restored(node, Parameters(made, scale, None))
+    return finished(node, floats, 7, a.data_type) if node.has(7) else floats
 
 
 @maps("DynamicQuantizeMatMul", domain="com.microsoft")
@@ -178,10 +196,14 @@ def _average(node: Node) -> Value:
     if last:
         x = x.transposed([0, 3, 1, 2])
     output_scale, output_zero = scale_and_zero(node, 3, x.data_type)
-    if node.attribute("ceil_mode", 0) and node.attribute("count_include_pad", 0):
-        raise Unsupported("its ceil_mode and count_include_pad are both 1")
     whole = node.type == "QLinearGlobalAveragePool"
     windows = windows_of(node, x.sizes[2:], x.sizes[2:] if whole else node.attribute("kernel_shape"))
+    if (
+        node.attribute("ceil_mode", 0)
+        and node.attribute("count_include_pad", 0)
+        and windows.ends != given_pads(node, 2)[1]
+    ):
+        raise Unsupported("its ceil_mode adds paddings, and count_include_pad would count them")
     inputs = {
         "InputTensor": x,
         "InputScaleTensor": scale,

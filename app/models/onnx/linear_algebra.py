@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from app.contract.constants import DataType
-from app.models.onnx.activations import ACTIVATIONS
+from app.models.onnx.activations import fused_activation
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.operands import broadcast, common_sizes, operate, require, require_equal
 from app.models.onnx.tensors import Sizes, Unsupported, View
@@ -107,13 +107,13 @@ def _pair(node: Node) -> list[tuple[str, View]]:
 
 @maps("FusedGemm", domain="com.microsoft")
 def _fused_gemm(node: Node) -> Value:
-    return _general(node, _fused(node))
+    return _general(node, fused_activation(node, "activation", "activation_"))
 
 
 @maps("FusedMatMul", "TransposeMatMul", "FusedMatMulActivation", domain="com.microsoft")
 def _fused_matmul(node: Node) -> Value:
     a, b = (_arranged(node, name, view) for name, view in _pair(node))
-    return matmul(node, a, b, node.attribute("alpha", 1.0), _fused(node))
+    return matmul(node, a, b, node.attribute("alpha", 1.0), fused_activation(node, "activation", "activation_"))
 
 
 def _arranged(node: Node, name: str, view: View) -> View:
@@ -125,18 +125,6 @@ def _arranged(node: Node, name: str, view: View) -> View:
         if node.attribute(f"trans{name}", 0):
             view = _swapped(view)
     return view
-
-
-def _fused(node: Node) -> dict[str, Any] | None:
-    """What the attribute `activation` names, if it is there. Raises Unsupported."""
-    name = node.attribute("activation", "")
-    if not name:
-        return None
-    if name not in ACTIVATIONS:
-        raise Unsupported(f"its activation is {name}")
-    operator, attributes = ACTIVATIONS[name]
-    given = {field: node.attribute(f"activation_{onnx}", default) for field, (onnx, default) in attributes.items()}
-    return {"Type": f"ACTIVATION_{operator}", **given} | ({"Steepness": 1.0} if name == "Softplus" else {})
 
 
 @maps("MatMulNBits", domain="com.microsoft")

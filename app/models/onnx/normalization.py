@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from app.contract.constants import DataType, ReduceFunction
 from app.models.onnx.element_wise import binary, sum_of
 from app.models.onnx.mapping import Node, Value, maps
@@ -167,6 +169,33 @@ def _skip_simplified(node: Node) -> list[Value | None]:
     x = _with_skip(node, 3)
     made = normalized(node, x, _last_axes(x, -1), node.attribute("epsilon", 1e-12), node.view(2), mean=False)
     return [made, None, None, x]
+
+
+@maps("EmbedLayerNormalization", domain="com.microsoft")
+def _embedded(node: Node) -> list[Value | None]:
+    """Rows of three tables, for words, places and segments, added up and normalized; and how long each text is."""
+    words = node.view(0)
+    if len(words.sizes) != 2:
+        raise Unsupported(f"its input_ids have {len(words.sizes)} dimensions, not 2")
+    places = node.view(8) if node.has(8) else node.build.constant(np.arange(words.sizes[1], dtype=np.int32)[None])
+    by_word, by_place = _rows(node, node.view(2), words), _rows(node, node.view(3), places)
+    rows = [by_word, broadcast(by_place, by_word.sizes)]
+    if node.has(1):
+        rows.append(_rows(node, node.view(4), node.view(1)))
+    total = sum_of(node, rows)
+    made = normalized(node, total, [2], node.attribute("epsilon", 1e-12), node.view(5), node.view(6))
+    lengths: Value = np.zeros(words.sizes[:1], np.int32)
+    if node.has(7):
+        lengths = node.reshaped(reduced(node, node.view(7), ReduceFunction.SUM, [1]), words.sizes[:1])
+    return [made, lengths, total]
+
+
+def _rows(node: Node, table: View, indices: View) -> View:
+    """Those of the matrix `table`, at the matrix `indices`."""
+    attributes = {"Axis": 1, "IndexDimensions": 2}
+    inputs = {"InputTensor": table, "IndicesTensor": indices}
+    outputs = {"OutputTensor": (table.data_type, (*indices.sizes, table.sizes[-1]))}
+    return operate(node, "GATHER", inputs, attributes, outputs, rank=3)
 
 
 def _with_skip(node: Node, bias: int) -> View:

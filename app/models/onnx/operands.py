@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -132,7 +131,3 @@ def read_as(view: View, data_type: DataType) -> View:
     """The same bytes as another type of the same width."""
     assert view.data_type.bits == data_type.bits, "this reads elements one by one"
     return replace(view, data_type=data_type)
-
-
-def elements(sizes: Sequence[int]) -> int:
-    return prod(sizes)

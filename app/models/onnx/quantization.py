@@ -177,7 +177,7 @@ def scale_and_zero(node: Node, index: int, data_type: DataType) -> tuple[View, V
     return scale, zero
 
 
-def _finished(node: Node, made: View, index: int, data_type: DataType) -> View:
+def finished(node: Node, made: View, index: int, data_type: DataType) -> View:
     """`made` quantized by the scale and zero point that begin at `index`."""
     scale, zero = scale_and_zero(node, index, data_type)
     return quantized(node, Parameters(made, scale, zero).spread(), zero.data_type)
@@ -206,13 +206,13 @@ def _add(node: Node) -> Value:
 def _multiply(node: Node) -> Value:
     a, b = given_at(node, 0), given_at(node, 3)
     made = binary(node, "ELEMENT_WISE_MULTIPLY", restored(node, a.spread()), restored(node, b.spread()))
-    return _finished(node, made, 6, a.x.data_type)
+    return finished(node, made, 6, a.x.data_type)
 
 
 @maps("QLinearSigmoid", domain="com.microsoft")
 def _sigmoid(node: Node) -> Value:
     x = given_at(node, 0)
-    return _finished(node, activation(node, "SIGMOID", restored(node, x.spread())), 3, x.x.data_type)
+    return finished(node, activation(node, "SIGMOID", restored(node, x.spread())), 3, x.x.data_type)
 
 
 @maps("QLinearLeakyRelu", domain="com.microsoft")
@@ -220,7 +220,7 @@ def _leaky_relu(node: Node) -> Value:
     x = given_at(node, 0)
     attributes = {"Alpha": node.attribute("alpha", 0.01)}
     made = operate(node, "ACTIVATION_LEAKY_RELU", {"InputTensor": restored(node, x.spread())}, attributes)
-    return _finished(node, made, 3, x.x.data_type)
+    return finished(node, made, 3, x.x.data_type)
 
 
 @maps("QLinearSoftmax", domain="com.microsoft")
@@ -231,7 +231,7 @@ def _softmax(node: Node) -> Value:
     # Of which version of Softmax it is, is an attribute; until 13 groups went over all that is behind the axis, too.
     axes = [axis] if node.attribute("opset") >= 13 else list(range(axis, rank))
     made = operate(node, "ACTIVATION_SOFTMAX1", {"InputTensor": restored(node, x.spread())}, {"Axes": axes})
-    return _finished(node, made, 3, x.x.data_type)
+    return finished(node, made, 3, x.x.data_type)
 
 
 @maps("QLinearConcat", domain="com.microsoft")
@@ -245,4 +245,4 @@ def _concat(node: Node) -> Value:
     sizes[axis] = sum(each.sizes[axis] for each in floats)
     outputs = {"OutputTensor": (floats[0].data_type, tuple(sizes))}
     made = node.build.operator("JOIN", {"InputTensors": floats}, {"Axis": axis}, outputs)["OutputTensor"]
-    return _finished(node, made, 0, parts[0].x.data_type)
+    return finished(node, made, 0, parts[0].x.data_type)
