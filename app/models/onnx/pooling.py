@@ -105,13 +105,22 @@ def max_unpool(node: Node) -> View:
 
 @maps("MaxRoiPool")
 def max_roi_pool(node: Node) -> View:
+    """Corners are rounded here, halves up as in ONNX Runtime, and not by the operator, which rounds them to even."""
     x, regions = node.view(0), node.view(1)
+    count = regions.sizes[0]
+    batches, corners = (regions.data_type, (count, 1)), (regions.data_type, (count, 4))
+    parts = node.build.operator("SPLIT", {"InputTensor": regions}, {"Axis": 1}, {"OutputTensors": [batches, corners]})
+    scale = {"ScaleBias": {"Scale": float(node.attribute("spatial_scale", 1.0)), "Bias": 0.5}}
+    rounded = node.build.operator("ELEMENT_WISE_FLOOR", {"InputTensor": parts["OutputTensors[1]"]}, scale)
+    joined = {"InputTensors": [parts["OutputTensors[0]"], rounded["OutputTensor"]]}
+    whole = (regions.data_type, (count, 5))
+    regions = node.build.operator("JOIN", joined, {"Axis": 1}, {"OutputTensor": whole})["OutputTensor"]
     height, width = (int(each) for each in node.attribute("pooled_shape"))
     made = node.build.operator(
         "ROI_POOLING",
         {"InputTensor": x, "ROITensor": regions},
         {
-            "SpatialScale": float(node.attribute("spatial_scale", 1.0)),
+            "SpatialScale": 1.0,
             "PooledSize": {"Width": width, "Height": height},
         },
         {"OutputTensor": (x.data_type, (regions.sizes[0], x.sizes[1], height, width))},

@@ -65,8 +65,15 @@ def resize(node: Node) -> View:
             _axis("asymmetric", size, floor(np.float32(size) * np.float32(scale)), scale, None)
             for size, scale in zip(x.sizes, scales, strict=True)
         ]
-        is_shrunk = any(scale < 1 for scale in scales)
-        return _resampled(node, x, axes, mode, "ceil" if is_shrunk else "floor")
+        if mode != "nearest":
+            return _resampled(node, x, axes, mode, "")
+        # As ONNX Runtime's CPU provider has it: up where a dimension becomes smaller, down where it becomes larger.
+        still = [_axis("asymmetric", axis.size, axis.size, 1.0, None) for axis in axes]
+        larger = [axis if axis.scale >= 1 else kept for axis, kept in zip(axes, still, strict=True)]
+        x = _resampled(node, x, larger, mode, "floor")
+        still = [_axis("asymmetric", axis.output, axis.output, 1.0, None) for axis in larger]
+        smaller = [axis if axis.scale < 1 else kept for axis, kept in zip(axes, still, strict=True)]
+        return _resampled(node, x, smaller, mode, "ceil")
     transformation = node.attribute("coordinate_transformation_mode", "half_pixel")
     rank = len(x.sizes)
     chosen = axes_of(node.attribute("axes") or list(range(rank)), rank)
@@ -128,11 +135,13 @@ def _axis(transformation: str, size: int, output: int, scale: float, region: tup
         case "tf_crop_and_resize":
             assert region is not None, "it is given"
             begin, end = region
-            if output > 1:
+            if size == 1:
+                used = 1.0
+            elif output > 1:
                 reach = (end - begin) * (size - 1)
-                used, before = ((output - 1) / reach if reach else 1.0), -begin * (size - 1)
                 if reach <= 0:
-                    raise Unsupported(f"its roi goes from {begin} to {end} over {size} elements")
+                    raise Unsupported(f"its roi goes from {begin} to {end}")
+                used, before = (output - 1) / reach, -begin * (size - 1)
             else:
                 used, before = 1.0, -0.5 * (begin + end) * (size - 1)
         case "asymmetric":
@@ -149,7 +158,7 @@ def _resampled(node: Node, x: View, axes: list[_Axis], mode: str, nearest: str) 
     starts, ends = [0] * len(axes), [0] * len(axes)
     if node.attribute("coordinate_transformation_mode") == "tf_crop_and_resize":
         for place, axis in enumerate(axes):
-            inside = [c for c in range(axis.output) if 0 <= axis.source(c) <= axis.size - 1]
+            inside = [c for c in range(axis.output) if axis.size == 1 or 0 <= axis.source(c) <= axis.size - 1]
             if not inside:
                 raise Unsupported("nothing of its input is inside its roi")
             starts[place], ends[place] = inside[0], axis.output - 1 - inside[-1]
@@ -180,7 +189,7 @@ def _sampled(node: Node, x: View, axes: list[_Axis], mode: str, nearest: str) ->
     if mode == "nearest" and not direction:
         raise Unsupported(f"its nearest_mode is {nearest}")
     kept = [axis for _, axis in groups]
-    if not kept:
+    if all(axis.is_whole for axis in kept):
         return x
     taken = node.reshaped(x, tuple(size for size, _ in groups))
     made = node.build.operator(
