@@ -204,7 +204,7 @@ def pad(node: Node) -> Value:
         pads, value = [int(each) for each in node.attribute("pads")], node.attribute("value", 0.0)
     else:
         pads = integers(node, 1, "pads")
-        value = node.array(2, "constant_value").reshape(-1)[0].item() if node.has(2) else 0
+        value = node.value(2) if node.has(2) else 0
     axes = axes_of(integers(node, 3, "axes") if node.has(3) else list(range(len(sizes))), len(sizes))
     if len(pads) != 2 * len(axes):
         raise Unsupported(f"pads {pads} are not two for each of axes {axes}")
@@ -219,10 +219,24 @@ def pad(node: Node) -> Value:
         raise Unsupported("nothing of its input is left by negative pads")
     x = window(node, node.view(0), kept)
     assert isinstance(x, View), "something is left"
+    starts, ends = [max(each, 0) for each in starts], [max(each, 0) for each in ends]
+    if isinstance(value, View):
+        if mode == "constant":
+            return _surrounded(node, x, starts, ends, value)
+        value = 0
+    value = np.asarray(value).reshape(-1)[0].item()
     if not x.data_type.value.startswith("FLOAT"):
         value = int(value)
-    starts, ends = [max(each, 0) for each in starts], [max(each, 0) for each in ends]
     return padded(node, x, starts, ends, value, _PADDING_MODES[mode])
+
+
+def _surrounded(node: Node, x: View, starts: Sequence[int], ends: Sequence[int], value: View) -> View:
+    """The same as `padded` with a value that is not known: it is joined dimension by dimension."""
+    one = node.reshaped(value, (1,) * len(x.sizes))
+    for axis, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        around = [one.broadcast((*x.sizes[:axis], count, *x.sizes[axis + 1 :])) for count in (start, end) if count]
+        x = joined(node, [*around[: bool(start)], x, *around[bool(start) :]], axis)
+    return x
 
 
 @maps("SpaceToDepth")

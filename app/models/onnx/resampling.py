@@ -43,6 +43,11 @@ class _Axis:
     def source(self, place: int) -> float:
         return (place - self.after) / self.scale - self.before
 
+    def holds(self, place: int) -> bool:
+        """Whether the output's element at `place` is of a coordinate in the input, but for the rounding of a roi."""
+        beyond = 1e-6 * self.size
+        return self.size == 1 or -beyond <= self.source(place) <= self.size - 1 + beyond
+
 
 @maps("Upsample")
 def upsample(node: Node) -> View:
@@ -158,7 +163,7 @@ def _resampled(node: Node, x: View, axes: list[_Axis], mode: str, nearest: str) 
     starts, ends = [0] * len(axes), [0] * len(axes)
     if node.attribute("coordinate_transformation_mode") == "tf_crop_and_resize":
         for place, axis in enumerate(axes):
-            inside = [c for c in range(axis.output) if axis.size == 1 or 0 <= axis.source(c) <= axis.size - 1]
+            inside = [c for c in range(axis.output) if axis.holds(c)]
             if not inside:
                 raise Unsupported("nothing of its input is inside its roi")
             starts[place], ends[place] = inside[0], axis.output - 1 - inside[-1]

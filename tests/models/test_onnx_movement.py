@@ -1,0 +1,100 @@
+"""Elements moved, gathered and scattered, beside onnxruntime and NumPy."""
+
+import numpy as np
+import pytest
+
+from app.models.onnx.importer import NotSupported
+from tests.models.onnx_nodes import RANDOM, OneNode, floats, integers
+from tests.models.onnx_runs import Array, run
+
+X = floats(3, 4, 5)
+LONG = RANDOM.integers(-9, 9, (3, 4, 5))
+
+
+def all_types(*sizes: int) -> list[Array]:
+    """Of each size of elements, and what DirectML has no numbers for."""
+    numbers = RANDOM.integers(0, 100, sizes)
+    return [numbers.astype(name) for name in ("bool", "uint8", "int16", "float16", "int32", "int64", "float64")]
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        OneNode("Slice", [X, integers(1, -1), integers(3, -9), integers(0, -1), integers(1, -2)], [1, 2, 3, 4]),
+        OneNode("Slice", [X, integers(-3), integers(2**63 - 1), integers(1)], [1, 2, 3], opset=10),
+        OneNode("Slice", [LONG], opset=9, starts=[1, 0], ends=[9, -1], axes=[2, 0]),
+        OneNode("Split", [X, integers(1, 3)], [1], outputs=2, axis=1),
+        OneNode("Split", [X], outputs=2, opset=18, axis=-1, num_outputs=2),
+        OneNode("Concat", [X, floats(3, 0, 5), X[:, :2]], [1], axis=-2),
+        OneNode("Tile", [floats(2, 1, 3), integers(1, 4, 1)], [1]),
+        *(OneNode("Tile", [each, integers(2, 3)], [1]) for each in all_types(2, 3) if each.dtype != np.float16),
+        OneNode("Pad", [X, integers(1, 0, 2, 0, 3, 1), np.array(2.5, np.float32)], [1, 2]),
+        OneNode("Pad", [X, integers(-1, 2, 0, 0, -1, 1)], [1]),
+        OneNode("Pad", [X, integers(0, 1, 0, 1, 0, 0), np.array(-np.inf, np.float32)], [1, 2]),
+        OneNode("Pad", [X, integers(0, 1, 2, 1, 0, 0), np.array(3, np.float32)], [1]),
+        OneNode("Pad", [LONG, integers(2, 1), None, integers(-1)], [1, 3], opset=18, mode="reflect"),
+        OneNode("Pad", [LONG, integers(0, 1, 2, 3, 0, 0)], [1], mode="edge"),
+        OneNode("Pad", [X, integers(0, 1, 2, 3, 0, 0)], [1], opset=19, mode="wrap"),
+        OneNode("Pad", [X], opset=10, pads=[0, 1, 0, 0, 0, 2], value=-1.0),
+        OneNode("DepthToSpace", [floats(1, 8, 2, 3)], blocksize=2, mode="DCR"),
+        OneNode("DepthToSpace", [floats(1, 8, 2, 3)], blocksize=2, mode="CRD"),
+        OneNode("SpaceToDepth", [floats(1, 2, 4, 6)], blocksize=2),
+        OneNode("ReverseSequence", [X, integers(1, 4, 2)], batch_axis=0, time_axis=1),
+        OneNode("Trilu", [floats(2, 1, 2, 3, 4), np.array(1)], [1], upper=1),
+        OneNode("Trilu", [X, np.array(-1)], [1], upper=0),
+        OneNode("EyeLike", [floats(3, 4)], k=-1, dtype=7),
+        OneNode("Gather", [X, np.array([[0, -1], [3, 1]], np.int32)], axis=1),
+        OneNode("Gather", [X, np.array(-2)], axis=2),
+        *(OneNode("Gather", [each, integers(2, 0)], axis=-1) for each in all_types(2, 3)),
+        OneNode("GatherElements", [X, RANDOM.integers(-4, 4, (2, 6, 3))], axis=1),
+        OneNode("GatherND", [X, RANDOM.integers(-4, 4, (3, 2, 1))], opset=13, batch_dims=1),
+        OneNode("GatherND", [X, RANDOM.integers(0, 3, (2, 2, 2, 2))], opset=13),
+        OneNode("ScatterElements", [X, integers(3, 0, 1, 2).reshape(2, 2, 1), floats(2, 2, 1)], axis=1),
+        OneNode("ScatterND", [X, integers(2, 1, 0, -1).reshape(2, 2), floats(2, 5)], opset=13),
+        OneNode("OneHot", [integers(1, -1, 7), np.array(4), floats(2)], [1], axis=0),
+        OneNode("OneHot", [floats(2, 3).clip(0) * 3, np.array(4), integers(5, 6)], [1]),
+    ],
+    ids=repr,
+)
+def test_movement(node: OneNode) -> None:
+    node.compare()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize(
+    ("equation", "sizes"),
+    [
+        ("ij,jk,kl->il", [(2, 3), (3, 4), (4, 5)]),
+        ("...ij,...jk->...ik", [(2, 1, 2, 3), (5, 3, 4)]),
+        ("bqhd,bkhd->bhqk", [(2, 3, 2, 4), (2, 5, 2, 4)]),
+        ("...ii->...i", [(3, 4, 4)]),
+        ("ij,k->jk", [(2, 3), (4,)]),
+        ("ba", [(2, 3)]),
+        ("ii", [(3, 3)]),
+    ],
+)
+def test_einsum(equation: str, sizes: list[tuple[int, ...]], dtype: str) -> None:
+    operands = [(10 * floats(*each)).astype(dtype) for each in sizes]
+    expected = np.einsum(equation, *operands)
+    (made,) = OneNode("Einsum", operands, equation=equation).made([expected])
+    np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        (OneNode("Slice", [X, integers(1), integers(2)]), "its starts is not constant"),
+        (OneNode("Slice", [X, integers(1), integers(2), integers(3)], [1, 2, 3]), "axis 3 is none of its 3 dimensions"),
+        (OneNode("Tile", [X, integers(1)], [1]), "not one for each of 3 dimensions"),
+        (OneNode("Split", [X, integers(1, 1)], [1], axis=1), "do not make up the 4 elements"),
+        (OneNode("ScatterND", [X, integers(0).reshape(1, 1), floats(1, 4, 5)], reduction="add"), "reduction is add"),
+        (OneNode("ScatterElements", [X, LONG, X], reduction="mul"), "reduction is mul"),
+        (OneNode("GatherElements", [X, np.zeros((4, 1, 1), np.int64)], axis=1), "do not fit"),
+        (OneNode("Einsum", [X, X], equation="ijk->i"), "1 operands, not 2"),
+        (OneNode("Einsum", [X], equation="ijk->z"), "labels that no operand has"),
+    ],
+    ids=repr,
+)
+def test_refused(node: OneNode, why: str) -> None:
+    with pytest.raises(NotSupported, match=why):
+        run(node.model([X]), node.inputs)

@@ -1,0 +1,159 @@
+"""Recurrent networks, and attention as onnxruntime's own operators have it, beside onnxruntime."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.models.onnx.importer import NotSupported
+from tests.models.onnx_nodes import RANDOM, OneNode, floats, integers
+from tests.models.onnx_runs import run
+
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+OURS = "com.microsoft"
+BATCH, HEADS, SIZE = 2, 3, 4
+HIDDEN = HEADS * SIZE
+
+
+def recurrent(operator: str, directions: int, *, whole: bool, **attributes: Any) -> OneNode:
+    """Of 3 steps of 2 sequences; `whole` is with all inputs that may be left out."""
+    rows = 5 * GATES[operator]
+    inputs = [floats(3, 2, 4), floats(directions, rows, 4), floats(directions, rows, 5)]
+    if whole:
+        inputs += [floats(directions, 2 * rows), np.array([2, 3], np.int32), floats(directions, 2, 5)]
+        inputs += [floats(directions, 2, 5), floats(directions, 15)] if operator == "LSTM" else []
+    outputs = 3 if operator == "LSTM" else 2
+    return OneNode(operator, inputs, outputs=outputs, opset=14, hidden_size=5, **attributes)
+
+
+@pytest.mark.parametrize("operator", GATES)
+def test_recurrent(operator: str) -> None:
+    recurrent(operator, 1, whole=False).compare()
+    recurrent(operator, 2, whole=True, direction="bidirectional").compare()
+    activations = {
+        "RNN": {"activations": ["Affine"], "activation_alpha": [0.5], "activation_beta": [0.1]},
+        "GRU": {"activations": ["HardSigmoid", "LeakyRelu"], "activation_alpha": [0.3, 0.2], "linear_before_reset": 1},
+        "LSTM": {"activations": ["Sigmoid", "Softsign", "Tanh"], "input_forget": 1},
+    }
+    recurrent(operator, 1, whole=True, direction="reverse", **activations[operator]).compare()
+
+
+def test_recurrent_with_the_batch_first() -> None:
+    node = recurrent("GRU", 1, whole=True)
+    x, weights, recurrence, bias, lengths, state = node.inputs.values()
+    expected, last = node.expected()
+    turned = [x.swapaxes(0, 1), weights, recurrence, bias, lengths, state.swapaxes(0, 1)]
+    other = OneNode("GRU", [*map(np.ascontiguousarray, turned)], outputs=2, opset=14, hidden_size=5, layout=1)
+    made = other.made([expected.transpose(2, 0, 1, 3), last.swapaxes(0, 1)])
+    np.testing.assert_allclose(made[0], expected.transpose(2, 0, 1, 3), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(made[1], last.swapaxes(0, 1), rtol=1e-4, atol=1e-5)
+
+
+def many_headed(queries: int, keys: int, *more: Any, past: int = 0, **attributes: Any) -> OneNode:
+    tensors = [floats(BATCH, each, HIDDEN) for each in (queries, keys, keys)]
+    before = [floats(BATCH, HEADS, past, SIZE) for _ in range(2)] if past else []
+    outputs = 3 if past else 1
+    given = [*tensors, *more, *[None] * (3 - len(more)), *before] if past else [*tensors, *more]
+    return OneNode("MultiHeadAttention", given, outputs=outputs, domain=OURS, num_heads=HEADS, **attributes)
+
+
+def mask(*sizes: int) -> np.ndarray[Any, Any]:
+    made = RANDOM.integers(0, 2, sizes).astype(np.int32)
+    made[..., 0] = 1
+    return made
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        many_headed(3, 5, floats(3 * HIDDEN), scale=0.3),
+        many_headed(3, 5, None, mask(BATCH, 5), floats(BATCH, HEADS, 3, 5)),
+        many_headed(4, 4, None, None, floats(1, HEADS, 4, 4), unidirectional=1),
+        many_headed(2, 1, past=3),
+        OneNode(
+            "MultiHeadAttention",
+            [floats(BATCH, 3, HIDDEN), floats(BATCH, HEADS, 5, SIZE), floats(BATCH, HEADS, 5, SIZE)],
+            domain=OURS,
+            num_heads=HEADS,
+        ),
+        OneNode(
+            "Attention",
+            [floats(BATCH, 3, 5), floats(5, 2 * HIDDEN + 6), floats(2 * HIDDEN + 6), mask(BATCH, 3, 3)],
+            domain=OURS,
+            num_heads=HEADS,
+            qkv_hidden_sizes=[HIDDEN, HIDDEN, 6],
+        ),
+        OneNode(
+            "Attention",
+            [floats(BATCH, 3, 5), floats(5, 3 * HIDDEN), floats(3 * HIDDEN), np.array([2, 3], np.int32)],
+            domain=OURS,
+            num_heads=HEADS,
+            unidirectional=1,
+        ),
+        OneNode(
+            "Attention",
+            [floats(BATCH, 3, 5), floats(5, 3 * HIDDEN), floats(3 * HIDDEN), np.array([2, 3, 0, 1], np.int32)],
+            domain=OURS,
+            num_heads=HEADS,
+        ),
+        OneNode(
+            "Attention",
+            [floats(BATCH, 2, 5), floats(5, 3 * HIDDEN), floats(3 * HIDDEN), None, floats(2, BATCH, HEADS, 3, SIZE)],
+            outputs=2,
+            domain=OURS,
+            num_heads=HEADS,
+        ),
+        OneNode(
+            "QAttention",
+            [
+                *(RANDOM.integers(0, 256, (BATCH, 3, 5)).astype(np.uint8), mask(5, 3 * HIDDEN).astype(np.int8)),
+                *(floats(3 * HIDDEN), np.array([0.02], np.float32), np.float32([0.5]), None),
+                *(np.array([120], np.uint8), np.array([1], np.int8)),
+            ],
+            [1, 2, 3, 4, 6, 7],
+            domain=OURS,
+            num_heads=HEADS,
+        ),
+        OneNode(
+            "RotaryEmbedding",
+            [floats(BATCH, 3, HIDDEN), RANDOM.integers(0, 6, (BATCH, 3)), floats(6, 2), floats(6, 2)],
+            domain=OURS,
+            num_heads=HEADS,
+        ),
+        OneNode(
+            "RotaryEmbedding",
+            [floats(BATCH, HEADS, 3, 6), integers(2), floats(6, 2), floats(6, 2)],
+            domain=OURS,
+            num_heads=HEADS,
+            rotary_embedding_dim=4,
+            interleaved=1,
+        ),
+    ],
+    ids=repr,
+)
+def test_attention(node: OneNode) -> None:
+    node.compare(1e-4)
+
+
+def test_stacked_attention_is_that_of_its_parts() -> None:
+    """Which onnxruntime does not have on the CPU."""
+    query, key, value = (floats(BATCH, 3, HEADS, SIZE) for _ in range(3))
+    apart = [each.reshape(BATCH, 3, HIDDEN) for each in (query, key, value)]
+    (expected,) = OneNode("MultiHeadAttention", apart, domain=OURS, num_heads=HEADS).expected()
+    for inputs in ([np.stack([query, key, value], 3)], [apart[0], np.stack([key, value], 3)]):
+        (made,) = OneNode("MultiHeadAttention", inputs, domain=OURS, num_heads=HEADS).made([expected])
+        np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        (recurrent("RNN", 1, whole=False, clip=0.5), "its clip is for LSTM alone"),
+        (recurrent("GRU", 1, whole=False, activations=["Exp", "Tanh"]), "Exp is none of DirectML's"),
+        (many_headed(3, 5, None, mask(BATCH, 4)), "its mask has sizes"),
+    ],
+    ids=repr,
+)
+def test_refused(node: OneNode, why: str) -> None:
+    with pytest.raises(NotSupported, match=why):
+        run(node.model([floats(1)]), node.inputs)

@@ -1,0 +1,166 @@
+"""Convolutions, poolings and resampling beside onnxruntime."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.models.onnx.importer import NotSupported
+from tests.models.onnx_nodes import OneNode, floats, integers
+from tests.models.onnx_runs import run
+
+X = floats(2, 4, 7, 8)
+ROI = np.array([0, 0, -0.1, 0.2, 1, 1, 0.9, 1.15], np.float32)
+
+
+def scales(*each: float) -> np.ndarray:
+    return np.array(each, np.float32)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        OneNode("Conv", [X, floats(6, 2, 3, 2), floats(6)], group=2, strides=[2, 1], pads=[1, 0, 2, 1]),
+        OneNode("Conv", [X, floats(3, 4, 3, 2)], auto_pad="SAME_LOWER", strides=[2, 3]),
+        OneNode("Conv", [floats(1, 2, 9), floats(3, 2, 3), floats(3)], dilations=[2], pads=[3, 1]),
+        OneNode("Conv", [floats(1, 2, 4, 5, 3), floats(3, 2, 2, 2, 2)], auto_pad="VALID"),
+        OneNode(
+            "FusedConv",
+            [X, floats(5, 4, 1, 1), floats(5)],
+            domain="com.microsoft",
+            activation="HardSigmoid",
+            activation_params=[0.3, 0.4],
+        ),
+        OneNode(
+            "FusedConv", [X, floats(5, 4, 1, 1), None, floats(2, 5, 7, 8)], domain="com.microsoft", activation="Relu"
+        ),
+        OneNode("ConvTranspose", [X, floats(4, 3, 3, 2), floats(6)], group=2, strides=[2, 3], output_padding=[1, 2]),
+        OneNode("ConvTranspose", [X, floats(4, 3, 3, 3)], strides=[2, 2], pads=[1, 0, 1, 2], dilations=[1, 2]),
+        OneNode("ConvTranspose", [X, floats(4, 3, 3, 3)], strides=[2, 2], output_shape=[14, 16]),
+        OneNode("ConvTranspose", [floats(1, 2, 5), floats(2, 3, 3)], strides=[2], auto_pad="SAME_UPPER"),
+        OneNode("AveragePool", [X], kernel_shape=[3, 2], pads=[1, 0, 1, 1], strides=[2, 2], count_include_pad=1),
+        OneNode(
+            "AveragePool",
+            [X],
+            opset=19,
+            kernel_shape=[3, 3],
+            pads=[1, 1, 1, 1],
+            strides=[3, 3],
+            count_include_pad=1,
+            ceil_mode=1,
+        ),
+        OneNode("AveragePool", [X], opset=19, kernel_shape=[2, 3], dilations=[2, 1], ceil_mode=1, strides=[2, 2]),
+        OneNode("MaxPool", [X], outputs=2, kernel_shape=[2, 3], pads=[0, 1, 1, 1], strides=[2, 2]),
+        OneNode("MaxPool", [floats(2, 3, 9)], outputs=2, kernel_shape=[3], ceil_mode=1, strides=[2]),
+        OneNode("MaxPool", [(X * 20).astype(np.int8)], kernel_shape=[2, 2], auto_pad="SAME_LOWER"),
+        OneNode("LpPool", [X], opset=18, kernel_shape=[2, 2], p=3, pads=[1, 0, 0, 1]),
+        OneNode("GlobalAveragePool", [floats(2, 3, 4)]),
+        OneNode("GlobalMaxPool", [floats(2, 3, 4, 2, 3)]),
+        OneNode("GlobalLpPool", [X], p=1),
+        OneNode("LRN", [floats(1, 7, 3, 2)], size=3, alpha=0.3, beta=0.6, bias=1.2),
+        OneNode(
+            "MaxUnpool", [floats(1, 1, 2, 2), np.array([[[[1, 6], [9, 15]]]])], kernel_shape=[2, 2], strides=[2, 2]
+        ),
+        # 2.5 is rounded up to 3.
+        OneNode(
+            "MaxRoiPool",
+            [X, scales(0, 1, 0, 5, 6, 1, 0, 3, 7, 4).reshape(2, 5)],
+            pooled_shape=[2, 2],
+            spatial_scale=0.5,
+        ),
+    ],
+    ids=repr,
+)
+def test_windows(node: OneNode) -> None:
+    node.compare()
+
+
+@pytest.mark.parametrize("mode", ["half_pixel", "output_half_pixel"])
+def test_regions_are_read_at_the_edges_and_have_a_pixel_at_least(mode: str) -> None:
+    regions = scales(0, 0, 7, 6, 2.2, 3, 2.4, 3.1).reshape(2, 4)
+    attributes: dict[str, Any] = {
+        "output_height": 3,
+        "output_width": 2,
+        "sampling_ratio": 2,
+        "coordinate_transformation_mode": mode,
+    }
+    OneNode("RoiAlign", [X, regions, integers(1, 0)], **attributes).compare(1e-4)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize(
+    "transformation",
+    ["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric", "tf_crop_and_resize"],
+)
+def test_resize(mode: str, transformation: str) -> None:
+    attributes: dict[str, Any] = {
+        "mode": mode,
+        "coordinate_transformation_mode": transformation,
+        "extrapolation_value": 7.0,
+    }
+    for sizes in ([2, 4, 11, 5], [2, 4, 1, 8 if transformation != "tf_crop_and_resize" else 3]):
+        OneNode("Resize", [X, ROI, None, integers(*sizes)], [1, 3], opset=19, **attributes).compare(1e-4)
+    if transformation != "align_corners":  # of which onnxruntime takes the whole size, and ONNX that with a fraction
+        OneNode("Resize", [X, ROI, scales(1, 1, 1.6, 0.6)], [1, 2], opset=19, **attributes).compare(1e-4)
+
+
+@pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
+def test_resize_to_the_nearest(rounding: str) -> None:
+    attributes: dict[str, Any] = {
+        "mode": "nearest",
+        "nearest_mode": rounding,
+        "coordinate_transformation_mode": "asymmetric",
+    }
+    OneNode("Resize", [X, None, scales(1, 1, 2, 1.5)], [2], opset=13, **attributes).compare()
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        OneNode("Resize", [X, scales(1, 1, 0.5, 2)], [1], opset=10, mode="nearest"),
+        OneNode("Resize", [X, scales(1, 1, 0.5, 2)], [1], opset=10, mode="linear"),
+        OneNode("Upsample", [X, scales(1, 1, 2, 3)], [1], opset=9, mode="nearest"),
+        OneNode("Resize", [X, None, scales(1, 1, 0.6, 0.4)], [2], opset=18, mode="linear", antialias=1),
+        OneNode("Resize", [X, None, scales(1, 1, 0.6, 0.4)], [2], opset=18, mode="cubic", antialias=1),
+        OneNode(
+            "Resize",
+            [X, None, scales(1, 1, 1.6, 0.4)],
+            [2],
+            opset=18,
+            mode="cubic",
+            exclude_outside=1,
+            cubic_coeff_a=-0.5,
+        ),
+        OneNode(
+            "Resize",
+            [X, None, None, integers(14, 9)],
+            [3],
+            opset=18,
+            mode="linear",
+            axes=[2, 3],
+            keep_aspect_ratio_policy="not_larger",
+        ),
+        OneNode("Resize", [floats(2, 3, 3, 4, 2), None, scales(1, 1, 2, 1, 2)], [2], opset=13, mode="linear"),
+    ],
+    ids=repr,
+)
+def test_other_resizing(node: OneNode) -> None:
+    node.compare(1e-4)
+
+
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        (OneNode("MaxPool", [X], outputs=2, kernel_shape=[2, 2], storage_order=1), "storage_order is 1"),
+        (OneNode("Conv", [floats(1, 1, 2, 2, 2, 2), floats(1, 1, 1, 1, 1, 1)]), "4 spatial dimensions"),
+        (OneNode("Conv", [X, floats(1, 4, 9, 9)]), "larger than the tensor"),
+        (OneNode("ConvTranspose", [X, floats(4, 1, 1, 1)], output_shape=[9, 9]), "a stride or more beyond"),
+        (OneNode("RoiAlign", [X, floats(1, 4), integers(0)], mode="max"), "its mode is max"),
+        (OneNode("Resize", [X, None, scales(1, 1, 2, 2)], opset=13), "its scales is not constant"),
+        (OneNode("FusedConv", [X, floats(1, 4, 1, 1)], domain="com.microsoft", activation="Gelu"), "Gelu"),
+    ],
+    ids=repr,
+)
+def test_refused(node: OneNode, why: str) -> None:
+    with pytest.raises(NotSupported, match=why):
+        run(node.model([floats(1), integers(1)]), node.inputs)
