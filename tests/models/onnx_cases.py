@@ -1,16 +1,11 @@
-"""ONNX models of one node each, and what onnxruntime makes of them."""
+"""What tables of ONNX nodes are made of."""
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import onnxruntime
-from onnx import ModelProto, ValueInfoProto, helper
 
-from tests.models.onnx_runs import run
-
-Array = np.ndarray[Any, Any]
-MICROSOFT = "com.microsoft"
+from tests.models.onnx_nodes import OneNode
+from tests.models.onnx_runs import Array
 
 
 class Case(NamedTuple):
@@ -28,49 +23,11 @@ class Case(NamedTuple):
     """Absolute and relative, of floats."""
 
     @property
-    def domain(self) -> str:
+    def node(self) -> OneNode:
+        domain = "com.microsoft" if self.microsoft else ""
         if self.type.startswith("Dml"):
-            return f"{MICROSOFT}.dml"
-        return MICROSOFT if self.microsoft else ""
-
-    def model(self) -> ModelProto:
-        names = ["" if each is None else f"x{place}" for place, each in enumerate(self.inputs)]
-        node = helper.make_node(
-            self.type,
-            names,
-            [f"y{place}" for place in range(self.outputs)],
-            domain=self.domain,
-            **self.attributes,
-        )
-        ports = [
-            helper.make_tensor_value_info(f"x{place}", helper.np_dtype_to_tensor_dtype(each.dtype), each.shape)
-            for place, each in enumerate(self.inputs)
-            if each is not None
-        ]
-        outputs = [ValueInfoProto(name=name) for name in node.output]
-        graph = helper.make_graph([node], "one", ports, outputs)
-        others = [helper.make_opsetid(domain, 1) for domain in (MICROSOFT, f"{MICROSOFT}.dml")]
-        opsets = [helper.make_opsetid("", self.opset), *others]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=8)
-
-    def given(self) -> dict[str, Array]:
-        return {f"x{place}": each for place, each in enumerate(self.inputs) if each is not None}
-
-
-def expected(model: ModelProto, inputs: Mapping[str, Array]) -> list[Array]:
-    """onnxruntime's results, whose types and ranks the outputs of `model` get."""
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    made: list[Array] = session.run(None, dict(inputs))
-    for port, each in zip(model.graph.output, made, strict=True):
-        typed = helper.make_tensor_value_info(port.name, helper.np_dtype_to_tensor_dtype(each.dtype), each.shape)
-        port.CopyFrom(typed)
-    return made
-
-
-def ours(case: Case, model: ModelProto) -> dict[str, Array]:
-    given = case.given()
-    known = {f"x{place}": given.pop(f"x{place}") for place in case.known}
-    return run(model, given, known)
+            domain = "com.microsoft.dml"
+        return OneNode(self.type, self.inputs, self.known, self.outputs, self.opset, domain, **self.attributes)
 
 
 RNG = np.random.default_rng(5)

@@ -21,7 +21,8 @@ def integers(*elements: int) -> Array:
 
 
 class OneNode:
-    """A node of `operator` and its inputs, of which those that are `known` by index are constants."""
+    """A node of `operator` and its inputs, of which those that are `known` by index are constants. Attributes called as
+    parameters are here have an underscore behind."""
 
     def __init__(
         self,
@@ -36,9 +37,10 @@ class OneNode:
         self._name = operator
         self._given = {f"x{index}": each for index, each in enumerate(inputs) if each is not None}
         self._known = [f"x{index}" for index in known]
+        attributes = {attribute.removesuffix("_"): value for attribute, value in attributes.items()}
         names = [f"x{index}" if each is not None else "" for index, each in enumerate(inputs)]
         self._node = helper.make_node(operator, names, [f"y{k}" for k in range(outputs)], domain=domain, **attributes)
-        self._opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+        self._opsets = [helper.make_opsetid("", opset), helper.make_opsetid(domain or "com.microsoft", 1)]
 
     def __repr__(self) -> str:
         return self._name
