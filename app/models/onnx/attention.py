@@ -8,8 +8,9 @@ import numpy as np
 from app.contract.constants import DataType
 from app.memory.arrays import numpy_type
 from app.models.onnx.mapping import Node, Unsupported, Value, maps
-from app.models.onnx.movement import joined, window
-from app.models.onnx.shapes import along, inserted, of_type
+from app.models.onnx.movement import joined
+from app.models.onnx.rotary import binary
+from app.models.onnx.shapes import along, inserted
 from app.models.onnx.tensors import Sizes, View
 
 _OURS = "com.microsoft"
@@ -102,49 +103,9 @@ def quantized_attention(node: Node) -> list[Value | None]:
     made = node.cast(product["OutputTensor"], DataType.FLOAT32)
     for index in (3, 4):
         scale = node.cast(node.view(index), DataType.FLOAT32)
-        made = _binary(node, "MULTIPLY", made, scale.broadcast(sizes))
-    made = _binary(node, "ADD", made, node.cast(bias, DataType.FLOAT32).broadcast(sizes))
+        made = binary(node, "MULTIPLY", made, scale.broadcast(sizes))
+    made = binary(node, "ADD", made, node.cast(bias, DataType.FLOAT32).broadcast(sizes))
     return _of_one(node, node.cast(made, bias.data_type), x.sizes[:2], (5, 8, 9))
-
-
-@maps("RotaryEmbedding", domain=_OURS)
-def rotary_embedding(node: Node) -> View:
-    """Pairs of numbers turned by angles that their position says."""
-    x, positions, cosines, sines = (node.view(index) for index in range(4))
-    if node.attribute("is_packed_batching", 0) or node.attribute("scale", 1.0) != 1:
-        raise Unsupported("its batches are packed, or it is scaled")
-    half = cosines.sizes[1]
-    width = int(node.attribute("rotary_embedding_dim", 0)) or 2 * half
-    heads = int(node.attribute("num_heads", 0))
-    if len(x.sizes) == 4:
-        states = x.transposed((0, 2, 1, 3))
-    else:
-        size = x.sizes[-1] // heads if heads else width
-        states = node.reshaped(x, (*x.sizes[:2], x.sizes[-1] // size, size))
-    batch, length, heads, size = states.sizes
-    if width != 2 * half or width > size:
-        raise Unsupported(f"it turns {width} of {size} numbers by {half} angles")
-    if positions.elements == 1 and len(positions.sizes) == 1:
-        first = positions.broadcast((1, length))
-        steps = node.build.constant(np.arange(length, dtype=np.int64).reshape(1, length))
-        positions = _binary(node, "ADD", first, steps)
-    turns = [_gathered(node, each, positions, (batch, length, heads, half)) for each in (cosines, sines)]
-    interleaved = bool(node.attribute("interleaved", 0))
-    head = _part(node, states, 0, width)
-    pairs = (batch, length, heads, *((half, 2) if interleaved else (2, half)))
-    apart = node.reshaped(head, pairs)
-    axis = 4 if interleaved else 3
-    first, second = (node.reshaped(_one_of(node, apart, axis, place), (batch, length, heads, half)) for place in (0, 1))
-    one = _binary(
-        node, "SUBTRACT", _binary(node, "MULTIPLY", first, turns[0]), _binary(node, "MULTIPLY", second, turns[1])
-    )
-    other = _binary(
-        node, "ADD", _binary(node, "MULTIPLY", first, turns[1]), _binary(node, "MULTIPLY", second, turns[0])
-    )
-    turned = node.reshaped(joined(node, [inserted(one, axis), inserted(other, axis)], axis), head.sizes)
-    if width < size:
-        turned = joined(node, [turned, _part(node, states, width, size)], 3)
-    return turned.transposed((0, 2, 1, 3)) if len(x.sizes) == 4 else node.reshaped(turned, x.sizes)
 
 
 def _refuse(node: Node, past_lengths: int) -> None:
@@ -251,7 +212,7 @@ def _causal(node: Node, relative: View | None, sizes: _Heads, data_type: DataTyp
     constant = node.build.constant(np.triu(lowest, sizes.past + 1)).broadcast(sizes.scores)
     if relative is None:
         return constant
-    return _binary(node, "ADD", relative, constant)
+    return binary(node, "ADD", relative, constant)
 
 
 def _flat(node: Node, view: View) -> View:
@@ -265,33 +226,3 @@ def _value_size(tensors: dict[str, View | None], heads: int) -> int:
     if value is not None:
         return value.sizes[-1] // heads
     return next(view.sizes[-1] for name, view in tensors.items() if view is not None and name.startswith("Stacked"))
-
-
-def _binary(node: Node, operator: str, a: View, b: View) -> View:
-    outputs = {"OutputTensor": (a.data_type, a.sizes)}
-    return node.build.operator(f"ELEMENT_WISE_{operator}", {"ATensor": a, "BTensor": b}, {}, outputs)["OutputTensor"]
-
-
-def _gathered(node: Node, angles: View, positions: View, sizes: Sizes) -> View:
-    """Rows of `angles` at `positions`, for all heads, and for all of a batch."""
-    found = (*positions.sizes, angles.sizes[1])
-    made = node.build.operator(
-        "GATHER",
-        {"InputTensor": angles, "IndicesTensor": of_type(positions, DataType.INT64)},
-        {"Axis": 1, "IndexDimensions": 2},
-        {"OutputTensor": (angles.data_type, found)},
-        rank=3,
-    )
-    return inserted(made["OutputTensor"], 2).broadcast(sizes)
-
-
-def _part(node: Node, x: View, first: int, last: int) -> View:
-    made = window(node, x, [*map(range, x.sizes[:-1]), range(first, last)])
-    assert isinstance(made, View), "it has elements"
-    return made
-
-
-def _one_of(node: Node, x: View, axis: int, place: int) -> View:
-    made = window(node, x, [range(place, place + 1) if k == axis else range(n) for k, n in enumerate(x.sizes)])
-    assert isinstance(made, View), "it has elements"
-    return made

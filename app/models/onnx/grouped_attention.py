@@ -1,0 +1,115 @@
+"""GroupQueryAttention: several heads of queries for each one of keys, and a past whose length differs by item."""
+
+from math import sqrt
+
+import numpy as np
+
+from app.contract.constants import DataType
+from app.memory.arrays import numpy_type
+from app.models.onnx.mapping import Node, Unsupported, Value, maps
+from app.models.onnx.movement import window
+from app.models.onnx.rotary import binary, rotated
+from app.models.onnx.shapes import inserted, integers
+from app.models.onnx.tensors import View
+
+_REFUSED = {"local_window_size": -1, "softcap": 0, "smooth_softmax": 0, "qk_output": 0, "kv_cache_bit_width": 0}
+"""Attributes that have an effect with other numbers."""
+
+
+@maps("GroupQueryAttention", domain="com.microsoft")
+def group_query_attention(node: Node) -> list[Value | None]:
+    """Queries see the keys up to their own. Of each item `seqlens_k` has the place of the last key."""
+    for name, allowed in _REFUSED.items():
+        if node.attribute(name, allowed) != allowed:
+            raise Unsupported(f"{name} is {node.attribute(name)}")
+    if any(node.has(index) for index in range(10, len(node.inputs))) or any(node.wanted[3:]):
+        raise Unsupported("it has more inputs or outputs than DirectML")
+    heads, key_heads = int(node.attribute("num_heads")), int(node.attribute("kv_num_heads"))
+    query, key, value = _parts(node, heads, key_heads)
+    batch, length = query.sizes[:2]
+    size = query.sizes[2] // heads
+    data_type = query.data_type
+    total = integers(node, 6, "total_sequence_length")[0]
+    past = [node.view(index) for index in (3, 4)] if node.has(3) and 0 not in node.sizes(3) else []
+    before = past[0].sizes[2] if past else 0
+    keys = before + length
+    if total > max(before, keys):
+        raise Unsupported(f"total_sequence_length is {total}, and there are {keys} keys")
+    last = node.reshaped(node.view(5), (batch, 1))
+    begins = _begins(node, last, length)
+    if node.attribute("do_rotary", 0):
+        angles = node.view(7), node.view(8)
+        positions = _positions(node, begins, length)
+        interleaved = bool(node.attribute("rotary_interleaved", 0))
+        states = [node.reshaped(each, (batch, length, each.sizes[2] // size, size)) for each in (query, key)]
+        turned = [rotated(node, each, angles, positions, interleaved=interleaved) for each in states]
+        query, key = (node.reshaped(each, old.sizes) for each, old in zip(turned, (query, key), strict=True))
+    lengths = node.cast(begins, data_type) if past else None
+    present = (batch, key_heads, keys, size)
+    scale = float(node.attribute("scale", 0.0) or 0.0)
+    made = node.build.operator(
+        "MULTIHEAD_ATTENTION1",
+        {
+            "QueryTensor": query,
+            "KeyTensor": key,
+            "ValueTensor": value,
+            "MaskTensor": _causal(node, begins, (batch, heads, length, keys)),
+            "PastKeyTensor": past[0] if past else None,
+            "PastValueTensor": past[1] if past else None,
+            "PastSequenceLengthsTensor": node.reshaped(lengths, (batch,)) if lengths is not None else None,
+        },
+        {
+            "Scale": scale or 1 / sqrt(size),
+            "MaskFilterValue": float(np.finfo(numpy_type(data_type)).min),
+            "QueryHeadCount": heads,
+            "KeyValueHeadCount": key_heads,
+            "MaskType": "BOOLEAN",
+        },
+        {
+            "OutputTensor": (data_type, query.sizes),
+            "OutputPresentKeyTensor": (data_type, present),
+            "OutputPresentValueTensor": (data_type, present),
+        },
+    )
+    kept = max(before, total)
+    ranges = [*map(range, present[:2]), range(kept), range(size)]
+    presents = [window(node, made[f"OutputPresent{name}Tensor"], ranges) for name in ("Key", "Value")]
+    return [made["OutputTensor"], *presents][: len(node.wanted)]
+
+
+def _parts(node: Node, heads: int, key_heads: int) -> list[View]:
+    """Query, key and value, { batch, length, heads * size }."""
+    query = node.view(0)
+    if node.has(1):
+        return [query, node.view(1), node.view(2)]
+    size = query.sizes[2] // (heads + 2 * key_heads)
+    outputs = [(query.data_type, (*query.sizes[:2], count * size)) for count in (heads, key_heads, key_heads)]
+    parts = node.build.operator("SPLIT", {"InputTensor": query}, {"Axis": 2}, {"OutputTensors": outputs})
+    return list(parts.values())
+
+
+def _begins(node: Node, last: View, length: int) -> View:
+    """{ batch, 1 }: the place of the first query, which is that behind the past; 0 of a beginning, padded or not."""
+    shift = node.build.constant(np.array(1 - length, np.int32)).broadcast(last.sizes)
+    zero = node.build.constant(np.array(0, np.int32)).broadcast(last.sizes)
+    return binary(node, "MAX", binary(node, "ADD", last, shift), zero)
+
+
+def _positions(node: Node, begins: View, length: int) -> View:
+    """{ batch, length }, as ONNX has them where they are given."""
+    if node.has(9):
+        return node.view(9)
+    sizes = (begins.sizes[0], length)
+    steps = node.build.constant(np.arange(length, dtype=np.int32)).broadcast(sizes)
+    return node.cast(binary(node, "ADD", begins.broadcast(sizes), steps), DataType.INT64)
+
+
+def _causal(node: Node, begins: View, sizes: tuple[int, int, int, int]) -> View:
+    """{ batch, heads, queries, keys }: whether a key is not behind the query."""
+    batch, _, queries, keys = sizes
+    apart = np.arange(keys, dtype=np.int32) - np.arange(queries, dtype=np.int32)[:, None]
+    each = (batch, queries, keys)
+    operands = {"ATensor": node.build.constant(apart).broadcast(each), "BTensor": inserted(begins, 2).broadcast(each)}
+    outputs = {"OutputTensor": (DataType.UINT8, each)}
+    made = node.build.operator("ELEMENT_WISE_LOGICAL_LESS_THAN_OR_EQUAL", operands, {}, outputs)["OutputTensor"]
+    return inserted(node.cast(made, DataType.INT32), 1).broadcast(sizes)
