@@ -44,6 +44,9 @@ from app.http.telemetry.metrics import Counts, Metrics
 from app.http.telemetry.requests import observing
 from app.http.telemetry.slots import Slots
 from app.http.web import docs, reference
+from app.models.repository.repository import Repository
+from app.models.repository.repository import check as check_models
+from app.models.repository.switches import SharedSwitches, Switches
 from app.settings import Settings, Unusable
 from app.signals import Signals, end
 
@@ -60,12 +63,14 @@ def create_app(
     keys: int = 0,
     number: int = 0,
     slots: Slots | None = None,
+    switches: Switches | None = None,
 ) -> FastAPI:
     """All routes. The application opens `service` when it starts and closes it when it ends.
 
     It is worker `number` of those that share `slots`, if there are several. `keys` is how many API keys there are, for
-    the log.
+    the log. `switches` are those of the models that several workers have. Raises Unusable.
     """
+    repository = Repository(service, switches)
     metrics = Metrics(service, connections, slots, number)
     logged = settings.access_log and logging.getLogger("app.request").isEnabledFor(logging.INFO)
     access_log = AccessLog(as_json=settings.log_format == "json") if logged else None
@@ -73,6 +78,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service.open()
+        await asyncio.to_thread(repository.open)
         tasks = [asyncio.create_task(each) for each in (metrics.tell(), _tend(service))]
         # What there is now stays. To look through it at each full collection would stop all requests for some 50 ms.
         gc.collect()
@@ -83,6 +89,7 @@ def create_app(
         for task in tasks:
             task.cancel()
         service.close()
+        repository.close()
         if access_log:
             access_log.flush()
 
@@ -106,7 +113,7 @@ def create_app(
     app.state.service = service
     app.state.metrics = metrics
     app.state.access_log = access_log
-    app.state.inference = endpoints.InferEndpoint(service, metrics.inferences)
+    app.state.inference = endpoints.InferEndpoint(service, metrics.inferences, repository)
     models = DxDispatchRoute(service, metrics.dispatched)
     app.router.routes += [
         DispatchRoute(service),
@@ -142,6 +149,7 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
     Raises Unusable.
     """
     keys = Keys(settings.api_keys.get_secret_value(), settings.api_keys_file)
+    check_models(settings)
     sockets = listen(settings.host, settings.port)
     try:
         logs.configure(settings)
@@ -165,7 +173,8 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
 
     def work(number: int, signals: Signals) -> bool:
         entries = SharedEntries(folder, settings.workers, number) if folder else None
-        make = functools.partial(_server, settings, keys, slots, number, entries)
+        switches = SharedSwitches(folder / "models") if folder else None
+        make = functools.partial(_server, settings, keys, slots, number, entries, switches)
         went_well = Process(make, signals, reload, end_seconds).run(sockets)
         if folder and os.getppid() != supervisor:  # it was killed, and will not
             shutil.rmtree(folder, ignore_errors=True)
@@ -199,13 +208,15 @@ async def _tend(service: Service) -> None:
             log.exception("The kept graphs cannot be looked after")
 
 
-def _server(settings: Settings, keys: Keys, slots: Slots, number: int, entries: Entries | None) -> Server:
-    """The server of one process. `entries` are the graphs that several keep."""
+def _server(
+    settings: Settings, keys: Keys, slots: Slots, number: int, entries: Entries | None, switches: Switches | None
+) -> Server:
+    """The server of one process. `entries` are the graphs that several keep, `switches` those of their models."""
     service = Service(settings, entries)
     raise_descriptor_limit()
     others = (most_regions() if settings.shared_memory else 0) + (settings.max_graphs if entries else 0)
     limit = ConnectionLimit(room_for_connections(settings.max_connections, others))
-    app = create_app(settings, service, limit, len(keys), number, slots)
+    app = create_app(settings, service, limit, len(keys), number, slots, switches)
     logs.count_dropped_in(app.state.metrics.log_lines_dropped)
     handler = handler_of(app, settings, keys)
     config = uvicorn.Config(

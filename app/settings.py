@@ -48,6 +48,20 @@ class Settings(BaseSettings):
         default_factory=list, description="Origins whose pages may call the service, separated by commas; * for all."
     )
 
+    models: str = Field("", description="Folder of ONNX models to serve: NAME.onnx, or NAME/VERSION/model.onnx.")
+    warm: str = Field(
+        "",
+        description="Sizes to compile models for at the start: name=1x3x224x224, or name=input:1x128,other:1x128; "
+        "several are separated by semicolons.",
+    )
+    max_model_bytes: int = Field(2 * GIB - 1, ge=1 * KIB, description="File of a model, with its external data.")
+    max_model_graphs: int = Field(
+        32,
+        ge=1,
+        le=4096,
+        description="Graphs that models from files are kept compiled as, each for some sizes of inputs.",
+    )
+
     workers: int = Field(
         1, ge=1, le=256, description="Processes that share the port, each with threads, a queue and limits of its own."
     )

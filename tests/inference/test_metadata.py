@@ -21,7 +21,7 @@ def test_server(client: httpx.Client) -> None:
     assert client.get("/v2").json() == {
         "name": "dmlserve",
         "version": __version__,
-        "extensions": ["binary_tensor_data", "statistics"],
+        "extensions": ["binary_tensor_data", "statistics", "model_repository"],
     }
 
 

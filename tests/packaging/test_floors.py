@@ -28,7 +28,7 @@ FLOORS = [
     {"app.devices.cpu", "app.devices.cuda"},
     {"app.devices.placement"},
     {"app.engine"},
-    {"app.models.dxdispatch"},
+    {"app.models.dxdispatch", "app.models.repository"},
     {"app.http.core"},
     {"app.http.server"},
     {"app.http.telemetry"},

@@ -9,7 +9,7 @@ from app.codecs.codec import Encoded, Piece
 from app.contract.violations import ContractError, refused
 from app.engine.prepared import Outcome, Prepared
 from app.http.inference.documents import InferOutput, InferResponse, OutputParameters
-from app.http.inference.model import VERSION
+from app.http.inference.model import Made
 from app.http.inference.shared_memory import Region, Regions
 from app.http.inference.tensors import NAMES, write_numbers
 from app.memory.accounts import MemoryShare
@@ -34,23 +34,21 @@ class OutputForm:
     """What the answers to one request have in common about one output. Raises ContractError."""
 
     def __init__(
-        self, prepared: Prepared, name: str, wanted: OutputParameters, binary_data_output: bool | None
+        self,
+        prepared: Prepared,
+        name: str,
+        wanted: OutputParameters,
+        binary_data_output: bool | None,
+        made: Made | None,
     ) -> None:
-        """`wanted` is said of this output, `binary_data_output` of all."""
-        output, size = prepared.work.outputs[name], prepared.output_bytes[name]
+        """`wanted` is said of this output, `binary_data_output` of all; `made` is what it is, if not as it lies."""
+        size = prepared.output_bytes[name]
         self.name = name
-        self.data_type = output.DataType
         self.wanted = wanted
-        if output.DataType not in NAMES:
-            raise _refused(name, f"{name} is {output.DataType}, which this protocol has no data type for.")
-        if not output.is_packed:
-            raise _refused(
-                name, f"{name} has strides {output.Strides}, and tensors of this protocol are packed; ask for others."
-            )
-        datatype = NAMES[output.DataType]
+        datatype, shape, self.data_type = made or _made(prepared, name)
         binary = binary_data_output if wanted.binary_data is None else wanted.binary_data
         is_shared = wanted.shared_memory_region is not None
-        document = InferOutput(name=name, datatype=datatype, shape=output.Sizes)
+        document = InferOutput(name=name, datatype=datatype, shape=shape)
         if is_shared:
             self._check_shared(size)
             document["parameters"] = wanted.model_dump(exclude_defaults=True, exclude={"binary_data"})
@@ -82,14 +80,18 @@ class AnswerForm:
         self,
         prepared: Prepared,
         model: str,
+        version: str,
         wanted: Mapping[str, OutputParameters],
         binary_data_output: bool | None,
+        made: Mapping[str, Made],
     ) -> None:
         """`wanted` are the outputs to be answered, with what is said of them. Raises ContractError."""
-        self._outputs = [OutputForm(prepared, name, said, binary_data_output) for name, said in wanted.items()]
+        self._outputs = [
+            OutputForm(prepared, name, said, binary_data_output, made.get(name)) for name, said in wanted.items()
+        ]
         document = InferResponse(
             model_name=model,
-            model_version=VERSION,
+            model_version=version,
             parameters={"device": prepared.device.name, "feature_level": prepared.work.subject.level.full_name},
             outputs=[],
         )
@@ -134,6 +136,18 @@ class AnswerForm:
             text = [b"".join(text)]
         size = sum(map(len, text))
         return Answer(Encoded(size + sum(map(len, binary)), [*text, *binary]), size)
+
+
+def _made(prepared: Prepared, name: str) -> Made:
+    """As it lies."""
+    output = prepared.work.outputs[name]
+    if output.DataType not in NAMES:
+        raise _refused(name, f"{name} is {output.DataType}, which this protocol has no data type for.")
+    if not output.is_packed:
+        raise _refused(
+            name, f"{name} has strides {output.Strides}, and tensors of this protocol are packed; ask for others."
+        )
+    return Made(NAMES[output.DataType], output.Sizes, output.DataType)
 
 
 def _refused(name: str, message: str) -> ContractError:

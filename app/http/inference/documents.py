@@ -41,7 +41,7 @@ class InputParameters(_Document):
 
 
 class InferInput(_Document):
-    """An input tensor, packed: the operator's descriptor, or the graph, has the same name for it."""
+    """An input tensor, packed: the operator's descriptor, the graph or the file has the same name for it."""
 
     name: str = Field(description="The tensor's name in the operator's descriptor, or the graph's for it.")
     shape: list[Uint] = Field(description="Sizes of the dimensions, outermost first.")
@@ -67,16 +67,16 @@ class InferRequestedOutput(_Document):
 
 
 class InferRequest(_Document):
-    """One execution of an operator or a graph."""
+    """One execution of a model."""
 
     id: str | None = Field(None, max_length=1024, description="Told again in the answer.")
     model_name: str | None = Field(None, description="If given, the name in the path.")
-    model_version: str | None = Field(None, description="If given, 1.")
+    model_version: str | None = Field(None, description="If given, that in the path, or the newest.")
     parameters: Parameters = Field(
         default_factory=dict,
         description="The operator's attributes, those of structures dotted: ScaleBias.Scale; OutputTensor.DataType "
         "where the operator leaves a choice; feature_level, device and in_place as in a dispatch; binary_data_output, "
-        "whether outputs come after the JSON. Of a graph: device and binary_data_output.",
+        "whether outputs come after the JSON. Of a graph or a model from a file: device and binary_data_output.",
     )
     inputs: list[InferInput] = Field(description="The input tensors that are bound at execution.")
     outputs: list[InferRequestedOutput] | None = Field(None, description="The outputs wanted. None or empty: all.")
@@ -167,13 +167,13 @@ class AttributeMetadata(TypedDict):
 
 
 class ModelMetadataParameters(TypedDict):
-    """What an operator has beside tensors. A graph has nothing."""
+    """What an operator has beside tensors. Other models have nothing."""
 
     attributes: list[AttributeMetadata]
 
 
 class ModelMetadata(TypedDict):
-    """A model, which is an operator or a graph that is kept."""
+    """A model, which is an operator, a graph that is kept, or from a file."""
 
     name: str
     versions: list[str]
@@ -196,6 +196,18 @@ class RepositoryModel(TypedDict):
     version: str
     state: str
     reason: str
+
+
+class RepositoryLoadParameters(_Document):
+    """What clients say when they unload a model. Models here depend on none."""
+
+    unload_dependents: bool = Field(False, description="Makes no difference: no model depends on another.")
+
+
+class RepositoryLoadRequest(_Document):
+    """A model to be loaded or unloaded, as its file is."""
+
+    parameters: RepositoryLoadParameters | None = Field(None, description="May be left out.")
 
 
 class Duration(TypedDict):

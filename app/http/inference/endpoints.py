@@ -8,6 +8,8 @@ from time import perf_counter_ns
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from starlette.exceptions import HTTPException
+
 from app.codecs.codec import Body
 from app.codecs.structure import Unreadable
 from app.engine.prepared import Outcome
@@ -23,8 +25,9 @@ from app.http.core.routes import DirectRoute
 from app.http.inference import openapi
 from app.http.inference.answers import Answer
 from app.http.inference.compression import coding_of_answer, coding_of_request, compress, decompress
+from app.http.inference.file_models import FileModel, NotCompiled
 from app.http.inference.graph_models import GraphModel
-from app.http.inference.model import VERSION, Model
+from app.http.inference.model import Model
 from app.http.inference.models import Models
 from app.http.inference.operator_models import OperatorModel
 from app.http.inference.requests import InferenceReader
@@ -32,9 +35,14 @@ from app.http.inference.shared_memory import Regions
 from app.http.telemetry.inferences import InferenceCounts
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
+from app.models.repository.model import CacheKey
+from app.models.repository.repository import Repository
 
 OFFLOADED = 1 << 18
 """Bytes of JSON, or of tensors copied or put as numbers, from which on a worker does it."""
+
+_MOST_COMPILED = 4
+"""How often a model is compiled for a request, if others take its place before it is used."""
 
 _LENGTH = JSON_LENGTH.lower().encode()
 
@@ -88,18 +96,18 @@ class _Done(NamedTuple):
 class InferEndpoint:
     """Answers the inferences of a service."""
 
-    def __init__(self, service: Service, counts: InferenceCounts) -> None:
+    def __init__(self, service: Service, counts: InferenceCounts, repository: Repository) -> None:
         self.regions = Regions()
-        self.models = Models(service)
+        self.models = Models(service, repository)
         self._service = service
         self._counts = counts
         self._reader = InferenceReader(service)
-        self._readers: WeakKeyDictionary[GraphModel, InferenceReader] = WeakKeyDictionary()
+        self._readers: WeakKeyDictionary[GraphModel | CacheKey, InferenceReader] = WeakKeyDictionary()
         service.caches["inferences"] = self._reader.cache
 
     async def __call__(self, request: Request, path: Mapping[str, str]) -> Reply:
         name = path["name"]
-        model = await self.models.find(name, path.get("version", VERSION))
+        model = await self.models.find(name, path.get("version"))
         started = perf_counter_ns()
         memory = self._service.memory.open()
 
@@ -116,7 +124,7 @@ class InferEndpoint:
         return reply
 
     async def _answer(
-        self, request: Request, name: str, model: OperatorModel | GraphModel, memory: MemoryShare
+        self, request: Request, name: str, model: OperatorModel | GraphModel | FileModel, memory: MemoryShare
     ) -> Reply:
         service, headers = self._service, request.headers
         given = coding_of_request(headers.get(b"content-encoding", b""))
@@ -126,6 +134,8 @@ class InferEndpoint:
         exchange = _Exchange(service, reader, self.regions, name, model, given, wanted, request, memory)
         outcome, answer, input_ns, output_ns = await self._done(exchange, body)
         request.outcome = outcome
+        if isinstance(model, FileModel):
+            model.use(exchange.inference.prepared)
         for part, ns in (
             ("queue", int(outcome.queue_seconds * 1e9)),
             ("compute_input", input_ns),
@@ -138,17 +148,28 @@ class InferEndpoint:
             more.append((_LENGTH, b"%d" % answer.json_bytes))
         return answered(answer.content, answer.media_type, nothing, more)
 
-    def _reader_of(self, model: OperatorModel | GraphModel) -> InferenceReader:
-        """That of all operators, or the graph's own, which goes with it."""
+    def _reader_of(self, model: OperatorModel | GraphModel | FileModel) -> InferenceReader:
+        """That of all operators, or the model's own, which goes with it."""
         if isinstance(model, OperatorModel):
             return self._reader
-        reader = self._readers.get(model)
+        key = model.cache_key if isinstance(model, FileModel) else model
+        reader = self._readers.get(key)
         if reader is None:
-            reader = self._readers[model] = InferenceReader(self._service, MOST, MOST_BYTES)
+            reader = self._readers[key] = InferenceReader(self._service, MOST, MOST_BYTES)
         return reader
 
     async def _done(self, exchange: _Exchange, body: Body) -> _Done:
-        """All that does not take long here, else all of it in one visit to a worker."""
+        """All of it; what must be compiled first is."""
+        for _ in range(_MOST_COMPILED):
+            try:
+                return await self._executed(exchange, body)
+            except NotCompiled as missing:
+                model, sizes = missing.model, missing.sizes
+            await self.models.repository.compiled(model, sizes)
+        raise HTTPException(503, "More sizes of inputs are asked for at once than max_model_graphs allows; try again.")
+
+    async def _executed(self, exchange: _Exchange, body: Body) -> _Done:
+        """All that does not take long here, else all of it in one visit to a worker. Raises NotCompiled."""
         service, memory = self._service, exchange.memory
         arrived = perf_counter_ns()
         is_read = False
@@ -210,4 +231,4 @@ def routes(endpoint: InferEndpoint) -> list[DirectRoute]:
 
 
 def _documented() -> None:
-    """Execute a model, an operator or a kept graph: tensors in, results out, as JSON numbers or binary."""
+    """Execute a model, an operator, a kept graph or one from a file: tensors in, results out, as numbers or binary."""

@@ -20,6 +20,8 @@ _DEVICE = "device"
 class GraphModel:
     """Implements `Model`. It has the parts of a `KeptGraph`, to which nothing here refers."""
 
+    version = VERSION
+
     def __init__(self, service: Service, kept: KeptGraph) -> None:
         """Raises ContractError if the protocol has no words for an input: this graph is no model."""
         self._service = service

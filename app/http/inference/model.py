@@ -1,7 +1,9 @@
-"""What a model is: an operator or a kept graph."""
+"""What a model is: an operator, a kept graph, or a model from a file."""
 
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
+from app.contract.constants import DataType
 from app.contract.validation import abbreviate
 from app.contract.violations import refused
 from app.engine.prepared import Prepared
@@ -11,21 +13,37 @@ from app.http.telemetry.inferences import InferenceCounts
 PLATFORM = "dmlserve"
 
 VERSION = "1"
-"""Of every model: what an operator or a graph means does not change."""
+"""Of every operator and graph: what these mean does not change."""
 
 BINARY_OUTPUT = "binary_data_output"
 """The parameter of requests that is the protocol's own."""
 
 
+class Made(NamedTuple):
+    """An output as the protocol has it: the words for its type and its sizes, and how its elements lie."""
+
+    datatype: str
+    shape: list[int]
+    data_type: DataType
+
+
 class JudgedInference(NamedTuple):
-    """A request that has passed judgement, but for its data: what is executed, and whether outputs are binary."""
+    """A request that has passed judgement, but for its data: what is executed, and whether outputs are binary.
+
+    `outputs` are those that there are, if it is not all of what is executed, as it says itself; `unread` are inputs
+    that are given and have no effect.
+    """
 
     prepared: Prepared
     binary_data_output: bool | None
+    outputs: Mapping[str, Made] | None = None
+    unread: frozenset[str] = frozenset()
 
 
 class Model(Protocol):
-    """What inferences execute."""
+    """What inferences execute. `version` is its version, which answers tell."""
+
+    version: str
 
     def judge(self, request: InferRequest, *, only_light: bool) -> JudgedInference:
         """`request`, without its data, and without what the protocol says of tensors' data.

@@ -1,5 +1,6 @@
-"""The models that there are, by what clients call them: operators, and graphs that are kept."""
+"""The models that there are, by what clients call them: operators, models from files, and graphs that are kept."""
 
+from collections.abc import Iterator
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -10,34 +11,50 @@ from app.engine.graph_entries import Entry
 from app.engine.graph_store import KeptGraph, UnknownGraph
 from app.engine.service import Service
 from app.http.core.graphs import kept_graph
+from app.http.inference.file_models import FileModel
 from app.http.inference.graph_models import GraphModel
 from app.http.inference.model import VERSION
 from app.http.inference.operator_models import OperatorModel
+from app.models.repository.model import LoadedModel
+from app.models.repository.repository import NotReady, Repository, UnknownModel
 from app.operators.catalog import OPERATORS, find_operator
 from app.operators.operator import Operator
 
-Known: TypeAlias = type[Operator] | Entry
+Known: TypeAlias = type[Operator] | Entry | LoadedModel
 
 
 class Models:
-    """Those of a service. For the event loop's thread."""
+    """Those of a service, of whose names an operator's comes first and a graph's last. For the event loop's thread."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, repository: Repository) -> None:
+        self.repository = repository
         self._service = service
         self._operators = {operator: OperatorModel(service, operator) for operator in OPERATORS.values()}
         self._graphs: WeakKeyDictionary[KeptGraph, GraphModel] = WeakKeyDictionary()
 
-    def all(self) -> dict[str, Known]:
-        """What each model is, a graph by its name if it has one."""
-        graphs = {entry.record.name or entry.record.id: entry for entry in self._service.graphs.entries()}
-        return {**OPERATORS, **graphs}
+    def all(self) -> Iterator[tuple[str, Known]]:
+        """What each model is that is ready, a graph by its name if it has one."""
+        yield from OPERATORS.items()
+        for name, _, each in self.repository.all():
+            if isinstance(each, LoadedModel):
+                yield name, each
+        for entry in self._service.graphs.entries():
+            yield entry.record.name or entry.record.id, entry
 
-    def known(self, name: str, version: str = VERSION) -> Known:
-        """What the model `name` is: an operator by its name or its short one in any case, or a graph by id or name.
+    async def known(self, name: str, version: str | None = None) -> Known:
+        """What the model `name` is: an operator by its name or its short one in any case, a model of the folder, or a
+        graph by id or name.
 
-        Raises HTTPException 404, UnknownGraph.
+        Raises HTTPException 404, and 503 for a model that is not ready, UnknownGraph, and what `Service.run` raises.
         """
         found: Known | None = find_operator(name) or find_operator(name.upper())
+        if found is None and self.repository.has(name):
+            try:
+                return await self.repository.find(name, version)
+            except UnknownModel as error:
+                raise HTTPException(404, str(error)) from None
+            except NotReady as error:
+                raise HTTPException(503, str(error)) from None
         if found is None:
             try:
                 found = self._service.graphs.called(name)
@@ -47,16 +64,18 @@ class Models:
                 raise HTTPException(
                     404, f"There is no model {name[:80]}; POST /v2/repository/index lists them."
                 ) from None
-        if version != VERSION:
-            raise HTTPException(404, f"Model {name[:80]} has no version {version[:80]}; there is {VERSION}.")
+        if version not in (None, VERSION):
+            raise HTTPException(404, f"Model {name[:80]} has no version {str(version)[:80]}; there is {VERSION}.")
         return found
 
-    async def find(self, name: str, version: str = VERSION) -> OperatorModel | GraphModel:
+    async def find(self, name: str, version: str | None = None) -> OperatorModel | GraphModel | FileModel:
         """The model, whose graph is compiled by a worker if another process took it.
 
         Raises ContractError for a graph that is no model, and what `known` and `kept_graph` raise.
         """
-        known = self.known(name, version)
+        known = await self.known(name, version)
+        if isinstance(known, LoadedModel):
+            return FileModel(self._service, self.repository, known)
         if not isinstance(known, Entry):
             return self._operators[known]
         kept = await kept_graph(self._service, known.record.id)

@@ -9,11 +9,11 @@ from app.http.inference.answers import BINARY, JSON
 
 _PARAMETERS: dict[str, dict[str, Any]] = {
     "name": {
-        "description": "A model: an operator's name, such as DML_OPERATOR_ACTIVATION_CELU or activation_celu, or a "
-        "kept graph's id or name.",
+        "description": "A model: an operator's name, such as DML_OPERATOR_ACTIVATION_CELU or activation_celu, a "
+        "kept graph's id or name, or the name of a model from a file.",
         "example": "activation_celu",
     },
-    "version": {"description": "The model's version, which is 1.", "example": "1"},
+    "version": {"description": "The model's version: 1 unless it is from a file.", "example": "1"},
     "region": {"description": "Name of a region of shared memory.", "example": "input0"},
 }
 _LENGTH = {
@@ -106,6 +106,12 @@ def post(
     if not kind:
         del described["openapi_extra"]["responses"]["200"]["content"]
     return described
+
+
+def moved(operation_id: str) -> dict[str, Any]:
+    """Of a POST that has a model loaded or unloaded."""
+    asked = documents.RepositoryLoadRequest
+    return post(operation_id, asked, None, 400, 503, 504, path=("name",), example={})
 
 
 def _content(kind: Any) -> dict[str, Any]:

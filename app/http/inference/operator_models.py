@@ -10,7 +10,7 @@ from app.contract.violations import refused
 from app.engine.dispatch import DispatchRequest
 from app.engine.service import Service
 from app.http.inference.documents import InferInput, InferRequest, InferRequestedOutput, ModelMetadata
-from app.http.inference.model import BINARY_OUTPUT, JudgedInference, is_binary
+from app.http.inference.model import BINARY_OUTPUT, VERSION, JudgedInference, is_binary
 from app.http.inference.operator_metadata import metadata
 from app.http.inference.tensors import DATATYPES
 from app.http.telemetry.inferences import InferenceCounts
@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 class OperatorModel:
     """Implements `Model`."""
+
+    version = VERSION
 
     def __init__(self, service: Service, operator: type[Operator]) -> None:
         self._service = service

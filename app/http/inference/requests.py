@@ -27,7 +27,7 @@ from app.http.inference.documents import (
     InputParameters,
     OutputParameters,
 )
-from app.http.inference.model import VERSION, Model
+from app.http.inference.model import Model
 from app.http.inference.shared_memory import Regions
 from app.http.inference.tensors import DATATYPES, read_numbers
 from app.memory.accounts import LimitExceeded, MemoryShare
@@ -173,7 +173,7 @@ class InferenceReader:
             request = read_document(_JSON, structure, settings, memory, _infer_request)
         for what, given, allowed in (
             ("model_name", request.model_name, name),
-            ("model_version", request.model_version, VERSION),
+            ("model_version", request.model_version, model.version),
         ):
             if given not in (None, allowed):
                 raise refused(
@@ -186,7 +186,7 @@ class InferenceReader:
             _check_datatype(each)
         if not settings.shared_memory:
             _check_no_shared_memory([*request.inputs, *(request.outputs or [])])
-        prepared, binary_data_output = model.judge(request, only_light=only_light)
+        prepared, binary_data_output, described, unread = model.judge(request, only_light=only_light)
 
         sources: dict[str, Source] = {}
         binary = 0
@@ -198,7 +198,7 @@ class InferenceReader:
         if numbers > settings.max_numbers:
             what = "Elements given as numbers (binary data have no such limit)"
             raise LimitExceeded("max_numbers", what, numbers, settings.max_numbers)
-        made = list(prepared.work.outputs)
+        made = list(prepared.work.outputs if described is None else described)
         outputs = {each.name: each for each in request.outputs or []}
         for each_name in outputs:
             if each_name not in made:
@@ -212,9 +212,13 @@ class InferenceReader:
         form = AnswerForm(
             prepared,
             name,
+            model.version,
             {each: said or OutputParameters() for each, said in wanted.items()},
             binary_data_output,
+            described or {},
         )
+        for each_name in unread:
+            del sources[each_name]
         copied = sum(source.size for source in sources.values()) + form.copied_bytes
         return Inference(prepared, request.id, sources, binary, copied, form)
 

@@ -20,9 +20,11 @@ from app.http.inference.endpoints import InferEndpoint
 from app.http.inference.model import PLATFORM, VERSION
 from app.http.inference.models import Known, Models
 from app.http.inference.shared_memory import AlreadyRegistered, Regions
-from app.http.inference.statistics import document
+from app.http.inference.statistics import Observed, document
 from app.http.telemetry.metrics import Metrics
 from app.http.telemetry.operations import answer_probe
+from app.models.repository.model import LoadedModel
+from app.models.repository.repository import Failed, NotReady, UnknownModel
 
 router = APIRouter(prefix="/v2", tags=["inference"])
 
@@ -35,7 +37,7 @@ MEMORY, REGION = "/systemsharedmemory", "/systemsharedmemory/region/{region}"
 @router.get("", **openapi.answer("getServerMetadata", documents.ServerMetadata))
 async def server(request: Request) -> Response:
     """Name, version and extensions of this service."""
-    extensions = ["binary_tensor_data", "statistics"]
+    extensions = ["binary_tensor_data", "statistics", "model_repository"]
     if _service(request).settings.shared_memory:
         extensions.append("system_shared_memory")
     return _json(documents.ServerMetadata(name=PLATFORM, version=__version__, extensions=extensions))
@@ -57,13 +59,13 @@ async def ready(request: Request) -> Response:
 @router.get("/models/stats", **openapi.answer("getStatistics", documents.Statistics))
 async def all_statistics(request: Request) -> Response:
     """What the inferences of this protocol took, model by model, since the start."""
-    return _statistics(request, _models(request).all())
+    return _statistics(request, list(_models(request).all()))
 
 
 @router.get(MODEL, **openapi.metadata("getModelMetadata", "name"))
 @router.get(VERSIONED, **openapi.metadata("getModelVersionMetadata", "name", "version"))
 async def model(request: Request) -> Response:
-    """Inputs, outputs and attributes of a model, which is an operator or a kept graph."""
+    """Inputs, outputs and attributes of a model, which is an operator, a kept graph or from a file."""
     name, version = _asked(request)
     found = await _models(request).find(name, version)
     return _json(found.metadata(name))
@@ -75,8 +77,13 @@ async def model_ready(request: Request) -> Response:
     """200 when inferences with this model are taken; 503 while starting or draining."""
     name, version = _asked(request)
     models = _models(request)
-    models.known(name, version)
-    is_ready = _service(request).state is State.READY
+    try:
+        await models.known(name, version)
+        is_ready = _service(request).state is State.READY
+    except HTTPException as error:
+        if error.status_code != 503:
+            raise
+        is_ready = False
     if is_ready:
         await models.find(name, version)
     return answer_probe(documents.ModelReady(name=name, ready=is_ready), 200 if is_ready else 503)
@@ -89,7 +96,7 @@ async def model_ready(request: Request) -> Response:
 async def statistics(request: Request) -> Response:
     """What the inferences of this protocol with a model took since the start."""
     name, version = _asked(request)
-    return _statistics(request, {name: _models(request).known(name, version)})
+    return _statistics(request, [(name, await _models(request).known(name, version))])
 
 
 @router.post(
@@ -105,17 +112,42 @@ async def index(request: Request) -> Response:
     """All models."""
     asked = await _read(request, documents.RepositoryIndexRequest, default=documents.RepositoryIndexRequest())
     state = _service(request).state
-    is_ready = state is State.READY
-    listed = [
-        documents.RepositoryModel(
-            name=name,
-            version=VERSION,
-            state="READY" if is_ready else "UNAVAILABLE",
-            reason="" if is_ready else f"the service is {state}",
-        )
-        for name in _models(request).all()
+    models = _models(request)
+    why = "" if state is State.READY else f"the service is {state}"
+    reasons = [(name, _version(known), why) for name, known in models.all()]
+    reasons += [
+        (name, version, each.reason) for name, version, each in models.repository.all() if isinstance(each, Failed)
     ]
-    return _json(listed if is_ready or not asked.ready else [])
+    listed = [
+        documents.RepositoryModel(name=name, version=version, state="UNAVAILABLE" if reason else "READY", reason=reason)
+        for name, version, reason in reasons
+        if not (reason and asked.ready)
+    ]
+    return _json(listed)
+
+
+@router.post("/repository/models/{name}/load", **openapi.moved("loadModel"))
+async def load(request: Request) -> Response:
+    """Read a model from the folder, again if it is loaded already."""
+    await _read_moved(request)
+    try:
+        await _models(request).repository.load(request.path_params["name"])
+    except UnknownModel as error:
+        raise HTTPException(404, str(error)) from None
+    except NotReady as error:
+        raise HTTPException(400, str(error)) from None
+    return Response()
+
+
+@router.post("/repository/models/{name}/unload", **openapi.moved("unloadModel"))
+async def unload(request: Request) -> Response:
+    """Let go of a model from the folder, until it is loaded again. Inferences that run finish."""
+    await _read_moved(request)
+    try:
+        await _models(request).repository.unload(request.path_params["name"])
+    except UnknownModel as error:
+        raise HTTPException(404, str(error)) from None
+    return Response()
 
 
 @router.get(
@@ -174,24 +206,33 @@ def _endpoint(request: Request) -> InferEndpoint:
     return endpoint
 
 
-def _asked(request: Request) -> tuple[str, str]:
-    """A model's name and version."""
+def _asked(request: Request) -> tuple[str, str | None]:
+    """A model's name, and its version if that is asked for."""
     path = request.path_params
-    return path["name"], path.get("version", VERSION)
+    return path["name"], path.get("version")
 
 
-def _statistics(request: Request, asked: dict[str, Known]) -> Response:
+def _version(known: Known) -> str:
+    return known.version if isinstance(known, LoadedModel) else VERSION
+
+
+async def _read_moved(request: Request) -> None:
+    """The body of a request to load or unload, which says nothing that makes a difference."""
+    none = documents.RepositoryLoadRequest()
+    await _read(request, documents.RepositoryLoadRequest, default=none)
+
+
+def _statistics(request: Request, asked: list[tuple[str, Known]]) -> Response:
     collected: Metrics = request.app.state.metrics
     series = collected.inferences_of_all()
-    listed = [
-        document(
-            known.observed
-            if isinstance(known, Entry)
-            else {part: series.get((known.name(), part), ()) for part in PARTS},
-            name,
-        )
-        for name, known in asked.items()
-    ]
+
+    def observed(known: Known) -> Observed:
+        if isinstance(known, Entry):
+            return known.observed
+        label = known.called if isinstance(known, LoadedModel) else known.name()
+        return {part: series.get((label, part), ()) for part in PARTS}
+
+    listed = [document(observed(known), name, _version(known)) for name, known in asked]
     return _json(documents.Statistics(model_stats=listed))
 
 

@@ -10,7 +10,7 @@ Observed: TypeAlias = Mapping[str, Sequence[Sequence[float]]]
 """By the parts of inferences, each worker's numbers: how many, nanoseconds in all, and when the last one was, in ms."""
 
 
-def document(observed: Observed, name: str) -> documents.ModelStatistics:
+def document(observed: Observed, name: str, version: str = VERSION) -> documents.ModelStatistics:
     """Of the model that a client calls `name`."""
 
     def part(of: str) -> documents.Duration:
@@ -29,7 +29,7 @@ def document(observed: Observed, name: str) -> documents.ModelStatistics:
     )
     return documents.ModelStatistics(
         name=name,
-        version=VERSION,
+        version=version,
         last_inference=last,
         inference_count=part("success")["count"],
         execution_count=executed,

@@ -59,13 +59,20 @@ _OF_ANY_SIZE = frozenset(["NonZero", "Unique", "Compress"])
 """Their outputs' sizes follow from values, and are bounded by their inputs'."""
 
 
+def is_foldable(node: "NodeProto") -> bool:
+    """Whether it could be computed here if its inputs were known."""
+    from onnx import defs  # noqa: PLC0415 - an extra
+
+    return node.domain in ("", "ai.onnx") and node.op_type not in _NOT_FOLDED and defs.has(node.op_type)
+
+
 def folded(node: "NodeProto", opsets: Mapping[str, int], inputs: Sequence[Array | None]) -> list[Array | None] | None:
     """The node's outputs, or None if it should not be computed here. `node` has no attributes of who calls it."""
     import onnx  # noqa: PLC0415 - an extra
     from onnx import defs, helper, numpy_helper, shape_inference  # noqa: PLC0415
     from onnx.reference import ReferenceEvaluator  # noqa: PLC0415
 
-    if node.domain not in ("", "ai.onnx") or node.op_type in _NOT_FOLDED:
+    if not is_foldable(node):
         return None
     if sum(each.size for each in inputs if each is not None) > SMALL or not defs.has(node.op_type, opsets[""], ""):
         return None

@@ -14,11 +14,12 @@ import numpy as np
 from app.contract.constants import DataType
 from app.models import onnx
 from app.models.onnx.builder import Array, Builder, BuiltGraph
-from app.models.onnx.folding import folded
+from app.models.onnx.folding import folded, is_foldable
 from app.models.onnx.mapping import MAPPINGS, Node, Unsupported, Value
 from app.models.onnx.reading import (
     OLDEST_OPSET,
     Port,
+    Signature,
     attributes_of,
     defaults_of,
     domain_of,
@@ -45,6 +46,11 @@ MOST_NODES = 1 << 16
 
 _DEEPEST = 32
 """Graphs and functions within one another."""
+
+_GUESSES = (1, 64)
+"""Of sizes that are free, to see what cannot be imported."""
+
+_NO_OPERATOR = "DirectML has no operator for it"
 
 _INVALID = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 """What comes of nodes that are not as ONNX says."""
@@ -99,11 +105,36 @@ def import_model(
     model: "ModelProto",
     sizes: Mapping[str, Sequence[int]],
     known: Mapping[str, Array] | None = None,
-    most_nodes: int = MOST_NODES,
+    arrays: Mapping[str, Array] | None = None,
 ) -> Imported:
     """A graph for inputs of these `sizes`, by name; of those that are not free they may be left out. Inputs that are
-    `known` are constants. Raises NotSupported, WrongSizes, Unreadable."""
-    return _Importer(model, most_nodes).imported(sizes, known or {})
+    `known` are constants. `arrays` are those initializers that are not in `model` any more (`detached`).
+
+    Raises NotSupported, WrongSizes, Unreadable.
+    """
+    return _Importer(model, arrays or {}).imported(sizes, known or {})
+
+
+def never_supported(
+    model: "ModelProto", ports: Signature, arrays: Mapping[str, Array] | None = None
+) -> list[UnsupportedNode]:
+    """Nodes that cannot be imported whatever the sizes of inputs, as far as that can be told: those that have no
+    mapping, and what some sizes show that cannot depend on sizes."""
+    found = {each.name: each for each in _Importer(model, arrays or {}).unmapped()}
+    if any(port.sizes is None for port in ports.inputs.values()):
+        return [*found.values()]
+    for guess in _GUESSES:
+        sizes = {
+            name: [size if isinstance(size, int) else guess for size in port.sizes or ()]
+            for name, port in ports.inputs.items()
+        }
+        try:
+            import_model(model, sizes, arrays=arrays)
+        except NotSupported as error:
+            found |= {each.name: each for each in error.nodes if _is_for_good(each.why)}
+        else:
+            return []
+    return [*found.values()]
 
 
 class _Nothing:
@@ -116,13 +147,14 @@ _Scope = MutableMapping[str, "Value | _Nothing"]
 
 
 class _Importer:
-    def __init__(self, model: "ModelProto", most_nodes: int) -> None:
+    def __init__(self, model: "ModelProto", arrays: Mapping[str, Array]) -> None:
         self._model = model
+        self._arrays = arrays
         self._build = Builder()
         self._functions = {(domain_of(each.domain), each.name): each for each in model.functions}
         self._unsupported: dict[str, UnsupportedNode] = {}
         self._nodes: dict[str, UnsupportedNode] = {}
-        self._left = most_nodes
+        self._left = MOST_NODES
         self._depth = 0
         self._prefix = ""
 
@@ -134,8 +166,7 @@ class _Importer:
         scope: _Scope = dict(known)
         for name, each in inputs.items():
             scope[name] = self._build.input(name, each.data_type, each.sizes)
-        graph = self._model.graph
-        made = self._run(graph, scope, opsets_of(self._model), list(ports.outputs), {})
+        made = self._run(self._model.graph, scope, opsets_of(self._model), list(ports.outputs), {})
         if self._unsupported:
             raise NotSupported(list(self._unsupported.values()))
         outputs: dict[str, Tensor] = {}
@@ -152,6 +183,14 @@ class _Importer:
         read = {edge["GraphInput"] for edge in built.document["InputEdges"]}
         return Imported(built, inputs, frozenset(inputs.keys() - read), outputs, self._nodes)
 
+    def unmapped(self) -> Iterator[UnsupportedNode]:
+        """Of the main graph, what leads to its outputs: which branches are taken nobody knows yet."""
+        opsets = opsets_of(self._model)
+        for node in _needed(self._model.graph, [each.name for each in self._model.graph.output]):
+            opset = opsets.get(domain_of(node.domain), 1)
+            if not self._is_mapped(domain_of(node.domain), node.op_type, opset) and not is_foldable(node):
+                yield UnsupportedNode(_label(node), _operator(node), opset, _NO_OPERATOR)
+
     def _run(
         self,
         graph: "GraphProto | FunctionProto",
@@ -161,17 +200,17 @@ class _Importer:
         outer: Mapping[str, "AttributeProto"],
     ) -> list["Value | _Nothing"]:
         """What `outputs` of `graph` are, whose inputs are in `scope`."""
+        whole = graph is self._model.graph
         for tensor in getattr(graph, "initializer", ()):
-            scope[tensor.name] = self._initializer(tensor.name, lambda tensor=tensor: to_array(tensor))
+            kept = self._arrays.get(tensor.name) if whole else None
+            scope[tensor.name] = (
+                self._initializer(tensor.name, lambda tensor=tensor: to_array(tensor)) if kept is None else kept
+            )
         for sparse in getattr(graph, "sparse_initializer", ()):
             scope[sparse.values.name] = self._initializer(sparse.values.name, lambda each=sparse: to_dense(each))
-        live = set(outputs)
-        needed = []
-        for node in reversed(graph.node):
-            if not live.isdisjoint(node.output):
-                needed.append(node)
-                live |= _read_by(node)
-        for node in reversed(needed):
+        needed = _needed(graph, outputs)
+        live = set(outputs).union(*map(_read_by, needed))
+        for node in needed:
             made = self._node(node, scope, opsets, live, outer)
             for name, value in zip(node.output, made, strict=False):
                 if name:
@@ -203,9 +242,8 @@ class _Importer:
     ) -> list["Value | _Nothing | None"]:
         domain = domain_of(proto.domain)
         opset = opsets.get(domain, 1)
-        label = self._prefix + (proto.name or f"{proto.op_type}({', '.join(filter(None, proto.output))})")
-        operator = f"{domain}.{proto.op_type}" if domain else proto.op_type
-        self._nodes[label] = UnsupportedNode(label, operator, opset, "")
+        label = self._prefix + _label(proto)
+        self._nodes[label] = UnsupportedNode(label, _operator(proto), opset, "")
         nothing: list[Value | _Nothing | None] = [_NOTHING] * len(proto.output)
         inputs = [self._found(scope, name) if name else None for name in proto.input]
         try:
@@ -216,7 +254,7 @@ class _Importer:
                 proto, opsets = modern(proto, opset), {**opsets, "": OLDEST_OPSET}
             if any(isinstance(each, _Nothing) for each in inputs):
                 if not self._is_mapped(domain, proto.op_type, opset):
-                    raise Unsupported("DirectML has no operator for it")
+                    raise Unsupported(_NO_OPERATOR)
                 return nothing
             given = [each for each in inputs if not isinstance(each, _Nothing)]
             wanted = [name in live for name in proto.output]
@@ -265,7 +303,7 @@ class _Importer:
             return made if isinstance(made, list) else [made]
         body = _schema_function(plain, opset, inputs)
         if body is None:
-            raise Unsupported("DirectML has no operator for it")
+            raise Unsupported(_NO_OPERATOR)
         return self._call(body, plain, inputs, opsets, label)
 
     @contextmanager
@@ -448,6 +486,21 @@ class _Importer:
 _CONTROL = {"If": _Importer._if, "Loop": _Importer._loop, "Scan": _Importer._scan}
 
 
+def _is_for_good(why: str) -> bool:
+    """Whether it is so for all sizes."""
+    return why.startswith("DirectML") or why.endswith("is not constant")
+
+
+def _label(node: "NodeProto") -> str:
+    """Names may be left out, outputs not."""
+    return node.name or f"{node.op_type}({', '.join(filter(None, node.output))})"
+
+
+def _operator(node: "NodeProto") -> str:
+    domain = domain_of(node.domain)
+    return f"{domain}.{node.op_type}" if domain else node.op_type
+
+
 def _sized(port: Port, given: Sequence[int] | None) -> Tensor:
     """Raises WrongSizes, NotSupported."""
     sizes = port.sizes if given is None else tuple(given)
@@ -476,6 +529,17 @@ def _known(value: Value | None, what: str) -> Array:
 
 def _sizes(value: Value) -> Sizes:
     return value.sizes if isinstance(value, View) else value.shape
+
+
+def _needed(graph: "GraphProto | FunctionProto", outputs: Iterable[str]) -> "list[NodeProto]":
+    """Nodes that lead to `outputs`, in their order."""
+    live = set(outputs)
+    needed: list[NodeProto] = []
+    for node in reversed(graph.node):
+        if not live.isdisjoint(node.output):
+            needed.append(node)
+            live |= _read_by(node)
+    return needed[::-1]
 
 
 def _read_by(node: "NodeProto") -> set[str]:

@@ -135,6 +135,20 @@ def to_array(tensor: "TensorProto") -> Array:
     return numpy_helper.to_array(tensor)
 
 
+def detached(model: "ModelProto") -> dict[str, Array]:
+    """The initializers of `model`, which it does not hold any more. Raises Unreadable."""
+    arrays: dict[str, Array] = {}
+    for tensor in model.graph.initializer:
+        try:
+            arrays[tensor.name] = to_array(tensor)
+        except (TypeError, ValueError) as error:
+            raise Unreadable(f"Initializer {tensor.name} cannot be read: {error}.") from None
+        name = tensor.name
+        tensor.Clear()
+        tensor.name = name
+    return arrays
+
+
 def to_dense(sparse: "SparseTensorProto") -> Array:
     """Raises ValueError."""
     values, indices = to_array(sparse.values), to_array(sparse.indices)

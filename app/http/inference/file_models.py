@@ -1,0 +1,146 @@
+"""Models from files: inputs and outputs are the file's, and each sizes of inputs have a graph of their own."""
+
+from collections.abc import Iterator
+
+from app.contract.validation import abbreviate, validate
+from app.contract.violations import ContractError, Hresult, Violation, refused
+from app.engine.graph_documents import GraphExecuteRequest
+from app.engine.prepared import Prepared
+from app.engine.service import Service
+from app.http.core.graphs import prepared_for
+from app.http.inference import documents
+from app.http.inference.model import BINARY_OUTPUT, PLATFORM, JudgedInference, Made, is_binary
+from app.http.inference.tensors import NAMES
+from app.http.telemetry.inferences import InferenceCounts
+from app.models.onnx.importer import Tensor
+from app.models.onnx.reading import Port
+from app.models.repository.model import CacheKey, LoadedModel, SizedModel, SizesOfAll
+from app.models.repository.repository import Repository
+
+_DEVICE = "device"
+
+
+class NotCompiled(Exception):
+    """The model must be compiled for these sizes first."""
+
+    def __init__(self, model: LoadedModel, sizes: SizesOfAll) -> None:
+        super().__init__(model, sizes)
+        self.model = model
+        self.sizes = sizes
+
+
+class FileModel:
+    """Implements `Model`."""
+
+    def __init__(self, service: Service, repository: Repository, loaded: LoadedModel) -> None:
+        self._service = service
+        self._repository = repository
+        self._loaded = loaded
+        self.version = loaded.version
+
+    @property
+    def cache_key(self) -> CacheKey:
+        """What was read of requests holds as long as this is the same object."""
+        return self._loaded.cache_key
+
+    def judge(self, request: documents.InferRequest, *, only_light: bool) -> JudgedInference:
+        """Raises NotCompiled as well."""
+        device, binary_data_output = self._parameters(request)
+        given = {each.name: each for each in request.inputs}
+        violations = list(self._violations(given))
+        if violations:
+            raise ContractError(violations, Hresult.E_INVALIDARG)
+        sizes = tuple(tuple(given[name].shape) for name in self._loaded.ports.inputs)
+        sized = self._repository.lookup(self._loaded, sizes)
+        if sized is None:
+            raise NotCompiled(self._loaded, sizes)
+        prepared = prepared_for(self._service, sized.graph, sized.prepared, device, only_light=only_light)
+        return JudgedInference(prepared, binary_data_output, _outputs(sized), sized.unread)
+
+    def metadata(self, name: str) -> documents.ModelMetadata:
+        return documents.ModelMetadata(
+            name=name,
+            versions=self._repository.versions(self._loaded.name),
+            platform=PLATFORM,
+            inputs=[_described(port) for port in self._loaded.ports.inputs.values()],
+            outputs=[_described(port) for port in self._loaded.ports.outputs.values()],
+            parameters=documents.ModelMetadataParameters(attributes=[]),
+        )
+
+    def observe(self, counts: InferenceCounts, part: str, ns: int) -> None:
+        counts.observe(self._loaded.called, part, ns)
+
+    def use(self, prepared: Prepared) -> None:
+        """Note that what was prepared for these sizes was used again."""
+        self._repository.use(prepared.work)
+
+    def _parameters(self, request: documents.InferRequest) -> tuple[str, bool | None]:
+        """The device, and whether outputs are binary."""
+        device: object = "auto"
+        binary_data_output = None
+        for name, value in request.parameters.items():
+            if name == _DEVICE:
+                device = value
+            elif name == BINARY_OUTPUT:
+                binary_data_output = is_binary(value)
+            else:
+                known = [_DEVICE, BINARY_OUTPUT]
+                message = f"{abbreviate(name)} is no parameter of this model; known are {', '.join(known)}."
+                raise refused(("parameters", name), message, name, known)
+        return validate(GraphExecuteRequest, {"inputs": {}, "device": device}).device or "auto", binary_data_output
+
+    def _violations(self, given: dict[str, documents.InferInput]) -> Iterator[Violation]:
+        """What is wrong with inputs."""
+        ports = self._loaded.ports.inputs
+        for name in given:
+            if name not in ports:
+                message = f"{abbreviate(name)} is no input of this model; inputs are {', '.join(ports)}."
+                yield Violation(("inputs", name), message, name, list(ports))
+        for name, port in ports.items():
+            tensor, words = given.get(name), f"{datatype_of(port)} {_shape(port)}"
+            if tensor is None:
+                yield Violation(("inputs", name), f"Input {name} is missing; give {words}.", None, name)
+            elif not _fits(tensor, port):
+                shown = f"{tensor.datatype} {abbreviate(tensor.shape)}"
+                yield Violation(("inputs", name), f"Input {name} is {shown}; it must be {words}.", shown, words)
+
+
+def datatype_of(port: Port | Tensor) -> str:
+    """The protocol's name for its type."""
+    return "BOOL" if port.type == "bool" else NAMES[port.data_type]
+
+
+def _outputs(sized: SizedModel) -> dict[str, Made]:
+    return {
+        name: Made(datatype_of(tensor), list(tensor.sizes), tensor.data_type) for name, tensor in sized.outputs.items()
+    }
+
+
+def _fits(tensor: documents.InferInput, port: Port) -> bool:
+    if tensor.datatype != datatype_of(port) or 0 in tensor.shape:
+        return False
+    return port.sizes is None or (
+        len(tensor.shape) == len(port.sizes)
+        and all(own == size for own, size in zip(port.sizes, tensor.shape, strict=True) if isinstance(own, int))
+    )
+
+
+def _shape(port: Port) -> list[int]:
+    """-1 where it is free. One whose number of dimensions is free, too, has one of -1."""
+    if port.sizes is None:
+        return [-1]
+    return [size if isinstance(size, int) else -1 for size in port.sizes]
+
+
+def _described(port: Port) -> documents.TensorMetadata:
+    datatype = datatype_of(port)
+    return documents.TensorMetadata(
+        name=port.name,
+        datatype=datatype,
+        shape=_shape(port),
+        parameters=documents.TensorMetadataParameters(
+            optional=False,
+            datatypes=[datatype],
+            dimension_counts=[*range(9)] if port.sizes is None else [len(port.sizes)],
+        ),
+    )

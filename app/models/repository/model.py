@@ -1,0 +1,187 @@
+"""A model that was read from its file, and its graphs for inputs of certain sizes."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from app.contract.constants import NEWEST
+from app.contract.validation import validate
+from app.contract.violations import ContractError
+from app.engine.graphs import CompiledGraph, GraphRequest
+from app.engine.prepared import Prepared
+from app.engine.service import Service
+from app.graphs.descriptor import GraphDesc
+from app.memory.accounts import MemoryShare
+from app.memory.addresses import address_of
+from app.models.onnx.builder import Array
+from app.models.onnx.importer import Imported, NotSupported, UnsupportedNode, import_model, never_supported
+from app.models.onnx.reading import Port, Signature, Unreadable, detached, read_model, signature
+from app.models.onnx.tensors import Sizes, Unsupported
+from app.models.repository.config import apply_config
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+T = TypeVar("T")
+
+SizesOfAll: TypeAlias = tuple[Sizes, ...]
+"""Of a model's inputs, in their order."""
+
+
+class CacheKey:
+    """Stands for what a model has compiled: another one as soon as some of that is dropped."""
+
+
+class LoadedModel:
+    """A version of a model. What it holds is charged to `memory`, until it is closed."""
+
+    def __init__(
+        self,
+        name: str,
+        version: str,
+        proto: "ModelProto",
+        ports: Signature,
+        arrays: dict[str, Array],
+        memory: MemoryShare,
+    ) -> None:
+        self.name = name
+        self.version = version
+        self.ports = ports
+        self.cache_key = CacheKey()
+        self.is_closed = False
+        self._memory = memory
+        self._proto = proto
+        self._arrays = arrays
+        self._addresses = {each.ctypes.data for each in arrays.values()}
+
+    @property
+    def called(self) -> str:
+        """With its version, as metrics and messages call it."""
+        return f"{self.name}:{self.version}"
+
+    @property
+    def is_free(self) -> bool:
+        """Whether sizes of inputs are for each request to say."""
+        return any(port.is_free for port in self.ports.inputs.values())
+
+    @property
+    def own_sizes(self) -> SizesOfAll:
+        """Of the inputs of a model that is not free."""
+        ports = self.ports.inputs.values()
+        return tuple(tuple(size for size in port.sizes or () if isinstance(size, int)) for port in ports)
+
+    def compile(self, sizes: SizesOfAll, service: Service, cancelled: Callable[[], bool]) -> "SizedModel":
+        """For inputs of these sizes. It is for a worker, or for who has no event loop.
+
+        Raises NotSupported, WrongSizes, LimitExceeded, MemoryExhausted, Cancelled.
+        """
+        imported = import_model(self._proto, dict(zip(self.ports.inputs, sizes, strict=True)), arrays=self._arrays)
+        memory = service.memory.open()
+        try:
+            graph = compile_imported(imported, service, memory, cancelled)
+            kept = sum(
+                each.nbytes for each in graph.runnable.kept if each.nbytes and address_of(each) not in self._addresses
+            )
+            if kept > memory.held:
+                memory.take(kept - memory.held)
+            else:
+                memory.give(memory.held - kept)  # what was there while it was computed
+        except BaseException:
+            memory.close()
+            raise
+        return SizedModel(self, sizes, imported, graph, memory)
+
+    def close(self) -> None:
+        """Nobody will compile it any more."""
+        self.is_closed = True
+        self._memory.close()
+
+
+class SizedModel:
+    """A model for inputs of certain sizes, ready to be dispatched. Who dispatches it may go on after it is closed."""
+
+    def __init__(
+        self, model: LoadedModel, sizes: SizesOfAll, imported: Imported, graph: CompiledGraph, memory: MemoryShare
+    ) -> None:
+        self.model = model
+        self.sizes = sizes
+        self.inputs = imported.inputs
+        self.unread = imported.unread
+        """Inputs that have no effect."""
+        self.outputs = imported.outputs
+        self.graph = graph
+        self.prepared: dict[str, Prepared] = {}
+        """By the device that is asked for."""
+        self._memory = memory
+
+    def close(self) -> None:
+        self._memory.close()
+
+
+def compile_imported(
+    imported: Imported, service: Service, memory: MemoryShare, cancelled: Callable[[], bool]
+) -> CompiledGraph:
+    """Raises NotSupported for what DirectML's operators refuse, LimitExceeded, MemoryExhausted, Cancelled."""
+    return blaming_nodes(imported, lambda: service.compile(request_of(imported), memory, cancelled))
+
+
+def request_of(imported: Imported) -> GraphRequest:
+    """Raises ContractError."""
+    desc = validate(GraphDesc, imported.graph.document)
+    return GraphRequest(desc, NEWEST, imported.graph.constants, {})
+
+
+def blaming_nodes(imported: Imported, made: Callable[[], T]) -> T:
+    """What `made` makes. What is said of DirectML's nodes is said of the ONNX nodes that these were made for."""
+    try:
+        return made()
+    except ContractError as error:
+        blamed: dict[str, UnsupportedNode] = {}
+        for violation in error.violations:
+            path = violation.path[1:] if violation.path[:1] == ("graph",) else violation.path
+            place = path[1] if len(path) > 1 and path[0] == "Nodes" else None
+            label = imported.graph.labels[place] if isinstance(place, int) else ""
+            known = imported.nodes.get(label) or UnsupportedNode(label or "the graph", "graph", 0, "")
+            blamed.setdefault(label, known._replace(why=violation.message))
+    raise NotSupported([*blamed.values()])
+
+
+def read(name: str, version: str, file: Path, config: Path | None, service: Service) -> LoadedModel:
+    """Raises Unreadable, NotSupported, BadConfig, LimitExceeded, MemoryExhausted."""
+    most = service.settings.max_model_bytes
+    memory = service.memory.open()
+    try:
+        size = os.stat(file).st_size
+        if size > most:
+            raise Unreadable(f"It has {size} bytes, where max_model_bytes allows {most}.")
+        memory.take(size)
+        proto = read_model(file.read_bytes(), file.parent, most)
+        ports = signature(proto)
+        arrays = detached(proto)
+        unsupported = never_supported(proto, ports, arrays)
+        if unsupported:
+            raise NotSupported(unsupported)
+        for port in (*ports.inputs.values(), *ports.outputs.values()):
+            _check_port(port)
+        if config:
+            ports = apply_config(config.read_text(errors="replace"), name, ports)
+        held = sum(each.nbytes for each in arrays.values())
+        memory.take(held)
+        memory.give(size)
+        return LoadedModel(name, version, proto, ports, arrays, memory)
+    except OSError as error:
+        memory.close()
+        raise Unreadable(f"It cannot be read: {error.strerror}.") from None
+    except BaseException:
+        memory.close()
+        raise
+
+
+def _check_port(port: Port) -> None:
+    """Raises NotSupported."""
+    try:
+        if port.data_type.bits < 8:
+            raise Unsupported(f"the protocol has no data type for {port.type}")
+    except Unsupported as error:
+        raise NotSupported([UnsupportedNode(port.name, "tensor", 0, str(error))]) from None
