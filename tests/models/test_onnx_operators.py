@@ -51,6 +51,8 @@ WITH_CONSTANTS = [
     Case("ArgMax", [np.zeros((2, 3), np.float32)], {"axis": -1, "select_last_index": 1, "keepdims": 0}),
     Case("LayerNormalization", [floats(2, 3, 4), floats(3, 4), floats(3, 4)], {"axis": -2}, outputs=2),
     Case("LpNormalization", [np.array([[0, 0], [3, -4]], np.float32)]),
+    Case("CastLike", [np.array([0, 0.5, np.nan], np.float32), np.array([False])], opset=19),
+    Case("CastLike", [np.array([0, 0.5, 3], np.float32), bytes_(1)], opset=19),
     Case("IsInf", [INFINITE], {"detect_negative": 0}),
 ]
 
@@ -335,7 +337,6 @@ REFUSED = [
     (Case("MatMul", [floats(2, 3), floats(4, 2)]), "are not those of matrices to multiply"),
     (Case("Gemm", [floats(2, 3), floats(3, 4), floats(3)]), "[3] cannot be broadcast to [2, 4]"),
     (Case("Cast", [floats(3)], {"to": 16}), "DirectML has no type for ONNX's type 16"),
-    (Case("CastLike", [floats(3), bytes_(1)]), "whether its second input is bool or uint8 is not known here"),
     (
         Case("BatchNormalization", [floats(2, 3), *[floats(3)] * 4], {"training_mode": 1}, outputs=3),
         "it is in training mode",

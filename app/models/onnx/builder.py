@@ -46,6 +46,12 @@ class Builder:
         self._seen: dict[tuple[int, DataType], tuple[Array, View]] = {}
         self._bytes: dict[Source, int] = {}
         self._label = ""
+        self.booleans: set[Source] = set()
+        """What is ONNX's bool. Mappings need not look after it."""
+
+    def is_boolean(self, value: "View | Array") -> bool:
+        """Whether it is ONNX's bool, which is UINT8 in DirectML."""
+        return value.source in self.booleans if isinstance(value, View) else value.dtype == np.bool_
 
     def label(self, name: str) -> None:
         """What the next operators come from, for their names."""

@@ -39,16 +39,21 @@ def cast_to_bool(node: Node, x: View) -> View:
 def _cast(node: Node, to: int) -> Value:
     x = node.view(0)
     if to == BOOL:
-        return cast_to_bool(node, x)
+        return x if node.is_boolean(0) else cast_to_bool(node, x)
     data_type = type_of(to)
     if x.data_type is data_type:
-        return x
+        return _numbers(node, x)
     if x.data_type.bits == 4:
         x = _from_4_bits(node, x)
     if data_type.bits == 4:
         return _to_4_bits(node, x, data_type)
     require("CAST", "InputTensor", x.data_type)
     return node.cast(x, data_type)
+
+
+def _numbers(node: Node, x: View) -> View:
+    """The first input, and if it is bool a copy, since its own bytes are known for bool."""
+    return operate(node, "ELEMENT_WISE_IDENTITY", {"InputTensor": x}) if node.is_boolean(0) else x
 
 
 def type_of(number: int) -> DataType:
@@ -98,12 +103,9 @@ def _cast_to(node: Node) -> Value:
 
 @maps("CastLike")
 def _cast_like(node: Node) -> Value:
-    like = node.value(1)
-    if isinstance(like, np.ndarray) and like.dtype == np.bool_:
-        return cast_to_bool(node, node.view(0))
+    if node.is_boolean(1):
+        return _cast(node, BOOL)
     data_type = node.data_type(1)
-    if isinstance(like, View) and data_type is DataType.UINT8 and node.data_type(0) is not DataType.UINT8:
-        raise Unsupported("whether its second input is bool or uint8 is not known here")
     return _cast(node, next(number for number, each in TYPES.items() if each is data_type))
 
 
@@ -112,4 +114,4 @@ def _bit_cast(node: Node) -> Value:
     x, data_type = node.view(0), type_of(node.attribute("to"))
     if x.data_type.bits != data_type.bits:
         raise Unsupported(f"elements of {x.data_type.bits} bits are not to be read as those of {data_type.bits}")
-    return read_as(x, data_type)
+    return read_as(_numbers(node, x), data_type)

@@ -73,7 +73,9 @@ def group_query_attention(node: Node) -> list[Value | None]:
     )
     kept = max(before, total)
     ranges = [*map(range, present[:2]), range(kept), range(size)]
-    presents: list[Value | None] = [window(node, made[f"OutputPresent{name}Tensor"], ranges) for name in ("Key", "Value")]
+    presents: list[Value | None] = [
+        window(node, made[f"OutputPresent{name}Tensor"], ranges) for name in ("Key", "Value")
+    ]
     return [made["OutputTensor"], *presents][: len(node.wanted)]
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.models import onnx
+from app.models.onnx.booleans import mark, mark_outputs
 from app.models.onnx.builder import Array, Builder, BuiltGraph
 from app.models.onnx.folding import folded, is_foldable
 from app.models.onnx.mapping import MAPPINGS, Node, Unsupported, Value
@@ -26,6 +27,7 @@ from app.models.onnx.reading import (
     modern,
     opsets_of,
     resolved,
+    schema_of,
     signature,
     to_array,
     to_dense,
@@ -165,7 +167,12 @@ class _Importer:
             raise WrongSizes(f"There is no input {name}; there are {', '.join(ports.inputs)}.")
         scope: _Scope = dict(known)
         for name, each in inputs.items():
+            if 0 in each.sizes:  # what is in it is known
+                scope[name] = np.empty(each.sizes, each.type)
+                continue
             scope[name] = self._build.input(name, each.data_type, each.sizes)
+            if each.type == "bool":
+                mark(self._build, scope[name])
         made = self._run(self._model.graph, scope, opsets_of(self._model), list(ports.outputs), {})
         if self._unsupported:
             raise NotSupported(list(self._unsupported.values()))
@@ -300,8 +307,12 @@ class _Importer:
         if mapping is not None:
             attributes = attributes_of(proto, opset, outer)
             made = mapping(Node(proto.op_type, domain, opset, label, inputs, wanted, attributes, self._build))
-            return made if isinstance(made, list) else [made]
-        body = _schema_function(plain, opset, inputs)
+            outputs = made if isinstance(made, list) else [made]
+            schema = schema_of(domain, proto.op_type, opset)
+            if schema is not None:
+                mark_outputs(self._build, schema, inputs, attributes, outputs)
+            return outputs
+        body = _schema_function(plain, opset, inputs, self._build)
         if body is None:
             raise Unsupported(_NO_OPERATOR)
         return self._call(body, plain, inputs, opsets, label)
@@ -451,6 +462,8 @@ class _Importer:
             {"OutputTensor": (value.data_type, tuple(sizes))},
         )["OutputTensor"].reshaped([each for n, each in enumerate(value.sizes) if n != axis])
         assert made is not None, "it is packed"
+        if self._build.is_boolean(value):
+            mark(self._build, made)
         return made
 
     def _stacked(self, values: list[Value], axis: int) -> Value:
@@ -468,7 +481,10 @@ class _Importer:
             made = view.reshaped((*view.sizes[:axis], 1, *view.sizes[axis:]))
             assert made is not None, "strides can have one more"
             parts.append(made)
-        return self._joined(parts, axis)
+        stacked = self._joined(parts, axis)
+        if self._build.is_boolean(values[0]):
+            mark(self._build, stacked)
+        return stacked
 
     def _joined(self, parts: list[View], axis: int) -> View:
         while len(parts) > 1:
@@ -581,15 +597,15 @@ def _without(function: "FunctionProto", absent: Iterable[str]) -> "FunctionProto
 
 
 def _schema_with_function(domain: str, type_: str, opset: int) -> Any:
-    from onnx import defs  # noqa: PLC0415 - an extra
-
-    if not defs.has(type_, opset, domain):
+    schema = schema_of(domain, type_, opset)
+    if schema is None:
         return None
-    schema: Any = defs.get_schema(type_, opset, domain)
     return schema if schema.has_function or schema.has_context_dependent_function else None
 
 
-def _schema_function(proto: "NodeProto", opset: int, inputs: Sequence[Value | None]) -> "FunctionProto | None":
+def _schema_function(
+    proto: "NodeProto", opset: int, inputs: Sequence[Value | None], build: Builder
+) -> "FunctionProto | None":
     """The body that ONNX gives to `proto`'s operator, if it is a function."""
     from onnx import FunctionProto, helper  # noqa: PLC0415 - an extra
 
@@ -600,7 +616,7 @@ def _schema_function(proto: "NodeProto", opset: int, inputs: Sequence[Value | No
         versions = [each for each in schema.function_opset_versions if each <= opset]
         data = schema.get_function_with_opset_version(max(versions, default=opset))
     else:
-        types = [_type(each, helper) for each in inputs]
+        types = [_type(each, helper, build) for each in inputs]
         versions = [each for each in schema.context_dependent_function_opset_versions if each <= opset]
         data = schema.get_context_dependent_function_with_opset_version(
             max(versions, default=opset), proto.SerializeToString(), types
@@ -608,10 +624,16 @@ def _schema_function(proto: "NodeProto", opset: int, inputs: Sequence[Value | No
     return FunctionProto.FromString(data) if data else None
 
 
-def _type(value: Value | None, helper: Any) -> bytes:
+def _type(value: Value | None, helper: Any, build: Builder) -> bytes:
     if value is None:
         return b""
-    name = value.data_type.value.lower() if isinstance(value, View) else value.dtype.name
+    name = (
+        "bool"
+        if build.is_boolean(value)
+        else value.data_type.value.lower()
+        if isinstance(value, View)
+        else value.dtype.name
+    )
     made: bytes = helper.make_tensor_type_proto(
         helper.np_dtype_to_tensor_dtype(np.dtype(name)), _sizes(value)
     ).SerializeToString()

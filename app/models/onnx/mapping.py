@@ -74,6 +74,10 @@ class Node:
         value = self.value(index)
         return value.data_type if isinstance(value, View) else data_type_of(value)
 
+    def is_boolean(self, index: int) -> bool:
+        """Whether input `index` is ONNX's bool, whose data type here is UINT8."""
+        return self.build.is_boolean(self.value(index))
+
     def attribute(self, name: str, default: Any = None) -> Any:
         """In Python's types: int, float, str, list of these, ndarray. The schema's default, if it has one, comes before
         `default`."""

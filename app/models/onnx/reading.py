@@ -170,6 +170,13 @@ def attributes_of(node: "NodeProto", opset: int, outer: Mapping[str, "AttributeP
     return {name: _plain(each) for name, each in found.items()}
 
 
+def schema_of(domain: str, type_: str, opset: int) -> Any:
+    """ONNX's schema of an operator; None if it has none."""
+    from onnx import defs  # noqa: PLC0415
+
+    return defs.get_schema(type_, opset, domain) if defs.has(type_, opset, domain) else None
+
+
 def defaults_of(node: "NodeProto", opset: int) -> dict[str, "AttributeProto"]:
     """Those that the schema has for the attributes of `node`, if it has a schema."""
     from onnx import defs  # noqa: PLC0415

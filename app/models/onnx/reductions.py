@@ -1,13 +1,12 @@
 """Reductions, the places of largest and smallest elements, and sums along an axis."""
 
 from collections.abc import Sequence
-from math import isfinite
 
 import numpy as np
 
 from app.contract.constants import NEWEST, DataType, ReduceFunction
 from app.models.onnx.mapping import Node, Value, maps
-from app.models.onnx.operands import FLOATS, axis_of, operate, read_as, require
+from app.models.onnx.operands import axis_of, operate, read_as, require
 from app.models.onnx.tensors import Sizes, Unsupported, View
 from app.operators.reduction.reductions import Reduce
 
@@ -26,19 +25,6 @@ FUNCTIONS = {
 
 AXES_ARE_INPUT = {"ReduceSum": 13}
 """The first version in which axes are an input; of all others 18."""
-
-OF_NOTHING: dict[str, float] = {
-    "ReduceSum": 0,
-    "ReduceSumSquare": 0,
-    "ReduceL1": 0,
-    "ReduceL2": 0,
-    "ReduceProd": 1,
-    "ReduceLogSum": -np.inf,
-    "ReduceLogSumExp": -np.inf,
-    "ReduceMax": -np.inf,
-    "ReduceMin": np.inf,
-}
-"""What these make of no elements, if the type has it."""
 
 _SCANS = {
     "CumSum": ("CUMULATIVE_SUMMATION", "HasExclusiveSum"),
@@ -77,12 +63,9 @@ def _axes(node: Node, rank: int) -> list[int]:
 
 @maps(*FUNCTIONS)
 def _reduce(node: Node) -> Value:
+    axes = _axes(node, len(node.sizes(0)))
     x = node.view(0)
-    axes = _axes(node, len(x.sizes))
     sizes = _kept(x.sizes, axes, bool(node.attribute("keepdims", 1)))
-    nothing = OF_NOTHING.get(node.type)
-    if not x.elements and nothing is not None and (isfinite(nothing) or x.data_type in FLOATS):
-        return np.full(sizes, nothing, x.data_type.lower())
     if not axes:  # each element is a group of its own
         axes = [len(x.sizes)]
         x = node.reshaped(x, (*x.sizes, 1))
