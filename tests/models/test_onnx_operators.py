@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx.parser import parse_model
 
 from app.models.onnx.importer import NotSupported
 from tests.models.onnx_cases import RNG, Case, bytes_, floats, scalar, told
-from tests.models.onnx_runs import Array
+from tests.models.onnx_runs import Array, run
 
 INFINITE = np.array([[-np.inf, -2.5, -0.0, 0.5, np.inf, np.nan]], np.float32)
 
@@ -365,3 +366,32 @@ def test_what_directml_does_not_compute_is_refused(case: Case, why: str) -> None
     (node,) = raised.value.nodes
     assert node.operator.endswith(case.type)
     assert why in node.why
+
+
+def test_what_is_bool_stays_known_for_it() -> None:
+    """Through operators that take any type, functions and loops, until it is cast."""
+    text = """
+        <ir_version: 8, opset_import: ["": 17, "own": 1]>
+        one (float[2, 2] x, bool[2, 2] b)
+            => (bool[1, 2] first, uint8[2, 2] second, bool[2, 2] third, bool[2, 2] fourth) {
+            n = Not(b)
+            start = Constant<value_ints = [1]>()
+            end = Constant<value_ints = [2]>()
+            s = Slice(n, start, end)
+            part = own.Like(x, s)
+            first = Slice(part, start, end)
+            u = Cast<to = 2>(b)
+            second = CastLike(x, u)
+            g = Where(b, n, b)
+            third = CastLike(x, g)
+            empty = Scan<num_scan_inputs = 1, body = turn (bool[2] row) => (bool[2] kept) { kept = Identity(row) }>(b)
+            fourth = CastLike(x, empty)
+        }
+        <domain: "own", opset_import: ["": 17]>
+        Like (value, like) => (made) { made = CastLike(value, like) }
+    """
+    x = np.array([[0.5, 0], [2.5, -0.0]], np.float32)
+    made = run(parse_model(text), {"x": x, "b": np.array([[True, False], [True, True]])})
+    assert made["first"].tolist() == [[True, False]]
+    assert made["second"].tolist() == [[0, 0], [2, 0]]
+    assert made["third"].tolist() == made["fourth"].tolist() == (x != 0).tolist()

@@ -3,6 +3,7 @@
 import numpy as np
 
 from app.contract.constants import DataType
+from app.memory.arrays import numpy_type
 from app.models.onnx.element_wise import binary, predicate
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.operands import number, operate, read_as, require
@@ -103,9 +104,13 @@ def _cast_to(node: Node) -> Value:
 
 @maps("CastLike")
 def _cast_like(node: Node) -> Value:
-    if node.is_boolean(1):
+    data_type, is_boolean = node.data_type(1), node.is_boolean(1)
+    known = node.value(0)
+    if isinstance(known, np.ndarray) and data_type.bits > 4:
+        with np.errstate(all="ignore"):  # as with Cast, which is folded
+            return known.astype(np.bool_ if is_boolean else numpy_type(data_type))
+    if is_boolean:
         return _cast(node, BOOL)
-    data_type = node.data_type(1)
     return _cast(node, next(number for number, each in TYPES.items() if each is data_type))
 
 
