@@ -157,6 +157,7 @@ def test_other_resizing(node: OneNode) -> None:
         (OneNode("ConvTranspose", [X, floats(4, 1, 1, 1)], output_shape=[9, 9]), "a stride or more beyond"),
         (OneNode("RoiAlign", [X, floats(1, 4), integers(0)], mode="max"), "its mode is max"),
         (OneNode("Resize", [X, None, scales(1, 1, 2, 2)], opset=13), "its scales is not constant"),
+        (OneNode("Resize", [X, None, None, integers(2, 4, 7, 2**40)], [3], mode="cubic"), "more than 4194304"),
         (OneNode("FusedConv", [X, floats(1, 4, 1, 1)], domain="com.microsoft", activation="Gelu"), "Gelu"),
     ],
     ids=repr,

@@ -207,12 +207,22 @@ def _mask(mask: View | None, sizes: _Heads) -> tuple[str, View | None]:
 
 def _causal(node: Node, relative: View | None, sizes: _Heads, data_type: DataType) -> View:
     """What is added to scores, and the lowest number to those of keys behind the query."""
-    dtype = numpy_type(data_type)
-    lowest = np.full((sizes.queries, sizes.keys), np.finfo(dtype).min, dtype)
-    constant = node.build.constant(np.triu(lowest, sizes.past + 1)).broadcast(sizes.scores)
+    made = node.build.operator(
+        "DIAGONAL_MATRIX1",
+        {},
+        {
+            "ValueDataType": data_type.value,
+            "Value": float(np.finfo(numpy_type(data_type)).min),
+            "DiagonalFillBegin": sizes.past + 1,
+            "DiagonalFillEnd": sizes.keys + 1,
+        },
+        {"OutputTensor": (data_type, (sizes.queries, sizes.keys))},
+        rank=2,
+    )
+    lowest = made["OutputTensor"].broadcast(sizes.scores)
     if relative is None:
-        return constant
-    return binary(node, "ADD", relative, constant)
+        return lowest
+    return binary(node, "ADD", relative, lowest)
 
 
 def _flat(node: Node, view: View) -> View:

@@ -101,17 +101,23 @@ def _positions(node: Node, begins: View, length: int) -> View:
     """{ batch, length }, as ONNX has them where they are given."""
     if node.has(9):
         return node.view(9)
+    return node.cast(_counted(node, begins, length), DataType.INT64)
+
+
+def _counted(node: Node, begins: View, length: int) -> View:
+    """{ batch, length }: from each of `begins` on."""
     sizes = (begins.sizes[0], length)
     steps = node.build.constant(np.arange(length, dtype=np.int32)).broadcast(sizes)
-    return node.cast(binary(node, "ADD", begins.broadcast(sizes), steps), DataType.INT64)
+    return binary(node, "ADD", begins.broadcast(sizes), steps)
 
 
 def _causal(node: Node, begins: View, sizes: tuple[int, int, int, int]) -> View:
     """{ batch, heads, queries, keys }: whether a key is not behind the query."""
     batch, _, queries, keys = sizes
-    apart = np.arange(keys, dtype=np.int32) - np.arange(queries, dtype=np.int32)[:, None]
     each = (batch, queries, keys)
-    operands = {"ATensor": node.build.constant(apart).broadcast(each), "BTensor": inserted(begins, 2).broadcast(each)}
+    own = inserted(_counted(node, begins, queries), 2).broadcast(each)
+    places = node.build.constant(np.arange(keys, dtype=np.int32)).broadcast(each)
+    operands = {"ATensor": places, "BTensor": own}
     outputs = {"OutputTensor": (DataType.UINT8, each)}
     made = node.build.operator("ELEMENT_WISE_LOGICAL_LESS_THAN_OR_EQUAL", operands, {}, outputs)["OutputTensor"]
     return inserted(node.cast(made, DataType.INT32), 1).broadcast(sizes)

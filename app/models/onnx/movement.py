@@ -23,19 +23,19 @@ from app.models.onnx.tensors import Sizes, View
 
 _PADDING_MODES = {"constant": "CONSTANT", "reflect": "REFLECTION", "edge": "EDGE", "wrap": "WRAP"}
 _DEPTH_ORDERS = {"DCR": "DEPTH_COLUMN_ROW", "CRD": "COLUMN_ROW_DEPTH"}
-_NUMPY_TYPES: dict[int, Any] = {
-    1: np.float32,
-    2: np.uint8,
-    3: np.int8,
-    4: np.uint16,
-    5: np.int16,
-    6: np.int32,
-    7: np.int64,
-    9: np.bool_,
-    10: np.float16,
-    11: np.float64,
-    12: np.uint32,
-    13: np.uint64,
+_TYPES = {
+    1: DataType.FLOAT32,
+    2: DataType.UINT8,
+    3: DataType.INT8,
+    4: DataType.UINT16,
+    5: DataType.INT16,
+    6: DataType.INT32,
+    7: DataType.INT64,
+    9: DataType.UINT8,
+    10: DataType.FLOAT16,
+    11: DataType.FLOAT64,
+    12: DataType.UINT32,
+    13: DataType.UINT64,
 }
 """Of TensorProto.DataType."""
 
@@ -142,9 +142,10 @@ def split(node: Node) -> list[Value | None]:
     size, count = sizes[axis], len(node.wanted)
     parts = integers(node, 1, "split") if node.has(1) else node.attribute("split")
     if parts is None:
-        count = int(node.attribute("num_outputs", count))
         each = -(-size // count)
         parts = [max(min(each, size - k * each), 0) for k in range(count)]
+    if len(parts) != count or int(node.attribute("num_outputs", count)) != count:
+        raise Unsupported(f"it has {count} outputs and as many parts as {parts}")
     if sum(parts) != size or min(parts) < 0:
         raise Unsupported(f"its parts {parts} do not make up the {size} elements along axis {axis}")
     x = node.view(0)
@@ -299,14 +300,15 @@ def trilu(node: Node) -> View:
 
 
 @maps("EyeLike")
-def eye_like(node: Node) -> Value:
+def eye_like(node: Node) -> View:
     """Nothing of its input is read but its sizes."""
     sizes, wanted = node.sizes(0), node.attribute("dtype")
-    own = numpy_type(node.data_type(0))
-    dtype = own if wanted is None else _NUMPY_TYPES.get(int(wanted))
-    if dtype is None or len(sizes) != 2:
+    data_type = node.data_type(0) if wanted is None else _TYPES.get(int(wanted))
+    if data_type is None or len(sizes) != 2:
         raise Unsupported(f"its dtype is {wanted}, and its input has {len(sizes)} dimensions")
-    return np.eye(*sizes, k=int(node.attribute("k", 0)), dtype=dtype)
+    k = max(min(int(node.attribute("k", 0)), sizes[1]), -sizes[0])
+    outputs = {"OutputTensor": (data_type, sizes)}
+    return node.build.operator("DIAGONAL_MATRIX", {}, {"Offset": k, "Value": 1.0}, outputs)["OutputTensor"]
 
 
 def _order(node: Node) -> str:

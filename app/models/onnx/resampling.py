@@ -22,6 +22,9 @@ _ROUNDINGS = {
 
 _MOST_TO_RESAMPLE = 4
 
+_MOST_WEIGHTS = 1 << 22
+"""Elements of a matrix of weights, which is made while the graph is built. So many places may be looked at, too."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
@@ -163,6 +166,7 @@ def _resampled(node: Node, x: View, axes: list[_Axis], mode: str, nearest: str) 
     starts, ends = [0] * len(axes), [0] * len(axes)
     if node.attribute("coordinate_transformation_mode") == "tf_crop_and_resize":
         for place, axis in enumerate(axes):
+            _limit(axis.output)
             inside = [c for c in range(axis.output) if axis.holds(c)]
             if not inside:
                 raise Unsupported("nothing of its input is inside its roi")
@@ -176,6 +180,11 @@ def _resampled(node: Node, x: View, axes: list[_Axis], mode: str, nearest: str) 
     else:
         raise Unsupported(f"its mode is {mode}")
     return padded(node, made, starts, ends, float(node.attribute("extrapolation_value", 0.0)))
+
+
+def _limit(count: int) -> None:
+    if count > _MOST_WEIGHTS:
+        raise Unsupported(f"it needs {count} weights or places, more than {_MOST_WEIGHTS}")
 
 
 def _sampled(node: Node, x: View, axes: list[_Axis], mode: str, nearest: str) -> View:
@@ -223,6 +232,7 @@ def _weighted(node: Node, x: View, axes: list[_Axis], mode: str, *, antialias: b
     for place, axis in enumerate(axes):
         if axis.is_whole:
             continue
+        _limit(axis.output * axis.size)
         weights = _weights(axis, mode, a, antialias=antialias, drops=drops)
         matrix = node.cast(node.build.constant(weights.astype(np.float32)), x.data_type)
         sizes: Sizes = x.sizes
