@@ -9,9 +9,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchem
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
-from app.codecs.codec import Body, Codec
+from app.codecs.codec import BASE64, Body, Codec
 from app.contract import constants
 from app.contract.constants import NEWEST, FeatureLevel
+from app.contract.scalars import Uint
 from app.contract.tensors import TensorDesc
 from app.contract.violations import Path, refused
 from app.engine.dispatch import GraphCapability, TensorData
@@ -56,6 +57,11 @@ GraphName: TypeAlias = Annotated[
 ]
 
 
+OnnxData: TypeAlias = Annotated[
+    Any, WithJsonSchema(BASE64), Field(description="The file, without external data: text or bytes as tensor data are.")
+]
+
+
 class GraphKeepRequest(BaseModel):
     """A graph to be compiled, initialized and kept."""
 
@@ -70,6 +76,36 @@ class GraphKeepRequest(BaseModel):
     feature_level: FeatureLevel = Field(NEWEST, description="The graph is judged as a device of this level does.")
     device: str = Field(
         "auto", description="Where it is dispatched unless the dispatch says: `auto`, or a device's name."
+    )
+
+
+class OnnxKeepRequest(BaseModel):
+    """An ONNX model to be compiled for inputs of these sizes, initialized and kept as a graph."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    onnx: OnnxData
+    sizes: dict[str, list[Annotated[Uint, Field(ge=1)]]] = Field(
+        default_factory=dict, description="Of each input whose sizes are not all in the model, by its name."
+    )
+    name: GraphName | None = Field(None, description="What to call the graph. No two kept graphs have the same name.")
+    device: str = Field(
+        "auto", description="Where it is dispatched unless the dispatch says: `auto`, or a device's name."
+    )
+
+
+class OnnxQuery(BaseModel):
+    """What is said of an ONNX model that is sent as it is."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    sizes: Annotated[str, Field(max_length=1 << 13)] | None = Field(
+        None,
+        description="Of an ONNX model's inputs, where these are free: 1x3x224x224, or input:1x128,other:1x128.",
+    )
+    name: GraphName | None = Field(None, description="What to call the graph of an ONNX model.")
+    device: Annotated[str, Field(max_length=128)] | None = Field(
+        None, description="Where the graph of an ONNX model is dispatched unless the dispatch says."
     )
 
 

@@ -168,7 +168,8 @@ class GraphStore:
             raise UnknownGraph(id_) from None
         document = _FILED.decode(body, len(body), self._settings.max_depth, memory)
         request = validate(GraphKeepRequest, document)
-        graph, compiled = self._compiled(request, _FILED, body, memory, cancelled)
+        graph = self._read(request, _FILED, body, memory)
+        compiled = self._compiled(graph, memory, cancelled)
         assert compiled.subject.id == id_, "it is the same in every process"
         kept = KeptGraph(entry, compiled.with_own_tensors(lambda each: _copy(each, memory)), _descriptor(graph))
         kept.prepared[kept.device] = self._prepare(kept.compiled, kept.device)
@@ -183,7 +184,13 @@ class GraphStore:
 
         Raises ContractError, LimitExceeded, MemoryExhausted, GraphConflict, StoreFull, Cancelled.
         """
-        graph, compiled = self._compiled(request, codec, body, memory, cancelled)
+        return self.keep_read(request, self._read(request, codec, body, memory), memory, cancelled)
+
+    def keep_read(
+        self, request: GraphKeepRequest, graph: GraphRequest, memory: MemoryShare, cancelled: Callable[[], bool]
+    ) -> tuple[KeptGraph, bool]:
+        """The same where `graph` is what was read of `request`, or what its data are from somewhere else."""
+        compiled = self._compiled(graph, memory, cancelled)
         id_ = compiled.subject.id
         descriptor = _descriptor(graph)
         tensors = sum(each.nbytes for each in compiled.runnable.kept)
@@ -247,10 +254,11 @@ class GraphStore:
                     self._graphs.pop(id_, None)
                     self._entries.remove(id_)
 
-    def _compiled(
-        self, request: GraphKeepRequest, codec: Codec, body: Body, memory: MemoryShare, cancelled: Callable[[], bool]
-    ) -> tuple[GraphRequest, CompiledGraph]:
-        graph = GivenGraph(request.graph, request.feature_level, request.inputs).read(codec, body, memory)
+    @staticmethod
+    def _read(request: GraphKeepRequest, codec: Codec, body: Body, memory: MemoryShare) -> GraphRequest:
+        return GivenGraph(request.graph, request.feature_level, request.inputs).read(codec, body, memory)
+
+    def _compiled(self, graph: GraphRequest, memory: MemoryShare, cancelled: Callable[[], bool]) -> CompiledGraph:
         compiled = self._compiler.compile(graph, memory.buffer, cancelled)
         owned = compiled.runnable.schedule.owned
         violations = [
@@ -266,7 +274,7 @@ class GraphStore:
         ]
         if violations:
             raise ContractError(violations, Hresult.E_INVALIDARG)
-        return graph, compiled
+        return compiled
 
     def _check(self, record: Record) -> None:
         """Raises GraphConflict, LimitExceeded, StoreFull."""

@@ -21,6 +21,8 @@ from app.engine.graph_documents import (
     GraphExecuteRequest,
     GraphKeepRequest,
     KeptGraphDescription,
+    OnnxKeepRequest,
+    OnnxQuery,
     example_id,
 )
 from app.http.core.problems import MEDIA_TYPE, ProblemDetails
@@ -31,7 +33,7 @@ from app.operators.catalog import OPERATORS
 
 Json: TypeAlias = dict[str, Any]
 
-JSON, MSGPACK, ZIP = "application/json", "application/msgpack", "application/octet-stream"
+JSON, MSGPACK, OCTETS = "application/json", "application/msgpack", "application/octet-stream"
 BIN = {"type": "string", "format": "binary", "description": "MessagePack's bin."}
 
 _REFUSALS = {
@@ -122,7 +124,7 @@ def dxdispatch(asked: type[BaseModel]) -> dict[str, Any]:
     """Of POST /v1/dxdispatch, whose query is `asked`."""
     body = {
         JSON: {"schema": ref(ModelFile), "example": MODEL},
-        ZIP: {
+        OCTETS: {
             "schema": {
                 "type": "string",
                 "format": "binary",
@@ -138,11 +140,13 @@ def dxdispatch(asked: type[BaseModel]) -> dict[str, Any]:
 def keep() -> dict[str, Any]:
     """Of POST /v1/graphs."""
     body = {
-        JSON: {"schema": ref(GraphKeepRequest), "example": EXAMPLE},
-        MSGPACK: _msgpack(GraphKeepRequest, suffix="Msgpack"),
+        JSON: {"schema": union("AnyGraphKeepRequest", GraphKeepRequest, OnnxKeepRequest), "example": EXAMPLE},
+        MSGPACK: _msgpack(GraphKeepRequest, OnnxKeepRequest, suffix="Msgpack"),
+        OCTETS: {"schema": {"type": "string", "format": "binary", "description": "An ONNX model."}},
     }
     answers = {JSON: {"schema": ref(KeptGraphDescription)}, MSGPACK: _msgpack(KeptGraphDescription)}
-    made = operation("keepGraph", answers, *_API, *_WITH_BODY, 409, 504, 507, body=body)
+    parameters = query(OnnxQuery)
+    made = operation("keepGraph", answers, *_API, *_WITH_BODY, 409, 504, 507, body=body, parameters=parameters)
     responses = made["openapi_extra"]["responses"]
     responses["200"] = responses["200"] | {"description": "The graph is kept already."}
     responses["201"] = responses["200"] | {"description": "The graph is kept."}

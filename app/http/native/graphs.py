@@ -17,6 +17,7 @@ from app.engine.graph_documents import (
     GraphExecuteRequest,
     GraphKeepRequest,
     GraphSummary,
+    OnnxKeepRequest,
     hold_parts,
 )
 from app.engine.graph_store import KeptGraph
@@ -24,12 +25,13 @@ from app.engine.service import Service
 from app.engine.workers import Ticket
 from app.http.core import openapi
 from app.http.core.answers import answered
-from app.http.core.bodies import codec_of_answer, codec_of_request, read_body
+from app.http.core.bodies import codec_of_answer, codec_of_request, no_data, read_body
 from app.http.core.documents import read_document
 from app.http.core.exchange import Reply, Request, nothing
 from app.http.core.graphs import MOST, MOST_BYTES, kept_graph, prepared_for
 from app.http.core.routes import DirectRoute
 from app.http.native.dispatch import answer_dispatch
+from app.http.native.onnx_graphs import is_onnx, keep_onnx, of_document, of_query
 from app.http.native.requests import Dispatch, Reader
 from app.http.native.routes import json_answer
 from app.memory.accounts import MemoryShare
@@ -69,11 +71,14 @@ class KeepEndpoint:
     async def __call__(self, request: Request, _: Mapping[str, str]) -> Reply:
         service, headers = self._service, request.headers
         wanted = codec_of_answer(headers)
-        given = codec_of_request(headers)
+        given = None if is_onnx(headers) else codec_of_request(headers)
         with service.memory.open() as memory:
-            body = await read_body(request, service.settings, memory, given.data_start)
+            body = await read_body(request, service.settings, memory, given.data_start if given else no_data)
 
             def work(ticket: Ticket[None]) -> tuple[KeptGraph, bool]:
+                if given is None:
+                    asked = of_query(request.query)
+                    return keep_onnx(service, memoryview(body), asked, memory, ticket.cancelled)
                 judge = partial(self._keep, given, body, memory, ticket.cancelled)
                 return read_document(given, body, service.settings, memory, judge, limit="max_graph_structure_bytes")
 
@@ -87,6 +92,10 @@ class KeepEndpoint:
     def _keep(
         self, codec: Codec, body: Body, memory: MemoryShare, cancelled: Callable[[], bool], document: object
     ) -> tuple[KeptGraph, bool]:
+        if isinstance(document, dict) and "onnx" in document:
+            asked = validate(OnnxKeepRequest, document)
+            data = codec.binary(body, asked.onnx, ("onnx",), memory)
+            return keep_onnx(self._service, data, of_document(asked), memory, cancelled)
         hold_parts(document, self._service.settings.max_graph_nodes, memory)
         request = validate(GraphKeepRequest, document)
         self._service.check_device(request.device)

@@ -12,7 +12,8 @@ from app.models.onnx.builder import Array
 from app.models.onnx.tensors import Unsupported
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, ValueInfoProto
+    from onnx import AttributeProto, GraphProto, NodeProto, SparseTensorProto, TensorProto, ValueInfoProto
+    from onnx import ModelProto as ModelProto  # noqa: PLC0414 - for others as well
 
 OLDEST_OPSET = 7
 """From which on broadcasting is NumPy's. Nodes of older ones are read if they mean the same there."""

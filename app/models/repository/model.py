@@ -21,7 +21,7 @@ from app.models.onnx.tensors import Sizes, Unsupported
 from app.models.repository.config import apply_config
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from app.models.onnx.reading import ModelProto
 
 T = TypeVar("T")
 

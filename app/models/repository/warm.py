@@ -9,32 +9,39 @@ from app.models.repository.model import SizesOfAll
 from app.settings import Unusable
 
 
-class Warm(NamedTuple):
-    """A model, and sizes of its inputs by name; without a name they are those of the only input that is free."""
+class Stated(NamedTuple):
+    """Sizes of a model's inputs by name; without a name they are those of the only input that is free."""
 
-    model: str
     sizes: dict[str | None, Sizes]
 
-    def of(self, ports: Signature) -> SizesOfAll:
+    def of(self, ports: Signature) -> dict[str, Sizes]:
         """Of all inputs. Raises WrongSizes."""
-        sizes = dict(self.sizes)
         free = [name for name, port in ports.inputs.items() if port.is_free]
-        if None in sizes:
-            if len(free) > 1:
-                raise WrongSizes(f"To warm {self.model}, name the inputs whose sizes are free: {', '.join(free)}.")
-            sizes[(free or list(ports.inputs))[0]] = sizes.pop(None)
-        for name in sizes:
+        if None in self.sizes and (len(free) > 1 or not ports.inputs):
+            raise WrongSizes(f"Name the inputs whose sizes are given: {', '.join(free)}.")
+        only = (free or list(ports.inputs))[:1]
+        stated = {(only[0] if name is None else name): sizes for name, sizes in self.sizes.items()}
+        for name in stated:
             if name not in ports.inputs:
-                raise WrongSizes(f"{self.model} has no input {name} to warm; there is {', '.join(ports.inputs)}.")
-        made = []
-        for name, port in ports.inputs.items():
-            if name in sizes:
-                made.append(sizes[name])
-            elif port.is_free:
-                raise WrongSizes(f"To warm {self.model}, give sizes of {name} as well.")
-            else:
-                made.append(tuple(size for size in port.sizes or () if isinstance(size, int)))
-        return tuple(made)
+                raise WrongSizes(f"There is no input {name}; there is {', '.join(ports.inputs) or 'none'}.")
+        for name in free:
+            if name not in stated:
+                raise WrongSizes(f"Sizes of {name} are free, and must be given.")
+        return {
+            name: stated.get(name, tuple(size for size in port.sizes or () if isinstance(size, int)))
+            for name, port in ports.inputs.items()
+        }
+
+
+class Warm(NamedTuple):
+    """A model, and sizes of its inputs."""
+
+    model: str
+    stated: Stated
+
+    def of(self, ports: Signature) -> SizesOfAll:
+        """Of all inputs, in their order. Raises WrongSizes."""
+        return tuple(self.stated.of(ports).values())
 
 
 def parse_warm(text: str) -> list[Warm]:
@@ -42,25 +49,31 @@ def parse_warm(text: str) -> list[Warm]:
     return [_parsed(each.strip()) for each in text.split(";") if each.strip()]
 
 
-def parse_sizes(text: str) -> Sizes:
-    """Of 1x3x224x224; of nothing none. Raises ValueError."""
+def parse_stated(text: str) -> Stated:
+    """Of 1x3x224x224, or input:1x128,other:1x128. Raises ValueError."""
+    sizes: dict[str | None, Sizes] = {}
+    for each in text.split(",") if text else ():
+        name, colon, stated = each.rpartition(":")
+        sizes[name if colon else None] = _sizes(stated)
+    if None in sizes and len(sizes) > 1:
+        raise ValueError("either all sizes have a name, or there is one without")
+    return Stated(sizes)
+
+
+def _sizes(text: str) -> Sizes:
     sizes = tuple(int(each) for each in text.split("x")) if text else ()
     if any(each < 1 for each in sizes):
-        raise ValueError(f"sizes are at least 1, and {text} has a smaller one")
+        raise ValueError("sizes are at least 1")
     return sizes
 
 
 def _parsed(text: str) -> Warm:
     name, _, rest = text.partition("=")
-    sizes: dict[str | None, Sizes] = {}
     try:
-        for each in rest.split(","):
-            port, colon, stated = each.rpartition(":")
-            sizes[port if colon else None] = parse_sizes(stated)
-        if not name or not rest or (None in sizes and len(sizes) > 1):
+        if not name or not rest:
             raise ValueError
+        return Warm(name, parse_stated(rest))
     except ValueError:
         raise Unusable(
             f"What to warm is {text!r}; give name=1x3x224x224, or name=input:1x128,other:1x128 for several inputs."
         ) from None
-    return Warm(name, sizes)

@@ -1,0 +1,86 @@
+"""ONNX models as graphs to be kept: files in place of descriptors."""
+
+from collections.abc import Callable, Mapping
+from urllib.parse import parse_qsl
+
+from app.contract.validation import validate
+from app.contract.violations import ContractError, Hresult, Path, Violation, refused
+from app.engine.graph_documents import PART, GraphKeepRequest, OnnxKeepRequest, OnnxQuery
+from app.engine.graph_store import KeptGraph
+from app.engine.service import Service
+from app.http.core.headers import Headers
+from app.http.core.media_types import media_type
+from app.http.core.openapi import ONNX
+from app.memory.accounts import MemoryShare
+from app.memory.buffers import Buffer
+from app.models.onnx.importer import Imported, NotSupported, WrongSizes, import_model
+from app.models.onnx.reading import Unreadable, read_model, signature
+from app.models.onnx.tensors import Sizes
+from app.models.repository.model import blaming_nodes, request_of
+from app.models.repository.warm import Stated, parse_stated
+
+_COPIES = 3
+"""Of a file, while it is imported: its message, and the arrays that are made of it."""
+
+
+def is_onnx(headers: Headers) -> bool:
+    """Whether the body is a file by itself."""
+    return media_type(headers.get(b"content-type", b"").decode("latin-1")) == ONNX
+
+
+def of_query(query: bytes) -> tuple[OnnxKeepRequest, Stated]:
+    """What the query says of such a file. Raises ContractError."""
+    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        raise refused((), "A parameter of the query is given twice; give it once.", len(pairs))
+    asked = validate(OnnxQuery, given)
+    try:
+        stated = parse_stated(asked.sizes or "")
+    except ValueError:
+        message = "sizes must be like 1x3x224x224, or input:1x128,other:1x128 for several inputs."
+        raise refused(("sizes",), message, asked.sizes) from None
+    fields = {name: value for name, value in (("name", asked.name), ("device", asked.device)) if value is not None}
+    return validate(OnnxKeepRequest, {"onnx": b"", **fields}), stated
+
+
+def of_document(asked: OnnxKeepRequest) -> tuple[OnnxKeepRequest, Stated]:
+    """The same of a document."""
+    return asked, Stated({name: tuple(sizes) for name, sizes in asked.sizes.items()})
+
+
+def keep_onnx(
+    service: Service,
+    data: Buffer,
+    asked: tuple[OnnxKeepRequest, Stated],
+    memory: MemoryShare,
+    cancelled: Callable[[], bool],
+) -> tuple[KeptGraph, bool]:
+    """The graph of the model that `data` is, kept. It is for a worker.
+
+    Raises ContractError, LimitExceeded, MemoryExhausted, GraphConflict, StoreFull, Cancelled.
+    """
+    request, stated = asked
+    service.check_device(request.device)
+    try:
+        with memory.passing(_COPIES * len(data)):
+            imported = _imported(data, stated)
+        memory.take(PART * len(imported.graph.labels) + sum(each.nbytes for each in imported.graph.constants.values()))
+        graph = blaming_nodes(imported, lambda: request_of(imported))
+        fields = {name: getattr(request, name) for name in ("name", "device") if name in request.model_fields_set}
+        keep = GraphKeepRequest.model_validate({"graph": graph.desc, **fields})
+        return blaming_nodes(imported, lambda: service.graphs.keep_read(keep, graph, memory, cancelled))
+    except NotSupported as error:
+        raise ContractError([Violation(("onnx",), str(each)) for each in error.nodes], Hresult.E_INVALIDARG) from None
+
+
+def _imported(data: Buffer, stated: Stated) -> Imported:
+    """Raises NotSupported, ContractError."""
+    path: Path = ("onnx",)
+    try:
+        model = read_model(data)
+        path = ("sizes",)
+        sizes: Mapping[str, Sizes] = stated.of(signature(model))
+        return import_model(model, sizes)
+    except (Unreadable, WrongSizes) as error:
+        raise refused(path, str(error), None) from None
