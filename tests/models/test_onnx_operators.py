@@ -52,6 +52,10 @@ WITH_CONSTANTS = [
     Case("ArgMax", [np.zeros((2, 3), np.float32)], {"axis": -1, "select_last_index": 1, "keepdims": 0}),
     Case("LayerNormalization", [floats(2, 3, 4), floats(3, 4), floats(3, 4)], {"axis": -2}, outputs=2),
     Case("LpNormalization", [np.array([[0, 0], [3, -4]], np.float32)]),
+    Case("IsInf", [INFINITE], {"detect_negative": 0, "detect_positive": 0}),
+    # Such large ones are not folded.
+    Case("Range", [scalar(-5, "int64"), scalar(100_000, "int64"), scalar(3, "int64")], known=(0, 1, 2)),
+    Case("Range", [scalar(2.5), scalar(-10_000), scalar(-0.25)], known=(0, 1, 2)),
     Case("CastLike", [np.array([0, 0.5, np.nan], np.float32), np.array([False])], opset=19),
     Case("CastLike", [np.array([0, 0.5, 3], np.float32), bytes_(1)], opset=19),
     Case("IsInf", [INFINITE], {"detect_negative": 0}),

@@ -176,7 +176,7 @@ def _is_infinity(node: Node) -> Value:
     looked_for = (node.attribute("detect_positive", 1), node.attribute("detect_negative", 1))
     mode = _INFINITIES.get(looked_for)
     if mode is None:
-        return np.zeros(x.sizes, np.bool_)
+        return operate(node, "ELEMENT_WISE_IDENTITY", {"InputTensor": number(node, 0, DataType.UINT8, x.sizes)})
     outputs = {"OutputTensor": (DataType.UINT8, x.sizes)}
     return operate(node, "ELEMENT_WISE_IS_INFINITY", {"InputTensor": x}, {"InfinityMode": mode}, outputs)
 

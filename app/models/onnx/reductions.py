@@ -1,8 +1,7 @@
 """Reductions, the places of largest and smallest elements, and sums along an axis."""
 
 from collections.abc import Sequence
-
-import numpy as np
+from math import ceil
 
 from app.contract.constants import NEWEST, DataType, ReduceFunction
 from app.models.onnx.mapping import Node, Value, maps
@@ -128,6 +127,12 @@ def _range(node: Node) -> Value:
     start, limit, step = (node.array(index, what).reshape(()) for index, what in enumerate(("start", "limit", "delta")))
     if not step:
         raise Unsupported("its delta is 0")
-    count = max(int(np.ceil((limit.astype(float) - start.astype(float)) / step.astype(float))), 0)
-    made: np.ndarray = start + np.arange(count).astype(start.dtype) * step
-    return made.astype(start.dtype)
+    if start.dtype.kind == "f":
+        count = max(ceil(float(limit - start) / float(step)), 0)
+    else:
+        count = max(-((int(start) - int(limit)) // int(step)), 0)
+    data_type = node.data_type(0)
+    require("FILL_VALUE_SEQUENCE", "OutputTensor", data_type)
+    attributes = {"ValueDataType": data_type.value, "ValueStart": start.item(), "ValueDelta": step.item()}
+    made = node.build.operator("FILL_VALUE_SEQUENCE", {}, attributes, {"OutputTensor": (data_type, (count,))})
+    return made["OutputTensor"]
