@@ -10,7 +10,7 @@ from app.engine.graph_store import KeptGraph
 from app.engine.service import Service
 from app.http.core.headers import Headers
 from app.http.core.media_types import media_type
-from app.http.core.openapi import ONNX
+from app.http.core.openapi import OCTETS
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
 from app.models.onnx.importer import Imported, NotSupported, WrongSizes, import_model
