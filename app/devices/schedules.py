@@ -14,6 +14,11 @@ INLINE_STEPS, INLINE_ELEMENTS = 32, 1 << 16
 """A graph of at most so many kernels, and elements that these write, is computed where its request arrived."""
 
 
+def schedule_kernel(graph: InitializedGraph, prepare: Callable[[Dispatchable], Kernel]) -> Kernel:
+    """The kernel of a graph: that of its only step where it is one over just the graph's inputs and outputs."""
+    return prepare(graph.only) if graph.only else ScheduleKernel(graph, prepare)
+
+
 class ScheduleKernel:
     """Implements `Kernel`, for the steps of a graph, whose kernels `prepare` makes.
 
@@ -24,13 +29,13 @@ class ScheduleKernel:
         self._kept = graph.kept
         self._outputs = len(graph.schedule.outputs)
         steps = graph.schedule.steps
-        self._kernels = [(prepare(step.dispatchable), step) for step in steps]
+        self._steps = [_Bound(prepare(step.dispatchable), step) for step in steps]
         elements = sum(step.dispatchable.elements for step in steps)
         self._is_small = len(steps) <= INLINE_STEPS and elements <= INLINE_ELEMENTS
 
     @property
     def runs_inline(self) -> bool:
-        return self._is_small and all(kernel.runs_inline for kernel, _ in self._kernels)
+        return self._is_small and all(step.kernel.runs_inline for step in self._steps)
 
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
@@ -41,8 +46,8 @@ class ScheduleKernel:
             Room.KEPT: self._kept,
             Room.SCRATCH: outputs[self._outputs :],
         }
-        for kernel, step in self._kernels:
-            ran = _run(kernel, step, rooms, cancelled)
+        for step in self._steps:
+            ran = step.run(rooms, cancelled)
         return ran
 
 
@@ -63,21 +68,28 @@ def initialize(
         for source, size in zip(schedule.kept, schedule.kept_bytes, strict=True)
     ]
     for step in schedule.first:
-        _run(prepare(step.dispatchable), step, {Room.KEPT: kept}, cancelled)
+        _Bound(prepare(step.dispatchable), step).run({Room.KEPT: kept}, cancelled)
     read = {place.number for step in schedule.steps for place in step.reads if place.room is Room.KEPT}
     nothing = memoryview(b"")
     return InitializedGraph(schedule, tuple(each if n in read else nothing for n, each in enumerate(kept)))
 
 
-def _run(
-    kernel: Kernel, step: Step, rooms: Mapping[Room, Sequence[Buffer]], cancelled: Callable[[], bool]
-) -> ExecutionRecord:
-    def at(place: Place) -> Buffer:
-        buffer = rooms[place.room][place.number]
-        if place.offset or buffer.nbytes > place.size:
-            return buffer[place.offset : place.offset + place.size]
-        return buffer
+class _Bound:
+    """A step with its kernel. What is known of its tensors before a dispatch is not looked up in one."""
 
-    for place in step.clears:
-        np.frombuffer(at(place), np.uint8)[:] = 0
-    return kernel.dispatch([at(each) for each in step.reads], [at(each) for each in step.writes], cancelled)
+    def __init__(self, kernel: Kernel, step: Step) -> None:
+        self.kernel = kernel
+        self._reads, self._writes, self._clears = (
+            [*map(_found, each)] for each in (step.reads, step.writes, step.clears)
+        )
+
+    def run(self, rooms: Mapping[Room, Sequence[Buffer]], cancelled: Callable[[], bool]) -> ExecutionRecord:
+        for room, number, part in self._clears:
+            np.frombuffer(rooms[room][number][part], np.uint8)[:] = 0
+        reads = [rooms[room][number][part] for room, number, part in self._reads]
+        writes = [rooms[room][number][part] for room, number, part in self._writes]
+        return self.kernel.dispatch(reads, writes, cancelled)
+
+
+def _found(place: Place) -> tuple[Room, int, slice]:
+    return place.room, place.number, slice(place.offset, place.offset + place.size)

@@ -164,7 +164,7 @@ class SharedEntries:
 
     def find(self, id_: str) -> Entry | None:
         try:
-            status = os.stat(self._folder / id_)
+            status = os.stat(f"{self._folder}/{id_}")
         except FileNotFoundError:
             self._known.pop(id_, None)
             return None

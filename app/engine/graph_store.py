@@ -147,10 +147,12 @@ class GraphStore:
 
     def find(self, id_: str) -> KeptGraph | None:
         """The graph, or None if it must be loaded first. It is in use from now on. Raises UnknownGraph."""
-        entry = self._entry(id_)
-        entry.use()
         kept = self._graphs.get(id_)
-        return kept if kept and kept.entry is entry else None
+        if kept and self._entries.find(id_) is kept.entry and not self._is_idle(kept.entry):
+            kept.entry.use()
+            return kept
+        self._entry(id_).use()
+        return None
 
     def load(self, id_: str, memory: MemoryShare, cancelled: Callable[[], bool]) -> KeptGraph:
         """The graph, compiled here if another worker took it.

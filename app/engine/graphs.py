@@ -32,12 +32,12 @@ class CompiledGraph:
         schedule = initialized.schedule
         self.subject = facts
         self.runnable = initialized
-        self.reusable: list[str] = []
         self.inputs: Mapping[str, TensorDesc] = schedule.inputs
         self.outputs: Mapping[str, TensorDesc] = schedule.outputs
         self.scratch_bytes = schedule.scratch_bytes
         self.memory_bytes = sum(each.nbytes for each in initialized.kept)
         self._lengths = {name: set(_lengths(graph.inputs[name], least)) for name, least in schedule.read_bytes.items()}
+        self.reusable = initialized.reusable
 
     def with_own_tensors(self, copied: Callable[[Buffer], Buffer]) -> "CompiledGraph":
         """The same graph, whose kept tensors are what `copied` makes of these."""

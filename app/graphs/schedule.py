@@ -94,6 +94,35 @@ class InitializedGraph:
         """Of the largest tensor that a kernel writes."""
         return max(step.dispatchable.elements for step in self.schedule.steps)
 
+    @property
+    def only(self) -> Dispatchable | None:
+        """What all of it is, if that is one step over just its inputs and outputs, in their order."""
+        schedule = self.schedule
+        if len(schedule.steps) > 1 or schedule.steps[0].clears:
+            return None
+        (step,) = schedule.steps
+        for room, places, tensors in (
+            (Room.INPUT, step.reads, schedule.inputs),
+            (Room.OUTPUT, step.writes, schedule.outputs),
+        ):
+            if [(place.room, place.number) for place in places] != [(room, n) for n in range(len(tensors))]:
+                return None
+        return step.dispatchable
+
+    @property
+    def reusable(self) -> list[str]:
+        """Inputs whose buffers the output may take: of which the only step reads an element where it writes one, and
+        for that one alone."""
+        only, schedule = self.only, self.schedule
+        if only is None or len(schedule.outputs) > 1 or not only.program.is_by_position:
+            return []
+        (made,), (desc,), (written,) = only.program.maps.values(), schedule.outputs.values(), only.outputs.values()
+        return [
+            name
+            for (name, given), read in zip(schedule.read_bytes.items(), only.inputs.values(), strict=True)
+            if not made.axes and read.same_layout(written) and given >= desc.data_bytes
+        ]
+
 
 def schedule(graph: Graph, structures: Structures) -> Schedule:
     """How `graph` is computed."""

@@ -215,8 +215,21 @@ def initialized(graph: Graph, drawn: Drawn, device: Device, structures: Structur
 def dispatched(made: InitializedGraph, drawn: Drawn, device: Device) -> dict[str, Array]:
     """The outputs of a dispatch on `device`, whose scratch held something before."""
     plan = made.schedule
-    outputs = {name: memoryview(bytearray(desc.data_bytes)) for name, desc in plan.outputs.items()}
-    scratch = [memoryview(bytearray(b"\xff" * plan.scratch_bytes))] if plan.scratch_bytes else []
-    inputs = [memoryview(drawn.inputs[name]) for name in plan.inputs]
-    device.prepare(made).dispatch(inputs, [*outputs.values(), *scratch], never)
-    return {name: np.frombuffer(each, numpy_type(plan.outputs[name].DataType)) for name, each in outputs.items()}
+    kernel = device.prepare(made)
+
+    def outputs(inputs: list[Buffer], taken: int | None) -> dict[str, Array]:
+        """Those of one dispatch, the first of which takes the memory of an input."""
+        buffers = {name: memoryview(bytearray(desc.data_bytes)) for name, desc in plan.outputs.items()}
+        if taken is not None:
+            buffers = {name: inputs[taken][: each.nbytes] for name, each in buffers.items()}
+        scratch = [memoryview(bytearray(b"\xff" * plan.scratch_bytes))] if plan.scratch_bytes else []
+        kernel.dispatch(inputs, [*buffers.values(), *scratch], never)
+        return {name: np.frombuffer(each, numpy_type(plan.outputs[name].DataType)) for name, each in buffers.items()}
+
+    results = outputs([memoryview(drawn.inputs[name]) for name in plan.inputs], None)
+    for name in made.reusable:
+        inputs = [memoryview(bytearray(drawn.inputs[each])) for each in plan.inputs]
+        again = outputs(inputs, list(plan.inputs).index(name))
+        for output, array in results.items():
+            assert array.tobytes() == again[output].tobytes(), f"where {output} takes the memory of {name}"
+    return results

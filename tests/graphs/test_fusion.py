@@ -11,12 +11,13 @@ from app.formula.values import Input
 from app.formula.values import parts as values
 from app.graphs.fusion import MOST_DEPTH, MOST_INPUTS, Part, fuse
 from app.graphs.graph import Constant, GraphInput, NodeOutput
-from app.graphs.schedule import ALIGNMENT, Room, Schedule, place_intervals, schedule
+from app.graphs.schedule import ALIGNMENT, InitializedGraph, Room, Schedule, place_intervals, schedule
 from app.graphs.spaces import Space
 from app.programs.program import Program
 from tests.graphs.documents import (
     OWNED,
     Document,
+    X,
     add,
     between,
     chain,
@@ -247,6 +248,42 @@ def test_a_constant_output_is_copied() -> None:
     assert [step.nodes for step in made.first] == [(1,)]
     (copy,) = made.steps
     assert [place.room for place in (*copy.reads, *copy.writes)] == [Room.KEPT, Room.OUTPUT]
+
+
+# One kernel
+
+
+def alone(document: Document) -> InitializedGraph:
+    return InitializedGraph(planned(document), ())
+
+
+def test_a_graph_that_is_one_kernel_over_its_tensors_is_that_kernel() -> None:
+    made = alone(chain(3))
+    assert made.only is made.schedule.steps[0].dispatchable
+    turned = graph([add(), add()], [into(0, 0), into(1, 0, 1), into(2, 1, 1)], [out(1)], [between(0, 1)])
+    assert alone(turned).only is not None
+    turned["InputEdges"] = [into(2, 0), into(1, 0, 1), into(0, 1, 1)]  # the kernel reads them in another order
+    assert len(alone(turned).schedule.steps) == 1
+    assert alone(turned).only is None
+    assert alone(in_turn(softmax(), softmax(axes=(0,)))).only is None
+
+
+@pytest.mark.parametrize(
+    ("document", "reusable"),
+    [
+        (chain(3), ["0"]),
+        (graph([add()], [into("x", 0), into("y", 0, 1)], [out(0)]), ["x", "y"]),
+        (graph([add(b=tensor(Strides=[0, 1]))], [into("x", 0), into("y", 0, 1)], [out(0)]), ["x"]),
+        (graph([add(b=tensor(sizes=(2, 3), Strides=[1, 2]))], [into("x", 0), into("x", 0, 1)], [out(0)]), []),
+        (in_turn(relu(), identity(tensor(sizes=(3, 2), Strides=[1, 3]))), []),
+        (in_turn(softmax(), relu(desc=tensor(sizes=(4, 6)))), []),
+        (graph([relu(), relu()], [into(0, 0)], [out(0), out(1, 1)], [between(0, 1)]), []),
+        (in_turn(relu(), node("CAST", InputTensor=X, OutputTensor=tensor("FLOAT16"))), []),
+    ],
+    ids=["chain", "two", "broadcast", "read twice", "transposed", "reduced", "two outputs", "narrower"],
+)
+def test_inputs_whose_memory_the_output_may_take(document: Document, reusable: list[str]) -> None:
+    assert alone(document).reusable == reusable
 
 
 # Memory

@@ -22,7 +22,7 @@ from app.devices.cpu.rows import NumpyRowKernel
 from app.devices.cpu.threads import RAN, Threads
 from app.devices.device import WHOLE_BYTES, Cancelled, DeviceInfo, ExecutionRecord, InTurn, Kernel
 from app.devices.layout import blocks, walk
-from app.devices.schedules import ScheduleKernel
+from app.devices.schedules import schedule_kernel
 from app.formula.expansions import Ask
 from app.formula.structures import Structures
 from app.graphs.schedule import InitializedGraph
@@ -81,7 +81,7 @@ class NumpyDevice:
         )
 
     def prepare(self, work: Dispatchable | InitializedGraph) -> Kernel:
-        return ScheduleKernel(work, self._kernel) if isinstance(work, InitializedGraph) else self._kernel(work)
+        return schedule_kernel(work, self._kernel) if isinstance(work, InitializedGraph) else self._kernel(work)
 
     def _kernel(self, compiled: Dispatchable) -> Kernel:
         if compiled.program.call:

@@ -10,7 +10,7 @@ from app.devices.cuda.schedules import CudaScheduleKernel, KeptTensors
 from app.devices.cuda.small import SMALL_BYTES, Passage, SmallKernel
 from app.devices.cuda.whole import Resident, WholeKernel
 from app.devices.device import WHOLE_BYTES, DeviceInfo, InTurn, Kernel
-from app.devices.schedules import ScheduleKernel
+from app.devices.schedules import schedule_kernel
 from app.graphs.schedule import InitializedGraph
 from app.programs.dispatchable import Dispatchable
 
@@ -52,7 +52,7 @@ class CudaDevice(Context):
 
     def _graph(self, graph: InitializedGraph) -> Kernel:
         if len(graph.schedule.steps) == 1 and not graph.schedule.kept:
-            return ScheduleKernel(graph, self._kernel)  # which moves tensors while it computes others
+            return schedule_kernel(graph, self._kernel)  # which moves tensors while it computes others
         with self._lock:
             kept = self._kept.setdefault(graph, KeptTensors(graph.kept, self))
         return CudaScheduleKernel(graph, kept, self)

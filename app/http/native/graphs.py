@@ -133,10 +133,11 @@ class GraphDispatchEndpoint:
         self._readers: WeakKeyDictionary[KeptGraph, GraphReader] = WeakKeyDictionary()
 
     async def __call__(self, request: Request, path: Mapping[str, str]) -> Reply:
-        kept = await kept_graph(self._service, path["id"])
+        service, id_ = self._service, path["id"]
+        kept = service.graphs.find(id_) or await kept_graph(service, id_)
         reader = self._readers.get(kept)
         if reader is None:
-            reader = self._readers[kept] = GraphReader(self._service, kept)
+            reader = self._readers[kept] = GraphReader(service, kept)
         reply = await answer_dispatch(reader, request)
         kept.entry.count()
         return reply
