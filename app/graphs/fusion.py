@@ -2,76 +2,46 @@
 
 A tensor between two nodes of one kernel is never in memory. Its reader may lay it out otherwise than its writer, by
 strides, as long as the coordinates of one are sums of steps along the other's (`spaces.py`): so transposes, broadcasts
-and most reshapes cost nothing. What a kernel computes is what its nodes compute one by one, each result rounded to the
-type that it would have been stored as.
+and most reshapes cost nothing. What goes by coordinates is put together in
+`coordinate_groups.py`. What a kernel computes is what its nodes compute one by one, each result rounded to the type
+that it would have been stored as.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc
 from app.formula.structures import Structures
 from app.formula.uniform import Numbers
 from app.formula.values import Input as InputValue
-from app.formula.values import Number, Operation, Parameter, Value, as_stored, compute_type, parts
+from app.formula.values import Number, Parameter, Value, as_stored, compute_type
+from app.graphs.coordinate_groups import MOST_OPERATIONS as MOST_MOVING
+from app.graphs.coordinate_groups import MOST_PROGRAMS, MOST_TRIED, CoordinateGroup
 from app.graphs.graph import Constant, Graph, GraphInput, Node, NodeOutput, Source
+from app.graphs.members import (
+    MOST_INPUTS,
+    Output,
+    Outputs,
+    Part,
+    has_totals,
+    input_name,
+    is_cheap,
+    plain_desc,
+    size_of,
+    whole,
+)
 from app.graphs.spaces import Space, Vector
-from app.operators.parameters import bare
 from app.programs.dispatchable import Dispatchable
 from app.programs.program import Map, Program
-from app.programs.walks import Walk, collapse
+from app.programs.walks import Walk
 
 MOST_OPERATIONS, MOST_DEPTH = 400, 100
 """Of one kernel: more would take compilers long, and the functions that walk formulas call themselves as deep."""
 
-MOST_INPUTS = 32
-"""Of one kernel: the arguments of a CUDA kernel, with all strides, have 4 KiB."""
-
 MOST_REPEATED = 8
 """A costly formula is not put where it would be computed more often than so for each of its elements."""
-
-_CHEAP = {
-    *(
-        "add",
-        "subtract",
-        "multiply",
-        "divide",
-        "multiply_add",
-        "negative",
-        "absolute",
-        "copysign",
-        "maximum",
-        "minimum",
-    ),
-    *(
-        "minimum",
-        "greater",
-        "greater_equal",
-        "less",
-        "less_equal",
-        "equal",
-        "not_equal",
-        "where",
-        "cast",
-        "saturate",
-        "sqrt",
-    ),
-    *("bitwise_and", "bitwise_or", "bitwise_xor", "invert", "left_shift", "right_shift", "through_float16"),
-    *("floor", "ceil", "trunc", "rint"),
-}
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Part:
-    """A kernel of a graph: `nodes`, by index, fused; where its inputs are from, and what its outputs are."""
-
-    nodes: tuple[int, ...]
-    dispatchable: Dispatchable
-    reads: dict[str, Source]
-    writes: dict[str, NodeOutput]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -90,53 +60,15 @@ def fuse(graph: Graph, structures: Structures) -> Fused:
     fixed = _fixed(graph, values)
     made = _roots(graph, values, aliases, fixed)
     found: dict[NodeOutput | int, Part] = {}
+    moving = _Moving(values, made, structures)
     for output in reversed(values):  # from the end, since what does not fit into a later kernel becomes one of its own
         value = values[output]
         if value.made is None:
-            found[output.node] = _whole(value)
+            found[output.node] = whole(value)
         elif output in made:
-            found[output] = _Group(values, made, output).part(structures)
+            part = moving.part(output) if _moves(values, made, output) else None
+            found[output] = part or _Group(values, made, output).part(structures)
     return Fused([*found.values()][::-1], aliases)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _Output:
-    """An output of a node, and what it reads, aliases resolved.
-
-    `made` is its formula over elements at its own coordinates; None if the node goes by other coordinates, or by a
-    call: it is a kernel of its own. `type` is that of its elements; None of bits that copies move out of memory: they
-    are what a reader says.
-    """
-
-    node: Node
-    made: Map | None
-    type: DataType | None
-    desc: TensorDesc
-    sources: dict[str, Source]
-
-    @property
-    def is_copy(self) -> bool:
-        """Whether it moves raw bits, of whatever type its reader or its source has. Between FLOAT16 and FLOAT32 a
-        formula is its input, too, as these are computed with alike."""
-        made = self.made and self.made.expression
-        return self.made is not None and isinstance(made, InputValue) and made.stored is self.made.stored
-
-    @property
-    def inputs(self) -> Iterator[tuple[Source, DataType]]:
-        """Of each input the source, and how its elements are read."""
-        for name, stored in self.node.compiled.program.inputs.items():
-            yield self.sources[name], stored
-
-    def walk(self, name: str) -> Walk:
-        """Sizes of dimensions, and the strides along these of each input, then of itself, which is called `name`: as
-        few as will do, but for one that reduces: its own."""
-        strides = self.node.compiled.layouts(name)
-        if self.made is not None and self.made.axes:
-            return self.desc.Sizes, [list(each) for each in strides]
-        return collapse(self.desc.Sizes, strides)
-
-
-_Outputs: TypeAlias = dict[NodeOutput, _Output]
 
 
 def _aliases(graph: Graph) -> tuple[dict[NodeOutput, NodeOutput], dict[Constant, Constant]]:
@@ -179,34 +111,36 @@ def _resolved(
     return source
 
 
-def _values(graph: Graph, aliases: Mapping[NodeOutput, NodeOutput], constants: Mapping[Constant, Constant]) -> _Outputs:
+def _values(graph: Graph, aliases: Mapping[NodeOutput, NodeOutput], constants: Mapping[Constant, Constant]) -> Outputs:
     """All that is to be computed, each after what it reads."""
-    made: _Outputs = {}
+    made: Outputs = {}
     for node in graph.nodes.values():
         sources = {name: _resolved(each, aliases, constants) for name, each in node.sources.items()}
         for name, desc in node.compiled.outputs.items():
             output = NodeOutput(node.index, name)
             if output not in aliases:
                 program = node.compiled.program
-                by_element = program.maps[name] if program.is_by_position else None
                 type_ = program.stored[name]
-                made[output] = _Output(node, by_element, type_, desc, sources)
-                if made[output].is_copy:
-                    made[output] = replace(made[output], type=_copied_type(made, sources, type_))
+                made[output] = value = Output(node, program.maps.get(name), type_, desc, sources)
+                if value.is_copy:
+                    made[output] = replace(value, type=_copied_type(made, value))
     return made
 
 
-def _copied_type(made: _Outputs, sources: Mapping[str, Source], stored: DataType) -> DataType | None:
-    """The type of what a copy copies, elements of as many bits as `stored` has."""
-    (source,) = sources.values()
-    if isinstance(source, NodeOutput) and made[source].made is not None:
-        copied = made[source].type
-        if copied is not None and copied.bits == stored.bits:
-            return copied
-    return None
+def _copied_type(made: Outputs, copy: Output) -> DataType | None:
+    """The type of what `copy` copies; None if that is not known, or not of all that it copies of several tensors."""
+    assert copy.made is not None, "it is a copy"
+    types: set[DataType | None] = set()
+    for name in copy.moved:
+        source = copy.sources[name]
+        known = made[source].type if isinstance(source, NodeOutput) and made[source].made is not None else None
+        types.add(known if known is not None and known.bits == copy.made.stored.bits else None)
+    if DataType.FLOAT16 not in types:
+        types -= {None}  # what is loaded as another type is stored as it was
+    return types.pop() if len(types) == 1 else None
 
 
-def _fixed(graph: Graph, values: _Outputs) -> set[NodeOutput]:
+def _fixed(graph: Graph, values: Outputs) -> set[NodeOutput]:
     """What depends on constants and inputs that are OWNED_BY_DML alone: it is computed once."""
     fixed: set[NodeOutput] = set()
 
@@ -219,27 +153,27 @@ def _fixed(graph: Graph, values: _Outputs) -> set[NodeOutput]:
         return True
 
     for output, value in values.items():
-        if all(is_fixed(source) for source, _ in value.inputs):
+        if all(is_fixed(source) for _, source, _ in value.inputs):
             fixed.add(output)
     return fixed
 
 
 def _roots(
-    graph: Graph, values: _Outputs, aliases: Mapping[NodeOutput, NodeOutput], fixed: set[NodeOutput]
+    graph: Graph, values: Outputs, aliases: Mapping[NodeOutput, NodeOutput], fixed: set[NodeOutput]
 ) -> set[NodeOutput]:
     """What is written to memory: outputs of the graph, what is read by several kernels, what is computed once and read
     by what is not, and what its readers read as another type."""
-    readers: dict[NodeOutput, list[tuple[NodeOutput, DataType]]] = {}
+    readers: dict[NodeOutput, list[tuple[NodeOutput, str]]] = {}
     for output, value in values.items():
-        for source, stored in value.inputs:
+        for name, source, _ in value.inputs:
             if isinstance(source, NodeOutput):
-                readers.setdefault(source, []).append((output, stored))
+                readers.setdefault(source, []).append((output, name))
     roots = {aliases.get(each.source, each.source) for each in graph.outputs.values()}
     kernels: dict[NodeOutput, NodeOutput] = {}
     for output in reversed(values):
         of = {kernels[reader] for reader, _ in readers.get(output, [])}
         once = output in fixed and any(reader not in fixed for reader, _ in readers.get(output, []))
-        fits = all(_fits(values[output], stored, values[reader]) for reader, stored in readers.get(output, []))
+        fits = all(_fits(values[output], values[reader], name) for reader, name in readers.get(output, []))
         if output in roots or len(of) != 1 or once or not fits:
             roots.add(output)
             kernels[output] = output
@@ -248,20 +182,62 @@ def _roots(
     return roots
 
 
-def _fits(value: _Output, stored: DataType, reader: _Output) -> bool:
-    """Whether the formula of `value` can be put into that of `reader`, which reads it as `stored`."""
+def _fits(value: Output, reader: Output, name: str) -> bool:
+    """Whether the formula of `value` can be put into that of `reader`, which reads it as its input `name`."""
     if value.made is None or reader.made is None:
         return False
-    if value.type is None or reader.is_copy:
-        return value.made.stored.bits == stored.bits
-    return value.type is stored
+    if value.made.by_coordinates or reader.made.by_coordinates:
+        is_whole = value.desc.DataType.bits >= 8 and reader.desc.DataType.bits >= 8
+        if value.made.axes or reader.made.axes or not is_whole:
+            return False
+        if reader.made.by_coordinates and has_totals(reader.made):
+            return False  # which would compute it again and again
+    stored = reader.node.compiled.program.inputs[name]
+    if name in reader.moved:
+        return value.made.stored.bits == stored.bits and (value.type is None or value.type is reader.type)
+    return value.made.stored.bits == stored.bits if value.type is None else value.type is stored
 
 
-def _whole(value: _Output) -> Part:
-    """A node as a kernel of its own."""
-    node = value.node
-    writes = {name: NodeOutput(node.index, name) for name in node.compiled.outputs}
-    return Part((node.index,), node.compiled, {name: value.sources[name] for name in node.compiled.inputs}, writes)
+def _moves(values: Outputs, roots: set[NodeOutput], root: NodeOutput) -> bool:
+    """Whether a kernel goes by coordinates: if its `root` does, or, without reductions, what would be put into it."""
+    if values[root].goes_by_coordinates:
+        return True
+    found, seen, ahead = False, {root}, [root]
+    while ahead and len(seen) < MOST_MOVING:  # of which each node has one at least
+        value = values[ahead.pop()]
+        if value.made is not None and value.made.axes:
+            return False
+        found |= value.goes_by_coordinates
+        inner = {source for source in value.sources.values() if isinstance(source, NodeOutput) and source not in roots}
+        ahead += inner - seen
+        seen |= inner
+    return found
+
+
+class _Moving:
+    """The kernels of a graph that go by coordinates, which have few programs."""
+
+    def __init__(self, values: Outputs, roots: set[NodeOutput], structures: Structures) -> None:
+        self._values = values
+        self._roots = roots
+        self._structures = structures
+        self._programs: set[Program] = set()
+        self._tried = 0
+
+    def part(self, root: NodeOutput) -> Part | None:
+        """That of `root`; None if nothing in it goes by coordinates."""
+        group = CoordinateGroup(self._values, self._roots, root, alone=self._tried == MOST_TRIED)
+        part = group.part(self._structures)
+        if part and len(part.nodes) > 1:
+            if part.dispatchable.program in self._programs or len(self._programs) < MOST_PROGRAMS:
+                self._programs.add(part.dispatchable.program)
+            else:
+                self._tried += 1
+                group = CoordinateGroup(self._values, self._roots, root, alone=True)
+                part = group.part(self._structures)
+        if part:
+            self._roots |= group.refused
+        return part
 
 
 class _Wire(NamedTuple):
@@ -296,7 +272,7 @@ class _Group:
     What turns out not to fit is added to `roots`, which all come before `root`.
     """
 
-    def __init__(self, values: _Outputs, roots: set[NodeOutput], root: NodeOutput) -> None:
+    def __init__(self, values: Outputs, roots: set[NodeOutput], root: NodeOutput) -> None:
         self._values = values
         self._roots = roots
         self._root = root
@@ -325,7 +301,7 @@ class _Group:
             {},
             lambda _: _program(self._members, [leaf.stored for leaf in self._leaves], axes),
         )
-        inputs = {_name(n): plain_desc(leaf.stored, sizes, leaf.address) for n, leaf in enumerate(self._leaves)}
+        inputs = {input_name(n): plain_desc(leaf.stored, sizes, leaf.address) for n, leaf in enumerate(self._leaves)}
         dispatchable = Dispatchable(
             inputs,
             {"out": plain_desc(stored, sizes, written)},
@@ -335,7 +311,7 @@ class _Group:
         return Part(
             tuple(sorted({each.output.node for each in self._members})),
             dispatchable,
-            {_name(n): leaf.source for n, leaf in enumerate(self._leaves)},
+            {input_name(n): leaf.source for n, leaf in enumerate(self._leaves)},
             {"out": self._root},
         )
 
@@ -357,11 +333,11 @@ class _Group:
             if placed == output and type_ is stored and at == coordinates:
                 return number
         value, made = self._values[output], self._formula(output)
-        count, own_depth = _size(made)
+        count, own_depth = size_of(made)
         self._operations += count
         self._inputs += len(value.sources) - 1
         wires = []
-        for (source, read), strides in zip(value.inputs, self._walk(output)[1], strict=False):
+        for (_, source, read), strides in zip(value.inputs, self._walk(output)[1], strict=False):
             type_ = stored if value.is_copy else read
             address = self._space.address(coordinates, strides)
             inner = self._inner(source, type_, address, depth + own_depth)
@@ -384,14 +360,16 @@ class _Group:
 
     def _coordinates(self, output: NodeOutput, made: Map, address: Vector, depth: int) -> list[Vector] | None:
         """Those of `output` for a reader at `address`; None if it had better be computed by itself."""
+        if made.by_coordinates:
+            return None
         value = self._values[output]
-        count, own_depth = _size(made)
+        count, own_depth = size_of(made)
         if depth + own_depth > MOST_DEPTH or self._operations + count > MOST_OPERATIONS:
             return None
         if self._inputs + len(value.sources) - 1 > MOST_INPUTS:
             return None
         repeated = self._elements // value.desc.elements
-        if repeated > 1 and (made.axes or (repeated > MOST_REPEATED and not _is_cheap(made))):
+        if repeated > 1 and (made.axes or (repeated > MOST_REPEATED and not is_cheap(made))):
             return None
         sizes, (*_, strides) = self._walk(output)
         coordinates = self._space.coordinates(address, sizes, strides)
@@ -418,33 +396,6 @@ class _Group:
         return len(self._leaves) - 1
 
 
-def _name(number: int) -> str:
-    return f"in{number}"
-
-
-def plain_desc(stored: DataType, sizes: list[int], strides: Sequence[int] | None = None) -> TensorDesc:
-    """Of a tensor that is a kernel's own matter, and need not keep to DirectML's limits."""
-    values = {"DataType": stored, "Sizes": sizes, "Strides": strides and list(strides)}
-    return bare(TensorDesc, _DEFAULTS | values)  # `model_construct` takes a hundred times as long
-
-
-_DEFAULTS = dict(TensorDesc(DataType=DataType.FLOAT32, Sizes=[1]))
-
-
-@lru_cache(4096)
-def _size(made: Map) -> tuple[int, int]:
-    """How many values a formula is made of, and how deep it is."""
-    depths: dict[Value, int] = {}
-    for node in parts(made.expression):
-        depths[node] = 1 + max([depths[each] for each in node.operands()], default=0)
-    return len(depths), depths[made.expression]
-
-
-@lru_cache(4096)
-def _is_cheap(made: Map) -> bool:
-    return all(not isinstance(node, Operation) or node.name in _CHEAP for node in parts(made.expression))
-
-
 def _program(members: Sequence[_Member], stored: Sequence[DataType], axes: tuple[int, ...]) -> Program:
     """The formulas of `members`, the last of which is the kernel's, as one, over inputs that are `stored` so."""
     expressions: list[Value] = []
@@ -457,11 +408,11 @@ def _program(members: Sequence[_Member], stored: Sequence[DataType], axes: tuple
         }
         expressions.append(_put(member.made.expression, inputs, f"{number}.", {}))
     made = Map(expressions[-1], members[-1].stored, axes)
-    return Program({_name(n): each for n, each in enumerate(stored)}, {"out": made})
+    return Program({input_name(n): each for n, each in enumerate(stored)}, {"out": made})
 
 
 def _input(number: int, stored: DataType) -> InputValue:
-    return InputValue(compute_type(stored), _name(number), stored)
+    return InputValue(compute_type(stored), input_name(number), stored)
 
 
 def _put(node: Value, inputs: Mapping[str, Value], prefix: str, done: dict[Value, Value]) -> Value:

@@ -11,8 +11,9 @@ from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc
 from app.formula.structures import Structures
 from app.formula.values import Input as InputValue
-from app.graphs.fusion import Fused, Part, fuse, plain_desc
+from app.graphs.fusion import Fused, fuse
 from app.graphs.graph import Constant, Graph, GraphInput, NodeOutput, Source
+from app.graphs.members import Part, plain_desc
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable

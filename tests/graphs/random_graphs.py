@@ -61,9 +61,11 @@ class _Tensor:
 class Drawer:
     """Draws graphs of one data type, whose tensors are read by readers with dimensions of their own."""
 
-    def __init__(self, rng: random.Random, *, exact: bool) -> None:
+    def __init__(self, rng: random.Random, *, exact: bool, moving: float = 0.0) -> None:
+        """`moving` is how many of the nodes move elements, or reduce by coordinates."""
         self._rng = rng
         self._exact = exact
+        self._moving = moving
         self._type = rng.choice(["FLOAT32", "FLOAT16"])
         self._drawn = Drawn({"Nodes": [], "InputEdges": [], "IntermediateEdges": [], "OutputEdges": []})
         self._tensors: list[_Tensor] = []
@@ -108,7 +110,15 @@ class Drawer:
         first = rng.choice(self._tensors[-3:] if rng.random() < 0.8 else self._tensors)
         sizes, strides = self._view(first.elements)
         kind = rng.random()
-        if kind < 0.45:
+        if rng.random() < self._moving:
+            moving, attributes, output = self._moved(sizes)
+            tensors = {"InputTensor": (first, sizes, strides)}
+            if moving == "JOIN":
+                views = [(each, self._view_of(each.elements, sizes)) for each in self._tensors]
+                second, view = rng.choice([(each, found) for each, found in views if found] or [(first, strides)])
+                tensors = {"InputTensors[0]": tensors["InputTensor"], "InputTensors[1]": (second, sizes, view)}
+            self._add_operator(moving, tensors, attributes, output)
+        elif kind < 0.45:
             unary = [f"ELEMENT_WISE_{name}" for name in EXACT] + ([] if self._exact else list(NEAR))
             self._add_operator(rng.choice(unary), {"InputTensor": (first, sizes, strides)}, {})
         elif kind < 0.88 or self._exact:
@@ -122,20 +132,63 @@ class Drawer:
             axes = sorted(rng.sample(range(len(sizes)), min(len(sizes), rng.choice([1, 2]))))
             self._add_operator(rng.choice(REDUCING), {"InputTensor": (first, sizes, strides)}, {"Axes": axes})
 
+    def _moved(self, sizes: list[int]) -> tuple[str, dict[str, Any], list[int]]:
+        """An operator that goes by coordinates, for a tensor of `sizes`: its attributes, and its output's sizes."""
+        rng, axis = self._rng, self._rng.randrange(len(sizes))
+        large = prod(sizes) > 500
+        match rng.choice(["SLICE", "SLICE1", "REDUCE"] + ([] if large else ["TILE", "JOIN", "PADDING"])):
+            case "SLICE":
+                steps = [rng.choice([1, 1, 2]) for _ in sizes]
+                offsets = [rng.randrange(size) for size in sizes]
+                counts = [
+                    rng.randint(1, 1 + (size - 1 - offset) // step)
+                    for size, offset, step in zip(sizes, offsets, steps, strict=True)
+                ]
+                return "SLICE", {"Offsets": offsets, "Sizes": counts, "Strides": steps}, counts
+            case "SLICE1":
+                steps = [rng.choice([1, -1, -2, 2]) for _ in sizes]
+                made = [1 + (size - 1) // abs(step) for size, step in zip(sizes, steps, strict=True)]
+                nowhere = [0] * len(sizes)
+                names = ("InputWindowOffsets", "InputWindowSizes", "InputWindowStrides")
+                return "SLICE1", dict(zip(names, (nowhere, sizes, steps), strict=True)), made
+            case "TILE":
+                repeats = [rng.choice([1, 1, 2]) for _ in sizes]
+                return "TILE", {"Repeats": repeats}, [a * b for a, b in zip(sizes, repeats, strict=True)]
+            case "JOIN":
+                return "JOIN", {"Axis": axis}, [size * 2 if n == axis else size for n, size in enumerate(sizes)]
+            case "PADDING":
+                ends = [[rng.choice([0, 1]) for _ in sizes] for _ in range(2)]
+                mode = rng.choice(["CONSTANT", "EDGE", "SYMMETRIC"])
+                pads = {"StartPadding": ends[0], "EndPadding": ends[1], "PaddingMode": mode, "PaddingValue": 1.5}
+                return "PADDING", pads, [sum(each) for each in zip(sizes, *ends, strict=True)]
+        made = [1 if n == axis else size for n, size in enumerate(sizes)]
+        return "REDUCE", {"Function": rng.choice(["MAX", "MIN"]), "Axes": [axis]}, made
+
     def _add_operator(
-        self, kind: str, tensors: Mapping[str, tuple[_Tensor, list[int], list[int]]], attributes: Mapping[str, Any]
+        self,
+        kind: str,
+        tensors: Mapping[str, tuple[_Tensor, list[int], list[int]]],
+        attributes: Mapping[str, Any],
+        output: list[int] | None = None,
     ) -> None:
+        """`output` has the sizes of the output, if these are not those of the first input."""
         index = len(self._document["Nodes"])
         desc: dict[str, Any] = {"Type": kind, **attributes}
         for name, (tensor, sizes, strides) in tensors.items():
-            desc[name] = {"DataType": self._type, "Sizes": sizes, "Strides": strides}
-            desc[name] |= {"Flags": ["OWNED_BY_DML"]} if tensor.owned else {}
+            made = {"DataType": self._type, "Sizes": sizes, "Strides": strides}
+            made |= {"Flags": ["OWNED_BY_DML"]} if tensor.owned else {}
+            array, bracket, _ = name.partition("[")
+            if bracket:
+                desc.setdefault(array, []).append(made)
+            else:
+                desc[name] = made
             edge = tensor.edge | {"ToNodeIndex": index, "ToNodeInput": name}
             self._document["InputEdges" if "GraphInput" in edge else "IntermediateEdges"].append(edge)
             self._read.add(tensor.edge.get("FromNodeIndex", -1))
-        sizes = next(iter(tensors.values()))[1]
-        if self._rng.random() < 0.15:
-            desc["OutputTensor"] = {"DataType": self._type, "Sizes": sizes, "Strides": self._permuted(sizes)}
+        sizes = output or next(iter(tensors.values()))[1]
+        if output or self._rng.random() < 0.15:
+            permuted = self._permuted(sizes) if not output or self._rng.random() < 0.3 else None
+            desc["OutputTensor"] = {"DataType": self._type, "Sizes": sizes, "Strides": permuted}
         self._document["Nodes"].append({"Type": "OPERATOR", "Desc": desc})
         self._tensors.append(_Tensor({"FromNodeIndex": index, "FromNodeOutput": "OutputTensor"}, prod(sizes)))
 

@@ -9,8 +9,9 @@ from app.contract.constants import DataType
 from app.formula.structures import Structures
 from app.formula.values import Input
 from app.formula.values import parts as values
-from app.graphs.fusion import MOST_DEPTH, MOST_INPUTS, Part, fuse
+from app.graphs.fusion import MOST_DEPTH, fuse
 from app.graphs.graph import Constant, GraphInput, NodeOutput
+from app.graphs.members import MOST_INPUTS, Part
 from app.graphs.schedule import ALIGNMENT, InitializedGraph, Room, Schedule, place_intervals, schedule
 from app.graphs.spaces import Space
 from app.programs.program import Program

@@ -93,9 +93,9 @@ def test_on_a_gpu(name: str, numpy_device: NumpyDevice) -> None:
     check(name, first_gpu(), numpy_device)
 
 
-def test_each_is_a_kernel() -> None:
+def test_a_call_is_a_kernel() -> None:
     made = schedule(Drawn(GRAPHS["between formulas"][0]).graph(), Structures())
-    assert [step.nodes for step in made.steps] == [(0,), (1,), (2,), (3,)]
+    assert [step.nodes for step in made.steps] == [(0,), (1,), (2, 3)]
 
 
 def test_each_tensor_of_an_array_has_an_edge() -> None:

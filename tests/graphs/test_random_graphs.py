@@ -58,6 +58,13 @@ def test_exact_formulas_to_the_last_bit(device: NumpyDevice, drawn: tuple[random
     check(Drawer(rng, exact=True).draw(nodes), device, device, exact=True)
 
 
+@settings(max_examples=60)
+@given(graphs)
+def test_what_moves_elements_to_the_last_bit(device: NumpyDevice, drawn: tuple[random.Random, int]) -> None:
+    rng, nodes = drawn
+    check(Drawer(rng, exact=True, moving=0.4).draw(nodes), device, device, exact=True)
+
+
 @settings(max_examples=25)
 @given(graphs)
 def test_others_nearly_so(device: NumpyDevice, drawn: tuple[random.Random, int]) -> None:

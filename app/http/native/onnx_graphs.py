@@ -25,7 +25,7 @@ _COPIES = 3
 
 def is_onnx(headers: Headers) -> bool:
     """Whether the body is a file by itself."""
-    return media_type(headers.get(b"content-type", b"").decode("latin-1")) == ONNX
+    return media_type(headers.get(b"content-type", b"").decode("latin-1")) == OCTETS
 
 
 def of_query(query: bytes) -> tuple[OnnxKeepRequest, Stated]:

@@ -9,8 +9,9 @@ import pytest
 from app.contract.constants import FeatureLevel
 from app.contract.tensors import TensorDesc
 from app.formula.structures import Structures
-from app.graphs.fusion import Part, fuse
+from app.graphs.fusion import fuse
 from app.graphs.graph import GraphInput
+from app.graphs.members import Part
 from app.memory.arrays import Array
 from tests.contract.refusals import check_wording
 from tests.graphs.documents import between, graph, into, node, out, resolved, tensor
