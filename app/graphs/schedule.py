@@ -1,11 +1,8 @@
 """A graph ready for devices: its kernels in their order, and where each tensor of it lies."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TypeVar
-
-import numpy as np
 
 from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc
@@ -14,12 +11,10 @@ from app.formula.values import Input as InputValue
 from app.graphs.fusion import Fused, fuse
 from app.graphs.graph import Constant, Graph, GraphInput, NodeOutput, Source
 from app.graphs.members import Part, plain_desc
-from app.memory.arrays import Array
+from app.graphs.places import place_intervals
 from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
 from app.programs.program import Map, Program
-
-K = TypeVar("K", bound=Hashable)
 
 ALIGNMENT = 256
 """Bytes at whose multiples tensors begin in scratch: what CUDA's allocations have."""
@@ -272,31 +267,3 @@ class _Scheduler:
 
 
 _COPY = Program({"in0": DataType.UINT8}, {"out": Map(InputValue("uint8", "in0", DataType.UINT8), DataType.UINT8)})
-
-
-def place_intervals(intervals: Mapping[K, tuple[int, int, int]]) -> tuple[dict[K, int], int]:
-    """Offsets for tensors that live from one step to another, both included, and have a size; and where the last ends.
-
-    The largest first, each into the smallest gap that will do among those that live at the same time. It takes half a
-    second for 4,096 that all live at the same time.
-    """
-    placed: dict[K, int] = {}
-    known = np.zeros((4, len(intervals)), np.int64)  # of those placed: first step, last step, where it begins and ends
-    total = 0
-    for number, key in enumerate(sorted(intervals, key=lambda each: -intervals[each][2])):
-        start, end, size = intervals[key]
-        firsts, lasts, begins, stops = known[:, :number]
-        alive = (firsts <= end) & (start <= lasts)
-        at = placed[key] = _place(begins[alive], stops[alive], size)
-        known[:, number] = start, end, at, at + size
-        total = max(total, at + size)
-    return placed, total
-
-
-def _place(begins: Array, stops: Array, size: int) -> int:
-    """Where the smallest gap between some tensors begins that has room for `size`; after them all if none has."""
-    order = np.argsort(begins)
-    reached = np.concatenate(([0], np.maximum.accumulate(stops[order])))
-    room = begins[order] - reached[:-1]
-    fitting = np.flatnonzero(room >= size)
-    return int(reached[fitting[np.argmin(room[fitting])]] if fitting.size else reached[-1])
