@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -51,6 +52,14 @@ from app.settings import Settings, Unusable
 from app.signals import Signals, end
 
 log = logging.getLogger("app")
+
+SWITCH_SECONDS = 0.0005
+"""How long the event loop waits for the interpreter while another thread, which compiles a graph, has it. It waits a
+few times for each request, and by default ten times as long each."""
+
+FULL_COLLECTIONS = 100
+"""After so many collections of what is not quite new, Python's collector looks through all that was made since the
+start, for which it stops all threads: 20 ms and more where many graphs were compiled. By default after 10."""
 
 _TENDED_SECONDS = 0.5
 """How often is looked for graphs that are idle, or were dropped by another worker."""
@@ -212,6 +221,8 @@ def _server(
     settings: Settings, keys: Keys, slots: Slots, number: int, entries: Entries | None, switches: Switches | None
 ) -> Server:
     """The server of one process. `entries` are the graphs that several keep, `switches` those of their models."""
+    sys.setswitchinterval(SWITCH_SECONDS)
+    gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTIONS)
     service = Service(settings, entries)
     raise_descriptor_limit()
     others = (most_regions() if settings.shared_memory else 0) + (settings.max_graphs if entries else 0)

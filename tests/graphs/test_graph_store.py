@@ -4,6 +4,7 @@ import errno
 import gc
 import os
 import re
+import sys
 import threading
 import time
 import tracemalloc
@@ -16,13 +17,17 @@ import httpx
 import numpy as np
 import pytest
 
+from app import logs
 from app.codecs.codec import Piece
 from app.contract.validation import validate
 from app.engine.graph_documents import GraphKeepRequest
 from app.engine.graph_entries import Entry, Record, SharedEntries
 from app.engine.graph_store import DESCRIBED, KeptGraph, StoreFull, UnknownGraph
 from app.engine.service import Service
+from app.http.core.auth import Keys
 from app.http.core.documents import CODECS
+from app.http.telemetry.slots import Slots
+from app.main import _server
 from app.settings import Settings
 from tests.conftest import RunningServer, ServerFactory, running_server
 from tests.graphs.documents import between, graph, into, out, relu, tensor
@@ -493,3 +498,18 @@ def test_nobody_else_is_asked_where_there_is_one_process() -> None:
     with service.memory.open() as memory, pytest.raises(UnknownGraph):
         service.graphs.load("0" * 32, memory, lambda: False)
     service.close()
+
+
+def test_what_compiles_stops_a_server_for_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default a thread has the interpreter for 5 ms whenever the event loop wants it, and what it made is looked
+    through for garbage every second."""
+    asked: list[float] = []
+    thresholds: list[tuple[int, ...]] = []
+    monkeypatch.setattr(sys, "setswitchinterval", asked.append)
+    monkeypatch.setattr(gc, "set_threshold", lambda *each: thresholds.append(each))
+    monkeypatch.setattr(logs, "count_dropped_in", lambda _: None)
+    _server(Settings(gpus="none"), Keys("", ""), Slots(1), 0, None)
+    assert max(asked) <= 0.001
+    ((first, second, full),) = thresholds
+    assert (first, second) == gc.get_threshold()[:2]
+    assert full >= 100
