@@ -96,6 +96,8 @@ class CoordinateGroup:
         self._steps: dict[str, Number] = {}
         """What is known of layouts."""
         self._placed: dict[tuple[NodeOutput, DataType, _At], Value] = {}
+        self._found: dict[Hashable, _At | None] = {}
+        """Where what is read lies in tensors that were written otherwise."""
         self._has_totals = False
 
     def part(self, structures: Structures) -> Part | None:
@@ -105,6 +107,11 @@ class CoordinateGroup:
         stored = root.type or root.made.stored
         here = _At(tuple([self._shared.put(Coordinate(INT64, axis)) for axis in range(root.desc.rank)]), True)
         expression = self._member(self._root, stored, here, 0)
+        if not self.refused.isdisjoint(self._members):  # it would be computed here, and by itself as well
+            again = CoordinateGroup(self._values, self._roots | self.refused, self._root, alone=self._alone)
+            part = again.part(structures)
+            self.refused |= again.refused
+            return part
         if not any(self._values[each].goes_by_coordinates for each in self._members):
             return None
         if len(self._members) == 1 and len(root.node.compiled.outputs) == 1:
@@ -187,7 +194,7 @@ class CoordinateGroup:
     def _read(self, source: Source, stored: DataType, desc: TensorDesc, at: _At, depth: int) -> Value:
         """The element of a member's input there, which reads it as `desc` and `stored` say."""
         if isinstance(source, NodeOutput) and source not in self._roots and source not in self.refused:
-            place = None if self._alone else self._place(source, desc, at, depth)
+            place = None if self._alone else self._place(source, stored, desc, at, depth)
             if place is not None:
                 return self._member(source, stored, place, depth)
             self.refused.add(source)
@@ -197,11 +204,14 @@ class CoordinateGroup:
         name = input_name(self._leaves.index(leaf))
         return self._shared.put(Element(compute_type(stored), name, stored, at.coordinates))
 
-    def _place(self, source: NodeOutput, desc: TensorDesc, at: _At, depth: int) -> _At | None:
+    def _place(self, source: NodeOutput, stored: DataType, desc: TensorDesc, at: _At, depth: int) -> _At | None:
         """Where `source` is computed for a reader of `desc` there; None if it had better be computed by itself."""
         value = self._values[source]
         made = value.made
         assert made is not None, "what has none is a root"
+        place = self._of_writer(desc, value.desc, at)
+        if place is None or (source, stored, place) in self._placed:
+            return place
         count, own_depth = size_of(made)
         coordinates = max([self._shared.depths[each] for each in at.coordinates])
         if depth + own_depth + coordinates > MOST_DEPTH or len(self._shared.depths) + count > MOST_OPERATIONS:
@@ -211,12 +221,9 @@ class CoordinateGroup:
         repeated = self._elements / value.desc.elements
         if repeated > (MOST_REPEATED if is_cheap(made) else 1):
             return None
-        place = self._of_writer(desc, value.desc, at)
         if made.by_coordinates and has_totals(made):
             # These are computed once for each of the kernel's elements, along with which they go through memory.
-            here = place is not None and all(
-                isinstance(each, Coordinate) and each.axis == n for n, each in enumerate(place.coordinates)
-            )
+            here = all(isinstance(each, Coordinate) and each.axis == n for n, each in enumerate(place.coordinates))
             if self._has_totals or not here or value.desc.elements != self._elements:
                 return None
         return place
@@ -261,6 +268,14 @@ class CoordinateGroup:
         """Where what a reader reads `at` is in the tensor that was written. None if that is no sum of steps."""
         if list(reader.Sizes) == list(writer.Sizes) and reader.steps == writer.steps:
             return at
+        layouts = [tuple(each) for desc in (reader, writer) for each in (desc.Sizes, desc.steps)]
+        key = (at, *layouts)
+        if key not in self._found:
+            self._found[key] = self._through(reader, writer, at)
+        return self._found[key]
+
+    def _through(self, reader: TensorDesc, writer: TensorDesc, at: _At) -> _At | None:
+        """The same, of tensors that lie otherwise."""
         space = Space(reader.Sizes)
         whole = space.identity()
         made = space.coordinates(space.vector(reader.steps), writer.Sizes, writer.strides)

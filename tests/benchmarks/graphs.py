@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from math import prod
 from statistics import median
 from typing import Any
 
@@ -27,6 +28,7 @@ from app.graphs.descriptor import GraphDesc
 from app.graphs.judgement import resolve
 from app.graphs.schedule import InitializedGraph, schedule
 from app.memory.arrays import Array
+from app.memory.buffers import Buffer
 
 SIZES = (1 << 20, 1 << 24)
 
@@ -133,6 +135,52 @@ def chains(device: NumpyDevice, structures: Structures, threads: int, rounds: in
             print(line)
 
 
+MOVERS: dict[str, tuple[dict[str, Any], list[int]]] = {
+    "SLICE": ({"Offsets": [4, 4], "Sizes": [4088, 1016], "Strides": [1, 1]}, [4088, 1016]),
+    "TILE": ({"Repeats": [2, 2]}, [8192, 2048]),
+    "PADDING": (
+        {"StartPadding": [1, 1], "EndPadding": [1, 1], "PaddingMode": "CONSTANT", "PaddingValue": 0},
+        [4098, 1026],
+    ),
+}
+"""Operators that move elements of a float32 tensor of 4,096 x 1,024: their attributes, and what sizes they make."""
+
+
+def movers(device: NumpyDevice, structures: Structures, rounds: int) -> None:
+    """RELU, what moves elements, and ABS as a graph, beside the kernel of each one after the other."""
+    sizes = [4096, 1024]
+    x = np.random.default_rng(0).standard_normal(sizes, np.float32)
+    for kind, (attributes, made) in MOVERS.items():
+        kinds: list[tuple[str, list[int], dict[str, Any]]] = [
+            ("ACTIVATION_RELU", sizes, {}),
+            (kind, sizes, attributes),
+            ("ELEMENT_WISE_ABS", made, {}),
+        ]
+        between = [
+            x.view(np.uint8).data.cast("B"),
+            *[memoryview(bytearray(4 * n)) for n in (x.size, *[prod(made)] * 2)],
+        ]
+        document_ = document([(each, more) for each, _, more in kinds], 1)
+        for node, (_, read, _) in zip(document_["Nodes"], kinds, strict=True):
+            node["Desc"]["InputTensor"] = {"DataType": "FLOAT32", "Sizes": read}
+        fused, _ = kernel_of(device, structures, document_)
+        alone = []
+        for number, (each, given, more) in enumerate(kinds):
+            one = document([(each, more)], 1)
+            one["Nodes"][0]["Desc"]["InputTensor"] = {"DataType": "FLOAT32", "Sizes": given}
+            alone.append((kernel_of(device, structures, one)[0], between[number], between[number + 1]))
+
+        def one_by_one(every: list[tuple[Kernel, Buffer, Buffer]] = alone) -> None:
+            for kernel, source, target in every:
+                kernel.dispatch([source], [target], lambda: False)
+
+        def whole(kernel: Kernel = fused, ends: list[Buffer] = between) -> None:
+            kernel.dispatch([ends[0]], [ends[-1]], lambda: False)
+
+        took = by_turns([whole, one_by_one], rounds)
+        print(f"RELU, {kind}, ABS: {took[0]:6.2f} ms, one by one {took[1]:6.2f} ms: {took[0] / took[1]:.2f} of it")
+
+
 def compiling(device: NumpyDevice, structures: Structures, nodes: int) -> None:
     """A chain of `nodes` from its document to its first result, cold and then with its kernels known."""
     rng = random.Random(0)
@@ -157,6 +205,7 @@ def main() -> None:
     with ThreadPoolExecutor(arguments.threads) as helpers:
         device = NumpyDevice(helpers, arguments.threads, Compiler(), structures=structures)
         chains(device, structures, arguments.threads, arguments.rounds)
+        movers(device, structures, arguments.rounds)
         compiling(device, structures, 200)
 
 

@@ -109,6 +109,25 @@ ONE_KERNEL: dict[str, Document] = {
         [out(2, "y")],
         [between(0, 1, 1), between(1, 2)],
     ),
+    "read twice, close to the limit": graph(
+        [
+            add(a=tensor(sizes=(4, 6)), b=tensor(sizes=(4, 6))),
+            sliced((4, 6), 1, 2),
+            add(a=tensor(sizes=(4, 3)), b=tensor(sizes=(4, 3))),
+            node(
+                "PADDING",
+                InputTensor=tensor(sizes=(4, 3)),
+                StartPadding=[1, 0],
+                EndPadding=[0, 1],
+                PaddingMode="CONSTANT",
+                PaddingValue=-3,
+            ),
+            add(a=tensor(sizes=(5, 4)), b=tensor(sizes=(5, 4))),
+        ],
+        [into("x0", 0), into("x1", 0, 1)],
+        [out(4, "y")],
+        [between(0, 1), between(1, 2), between(1, 2, 1), between(2, 3), between(3, 4), between(3, 4, 1)],
+    ),
     "halves": graph(
         [
             relu(desc=tensor("FLOAT16", (2, 4))),
