@@ -3,7 +3,11 @@
 from collections.abc import Sequence
 from math import ceil
 
+import numpy as np
+
 from app.contract.constants import NEWEST, DataType, ReduceFunction
+from app.models.onnx.builder import Array
+from app.models.onnx.folding import SMALL
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.operands import axis_of, operate, read_as, require
 from app.models.onnx.tensors import Sizes, Unsupported, View
@@ -131,6 +135,9 @@ def _range(node: Node) -> Value:
         count = max(ceil(float(limit - start) / float(step)), 0)
     else:
         count = max(-((int(start) - int(limit)) // int(step)), 0)
+    if count <= SMALL:  # such as axes, whose number is not inferred before
+        known: Array = (start + np.arange(count).astype(start.dtype) * step).astype(start.dtype)
+        return known
     data_type = node.data_type(0)
     require("FILL_VALUE_SEQUENCE", "OutputTensor", data_type)
     attributes = {"ValueDataType": data_type.value, "ValueStart": start.item(), "ValueDelta": step.item()}
