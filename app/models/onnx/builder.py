@@ -62,8 +62,8 @@ class Builder:
         return self._made(View.packed(GraphInput(name), data_type, sizes))
 
     def constant(self, array: Array, data_type: DataType | None = None) -> View:
-        """A constant node with `array`'s elements, packed. Booleans are UINT8. Equal small arrays are one node, and so
-        is the same array if it is given again.
+        """A constant node with `array`'s elements, packed but for axes along which it repeats itself with a stride of
+        0. Booleans are UINT8. Equal small arrays are one node, and so is the same array if it is given again.
 
         `data_type` is for what NumPy has no type for: 4-bit types, whose elements `array` has, a byte each. Raises
         Unsupported.
@@ -74,21 +74,23 @@ class Builder:
             return seen[1]
         if not array.size:
             raise Unsupported("one of its tensors has no elements")
-        lying = np.ascontiguousarray(array)
+        once = array[tuple([slice(1 if stride == 0 else None) for stride in array.strides])]
+        lying = np.ascontiguousarray(once).reshape(once.shape)
         if chosen.bits == 4:
             lying = together(lying)
         elif lying.dtype.byteorder == ">":
             lying = lying.astype(lying.dtype.newbyteorder("<"))
         data = lying.reshape(-1).view(np.uint8).data.toreadonly()
-        key = (chosen, array.shape, bytes(data) if len(data) <= SMALL_BYTES else b"")
+        key = (chosen, once.shape, bytes(data) if len(data) <= SMALL_BYTES else b"")
         view = self._known.get(key) if key[2] else None
         if view is None:
             node = self._node({"Type": "CONSTANT", "Data": None}, {})
             self._constants[node] = data
-            view = self._made(View.packed(Constant(node), chosen, array.shape))
+            view = self._made(View.packed(Constant(node), chosen, once.shape))
             self._writes[node] = {"Data": view}
             if key[2]:
                 self._known[key] = view
+        view = view if once.shape == array.shape else view.broadcast(array.shape)
         self._seen[id(array), chosen] = array, view  # while it is kept, nothing else has its id
         return view
 

@@ -43,7 +43,7 @@ for _module in iter_modules(onnx.__path__, f"{onnx.__name__}."):
     if _module.name != __name__:
         import_module(_module.name)  # those with mappings fill the registry
 
-MOST_NODES = 1 << 16
+MOST_NODES = 1 << 14
 """ONNX nodes that are looked at for one graph: loops are unrolled."""
 
 _DEEPEST = 32

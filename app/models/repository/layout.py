@@ -27,21 +27,26 @@ def names_in(folder: Path) -> list[str]:
 
 
 def find(folder: Path, name: str) -> Found | None:
-    """The model called `name`, if there is one. Raises BadConfig if it cannot have this name."""
+    """The model called `name`, if there is one. Raises BadConfig if it cannot have this name, or there are two."""
+    if "/" in name or "\0" in name or name.startswith("."):
+        return None
+    own, plain = folder / name, folder / f"{name}.onnx"
+    try:
+        versions, is_plain = _versions(own), plain.is_file()
+    except OSError:  # of a name that is too long
+        return None
+    if not versions and not is_plain:
+        return None
     try:
         _NAME.validate_python(name)
     except ValidationError as error:
-        if "/" in name or name.startswith("."):
-            return None
         raise BadConfig(f"A model's name {error.errors()[0]['msg']}.") from None
-    own, plain = folder / name, folder / f"{name}.onnx"
-    versions = _versions(own)
-    if plain.is_file():
-        if versions:
-            raise BadConfig(f"There are both {name}.onnx and a folder {name}.")
+    if versions and is_plain:
+        raise BadConfig(f"There are both {name}.onnx and a folder {name}.")
+    if is_plain:
         return Found({"1": plain}, None)
     config = own / _CONFIG
-    return Found(versions, config if config.is_file() else None) if versions else None
+    return Found(versions, config if config.is_file() else None)
 
 
 def _versions(folder: Path) -> dict[str, Path]:

@@ -1,0 +1,373 @@
+"""Models in a folder, as clients of the Open Inference Protocol see them."""
+
+import asyncio
+import base64
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgpack
+import numpy as np
+import pytest
+import tritonclient.http as triton
+from onnx import ModelProto
+from tritonclient.utils import InferenceServerException
+
+from app.engine.service import Service
+from app.models.onnx.reading import signature
+from app.models.repository.config import BadConfig, apply_config, parse
+from app.models.repository.model import LoadedModel, SizedModel
+from app.models.repository.repository import Repository, check
+from app.settings import Settings, Unusable
+from tests.conftest import RunningServer, ServerFactory, running_server
+from tests.graphs.requests import MSGPACK, dispatch, result
+from tests.http.refusals import error_at
+from tests.inference import wire
+from tests.models.documents import Array, affine, affine_of, model, unsupported
+
+X = np.array([[-4, -2, 0], [1, 2, 4]], np.float32)
+CONFIG = """
+name: "versions"  # one that is there already
+max_batch_size: 4
+input [ { name: "x" data_type: TYPE_FP32 dims: [ 3 ] } ]
+output: { name: "y", data_type: TYPE_FP32, dims: -1 }
+"""
+
+
+def put(file: Path, made: ModelProto) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(made.SerializeToString())
+
+
+def fill(folder: Path) -> None:
+    """With models that can be served and some that cannot."""
+    put(folder / "affine.onnx", affine())
+    put(folder / "versions" / "1" / "model.onnx", affine(1))
+    put(folder / "versions" / "10" / "model.onnx", affine(10))
+    put(folder / "versions" / "9" / "model.onnx", affine(9))
+    (folder / "versions" / "config.pbtxt").write_text(CONFIG)
+    put(folder / "unsupported.onnx", unsupported())
+    (folder / "broken.onnx").write_bytes(b"no model")
+    put(folder / "activation_celu.onnx", affine())
+    put(folder / "unread.onnx", model("m (float[2] x, int64[n] z) => (int64[2] y) { y = Cast<to=7>(x) }"))
+    (folder / "notes.txt").write_text("no model either")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningServer, Path]]:
+    folder = tmp_path_factory.mktemp("models")
+    fill(folder)
+    flags = ("--models", str(folder), "--warm", "affine=2x3; versions=x:1x3", "--max-model-graphs", "8")
+    with running_server(tmp_path_factory.mktemp("log") / "log", *flags) as running:
+        yield running, folder
+
+
+@pytest.fixture
+def client(served: tuple[RunningServer, Path]) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=served[0].url, timeout=60) as opened:
+        yield opened
+
+
+def infer(client: httpx.Client, name: str, x: Array = X, **members: object) -> dict[str, Array]:
+    """All outputs, by binary data."""
+    document = {"inputs": [wire.behind("x", x)], "parameters": {"binary_data_output": True}, **members}
+    answer, data = wire.split(wire.post(client, f"/v2/models/{name}/infer", document, x.tobytes()))
+    made = {}
+    for each in answer["outputs"]:
+        size = each["parameters"]["binary_data_size"]
+        kinds = {"FP32": np.float32, "BOOL": np.bool_, "INT64": np.int64}
+        made[each["name"]] = np.frombuffer(data[:size], kinds[each["datatype"]]).reshape(each["shape"])
+        data = data[size:]
+    assert not data
+    return made
+
+
+def test_metadata_say_what_is_free(client: httpx.Client) -> None:
+    told = client.get("/v2/models/affine").json()
+    shapes = {each["name"]: (each["datatype"], each["shape"]) for each in told["inputs"] + told["outputs"]}
+    assert shapes == {
+        "x": ("FP32", [-1, 3]), "y": ("FP32", [-1, 3]), "positive": ("BOOL", [-1, 3]), "sizes": ("INT64", [2]),
+    }  # fmt: skip
+    assert told["versions"] == ["1"]
+    assert client.get("/v2/models/versions").json()["versions"] == ["1", "9", "10"]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_each_size_is_compiled_when_it_comes(client: httpx.Client, rows: int) -> None:
+    x = np.resize(X, (rows, 3))
+    for _ in range(4):  # the third is found by the second
+        made = infer(client, "affine", x)
+        np.testing.assert_array_equal(made["y"], affine_of(x))
+        np.testing.assert_array_equal(made["positive"], affine_of(x) > 0)
+        np.testing.assert_array_equal(made["sizes"], [rows, 3])
+
+
+def test_numbers_and_chosen_outputs(client: httpx.Client) -> None:
+    document = {"inputs": [wire.listed("x", X)], "outputs": [{"name": "y"}]}
+    answer, _ = wire.split(client.post("/v2/models/affine/infer", json=document))
+    (output,) = answer["outputs"]
+    np.testing.assert_array_equal(np.reshape(output["data"], output["shape"]), affine_of(X))
+    assert (answer["model_name"], answer["model_version"]) == ("affine", "1")
+
+
+def test_inputs_that_nobody_reads_are_taken_all_the_same(client: httpx.Client) -> None:
+    inputs = [wire.listed("x", X[0, :2]), wire.listed("z", np.arange(7))]
+    answer, _ = wire.split(client.post("/v2/models/unread/infer", json={"inputs": inputs}))
+    assert answer["outputs"][0]["data"] == [-4, -2]
+    assert answer["outputs"][0]["datatype"] == "INT64"
+
+
+def test_the_newest_version_goes_without_saying(client: httpx.Client) -> None:
+    for version, weight in (("", 10), ("/versions/1", 1), ("/versions/9", 9)):
+        made = infer(client, f"versions{version}", model_version=version.rpartition("/")[2] or "10")
+        np.testing.assert_array_equal(made["y"], affine_of(X, weight))
+    assert client.get("/v2/models/versions/versions/2/ready").status_code == 404
+    assert client.get("/v2/models/versions/versions/9/ready").json() == {"name": "versions", "ready": True}
+
+
+def test_what_is_wrong_is_said(client: httpx.Client) -> None:
+    for inputs, why in (
+        ([wire.listed("x", X[:, :2])], "Input x is FP32 [2, 2]; it must be FP32 [-1, 3]."),
+        ([wire.listed("x", X.astype(np.int32))], "Input x is INT32"),
+        ([wire.listed("x", X[:0])], "Input x is FP32 [0, 3]"),
+        ([wire.listed("w", X)], "no input of this model"),
+        ([], "Input x is missing"),
+    ):
+        response = client.post("/v2/models/affine/infer", json={"inputs": inputs})
+        assert response.status_code == 400
+        assert why in response.json()["error"]
+    huge = wire.tensor("x", X, parameters={"binary_data_size": 0}) | {"shape": [1 << 30, 3]}
+    assert client.post("/v2/models/affine/infer", json={"inputs": [huge]}).status_code == 413
+
+
+def test_what_cannot_be_served_is_listed_with_the_reason(client: httpx.Client) -> None:
+    listed = {(each["name"], each["version"]): each for each in client.post("/v2/repository/index").json()}
+    for name, why in (
+        ("unsupported", "Det"),
+        ("unsupported", "NonZero"),
+        ("broken", "no ONNX model"),
+        ("activation_celu", "operator's name"),
+    ):
+        assert listed[name, "1"]["state"] == "UNAVAILABLE"
+        assert why in listed[name, "1"]["reason"]
+    assert listed["versions", "9"] == {"name": "versions", "version": "9", "state": "READY", "reason": ""}
+    ready = client.post("/v2/repository/index", json={"ready": True}).json()
+    assert all(each["state"] == "READY" for each in ready)
+    assert client.get("/v2/models/unsupported/ready").status_code == 503
+    assert "Det" in client.post("/v2/models/unsupported/infer", json={"inputs": []}).json()["error"]
+    assert client.post("/v2/repository/models/unsupported/load").status_code == 400
+    assert client.get("/v2/models/activation_celu").json()["inputs"][0]["name"] == "InputTensor"
+
+
+def test_many_at_once_have_it_compiled_once(client: httpx.Client) -> None:
+    x = np.resize(X, (11, 3))
+    with ThreadPoolExecutor(6) as pool:
+        for made in pool.map(lambda _: infer(client, "affine", x), range(24)):
+            np.testing.assert_array_equal(made["y"], affine_of(x))
+
+
+def test_statistics_and_metrics_are_by_model_and_version(client: httpx.Client) -> None:
+    def count() -> int:
+        (told,) = client.get("/v2/models/versions/versions/9/stats").json()["model_stats"]
+        assert (told["name"], told["version"]) == ("versions", "9")
+        return int(told["inference_stats"]["success"]["count"])
+
+    before = count()
+    infer(client, "versions/versions/9")
+    assert count() == before + 1
+    every = client.get("/v2/models/stats").json()["model_stats"]
+    assert {each["version"] for each in every if each["name"] == "versions"} == {"1", "9", "10"}
+    assert 'dmlserve_inference_seconds_total{operator="versions:9",part="success"}' in client.get("/metrics").text
+
+
+def test_load_and_unload_by_tritons_client(served: tuple[RunningServer, Path], client: httpx.Client) -> None:
+    running, folder = served
+    with triton.InferenceServerClient(running.url.removeprefix("http://")) as theirs:
+        with pytest.raises(InferenceServerException, match="no model later"):
+            theirs.load_model("later")
+        put(folder / "later.onnx", affine(3))
+        theirs.load_model("later")
+        assert theirs.is_model_ready("later")
+        np.testing.assert_array_equal(infer(client, "later")["y"], affine_of(X, 3))
+        put(folder / "later.onnx", affine(4))
+        np.testing.assert_array_equal(infer(client, "later")["y"], affine_of(X, 3))
+        theirs.load_model("later")
+        np.testing.assert_array_equal(infer(client, "later")["y"], affine_of(X, 4))
+        theirs.unload_model("later")
+        assert not theirs.is_model_ready("later")
+        assert "load loads it" in client.get("/v2/models/later").json()["error"]
+        given = triton.InferInput("x", [2, 3], "FP32").set_data_from_numpy(X)
+        np.testing.assert_array_equal(theirs.infer("affine", [given]).as_numpy("y"), affine_of(X))
+    for name in ("never", "..", "a%2fb", "%00", "later%0a"):
+        assert client.post(f"/v2/repository/models/{name}/load").status_code in (400, 404)
+        assert client.post(f"/v2/repository/models/{name}/unload").status_code in (400, 404)
+
+
+def test_a_model_may_be_sent_to_be_kept(client: httpx.Client) -> None:
+    data = affine().SerializeToString()
+    octets = {"content-type": "application/octet-stream"}
+    told = client.post("/v1/graphs?sizes=x:2x3&name=sent", content=data, headers=octets).raise_for_status().json()
+    assert set(told["inputs"]) == {"x"}
+    assert set(told["outputs"]) == {"y", "positive", "sizes"}
+    np.testing.assert_array_equal(result(dispatch(client, told["id"], x=X)), affine_of(X))
+    again = client.post("/v1/graphs?sizes=2x3", content=data, headers=octets)
+    assert (again.status_code, again.json()["id"]) == (200, told["id"])
+    document = {"onnx": base64.b64encode(data).decode(), "sizes": {"x": [2, 3]}}
+    assert client.post("/v1/graphs", json=document).json()["id"] == told["id"]
+    packed = client.post("/v1/graphs", content=msgpack.packb(document | {"onnx": data}), headers=MSGPACK)
+    assert msgpack.unpackb(packed.content)["id"] == told["id"]
+    client.delete(f"/v1/graphs/{told['id']}")
+    for query, content, pointer in (
+        ("", data, "/sizes"),
+        ("?sizes=x", data, "/sizes"),
+        ("?sizes=2x4", data, "/sizes"),
+        ("?sizes=z:2x3", data, "/sizes"),
+        ("?name=a%20b&sizes=2x3", data, "/name"),
+        ("?other=1", data, "/other"),
+        ("", b"no model", "/onnx"),
+    ):
+        error_at(pointer, client.post(f"/v1/graphs{query}", content=content, headers=octets))
+    refused = client.post("/v1/graphs", content=unsupported().SerializeToString(), headers=octets)
+    assert refused.status_code == 422
+    assert [each["pointer"] for each in refused.json()["errors"]] == ["/onnx", "/onnx"]
+
+
+def test_several_workers_have_the_same_models(start_server: ServerFactory, tmp_path: Path) -> None:
+    put(tmp_path / "affine.onnx", affine())
+    running = start_server("--workers", "2", "--models", str(tmp_path))
+
+    def states(wanted: bool) -> None:
+        for _ in range(12):
+            with httpx.Client(base_url=running.url) as fresh:  # each connection is of one worker
+                assert (fresh.get("/v2/models/affine/ready").status_code == 200) is wanted
+
+    with httpx.Client(base_url=running.url, timeout=60) as client:
+        states(True)
+        assert client.post("/v2/repository/models/affine/unload").status_code == 200
+        states(False)
+        assert client.post("/v2/repository/models/affine/load").status_code == 200
+        states(True)
+        np.testing.assert_array_equal(infer(client, "affine")["y"], affine_of(X))
+
+
+class TestMemory:
+    """Weights and what is compiled are in the account, and go when they have to."""
+
+    def repository(self, folder: Path, **settings: object) -> tuple[Service, Repository]:
+        service = Service(Settings(threads=1, gpus="none", llvm=False, models=str(folder), **settings))  # type: ignore[arg-type]
+        service.open()
+        made = Repository(service)
+        made.open()
+        return service, made
+
+    def test_it_is_charged_and_given_back(self, tmp_path: Path) -> None:
+        weight = np.ones((64, 1024), np.float32)
+        text = "m (float[n,64] x) => (float[n,1024] y) { h = Mul(w, w) y = MatMul(x, h) }"
+        put(tmp_path / "wide.onnx", model(text, w=weight))
+        service, repository = self.repository(tmp_path, max_model_graphs=2)
+        loaded = repository.known("wide", None)
+        assert weight.nbytes <= service.memory.used < 2 * weight.nbytes
+        for rows in (1, 2, 3, 4):
+            sized = repository.compile(loaded, ((rows, 64),), lambda: False)
+            assert repository.lookup(loaded, ((rows, 64),)) is sized
+        assert service.memory.used < 4 * weight.nbytes, "of two sizes, what is computed once of weights"
+        assert repository.lookup(loaded, ((1, 64),)) is None
+        assert repository.lookup(loaded, ((3, 64),)) is not None, "it is the last one used"
+        repository.compile(loaded, ((5, 64),), lambda: False)
+        assert repository.lookup(loaded, ((3, 64),)) is not None
+        repository.close()
+        assert service.memory.used == 0
+        service.close()
+
+    def test_what_is_used_least_makes_room(self, tmp_path: Path) -> None:
+        text = "m (float[n,64] x) => (float[n,1024] y) { h = Mul(w, w) y = MatMul(x, h) }"
+        put(tmp_path / "wide.onnx", model(text, w=np.ones((64, 1024), np.float32)))
+        service, repository = self.repository(tmp_path, max_memory_bytes=1 << 20)
+        loaded = repository.known("wide", None)
+        for rows in (1, 2, 3, 4, 5):
+            repository.compile(loaded, ((rows, 64),), lambda: False)
+            assert service.memory.used <= 1 << 20
+        assert repository.lookup(loaded, ((1, 64),)) is None
+        repository.close()
+        service.close()
+
+    def test_who_wants_the_same_sizes_waits_for_one_compilation(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        put(tmp_path / "affine.onnx", affine())
+        service, repository = self.repository(tmp_path)
+        loaded = repository.known("affine", None)
+        compiled = []
+        real = LoadedModel.compile
+
+        def counted(self: LoadedModel, *given: Any) -> SizedModel:
+            compiled.append(given[0])
+            return real(self, *given)
+
+        monkeypatch.setattr(LoadedModel, "compile", counted)
+
+        async def main() -> None:
+            wanted = [repository.compiled(loaded, ((rows, 3),)) for rows in (1, 2) for _ in range(5)]
+            made = await asyncio.gather(*wanted)
+            assert len({id(each) for each in made}) == 2
+
+        asyncio.run(main())
+        assert sorted(compiled) == [((1, 3),), ((2, 3),)]
+        repository.close()
+        service.close()
+
+    def test_a_model_that_is_too_large(self, tmp_path: Path) -> None:
+        for size in (64, 999):
+            text = f"m (float[{size}] x) => (float[{size}] y) {{ y = Add(x, w) }}"
+            put(tmp_path / f"of{size}.onnx", model(text, w=np.ones(size, np.float32)))
+        service, repository = self.repository(tmp_path, max_model_bytes=1 << 10)
+        states = {name: each for name, _, each in repository.all()}
+        assert isinstance(states["of64"], LoadedModel)
+        assert "max_model_bytes" in str(states["of999"])
+        repository.close()
+        service.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"models": "/nowhere"}, "no folder"),
+        ({"warm": "a=1x3"}, "give --models"),
+        ({"models": ".", "warm": "a=1x3"}, "no model a"),
+        ({"models": ".", "warm": "a"}, "name=1x3x224x224"),
+        ({"models": ".", "warm": "a=1x0"}, "name=1x3x224x224"),
+        ({"models": ".", "warm": "a=x:1,2"}, "name=1x3x224x224"),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, str], why: str, tmp_path: Path) -> None:
+    if settings.get("models") == ".":
+        settings = settings | {"models": str(tmp_path)}
+    with pytest.raises(Unusable, match=why):
+        check(Settings(**settings))  # type: ignore[arg-type]
+
+
+def test_tritons_config() -> None:
+    ports = signature(affine())
+    assert apply_config(CONFIG, "versions", ports).inputs["x"].sizes == ("batch", 3)
+    fixed = apply_config('input { name: "x" dims: [2, 3] }', "versions", ports)
+    assert fixed.inputs["x"].sizes == (2, 3)
+    assert parse("a: [1, 2] b { c: 'd\\'e' } b < c: 2 > # end") == {
+        "a": ["1", "2"],
+        "b": [{"c": ["d'e"]}, {"c": ["2"]}],
+    }
+    for text, why in (
+        ('name: "other"', "in the folder"),
+        ('input { name: "w" }', "has an input w"),
+        ('input { name: "x" data_type: TYPE_FP16 }', "float16 in config"),
+        ('input { name: "x" dims: [ 3 ] }', "3 in config.pbtxt and batchx3"),
+        ('input { name: "x" dims: [ 2, 4 ] }', "2x4"),
+        ("input {", "ends within"),
+        ("input } {", "stands where a value"),
+        ("}", "ends nothing"),
+        ("a" + "{a" * 50, "too deep"),
+        ("!", "line 1"),
+    ):
+        with pytest.raises(BadConfig, match=why):
+            apply_config(text, "versions", ports)
