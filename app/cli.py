@@ -50,6 +50,7 @@ from app.memory.accounts import LimitExceeded, MemoryExhausted, MemoryShare
 from app.memory.arrays import numpy_type
 from app.models.dxdispatch.files import FolderFiles
 from app.models.dxdispatch.model import is_model, run_model
+from app.model_commands import Commands, Tools, add_commands
 from app.operators.catalog import OPERATORS, find_operator
 from app.operators.operator import PREFIX
 from app.settings import GIB, KIB, MIB, Settings, Unusable
@@ -61,7 +62,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(__version__, prog_name="dmlserve")
 def main() -> None:
     """DirectML's operator contract as an HTTP microservice."""
@@ -427,3 +428,6 @@ def _print_table(columns: list[str], rows: list[list[str]]) -> None:
 
 def _print_json(value: Any) -> None:
     click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2))
+
+
+add_commands(main, Tools(_settings, _fail, _print, _print_table, _print_json))

@@ -34,6 +34,7 @@ FLOORS = [
     {"app.http.telemetry"},
     {"app.http.native", "app.http.inference", "app.http.web"},
     {"app.main"},
+    {"app.model_commands"},
     {"app.cli"},
 ]
 """Rooms from the ground up. A room is a package, or a module that stands alone; it imports from lower floors only, so

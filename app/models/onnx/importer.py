@@ -196,7 +196,7 @@ class _Importer:
         for node in _needed(self._model.graph, [each.name for each in self._model.graph.output]):
             opset = opsets.get(domain_of(node.domain), 1)
             if not self._is_mapped(domain_of(node.domain), node.op_type, opset) and not is_foldable(node):
-                yield UnsupportedNode(_label(node), _operator(node), opset, _NO_OPERATOR)
+                yield UnsupportedNode(_label(node), operator_of(node), opset, _NO_OPERATOR)
 
     def _run(
         self,
@@ -250,7 +250,7 @@ class _Importer:
         domain = domain_of(proto.domain)
         opset = opsets.get(domain, 1)
         label = self._prefix + _label(proto)
-        self._nodes[label] = UnsupportedNode(label, _operator(proto), opset, "")
+        self._nodes[label] = UnsupportedNode(label, operator_of(proto), opset, "")
         nothing: list[Value | _Nothing | None] = [_NOTHING] * len(proto.output)
         inputs = [self._found(scope, name) if name else None for name in proto.input]
         try:
@@ -512,7 +512,8 @@ def _label(node: "NodeProto") -> str:
     return node.name or f"{node.op_type}({', '.join(filter(None, node.output))})"
 
 
-def _operator(node: "NodeProto") -> str:
+def operator_of(node: "NodeProto") -> str:
+    """With its domain if that is not ai.onnx."""
     domain = domain_of(node.domain)
     return f"{domain}.{node.op_type}" if domain else node.op_type
 

@@ -15,7 +15,7 @@ from app.graphs.descriptor import GraphDesc
 from app.memory.accounts import MemoryShare
 from app.memory.addresses import address_of
 from app.models.onnx.builder import Array
-from app.models.onnx.importer import Imported, NotSupported, UnsupportedNode, import_model, never_supported
+from app.models.onnx.importer import Imported, NotSupported, UnsupportedNode, import_model, never_supported, operator_of
 from app.models.onnx.reading import Port, Signature, Unreadable, detached, read_model, signature
 from app.models.onnx.tensors import Sizes, Unsupported
 from app.models.repository.config import apply_config
@@ -71,6 +71,16 @@ class LoadedModel:
         ports = self.ports.inputs.values()
         return tuple(tuple(size for size in port.sizes or () if isinstance(size, int)) for port in ports)
 
+    @property
+    def operators(self) -> list[str]:
+        """Of each node of the main graph."""
+        return [operator_of(node) for node in self._proto.graph.node]
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of the initializers."""
+        return sum(each.nbytes for each in self._arrays.values())
+
     def compile(self, sizes: SizesOfAll, service: Service, cancelled: Callable[[], bool]) -> "SizedModel":
         """For inputs of these sizes. It is for a worker, or for who has no event loop.
 
@@ -106,7 +116,7 @@ class SizedModel:
     ) -> None:
         self.model = model
         self.sizes = sizes
-        self.inputs = imported.inputs
+        self.imported = imported
         self.unread = imported.unread
         """Inputs that have no effect."""
         self.outputs = imported.outputs
