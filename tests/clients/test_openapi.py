@@ -29,6 +29,8 @@ OPERATION_IDS = {
     ("get", "/v1/operators/{Type}"): "getOperator",
     ("post", "/v1/feature-support"): "checkFeatureSupport",
     ("post", "/v1/graphs"): "keepGraph",
+    ("post", "/v2/repository/models/{name}/load"): "loadModel",
+    ("post", "/v2/repository/models/{name}/unload"): "unloadModel",
     ("get", "/v1/graphs"): "listGraphs",
     ("get", "/v1/graphs/{id}"): "getGraph",
     ("delete", "/v1/graphs/{id}"): "dropGraph",
@@ -61,12 +63,13 @@ JSON, MSGPACK, PROBLEM, TEXT = "application/json", "application/msgpack", "appli
 BINARY = "application/octet-stream"
 OPEN = {"live", "ready", "getServerLive", "getServerReady"}  # need no API key
 READINESS = {"ready", "getServerReady", "getModelReady", "getModelVersionReady"}  # 503 is an answer
-SILENT = {"registerSharedMemory", "unregisterSharedMemory", "unregisterAllSharedMemory"}
+SILENT = {"registerSharedMemory", "unregisterSharedMemory", "unregisterAllSharedMemory", "loadModel", "unloadModel"}
 INFER = {"modelInfer", "modelVersionInfer"}
 
 DISPATCHES = {"dispatch", "dispatchGraph"}
 
 LOADING = {"getGraph", "getModelMetadata", "getModelVersionMetadata", "getModelReady", "getModelVersionReady"}
+LOADING |= {"getModelStatistics", "getModelVersionStatistics", "loadModel", "unloadModel"}
 """They may be of a graph that another worker has."""
 
 PARAMETERS = {"id": example_id(), "Type": "ACTIVATION_CELU", "name": "activation_celu", "version": "1", "region": "r"}
@@ -319,7 +322,14 @@ def test_messagepack_differs_from_json_in_tensor_data_only(document: Json) -> No
         return {name: without_data(each) for name, each in part.items()}
 
     forms = {name for name in schemas if name.endswith("Msgpack")}
-    graphs = ("GraphDispatchRequest", "GraphKeepRequest", "GraphExecuteRequest", "GraphDesc", "ConstantNode")
+    graphs = (
+        "GraphDispatchRequest",
+        "GraphKeepRequest",
+        "OnnxKeepRequest",
+        "GraphExecuteRequest",
+        "GraphDesc",
+        "ConstantNode",
+    )
     dispatches = ("DispatchRequest", "DispatchResponse", "OutputTensor")
     models = ("ModelRun", "PrintedResource", "WrittenFile")
     assert forms == {f"{name}Msgpack" for name in (*dispatches, *graphs, *models)}

@@ -68,10 +68,9 @@ def answer(operation_id: str, kind: Any, *path: str, may_lack: bool = False) -> 
     return operation(operation_id, _content(kind), *statuses, parameters=_path(*path), error=_ERROR)
 
 
-def metadata(operation_id: str, *path: str) -> dict[str, Any]:
-    """Of a model's metadata, which may have to be compiled first."""
-    statuses = (401, 404, 503, 504)
-    return operation(operation_id, _content(documents.ModelMetadata), *statuses, parameters=_path(*path), error=_ERROR)
+def of_model(operation_id: str, kind: Any, *path: str) -> dict[str, Any]:
+    """Of what is told of a model, which may have to be loaded first."""
+    return operation(operation_id, _content(kind), 401, 404, 503, 504, parameters=_path(*path), error=_ERROR)
 
 
 def health(operation_id: str, kind: Any, *statuses: int) -> dict[str, Any]:

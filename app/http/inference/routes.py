@@ -62,8 +62,8 @@ async def all_statistics(request: Request) -> Response:
     return _statistics(request, list(_models(request).all()))
 
 
-@router.get(MODEL, **openapi.metadata("getModelMetadata", "name"))
-@router.get(VERSIONED, **openapi.metadata("getModelVersionMetadata", "name", "version"))
+@router.get(MODEL, **openapi.of_model("getModelMetadata", documents.ModelMetadata, "name"))
+@router.get(VERSIONED, **openapi.of_model("getModelVersionMetadata", documents.ModelMetadata, "name", "version"))
 async def model(request: Request) -> Response:
     """Inputs, outputs and attributes of a model, which is an operator, a kept graph or from a file."""
     name, version = _asked(request)
@@ -89,9 +89,9 @@ async def model_ready(request: Request) -> Response:
     return answer_probe(documents.ModelReady(name=name, ready=is_ready), 200 if is_ready else 503)
 
 
-@router.get(f"{MODEL}/stats", **openapi.answer("getModelStatistics", documents.Statistics, "name"))
+@router.get(f"{MODEL}/stats", **openapi.of_model("getModelStatistics", documents.Statistics, "name"))
 @router.get(
-    f"{VERSIONED}/stats", **openapi.answer("getModelVersionStatistics", documents.Statistics, "name", "version")
+    f"{VERSIONED}/stats", **openapi.of_model("getModelVersionStatistics", documents.Statistics, "name", "version")
 )
 async def statistics(request: Request) -> Response:
     """What the inferences of this protocol with a model took since the start."""
