@@ -182,7 +182,8 @@ def _run(
 
 def _loaded(tools: Tools, port: Port, file: Path) -> Array:
     try:
-        array = np.load(file, allow_pickle=False)
+        with file.open("rb") as opened:  # which NumPy leaves open if there are several arrays
+            array = np.load(opened, allow_pickle=False)
     except OSError as error:
         tools.fail(f"{file} cannot be read: {error.strerror or error}.")
     except ValueError as error:
