@@ -45,6 +45,7 @@ from app.engine.dispatch import DispatchResponse, OutputTensor
 from app.engine.prepared import Outcome
 from app.engine.service import DeadlineExceeded, Service
 from app.http.core.documents import CODECS
+from app.http.native.answers import DocumentForm
 from app.http.native.requests import Dispatch, DispatchReader
 from app.memory.accounts import LimitExceeded, MemoryExhausted, MemoryShare
 from app.memory.arrays import numpy_type
@@ -161,9 +162,10 @@ def run(file: Path, output: Path | None, input_folder: Path | None, output_folde
         with service.memory.open() as memory:
             dispatch, outcome = _dispatch(service, file, memory)
             if output:
-                _save(output, b"".join(dispatch.write(_codec(output), outcome).pieces))
+                _save(output, b"".join(DocumentForm(_codec(output)).write(dispatch, outcome, memory).content.pieces))
             if as_json:
-                click.echo(b"".join(dispatch.write(CODECS["application/json"], outcome).pieces))
+                form = DocumentForm(CODECS["application/json"])
+                click.echo(b"".join(form.write(dispatch, outcome, memory).content.pieces))
             elif not output:
                 timing = outcome.queue_seconds, outcome.compute_seconds
                 _show_answer(dispatch.prepared.answer(outcome.ran, outcome.outputs, *timing))

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from app.contract.tensors import TensorDesc
 from app.contract.violations import Path
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
@@ -52,6 +53,8 @@ class Codec(Protocol):
     """
 
     media_type: str
+    numbers: bool
+    """Whether tensor data may be numbers."""
     views: bool
     """Whether tensor data are taken as they lie in the body, so that more of them take no longer to read."""
 
@@ -62,15 +65,18 @@ class Codec(Protocol):
         """
 
     def decode(self, body: Body, max_structure_bytes: int, max_depth: int, memory: MemoryShare) -> Any:
-        """The document in `body`; tensor data, in the object `inputs` at its root and in lists there, and in `Data` of
-        the nodes of `graph`, as spans.
+        """The document in `body`; tensor data, in the object `inputs` at its root and in lists there, or called `data`
+        in objects there, and in `Data` of the nodes of `graph`, as spans, and those that are numbers as `Numbers`.
 
         Data that are shorter than a few bytes, or escaped, may be there in another form that `binary` takes. Raises
         Unreadable, or LimitExceeded for what is not tensor data, before that is copied.
         """
 
-    def binary(self, body: Body, value: object, path: Path, memory: MemoryShare) -> Buffer:
-        """Tensor data out of a decoded document. Raises ContractError if `value` is not the wire's form of it.
+    def binary(
+        self, body: Body, value: object, path: Path, memory: MemoryShare, desc: TensorDesc | None = None
+    ) -> Buffer:
+        """Tensor data out of a decoded document. Raises ContractError if `value` is not the wire's form of it: of
+        numbers, which are no data by themselves, if they are not those of a tensor like `desc`.
 
         They may come to lie in `body`, where their wire's form was.
         """
@@ -83,6 +89,9 @@ class Codec(Protocol):
 
     def encode_data(self, data: Buffer) -> Encoded:
         """Tensor data, for a hole."""
+
+    def encode_numbers(self, data: Buffer, desc: TensorDesc, memory: MemoryShare) -> Encoded:
+        """The same in the form of numbers, where the representation has one that is meant for people."""
 
     def encode_number(self, number: float) -> bytes:
         """A number, for a hole."""

@@ -1,7 +1,8 @@
 """application/json, with tensor data as base64 (RFC 4648, section 4: padded, canonical, no white space).
 
 A body is nearly all base64, so its long strings are cut out before parsing: the parser sees a small document, and
-tensor data are decoded straight from the body's bytes, large ones to where they are.
+tensor data are decoded straight from the body's bytes, large ones to where they are. Arrays of numbers that are the
+data of an input are cut out as well.
 """
 
 import json
@@ -17,8 +18,9 @@ import orjson
 import pybase64
 
 from app.codecs.codec import Body, Encoded, Hole, Piece, Span
-from app.codecs.structure import PARSED, Search, Unreadable, object_of, too_deep, too_long
-from app.contract.tensors import tensor_name
+from app.codecs.numbers import Numbers, write_nested
+from app.codecs.structure import PARSED, SEARCHED, Search, Unreadable, object_of, too_deep, too_long
+from app.contract.tensors import TensorDesc, tensor_name
 from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, Path, refused
 from app.memory.accounts import MemoryShare
@@ -34,6 +36,13 @@ _TENSORS = 256
 """More than any operator has."""
 
 _QUOTE = (b'"',)
+_QUOTE_CODE, _ARRAY_CODE, _OBJECT_CODE = b'"[{'
+_INPUTS = re.compile(rb'"inputs"\s*+:\s*+\{')
+_NAMED, _NAMED_DATA = re.compile(rb":\s*+\Z"), re.compile(rb'"data"\s*+:\s*+\Z')
+_NEAR = 64
+"""Bytes before an array in which its name ends. One that is further away is read as anything else is."""
+_NUMBERS = re.compile(rb'[-+.0-9eE\s,\[\]]*+(?:"(?:NaN|-?Infinity)"[-+.0-9eE\s,\[\]]*+)*+')
+_LONGEST_SPECIAL = len('"-Infinity"')
 _ESCAPED = re.compile(rb'(?:[^"\\]++|\\.)*+"', re.DOTALL)
 """The rest of a string, from its opening quote on."""
 
@@ -52,9 +61,14 @@ class Slashed:
     stop: int
 
 
+class Array(Span):
+    """An array of numbers in the wire's form: `body[start:stop]`."""
+
+
 class JsonCodec:
     """Implements `Codec`."""
 
+    numbers = True
     views = False
     media_type = "application/json"
 
@@ -73,21 +87,12 @@ class JsonCodec:
             data = document.pop("inputs", None) if isinstance(document, dict) else None
             found = 0
             if isinstance(data, dict):
-                data = {
-                    name: [_data(each, strings, body, memory) for each in value]
-                    if isinstance(value, list)
-                    else _data(value, strings, body, memory)
-                    for name, value in data.items()
-                }
-                found = sum(
-                    isinstance(each, Span | Slashed)
-                    for value in data.values()
-                    for each in (value if isinstance(value, list) else (value,))
-                )
+                data = {name: _input(value, strings, body, memory) for name, value in data.items()}
+                found = sum(map(_count, data.values()))
             has_escapes = "\\" in text
             for node in _constant_nodes(document):
                 node["Data"] = _data(node["Data"], strings, body, memory)
-                found += isinstance(node["Data"], Span | Slashed)
+                found += _count(node["Data"])
             if found == len(strings) and not has_escapes and text.count("[") + text.count("{") <= max_depth:
                 # Nothing is left to restore, no surrogate is half, and nothing nests deeper than there are brackets.
                 if data is not None:
@@ -95,8 +100,8 @@ class JsonCodec:
                 return document
             left = max_structure_bytes - structure
 
-            def texts(text: str) -> str:
-                """The string that `text` stands for, which is no tensor data."""
+            def texts(text: str) -> Any:
+                """What `text` stands for, which is no tensor data: a string, or an array of numbers."""
                 nonlocal left
                 span = strings.get(text)
                 if span is None:
@@ -106,6 +111,8 @@ class JsonCodec:
                 if left < 0:
                     raise too_long(max_structure_bytes)
                 memory.take(PARSED * size)
+                if isinstance(span, Array):
+                    return _DECODER.decode(str(body[span.start : span.stop], "utf-8"))
                 return _unescape(body, span)
 
             document = _restore(document, texts, max_depth)
@@ -119,7 +126,11 @@ class JsonCodec:
         except ValueError:  # from int(), which takes sys.int_info.default_max_str_digits
             raise Unreadable("The body has an integer of thousands of digits.") from None
 
-    def binary(self, body: Body, value: object, path: Path, memory: MemoryShare) -> Buffer:
+    def binary(
+        self, body: Body, value: object, path: Path, memory: MemoryShare, desc: TensorDesc | None = None
+    ) -> Buffer:
+        if isinstance(value, Numbers) and desc is not None:
+            return value.read(path, desc, memory)
         if isinstance(value, Span):
             text = memoryview(body)[value.start : value.stop]
         elif isinstance(value, Slashed):
@@ -127,7 +138,7 @@ class JsonCodec:
         elif isinstance(value, str):
             text = memoryview(value.encode())
         else:
-            raise _not_base64(value, path, "must be a string of base64")
+            raise _not_base64(value, path, "must be a string of base64" + (", or numbers" if desc else ""))
         try:
             canonical, size = _judged(text)
             if size < SMALLEST:
@@ -164,6 +175,10 @@ class JsonCodec:
         pieces = _encode_base64(data) if data.nbytes > BLOCK else (b'"', pybase64.b64encode(data), b'"')
         return Encoded(2 + (data.nbytes + 2) // 3 * 4, pieces)
 
+    def encode_numbers(self, data: Buffer, desc: TensorDesc, memory: MemoryShare) -> Encoded:
+        pieces = list(write_nested(data, desc, memory))
+        return Encoded(sum(map(len, pieces)), pieces)
+
     def encode_number(self, number: float) -> bytes:
         return orjson.dumps(number)
 
@@ -197,20 +212,41 @@ def _encode_base64(data: Buffer) -> Iterator[Piece]:
 
 
 def _cut(body: Body, max_structure_bytes: int, memory: MemoryShare) -> tuple[list[Buffer], dict[str, Span]]:
-    """`body` in pieces, a mark in place of each long string, and where these strings are, by mark.
+    """`body` in pieces, a mark in place of each long string and of each array of numbers that is an input's, and where
+    these are, by mark.
 
     A string with an escape right before a quote is no tensor data, whatever its length, and is left where it is.
     """
-    view, search, short = memoryview(body), Search(body, memory), _short_strings(LONG)
+    view, search = memoryview(body), Search(body, memory)
+    before, inside = _short_strings(LONG), _short_strings(LONG, among_inputs=True)
     pieces: list[Buffer] = []
     strings: dict[str, Span] = {}
     start = position = cut = 0
+    depth = braces = 0  # of objects, from the one on that is called "inputs"
     while True:
         most = min(len(body), max_structure_bytes + cut + 1)  # what is beyond is tensor data, or the structure too long
-        passed = short.match(view, position, most)
+        passed = (inside if depth else before).match(view, position, most)
         opening = passed.end() if passed else most
         if opening >= most:
             break
+        first = view[opening]
+        if first != _QUOTE_CODE:  # among inputs
+            position = opening + 1
+            if first == _ARRAY_CODE:
+                stop = _after_numbers(view, opening, memory) if _is_data(view, opening, depth) else 0
+                if stop:
+                    pieces += [view[start:opening], _marked(strings, Array(opening, stop), b'"%b"')]
+                    cut += stop - opening
+                    start = position = stop
+            else:
+                depth += 1 if first == _OBJECT_CODE else -1
+                braces += 1
+                if braces > _TENSORS:
+                    depth = 0  # more than any request has: what follows is read as it is
+            continue
+        if not braces and (found := _INPUTS.match(view, opening, most)):
+            position, depth, braces = found.end(), 1, 1
+            continue
         closing = search.find(_QUOTE, opening + 1)
         if closing > 0 and view[closing - 1] == ord("\\"):
             rest = _ESCAPED.match(view, opening + 1, most)
@@ -220,9 +256,7 @@ def _cut(body: Body, max_structure_bytes: int, memory: MemoryShare) -> tuple[lis
         elif closing - opening > LONG:
             if len(strings) >= max_structure_bytes // LONG + _TENSORS:
                 raise too_long(max_structure_bytes)  # those that are no tensor data are by themselves
-            mark = f"{_MARK}{len(strings)}"
-            pieces += [view[start : opening + 1], memoryview(mark.encode())]
-            strings[mark] = Span(opening + 1, closing)
+            pieces += [view[start : opening + 1], _marked(strings, Span(opening + 1, closing), b"%b")]
             cut += closing - opening - 1
             start = closing
         if closing < 0:
@@ -234,10 +268,44 @@ def _cut(body: Body, max_structure_bytes: int, memory: MemoryShare) -> tuple[lis
     return pieces, strings
 
 
+def _marked(strings: dict[str, Span], span: Span, form: bytes) -> Buffer:
+    """What stands for the text at `span`, by which `strings` has it from now on."""
+    mark = f"{_MARK}{len(strings)}"
+    strings[mark] = span
+    return memoryview(form % mark.encode())
+
+
+def _is_data(text: Buffer, opening: int, depth: int) -> bool:
+    """Whether the array there is an input's data: the value of a name among the inputs, or of "data" in one of them."""
+    name = _NAMED if depth == 1 else _NAMED_DATA
+    return name.search(text, max(opening - _NEAR, 0), opening) is not None
+
+
+def _after_numbers(text: Buffer, start: int, memory: MemoryShare) -> int:
+    """Where the array of numbers ends that begins at `start`, or 0 if other things are in it."""
+    position, last, opened = start, 0, 0
+    while position < len(text):
+        memory.ensure_open()
+        most = min(position + SEARCHED, len(text))
+        found = _NUMBERS.match(text, position, most)
+        stop = found.end() if found else position
+        block = bytes(text[position:stop])
+        opened += block.count(b"[") - block.count(b"]")
+        if (closing := block.rfind(b"]")) >= 0:
+            last = position + closing + 1
+        if stop == position or most - stop > _LONGEST_SPECIAL:
+            break
+        position = stop
+    return 0 if opened else last
+
+
 @cache
-def _short_strings(long: int) -> "re.Pattern[bytes]":
-    """All before a string that is `long` or has escapes."""
-    return re.compile(rb'[^"]*+(?:"[^"\\]{0,%d}+"[^"]*+)*+' % (long - 1))
+def _short_strings(long: int, *, among_inputs: bool = False) -> "re.Pattern[bytes]":
+    """All before a string that is `long` or has escapes, and before what has to be looked at: the name of the inputs,
+    and among these brackets and braces."""
+    if among_inputs:
+        return re.compile(rb'[^"\[{}]*+(?:"[^"\\]{0,%d}+"[^"\[{}]*+)*+' % (long - 1))
+    return re.compile(rb'[^"]*+(?:"(?!inputs")[^"\\]{0,%d}+"[^"]*+)*+' % (long - 1))
 
 
 def _unescape(body: Body, span: Span) -> str:
@@ -264,11 +332,31 @@ def _constant_nodes(document: object) -> Iterator[dict[str, Any]]:
         yield from (node for node in nodes if isinstance(node, dict) and "Data" in node)
 
 
+def _input(value: object, strings: dict[str, Span], body: Body, memory: MemoryShare) -> object:
+    """An input with its tensor data as what they are: by themselves, with their descriptor, or a list of these."""
+    if isinstance(value, list):
+        return [_input(each, strings, body, memory) if isinstance(each, dict | str) else each for each in value]
+    if isinstance(value, dict) and "data" in value:
+        return value | {"data": _data(value["data"], strings, body, memory)}
+    return _data(value, strings, body, memory)
+
+
+def _count(value: object) -> int:
+    """Tensor data in what `_input` gave."""
+    if isinstance(value, list):
+        return sum(map(_count, value))
+    if isinstance(value, dict):
+        return _count(value.get("data"))
+    return isinstance(value, Span | Slashed | Numbers)
+
+
 def _data(value: object, strings: dict[str, Span], body: Body, memory: MemoryShare) -> object:
-    """Tensor data, if `value` is the mark of such a string; else `value`."""
+    """Tensor data, if `value` is the mark of such a string or array; else `value`."""
     span = strings.get(value) if isinstance(value, str) else None
     if span is None:
         return value
+    if isinstance(span, Array):
+        return Numbers(memoryview(body)[span.start : span.stop])
     is_slashed = False
     for start, stop in _blocks(memoryview(body)[: span.stop], span.start):
         memory.ensure_open()
@@ -303,7 +391,7 @@ def _without_backslashes(text: Buffer, memory: MemoryShare) -> Buffer:
     return result[:filled]
 
 
-def _restore(value: Any, texts: Callable[[str], str], depth: int) -> Any:
+def _restore(value: Any, texts: Callable[[str], Any], depth: int) -> Any:
     """`value` with the strings that were cut out. Raises RecursionError if it nests deeper than `depth`."""
     kind = type(value)
     if kind is str:
@@ -335,9 +423,10 @@ def _judged(text: Buffer) -> tuple[bool, int]:
 
 
 def _not_base64(value: object, path: Path, why: str) -> ContractError:
-    shown = (
-        f"{value.stop - value.start} characters"
-        if isinstance(value, Span | Slashed)
-        else abbreviate(value, inner=isinstance(value, list))
-    )
+    if isinstance(value, Span | Slashed):
+        shown: object = f"{value.stop - value.start} characters"
+    elif isinstance(value, Numbers):
+        shown = f"numbers in {len(value.text)} characters"
+    else:
+        shown = abbreviate(value, inner=isinstance(value, list))
     return refused(path, f"Data of {tensor_name(path)} {why}.", shown, "base64 text")

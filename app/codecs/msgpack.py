@@ -13,7 +13,7 @@ from msgpack import packb
 
 from app.codecs.codec import Body, Encoded, Hole, Piece, Span
 from app.codecs.structure import PARSED, Unreadable, too_deep, too_long, twice
-from app.contract.tensors import tensor_name
+from app.contract.tensors import TensorDesc, tensor_name
 from app.contract.validation import abbreviate
 from app.contract.violations import Path, refused
 from app.memory.accounts import MemoryShare
@@ -35,6 +35,7 @@ _FLOAT32, _FLOAT64 = struct.Struct(">f"), struct.Struct(">d")
 class MsgpackCodec:
     """Implements `Codec`."""
 
+    numbers = False
     views = True
     media_type = "application/msgpack"
 
@@ -49,7 +50,9 @@ class MsgpackCodec:
     def decode(self, body: Body, max_structure_bytes: int, max_depth: int, memory: MemoryShare) -> Any:
         return _Reader(body, max_structure_bytes, memory).document(max_depth)
 
-    def binary(self, body: Body, value: object, path: Path, memory: MemoryShare) -> Buffer:
+    def binary(
+        self, body: Body, value: object, path: Path, memory: MemoryShare, desc: TensorDesc | None = None
+    ) -> Buffer:
         if not isinstance(value, Span):
             message = f"Data of {tensor_name(path)} must be binary (MessagePack's bin)."
             raise refused(path, message, abbreviate(value, inner=isinstance(value, list)), "bin")
@@ -71,6 +74,9 @@ class MsgpackCodec:
 
     def encode_data(self, data: Buffer) -> Encoded:
         return Encoded(5 + data.nbytes, (_BIN.pack(0xC6, data.nbytes), data))
+
+    def encode_numbers(self, data: Buffer, desc: TensorDesc, memory: MemoryShare) -> Encoded:
+        return self.encode_data(data)
 
     def encode_number(self, number: float) -> bytes:
         return _NUMBER.pack(0xCB, number)

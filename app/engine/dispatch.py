@@ -1,7 +1,7 @@
 """A dispatch as clients state it and as it is answered: the protocol-independent forms."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeAlias, final
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Protocol, TypeAlias, final
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from typing_extensions import TypedDict
@@ -32,6 +32,11 @@ InputData: TypeAlias = Annotated[
     Field(description=f"{_DATA} Of an array of tensors, a list."),
 ]
 
+DataForm: TypeAlias = Annotated[
+    Literal["numbers", "base64"] | None,
+    Field(description="How JSON answers write the outputs' data: by default as the inputs are written."),
+]
+
 
 class DispatchRequest(BaseModel):
     """An operator, its bindings, and how to execute it."""
@@ -45,6 +50,7 @@ class DispatchRequest(BaseModel):
         None, description="The input whose buffer the output takes, if the operator and the layouts permit it."
     )
     device: str = Field("auto", description="`auto`, or a device's name from the capabilities.")
+    data: DataForm = None
 
 
 class GraphDispatchRequest(BaseModel):
@@ -58,6 +64,7 @@ class GraphDispatchRequest(BaseModel):
     )
     feature_level: FeatureLevel = Field(NEWEST, description="The request is judged as a device of this level does.")
     device: str = Field("auto", description="`auto`, or a device's name from the capabilities.")
+    data: DataForm = None
 
 
 class OutputTensor(TypedDict):
@@ -111,11 +118,11 @@ class GraphCapability(TypedDict):
 
 
 class DispatchResponse(TypedDict):
-    """The answer to a dispatch."""
+    """The answer to a dispatch. `capability` is left out where `Prefer: return=minimal` asks for that."""
 
     outputs: dict[str, OutputTensor | list[OutputTensor]]
     execution: Execution
-    capability: Capability | GraphCapability
+    capability: NotRequired[Capability | GraphCapability]
 
 
 class GraphFacts(NamedTuple):

@@ -3,21 +3,23 @@
 import re
 from base64 import b64decode
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
-from app.codecs.codec import BASE64, Body, Codec
+from app.codecs.codec import BASE64, Body, Codec, Span
 from app.contract import constants
 from app.contract.constants import NEWEST, FeatureLevel
 from app.contract.scalars import Uint
 from app.contract.tensors import TensorDesc
-from app.contract.violations import Path, refused
-from app.engine.dispatch import GraphCapability, TensorData
+from app.contract.violations import refused
+from app.engine.dispatch import DataForm, GraphCapability, TensorData
 from app.engine.graphs import GraphRequest
+from app.engine.inputs import given_inputs
 from app.graphs.descriptor import ConstantNode, GraphDesc
+from app.graphs.ends import first_readers
 from app.graphs.identity import graph_id
 from app.graphs.schedule import Schedule, Step
 from app.memory.accounts import MemoryShare
@@ -118,6 +120,7 @@ class GraphExecuteRequest(BaseModel):
         description="Data of each input of the graph that is bound at execution, by its name or index."
     )
     device: str | None = Field(None, description="`auto`, or a device's name; else as the graph was sent with.")
+    data: DataForm = None
 
 
 class TensorLayout(TypedDict):
@@ -221,21 +224,15 @@ def hold_parts(document: object, max_nodes: int, memory: MemoryShare) -> None:
     memory.take(PART * count)
 
 
-class Given(NamedTuple):
-    """A tensor's data as they are in a document, and where in it."""
-
-    name: str
-    path: Path
-    value: object
-
-
 class GivenGraph:
     """A graph as it is in a document. `inputs` are the data of its inputs."""
 
     def __init__(self, desc: GraphDesc, level: FeatureLevel, inputs: Mapping[str, object]) -> None:
+        """Raises ContractError where an input says that it is otherwise than its reader takes it."""
         self._desc = desc
         self._level = level
-        self.inputs = [Given(name, ("inputs", name), value) for name, value in inputs.items()]
+        self._readers = {} if all(isinstance(each, Span | str) for each in inputs.values()) else first_readers(desc)
+        self.inputs = list(given_inputs(inputs, self._readers))
 
     def read(self, codec: Codec, body: Body, memory: MemoryShare) -> GraphRequest:
         """With all data out of `body`. Raises ContractError."""
@@ -244,7 +241,9 @@ class GivenGraph:
             for index, node in enumerate(self._desc.Nodes)
             if isinstance(node, ConstantNode)
         }
-        inputs = {name: codec.binary(body, value, path, memory) for name, path, value in self.inputs}
+        inputs = {
+            name: codec.binary(body, value, path, memory, self._readers.get(name)) for name, path, value in self.inputs
+        }
         return GraphRequest(self._desc, self._level, constants, inputs)
 
 

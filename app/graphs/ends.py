@@ -7,7 +7,15 @@ from typing import NamedTuple
 from app.contract.tensors import TensorDesc, element_name
 from app.contract.validation import abbreviate
 from app.contract.violations import Path, Violation
-from app.graphs.descriptor import ConstantNode, InputEdge, IntermediateEdge, NodeDesc, OutputEdge
+from app.graphs.descriptor import (
+    ConstantNode,
+    GraphDesc,
+    InputEdge,
+    IntermediateEdge,
+    NodeDesc,
+    OperatorNode,
+    OutputEdge,
+)
 from app.operators.compiled import CompiledOperator
 from app.operators.operator import Operator, Role
 
@@ -30,6 +38,24 @@ def bind_points(operator: Operator, role: Role) -> list[str]:
             [element_name(name, place) for place in range(len(getattr(operator, name)))] if name in arrays else [name]
         )
     ]
+
+
+def first_readers(graph: GraphDesc) -> dict[str, TensorDesc]:
+    """What the first reader of each of the graph's inputs takes it for, before anything is judged: those are left out
+    that lead nowhere."""
+    nodes = {node.Name: node for node in graph.Nodes if node.Name is not None}
+    found: dict[str, TensorDesc] = {}
+    for edge in graph.InputEdges or ():
+        name = str(edge.GraphInputIndex) if edge.GraphInput is None else edge.GraphInput
+        index = len(graph.Nodes) if edge.ToNodeIndex is None else edge.ToNodeIndex
+        node = nodes.get(edge.ToNode or "") if index >= len(graph.Nodes) else graph.Nodes[index]
+        if isinstance(node, OperatorNode):
+            tensors, points = node.Desc.tensors(Role.INPUT), bind_points(node.Desc, Role.INPUT)
+            place = len(points) if edge.ToNodeInputIndex is None else edge.ToNodeInputIndex
+            desc = tensors.get(points[place] if place < len(points) else edge.ToNodeInput or "")
+            if desc is not None:
+                found.setdefault(name, desc)
+    return found
 
 
 def listed(values: Collection[object]) -> str:

@@ -78,6 +78,19 @@ def _codec_of_answer(header: bytes | None) -> Codec:
     return CODECS[_ALIASES.get(kind, kind)]
 
 
+def prefers_minimal(headers: Headers) -> bool:
+    """Whether Prefer asks for return=minimal (RFC 7240): the first preference of a name counts."""
+    if b"prefer" not in headers:
+        return False
+    preferences = (each.partition(b";")[0].strip().lower() for each in headers[b"prefer"].split(b","))
+    returns = [
+        value.strip(b' "')
+        for name, _, value in (each.partition(b"=") for each in preferences)
+        if name.strip() == b"return"
+    ]
+    return returns[:1] == [b"minimal"]
+
+
 async def read_body(request: Request, settings: Settings, memory: MemoryShare, align: Align = no_data) -> Body:
     """The whole body; where `align` finds tensor data in it, these begin at a multiple of 64 bytes in memory.
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 import orjson
 
 from app.codecs.codec import Encoded, Piece
+from app.codecs.numbers import write_numbers
 from app.contract.violations import ContractError, refused
 from app.engine.prepared import Outcome, Prepared
 from app.http.inference.documents import InferOutput, InferResponse, OutputParameters
 from app.http.inference.model import Made
 from app.http.inference.shared_memory import Region, Regions
-from app.http.inference.tensors import NAMES, write_numbers
+from app.http.inference.tensors import NAMES
 from app.memory.accounts import MemoryShare
 
 JSON, BINARY = "application/json", "application/octet-stream"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from app.codecs.codec import Body, Piece, Span
+from app.codecs.numbers import read_numbers
 from app.codecs.request_cache import LONGEST, MOST, MOST_BYTES, Doorkeeper, LastUsed
 from app.codecs.structure import SEARCHED, Search, Unreadable, too_long
 from app.contract.validation import abbreviate, validate
@@ -29,7 +30,7 @@ from app.http.inference.documents import (
 )
 from app.http.inference.model import Model
 from app.http.inference.shared_memory import Regions
-from app.http.inference.tensors import DATATYPES, read_numbers
+from app.http.inference.tensors import DATATYPES, elements_of
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.memory.buffers import Buffer
 
@@ -85,9 +86,8 @@ class Numbers:
 
     def data(self, parts: Parts, regions: Regions, memory: MemoryShare) -> Buffer:
         span = parts.arrays[self.array]
-        return read_numbers(
-            self.name, memoryview(parts.body)[span.start : span.stop], self.shape, self.datatype, memory
-        )
+        text = memoryview(parts.body)[span.start : span.stop]
+        return read_numbers(elements_of(self.name, self.datatype), text, self.shape, memory)
 
 
 @dataclass(frozen=True, slots=True)

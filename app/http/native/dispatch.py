@@ -10,10 +10,11 @@ from app.engine.service import Service
 from app.engine.workers import Ticket
 from app.http.core import openapi
 from app.http.core.answers import answered
-from app.http.core.bodies import OFFLOADED, codec_of_answer, codec_of_request, read_body
+from app.http.core.bodies import OFFLOADED, codec_of_answer, codec_of_request, prefers_minimal, read_body
 from app.http.core.documents import TooHeavy
 from app.http.core.exchange import Reply, Request
 from app.http.core.routes import DirectRoute
+from app.http.native.answers import AnswerForm, DocumentForm
 from app.http.native.requests import Dispatch, DispatchReader, Reader
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
@@ -35,9 +36,14 @@ class DispatchEndpoint:
 
 async def answer_dispatch(reader: Reader, request: Request) -> Reply:
     """What comes of a dispatch that `reader` reads: all of it here if that takes no time, else by a worker."""
-    service, headers = reader.service, request.headers
-    wanted = codec_of_answer(headers)
-    given = codec_of_request(headers)
+    headers = request.headers
+    wanted = DocumentForm(codec_of_answer(headers), prefers_minimal(headers))
+    return await answer_in(wanted, codec_of_request(headers), reader, request)
+
+
+async def answer_in(wanted: AnswerForm, given: Codec, reader: Reader, request: Request) -> Reply:
+    """The same of a body in the representation `given`, answered in the form `wanted`."""
+    service = reader.service
     memory = service.memory.open()
     try:
         body = await read_body(request, service.settings, memory, given.data_start)
@@ -55,7 +61,11 @@ async def answer_dispatch(reader: Reader, request: Request) -> Reply:
 
             dispatch, outcome = await service.run(work, memory, request.body.hung_up)
         request.outcome = outcome
-        return answered(dispatch.write(wanted, outcome), wanted.media_type, memory.close)
+        if wanted.takes_long(dispatch):
+            answer = await service.run(lambda _: wanted.write(dispatch, outcome, memory), memory, request.body.hung_up)
+        else:
+            answer = wanted.write(dispatch, outcome, memory)
+        return answered(answer.content, answer.media_type, memory.close, answer.headers)
     except BaseException:
         memory.close()
         raise

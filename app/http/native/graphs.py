@@ -12,7 +12,6 @@ from app.codecs.codec import Body, Codec, Encoded, Hole
 from app.codecs.request_cache import RequestCache
 from app.contract.validation import validate
 from app.engine.graph_documents import (
-    Given,
     GraphDescription,
     GraphExecuteRequest,
     GraphKeepRequest,
@@ -21,6 +20,7 @@ from app.engine.graph_documents import (
     hold_parts,
 )
 from app.engine.graph_store import KeptGraph
+from app.engine.inputs import given_inputs
 from app.engine.service import Service
 from app.engine.workers import Ticket
 from app.http.core import openapi
@@ -31,8 +31,9 @@ from app.http.core.exchange import Reply, Request, nothing
 from app.http.core.graphs import MOST, MOST_BYTES, kept_graph, prepared_for
 from app.http.core.routes import DirectRoute
 from app.http.native.dispatch import answer_dispatch
+from app.http.native.inputs import check_light
 from app.http.native.onnx_graphs import is_onnx, keep_onnx, of_document, of_query
-from app.http.native.requests import Dispatch, Reader
+from app.http.native.requests import Dispatch, Reader, dispatch_of
 from app.http.native.routes import json_answer
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
@@ -115,11 +116,18 @@ class GraphReader(Reader):
         self, codec: Codec, body: Body, memory: MemoryShare, cancelled: Callable[[], bool] | None
     ) -> tuple[Dispatch, dict[str, Buffer]]:
         settings = self.service.settings
-        judge = partial(validate, GraphExecuteRequest)
+
+        def judge(document: object) -> GraphExecuteRequest:
+            if cancelled is None:
+                check_light(document)
+            return validate(GraphExecuteRequest, document)
+
         request = read_document(codec, body, settings, memory, judge, only_light=cancelled is None)
         device = self._device if request.device is None else request.device
         prepared = prepared_for(self.service, self._graph, self._prepared, device, only_light=cancelled is None)
-        dispatch = Dispatch(prepared, [Given(name, ("inputs", name), value) for name, value in request.inputs.items()])
+        dispatch = dispatch_of(
+            self.service, prepared, list(given_inputs(request.inputs, self._graph.inputs)), request.data
+        )
         data = dispatch.data(codec, body, memory)
         self.remember(dispatch, codec, body)
         return dispatch, data

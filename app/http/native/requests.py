@@ -1,31 +1,29 @@
-"""Dispatches as documents: requests read, answers written, each in any representation."""
+"""Dispatches read, in any representation."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
-from itertools import chain
-from typing import Any
+from functools import partial
+from typing import Literal
 
-from app.codecs.codec import Body, Codec, Encoded, Hole, Piece, Span
+from app.codecs.codec import Body, Codec, Span
+from app.codecs.numbers import Numbers
 from app.codecs.request_cache import RequestCache
-from app.contract.constants import DataType
-from app.contract.tensors import element_name, in_fields, path_of
+from app.contract.tensors import element_name, path_of
 from app.contract.validation import abbreviate, validate
 from app.contract.violations import ContractError, refused
 from app.devices.device import ExecutionRecord
-from app.engine.dispatch import DispatchRequest, GraphDispatchRequest, GraphFacts
-from app.engine.graph_documents import Given, GivenGraph, hold_parts
-from app.engine.prepared import Outcome, Prepared, response
+from app.engine.dispatch import DispatchRequest, GraphDispatchRequest
+from app.engine.graph_documents import GivenGraph, hold_parts
+from app.engine.inputs import Given
+from app.engine.prepared import Prepared
 from app.engine.service import Service
-from app.http.core.documents import CODECS, TooHeavy, read_document
+from app.http.core.documents import TooHeavy, read_document
+from app.http.native.inputs import check_light, described, limit_numbers
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
-from app.operators.compiled import Judged
 
-_LAYOUT = (Hole("Sizes"), Hole("Strides"), Hole("TotalTensorSizeInBytes"), Hole("data"))
-_TIMES = (Hole("queue_seconds"), Hole("compute_seconds"))
-"""What differs from answer to answer: of each output, and of all that is done."""
+_NOTHING = memoryview(b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,73 +32,38 @@ class Dispatch:
 
     prepared: Prepared
     inputs: Sequence[Given]
-    answers: dict[str, tuple[ExecutionRecord, list[bytes]]] = field(default_factory=dict)
-    """By representation, where the last dispatch ran and what is around the outputs' data and the times of such."""
+    numbers: bool = False
+    """Whether representations that have numbers for tensor data are to answer with them."""
+    answers: dict[Hashable, tuple[ExecutionRecord, list[bytes]]] = field(default_factory=dict)
+    """By form, where the last dispatch ran and what is around the outputs' data and the times of such."""
 
     def data(self, codec: Codec, body: Body, memory: MemoryShare) -> dict[str, Buffer]:
         """The tensors' data in `body`. Raises ContractError, with `body` as it was."""
         data: dict[str, Buffer] = {}
+        descs = self.prepared.work.inputs
         try:
             for name, path, value in self.inputs:
-                data[name] = codec.binary(body, value, path, memory)
+                desc = descs.get(name)
+                if desc is None and not isinstance(value, Span | str):
+                    data[name] = _NOTHING  # there is no such input, which binding says
+                else:
+                    data[name] = codec.binary(body, value, path, memory, desc)
         except ContractError:
             for (_, _, value), each in zip(self.inputs, data.values(), strict=False):
                 codec.put_back(body, value, each)
             raise
         return data
 
-    def write(self, codec: Codec, outcome: Outcome) -> Encoded:
-        """The answer."""
-        ran, form = self.answers.get(codec.media_type, (None, []))
-        if ran is not outcome.ran and ran != outcome.ran:
-            form = self._form(codec, outcome.ran)
-            self.answers[codec.media_type] = outcome.ran, form
-        parts: list[Iterable[Piece]] = []
-        length = place = 0
-        for output in outcome.outputs.values():
-            data = codec.encode_data(output)
-            parts += ((form[place],), data.pieces)
-            length += len(form[place]) + data.length
-            place += 1
-        after_output, after_queue, end = form[place:]
-        queue, compute = codec.encode_number(outcome.queue_seconds), codec.encode_number(outcome.compute_seconds)
-        rest = b"".join((after_output, queue, after_queue, compute, end))
-        return Encoded(length + len(rest), chain(*parts, (rest,)))
 
-    def _form(self, codec: Codec, ran: ExecutionRecord) -> list[bytes]:
-        """What `write` puts between the outputs' data and the times."""
-        work, in_place = self.prepared.work, self.prepared.in_place is not None
-        types = tuple([(name, desc.DataType) for name, desc in work.outputs.items()])
-        pattern = iter(_pattern(codec.media_type, work.subject, types, ran, in_place))
-        form: list[bytes] = []
-        for desc in work.outputs.values():
-            pieces: list[bytes] = []
-            for value in (desc.Sizes, desc.Strides, desc.total_bytes):
-                pieces += (next(pattern), *_plain(codec.encode(value)))
-            form.append(b"".join((*pieces, next(pattern))))
-        return [*form, *pattern]
-
-
-@lru_cache(1024)
-def _pattern(
-    media_type: str,
-    subject: Judged | GraphFacts,
-    types: tuple[tuple[str, DataType], ...],
-    ran: ExecutionRecord,
-    in_place: bool,
-) -> list[bytes]:
-    """What answers have in common that differ in their outputs' layouts and data, and in times: nearly all of it."""
-    outputs: dict[str, Any] = in_fields(
-        {name: {"DataType": data_type} | {hole.name: hole for hole in _LAYOUT} for name, data_type in types}
-    )
-    pieces = CODECS[media_type].encode(response(subject, outputs, ran, in_place, *_TIMES))
-    assert [piece for piece in pieces if isinstance(piece, Hole)] == [*_LAYOUT * len(types), *_TIMES]
-    return _plain(pieces)
-
-
-def _plain(pieces: Iterable[Piece | Hole]) -> list[bytes]:
-    """Those that are no holes."""
-    return [bytes(piece) for piece in pieces if not isinstance(piece, Hole)]
+def dispatch_of(
+    service: Service, prepared: Prepared, inputs: Sequence[Given], form: Literal["numbers", "base64"] | None
+) -> Dispatch:
+    """A dispatch on `inputs` that is answered in `form`, or in that of its inputs. Raises LimitExceeded."""
+    numbers = any(isinstance(each.value, Numbers) for each in inputs)
+    if numbers:
+        given = {name: value for name, _, value in inputs}
+        limit_numbers(given, prepared.work.inputs, service.settings.max_numbers)
+    return Dispatch(prepared, inputs, numbers if form is None else form == "numbers")
 
 
 class Reader(ABC):
@@ -159,13 +122,14 @@ class DispatchReader(Reader):
         self, codec: Codec, body: Body, memory: MemoryShare, cancelled: Callable[[], bool] | None
     ) -> tuple[Dispatch, dict[str, Buffer]]:
         settings = self.service.settings
-        judge = partial(_dispatch_request, settings.max_graph_nodes, memory)
-        request = read_document(codec, body, settings, memory, judge, only_light=cancelled is None)
+        only_light = cancelled is None
+        judge = partial(_dispatch_request, settings.max_graph_nodes, codec, memory, only_light)
+        request = read_document(codec, body, settings, memory, judge, only_light=only_light)
         if isinstance(request, GraphDispatchRequest):
             if cancelled is None:
                 raise TooHeavy
             return self._graph(request, codec, body, memory, cancelled)
-        dispatch = Dispatch(self.service.prepare(request), list(_each(request)))
+        dispatch = dispatch_of(self.service, self.service.prepare(request), list(_each(request)), request.data)
         data = dispatch.data(codec, body, memory)
         self.remember(dispatch, codec, body)
         return dispatch, data
@@ -183,7 +147,8 @@ class DispatchReader(Reader):
         graph = given.read(codec, body, memory)
         compiled = self.service.compile(graph, memory, cancelled)
         bound = [each for each in given.inputs if not compiled.is_known(each.name)]
-        dispatch = Dispatch(self.service.prepare_graph(compiled, request.device), bound)
+        prepared = self.service.prepare_graph(compiled, request.device)
+        dispatch = dispatch_of(self.service, prepared, bound, request.data)
         if not compiled.memory_bytes:  # else it has tensors that lie in this request's memory
             self.remember(dispatch, codec, body)
         return dispatch, {each.name: graph.inputs[each.name] for each in bound}
@@ -207,8 +172,12 @@ def _each(request: DispatchRequest) -> Iterator[Given]:
             raise refused(path, f"Data of {name} must be a list, with those of each of its tensors.", None, "a list")
 
 
-def _dispatch_request(max_nodes: int, memory: MemoryShare, document: object) -> DispatchRequest | GraphDispatchRequest:
+def _dispatch_request(
+    max_nodes: int, codec: Codec, memory: MemoryShare, only_light: bool, document: object
+) -> DispatchRequest | GraphDispatchRequest:
+    if only_light:
+        check_light(document)
     if isinstance(document, dict) and "graph" in document:
         hold_parts(document, max_nodes, memory)
         return validate(GraphDispatchRequest, document)
-    return validate(DispatchRequest, document)
+    return validate(DispatchRequest, described(document, codec, memory))

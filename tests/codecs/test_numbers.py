@@ -6,10 +6,11 @@ import math
 import numpy as np
 import pytest
 
+from app.codecs import numbers
+from app.codecs.numbers import read_numbers, write_numbers
 from app.codecs.structure import Unreadable
 from app.contract.violations import ContractError
-from app.http.inference import tensors
-from app.http.inference.tensors import DATATYPES, read_numbers, write_numbers
+from app.http.inference.tensors import DATATYPES, elements_of
 from app.memory.accounts import LimitExceeded, MemoryAccount
 from tests.messages import Array
 
@@ -20,7 +21,7 @@ TYPES = {name: np.dtype(data_type.value.lower()) for name, data_type in DATATYPE
 def read(text: str, shape: list[int], datatype: str, limit: int = 1 << 30) -> Array:
     account = MemoryAccount(limit)
     with account.open() as memory:
-        data = read_numbers("X", memoryview(text.encode()), shape, datatype, memory)
+        data = read_numbers(elements_of("X", datatype), memoryview(text.encode()), shape, memory)
         assert memory.held == data.nbytes
     return np.frombuffer(data, TYPES[datatype]).reshape(shape)
 
@@ -101,7 +102,7 @@ def test_wherever_blocks_end(monkeypatch: pytest.MonkeyPatch, shape: list[int], 
     x = np.arange(math.prod(shape), dtype=np.int8).reshape(shape)
     outcomes = []
     for size in (1 << 16, block):
-        monkeypatch.setattr(tensors, "_BLOCK", size)
+        monkeypatch.setattr(numbers, "_BLOCK", size)
         outcome = []
         for text in (json.dumps(x.tolist()), json.dumps(x.reshape(-1).tolist(), separators=(",", ":"))):
             np.testing.assert_array_equal(read(text, shape, "INT8"), x)

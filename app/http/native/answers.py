@@ -1,0 +1,119 @@
+"""Dispatches answered: as documents, whose form is known from earlier ones."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+from typing import Any, NamedTuple, Protocol
+
+from app.codecs.codec import Codec, Encoded, Hole, Piece
+from app.contract.constants import DataType
+from app.contract.tensors import in_fields
+from app.devices.device import ExecutionRecord
+from app.engine.dispatch import GraphFacts
+from app.engine.prepared import Outcome, response
+from app.http.core.documents import CODECS
+from app.http.core.exchange import RawHeaders
+from app.http.native.requests import Dispatch
+from app.memory.accounts import MemoryShare
+from app.operators.compiled import Judged
+
+_LAYOUT = (Hole("Sizes"), Hole("Strides"), Hole("TotalTensorSizeInBytes"), Hole("data"))
+_TIMES = (Hole("queue_seconds"), Hole("compute_seconds"))
+"""What differs from answer to answer: of each output, and of all that is done."""
+
+_QUICK_BYTES = 1 << 14
+"""Bytes of outputs that are written as numbers in a moment."""
+
+_MINIMAL = (b"preference-applied", b"return=minimal")
+
+
+class Answer(NamedTuple):
+    """What is sent, and with which header fields."""
+
+    content: Encoded
+    media_type: str
+    headers: RawHeaders
+
+
+class AnswerForm(Protocol):
+    """How a client wants to be answered."""
+
+    def takes_long(self, dispatch: Dispatch) -> bool:
+        """Whether to write it is for a worker."""
+
+    def write(self, dispatch: Dispatch, outcome: Outcome, memory: MemoryShare) -> Answer:
+        """The answer. Raises ContractError for what the form cannot hold, MemoryExhausted, LimitExceeded."""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentForm:
+    """Implements `AnswerForm`: a document in a codec's representation, with `minimal` without the capability."""
+
+    codec: Codec
+    minimal: bool = False
+
+    def takes_long(self, dispatch: Dispatch) -> bool:
+        prepared = dispatch.prepared
+        return self.codec.numbers and dispatch.numbers and sum(prepared.output_bytes.values()) > _QUICK_BYTES
+
+    def write(self, dispatch: Dispatch, outcome: Outcome, memory: MemoryShare) -> Answer:
+        codec, key = self.codec, (self.codec.media_type, self.minimal)
+        ran, form = dispatch.answers.get(key, (None, []))
+        if ran is not outcome.ran and ran != outcome.ran:
+            form = self._form(dispatch, outcome.ran)
+            dispatch.answers[key] = outcome.ran, form
+        parts: list[Iterable[Piece]] = []
+        length = place = 0
+        outputs = dispatch.prepared.work.outputs
+        for name, output in outcome.outputs.items():
+            data = (
+                codec.encode_numbers(output, outputs[name], memory) if dispatch.numbers else codec.encode_data(output)
+            )
+            parts += ((form[place],), data.pieces)
+            length += len(form[place]) + data.length
+            place += 1
+        after_output, after_queue, end = form[place:]
+        queue, compute = codec.encode_number(outcome.queue_seconds), codec.encode_number(outcome.compute_seconds)
+        rest = b"".join((after_output, queue, after_queue, compute, end))
+        content = Encoded(length + len(rest), chain(*parts, (rest,)))
+        return Answer(content, codec.media_type, [_MINIMAL] if self.minimal else [])
+
+    def _form(self, dispatch: Dispatch, ran: ExecutionRecord) -> list[bytes]:
+        """What `write` puts between the outputs' data and the times."""
+        work, in_place = dispatch.prepared.work, dispatch.prepared.in_place is not None
+        types = tuple([(name, desc.DataType) for name, desc in work.outputs.items()])
+        pattern = iter(_pattern(self.codec.media_type, self.minimal, work.subject, types, ran, in_place))
+        form: list[bytes] = []
+        for desc in work.outputs.values():
+            pieces: list[bytes] = []
+            for value in (desc.Sizes, desc.Strides, desc.total_bytes):
+                pieces += (next(pattern), *_plain(self.codec.encode(value)))
+            form.append(b"".join((*pieces, next(pattern))))
+        return [*form, *pattern]
+
+
+@lru_cache(1024)
+def _pattern(
+    media_type: str,
+    minimal: bool,
+    subject: Judged | GraphFacts,
+    types: tuple[tuple[str, DataType], ...],
+    ran: ExecutionRecord,
+    in_place: bool,
+) -> list[bytes]:
+    """What answers have in common that differ in their outputs' layouts and data, and in times: nearly all of it."""
+    outputs: dict[str, Any] = in_fields(
+        {name: {"DataType": data_type} | {hole.name: hole for hole in _LAYOUT} for name, data_type in types}
+    )
+    document = response(subject, outputs, ran, in_place, *_TIMES)
+    if minimal:
+        del document["capability"]
+    pieces = CODECS[media_type].encode(document)
+    assert [piece for piece in pieces if isinstance(piece, Hole)] == [*_LAYOUT * len(types), *_TIMES]
+    return _plain(pieces)
+
+
+def _plain(pieces: Iterable[Piece | Hole]) -> list[bytes]:
+    """Those that are no holes."""
+    return [bytes(piece) for piece in pieces if not isinstance(piece, Hole)]

@@ -1,0 +1,110 @@
+"""Inputs that tell what they are: with a descriptor beside their data, as outputs have it, or as nested numbers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.codecs.codec import Codec, Span
+from app.codecs.numbers import Numbers
+from app.contract.tensors import TensorDesc
+from app.contract.validation import abbreviate
+from app.contract.violations import Path, refused
+from app.engine.inputs import apart
+from app.http.core.documents import TooHeavy
+from app.memory.accounts import LimitExceeded, MemoryShare
+from app.operators.catalog import find_operator
+from app.operators.operator import Role
+
+LIGHT_NUMBERS = 1 << 15
+"""Bytes of numbers that are read in so little time that an event loop may do it."""
+
+_PREFIX = "DML_TENSOR_DATA_TYPE_"
+
+
+def number_bytes(value: object) -> int:
+    """Bytes of the numbers in an input, or in several."""
+    if isinstance(value, Numbers):
+        return len(value.text)
+    if isinstance(value, Mapping):
+        return sum(map(number_bytes, value.values()))
+    return sum(map(number_bytes, value)) if isinstance(value, list) else 0
+
+
+def check_light(document: object) -> None:
+    """Raises TooHeavy if the numbers among the inputs of `document` take long."""
+    if isinstance(document, dict) and number_bytes(document.get("inputs")) > LIGHT_NUMBERS:
+        raise TooHeavy
+
+
+def described(document: object, codec: Codec, memory: MemoryShare) -> object:
+    """`document`, a dispatch of an operator, with what its inputs tell in the operator's descriptor: their own where it
+    has none, and of numbers FLOAT32 and the sizes of their lists where it says nothing else.
+
+    Raises ContractError where the two disagree, and where lists are ragged.
+    """
+    inputs = document.get("inputs") if isinstance(document, dict) else None
+    if not isinstance(inputs, dict) or all(isinstance(value, Span | str) for value in inputs.values()):
+        return document
+    assert isinstance(document, dict)
+    operator = document.get("operator")
+    called = operator.get("Type") if isinstance(operator, dict) else None
+    found = find_operator(called) if isinstance(called, str) else None
+    if found is None or not isinstance(operator, dict):
+        return document  # which is refused
+    operator, inputs = dict(operator), dict(inputs)
+    for name in [name for name in found.tensor_names(Role.INPUT) if name in inputs]:
+        desc, value, path = operator.get(name), inputs[name], ("inputs", name)
+        if name not in found.array_names():
+            operator[name], inputs[name] = _described(desc, value, path, codec, memory)
+            continue
+        if isinstance(value, Numbers):
+            value = value.split(memory)
+        if isinstance(value, list):
+            descs = desc if isinstance(desc, list) and len(desc) == len(value) else [None] * len(value)
+            pairs = [
+                _described(each, data, (*path, place), codec, memory)
+                for place, (each, data) in enumerate(zip(descs, value, strict=True))
+            ]
+            inputs[name] = [data for _, data in pairs]
+            if desc is None or descs is desc:
+                operator[name] = [each for each, _ in pairs]
+    for name in [name for name, desc in operator.items() if desc is None]:
+        del operator[name]  # it is missing, as it was
+    return document | {"operator": operator, "inputs": inputs}
+
+
+def _described(desc: Any, value: Any, path: Path, codec: Codec, memory: MemoryShare) -> tuple[Any, Any]:
+    """The descriptor of an input, and its data."""
+    stated, value = apart(value, path)
+    if isinstance(value, list) and codec.numbers:
+        value = Numbers.of(value)
+    if not (desc is None or isinstance(desc, dict)):
+        return desc, value  # which is refused
+    for member in stated.keys() & (desc or {}).keys():
+        one, other = _plain(stated[member]), _plain((desc or {})[member])
+        if one != other:
+            raise refused(
+                (*path, member),
+                f"{member} is {abbreviate(one)} here and {abbreviate(other)} in the operator's descriptor; they must "
+                "agree.",
+                abbreviate(one),
+                [abbreviate(other)],
+            )
+    made = {**stated, **(desc or {})}
+    if isinstance(value, Numbers):
+        if made.get("DataType") is None:
+            made["DataType"] = "FLOAT32"
+        if made.get("Sizes") is None:
+            made["Sizes"] = value.shape(path, memory)
+    return made or desc, value
+
+
+def limit_numbers(values: Mapping[str, object], descs: Mapping[str, TensorDesc], most: int) -> None:
+    """Raise LimitExceeded for more numbers than `most` among the data of inputs, before any is read."""
+    count = sum(descs[name].elements for name, value in values.items() if isinstance(value, Numbers) and name in descs)
+    if count > most:
+        what = "Elements given as numbers (base64 and binary data have no such limit)"
+        raise LimitExceeded("max_numbers", what, count, most, ("inputs",))
+
+
+def _plain(value: object) -> object:
+    return value.removeprefix(_PREFIX) if isinstance(value, str) else value
