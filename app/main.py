@@ -29,7 +29,7 @@ from app.http.core.routes import DirectRoute, routed
 from app.http.inference import endpoints
 from app.http.inference import routes as inference
 from app.http.inference.shared_memory import most_regions
-from app.http.native import graphs
+from app.http.native import files, graphs
 from app.http.native import routes as native
 from app.http.native.dispatch import DispatchRoute
 from app.http.native.dxdispatch import DxDispatchRoute
@@ -123,10 +123,12 @@ def create_app(
     app.state.metrics = metrics
     app.state.access_log = access_log
     app.state.inference = endpoints.InferEndpoint(service, metrics.inferences, repository)
+    dispatches = DispatchRoute(service)
     models = DxDispatchRoute(service, metrics.dispatched)
     app.router.routes += [
-        DispatchRoute(service),
+        dispatches,
         models,
+        *files.routes(dispatches.reader),
         *graphs.routes(service),
         *endpoints.routes(app.state.inference),
     ]

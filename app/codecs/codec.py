@@ -46,8 +46,8 @@ class Encoded(NamedTuple):
     pieces: Iterable[Piece]
 
 
-class Codec(Protocol):
-    """A representation of documents that may hold tensor data.
+class Decoder(Protocol):
+    """A representation of documents that may hold tensor data, as it is read.
 
     `memory` is charged for every copy, and what takes long ends with RequestOver when its request is.
     """
@@ -55,6 +55,10 @@ class Codec(Protocol):
     media_type: str
     numbers: bool
     """Whether tensor data may be numbers."""
+    key: str
+    """Tells apart those that make different documents of equal bodies."""
+    expands: bool
+    """Whether a short body may hold much."""
     views: bool
     """Whether tensor data are taken as they lie in the body, so that more of them take no longer to read."""
 
@@ -83,6 +87,10 @@ class Codec(Protocol):
 
     def put_back(self, body: Body, value: object, data: Buffer) -> None:
         """Undo `binary`, which gave `data`: `body` is as it came, and may be decoded again."""
+
+
+class Codec(Decoder, Protocol):
+    """The same as it is read and written."""
 
     def encode(self, document: Any) -> list[Piece | Hole]:
         """`document`, of dicts, lists, scalars and holes, in pieces."""

@@ -70,7 +70,8 @@ class JsonCodec:
 
     numbers = True
     views = False
-    media_type = "application/json"
+    media_type = key = "application/json"
+    expands = False
 
     def data_start(self, beginning: bytes, length: int) -> int:
         return 0  # they will lie elsewhere

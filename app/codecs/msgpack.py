@@ -37,7 +37,8 @@ class MsgpackCodec:
 
     numbers = False
     views = True
-    media_type = "application/msgpack"
+    media_type = key = "application/msgpack"
+    expands = False
 
     def data_start(self, beginning: bytes, length: int) -> int:
         place = -1

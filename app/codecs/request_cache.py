@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Generic, TypeAlias, TypeVar
 
-from app.codecs.codec import Body, Codec, Span
+from app.codecs.codec import Body, Decoder, Span
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -106,17 +106,17 @@ class RequestCache(Generic[T]):
         self._layouts: OrderedDict[tuple[str, int], tuple[_Layout, ...]] = OrderedDict()
         self._most = most
 
-    def find(self, codec: Codec, body: Body) -> T | None:
+    def find(self, codec: Decoder, body: Body) -> T | None:
         """What was made of a body like this one."""
-        media_type = codec.media_type
-        length = media_type, len(body)
+        key = codec.key
+        length = key, len(body)
         layouts = self._layouts.get(length, ())
         if layouts:
             with contextlib.suppress(KeyError):  # another thread has just forgotten it
                 self._layouts.move_to_end(length)
-        return self.made.find([(media_type, layout, _structure(body, layout)) for layout in layouts])
+        return self.made.find([(key, layout, _structure(body, layout)) for layout in layouts])
 
-    def add(self, codec: Codec, body: Body, spans: Sequence[Span], made: T) -> None:
+    def add(self, codec: Decoder, body: Body, spans: Sequence[Span], made: T) -> None:
         """Remember what was `made` of `body`, whose tensor data are at `spans`, unless its structure is too long."""
         ordered = sorted(spans, key=lambda span: span.start)
         starts = [0, *(span.stop for span in ordered)]
@@ -125,16 +125,16 @@ class RequestCache(Generic[T]):
             return
         layout = tuple(zip(starts, stops, strict=True))
         structure = _structure(body, layout)
-        if not self._doorkeeper.admits((codec.media_type, layout, structure)):
+        if not self._doorkeeper.admits((codec.key, layout, structure)):
             return
-        length = codec.media_type, len(body)
+        length = codec.key, len(body)
         with self._lock:
             layouts = self._layouts.get(length, ())
             if layout not in layouts:
                 self._layouts[length] = (layout, *layouts[: _LAYOUTS - 1])
             if len(self._layouts) > self._most:
                 self._layouts.popitem(last=False)
-        self.made.add((codec.media_type, layout, structure), made, len(structure))
+        self.made.add((codec.key, layout, structure), made, len(structure))
 
 
 def _structure(body: Body, layout: _Layout) -> bytes:

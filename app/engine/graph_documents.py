@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchem
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
-from app.codecs.codec import BASE64, Body, Codec, Span
+from app.codecs.codec import BASE64, Body, Decoder, Span
 from app.contract import constants
 from app.contract.constants import NEWEST, FeatureLevel
 from app.contract.scalars import Uint
@@ -234,7 +234,7 @@ class GivenGraph:
         self._readers = {} if all(isinstance(each, Span | str) for each in inputs.values()) else first_readers(desc)
         self.inputs = list(given_inputs(inputs, self._readers))
 
-    def read(self, codec: Codec, body: Body, memory: MemoryShare) -> GraphRequest:
+    def read(self, codec: Decoder, body: Body, memory: MemoryShare) -> GraphRequest:
         """With all data out of `body`. Raises ContractError."""
         constants = {
             index: codec.binary(body, node.Data, ("graph", "Nodes", index, "Data"), memory)

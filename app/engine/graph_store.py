@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from app.codecs.codec import Body, Codec, Hole, Piece
+from app.codecs.codec import Body, Decoder, Hole, Piece
 from app.codecs.msgpack import MsgpackCodec
 from app.contract.validation import abbreviate, validate
 from app.contract.violations import ContractError, Hresult, Violation
@@ -180,7 +180,7 @@ class GraphStore:
         return kept
 
     def keep(
-        self, request: GraphKeepRequest, codec: Codec, body: Body, memory: MemoryShare, cancelled: Callable[[], bool]
+        self, request: GraphKeepRequest, codec: Decoder, body: Body, memory: MemoryShare, cancelled: Callable[[], bool]
     ) -> tuple[KeptGraph, bool]:
         """The graph of `request`, whose data are in `body`, and whether it is new. What it keeps is copied.
 
@@ -257,7 +257,7 @@ class GraphStore:
                     self._entries.remove(id_)
 
     @staticmethod
-    def _read(request: GraphKeepRequest, codec: Codec, body: Body, memory: MemoryShare) -> GraphRequest:
+    def _read(request: GraphKeepRequest, codec: Decoder, body: Body, memory: MemoryShare) -> GraphRequest:
         return GivenGraph(request.graph, request.feature_level, request.inputs).read(codec, body, memory)
 
     def _compiled(self, graph: GraphRequest, memory: MemoryShare, cancelled: Callable[[], bool]) -> CompiledGraph:

@@ -8,7 +8,7 @@ from typing import TypeAlias, TypeVar
 
 from starlette.exceptions import HTTPException
 
-from app.codecs.codec import Body, Codec
+from app.codecs.codec import Body, Codec, Decoder
 from app.codecs.structure import Unreadable
 from app.engine.service import Abandoned, Service
 from app.http.core.documents import CODECS, TooHeavy, read_document
@@ -50,10 +50,15 @@ def no_data(beginning: bytes, length: int) -> int:
 
 def codec_of_request(headers: Headers) -> Codec:
     """By Content-Type. Raises HTTPException 415."""
+    check_identity(headers)
+    return _codec_of_request(headers.get(b"content-type", b""))
+
+
+def check_identity(headers: Headers) -> None:
+    """Raises HTTPException 415 for a body that is compressed."""
     coding = headers.get(b"content-encoding", b"identity")
     if coding.lower() != b"identity":
         raise HTTPException(415, f"Content-Encoding is {coding[:100].decode('latin-1')}; send the body as it is.")
-    return _codec_of_request(headers.get(b"content-type", b""))
 
 
 @lru_cache
@@ -192,7 +197,7 @@ class _Reading:
         self._memory.give(len(old))
 
 
-async def read_judged(service: Service, request: Request, codec: Codec, judge: Callable[[object], T]) -> T:
+async def read_judged(service: Service, request: Request, codec: Decoder, judge: Callable[[object], T]) -> T:
     """What `judge` makes of the document that is the body, which has no tensor data."""
     with service.memory.open() as memory:
         body = await read_body(request, service.settings, memory)

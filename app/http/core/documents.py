@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
-from app.codecs.codec import Body, Codec
+from app.codecs.codec import Body, Codec, Decoder
 from app.codecs.json import JsonCodec
 from app.codecs.msgpack import MsgpackCodec
 from app.codecs.structure import too_long
@@ -24,7 +24,7 @@ class TooHeavy(Exception):
 
 
 def read_document(
-    codec: Codec,
+    codec: Decoder,
     body: Body,
     settings: Settings,
     memory: MemoryShare,

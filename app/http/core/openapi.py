@@ -61,8 +61,18 @@ _HEADERS = {
     "WWW-Authenticate": "How to send an API key (RFC 6750).",
     "Retry-After": "Seconds to wait before the request is sent again.",
     "Location": "Path of what was made.",
+    "Preference-Applied": "What was asked for by Prefer and done.",
+    "Tensor-DataType": "Data type of the output that is the body, if that is application/octet-stream.",
+    "Tensor-Sizes": "Its sizes, separated by commas.",
 }
-_TEXT_HEADERS = ("X-Request-ID", "WWW-Authenticate", "Location")
+_TEXT_HEADERS = (
+    "X-Request-ID",
+    "WWW-Authenticate",
+    "Location",
+    "Preference-Applied",
+    "Tensor-DataType",
+    "Tensor-Sizes",
+)
 _HEADERS_OF = {401: "WWW-Authenticate", 503: "Retry-After"}
 
 _schemas: dict[str, TypeAdapter[Any]] = {}
@@ -164,6 +174,33 @@ def graph_dispatch() -> dict[str, Any]:
     }
     answers = {JSON: {"schema": ref(DispatchResponse)}, MSGPACK: _msgpack(DispatchResponse, suffix="Msgpack")}
     return operation("dispatchGraph", answers, *_API, *_WITH_BODY, 404, 504, body=body, parameters=[GRAPH_ID])
+
+
+def files(media_types: Sequence[str]) -> dict[str, Any]:
+    """Of POST /v1/operators/{Type}/dispatch."""
+    binary = {"type": "string", "format": "binary"}
+    of_type = {each: {"schema": binary} for each in media_types}
+    answers = of_type | {JSON: {"schema": ref(DispatchResponse)}}
+    answers[MSGPACK] = _msgpack(DispatchResponse, suffix="Msgpack")
+    parameters = [
+        OPERATOR_NAME,
+        {
+            "name": "attributes",
+            "in": "query",
+            "required": False,
+            "description": "Attributes by name, those of structures dotted (ScaleBias.Scale), lists with commas; "
+            "feature_level, device and in_place; of a tensor that comes without, DataType and Sizes.",
+            "style": "form",
+            "explode": True,
+            "schema": {"type": "object", "additionalProperties": {"type": "string"}},
+            "example": {"Alpha": "2"},
+        },
+    ]
+    made = operation("dispatchFiles", answers, *_API, *_WITH_BODY, 404, 504, body=of_type, parameters=parameters)
+    headers = made["openapi_extra"]["responses"]["200"]["headers"]
+    for name in ("Tensor-DataType", "Tensor-Sizes"):
+        headers[name] = {"$ref": f"#/components/headers/{name}"}
+    return made
 
 
 def deletion(operation_id: str, *statuses: int, parameters: Sequence[Json]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from app.codecs.codec import Body, Codec
+from app.codecs.codec import Body, Decoder
 from app.engine.prepared import Outcome
 from app.engine.service import Service
 from app.engine.workers import Ticket
@@ -27,11 +27,11 @@ class DispatchEndpoint:
     """Answers the dispatches of a service."""
 
     def __init__(self, service: Service) -> None:
-        self._reader = DispatchReader(service)
-        service.caches["requests"] = self._reader.cache
+        self.reader = DispatchReader(service)
+        service.caches["requests"] = self.reader.cache
 
     def __call__(self, request: Request, _: Mapping[str, str]) -> Coroutine[Any, Any, Reply]:
-        return answer_dispatch(self._reader, request)
+        return answer_dispatch(self.reader, request)
 
 
 async def answer_dispatch(reader: Reader, request: Request) -> Reply:
@@ -41,7 +41,7 @@ async def answer_dispatch(reader: Reader, request: Request) -> Reply:
     return await answer_in(wanted, codec_of_request(headers), reader, request)
 
 
-async def answer_in(wanted: AnswerForm, given: Codec, reader: Reader, request: Request) -> Reply:
+async def answer_in(wanted: AnswerForm, given: Decoder, reader: Reader, request: Request) -> Reply:
     """The same of a body in the representation `given`, answered in the form `wanted`."""
     service = reader.service
     memory = service.memory.open()
@@ -72,14 +72,14 @@ async def answer_in(wanted: AnswerForm, given: Codec, reader: Reader, request: R
 
 
 def _read_here(
-    reader: Reader, codec: Codec, body: Body, memory: MemoryShare
+    reader: Reader, codec: Decoder, body: Body, memory: MemoryShare
 ) -> tuple[Dispatch, dict[str, Buffer]] | None:
     """The request, if it is read in a moment. Raises ContractError, Unreadable, LimitExceeded."""
     if codec.views or len(body) < QUICK:
         found = reader.find(codec, body, memory)
         if found:
             return found
-    if len(body) < OFFLOADED:
+    if len(body) < OFFLOADED and not codec.expands:
         with contextlib.suppress(TooHeavy):
             return reader.judge_light(codec, body, memory)
     return None
@@ -89,7 +89,9 @@ class DispatchRoute(DirectRoute):
     """The route of POST /v1/dispatch."""
 
     def __init__(self, service: Service) -> None:
-        super().__init__("/v1/dispatch", DispatchEndpoint(service), _documented, "native", openapi.dispatch())
+        endpoint = DispatchEndpoint(service)
+        super().__init__("/v1/dispatch", endpoint, _documented, "native", openapi.dispatch())
+        self.reader = endpoint.reader
 
 
 def _documented() -> None:

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from fastapi import Request as FastApiRequest
 from starlette.responses import Response
 
-from app.codecs.codec import Body, Codec, Encoded, Hole
+from app.codecs.codec import Body, Decoder, Encoded, Hole
 from app.codecs.request_cache import RequestCache
 from app.contract.validation import validate
 from app.engine.graph_documents import (
@@ -91,7 +91,7 @@ class KeepEndpoint:
         return answered(Encoded(len(document), (document,)), wanted.media_type, nothing, [location], status)
 
     def _keep(
-        self, codec: Codec, body: Body, memory: MemoryShare, cancelled: Callable[[], bool], document: object
+        self, codec: Decoder, body: Body, memory: MemoryShare, cancelled: Callable[[], bool], document: object
     ) -> tuple[KeptGraph, bool]:
         if isinstance(document, dict) and "onnx" in document:
             asked = validate(OnnxKeepRequest, document)
@@ -113,7 +113,7 @@ class GraphReader(Reader):
         self._prepared = kept.prepared
 
     def judge(
-        self, codec: Codec, body: Body, memory: MemoryShare, cancelled: Callable[[], bool] | None
+        self, codec: Decoder, body: Body, memory: MemoryShare, cancelled: Callable[[], bool] | None
     ) -> tuple[Dispatch, dict[str, Buffer]]:
         settings = self.service.settings
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from app.codecs.codec import Codec, Span
+from app.codecs.codec import Decoder, Span
 from app.codecs.numbers import Numbers
 from app.contract.tensors import TensorDesc
 from app.contract.validation import abbreviate
@@ -35,7 +35,7 @@ def check_light(document: object) -> None:
         raise TooHeavy
 
 
-def described(document: object, codec: Codec, memory: MemoryShare) -> object:
+def described(document: object, codec: Decoder, memory: MemoryShare) -> object:
     """`document`, a dispatch of an operator, with what its inputs tell in the operator's descriptor: their own where it
     has none, and of numbers FLOAT32 and the sizes of their lists where it says nothing else.
 
@@ -72,8 +72,9 @@ def described(document: object, codec: Codec, memory: MemoryShare) -> object:
     return document | {"operator": operator, "inputs": inputs}
 
 
-def _described(desc: Any, value: Any, path: Path, codec: Codec, memory: MemoryShare) -> tuple[Any, Any]:
+def _described(desc: Any, value: Any, path: Path, codec: Decoder, memory: MemoryShare) -> tuple[Any, Any]:
     """The descriptor of an input, and its data."""
+    is_empty = desc is None and not isinstance(value, dict)
     stated, value = apart(value, path)
     if isinstance(value, list) and codec.numbers:
         value = Numbers.of(value)
@@ -95,7 +96,7 @@ def _described(desc: Any, value: Any, path: Path, codec: Codec, memory: MemorySh
             made["DataType"] = "FLOAT32"
         if made.get("Sizes") is None:
             made["Sizes"] = value.shape(path, memory)
-    return made or desc, value
+    return made or (None if is_empty else made), value
 
 
 def limit_numbers(values: Mapping[str, object], descs: Mapping[str, TensorDesc], most: int) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
-from app.codecs.codec import Body, Codec, Span
+from app.codecs.codec import Body, Decoder, Span
 from app.codecs.numbers import Numbers
 from app.codecs.request_cache import RequestCache
 from app.contract.tensors import element_name, path_of
@@ -37,7 +37,7 @@ class Dispatch:
     answers: dict[Hashable, tuple[ExecutionRecord, list[bytes]]] = field(default_factory=dict)
     """By form, where the last dispatch ran and what is around the outputs' data and the times of such."""
 
-    def data(self, codec: Codec, body: Body, memory: MemoryShare) -> dict[str, Buffer]:
+    def data(self, codec: Decoder, body: Body, memory: MemoryShare) -> dict[str, Buffer]:
         """The tensors' data in `body`. Raises ContractError, with `body` as it was."""
         data: dict[str, Buffer] = {}
         descs = self.prepared.work.inputs
@@ -74,7 +74,7 @@ class Reader(ABC):
         self._known = known
 
     def read(
-        self, codec: Codec, body: Body, memory: MemoryShare, cancelled: Callable[[], bool]
+        self, codec: Decoder, body: Body, memory: MemoryShare, cancelled: Callable[[], bool]
     ) -> tuple[Dispatch, dict[str, Buffer]]:
         """The request in `body`, and its tensors' data, for a worker: graphs are compiled.
 
@@ -82,7 +82,7 @@ class Reader(ABC):
         """
         return self.find(codec, body, memory) or self.judge(codec, body, memory, cancelled)
 
-    def find(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]] | None:
+    def find(self, codec: Decoder, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]] | None:
         """The same, if one like it was read before. Raises LimitExceeded."""
         known = self._known.find(codec, body)
         if known is None:
@@ -92,17 +92,17 @@ class Reader(ABC):
         except ContractError:  # what looked like tensor data is not; the whole document tells what it is
             return None
 
-    def judge_light(self, codec: Codec, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]]:
+    def judge_light(self, codec: Decoder, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]]:
         """The same as `read`, of what `find` does not find and takes no time. Raises TooHeavy for anything else."""
         return self.judge(codec, body, memory, None)
 
     @abstractmethod
     def judge(
-        self, codec: Codec, body: Body, memory: MemoryShare, cancelled: Callable[[], bool] | None
+        self, codec: Decoder, body: Body, memory: MemoryShare, cancelled: Callable[[], bool] | None
     ) -> tuple[Dispatch, dict[str, Buffer]]:
         """The same as `read`, of what `find` does not find. Without `cancelled` as `judge_light`."""
 
-    def remember(self, dispatch: Dispatch, codec: Codec, body: Body) -> None:
+    def remember(self, dispatch: Dispatch, codec: Decoder, body: Body) -> None:
         """Have `find` find those like it."""
         spans = [value for _, _, value in dispatch.inputs if isinstance(value, Span)]
         if len(spans) == len(dispatch.inputs):
@@ -119,7 +119,7 @@ class DispatchReader(Reader):
         """What was made of the last requests."""
 
     def judge(
-        self, codec: Codec, body: Body, memory: MemoryShare, cancelled: Callable[[], bool] | None
+        self, codec: Decoder, body: Body, memory: MemoryShare, cancelled: Callable[[], bool] | None
     ) -> tuple[Dispatch, dict[str, Buffer]]:
         settings = self.service.settings
         only_light = cancelled is None
@@ -137,7 +137,7 @@ class DispatchReader(Reader):
     def _graph(
         self,
         request: GraphDispatchRequest,
-        codec: Codec,
+        codec: Decoder,
         body: Body,
         memory: MemoryShare,
         cancelled: Callable[[], bool],
@@ -173,7 +173,7 @@ def _each(request: DispatchRequest) -> Iterator[Given]:
 
 
 def _dispatch_request(
-    max_nodes: int, codec: Codec, memory: MemoryShare, only_light: bool, document: object
+    max_nodes: int, codec: Decoder, memory: MemoryShare, only_light: bool, document: object
 ) -> DispatchRequest | GraphDispatchRequest:
     if only_light:
         check_light(document)

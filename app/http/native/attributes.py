@@ -1,0 +1,105 @@
+"""A dispatch of one operator as names and texts: a query's, a command line's."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel
+
+from app.contract.tensors import element_name, path_of
+from app.contract.validation import abbreviate
+from app.contract.violations import ContractError, refused
+from app.operators.operator import Operator, Role
+
+SETTINGS = ("feature_level", "device", "in_place")
+"""What is said of the dispatch, by names that no attribute has."""
+
+_MOST_DOTS = 4
+_NUMBER = re.compile(r"-?(0|[1-9]\d{0,99})(\.\d{1,99})?([eE][+-]?\d{1,5})?")
+_WORDS = {"true": True, "false": False, "null": None}
+_TENSOR_MEMBERS = ("DataType", "Sizes", "Strides", "Flags", "TotalTensorSizeInBytes")
+
+
+def first_input(operator: type[Operator]) -> str:
+    """The tensor that a file with one tensor is. Raises ContractError if the operator has no inputs."""
+    names = operator.tensor_names(Role.INPUT)
+    if not names:
+        raise refused(
+            ("Type",),
+            f"{operator.name()} has no input, which a file would be; POST /v1/dispatch executes it.",
+            operator.name(),
+        )
+    return element_name(names[0], 0) if names[0] in operator.array_names() else names[0]
+
+
+def read_attributes(operator: type[Operator], pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """A dispatch of `operator`, but for its inputs, of `pairs` of names and texts.
+
+    Members of structures have dotted names: ScaleBias.Scale. Lists have commas. DataType, Sizes and other members of
+    descriptors are the first input's unless they are attributes. Texts become what the descriptor has in their place;
+    what does not fit is for the descriptor to refuse. Raises ContractError for a name that is there twice.
+    """
+    made: dict[str, Any] = {"operator": {"Type": operator.name()}}
+    for name, text in pairs:
+        parts = name.split(".", _MOST_DOTS)
+        if name in SETTINGS:
+            into, kind = made, str
+        else:
+            into = made["operator"]
+            if parts[0] in _TENSOR_MEMBERS and parts[0] not in operator.model_fields:
+                parts = [*map(str, path_of(first_input(operator))[:1]), *parts]
+                if parts[0] in operator.array_names():
+                    raise refused((name,), f"{name} is of no single tensor here; send a file that has it.", name)
+            kind = _annotation(operator, parts)
+        *parents, last = parts
+        for parent in parents:
+            into = into.setdefault(parent, {})
+            if not isinstance(into, dict):
+                raise _twice(name)
+        if last in into:
+            raise _twice(name)
+        into[last] = _typed(kind, text)
+    return made
+
+
+def in_query(error: ContractError) -> ContractError:
+    """`error` with the paths of fields as `read_attributes` takes them."""
+    violations = [
+        type(each)(each.path[1:], each.message, each.given, each.allowed) if each.path[:1] == ("operator",) else each
+        for each in error.violations
+    ]
+    return ContractError(violations, error.hresult)
+
+
+def _twice(name: str) -> ContractError:
+    return refused((name,), f"{abbreviate(name)} is given twice; give it once.", name)
+
+
+def _annotation(model: type[BaseModel], parts: list[str]) -> Any:
+    """The annotation of the field that `parts` lead to. That of a text where there is none."""
+    models, found = [model], None
+    for part in parts:
+        found = next((each.model_fields[part].annotation for each in models if part in each.model_fields), str)
+        models = [each for each in _classes(found) if isinstance(each, type) and issubclass(each, BaseModel)]
+    return found
+
+
+def _classes(annotation: Any) -> Iterator[Any]:
+    """What an annotation is made of."""
+    yield annotation
+    for each in get_args(annotation):
+        yield from _classes(each)
+
+
+def _typed(annotation: Any, text: str) -> Any:
+    parts = list(_classes(annotation))
+    lists = [each for each in parts if get_origin(each) is list]
+    if lists:
+        inner = text.removeprefix("[").removesuffix("]")
+        return [_typed(get_args(lists[0])[0], each.strip()) for each in inner.split(",")] if inner.strip() else []
+    if text == "null" or (bool in parts and text in _WORDS):
+        return _WORDS[text]
+    if not {int, float, bool}.isdisjoint(parts) and _NUMBER.fullmatch(text):
+        return json.loads(text)
+    return text

@@ -1,0 +1,161 @@
+"""POST /v1/operators/{Type}/dispatch: tensors as files, all else of the request in the query."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from urllib.parse import parse_qsl
+
+from starlette.exceptions import HTTPException
+
+from app.codecs.codec import Decoder
+from app.codecs.npy import Npy
+from app.codecs.npz import Npz
+from app.codecs.raw import Raw
+from app.codecs.safetensors import Safetensors
+from app.codecs.structure import Unreadable
+from app.codecs.tensor_files import FileCodec, TensorFormat
+from app.contract.violations import ContractError
+from app.engine.prepared import Outcome
+from app.http.core import openapi
+from app.http.core.bodies import check_identity, prefers_minimal
+from app.http.core.documents import CODECS
+from app.http.core.exchange import RawHeaders, Reply, Request
+from app.http.core.headers import Headers
+from app.http.core.media_types import media_type, preferred
+from app.http.core.routes import DirectRoute
+from app.http.native.answers import Answer, AnswerForm, DocumentForm
+from app.http.native.attributes import first_input, in_query, read_attributes
+from app.http.native.dispatch import answer_in
+from app.http.native.requests import Dispatch, Reader
+from app.memory.accounts import MemoryShare
+from app.operators.catalog import find_operator
+
+FORMATS: dict[str, TensorFormat] = {each.media_type: each for each in (Npy(), Npz(), Safetensors(), Raw())}
+"""By media type."""
+
+_ALIASES = {
+    "application/npy": Npy.media_type,
+    "application/npz": Npz.media_type,
+    "application/zip": Npz.media_type,
+    "application/safetensors": Safetensors.media_type,
+}
+_ONE_OF = {Npz.media_type: Npy.media_type}
+"""What one tensor is answered in where several came."""
+
+_OF_ONE = (Npy.media_type, Raw.media_type)
+"""Formats of one tensor alone."""
+
+_MOST_FIELDS = 256
+_LONGEST_QUERY = 1 << 10
+"""Bytes of a query that is remembered."""
+
+_QUICK_BYTES = 1 << 20
+"""Bytes whose checksum is found in a moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileForm:
+    """Implements `AnswerForm`: a file with the outputs by name, or one output alone."""
+
+    format: TensorFormat
+
+    def takes_long(self, dispatch: Dispatch) -> bool:
+        return self.format.expands and sum(dispatch.prepared.output_bytes.values()) > _QUICK_BYTES
+
+    def write(self, dispatch: Dispatch, outcome: Outcome, memory: MemoryShare) -> Answer:
+        descs = dispatch.prepared.work.outputs
+        headers: RawHeaders = []
+        if isinstance(self.format, Raw):
+            ((_, desc),) = descs.items()
+            headers = [
+                (b"tensor-datatype", desc.DataType.value.encode()),
+                (b"tensor-sizes", ",".join(map(str, desc.Sizes)).encode()),
+            ]
+        content = self.format.write({name: (descs[name], data) for name, data in outcome.outputs.items()})
+        return Answer(content, self.format.media_type, headers)
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedForm:
+    """Implements `AnswerForm`: what Accept prefers, which depends on how many outputs there are."""
+
+    accept: Sequence[str]
+    given: str
+    minimal: bool
+
+    def _form(self, dispatch: Dispatch) -> AnswerForm:
+        """Raises HTTPException 406."""
+        several = len(dispatch.prepared.work.outputs) > 1
+        of_its_kind = {Npy.media_type: Npz.media_type, Raw.media_type: Npz.media_type} if several else _ONE_OF
+        first = of_its_kind.get(self.given, self.given)
+        others = [each for each in (*FORMATS, *CODECS) if not (several and each in _OF_ONE)]
+        chosen = preferred(self.accept, [first, *others])
+        return FileForm(FORMATS[chosen]) if chosen in FORMATS else DocumentForm(CODECS[chosen], self.minimal)
+
+    def takes_long(self, dispatch: Dispatch) -> bool:
+        return self._form(dispatch).takes_long(dispatch)
+
+    def write(self, dispatch: Dispatch, outcome: Outcome, memory: MemoryShare) -> Answer:
+        return self._form(dispatch).write(dispatch, outcome, memory)
+
+
+class FilesEndpoint:
+    """Answers dispatches of one operator on files, as `reader` reads dispatches."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._max_bytes = reader.service.settings.max_body_bytes
+
+    async def __call__(self, request: Request, path: Mapping[str, str]) -> Reply:
+        headers = request.headers
+        kind = _format_of(headers)
+        make = _remembered_codec if len(request.query) <= _LONGEST_QUERY else _codec
+        codec = make(kind, path["Type"], request.query, self._max_bytes)
+        accept = headers.get(b"accept")
+        wanted = AcceptedForm([] if accept is None else [accept.decode("latin-1")], kind, prefers_minimal(headers))
+        try:
+            return await answer_in(wanted, codec, self._reader, request)
+        except ContractError as error:
+            raise in_query(error) from None
+
+
+def _format_of(headers: Headers) -> str:
+    """By Content-Type. Raises HTTPException 415."""
+    check_identity(headers)
+    text = headers.get(b"content-type", b"").decode("latin-1")
+    kind = media_type(text)
+    kind = _ALIASES.get(kind, kind)
+    if kind not in FORMATS:
+        given = f"is {text[:100]}" if text else "is missing"
+        documents = " and ".join(CODECS)
+        raise HTTPException(
+            415, f"Content-Type {given}; send {' or '.join(FORMATS)} here, and {documents} to /v1/dispatch."
+        )
+    return kind
+
+
+def _codec(kind: str, name: str, query: bytes, max_bytes: int) -> Decoder:
+    """Raises ContractError, Unreadable, HTTPException 404."""
+    operator = find_operator(name)
+    if operator is None:
+        raise HTTPException(404, f"There is no operator {name[:80]}; GET /v1/operators lists them.")
+    try:
+        pairs = parse_qsl(query.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
+    except ValueError:
+        raise Unreadable(f"The query is not UTF-8, or has more than {_MOST_FIELDS} fields.") from None
+    document = read_attributes(operator, pairs)
+    key = f"{kind} {operator.name()}?{query.decode()}"
+    return FileCodec(FORMATS[kind], key, document, first_input(operator), max_bytes)
+
+
+_remembered_codec = lru_cache(256)(_codec)
+
+
+def routes(reader: Reader) -> list[DirectRoute]:
+    """Those that tensors take."""
+    path = "/v1/operators/{Type}/dispatch"
+    return [DirectRoute(path, FilesEndpoint(reader), _documented, "native", openapi.files(list(FORMATS)))]
+
+
+def _documented() -> None:
+    """Execute one operator on tensors that are files, its attributes in the query: the outputs come in a file, too."""
