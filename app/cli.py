@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from app import __version__
-from app.codecs.codec import Codec
+from app.codecs.codec import Decoder, Piece
 from app.codecs.structure import Unreadable
 from app.contract.constants import FeatureLevel
 from app.contract.tensors import element_name
@@ -42,23 +42,31 @@ from app.engine.capabilities import (
     support_groups,
 )
 from app.engine.dispatch import DispatchResponse, OutputTensor
-from app.engine.prepared import Outcome
 from app.engine.service import DeadlineExceeded, Service
 from app.http.core.documents import CODECS
 from app.http.native.answers import DocumentForm
-from app.http.native.requests import Dispatch, DispatchReader
-from app.memory.accounts import LimitExceeded, MemoryExhausted, MemoryShare
+from app.http.native.attributes import in_query
+from app.http.native.requests import DispatchReader
+from app.memory.accounts import LimitExceeded
 from app.memory.arrays import numpy_type
-from app.models.dxdispatch.files import FolderFiles
-from app.models.dxdispatch.model import is_model, run_model
+from app.memory.buffers import Buffer
 from app.model_commands import Commands, Tools, add_commands
 from app.operators.catalog import OPERATORS, find_operator
-from app.operators.operator import PREFIX
+from app.operators.operator import PREFIX, Operator
+from app.runs import (
+    STANDARD,
+    answer_form,
+    document_codec,
+    file_codec,
+    read_file,
+    read_files,
+    sort_arguments,
+    write_file,
+)
 from app.settings import GIB, KIB, MIB, Settings, Unusable
 
 _LISTED = "'dmlserve operators' lists them."
 
-_FOLDER = click.Path(file_okay=False, path_type=Path)
 
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
 
@@ -136,41 +144,86 @@ def _occupy_standard_streams() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - while the process lives
 
 
-@main.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Save the answer in this file.")
-@click.option("--input-folder", type=_FOLDER, help="Where a DxDispatch model's files are; by default beside it.")
-@click.option("--output-folder", type=_FOLDER, help="Where it writes files; by default the working directory.")
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", nargs=-1, required=True, type=click.UNPROCESSED, metavar="FILE | OPERATOR [FILE]...")
+@click.option("--input", "inputs", multiple=True, metavar="NAME=FILE", help="The file that holds the input NAME.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Save the answer in this file.")
 @json_flag
-def run(file: Path, output: Path | None, input_folder: Path | None, output_folder: Path | None, as_json: bool) -> None:
-    """Execute the dispatch request, or the DxDispatch model, in FILE without a server.
+def run(arguments: tuple[str, ...], inputs: tuple[str, ...], output: Path | None, as_json: bool) -> None:
+    """Execute a dispatch without a server: the request in FILE, or OPERATOR on tensors in files.
 
-    FILE holds what POST /v1/dispatch takes: JSON, or MessagePack if its name ends in .msgpack. The same goes for the
-    file that the answer is saved in. Or it is a JSON model of Microsoft's DxDispatch, which prints and writes what its
-    commands say. Limits are those of 'dmlserve serve', from the environment.
+    A request is what POST /v1/dispatch takes: JSON, or MessagePack if its name ends in .msgpack. Tensors are .npy, .npz
+    and .safetensors files; attributes stand where they are wanted: run ACTIVATION_CELU --Alpha 2 x.npy -o y.npy. A file
+    called - is standard input, or output. The name of the file that the answer is saved in tells its form: .json,
+    .msgpack, .npy, .npz or .safetensors. Limits are those of 'dmlserve serve', from the environment.
     """
-    if is_model(_read(file)):
-        if output or as_json:
-            _fail("A DxDispatch model prints what it says; --output and --json are for dispatch requests.", status=2)
-        _run_model(file, FolderFiles(input_folder or file.parent, output_folder or Path()))
-        return
-    if input_folder or output_folder:
-        _fail("--input-folder and --output-folder are for DxDispatch models.", status=2)
     service = Service(_settings({"max_memory_bytes": str(1 << 62)}))
     service.open()
     try:
-        with service.memory.open() as memory:
-            dispatch, outcome = _dispatch(service, file, memory)
-            if output:
-                _save(output, b"".join(DocumentForm(_codec(output)).write(dispatch, outcome, memory).content.pieces))
+        with service.memory.open() as memory, _failing(service):
+            operator, codec, body = _asked(service, arguments, inputs)
+            try:
+                dispatch, data = DispatchReader(service).read(codec, body, memory, lambda: False)
+                form = answer_form(output, dispatch, operator is not None) if output else None
+                outcome = asyncio.run(service.execute(dispatch.prepared, data, memory))
+                if form and output:
+                    _save(output, list(form.write(dispatch, outcome, memory).content.pieces))
+            except ContractError as error:
+                raise (in_query(error) if operator else error) from None
             if as_json:
-                form = DocumentForm(CODECS["application/json"])
-                click.echo(b"".join(form.write(dispatch, outcome, memory).content.pieces))
+                answer = DocumentForm(CODECS["application/json"]).write(dispatch, outcome, memory)
+                click.echo(b"".join(answer.content.pieces))
             elif not output:
                 timing = outcome.queue_seconds, outcome.compute_seconds
                 _show_answer(dispatch.prepared.answer(outcome.ran, outcome.outputs, *timing))
     finally:
         service.close()
+
+
+def _asked(
+    service: Service, arguments: tuple[str, ...], inputs: tuple[str, ...]
+) -> tuple[type[Operator] | None, Decoder, Buffer]:
+    """What is to be executed: the operator, if it is not in a request, and the file or files, with their codec."""
+    try:
+        names, attributes = sort_arguments(arguments)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    most = service.settings.max_body_bytes
+    first, *others = names or [""]
+    operator = find_operator(first.upper())
+    is_request = first == str(STANDARD) or Path(first).is_file()
+    try:
+        if is_request and not (operator and (others or inputs)):
+            if others or inputs or attributes:
+                raise click.UsageError(f"{first} is a request in a file, which nothing can be added to.")
+            body = read_file(Path(first), most)
+            return None, document_codec(Path(first), body), body
+        if operator is None:
+            raise click.UsageError(f"There is neither a file nor an operator {first}; {_LISTED}")
+        named = [each.partition("=")[::2] for each in inputs]
+        if missing := [name for name, file in named if not file]:
+            raise click.UsageError(f"--input {missing[0]} names no file; give NAME=FILE.")
+        files = [*(file for _, file in named), *others]
+        if not files:
+            raise click.UsageError(f"{first} has no file to execute it on; give one, or - for standard input.")
+        body, parts = read_files([Path(each) for each in files], most)
+    except OSError as error:
+        _fail(f"{error.filename} cannot be read: {error.strerror}.")
+    given = {name: part for (name, _), part in zip(named, parts, strict=False)}
+    return operator, file_codec(operator, attributes, given, parts[len(named) :], most), body
+
+
+@contextmanager
+def _failing(service: Service) -> Iterator[None]:
+    """Say what a dispatch is refused for."""
+    try:
+        yield
+    except ContractError as error:
+        _fail(*(f"{violation.pointer}: {violation.message}" for violation in error.violations))
+    except (Unreadable, LimitExceeded) as error:
+        _fail(str(error))
+    except DeadlineExceeded:
+        _fail(f"The dispatch was not done within deadline_seconds, {service.settings.deadline_seconds:g}.")
 
 
 def _filter_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -255,63 +308,11 @@ def _bad_flag(violation: Violation) -> str:
     return f"{_flag(str(violation.path[0]))} is {violation.given}; give one of {', '.join(map(str, allowed))}."
 
 
-def _run_model(file: Path, files: FolderFiles) -> None:
-    service = Service(_settings({"max_memory_bytes": str(1 << 62)}))
-    service.open()
+def _save(file: Path, pieces: list[Piece]) -> None:
     try:
-        with service.memory.open() as memory, _refusals(service):
-            body = _read(file)
-            asyncio.run(
-                service.run(lambda ticket: run_model(service, ticket, bytes(body), files, memory, _say), memory)
-            )
-    finally:
-        service.close()
-
-
-def _say(line: str) -> None:
-    """A line that a model printed, in what characters the terminal has."""
-    encoding = sys.stdout.encoding or "utf-8"
-    click.echo(line.removesuffix("\n").encode(encoding, "backslashreplace").decode(encoding))
-
-
-def _read(file: Path) -> bytearray:
-    try:
-        return bytearray(file.read_bytes())
-    except OSError as error:
-        _fail(f"{file} cannot be read: {error.strerror}.")
-
-
-def _dispatch(service: Service, file: Path, memory: MemoryShare) -> tuple[Dispatch, Outcome]:
-    body = memoryview(_read(file))
-    with _refusals(service):
-        if len(body) > service.settings.max_body_bytes:
-            raise LimitExceeded("max_body_bytes", "Bytes of the file", len(body), service.settings.max_body_bytes)
-        dispatch, data = DispatchReader(service).read(_codec(file), body, memory, lambda: False)
-        return dispatch, asyncio.run(service.execute(dispatch.prepared, data, memory))
-
-
-@contextmanager
-def _refusals(service: Service) -> Iterator[None]:
-    """Ends the command where the service refuses."""
-    try:
-        yield
-    except ContractError as error:
-        _fail(*(f"{violation.pointer}: {violation.message}" for violation in error.violations))
-    except (Unreadable, LimitExceeded, MemoryExhausted) as error:
-        _fail(str(error))
-    except DeadlineExceeded:
-        _fail(f"The dispatch was not done within deadline_seconds, {service.settings.deadline_seconds:g}.")
-
-
-def _save(file: Path, data: bytes) -> None:
-    try:
-        file.write_bytes(data)
+        write_file(file, pieces)
     except OSError as error:
         _fail(f"{file} cannot be written: {error.strerror}.")
-
-
-def _codec(file: Path) -> Codec:
-    return CODECS["application/msgpack" if file.suffix == ".msgpack" else "application/json"]
 
 
 def _settings(flags: dict[str, Any]) -> Settings:

@@ -1,6 +1,8 @@
-"""The commands that take models from files: `dmlserve run MODEL.onnx` and `dmlserve inspect MODEL.onnx`."""
+"""The commands that take models from files: `dmlserve run MODEL.onnx`, `dmlserve run MODEL.json`, which is one of
+DxDispatch's, and `dmlserve inspect MODEL.onnx`."""
 
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,12 +18,16 @@ from app.engine.service import DeadlineExceeded, Service
 from app.graphs.descriptor import ConstantNode, OperatorNode
 from app.memory.accounts import LimitExceeded, MemoryExhausted
 from app.memory.arrays import Array, numpy_type
+from app.models.dxdispatch.files import FolderFiles
+from app.models.dxdispatch.model import is_model, run_model
 from app.models.onnx.importer import NotSupported, Tensor, UnsupportedNode, WrongSizes
 from app.models.onnx.reading import Port, Unreadable
 from app.models.repository.model import LoadedModel, SizedModel, read, request_of
 from app.models.repository.warm import Stated, parse_stated
 from app.operators.operator import PREFIX
 from app.settings import Settings
+
+_FOLDER = click.Path(file_okay=False, path_type=Path)
 
 _SHOWN = 8
 """Elements of an output, and nodes of a kernel, that are shown."""
@@ -38,17 +44,29 @@ class Tools(NamedTuple):
 
 
 class Commands(click.Group):
-    """A group in which `run` of a file that is called .onnx is a command of its own."""
+    """A group in which `run` of a model is a command of its own for each kind."""
 
-    for_models: click.Command | None = None
+    for_onnx: click.Command | None = None
+    for_dxdispatch: click.Command | None = None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
-        if name == "run" and self.for_models and any(each.endswith(".onnx") for each in rest if "=" not in each):
-            command = self.for_models
+        if name == "run":
+            for each in rest:
+                if each.endswith(".onnx") and "=" not in each:
+                    return name, self.for_onnx, rest
+                if each.endswith(".json") and _is_dxdispatch(Path(each)):
+                    return name, self.for_dxdispatch, rest
         return name, command, rest
+
+
+def _is_dxdispatch(file: Path) -> bool:
+    try:
+        return is_model(file.read_bytes())
+    except OSError:
+        return False  # who reads it for its own sake will say so
 
 
 def add_commands(group: Commands, tools: Tools) -> None:
@@ -99,8 +117,26 @@ def add_commands(group: Commands, tools: Tools) -> None:
         if told["unsupported"]:
             tools.fail(f"{len(told['unsupported'])} nodes of {file} are not supported.")
 
-    group.for_models = run
+    @click.command()
+    @file
+    @click.option("--input-folder", type=_FOLDER, help="Where its files are; by default beside it.")
+    @click.option("--output-folder", type=_FOLDER, help="Where it writes files; by default the working directory.")
+    def run_dxdispatch(file: Path, input_folder: Path | None, output_folder: Path | None) -> None:
+        """Execute a JSON model of Microsoft's DxDispatch, which prints and writes what its commands say, without a
+        server."""
+        files = FolderFiles(input_folder or file.parent, output_folder or Path())
+        with _service(tools) as service, service.memory.open() as memory:
+            model = file.read_bytes()
+            asyncio.run(service.run(lambda ticket: run_model(service, ticket, model, files, memory, _say), memory))
+
+    group.for_onnx, group.for_dxdispatch = run, run_dxdispatch
     group.add_command(inspect)
+
+
+def _say(line: str) -> None:
+    """A line that a model printed, in what characters the terminal has."""
+    encoding = sys.stdout.encoding or "utf-8"
+    click.echo(line.removesuffix("\n").encode(encoding, "backslashreplace").decode(encoding))
 
 
 @contextmanager

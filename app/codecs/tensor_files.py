@@ -1,7 +1,6 @@
 """Files of tensors as dispatches: what is in the file are the inputs, all else of the request is known beforehand."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from app.codecs.codec import Body, Encoded, Span
@@ -112,13 +111,14 @@ class Part(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True)
 class Parcel:
     """Implements `TensorFormat` of several files one behind the other, for who put them there: it writes none."""
 
-    parts: Sequence[Part]
-    media_type: str = "multipart/mixed"
-    expands: bool = True
+    media_type = "multipart/mixed"
+    expands = True
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts = parts
 
     def data_start(self, beginning: bytes, length: int) -> int:
         return 0

@@ -33,7 +33,7 @@ FLOORS = [
     {"app.http.server"},
     {"app.http.telemetry"},
     {"app.http.native", "app.http.inference", "app.http.web"},
-    {"app.main"},
+    {"app.main", "app.runs"},
     {"app.model_commands"},
     {"app.cli"},
 ]

@@ -89,7 +89,7 @@ class AcceptedForm:
         of_its_kind = {Npy.media_type: Npz.media_type, Raw.media_type: Npz.media_type} if several else _ONE_OF
         first = of_its_kind.get(self.given, self.given)
         others = [each for each in (*FORMATS, *CODECS) if not (several and each in _OF_ONE)]
-        chosen = preferred(self.accept, [first, *others])
+        chosen = preferred(self.accept, list(dict.fromkeys([first, *others])))
         return FileForm(FORMATS[chosen]) if chosen in FORMATS else DocumentForm(CODECS[chosen], self.minimal)
 
     def takes_long(self, dispatch: Dispatch) -> bool:

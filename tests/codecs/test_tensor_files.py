@@ -1,0 +1,357 @@
+"""npy, npz and safetensors: what their own libraries write is read in place, and nothing else harms."""
+
+import contextlib
+import io
+import json
+import struct
+import zipfile
+import zlib
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import safetensors.numpy
+from hypothesis import given
+
+from app.codecs.codec import Span
+from app.codecs.npy import Npy
+from app.codecs.npz import Npz
+from app.codecs.safetensors import Safetensors
+from app.codecs.structure import Unreadable
+from app.codecs.tensor_files import FileCodec, FileLimits, TensorFormat
+from app.contract.constants import DataType
+from app.contract.tensors import TensorDesc
+from app.contract.violations import ContractError
+from app.memory.accounts import LimitExceeded, MemoryAccount
+from tests.codecs.documents import mutations, share
+from tests.messages import Array
+
+LIMITS = FileLimits(1 << 16, 1 << 24)
+TYPES = [np.dtype(each.value.lower()) for each in DataType if each.bits >= 8]
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def npy(array: Array, version: tuple[int, int] | None = None) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array(file, array, version)
+    return file.getvalue()
+
+
+def npz(compressed: bool = False, **arrays: Array) -> bytes:
+    file = io.BytesIO()
+    (np.savez_compressed if compressed else np.savez)(file, **arrays)  # type: ignore[arg-type]
+    return file.getvalue()
+
+
+def read(kind: TensorFormat, body: bytes, limits: FileLimits = LIMITS) -> dict[str, Array]:
+    """The arrays in a file, by the way that a dispatch takes."""
+    memory = share()
+    tensors = kind.read(body, Span(0, len(body)), "X", limits, memory)
+    codec = FileCodec(kind, "", {}, "X", limits.max_bytes)
+    made = {}
+    for name, each in tensors.items():
+        data = codec.binary(body, each.data, ("inputs", name), memory)
+        assert each.data_type is not None
+        assert each.sizes is not None
+        array = np.frombuffer(data, each.data_type.value.lower())
+        assert array.size == np.prod(each.sizes, dtype=object)
+        strides = None if each.strides is None else [step * array.itemsize for step in each.strides]
+        made[name] = (
+            np.lib.stride_tricks.as_strided(array, each.sizes, strides) if strides else array.reshape(each.sizes)
+        )
+    return made
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_each_type_is_read_and_written_as_numpy_and_safetensors_do(dtype: np.dtype[Any]) -> None:
+    x = np.arange(6).astype(dtype).reshape(3, 2)
+    for kind, body in (
+        (Npy(), npy(x)),
+        (Npz(), npz(X=x)),
+        (Npz(), npz(True, X=x)),
+        (Safetensors(), safetensors.numpy.save({"X": x})),
+    ):
+        np.testing.assert_array_equal(read(kind, body)["X"], x)
+        assert read(kind, body)["X"].dtype == dtype
+    desc = TensorDesc(DataType=DataType(dtype.name.upper()), Sizes=[3, 2])
+    written = {"X": (desc, memoryview(x.tobytes()))}
+    made = [b"".join(kind.write(written).pieces) for kind in (Npy(), Npz(), Safetensors())]
+    for again in (
+        np.load(io.BytesIO(made[0])),
+        np.load(io.BytesIO(made[1]))["X"],
+        safetensors.numpy.load(made[2])["X"],
+    ):
+        np.testing.assert_array_equal(again, x)
+        assert again.dtype == dtype
+    for kind, body in zip((Npy(), Npz(), Safetensors()), made, strict=True):
+        assert kind.write(written).length == len(body)
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_npy_of_each_version_and_order(version: tuple[int, int]) -> None:
+    for x in (X, np.asfortranarray(X), X[0], np.asfortranarray(np.arange(24.0).reshape(2, 3, 4)), np.array(3.5)):
+        np.testing.assert_array_equal(read(Npy(), npy(x, version))["X"], np.atleast_1d(x))
+
+
+def test_data_lie_where_they_are_in_the_file() -> None:
+    for kind, body in ((Npy(), npy(X)), (Npz(), npz(X=X)), (Safetensors(), safetensors.numpy.save({"X": X}))):
+        span = kind.read(body, Span(0, len(body)), "X", LIMITS, share())["X"].data
+        assert isinstance(span, Span)
+        assert body[span.start : span.stop] == X.tobytes()
+        assert kind.data_start(body, len(body)) in (0, span.start)
+    assert Npy().data_start(npy(X), 1000) == len(npy(X)) - X.nbytes
+    assert Safetensors().data_start(safetensors.numpy.save({"X": X}), 1000) % 8 == 0 < 1000
+
+
+def header(text: str, data: bytes = b"", version: bytes = b"\1\0") -> bytes:
+    return b"\x93NUMPY" + version + struct.pack("<H", len(text)) + text.encode() + data
+
+
+GOOD = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        GOOD,
+        '{"shape":(2,),"fortran_order":False,"descr":"<f4"}',
+        "{ 'shape' : ( 2L , ) , 'descr':'<f4', 'fortran_order': True}   ",
+    ],
+)
+def test_a_header_in_any_order(text: str) -> None:
+    assert read(Npy(), header(text, X[0, :2].tobytes()))["X"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\x93NUMP",
+        b"\x93NUMPY\1\0",
+        header(GOOD, bytes(8), b"\4\0"),
+        header(GOOD, bytes(8), b"\1\1"),
+        header(GOOD, bytes(7)),
+        header(GOOD, bytes(9)),
+        header(GOOD)[:-3],
+        header("{" * 9000),
+        header(GOOD.replace("(2,)", "(2)"), bytes(8)),
+        header(GOOD.replace("(2,)", "(2,,)"), bytes(8)),
+        header(GOOD.replace("(2,)", "(-2,)"), bytes(8)),
+        header(GOOD.replace("(2,)", "(" + "9" * 5000 + ",)"), bytes(8)),
+        header(GOOD.replace("(2,)", "(99999999999, 99999999999)"), bytes(8)),
+        header(GOOD.replace("False", "0"), bytes(8)),
+        header(GOOD.replace("'shape'", "'descr'"), bytes(8)),
+        header(GOOD + GOOD, bytes(8)),
+        header(GOOD.replace("}", "'more': 1}"), bytes(8)),
+        b"\x93NUMPY\2\0\xff\xff\xff\xff" + bytes(100),
+        header("{'descr': '<f4', 'fortran_order': False, 'shape': (" + "1" * 9000 + "x"),
+    ],
+)
+def test_no_npy(body: bytes) -> None:
+    with pytest.raises(Unreadable):
+        read(Npy(), body)
+
+
+@pytest.mark.parametrize("descr", ["'>f4'", "'|O'", "'<c8'", "'<U4'", "[('a', '<f4')]", "'|V2'", "'<f16'", "'<M8'"])
+def test_no_tensor_type(descr: str) -> None:
+    with pytest.raises(ContractError, match="descr of X is "):
+        read(Npy(), header(GOOD.replace("'<f4'", descr), bytes(8)))
+
+
+def test_several_tensors_with_their_names() -> None:
+    arrays = {"ATensor": X, "BTensor": X.astype(np.int8), "C": np.zeros((3, 1), np.uint64)}
+    for kind, body in (
+        (Npz(), npz(**arrays)),
+        (Npz(), npz(True, **arrays)),
+        (Safetensors(), safetensors.numpy.save(arrays, {"by": "hand"})),
+    ):
+        found = read(kind, body)
+        assert found.keys() == arrays.keys()
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(found[name], array)
+
+
+def archive(*members: tuple[str, bytes], method: int = zipfile.ZIP_STORED) -> bytearray:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method) as opened:
+        for name, data in members:
+            opened.writestr(name, data)
+    return bytearray(file.getvalue())
+
+
+class TestHostileArchive:
+    """What the directory says is believed as far as it is so."""
+
+    def test_a_bomb_is_refused_by_its_size_before_it_is_inflated(self) -> None:
+        bomb = archive(("X.npy", npy(np.zeros(1 << 23, np.float32))), method=zipfile.ZIP_DEFLATED)
+        assert len(bomb) < 1 << 16
+        with pytest.raises(LimitExceeded, match="max_body_bytes"):
+            read(Npz(), bytes(bomb))
+        with pytest.raises(LimitExceeded, match="max_memory_bytes"):
+            Npz().read(bytes(bomb), Span(0, len(bomb)), "X", LIMITS._replace(max_bytes=1 << 30), share())[
+                "X"
+            ].data.unpacked(bytes(bomb), MemoryAccount(1 << 20).open())  # type: ignore[union-attr]
+
+    def test_two_bombs_that_share_their_data(self) -> None:
+        bomb = archive(("A.npy", npy(X)), ("B.npy", npy(X)))
+        entry = bomb.rindex(b"PK\1\2")
+        bomb[entry + 42 : entry + 46] = bytes(4)  # B begins where A does
+        with pytest.raises(Unreadable, match="overlap"):
+            read(Npz(), bytes(bomb))
+
+    @pytest.mark.parametrize("size", [0, 1, 1 << 20, (1 << 32) - 1])
+    @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+    @pytest.mark.parametrize("field", [20, 24])
+    def test_lying_lengths(self, size: int, method: int, field: int) -> None:
+        body = archive(("X.npy", npy(np.zeros(1000, np.float32))), method=method)
+        entry = body.index(b"PK\1\2")
+        body[entry + field : entry + field + 4] = struct.pack("<L", size)
+        with pytest.raises((Unreadable, StopIteration)) as refusal:
+            read(Npz(), bytes(body))
+        assert refusal.type is Unreadable
+
+    def test_a_wrong_checksum_of_what_is_deflated(self) -> None:
+        body = archive(("X.npy", npy(X)), method=zipfile.ZIP_DEFLATED)
+        entry = body.index(b"PK\1\2")
+        body[entry + 16] ^= 1
+        with pytest.raises(Unreadable, match="checksum"):
+            read(Npz(), bytes(body))
+
+    def test_a_name_twice(self) -> None:
+        with pytest.raises(Unreadable, match="stands twice"):
+            read(Npz(), bytes(archive(("A.npy", npy(X)), ("A", npy(X)))))
+
+    def test_many_files(self) -> None:
+        with pytest.raises(LimitExceeded, match="max_structure_bytes"):
+            read(Npz(), bytes(archive(*((f"{number}.npy", b"") for number in range(2000)))))
+
+    def test_encrypted_and_other_methods(self) -> None:
+        for flags, method in ((1, 0), (0, 12)):
+            body = archive(("X.npy", npy(X)))
+            entry = body.index(b"PK\1\2")
+            body[entry + 8], body[entry + 10] = flags, method
+            with pytest.raises(Unreadable, match="encrypted"):
+                read(Npz(), bytes(body))
+
+    def test_what_is_behind_the_archive(self) -> None:
+        with pytest.raises(Unreadable, match="behind its end"):
+            read(Npz(), bytes(archive(("X.npy", npy(X)))) + b"more")
+
+    def test_zip64(self) -> None:
+        """As other writers than numpy have it: the sizes are in the extra field alone."""
+        data = npy(X)
+        local = struct.pack("<4s5H3L2H", b"PK\3\4", 45, 0, 0, 0, 0x21, zlib.crc32(data), len(data), len(data), 5, 0)
+        extra = struct.pack("<2H3Q", 1, 24, len(data), len(data), 0)
+        full = 0xFFFFFFFF
+        central = struct.pack(
+            "<4s6H3L5H2L",
+            b"PK\1\2",
+            45,
+            45,
+            0,
+            0,
+            0,
+            0x21,
+            zlib.crc32(data),
+            full,
+            full,
+            5,
+            len(extra),
+            0,
+            0,
+            0,
+            0,
+            full,
+        )
+        central += b"X.npy" + extra
+        start = len(local) + 5 + len(data)
+        end = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, 1, 1, len(central), start)
+        end += struct.pack("<4sLQL", b"PK\6\7", 0, start + len(central), 1)
+        end += struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, full, full, 0)
+        body = local + b"X.npy" + data + central + end
+        np.testing.assert_array_equal(np.load(io.BytesIO(body))["X"], X)
+        np.testing.assert_array_equal(read(Npz(), body)["X"], X)
+        with pytest.raises(Unreadable):
+            read(Npz(), body.replace(extra, struct.pack("<2H3Q", 2, 24, 0, 0, 0)))
+
+
+def tensors(document: object, data: bytes = bytes(8)) -> bytes:
+    text = document.encode() if isinstance(document, str) else json.dumps(document).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def entry(begin: int = 0, end: int = 8, shape: Any = (2,), dtype: object = "F32") -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\1",
+        struct.pack("<Q", 1 << 63) + bytes(100),
+        tensors({}),
+        tensors([]),
+        tensors("{"),
+        tensors("[" * 5000),
+        tensors('{"X": 1, "X": 1}'),
+        tensors('{"X": ' + "9" * 5000 + "}"),
+        tensors({"X": entry()}, bytes(9)),
+        tensors({"X": entry()}, bytes(7)),
+        tensors({"X": entry(), "Y": entry()}),
+        tensors({"X": entry(0, 4, (1,)), "Y": entry(2, 6, (1,))}),
+        tensors({"X": entry(0, 2, (2,), "U8"), "Y": entry(4, 8, (4,), "U8")}),
+        tensors({"X": entry(8, 0)}),
+        tensors({"X": entry(0, 8, (3,))}),
+        tensors({"X": entry(0, 8, (-2,))}),
+        tensors({"X": entry(0, 8, (2.0,))}),
+        tensors({"X": entry(0, 8, (True, 2))}),
+        tensors({"X": entry(0, 8, [1] * 65 + [2])}),
+        tensors({"X": entry(0, 8, "2")}),
+        tensors({"X": entry() | {"more": 1}}),
+        tensors({"X": {"dtype": "F32", "shape": [2]}}),
+    ],
+)
+def test_no_safetensors(body: bytes) -> None:
+    with pytest.raises(Unreadable):
+        read(Safetensors(), body)
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F8_E4M3", 1, None, [], "f32"])
+def test_no_dtype(dtype: object) -> None:
+    with pytest.raises(ContractError, match="dtype of X is "):
+        read(Safetensors(), tensors({"X": entry(dtype=dtype)}))
+
+
+def test_a_long_header_is_refused_before_it_is_read() -> None:
+    with pytest.raises(LimitExceeded, match="max_structure_bytes"):
+        read(Safetensors(), tensors({"X": entry(), "__metadata__": {"x": "y" * (1 << 16)}}))
+
+
+FILES: list[tuple[TensorFormat, bytes]] = [
+    (Npy(), npy(X)),
+    (Npy(), npy(np.asfortranarray(X), (2, 0))),
+    (Npz(), npz(A=X, B=X)),
+    (Npz(), npz(True, A=X, B=X)),
+    (Safetensors(), safetensors.numpy.save({"A": X, "B": X})),
+]
+
+
+@given(st.sampled_from(FILES).flatmap(lambda file: st.tuples(st.just(file[0]), mutations(st.just(file[1])))))
+def test_spoilt_files(case: tuple[TensorFormat, bytes]) -> None:
+    """They are refused, or hold what lies within them."""
+    kind, body = case
+    try:
+        found = read(kind, body)
+    except (Unreadable, ContractError, LimitExceeded):
+        return
+    for array in found.values():
+        array.sum(dtype=object)
+
+
+@given(st.sampled_from([Npy(), Npz(), Safetensors()]), st.binary(max_size=200))
+def test_any_bytes(kind: TensorFormat, body: bytes) -> None:
+    for each in (body, FILES[0][1][:10] + body, b"PK\3\4" + body, struct.pack("<Q", len(body)) + body):
+        with contextlib.suppress(Unreadable, ContractError, LimitExceeded):
+            read(kind, each)
