@@ -27,6 +27,7 @@ from app import __version__
 from app.codecs.codec import Decoder, Piece
 from app.codecs.structure import Unreadable
 from app.contract.constants import FeatureLevel
+from app.contract.suggestions import did_you_mean
 from app.contract.tensors import element_name
 from app.contract.validation import validate
 from app.contract.violations import ContractError, Violation
@@ -199,7 +200,7 @@ def _asked(
             body = read_file(Path(first), most)
             return None, document_codec(Path(first), body), body
         if operator is None:
-            raise click.UsageError(f"There is neither a file nor an operator {first}; {_LISTED}")
+            raise click.UsageError(f"There is neither a file nor an operator {first}; {_LISTED}{_meant(first)}")
         named = [each.partition("=")[::2] for each in inputs]
         if missing := [name for name, file in named if not file]:
             raise click.UsageError(f"--input {missing[0]} names no file; give NAME=FILE.")
@@ -250,7 +251,8 @@ def operators(name: str | None, as_json: bool, **wanted: str | None) -> None:
     found = find_operator(name.upper())
     if found is None:
         alike = [short for short in map(_short, OPERATORS) if name.upper() in short]
-        _fail(f"There is no operator {name}; " + (f"do you mean {' or '.join(alike)}?" if alike else _LISTED))
+        meant = f"do you mean {' or '.join(alike)}?" if alike else f"{_LISTED}{_meant(name)}"
+        _fail(f"There is no operator {name}; {meant}")
     described = describe(found)
     if as_json:
         _print_json(described)
@@ -305,7 +307,8 @@ def _list_operators(given: dict[str, str], as_json: bool) -> None:
 
 def _bad_flag(violation: Violation) -> str:
     allowed = violation.allowed if isinstance(violation.allowed, list) else []
-    return f"{_flag(str(violation.path[0]))} is {violation.given}; give one of {', '.join(map(str, allowed))}."
+    meant = did_you_mean(violation.given, allowed)
+    return f"{_flag(str(violation.path[0]))} is {violation.given}; give one of {', '.join(map(str, allowed))}." + meant
 
 
 def _save(file: Path, pieces: list[Piece]) -> None:
@@ -387,6 +390,10 @@ def _show_operator(described: OperatorDescription) -> None:
         _print(f"Note: {note}")
     _print("\nA request, for 'dmlserve run' or POST /v1/dispatch:")
     click.echo(paste(described["example"]))
+
+
+def _meant(name: str) -> str:
+    return did_you_mean(name.upper().removeprefix(PREFIX), map(_short, OPERATORS))
 
 
 def _short(name: str) -> str:

@@ -35,7 +35,7 @@ class Settings(BaseSettings):
     log_format: Literal["json", "text"] = Field("json", description="One JSON object a line, or lines for people.")
     log_file: str = Field("", description="File to log to instead of standard error; opened again on SIGHUP.")
     access_log: bool = Field(True, description="Log each request.")
-    docs: bool = Field(True, description="Serve /docs, /operators and /openapi.json.")
+    docs: bool = Field(True, description="Serve /docs, /operators, /errors and /openapi.json.")
 
     api_keys: SecretStr = Field(
         SecretStr(""), description="API keys, separated by commas. Without these and the file, no key is asked for."
@@ -123,7 +123,7 @@ class Settings(BaseSettings):
     )
     graph_seconds: float = Field(0, ge=0, description="Graphs that nobody used for so long are dropped; 0: never.")
     max_numbers: int = Field(
-        2 * MIB, ge=1, description="Elements of an inference's tensors that are given as JSON numbers."
+        2 * MIB, ge=1, description="Elements of a request's tensors that are given as JSON numbers."
     )
     max_tensor_bytes: int = Field(256 * MIB, ge=4, description="Buffer of one tensor, input or output.")
     max_memory_bytes: int = Field(

@@ -7,6 +7,8 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, RootModel, ValidationError
 
+from app.contract.kinds import Kind
+from app.contract.suggestions import did_you_mean
 from app.contract.violations import ContractError, Path, Violation
 
 M = TypeVar("M", bound=BaseModel)
@@ -68,24 +70,32 @@ def _violation(model: type[BaseModel], value: object, error: Any) -> Violation:
         name = f"{path[-2]}[{name}]" if len(path) > 1 else f"Element {name}"
     match kind:
         case "missing":
-            return Violation(path, f"{name} is missing; it is required here.", None, "a value")
+            return Violation(path, f"{name} is missing; it is required here.", None, "a value", Kind.FIELD_MISSING)
         case "extra_forbidden":
             known = _known_fields(model, value, path)
-            return Violation(
-                path, f"{abbreviate(name)} is not a field here; known are {', '.join(known)}.", given, known
+            message = (
+                f"{abbreviate(name)} is not a field here; known are {', '.join(known)}.{did_you_mean(name, known)}"
             )
+            return Violation(path, message, given, known, Kind.FIELD_UNKNOWN)
         case "union_tag_not_found":
             tag_name = context["discriminator"].strip("'")
-            return Violation((*path, tag_name), f"{tag_name} is missing; it says what this is.", None, "a value")
+            message = f"{tag_name} is missing; it says what this is."
+            return Violation((*path, tag_name), message, None, "a value", Kind.FIELD_MISSING)
         case "union_tag_invalid":
             tags = [tag.strip("'") for tag in context["expected_tags"].split(", ")]
             known = [tag for tag in tags if tag.startswith("DML_")]  # each stands there without its prefix as well
             tag_name = context["discriminator"].strip("'")
             tag = abbreviate(error["input"][tag_name])
-            return Violation((*path, tag_name), f"{tag_name} {tag} is not known here.", tag, known)
+            meant = did_you_mean(
+                tag,
+                tags if str(tag).startswith("DML_") else [each for each in tags if not each.startswith("DML_")] or tags,
+            )
+            return Violation((*path, tag_name), f"{tag_name} {tag} is not known here.{meant}", tag, known, Kind.NAME)
         case "literal_error":
             expected = context["expected"].replace("'", "")
-            return Violation(path, f"{name} is {shown}; it must be {expected}.", given, re.split(", | or ", expected))
+            names = re.split(", | or ", expected)
+            message = f"{name} is {shown}; it must be {expected}.{did_you_mean(given, names)}"
+            return Violation(path, message, given, names, Kind.NAME)
         case "greater_than_equal" | "less_than_equal" | "greater_than" | "less_than":
             ((relation, bound),) = context.items()
             symbol = {"ge": ">=", "le": "<=", "gt": ">", "lt": "<"}[relation]
@@ -98,9 +108,14 @@ def _violation(model: type[BaseModel], value: object, error: Any) -> Violation:
                 path, f"{name} has {count} entries; allowed are {symbol} {bound}.", count, f"{symbol} {bound}"
             )
     if kind in _EXPECTED:
-        return Violation(path, f"{name} is {shown}; it must be {_EXPECTED[kind]}.", given, _EXPECTED[kind])
+        message = f"{name} is {shown}; it must be {_EXPECTED[kind]}."
+        return Violation(path, message, given, _EXPECTED[kind], Kind.FIELD_TYPE)
     allowed = context.get("allowed")
-    return Violation(path, f"{name} is {shown}; it {error['msg'][:1].lower()}{error['msg'][1:]}.", given, allowed)
+    message = f"{name} is {shown}; it {error['msg'][:1].lower()}{error['msg'][1:]}."
+    if kind == "constant":
+        message += did_you_mean(given, allowed)
+        return Violation(path, message, given, allowed, Kind.NAME)
+    return Violation(path, message, given, allowed)
 
 
 def _path(value: Any, loc: Path) -> Path:

@@ -6,6 +6,8 @@ from enum import StrEnum
 from itertools import islice
 from typing import TypeAlias
 
+from app.contract.kinds import Kind, kind_at
+
 Path: TypeAlias = tuple[str | int, ...]
 
 MAX_VIOLATIONS = 32
@@ -25,13 +27,29 @@ class Violation:
     """One broken rule.
 
     `path` leads to the field from the root of what was judged; `message` is one sentence that a user can act on;
-    `given` and `allowed` are JSON values.
+    `given` and `allowed` are JSON values; `stated_kind` is what it is of, where its path does not tell.
     """
 
     path: Path
     message: str
     given: object = None
     allowed: object = None
+    stated_kind: Kind | None = None
+
+    @property
+    def kind(self) -> Kind:
+        return self.stated_kind or kind_at(self.path)
+
+    @property
+    def options(self) -> list[object]:
+        """What is allowed, one by one: values, or in words. Where a list was given, a list is one of them."""
+        allowed = self.allowed
+        if allowed is None:
+            return []
+        if not isinstance(allowed, list | tuple):
+            return [allowed]
+        is_one = isinstance(self.given, list | tuple) and not any(isinstance(each, list | tuple) for each in allowed)
+        return [list(allowed)] if is_one else list(allowed)
 
     @property
     def pointer(self) -> str:
@@ -57,7 +75,12 @@ class ContractError(Exception):
 
 
 def refused(
-    path: Path, message: str, given: object = None, allowed: object = None, hresult: Hresult | None = None
+    path: Path,
+    message: str,
+    given: object = None,
+    allowed: object = None,
+    hresult: Hresult | None = None,
+    kind: Kind | None = None,
 ) -> ContractError:
     """The error of a single violation, by default of something that DirectML has no HRESULT for."""
-    return ContractError([Violation(path, message, given, allowed)], hresult)
+    return ContractError([Violation(path, message, given, allowed, kind)], hresult)

@@ -9,6 +9,7 @@ from typing_extensions import TypedDict
 from app.codecs.codec import BASE64
 from app.contract import constants
 from app.contract.constants import NEWEST, FeatureLevel
+from app.contract.suggestions import did_you_mean
 from app.contract.tensors import TensorDesc, path_of
 from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, Hresult, Violation
@@ -192,7 +193,8 @@ def bind(work: Work, data: Mapping[str, Buffer]) -> dict[str, Buffer]:
     violations = [
         Violation(
             path_of(name),
-            f"{work.name} has no input {abbreviate(name)}" + (" in this descriptor." if work.is_known(name) else "."),
+            f"{work.name} has no input {abbreviate(name)}"
+            + (" in this descriptor." if work.is_known(name) else f".{did_you_mean(name, descs)}"),
             name,
             list(descs),
         )

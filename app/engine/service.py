@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 
 from app import __version__
 from app.contract.constants import FeatureLevel
+from app.contract.suggestions import did_you_mean
 from app.contract.tensors import MAX_ELEMENTS, MAX_RANK
 from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, refused
@@ -228,7 +229,10 @@ class Service:
         if name != "auto" and name not in self.devices:
             allowed = ["auto", *self.devices]
             raise refused(
-                ("device",), f"There is no device {abbreviate(name)}; give {' or '.join(allowed)}.", name, allowed
+                ("device",),
+                f"There is no device {abbreviate(name)}; give {' or '.join(allowed)}.{did_you_mean(name, allowed)}",
+                name,
+                allowed,
             )
 
     @classmethod

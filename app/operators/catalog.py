@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, Union, get_args
 
 from pydantic import Field
 
+from app.contract.suggestions import did_you_mean
 from app.operators.activation import exponential_units, linear, rectifiers, sigmoids, softmax
 from app.operators.attention import multihead
 from app.operators.convolution import floats
@@ -114,6 +115,12 @@ if TYPE_CHECKING:
     OperatorDesc: TypeAlias = Operator
 else:
     OperatorDesc = Annotated[Union[tuple(OPERATORS.values())], Field(discriminator="Type")]  # noqa: UP007 - made at run time
+
+
+def no_operator(name: str) -> str:
+    """That there is none called `name`, which may be longer than is repeated, with what was probably meant."""
+    called = _CALLED if name.startswith(PREFIX) else [each.removeprefix(PREFIX) for each in _CALLED]
+    return f"There is no operator {name[:80]}; GET /v1/operators lists them.{did_you_mean(name, called)}"
 
 
 def find_operator(name: str) -> type[Operator] | None:

@@ -11,6 +11,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from app.contract.constants import DataType, FeatureLevel
+from app.contract.kinds import Kind
 from app.contract.scalars import Float, Uint
 from app.contract.support import SupportTable
 from app.contract.tensors import MAX_TENSORS, TensorDesc, element_name, members
@@ -267,6 +268,7 @@ class Operator(BaseModel):
             f"{cls.name()} does not exist at feature level {level}; it was introduced at {introduced}.",
             level.full_name,
             f">= {introduced.full_name}",
+            Kind.FEATURE_LEVEL,
         )
 
     def stored_types(self) -> dict[str, DataType]:

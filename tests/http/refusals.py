@@ -4,6 +4,7 @@ from typing import Any
 
 import httpx
 
+from app.contract.kinds import MEANINGS, Kind
 from tests.messages import problem_of
 
 MEMBERS = {"type", "title", "status", "detail", "errors"}
@@ -14,12 +15,15 @@ def refusal_of(response: httpx.Response, status: int) -> dict[str, Any]:
     problem = problem_of(response, status)
     assert response.headers["x-request-id"]
     assert problem.keys() - {"hresult"} == MEMBERS
-    assert problem["detail"].endswith("."), problem["detail"]
+    assert problem["detail"].endswith((".", "?")), problem["detail"]
+    assert Kind(problem["type"].removeprefix("/errors#")) in MEANINGS
     assert "Traceback" not in response.text
     assert len(response.content) < 64 * 1024
     for error in problem["errors"]:
-        assert error.keys() == {"pointer", "message", "given", "allowed"}
-        assert error["message"].endswith("."), error["message"]
+        assert error.keys() == {"type", "pointer", "message", "given", "allowed"}
+        assert error["message"].endswith((".", "?")), error["message"]
+        assert isinstance(error["allowed"], list)
+        assert Kind(error["type"].removeprefix("/errors#")) in MEANINGS
     return problem
 
 

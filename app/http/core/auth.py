@@ -13,7 +13,7 @@ from app.settings import Unusable
 
 log = logging.getLogger("app")
 
-OPEN = ("/health/", "/v2/health/", "/docs", "/operators", "/openapi.json")
+OPEN = ("/health/", "/v2/health/", "/docs", "/operators", "/errors", "/openapi.json")
 """Paths, and beginnings of paths, that need no key: they tell nothing of anyone, and probes and browsers send none."""
 
 _BLANKS = " \t\r\n"

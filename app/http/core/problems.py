@@ -12,6 +12,7 @@ from starlette.routing import Match, Mount
 from typing_extensions import TypedDict
 
 from app.codecs.structure import Unreadable
+from app.contract.kinds import Kind
 from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, Hresult, Violation
 from app.engine.graph_store import GraphConflict, StoreFull, UnknownGraph
@@ -35,17 +36,43 @@ _DETAILS = {
 }
 
 
-class ProblemError(TypedDict):
-    """One thing that is wrong. `pointer` (RFC 6901) leads to the field in the request body, or in the query."""
+OF_STATUS = {
+    400: Kind.UNREADABLE,
+    401: Kind.API_KEY,
+    404: Kind.NOT_FOUND,
+    405: Kind.METHOD,
+    406: Kind.NOT_ACCEPTABLE,
+    408: Kind.TIMEOUT,
+    409: Kind.CONFLICT,
+    413: Kind.LIMIT,
+    415: Kind.MEDIA_TYPE,
+    422: Kind.ATTRIBUTE,
+    431: Kind.HEADER,
+    500: Kind.INTERNAL,
+    503: Kind.BUSY,
+    504: Kind.DEADLINE,
+    507: Kind.GRAPHS_FULL,
+}
+"""What a problem is of that does not say."""
 
+_OTHER = (Kind.UNREADABLE, Kind.UNSUPPORTED)
+"""The same of any other status, of a client's error and of a server's."""
+
+
+class ProblemError(TypedDict):
+    """One thing that is wrong, of the kind `type`. `pointer` (RFC 6901) leads to the field in the request body, or in
+    the query. `allowed` lists what would be right: values, or in words."""
+
+    type: str
     pointer: str
     message: str
     given: Any
-    allowed: Any
+    allowed: list[Any]
 
 
 class ProblemDetails(TypedDict):
-    """RFC 9457. `hresult` is what DirectML answers in the same situation, where it has an answer."""
+    """RFC 9457. `type` is the kind of the first error, at its place on the page /errors. `hresult` is what DirectML
+    answers in the same situation, where it has an answer."""
 
     type: str
     title: str
@@ -67,18 +94,24 @@ class Problem(Response):
         violations: Iterable[Violation] = (),
         hresult: Hresult | None = None,
         headers: Mapping[str, str] | None = None,
+        kind: Kind | None = None,
     ) -> None:
+        """`kind` is that of the first of the `violations` if there are any, else it follows from the status."""
+        violations = list(violations)
+        if kind is None:
+            kind = violations[0].kind if violations else OF_STATUS.get(status, _OTHER[status // 500])
         problem = ProblemDetails(
-            type="about:blank",
+            type=kind.uri,
             title=HTTPStatus(status).phrase,
             status=status,
             detail=detail,
             errors=[
                 ProblemError(
+                    type=violation.kind.uri,
                     pointer=violation.pointer,
                     message=violation.message,
                     given=abbreviate(violation.given),
-                    allowed=violation.allowed,
+                    allowed=violation.options,
                 )
                 for violation in violations
             ],
@@ -106,20 +139,22 @@ def problem_for(error: Exception) -> Problem:
         case ContractError():
             return Problem(422, str(error), error.violations, error.hresult)
         case LimitExceeded():
-            violation = Violation(error.path, str(error), error.given, error.allowed)
+            violation = Violation(error.path, str(error), error.given, error.allowed, Kind.LIMIT)
             return Problem(413, str(error), [violation] if error.path else [])
         case UnknownGraph():
             return Problem(404, str(error))
         case GraphConflict():
-            return Problem(409, str(error), [error.violation])
+            return Problem(409, str(error), [error.violation], kind=Kind.CONFLICT)
         case StoreFull():
             return Problem(507, str(error), hresult=Hresult.E_OUTOFMEMORY)
         case QueueFull():
             return Problem(503, f"All workers are busy and {error}; try again.", headers=retry)
         case MemoryExhausted():
-            return Problem(503, f"{error} Try again.", hresult=Hresult.E_OUTOFMEMORY, headers=retry)
+            return Problem(503, f"{error} Try again.", hresult=Hresult.E_OUTOFMEMORY, headers=retry, kind=Kind.MEMORY)
         case Draining():
-            return Problem(503, "The service is shutting down; send the request elsewhere.", headers=retry)
+            return Problem(
+                503, "The service is shutting down; send the request elsewhere.", headers=retry, kind=Kind.DRAINING
+            )
         case DeadlineExceeded():
             return Problem(504, "The dispatch was not done within deadline_seconds; it was given up.")
         case Abandoned() | Disconnected():

@@ -28,7 +28,7 @@ from app.http.native.attributes import first_input, in_query, read_attributes
 from app.http.native.dispatch import answer_in
 from app.http.native.requests import Dispatch, Reader
 from app.memory.accounts import MemoryShare
-from app.operators.catalog import find_operator
+from app.operators.catalog import find_operator, no_operator
 
 FORMATS: dict[str, TensorFormat] = {each.media_type: each for each in (Npy(), Npz(), Safetensors(), Raw())}
 """By media type."""
@@ -138,7 +138,7 @@ def _codec(kind: str, name: str, query: bytes, max_bytes: int) -> Decoder:
     """Raises ContractError, Unreadable, HTTPException 404."""
     operator = find_operator(name)
     if operator is None:
-        raise HTTPException(404, f"There is no operator {name[:80]}; GET /v1/operators lists them.")
+        raise HTTPException(404, no_operator(name))
     try:
         pairs = parse_qsl(query.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
     except ValueError:

@@ -29,7 +29,7 @@ from app.http.core.asgi import request_of
 from app.http.core.bodies import codec_of_answer, codec_of_request, read_judged
 from app.http.core.media_types import preferred
 from app.http.core.queries import read_query
-from app.operators.catalog import find_operator
+from app.operators.catalog import find_operator, no_operator
 
 router = APIRouter(prefix="/v1", tags=["native"])
 
@@ -58,7 +58,7 @@ async def operator(request: Request) -> Response:
     name = request.path_params["Type"]
     found = find_operator(name)
     if found is None:
-        raise HTTPException(404, f"There is no operator {name[:80]}; GET /v1/operators lists them.")
+        raise HTTPException(404, no_operator(name))
     return json_answer(request, describe(found))
 
 

@@ -1,0 +1,21 @@
+"""Names that were probably meant."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from functools import lru_cache
+
+_LONGEST = 80
+
+
+def did_you_mean(given: object, known: Iterable[str]) -> str:
+    """ " Did you mean ADD?" where one of the `known` names is like `given`, else nothing."""
+    return _suggestion(given, tuple(known)) if isinstance(given, str) and 0 < len(given) <= _LONGEST else ""
+
+
+@lru_cache(256)
+def _suggestion(given: str, known: tuple[str, ...]) -> str:
+    if given in known:
+        return ""
+    lower = {name.lower(): name for name in reversed(known)}
+    found = get_close_matches(given.lower(), lower, 1, 0.75)
+    return f" Did you mean {lower[found[0]]}?" if found else ""
