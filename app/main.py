@@ -44,10 +44,10 @@ from app.http.telemetry.access_log import AccessLog
 from app.http.telemetry.metrics import Counts, Metrics
 from app.http.telemetry.requests import observing
 from app.http.telemetry.slots import Slots
+from app.http.web import docs, errors, reference
 from app.models.repository.repository import Repository
 from app.models.repository.repository import check as check_models
 from app.models.repository.switches import SharedSwitches, Switches
-from app.http.web import docs, errors, reference
 from app.settings import Settings, Unusable
 from app.signals import Signals, end
 

@@ -18,9 +18,8 @@ from app.codecs.safetensors import Safetensors
 from app.codecs.tensor_files import FileCodec, Parcel, Part, TensorFormat
 from app.contract.violations import refused
 from app.http.core.documents import CODECS
-from app.http.native.answers import AnswerForm, DocumentForm
+from app.http.native.answers import AnswerForm, DocumentForm, FileForm
 from app.http.native.attributes import SETTINGS, first_input, read_attributes
-from app.http.native.files import FileForm
 from app.http.native.requests import Dispatch
 from app.memory.accounts import LimitExceeded
 from app.memory.buffers import Buffer
@@ -181,11 +180,15 @@ def _limit(size: int, most: int) -> None:
         raise LimitExceeded("max_body_bytes", "Bytes of the file", size, most)
 
 
+def _is_terminal() -> bool:
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
 @contextmanager
 def _shown(what: str, size: int) -> Iterator[Progress]:
     """A bar on standard error, where that is a terminal and the file is large."""
     columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
-    is_hidden = size < _LARGE or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb"
+    is_hidden = size < _LARGE or not _is_terminal()
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=is_hidden) as progress:
         progress.add_task(what, total=size)
         yield progress

@@ -29,8 +29,19 @@ TensorData: TypeAlias = Annotated[Any, WithJsonSchema(BASE64), Field(description
 
 InputData: TypeAlias = Annotated[
     Any,
-    WithJsonSchema({"oneOf": [BASE64, {"type": "array", "items": BASE64}]}),
-    Field(description=f"{_DATA} Of an array of tensors, a list."),
+    WithJsonSchema({"oneOf": [BASE64, {"type": "array", "items": {}}, {"type": "object"}]}),
+    Field(
+        description=f"{_DATA} In JSON also numbers, flat or nested as Sizes say, with strings for NaN, Infinity and "
+        "-Infinity; of a tensor with strides what lies in its buffer, flat. Sizes may then be left out of the "
+        "descriptor, and DataType where it is FLOAT32. Or an object with the descriptor's members and `data`, as an "
+        "answer has them. Of an array of tensors, a list."
+    ),
+]
+
+OutputData: TypeAlias = Annotated[
+    Any,
+    WithJsonSchema({"oneOf": [BASE64, {"type": "array", "items": {}}]}),
+    Field(description="Elements as the descriptor lays them out, little-endian; or numbers, nested as Sizes are."),
 ]
 
 DataForm: TypeAlias = Annotated[
@@ -60,7 +71,7 @@ class GraphDispatchRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     graph: GraphDesc = Field(description="The graph's descriptor.")
-    inputs: dict[str, TensorData] = Field(
+    inputs: dict[str, InputData] = Field(
         description="Data of each input of the graph, by its name or index, those that are OWNED_BY_DML as well."
     )
     feature_level: FeatureLevel = Field(NEWEST, description="The request is judged as a device of this level does.")
@@ -75,7 +86,7 @@ class OutputTensor(TypedDict):
     Sizes: list[int]
     Strides: list[int] | None
     TotalTensorSizeInBytes: int
-    data: TensorData
+    data: OutputData
 
 
 class Execution(TypedDict):

@@ -15,7 +15,7 @@ from app.contract.constants import NEWEST, FeatureLevel
 from app.contract.scalars import Uint
 from app.contract.tensors import TensorDesc
 from app.contract.violations import refused
-from app.engine.dispatch import DataForm, GraphCapability, TensorData
+from app.engine.dispatch import DataForm, GraphCapability, InputData
 from app.engine.graphs import GraphRequest
 from app.engine.inputs import given_inputs
 from app.graphs.descriptor import ConstantNode, GraphDesc
@@ -70,7 +70,7 @@ class GraphKeepRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     graph: GraphDesc = Field(description="The graph's descriptor.")
-    inputs: dict[str, TensorData] = Field(
+    inputs: dict[str, InputData] = Field(
         default_factory=dict,
         description="Data of each input of the graph that is OWNED_BY_DML, by its name or index.",
     )
@@ -116,7 +116,7 @@ class GraphExecuteRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    inputs: dict[str, TensorData] = Field(
+    inputs: dict[str, InputData] = Field(
         description="Data of each input of the graph that is bound at execution, by its name or index."
     )
     device: str | None = Field(None, description="`auto`, or a device's name; else as the graph was sent with.")

@@ -81,8 +81,8 @@ def test_operators_are_filtered_for_people_too() -> None:
     ("flag", "value", "allowed"),
     [
         ("--family", "CELU", ", ".join(FAMILIES) + "."),
-        ("--data-type", "FLOAT31", f"{', '.join(DataType)}."),
-        ("--feature-level", "6_5", f"{', '.join(FeatureLevel)}."),
+        ("--data-type", "FLOAT31", f"{', '.join(DataType)}. Did you mean FLOAT32?"),
+        ("--feature-level", "9_9", f"{', '.join(FeatureLevel)}."),
     ],
 )
 def test_unknown_filters(flag: str, value: str, allowed: str) -> None:

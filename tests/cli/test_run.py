@@ -1,6 +1,8 @@
 """`dmlserve run FILE`: requests executed without a server."""
 
+import io
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,9 @@ import msgpack
 import numpy as np
 import pytest
 
+from app import runs
 from tests.cli.command import dmlserve, printed, refusal
+from tests.conftest import COMMAND
 from tests.messages import CELU, CONSTANT_POW, HARD_SIGMOID, PARAMETERIZED_RELU, array_of, as_json, decoded, request
 
 X = np.array([[[[-4, -2, 0], [1, 2, 4]]]], np.float32)
@@ -108,3 +112,86 @@ def test_limits_hold_here_too(tmp_path: Path) -> None:
 def test_bad_setting(tmp_path: Path) -> None:
     file = save(request(HARD_SIGMOID, {"InputTensor": X}), tmp_path / "request.json")
     assert "DMLSERVE_THREADS" in refusal(dmlserve("run", file, env={"DMLSERVE_THREADS": "0"}), status=2)[0]
+
+
+class TestOperator:
+    """On tensors in files."""
+
+    @pytest.fixture
+    def x(self, tmp_path: Path) -> Path:
+        np.save(tmp_path / "x.npy", X)
+        return tmp_path / "x.npy"
+
+    def test_attributes_stand_where_they_are_wanted(self, x: Path) -> None:
+        y = x.with_name("y.npy")
+        for arguments in (
+            ("activation_celu", "--Alpha", "2", x),
+            (CELU, x, "--Alpha=2"),
+        ):
+            assert printed(dmlserve("run", *arguments, "-o", y)) == ""
+            np.testing.assert_allclose(np.load(y), np.where(X > 0, X, 2 * np.expm1(X / 2)), rtol=1e-6)
+        assert "on numpy" in printed(dmlserve("run", "ACTIVATION_CELU", "--Alpha", "-2", "--feature-level", "5_0", x))
+
+    @pytest.mark.parametrize("suffix", ["npz", "safetensors", "json", "msgpack"])
+    def test_several_files_and_forms_of_answers(self, x: Path, suffix: str) -> None:
+        other, made = x.with_name("other.npz"), x.with_name(f"made.{suffix}")
+        np.savez_compressed(other, BTensor=X)
+        for inputs in (("--input", f"ATensor={x}", "--input", f"BTensor={x}"), ("--input", f"ATensor={x}", other)):
+            printed(dmlserve("run", "ELEMENT_WISE_ADD", *inputs, "-o", made))
+            if suffix == "npz":
+                np.testing.assert_array_equal(np.load(made)["OutputTensor"], X + X)
+            assert made.stat().st_size > X.nbytes
+
+    def test_standard_input_and_output(self, x: Path, tmp_path: Path) -> None:
+        def run(*arguments: str, given: bytes) -> bytes:
+            command = [str(COMMAND), "run", *arguments]
+            return subprocess.run(command, input=given, capture_output=True, check=True).stdout
+
+        made = run("ELEMENT_WISE_ABS", "-", "-o", "-", given=x.read_bytes())
+        np.testing.assert_array_equal(np.load(io.BytesIO(made)), abs(X))
+        for body in (json.dumps(as_json(SQUARES)).encode(), msgpack.packb(SQUARES)):
+            answer = json.loads(run("-", "--json", given=body))
+            np.testing.assert_array_equal(array_of(decoded(answer)["outputs"]["OutputTensor"]), X * X)
+
+    def test_bare_elements(self, x: Path) -> None:
+        bare = x.with_name("x.bin")
+        bare.write_bytes(X.tobytes())
+        flags = ("--Sizes", "2,3", "--DataType", "FLOAT32")
+        assert "[2, 3]" in printed(dmlserve("run", "ELEMENT_WISE_ABS", *flags, bare))
+
+    @pytest.mark.parametrize(
+        ("arguments", "status", "message"),
+        [
+            (("ACTIVATION_CELUU", "{x}"), 2, "Did you mean ACTIVATION_CELU?"),
+            (("ACTIVATION_CELU",), 2, "has no file"),
+            (("ACTIVATION_CELU", "{x}", "--Alpha"), 2, "--Alpha has no value"),
+            (("ACTIVATION_CELU", "--input", "ATensor"), 2, "give NAME=FILE"),
+            (("{x}", "{x}"), 2, "nothing can be added"),
+            (("ACTIVATION_CELU", "{x}", "--Alpa", "2"), 1, "/Alpa: Alpa is not a field here"),
+            (("ACTIVATION_CELU", "missing.npy"), 1, "missing.npy cannot be read"),
+            (("ACTIVATION_CELU", "{x}", "{x}"), 1, "2 files have no name"),
+            (("ELEMENT_WISE_ADD", "--input", "ATensor={x}"), 1, "/BTensor: BTensor is missing"),
+            (("ACTIVATION_CELU", "--input", "InputTensr={x}"), 1, "InputTensor"),
+            (("TOP_K", "--K", "1", "--Axis", "1", "{x}", "-o", "y.npy"), 1, "give a .npz file"),
+        ],
+    )
+    def test_refusals(self, x: Path, arguments: tuple[str, ...], status: int, message: str) -> None:
+        result = dmlserve("run", *(each.format(x=x) for each in arguments))
+        assert result.exit_code == status
+        assert message in result.stderr
+
+    def test_progress_is_for_terminals_and_large_files(self, x: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        shown: list[bool] = []
+
+        class Bar(runs.Progress):
+            def __init__(self, *columns: Any, **settings: Any) -> None:
+                shown.append(not settings["disable"])
+                super().__init__(*columns, **settings | {"disable": True})
+
+        monkeypatch.setattr(runs, "Progress", Bar)
+        monkeypatch.delenv("TERM", raising=False)
+        for is_terminal, large in ((True, 1), (False, 1), (True, 1 << 30)):
+            monkeypatch.setattr(runs, "_is_terminal", lambda is_terminal=is_terminal: is_terminal)
+            monkeypatch.setattr(runs, "_LARGE", large)
+            runs.read_file(x, 1 << 20)
+        assert shown == [True, False, False]

@@ -19,7 +19,7 @@ def refusals(document: dict[str, Any], *, output: bool = False) -> list[Violatio
 
 def check_wording(violation: Violation) -> None:
     """One sentence that names the field; what was given and what is allowed can be sent as JSON."""
-    message = violation.message
+    message = re.sub(r" Did you mean \S+\?$", "", violation.message)
     assert message.endswith("."), message
     assert not re.search(r"[.!?]\s", message), f"more than one sentence: {message}"
     assert "\n" not in message

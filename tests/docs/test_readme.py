@@ -53,9 +53,18 @@ def without_times(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
+def test_the_first_requests_answer_what_the_readme_says(server: RunningServer, tmp_path: Path) -> None:
+    answer = json.loads(run(block_with("sh", "prefer: return=minimal"), server, tmp_path))
+    assert without_times(answer) == without_times(json.loads(block_with("json", "[1.0, 2.0, 4.0]]")))
+    np.save(tmp_path / "x.npy", np.array([[-4, -2, 0], [1, 2, 4]], np.float32))
+    run(block_with("sh", "@x.npy"), server, tmp_path)
+    assert np.load(tmp_path / "y.npy").tolist() == np.array(answer["outputs"]["OutputTensor"]["data"], "f").tolist()
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
 def test_the_request_answers_what_the_readme_says(server: RunningServer, tmp_path: Path) -> None:
     answer = json.loads(run(block_with("sh", "ACTIVATION_HARD_SIGMOID"), server, tmp_path))
-    assert without_times(answer) == without_times(json.loads(block_with("json", '"execution"')))
+    assert without_times(answer) == without_times(json.loads(block_with("json", '"capability"')))
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
@@ -134,7 +143,8 @@ def test_the_commands_without_a_server_run(client: httpx.Client, tmp_path: Path)
     example = client.get("/v1/operators/ACTIVATION_CELU").json()["example"]
     (tmp_path / "request.json").write_text(json.dumps(example))
     commands = [line.partition("#")[0].strip() for line in block_with("sh", "dmlserve capabilities").splitlines()]
-    assert len(commands) == 5
+    np.save(tmp_path / "x.npy", np.array([[-4, -2, 0], [1, 2, 4]], np.float32))
+    assert len(commands) == 6
     for command in commands:
         completed = subprocess.run(
             command.replace(".venv/bin/dmlserve", str(COMMAND)).split(),
@@ -178,7 +188,7 @@ def test_the_operators_and_tensors_that_the_readme_names_exist() -> None:
 def test_every_path_of_the_api_table_exists(client: httpx.Client) -> None:
     rows = "\n".join(line for line in README.splitlines() if line.startswith("| "))
     paths = set(re.findall(r"`(?:GET |POST )?(/[\w/{}.-]+)`", rows)) - {"/v2"}
-    known = set(client.get("/openapi.json").json()["paths"]) | {"/docs", "/operators", "/openapi.json"}
+    known = set(client.get("/openapi.json").json()["paths"]) | {"/docs", "/operators", "/errors", "/openapi.json"}
     assert paths == known - {"/v2"}
 
 

@@ -202,7 +202,7 @@ def test_tensor_bytes(limited_client: httpx.Client, post: Any, name: str, size: 
     response = post(limited_client, large_message(operator))
     assert_over("max_tensor_bytes", 1024, response)
     error = error_at(f"/operator/{name}", response, 413)
-    assert (error["given"], error["allowed"]) == (size, 1024)
+    assert (error["given"], error["allowed"]) == (size, [1024])
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_tensor_bytes_up_to_the_limit(limited_client: httpx.Client, operator: di
 
 def test_elements_are_at_most_2_to_the_32_less_1(client: httpx.Client) -> None:
     message = large_message({"InputTensor": {"Sizes": [2**16, 2**16], "Strides": [0, 0]}})
-    assert error_at("/operator/InputTensor/Sizes", post_json(client, message))["allowed"] == 2**32 - 1
+    assert error_at("/operator/InputTensor/Sizes", post_json(client, message))["allowed"] == [2**32 - 1]
 
 
 def test_memory_that_one_request_can_never_have(start_server: ServerFactory) -> None:

@@ -257,7 +257,8 @@ def assert_problem(response: Response, status: int, detail: str = "") -> None:
     assert response.headers["connection"] == "close"
     assert "date" in response.headers
     assert list(problem) == ["type", "title", "status", "detail", "errors"]
-    assert (problem["type"], problem["errors"]) == ("about:blank", [])
+    assert (problem["type"], problem["errors"]) == (problem["type"], [])
+    assert problem["type"].startswith("/errors#")
     assert problem["title"]
     assert problem["detail"].endswith(".")
     assert detail in problem["detail"]

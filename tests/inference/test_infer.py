@@ -12,7 +12,7 @@ import pytest
 from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX, Role
 from tests import messages
-from tests.inference.wire import CELU, LENGTH, RELU, X, behind, body, datatype, listed, post, split
+from tests.inference.wire import CELU, LENGTH, RELU, X, behind, body, datatype, error_of, listed, post, split
 from tests.messages import Array
 
 SLOPE = np.array([[0.5, 0.25, 1], [1, 1, 1]], np.float32)
@@ -239,3 +239,28 @@ def test_every_operator_is_a_model_that_answers_as_a_dispatch_does(client: httpx
         each: output["Sizes"] for each, output in made.items()
     }
     assert found == b"".join(output["data"] for output in made.values())
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [([2], [1]), ([2, 3], [3]), ([2, 3], [2, 1]), ([2, 1], [1, 3]), ([1], [2, 2, 2]), ([3, 1, 2], [4, 1])],
+)
+@pytest.mark.parametrize("is_binary", [False, True])
+def test_shapes_are_broadcast_as_numpy_does(client: httpx.Client, a: list[int], b: list[int], is_binary: bool) -> None:
+    one = np.arange(np.prod(a), dtype=np.float32).reshape(a)
+    other = 10 * np.arange(1, np.prod(b) + 1, dtype=np.float32).reshape(b)
+    path = "/v2/models/element_wise_subtract/infer"
+    if is_binary:
+        inputs = [behind("ATensor", one), behind("BTensor", other)]
+        answer, _ = split(post(client, path, {"inputs": inputs}, one.tobytes(), other.tobytes()))
+    else:
+        answer, _ = split(post(client, path, {"inputs": [listed("ATensor", one), listed("BTensor", other)]}))
+    (made,) = answer["outputs"]
+    assert made["shape"] == list((one - other).shape)
+    assert made["data"] == (one - other).reshape(-1).tolist()
+
+
+def test_shapes_that_cannot_be_broadcast(client: httpx.Client) -> None:
+    inputs = [listed("ATensor", np.ones(2, np.float32)), listed("BTensor", np.ones(3, np.float32))]
+    error = error_of(post(client, "/v2/models/element_wise_add/infer", {"inputs": inputs}))
+    assert error == "Shapes of ATensor [2] and BTensor [3] cannot be broadcast to one shape by NumPy's rules."

@@ -21,7 +21,7 @@ def test_server(client: httpx.Client) -> None:
     assert client.get("/v2").json() == {
         "name": "dmlserve",
         "version": __version__,
-        "extensions": ["binary_tensor_data", "statistics", "model_repository"],
+        "extensions": ["binary_tensor_data", "statistics", "model_configuration", "model_repository"],
     }
 
 
@@ -191,3 +191,17 @@ def test_statistics_are_of_all_workers(start_server: ServerFactory) -> None:
     wait_until(lambda: "ended with -9" in server.log.read_text())
     with httpx.Client(base_url=server.url, timeout=30) as client:
         assert statistics(client) == counted
+
+
+@pytest.mark.parametrize("path", ["/v2/models/gemm/config", "/v2/models/gemm/versions/1/config"])
+def test_configuration_as_triton_has_it(client: httpx.Client, path: str) -> None:
+    config = client.get(path).json()
+    assert config["name"] == "gemm"
+    assert config["max_batch_size"] == 0
+    assert [(each["name"], each["optional"]) for each in config["input"]] == [
+        ("ATensor", False),
+        ("BTensor", False),
+        ("CTensor", True),
+    ]
+    assert config["output"] == [{"name": "OutputTensor", "data_type": "TYPE_FP32", "dims": [-1, -1, -1, -1]}]
+    assert client.get("/v2/models/none/config").status_code == 404

@@ -183,6 +183,59 @@ class ModelMetadata(TypedDict):
     parameters: ModelMetadataParameters
 
 
+class ConfigTensor(TypedDict):
+    """A tensor of a model, as Triton's configuration has it."""
+
+    name: str
+    data_type: str
+    dims: list[int]
+    optional: NotRequired[bool]
+
+
+class ConfigVersions(TypedDict):
+    """How many versions there are."""
+
+    num_versions: int
+
+
+class ConfigVersionPolicy(TypedDict):
+    """Which versions are served."""
+
+    latest: ConfigVersions
+
+
+class ModelConfig(TypedDict):
+    """Triton's configuration of a model. `max_batch_size` is 0: requests are not put together, and the first dimension
+    is like any other."""
+
+    name: str
+    platform: str
+    backend: str
+    version_policy: ConfigVersionPolicy
+    max_batch_size: int
+    input: list[ConfigTensor]
+    output: list[ConfigTensor]
+
+
+def config(model: ModelMetadata) -> ModelConfig:
+    """The configuration of a model that is described."""
+    inputs, outputs = (
+        [ConfigTensor(name=each["name"], data_type=f"TYPE_{each['datatype']}", dims=each["shape"]) for each in tensors]
+        for tensors in (model["inputs"], model["outputs"])
+    )
+    for made, each in zip(inputs, model["inputs"], strict=True):
+        made["optional"] = each["parameters"]["optional"]
+    return ModelConfig(
+        name=model["name"],
+        platform=model["platform"],
+        backend=model["platform"],
+        version_policy=ConfigVersionPolicy(latest=ConfigVersions(num_versions=len(model["versions"]))),
+        max_batch_size=0,
+        input=inputs,
+        output=outputs,
+    )
+
+
 class RepositoryIndexRequest(_Document):
     """Which models are listed."""
 

@@ -4,7 +4,9 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from app.contract.tensors import element_name, in_fields, path_of
+import numpy as np
+
+from app.contract.tensors import element_name, in_fields, members, packed_strides, path_of
 from app.contract.validation import abbreviate, validate
 from app.contract.violations import refused
 from app.engine.dispatch import DispatchRequest
@@ -39,8 +41,12 @@ class OperatorModel:
         inputs = _by_name("inputs", request.inputs, Role.INPUT, operator)
         wanted = _by_name("outputs", request.outputs or [], Role.OUTPUT, operator)
         parameters = _Parameters(operator, request.parameters)
+        spread = _broadcast(operator, {name: each.shape for name, each in inputs.items()})
         tensors = _arrays_whole(
-            {name: {"DataType": DATATYPES[each.datatype].value, "Sizes": each.shape} for name, each in inputs.items()}
+            {
+                name: {"DataType": DATATYPES[each.datatype].value} | spread.get(name, {"Sizes": each.shape})
+                for name, each in inputs.items()
+            }
         )
         descriptor = {"Type": operator.name()} | tensors | parameters.attributes
         document = {"inputs": {}, **parameters.settings}
@@ -48,14 +54,14 @@ class OperatorModel:
         stated |= parameters.outputs
         of_arrays = {name: stated.pop(name) for name in [*stated] if path_of(name) != (name,)}
         descriptor |= _arrays_whole(of_arrays)
-        for name, members in stated.items():
+        for name, said in stated.items():
             implied: Mapping[str, object] = {}
-            if len(members) < len(_OUTPUT_MEMBERS) and not operator.model_fields[name].is_required():
+            if len(said) < len(_OUTPUT_MEMBERS) and not operator.model_fields[name].is_required():
                 plain = self._service.compiled(validate(DispatchRequest, document | {"operator": descriptor}))
                 with contextlib.suppress(LookupError):  # then it is missing, which is refused
                     desc = plain.operator.implied(name, plain.level)
                     implied = {member: getattr(desc, member) for member in _OUTPUT_MEMBERS}
-            descriptor = descriptor | {name: {**implied, **members}}
+            descriptor = descriptor | {name: {**implied, **said}}
         prepared = self._service.prepare(validate(DispatchRequest, document | {"operator": descriptor}))
         return JudgedInference(prepared, parameters.binary_data_output)
 
@@ -64,6 +70,35 @@ class OperatorModel:
 
     def observe(self, counts: InferenceCounts, part: str, ns: int) -> None:
         counts.observe(self._operator.name(), part, ns)
+
+
+def _broadcast(operator: type[Operator], shapes: Mapping[str, list[int]]) -> dict[str, dict[str, list[int]]]:
+    """Sizes and strides of inputs that are repeated so that all are of equal sizes which have to be, by NumPy's rules.
+
+    The protocol has no strides, by which clients of the native API say so themselves. Raises ContractError.
+    """
+    alike: Sequence[Sequence[str]] = operator.same_sizes or ()
+    if operator.same_sizes is None:
+        alike = [[name for name in operator.tensor_names(Role.INPUT) if name not in operator.one_element]]
+    found: dict[str, dict[str, list[int]]] = {}
+    for group in alike:
+        there = members(tuple(group), shapes)
+        if len({tuple(shapes[name]) for name in there}) < 2:
+            continue
+        try:
+            whole = list(np.broadcast_shapes(*(tuple(shapes[name]) for name in there)))
+        except ValueError:
+            told = " and ".join(f"{name} {abbreviate(shapes[name])}" for name in there)
+            raise refused(
+                ("inputs",), f"Shapes of {told} cannot be broadcast to one shape by NumPy's rules.", told
+            ) from None
+        for name in there:
+            shape = shapes[name]
+            if shape != whole:
+                aligned = [1] * (len(whole) - len(shape)) + shape
+                strides = zip(aligned, packed_strides(aligned), strict=True)
+                found[name] = {"Sizes": whole, "Strides": [0 if size == 1 else stride for size, stride in strides]}
+    return found
 
 
 class _Parameters:

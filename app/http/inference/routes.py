@@ -37,7 +37,7 @@ MEMORY, REGION = "/systemsharedmemory", "/systemsharedmemory/region/{region}"
 @router.get("", **openapi.answer("getServerMetadata", documents.ServerMetadata))
 async def server(request: Request) -> Response:
     """Name, version and extensions of this service."""
-    extensions = ["binary_tensor_data", "statistics", "model_repository"]
+    extensions = ["binary_tensor_data", "statistics", "model_configuration", "model_repository"]
     if _service(request).settings.shared_memory:
         extensions.append("system_shared_memory")
     return _json(documents.ServerMetadata(name=PLATFORM, version=__version__, extensions=extensions))
@@ -69,6 +69,18 @@ async def model(request: Request) -> Response:
     name, version = _asked(request)
     found = await _models(request).find(name, version)
     return _json(found.metadata(name))
+
+
+@router.get(f"{MODEL}/config", **openapi.of_model("getModelConfig", documents.ModelConfig, "name"))
+@router.get(
+    f"{VERSIONED}/config",
+    **openapi.of_model("getModelVersionConfig", documents.ModelConfig, "name", "version"),
+)
+async def config(request: Request) -> Response:
+    """A model's configuration as Triton has it: its tensors, and that it takes one request at a time as it is."""
+    name, version = _asked(request)
+    found = await _models(request).find(name, version)
+    return _json(documents.config(found.metadata(name)))
 
 
 @router.get(f"{MODEL}/ready", **openapi.ready("getModelReady", "name"))

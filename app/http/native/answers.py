@@ -1,4 +1,4 @@
-"""Dispatches answered: as documents, whose form is known from earlier ones."""
+"""Dispatches answered: as documents, whose form is known from earlier ones, and as files of tensors."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,13 +7,14 @@ from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 from app.codecs.codec import Codec, Encoded, Hole, Piece
+from app.codecs.raw import Raw
+from app.codecs.tensor_files import TensorFormat
 from app.contract.constants import DataType
 from app.contract.tensors import in_fields
 from app.devices.device import ExecutionRecord
 from app.engine.dispatch import GraphFacts
 from app.engine.prepared import Outcome, response
 from app.http.core.documents import CODECS
-from app.http.core.exchange import RawHeaders
 from app.http.native.requests import Dispatch
 from app.memory.accounts import MemoryShare
 from app.operators.compiled import Judged
@@ -25,6 +26,9 @@ _TIMES = (Hole("queue_seconds"), Hole("compute_seconds"))
 _QUICK_BYTES = 1 << 14
 """Bytes of outputs that are written as numbers in a moment."""
 
+_QUICK_FILE_BYTES = 1 << 20
+"""Bytes whose checksum is found in a moment."""
+
 _MINIMAL = (b"preference-applied", b"return=minimal")
 
 
@@ -33,7 +37,7 @@ class Answer(NamedTuple):
 
     content: Encoded
     media_type: str
-    headers: RawHeaders
+    headers: list[tuple[bytes, bytes]]
 
 
 class AnswerForm(Protocol):
@@ -91,6 +95,28 @@ class DocumentForm:
                 pieces += (next(pattern), *_plain(self.codec.encode(value)))
             form.append(b"".join((*pieces, next(pattern))))
         return [*form, *pattern]
+
+
+@dataclass(frozen=True, slots=True)
+class FileForm:
+    """Implements `AnswerForm`: a file with the outputs by name, or one output alone."""
+
+    format: TensorFormat
+
+    def takes_long(self, dispatch: Dispatch) -> bool:
+        return self.format.expands and sum(dispatch.prepared.output_bytes.values()) > _QUICK_FILE_BYTES
+
+    def write(self, dispatch: Dispatch, outcome: Outcome, memory: MemoryShare) -> Answer:
+        descs = dispatch.prepared.work.outputs
+        headers: list[tuple[bytes, bytes]] = []
+        if isinstance(self.format, Raw):
+            ((_, desc),) = descs.items()
+            headers = [
+                (b"tensor-datatype", desc.DataType.value.encode()),
+                (b"tensor-sizes", ",".join(map(str, desc.Sizes)).encode()),
+            ]
+        content = self.format.write({name: (descs[name], data) for name, data in outcome.outputs.items()})
+        return Answer(content, self.format.media_type, headers)
 
 
 @lru_cache(1024)

@@ -19,11 +19,11 @@ from app.engine.prepared import Outcome
 from app.http.core import openapi
 from app.http.core.bodies import check_identity, prefers_minimal
 from app.http.core.documents import CODECS
-from app.http.core.exchange import RawHeaders, Reply, Request
+from app.http.core.exchange import Reply, Request
 from app.http.core.headers import Headers
 from app.http.core.media_types import media_type, preferred
 from app.http.core.routes import DirectRoute
-from app.http.native.answers import Answer, AnswerForm, DocumentForm
+from app.http.native.answers import Answer, AnswerForm, DocumentForm, FileForm
 from app.http.native.attributes import first_input, in_query, read_attributes
 from app.http.native.dispatch import answer_in
 from app.http.native.requests import Dispatch, Reader
@@ -48,31 +48,6 @@ _OF_ONE = (Npy.media_type, Raw.media_type)
 _MOST_FIELDS = 256
 _LONGEST_QUERY = 1 << 10
 """Bytes of a query that is remembered."""
-
-_QUICK_BYTES = 1 << 20
-"""Bytes whose checksum is found in a moment."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileForm:
-    """Implements `AnswerForm`: a file with the outputs by name, or one output alone."""
-
-    format: TensorFormat
-
-    def takes_long(self, dispatch: Dispatch) -> bool:
-        return self.format.expands and sum(dispatch.prepared.output_bytes.values()) > _QUICK_BYTES
-
-    def write(self, dispatch: Dispatch, outcome: Outcome, memory: MemoryShare) -> Answer:
-        descs = dispatch.prepared.work.outputs
-        headers: RawHeaders = []
-        if isinstance(self.format, Raw):
-            ((_, desc),) = descs.items()
-            headers = [
-                (b"tensor-datatype", desc.DataType.value.encode()),
-                (b"tensor-sizes", ",".join(map(str, desc.Sizes)).encode()),
-            ]
-        content = self.format.write({name: (descs[name], data) for name, data in outcome.outputs.items()})
-        return Answer(content, self.format.media_type, headers)
 
 
 @dataclass(frozen=True, slots=True)

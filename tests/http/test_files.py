@@ -1,0 +1,166 @@
+"""POST /v1/operators/{Type}/dispatch: tensors as files, attributes in the query."""
+
+import io
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from tests.codecs.test_tensor_files import npy, npz
+from tests.http.refusals import error_at, refusal_of
+from tests.messages import Array
+
+X = np.array([[-4, -2, 0], [1, 2, 4]], np.float32)
+Y = np.array([[-1.7293295, -1.2642411, 0], [1, 2, 4]], np.float32)
+NPY, NPZ, SAFETENSORS, RAW = (
+    "application/x-npy",
+    "application/x-npz",
+    "application/x-safetensors",
+    "application/octet-stream",
+)
+
+
+def post(client: httpx.Client, path: str, body: bytes, kind: str = NPY, **headers: str) -> httpx.Response:
+    return client.post(f"/v1/operators/{path}", content=body, headers={"content-type": kind} | headers)
+
+
+def loaded(response: httpx.Response) -> Any:
+    """What is in a file that was answered."""
+    assert response.status_code == 200, response.text
+    kind = response.headers["content-type"]
+    assert response.headers["content-length"] == str(len(response.content))
+    if kind == SAFETENSORS:
+        return safetensors.numpy.load(response.content)
+    made = np.load(io.BytesIO(response.content))
+    return made if kind == NPY else dict(made)
+
+
+@pytest.mark.parametrize(
+    "path", ["ACTIVATION_CELU/dispatch?Alpha=2", "DML_OPERATOR_ACTIVATION_CELU/dispatch?Alpha=2.0"]
+)
+def test_one_tensor(client: httpx.Client, path: str) -> None:
+    for x in (X, np.asfortranarray(X)):
+        for _ in range(3):  # it is remembered
+            np.testing.assert_allclose(loaded(post(client, path, npy(x))), Y, rtol=1e-6)
+    other = loaded(post(client, "ACTIVATION_CELU/dispatch", npy(X)))  # of the same body, but for the query
+    assert not np.allclose(other, Y)
+
+
+def test_a_large_one_is_its_own_answer(client: httpx.Client) -> None:
+    x = np.random.default_rng(1).normal(size=(1 << 20, 3)).astype(np.float32)
+    for kind, body in ((NPY, npy(x)), (NPZ, npz(InputTensor=x)), (NPZ, npz(True, InputTensor=x))):
+        np.testing.assert_array_equal(loaded(post(client, "ACTIVATION_RELU/dispatch", body, kind)), np.maximum(x, 0))
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_several_tensors(client: httpx.Client, compressed: bool) -> None:
+    for kind, body in (
+        (NPZ, npz(compressed, ATensor=X, BTensor=Y)),
+        (SAFETENSORS, safetensors.numpy.save({"ATensor": X, "BTensor": Y})),
+    ):
+        made = loaded(post(client, "ELEMENT_WISE_SUBTRACT/dispatch", body, kind))
+        np.testing.assert_array_equal(made["OutputTensor"] if kind == SAFETENSORS else made, X - Y)
+
+
+def test_several_outputs(client: httpx.Client) -> None:
+    path = "TOP_K/dispatch?Axis=1&K=2"
+    for kind, body in (
+        (NPY, npy(X)),
+        (NPZ, npz(InputTensor=X)),
+        (SAFETENSORS, safetensors.numpy.save({"InputTensor": X})),
+    ):
+        made = loaded(post(client, path, body, kind))
+        np.testing.assert_array_equal(made["OutputValueTensor"], [[0, -2], [4, 2]])
+        np.testing.assert_array_equal(made["OutputIndexTensor"], [[2, 1], [2, 1]])
+    refusal_of(post(client, path, npy(X), accept=NPY), 406)
+
+
+def test_arrays_of_tensors(client: httpx.Client) -> None:
+    names = {"InputTensors[1]": Y, "InputTensors[0]": X}
+    made = loaded(post(client, "JOIN/dispatch?Axis=0", npz(**names), NPZ))
+    np.testing.assert_array_equal(made, np.concatenate([X, Y]))
+    missing = post(client, "JOIN/dispatch?Axis=0", npz(**{"InputTensors[1]": Y}), NPZ)
+    assert "InputTensors[0] is missing" in error_at("/inputs/InputTensors", missing)["message"]
+
+
+def test_bare_elements(client: httpx.Client) -> None:
+    query = "Alpha=2&Sizes=2,3&DataType=FLOAT32"
+    made = post(client, f"ACTIVATION_CELU/dispatch?{query}", X.tobytes(), RAW)
+    assert (made.headers["tensor-datatype"], made.headers["tensor-sizes"]) == ("FLOAT32", "2,3")
+    np.testing.assert_allclose(np.frombuffer(made.content, np.float32).reshape(2, 3), Y, rtol=1e-6)
+    turned = post(
+        client, "ACTIVATION_RELU/dispatch?Sizes=3,2&DataType=FLOAT32&Strides=1,3", X.tobytes(), RAW, accept=NPY
+    )
+    np.testing.assert_array_equal(loaded(turned), np.maximum(X.T, 0))
+    pointers = [
+        each["pointer"]
+        for each in refusal_of(post(client, "ACTIVATION_CELU/dispatch", X.tobytes(), RAW), 422)["errors"]
+    ]
+    assert pointers == ["/InputTensor/DataType", "/InputTensor/Sizes"]
+    error_at("/inputs/InputTensor", post(client, f"ACTIVATION_CELU/dispatch?{query}", X.tobytes()[:-1], RAW))
+
+
+def test_accept_says_otherwise(client: httpx.Client) -> None:
+    for accept in (NPY, NPZ, SAFETENSORS):
+        made = loaded(post(client, "ACTIVATION_CELU/dispatch?Alpha=2", npy(X), accept=accept))
+        np.testing.assert_allclose(made if accept == NPY else made["OutputTensor"], Y, rtol=1e-6)
+    answer = post(client, "ACTIVATION_CELU/dispatch", npy(X), accept="application/json", prefer="return=minimal")
+    assert answer.json().keys() == {"outputs", "execution"}
+    refusal_of(post(client, "ACTIVATION_CELU/dispatch", npy(X), accept="text/html"), 406)
+
+
+@pytest.mark.parametrize(
+    ("path", "x", "expected"),
+    [
+        ("ELEMENT_WISE_CONSTANT_POW/dispatch?Exponent=2&ScaleBias.Scale=0.5&ScaleBias.Bias=1", X, (X / 2 + 1) ** 2),
+        ("REDUCE/dispatch?Function=SUM&Axes=0,1", X, [[1]]),
+        ("REDUCE/dispatch?Function=SUM&Axes=[1]", X, [[-6], [7]]),
+        ("CUMULATIVE_SUMMATION/dispatch?Axis=1&AxisDirection=INCREASING&HasExclusiveSum=true", X[:1], [[0, -4, -6]]),
+        ("CAST/dispatch?OutputTensor.DataType=INT8&OutputTensor.Sizes=2,3", X, X),
+        ("SLICE1/dispatch?InputWindowOffsets=0,1&InputWindowSizes=2,2&InputWindowStrides=1,-1", X, [[0, -2], [4, 2]]),
+    ],
+)
+def test_attributes_are_what_the_descriptor_has_there(client: httpx.Client, path: str, x: Array, expected: Any) -> None:
+    np.testing.assert_array_equal(loaded(post(client, path, npy(x))), expected)
+
+
+@pytest.mark.parametrize(
+    ("query", "pointer"),
+    [
+        ("Alpa=2", "/Alpa"),
+        ("Alpha=two", "/Alpha"),
+        ("Alpha=2&Alpha=3", "/Alpha"),
+        ("Alpha.Beta=2&Alpha=1", "/Alpha"),
+        ("Alpha=1e9999", "/Alpha"),
+        ("Alpha=", "/Alpha"),
+        ("feature_level=2_0", "/Type"),
+        ("feature_level=9_9", "/feature_level"),
+        ("device=none", "/device"),
+        ("in_place=ATensor", "/in_place"),
+        ("InputTensor.Sizes=3,2", "/inputs/InputTensor/Sizes"),
+        ("data=numbers", "/data"),
+        ("inputs=1", "/inputs"),
+    ],
+)
+def test_queries_that_are_refused(client: httpx.Client, query: str, pointer: str) -> None:
+    error_at(pointer, post(client, f"ACTIVATION_CELU/dispatch?{query}", npy(X)))
+
+
+def test_other_refusals(client: httpx.Client) -> None:
+    assert (
+        "Did you mean ACTIVATION_CELU?" in refusal_of(post(client, "ACTIVATION_CELUU/dispatch", npy(X)), 404)["detail"]
+    )
+    assert (
+        "/v1/dispatch" in refusal_of(post(client, "ACTIVATION_CELU/dispatch", b"{}", "application/json"), 415)["detail"]
+    )
+    refusal_of(post(client, "ACTIVATION_CELU/dispatch", npy(X), **{"content-encoding": "gzip"}), 415)
+    refusal_of(post(client, "ACTIVATION_CELU/dispatch?Alpha=%ff", npy(X)), 400)
+    refusal_of(post(client, "ACTIVATION_CELU/dispatch?" + "a=1&" * 300, npy(X)), 400)
+    refusal_of(post(client, "ACTIVATION_CELU/dispatch", b""), 400)
+    refusal_of(post(client, "ACTIVATION_CELU/dispatch", npy(X)[:-1]), 400)
+    error_at("/inputs/InputTensor/descr", post(client, "ACTIVATION_CELU/dispatch", npy(X.astype(">f4"))))
+    error_at("/Type", post(client, "FILL_VALUE_CONSTANT/dispatch", npy(X)))
+    error_at("/BTensor", post(client, "ELEMENT_WISE_ADD/dispatch", npy(X)))
+    error_at("/inputs/More", post(client, "ELEMENT_WISE_ABS/dispatch", npz(InputTensor=X, More=X), NPZ))

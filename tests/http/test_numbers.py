@@ -1,0 +1,215 @@
+"""Requests that a person can type: numbers, inputs that tell what they are, and short answers."""
+
+import json
+import math
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.graphs.documents import relu
+from tests.http.refusals import error_at, refusal_of
+from tests.messages import CELU, answer_of, output_of, post_msgpack, request
+
+X = [[-4, -2, 0], [1, 2, 4]]
+JSON = {"content-type": "application/json"}
+
+
+def dispatch(client: httpx.Client, operator: dict[str, Any], inputs: dict[str, Any], **members: Any) -> httpx.Response:
+    return client.post("/v1/dispatch", json={"operator": operator, "inputs": inputs, **members})
+
+
+def output(response: httpx.Response, name: str = "OutputTensor") -> Any:
+    assert response.status_code == 200, response.text
+    return response.json()["outputs"][name]
+
+
+def absolute(data_type: str | None = None, **members: Any) -> dict[str, Any]:
+    desc = ({"DataType": data_type} if data_type else {}) | members
+    return {"Type": "ELEMENT_WISE_ABS"} | ({"InputTensor": desc} if desc else {})
+
+
+@pytest.mark.parametrize("values", [[-1], [1, -2], [[1, 2], [-3, 4]], [[[[-1.5]], [[2.5]]]], [[-1] * 300] * 200])
+def test_numbers_tell_sizes_and_are_answered_by_numbers(client: httpx.Client, values: list[Any]) -> None:
+    made = output(dispatch(client, absolute(), {"InputTensor": values}))
+    assert made["DataType"] == "FLOAT32"
+    assert made["Sizes"] == list(np.shape(values))
+    assert made["data"] == np.abs(values).tolist()
+
+
+def test_flat_numbers_are_of_the_sizes_that_the_descriptor_says(client: httpx.Client) -> None:
+    made = output(dispatch(client, absolute("INT8", Sizes=[2, 3]), {"InputTensor": [1, 2, 3, -4, 5, -128]}))
+    assert (made["DataType"], made["data"]) == ("INT8", [[1, 2, 3], [4, 5, -128]])
+
+
+def test_numbers_in_a_buffer_with_strides_are_flat(client: httpx.Client) -> None:
+    x = {"Sizes": [2, 3], "Strides": [0, 1], "DataType": "FLOAT32"}
+    y = x | {"Strides": [4, 1]}
+    made = output(dispatch(client, absolute() | {"InputTensor": x, "OutputTensor": y}, {"InputTensor": [-1, 2, -3]}))
+    assert made["data"] == [1, 2, 3, 0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("least", [-(2**63), -(2**53) - 1])
+def test_integers_of_64_bits_are_exact(client: httpx.Client, least: int) -> None:
+    values = [least, 2**63 - 1, 2**53 + 1]
+    text = json.dumps({"operator": {"Type": "ELEMENT_WISE_IDENTITY", "InputTensor": {"DataType": "INT64"}}})
+    body = f'{text[:-1]}, "inputs": {{"InputTensor": {json.dumps(values)}}}}}'
+    assert output(client.post("/v1/dispatch", content=body, headers=JSON))["data"] == values
+
+
+def test_what_is_no_number_is_a_string_both_ways(client: httpx.Client) -> None:
+    values = [["NaN", "Infinity"], ["-Infinity", 1.5]]
+    made = output(dispatch(client, {"Type": "ELEMENT_WISE_IDENTITY"}, {"InputTensor": values}))
+    assert made["data"] == values
+    for wrong in (["nan"], ["NaN", "1"], [1, None], [True], [{}], [[1, "NaN"], "NaN"], ["-NaN"]):
+        refusal_of(dispatch(client, {"Type": "ELEMENT_WISE_IDENTITY"}, {"InputTensor": wrong}), 422)
+    whole = dispatch(client, absolute("INT32"), {"InputTensor": [1, "NaN"]})
+    assert "takes whole numbers" in error_at("/inputs/InputTensor", whole)["message"]
+
+
+def test_4_bits(client: httpx.Client) -> None:
+    operator = {
+        "Type": "DEQUANTIZE",
+        "InputTensor": {"DataType": "INT4", "Sizes": [3]},
+        "QuantizationType": "SCALE",
+        "QuantizationTensors": [{"DataType": "FLOAT32", "Sizes": [1]}],
+    }
+    inputs = {"InputTensor": [-8, 7, 1], "QuantizationTensors": [[0.5]]}
+    assert output(dispatch(client, operator, inputs))["data"] == [-4, 3.5, 0.5]
+    error_at("/inputs/InputTensor", dispatch(client, operator, inputs | {"InputTensor": [8, 0, 0]}))
+
+
+@pytest.mark.parametrize(
+    ("values", "place"),
+    [
+        ([[1, 2], [3]], "InputTensor[1]"),
+        ([[1, 2], [3, 4, 5]], "InputTensor[1]"),
+        ([[1], [2], [3, 4]], "InputTensor[2]"),
+        ([1, [2]], "InputTensor[1]"),
+        ([[1, 2], 3], "InputTensor[1]"),
+        ([[[1], [2]], [[3], [4, 5]]], "InputTensor[1][1]"),
+        ([[1] * 100] * 900 + [[1] * 99] + [[1] * 100] * 9, "InputTensor[900]"),
+    ],
+)
+def test_ragged_lists_are_refused_with_their_place(client: httpx.Client, values: list[Any], place: str) -> None:
+    error = error_at("/inputs/InputTensor", dispatch(client, absolute(), {"InputTensor": values}))
+    assert error["given"] == place
+    assert f"ragged: {place} is" in error["message"]
+
+
+@pytest.mark.parametrize("values", [[], [[]], [[], []], [[[[[[[[[1]]]]]]]]]])
+def test_lists_that_are_no_tensor(client: httpx.Client, values: list[Any]) -> None:
+    error_at("/inputs/InputTensor", dispatch(client, absolute(), {"InputTensor": values}))
+
+
+def test_numbers_are_limited_in_number(client: httpx.Client) -> None:
+    most = client.get("/v1/capabilities").json()["limits"]["max_numbers"]
+    body = b'{"operator": {"Type": "ELEMENT_WISE_ABS"}, "inputs": {"InputTensor": [%b1]}}' % (b"1," * most)
+    refused = refusal_of(client.post("/v1/dispatch", content=body, headers=JSON), 413)
+    assert "max_numbers" in refused["detail"]
+
+
+@pytest.mark.parametrize("space", ["", " " * 100])
+@pytest.mark.parametrize("first", ["operator", "inputs"])
+def test_arrays_of_tensors(client: httpx.Client, first: str, space: str) -> None:
+    parts = {
+        "operator": '"operator": {"Type": "JOIN", "Axis": 1}',
+        "inputs": f'"inputs": {{"InputTensors":{space}[[[1], [2]],{space}[[3, 4], [5, 6]]]}}',
+    }
+    body = f"{{{parts.pop(first)}, {parts.popitem()[1]}}}"
+    made = output(client.post("/v1/dispatch", content=body, headers=JSON))
+    assert made["data"] == [[1, 3, 4], [2, 5, 6]]
+
+
+def test_numbers_beside_base64(client: httpx.Client) -> None:
+    descs = [{"DataType": "FLOAT32", "Sizes": [1]}, {"DataType": "FLOAT32", "Sizes": [2]}]
+    operator = {"Type": "JOIN", "Axis": 0, "InputTensors": descs}
+    assert output(dispatch(client, operator, {"InputTensors": ["AACAPw==", [2, 3]]}))["data"] == [1, 2, 3]
+
+
+class TestForm:
+    def test_is_as_asked_for(self, client: httpx.Client) -> None:
+        numbers = {"InputTensor": [1.0, -2.0]}
+        text = output(dispatch(client, absolute(), numbers, data="base64"))["data"]
+        assert text == "AACAPwAAAEA="
+        desc = absolute("FLOAT32", Sizes=[2])
+        assert output(dispatch(client, desc, {"InputTensor": text}))["data"] == text
+        for _ in range(3):  # it is remembered
+            assert output(dispatch(client, desc, {"InputTensor": text}, data="numbers"))["data"] == [1, 2]
+        wrong = error_at("/data", dispatch(client, desc, {"InputTensor": text}, data="number"))
+        assert wrong["message"].endswith("Did you mean numbers?")
+
+    def test_an_output_is_an_input(self, client: httpx.Client) -> None:
+        for data in ("numbers", "base64"):
+            made = output(dispatch(client, absolute(), {"InputTensor": X}, data=data))
+            again = output(dispatch(client, absolute(), {"InputTensor": made}))
+            assert again == made
+            joined = dispatch(client, {"Type": "JOIN", "Axis": 0}, {"InputTensors": [made, again]})
+            assert output(joined)["Sizes"] == [4, 3]
+        other = dispatch(client, absolute("FLOAT16"), {"InputTensor": made})
+        assert error_at("/inputs/InputTensor/DataType", other)["allowed"] == ["FLOAT16"]
+        error_at("/inputs/InputTensor/data", dispatch(client, absolute(), {"InputTensor": {"Sizes": [2]}}))
+
+    def test_in_msgpack_too(self, client: httpx.Client) -> None:
+        message = request(CELU, {"InputTensor": np.array(X, np.float32)})
+        made = answer_of(post_msgpack(client, message))["outputs"]["OutputTensor"]
+        again = {"operator": {"Type": CELU}, "inputs": {"InputTensor": made}}
+        assert output_of(post_msgpack(client, again)).shape == (2, 3)
+        numbers = {"operator": {"Type": CELU}, "inputs": {"InputTensor": X}}
+        refusal_of(post_msgpack(client, numbers), 422)
+
+
+class TestGraph:
+    def test_numbers_and_outputs(self, client: httpx.Client) -> None:
+        graph = {
+            "Nodes": [relu("relu")],
+            "InputEdges": [{"GraphInput": "x", "ToNode": "relu", "ToNodeInput": "InputTensor"}],
+            "OutputEdges": [{"FromNode": "relu", "FromNodeOutput": "OutputTensor", "GraphOutput": "y"}],
+        }
+        once = client.post("/v1/dispatch", json={"graph": graph, "inputs": {"x": X}})
+        made = output(once, "y")
+        assert made["data"] == [[0, 0, 0], [1, 2, 4]]
+        kept = client.post("/v1/graphs", json={"graph": graph}).json()["id"]
+        path = f"/v1/graphs/{kept}/dispatch"
+        for given in (X, [*X[0], *X[1]], made):
+            answer = client.post(path, json={"inputs": {"x": given}})
+            assert output(answer, "y")["data"] == made["data"]
+        assert isinstance(output(client.post(path, json={"inputs": {"x": X}, "data": "base64"}), "y")["data"], str)
+        for url, rest in ((path, {}), ("/v1/dispatch", {"graph": graph})):
+            wrong = client.post(url, json={"inputs": {"x": made | {"Sizes": [3, 2]}}, **rest})
+            assert error_at("/inputs/x", wrong)["allowed"] == ["FLOAT32 [2, 3]"]
+            error_at("/inputs/x", client.post(url, json={"inputs": {"x": [1, 2]}, **rest}))
+
+
+class TestMinimal:
+    @pytest.mark.parametrize("prefer", ["return=minimal", 'wait=10, Return = "minimal"; x=1'])
+    def test_leaves_out_what_is_known(self, client: httpx.Client, prefer: str) -> None:
+        message = {"operator": absolute(), "inputs": {"InputTensor": X}}
+        for _ in range(2):
+            short = client.post("/v1/dispatch", json=message, headers={"prefer": prefer})
+            assert short.headers["preference-applied"] == "return=minimal"
+            assert short.json().keys() == {"outputs", "execution"}
+            whole = client.post("/v1/dispatch", json=message)
+            assert "preference-applied" not in whole.headers
+            assert whole.json().keys() == {"outputs", "execution", "capability"}
+
+    @pytest.mark.parametrize(
+        "prefer", ["return=representation", "return=representation, return=minimal", "minimal", ""]
+    )
+    def test_only_where_asked_for(self, client: httpx.Client, prefer: str) -> None:
+        message = {"operator": absolute(), "inputs": {"InputTensor": X}}
+        answer = client.post("/v1/dispatch", json=message, headers={"prefer": prefer})
+        assert "capability" in answer.json()
+        assert "preference-applied" not in answer.headers
+
+
+def test_numbers_elsewhere_are_what_they_were(client: httpx.Client) -> None:
+    """What looks like data is cut out of the body, and put back where it is none."""
+    x = {"DataType": "FLOAT32", "Sizes": [2, 3], "Strides": [3, 1]}
+    body = {"inputs": {"InputTensor": x | {"data": X}}, "operator": {"Type": "ELEMENT_WISE_ABS"}}
+    made = output(client.post("/v1/dispatch", json=body))
+    assert made["data"] == np.abs(X).tolist()
+    nowhere = {"operator": {"Type": "ELEMENT_WISE_ABS", "inputs": {"data": [1, 2]}}, "inputs": {"InputTensor": [1]}}
+    error_at("/operator/inputs", client.post("/v1/dispatch", json=nowhere))
+    assert math.isclose(output(dispatch(client, absolute(), {"InputTensor": [1e-45]}))["data"][0], 1e-45, rel_tol=0.5)
