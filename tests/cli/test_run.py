@@ -9,6 +9,7 @@ from typing import Any
 import msgpack
 import numpy as np
 import pytest
+from rich.progress import Progress
 
 from app import runs
 from tests.cli.command import dmlserve, printed, refusal
@@ -183,7 +184,7 @@ class TestOperator:
     def test_progress_is_for_terminals_and_large_files(self, x: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         shown: list[bool] = []
 
-        class Bar(runs.Progress):
+        class Bar(Progress):
             def __init__(self, *columns: Any, **settings: Any) -> None:
                 shown.append(not settings["disable"])
                 super().__init__(*columns, **settings | {"disable": True})

@@ -38,9 +38,9 @@ def npy(array: Array, version: tuple[int, int] | None = None) -> bytes:
     return file.getvalue()
 
 
-def npz(compressed: bool = False, **arrays: Array) -> bytes:
+def npz(compressed: bool = False, /, **arrays: Any) -> bytes:
     file = io.BytesIO()
-    (np.savez_compressed if compressed else np.savez)(file, **arrays)  # type: ignore[arg-type]
+    (np.savez_compressed if compressed else np.savez)(file, **arrays)
     return file.getvalue()
 
 
@@ -84,8 +84,8 @@ def test_each_type_is_read_and_written_as_numpy_and_safetensors_do(dtype: np.dty
     ):
         np.testing.assert_array_equal(again, x)
         assert again.dtype == dtype
-    for kind, body in zip((Npy(), Npz(), Safetensors()), made, strict=True):
-        assert kind.write(written).length == len(body)
+    lengths = [kind.write(written).length for kind in (Npy(), Npz(), Safetensors())]
+    assert lengths == [len(body) for body in made]
 
 
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
@@ -160,7 +160,7 @@ def test_no_tensor_type(descr: str) -> None:
 
 
 def test_several_tensors_with_their_names() -> None:
-    arrays = {"ATensor": X, "BTensor": X.astype(np.int8), "C": np.zeros((3, 1), np.uint64)}
+    arrays: dict[str, Any] = {"ATensor": X, "BTensor": X.astype(np.int8), "C": np.zeros((3, 1), np.uint64)}
     for kind, body in (
         (Npz(), npz(**arrays)),
         (Npz(), npz(True, **arrays)),

@@ -9,11 +9,12 @@ import pytest
 
 from app.codecs.codec import Span
 from app.codecs.json import BLOCK, JsonCodec, Slashed
+from app.codecs.numbers import read_numbers, write_numbers
 from app.codecs.structure import SEARCHED
 from app.contract.constants import DataType
 from app.http.inference.compression import compress, decompress
 from app.http.inference.requests import _cut
-from app.http.inference.tensors import read_numbers, write_numbers
+from app.http.inference.tensors import elements_of
 from app.memory.accounts import MemoryAccount, MemoryShare, RequestOver
 
 JSON = JsonCodec()
@@ -48,7 +49,7 @@ WORK: dict[str, Callable[[MemoryShare], Any]] = {
     "decode": lambda memory: JSON.binary(tensor(TEXT), Span(0, SIZE), PATH, memory),
     "unescape": lambda memory: JSON.binary(tensor(b"\\/" * (SIZE // 2)), Slashed(0, SIZE), PATH, memory),
     "cut": lambda memory: _cut(memoryview(INFERENCE), 0, 1 << 10, memory),
-    "read": lambda memory: read_numbers("a", memoryview(NUMBERS), [SIZE // 2 + 1], "UINT8", memory),
+    "read": lambda memory: read_numbers(elements_of("a", "UINT8"), memoryview(NUMBERS), [SIZE // 2 + 1], memory),
     "write": lambda memory: list(write_numbers("a", memoryview(bytes(SIZE)), DataType.UINT8, memory)),
     "decompress": lambda memory: decompress(gzip.compress(bytes(SIZE)), b"gzip", SIZE, memory),
     "compress": lambda memory: compress([np.random.default_rng(1).bytes(SIZE)], b"gzip", memory),

@@ -62,7 +62,8 @@ def test_what_is_no_number_is_a_string_both_ways(client: httpx.Client) -> None:
     values = [["NaN", "Infinity"], ["-Infinity", 1.5]]
     made = output(dispatch(client, {"Type": "ELEMENT_WISE_IDENTITY"}, {"InputTensor": values}))
     assert made["data"] == values
-    for wrong in (["nan"], ["NaN", "1"], [1, None], [True], [{}], [[1, "NaN"], "NaN"], ["-NaN"]):
+    refused: list[Any] = [["nan"], ["NaN", "1"], [1, None], [True], [{}], [[1, "NaN"], "NaN"], ["-NaN"]]
+    for wrong in refused:
         refusal_of(dispatch(client, {"Type": "ELEMENT_WISE_IDENTITY"}, {"InputTensor": wrong}), 422)
     whole = dispatch(client, absolute("INT32"), {"InputTensor": [1, "NaN"]})
     assert "takes whole numbers" in error_at("/inputs/InputTensor", whole)["message"]
