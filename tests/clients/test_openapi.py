@@ -9,12 +9,15 @@ from typing import Any
 
 import httpx
 import msgpack
+import numpy as np
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from app.engine.graph_documents import EXAMPLE, example_id
+from app.http.native.files import FORMATS
 from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX
+from tests.codecs.test_tensor_files import npy
 from tests.conftest import ServerFactory, running_server
 from tests.inference.wire import error_of
 from tests.messages import problem_of
@@ -22,6 +25,9 @@ from tests.messages import problem_of
 Json = dict[str, Any]
 
 OPERATION_IDS = {
+    ("get", "/v2/models/{name}/config"): "getModelConfig",
+    ("get", "/v2/models/{name}/versions/{version}/config"): "getModelVersionConfig",
+    ("post", "/v1/operators/{Type}/dispatch"): "dispatchFiles",
     ("post", "/v1/dispatch"): "dispatch",
     ("post", "/v1/dxdispatch"): "runDxDispatch",
     ("get", "/v1/capabilities"): "getCapabilities",
@@ -70,6 +76,7 @@ DISPATCHES = {"dispatch", "dispatchGraph"}
 
 LOADING = {"getGraph", "getModelMetadata", "getModelVersionMetadata", "getModelReady", "getModelVersionReady"}
 LOADING |= {"getModelStatistics", "getModelVersionStatistics", "loadModel", "unloadModel"}
+LOADING |= {"getModelConfig", "getModelVersionConfig"}
 """They may be of a graph that another worker has."""
 
 PARAMETERS = {"id": example_id(), "Type": "ACTIVATION_CELU", "name": "activation_celu", "version": "1", "region": "r"}
@@ -157,7 +164,7 @@ def test_every_answer_has_a_schema(document: Json, method: str, path: str) -> No
     operation = found(document, method, path)
     name = operation["operationId"]
     several = {each: {JSON, MSGPACK} for each in (*DISPATCHES, "checkFeatureSupport", "keepGraph", "runDxDispatch")}
-    several |= {"getMetrics": {TEXT}}
+    several |= {"getMetrics": {TEXT}, "dispatchFiles": {JSON, MSGPACK, *FORMATS}}
     several |= {each: {JSON, BINARY} for each in INFER} | {each: set() for each in SILENT}
     for status, answer in operation["responses"].items():
         contents = answer.get("content", {})
@@ -199,7 +206,7 @@ def test_every_refusal_is_listed(document: Json, method: str, path: str) -> None
         expected |= {415, 422}
     if name == "listOperators":
         expected |= {422}
-    if name in (*DISPATCHES, *INFER, "runDxDispatch"):
+    if name in (*DISPATCHES, *INFER, "runDxDispatch", "dispatchFiles"):
         expected |= {504}
     if name in LOADING:
         expected |= {503, 504}
@@ -240,11 +247,13 @@ def test_refusals_are_those_listed(document: Json, strict_client: httpx.Client, 
         assert strict_client.get(path).status_code == 200
     if "406" in listed:
         tried += [(406, key | {"accept": "image/png"}, b"")]
-    json = key | {"content-type": JSON}
+    json, wrong = key | {"content-type": JSON}, b"{}"
+    if template == "/v1/operators/{Type}/dispatch":
+        json, wrong = key | {"content-type": "application/x-npy"}, npy(np.zeros(1, ">f4"))
     if "requestBody" in found(document, method, template):
         tried += [(400, json, b"{"), (413, json, b" " * 2000)]
     if "415" in listed and "422" in listed:
-        tried += [(415, key, b"{}"), (422, json, b"{}")]
+        tried += [(415, key, b"{}"), (422, json, wrong)]
     for status, headers, content in tried:
         response = strict_client.request(method, path, headers=headers, content=content)
         if template.startswith("/v2") and status != 431:
@@ -468,4 +477,4 @@ def test_examples_of_parameters_give_200(document: Json, client: httpx.Client) -
         if path != template and "sharedmemory" not in path:  # which is off
             tried += 1
             assert client.get(path).status_code == 200
-    assert tried == 8
+    assert tried == 10

@@ -104,6 +104,15 @@ _REQUEST_ID = {
 }
 
 
+_PREFER = {
+    "name": "Prefer",
+    "in": "header",
+    "required": False,
+    "description": "return=minimal leaves the capability out of an answer that is a document.",
+    "schema": {"type": "string"},
+}
+
+
 def query(model: type[BaseModel]) -> list[Json]:
     """Query parameters: the fields of `model`, none of which is required."""
     return [
@@ -127,7 +136,7 @@ def dispatch() -> dict[str, Any]:
         MSGPACK: _msgpack(DispatchRequest, GraphDispatchRequest, suffix="Msgpack"),
     }
     answers = {JSON: {"schema": ref(DispatchResponse)}, MSGPACK: _msgpack(DispatchResponse, suffix="Msgpack")}
-    return operation("dispatch", answers, *_API, *_WITH_BODY, 504, body=body)
+    return _preferring(operation("dispatch", answers, *_API, *_WITH_BODY, 504, body=body))
 
 
 def dxdispatch(asked: type[BaseModel]) -> dict[str, Any]:
@@ -173,7 +182,8 @@ def graph_dispatch() -> dict[str, Any]:
         MSGPACK: _msgpack(GraphExecuteRequest, suffix="Msgpack"),
     }
     answers = {JSON: {"schema": ref(DispatchResponse)}, MSGPACK: _msgpack(DispatchResponse, suffix="Msgpack")}
-    return operation("dispatchGraph", answers, *_API, *_WITH_BODY, 404, 504, body=body, parameters=[GRAPH_ID])
+    made = operation("dispatchGraph", answers, *_API, *_WITH_BODY, 404, 504, body=body, parameters=[GRAPH_ID])
+    return _preferring(made)
 
 
 def files(media_types: Sequence[str]) -> dict[str, Any]:
@@ -200,6 +210,14 @@ def files(media_types: Sequence[str]) -> dict[str, Any]:
     headers = made["openapi_extra"]["responses"]["200"]["headers"]
     for name in ("Tensor-DataType", "Tensor-Sizes"):
         headers[name] = {"$ref": f"#/components/headers/{name}"}
+    return _preferring(made)
+
+
+def _preferring(made: dict[str, Any]) -> dict[str, Any]:
+    """`made`, an operation, with what Prefer may ask of it."""
+    extra = made["openapi_extra"]
+    extra["parameters"] = [*extra["parameters"], _PREFER]
+    extra["responses"]["200"]["headers"]["Preference-Applied"] = {"$ref": "#/components/headers/Preference-Applied"}
     return made
 
 

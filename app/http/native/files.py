@@ -83,11 +83,12 @@ class FilesEndpoint:
 
     async def __call__(self, request: Request, path: Mapping[str, str]) -> Reply:
         headers = request.headers
+        accept = [headers[b"accept"].decode("latin-1")] if b"accept" in headers else []
+        preferred(accept, [*FORMATS, *CODECS])  # which of them depends on the outputs
         kind = _format_of(headers)
         make = _remembered_codec if len(request.query) <= _LONGEST_QUERY else _codec
         codec = make(kind, path["Type"], request.query, self._max_bytes)
-        accept = headers.get(b"accept")
-        wanted = AcceptedForm([] if accept is None else [accept.decode("latin-1")], kind, prefers_minimal(headers))
+        wanted = AcceptedForm(accept, kind, prefers_minimal(headers))
         try:
             return await answer_in(wanted, codec, self._reader, request)
         except ContractError as error:
