@@ -82,7 +82,7 @@ class Numbers:
     @classmethod
     def of(cls, values: list[Any]) -> "Numbers":
         """Of an array that was read already, as short ones between other things are."""
-        return cls(memoryview(json.dumps(values).encode()))
+        return cls(memoryview(json.dumps(values, default=lambda _: "text").encode()))
 
     def read(self, path: Path, desc: TensorDesc, memory: MemoryShare) -> Buffer:
         """The data of the tensor that `desc` describes: of a packed one its elements, flat or nested; of one with
@@ -96,9 +96,15 @@ class Numbers:
             Elements(tensor_name(path), path, DataType.FLOAT32, "number", has_specials=True), self.text, memory
         )
 
-    def split(self, memory: MemoryShare) -> list["Numbers"]:
-        """The lists in this list. Raises RequestOver."""
-        return [Numbers(self.text[start:stop]) for start, stop in _inner(self.text, memory)]
+    def split(self, path: Path, memory: MemoryShare) -> list["Numbers"]:
+        """The lists in this list. Raises ContractError if anything else is in it, RequestOver."""
+        places = list(_inner(self.text, memory))
+        stops, starts = [0, *(stop for _, stop in places)], [*(start for start, _ in places), len(self.text)]
+        between = [bytes(self.text[stop:start]).strip() for stop, start in zip(stops, starts, strict=True)]
+        if places and between != [b"[", *[b","] * (len(places) - 1), b"]"]:
+            name = tensor_name(path)
+            raise refused(path, f"Data of {name} must be a list, with those of each of its tensors.", None, "a list")
+        return [Numbers(self.text[start:stop]) for start, stop in places]
 
 
 def shape_in_json(desc: TensorDesc) -> list[int]:

@@ -62,7 +62,16 @@ def test_what_is_no_number_is_a_string_both_ways(client: httpx.Client) -> None:
     values = [["NaN", "Infinity"], ["-Infinity", 1.5]]
     made = output(dispatch(client, {"Type": "ELEMENT_WISE_IDENTITY"}, {"InputTensor": values}))
     assert made["data"] == values
-    refused: list[Any] = [["nan"], ["NaN", "1"], [1, None], [True], [{}], [[1, "NaN"], "NaN"], ["-NaN"]]
+    refused: list[Any] = [
+        ["nan"],
+        ["NaN", "1"],
+        [1, None],
+        [True],
+        [{}],
+        [1, "N" * 1000],
+        [[1, "NaN"], "NaN"],
+        ["-NaN"],
+    ]
     for wrong in refused:
         refusal_of(dispatch(client, {"Type": "ELEMENT_WISE_IDENTITY"}, {"InputTensor": wrong}), 422)
     whole = dispatch(client, absolute("INT32"), {"InputTensor": [1, "NaN"]})
@@ -121,6 +130,11 @@ def test_arrays_of_tensors(client: httpx.Client, first: str, space: str) -> None
     body = f"{{{parts.pop(first)}, {parts.popitem()[1]}}}"
     made = output(client.post("/v1/dispatch", content=body, headers=JSON))
     assert made["data"] == [[1, 3, 4], [2, 5, 6]]
+
+
+@pytest.mark.parametrize("values", [[[1], 2, [3]], [1, [2]], [[1], [2], 3]])
+def test_an_array_of_tensors_holds_nothing_else(client: httpx.Client, values: list[Any]) -> None:
+    error_at("/inputs/InputTensors", dispatch(client, {"Type": "JOIN", "Axis": 0}, {"InputTensors": values}))
 
 
 def test_numbers_beside_base64(client: httpx.Client) -> None:

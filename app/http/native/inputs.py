@@ -57,7 +57,7 @@ def described(document: object, codec: Decoder, memory: MemoryShare) -> object:
             operator[name], inputs[name] = _described(desc, value, path, codec, memory)
             continue
         if isinstance(value, Numbers):
-            value = value.split(memory)
+            value = value.split(path, memory)
         if isinstance(value, list):
             descs = desc if isinstance(desc, list) and len(desc) == len(value) else [None] * len(value)
             pairs = [
