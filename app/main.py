@@ -44,7 +44,7 @@ from app.http.telemetry.access_log import AccessLog
 from app.http.telemetry.metrics import Counts, Metrics
 from app.http.telemetry.requests import observing
 from app.http.telemetry.slots import Slots
-from app.http.web import docs, errors, reference
+from app.http.web import docs, errors, playground, reference
 from app.models.repository.repository import Repository
 from app.models.repository.repository import check as check_models
 from app.models.repository.switches import SharedSwitches, Switches
@@ -138,9 +138,11 @@ def create_app(
     app.include_router(operations.router)
     openapi.install(app)
     if settings.docs:
+        drawing = min(service.devices.values(), key=lambda device: device.kind != "cpu")
+        playground.install(app, drawing)
         docs.install(app)
         errors.install(app)
-        reference.install(app, min(service.devices.values(), key=lambda device: device.kind != "cpu"))
+        reference.install(app, drawing)
     return app
 
 

@@ -4,17 +4,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.docs.browser import Page, browser
+from tests.docs.browser import Tab, browser
 
 
-@pytest.fixture(scope="session")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    with browser(tmp_path_factory.mktemp("browser")) as page:
-        yield page
+@pytest.fixture(scope="module")
+def started() -> Iterator[Tab]:
+    """Ended with the module: as long as it runs, asyncio.run() does not in the same thread."""
+    with browser() as tab:
+        yield tab
 
 
 @pytest.fixture
-def page(started: Page) -> Page:
+def page(started: Tab) -> Tab:
     """An empty page, of which nothing is noted yet."""
     started.open("about:blank")
     started.complaints.clear()

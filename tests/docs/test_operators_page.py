@@ -1,6 +1,7 @@
 """/operators in a real browser: drawn, filtered, readable on a phone and in the dark, and without scripts."""
 
 import json
+from typing import Literal
 
 import httpx
 import pytest
@@ -9,7 +10,7 @@ from app.contract.constants import DataType, FeatureLevel
 from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX
 from tests.conftest import RunningServer
-from tests.docs.browser import Page, needs_chromium
+from tests.docs.browser import Tab, contrast, luminance, needs_chromium
 from tests.operators.facts import FAMILIES
 
 pytestmark = needs_chromium
@@ -20,12 +21,12 @@ LISTED = """[...document.querySelectorAll("nav li:not([hidden]) a")].map((each) 
 
 
 @pytest.fixture
-def opened(server: RunningServer, page: Page) -> Page:
+def opened(server: RunningServer, page: Tab) -> Tab:
     page.open(f"{server.url}/operators")
     return page
 
 
-def choose(page: Page, **fields: str) -> list[str]:
+def choose(page: Tab, **fields: str) -> list[str]:
     """The operators shown after the form's fields are filled in; those not given are emptied."""
     for name in ("search", "family", "data_type", "feature_level"):
         page.run(
@@ -40,18 +41,18 @@ def choose(page: Page, **fields: str) -> list[str]:
     return shown
 
 
-def test_everything_is_there_and_nothing_is_loaded(server: RunningServer, opened: Page) -> None:
+def test_everything_is_there_and_nothing_is_loaded(server: RunningServer, opened: Tab) -> None:
     assert opened.run(SHOWN) == NAMES
     assert opened.complaints == []
     assert [url for url in opened.requested if not url.startswith("data:")] == [f"{server.url}/operators"]
 
 
-def test_it_is_there_within_three_seconds(server: RunningServer, page: Page) -> None:
+def test_it_is_there_within_three_seconds(server: RunningServer, page: Tab) -> None:
     """The best of three: what else the machine is doing does not count."""
     assert min(page.open(f"{server.url}/operators") for _ in range(3)) < 3
 
 
-def test_the_style_and_the_script_are_let_through(opened: Page) -> None:
+def test_the_style_and_the_script_are_let_through(opened: Tab) -> None:
     assert opened.run("getComputedStyle(document.querySelector('nav ul')).listStyleType") == "none"
     assert opened.run("document.querySelector('form button').hidden")
     opened.run("document.body.append(Object.assign(document.createElement('script'), {text: 'window.foreign = 1'}))")
@@ -60,7 +61,7 @@ def test_the_style_and_the_script_are_let_through(opened: Page) -> None:
     assert "Content Security Policy" in opened.complaints[0]
 
 
-def test_curves_are_drawn(opened: Page) -> None:
+def test_curves_are_drawn(opened: Tab) -> None:
     for plot in opened.run(
         """[...document.querySelectorAll(".plot")].map((plot) => {
             plot.scrollIntoView();
@@ -82,14 +83,11 @@ def test_curves_are_drawn(opened: Page) -> None:
     assert opened.run("document.querySelector('#ACTIVATION_CELU .plot .curve') !== null")
 
 
-def test_typing_searches(opened: Page) -> None:
+def test_typing_searches(opened: Tab) -> None:
     opened.run("document.forms[0].elements.search.focus()")
-    opened.type("exponential Celu")
+    opened.page.keyboard.insert_text("exponential Celu")
     assert opened.run(SHOWN) == ["ACTIVATION_CELU"]
-    opened.call(
-        "Input.dispatchKeyEvent", type="keyDown", key="Enter", code="Enter", windowsVirtualKeyCode=13, text="\r"
-    )
-    opened.call("Input.dispatchKeyEvent", type="keyUp", key="Enter", code="Enter", windowsVirtualKeyCode=13)
+    opened.page.keyboard.press("Enter")
     assert opened.run(SHOWN) == ["ACTIVATION_CELU"]
     assert opened.run("location.search") == ""  # the form was not sent
     assert choose(opened, search="no such operator") == []
@@ -98,7 +96,7 @@ def test_typing_searches(opened: Page) -> None:
     assert opened.complaints == []
 
 
-def test_filters_choose_what_the_api_lists(opened: Page, client: httpx.Client) -> None:
+def test_filters_choose_what_the_api_lists(opened: Tab, client: httpx.Client) -> None:
     """Some values of each field, in every combination; what the API lists is tested by itself."""
     for family in FAMILIES:
         names = [operator.short_name() for operator in OPERATORS.values() if operator.family() == family]
@@ -113,7 +111,7 @@ def test_filters_choose_what_the_api_lists(opened: Page, client: httpx.Client) -
     assert opened.complaints == []
 
 
-def test_an_anchor_leads_to_its_operator(server: RunningServer, page: Page) -> None:
+def test_an_anchor_leads_to_its_operator(server: RunningServer, page: Tab) -> None:
     page.open(f"{server.url}/operators#{NAMES[-1]}")
     box = f"document.getElementById('{NAMES[-1]}').getBoundingClientRect()"
     page.wait_for(f"{box}.top < innerHeight && {box}.bottom > 0")
@@ -123,12 +121,12 @@ def test_an_anchor_leads_to_its_operator(server: RunningServer, page: Page) -> N
     assert page.run(SHOWN) == NAMES
 
 
-def test_the_request_names_this_service(server: RunningServer, opened: Page) -> None:
+def test_the_request_names_this_service(server: RunningServer, opened: Tab) -> None:
     pasted = opened.run("document.querySelector('#ACTIVATION_CELU pre').textContent")
     assert pasted.startswith(f"curl -s {server.url}/v1/dispatch ")
 
 
-def test_it_fits_a_phone(server: RunningServer, page: Page) -> None:
+def test_it_fits_a_phone(server: RunningServer, page: Tab) -> None:
     page.call("Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=2, mobile=True)
     try:
         page.open(f"{server.url}/operators")
@@ -141,9 +139,9 @@ def test_it_fits_a_phone(server: RunningServer, page: Page) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out_in(server: RunningServer, page: Page, scheme: str) -> None:
+def test_text_stands_out_in(server: RunningServer, page: Tab, scheme: Literal["light", "dark"]) -> None:
     """WCAG 2.2, 1.4.3 and 1.4.11: a contrast of 4.5 for text and 3 for the curve."""
-    page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    page.page.emulate_media(color_scheme=scheme)
     try:
         page.open(f"{server.url}/operators")
         page.run("document.querySelector('.plot').scrollIntoView()")
@@ -163,22 +161,10 @@ def test_text_stands_out_in(server: RunningServer, page: Page, scheme: str) -> N
             assert contrast(front, back) >= least, (selector, front, back)
         assert (luminance(colours[0][2]) < 0.1) == (scheme == "dark")
     finally:
-        page.call("Emulation.setEmulatedMedia", features=[])
+        page.page.emulate_media(color_scheme="null")
 
 
-def luminance(colour: str) -> float:
-    """Relative luminance of `rgb(r, g, b)`, by WCAG."""
-    parts = [int(part) / 255 for part in colour.removeprefix("rgb(").removesuffix(")").split(",")]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(one: str, other: str) -> float:
-    low, high = sorted(luminance(each) for each in (one, other))
-    return (high + 0.05) / (low + 0.05)
-
-
-def test_names_and_roles_are_there_for_those_who_listen(opened: Page) -> None:
+def test_names_and_roles_are_there_for_those_who_listen(opened: Tab) -> None:
     opened.call("Accessibility.enable")
     nodes = opened.call("Accessibility.getFullAXTree")["nodes"]
     roles: dict[str, list[str]] = {}
@@ -198,7 +184,7 @@ def test_names_and_roles_are_there_for_those_who_listen(opened: Page) -> None:
     opened.call("Accessibility.disable")
 
 
-def test_it_works_without_scripts(server: RunningServer, page: Page) -> None:
+def test_it_works_without_scripts(server: RunningServer, page: Tab) -> None:
     page.call("Emulation.setScriptExecutionDisabled", value=True)
     try:
         page.open(f"{server.url}/operators")

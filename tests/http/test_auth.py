@@ -29,9 +29,20 @@ CLOSED = [
     ("GET", "/metrics"),
     ("GET", "/nowhere"),
     ("PUT", "/v1/dispatch"),
-    ("GET", "/"),
+    ("GET", "/static"),
 ]
-OPEN = ["/health/live", "/health/ready", "/docs", "/docs/assets/swagger-ui.css", "/operators", "/openapi.json"]
+OPEN = [
+    "/",
+    "/static/app.js",
+    "/health/live",
+    "/health/ready",
+    "/docs",
+    "/docs/assets/swagger-ui.css",
+    "/operators",
+    "/operators.json",
+    "/operators/GEMM.json",
+    "/openapi.json",
+]
 
 
 @pytest.fixture(scope="module")

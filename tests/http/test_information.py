@@ -168,7 +168,19 @@ def test_unknown_operators(client: httpx.Client, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/v1", "/v1/dispatch/x", "/v3", "/health", "/favicon.ico", "//", "/v1//dispatch"]
+    "path",
+    [
+        "/v1",
+        "/v1/dispatch/x",
+        "/static",
+        "/static/nothing.js",
+        "/static/index.html",
+        "/v3",
+        "/health",
+        "/favicon.ico",
+        "//",
+        "/v1//dispatch",
+    ],
 )
 def test_unknown_paths(client: httpx.Client, path: str) -> None:
     refusal_of(client.get(httpx.URL(str(client.base_url)).copy_with(raw_path=path.encode())), 404)

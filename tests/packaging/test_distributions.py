@@ -77,9 +77,9 @@ def installed(wheel_of_sdist: Path, tmp_path_factory: pytest.TempPathFactory) ->
 def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     names = set(contents(wheel))
     about = {name for name in names if name.startswith(f"dmlserve-{__version__}.dist-info/")}
-    kinds = {".py", ".typed", ".html", ".css", ".js"}
+    kinds = {".py", ".typed", ".html", ".css", ".js", ".svg"}
     sources = {str(path.relative_to(ROOT)) for path in (ROOT / "app").rglob("*") if path.suffix in kinds}
-    assert {"app/py.typed", "app/http/web/pages/operators.html"} < names
+    assert {"app/py.typed", "app/http/web/pages/operators.html", "app/http/web/static/app.js"} < names
     assert names - about == sources
     assert any(name.endswith("LICENSE") for name in about)
 

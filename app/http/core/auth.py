@@ -13,8 +13,10 @@ from app.settings import Unusable
 
 log = logging.getLogger("app")
 
-OPEN = ("/health/", "/v2/health/", "/docs", "/operators", "/errors", "/openapi.json")
-"""Paths, and beginnings of paths, that need no key: they tell nothing of anyone, and probes and browsers send none."""
+PAGE = "/"
+OPEN = ("/health/", "/v2/health/", "/docs", "/operators", "/errors", "/openapi.json", "/static/")
+"""Paths, and beginnings of paths, that need no key beside PAGE: they tell nothing of anyone, and probes and browsers
+send none."""
 
 _BLANKS = " \t\r\n"
 _KEY = re.compile(r"[!-~]+")
@@ -99,7 +101,7 @@ def authenticating(handler: Handler, keys: Keys) -> Handler:
     """Middleware that answers 401 to requests without a valid key, before their body is read."""
 
     async def handle(request: Request) -> Reply:
-        if request.path.startswith(OPEN):
+        if request.path == PAGE or request.path.startswith(OPEN):
             return await handler(request)
         scheme, _, key = request.headers.get(b"authorization", b"").decode("latin-1").partition(" ")
         if not key:

@@ -1,7 +1,6 @@
 """/operators: every operator on one page, made from the operator classes. The page is whole: it loads nothing."""
 
 import asyncio
-import gzip
 import re
 import shlex
 from base64 import b64encode
@@ -17,7 +16,6 @@ from fastapi import FastAPI
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from pydantic import Field
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -35,9 +33,9 @@ from app.engine.capabilities import (
     support_groups,
 )
 from app.engine.curves import Curve, curve
-from app.http.core.media_types import accepts_gzip
 from app.http.core.queries import read_query
 from app.http.web import plots
+from app.http.web.files import KeptFile
 from app.operators.catalog import OPERATORS
 from app.operators.operator import Operator
 
@@ -70,18 +68,18 @@ class Reference:
         self._device = device
         self._making = asyncio.Lock()
         self._sections: tuple[Section, ...] = ()
-        self._whole = self._packed = b""
+        self._whole: KeptFile | None = None
 
     async def answer(self, request: Request) -> Response:
         """The page, or what the query leaves of it. Raises ContractError."""
         # Without scripts a form sends the fields that nothing was chosen in, too.
         wanted = read_query(request, PageFilter, empty_is_absent=True)
         async with self._making:
-            if not self._sections:
+            if self._whole is None:
                 await asyncio.to_thread(self._make)
+        assert self._whole
         if wanted == PageFilter():
-            packed = accepts_gzip(request.headers.get("accept-encoding", ""))
-            return _answer(request.headers, self._packed if packed else self._whole, packed)
+            return self._whole.answer(request.headers)
         words = wanted.search.lower().split()
         chosen = set(select(wanted))
         sections = [
@@ -89,13 +87,12 @@ class Reference:
             for section in self._sections
             if section.operator in chosen and all(word in section.text for word in words)
         ]
-        return _answer(request.headers, _page(sections, wanted), packed=False)
+        return _kept(_page(sections, wanted), compressed=False).answer(request.headers)
 
     def _make(self) -> None:
         sections = tuple(_section(operator, curve(operator, self._device)) for operator in OPERATORS.values())
-        self._whole = _page(sections, PageFilter())
-        self._packed = gzip.compress(self._whole, mtime=0)
         self._sections = sections
+        self._whole = _kept(_page(sections, PageFilter()), compressed=True)
 
 
 def install(app: FastAPI, device: Device) -> None:
@@ -107,20 +104,8 @@ def install(app: FastAPI, device: Device) -> None:
         return await reference.answer(request)
 
 
-def _answer(headers: Headers, page: bytes, packed: bool) -> Response:
-    """The page, or word that the client has it already (RFC 9110, 13.1.2)."""
-    tag = f'"{sha256(page).hexdigest()[:32]}"'
-    fields = {
-        "etag": tag,
-        "cache-control": "no-cache",  # to be kept, and asked for each time whether it is still the same
-        "vary": "accept-encoding",
-        "content-security-policy": _policy(),
-        "x-content-type-options": "nosniff",
-    }
-    known = [each.strip().removeprefix("W/") for each in headers.get("if-none-match", "").split(",")]
-    if tag in known or "*" in known:
-        return Response(status_code=304, headers=fields)
-    return Response(page, headers=fields | ({"content-encoding": "gzip"} if packed else {}), media_type="text/html")
+def _kept(page: bytes, *, compressed: bool) -> KeptFile:
+    return KeptFile(page, "text/html", {"content-security-policy": _policy()}, compressed=compressed)
 
 
 @cache
