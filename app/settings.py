@@ -35,7 +35,7 @@ class Settings(BaseSettings):
     log_format: Literal["json", "text"] = Field("json", description="One JSON object a line, or lines for people.")
     log_file: str = Field("", description="File to log to instead of standard error; opened again on SIGHUP.")
     access_log: bool = Field(True, description="Log each request.")
-    docs: bool = Field(True, description="Serve /docs, /operators, /errors and /openapi.json.")
+    docs: bool = Field(True, description="Serve the pages /, /operators, /errors and /docs, and /openapi.json.")
 
     api_keys: SecretStr = Field(
         SecretStr(""), description="API keys, separated by commas. Without these and the file, no key is asked for."

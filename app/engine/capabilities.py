@@ -20,9 +20,10 @@ from app.contract.tensors import element_name, path_of
 from app.contract.violations import Hresult, refused
 from app.devices.device import DeviceInfo
 from app.engine.dispatch import Capability, TensorCapability
+from app.engine.tensor_meanings import meaning
 from app.operators.catalog import OPERATORS
 from app.operators.fusion import Fused
-from app.operators.operator import Operator, Role, ScaleBias
+from app.operators.operator import READ_ONLY, Operator, Role, ScaleBias
 
 if TYPE_CHECKING:
     Family: TypeAlias = str
@@ -332,8 +333,13 @@ def _fields(operator: type[Operator]) -> Iterator[FieldDescription]:
             ),
             required=info.is_required(),
             default=None if info.is_required() else TypeAdapter(Any).dump_python(info.default, mode="json"),
-            description=info.description if tensor else _meaning(info.description, info),
+            description=_purpose(operator, name, info.description) if tensor else _meaning(info.description, info),
         )
+
+
+def _purpose(operator: type[Operator], name: str, description: str) -> str:
+    """What a tensor is for, and what else is to be said of it: of inputs not what all of them are."""
+    return f"{meaning(operator, name)} {description.removeprefix(READ_ONLY).strip()}".strip()
 
 
 def _meaning(description: str, info: FieldInfo) -> str:

@@ -40,12 +40,15 @@ class Null(Enum):
     NOT_COMPUTED = "not computed"
 
 
-InputTensorDesc = Annotated[TensorDesc, Role.INPUT, Field(description="Read, never written.")]
-OptionalInputTensorDesc = Annotated[TensorDesc | None, Role.INPUT, Field(description="Read, never written.")]
+READ_ONLY = "Read, never written."
+"""What is said of each input in schemas."""
+
+InputTensorDesc = Annotated[TensorDesc, Role.INPUT, Field(description=READ_ONLY)]
+OptionalInputTensorDesc = Annotated[TensorDesc | None, Role.INPUT, Field(description=READ_ONLY)]
 InputTensorDescs = Annotated[
     list[TensorDesc],
     Role.INPUT,
-    Field(min_length=1, max_length=MAX_TENSORS, description="Read, never written. Their data are a list as well."),
+    Field(min_length=1, max_length=MAX_TENSORS, description=f"{READ_ONLY} Their data are a list as well."),
 ]
 OutputTensorDesc = Annotated[
     TensorDesc | None,

@@ -53,7 +53,7 @@ class Tab:
         end = time.monotonic() + SECONDS
         while not self.run(f"Boolean({condition})"):
             assert time.monotonic() < end, f"never: {condition}"
-            time.sleep(0.01)
+            time.sleep(0.03)
 
     def _note(self, message: ConsoleMessage) -> None:
         if message.type in ("warning", "error", "assert"):
