@@ -1,6 +1,7 @@
 """/docs in a real browser, with no other host to be reached."""
 
 import json
+from typing import Literal
 
 import httpx
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from app.engine.capabilities import example
 from app.operators.catalog import OPERATORS
 from tests.conftest import RunningServer
-from tests.docs.browser import Tab, needs_chromium
+from tests.docs.browser import Tab, contrast, luminance, needs_chromium
 
 pytestmark = needs_chromium
 
@@ -24,6 +25,22 @@ def test_the_page_shows_the_api_without_the_internet(server: RunningServer, page
     assert "Failed to load" not in text
     assert page.complaints == []
     assert all(url.startswith((server.url, "data:")) for url in page.requested)
+
+
+def test_it_is_dark_for_those_who_want_that(server: RunningServer, page: Tab) -> None:
+    schemes: list[Literal["light", "dark"]] = ["dark", "light"]
+    page.open(f"{server.url}/docs", SHOWN)
+    path = "getComputedStyle(document.querySelector('.opblock-summary-path')).color"
+    try:
+        for scheme in schemes:
+            page.page.emulate_media(color_scheme=scheme)
+            page.wait_for(f"document.documentElement.matches('.dark-mode') === {str(scheme == 'dark').lower()}")
+            assert (luminance(page.run(path)) > 0.5) == (scheme == "dark")
+            if scheme == "dark":
+                back = page.run("getComputedStyle(document.documentElement).backgroundColor")
+                assert contrast(back, page.run(path)) > 4.5
+    finally:
+        page.page.emulate_media(color_scheme="null")
 
 
 def test_the_page_is_there_within_three_seconds(server: RunningServer, page: Tab) -> None:

@@ -121,6 +121,13 @@ def test_an_anchor_leads_to_its_operator(server: RunningServer, page: Tab) -> No
     assert page.run(SHOWN) == NAMES
 
 
+def test_it_leads_to_where_an_operator_is_tried(server: RunningServer, page: Tab) -> None:
+    page.open(f"{server.url}/operators#GEMM")
+    page.page.get_by_role("link", name="Try GEMM").click()
+    page.page.get_by_role("heading", name="GEMM", level=2).wait_for()
+    assert page.page.url == f"{server.url}/#operator=GEMM"
+
+
 def test_the_request_names_this_service(server: RunningServer, opened: Tab) -> None:
     pasted = opened.run("document.querySelector('#ACTIVATION_CELU pre').textContent")
     assert pasted.startswith(f"curl -s {server.url}/v1/dispatch ")
