@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { LONGEST_LINK, dispatchBody, fromFragment, inputTensors, placesOf, pointerParts, toFragment, withValue } from "../static/requests.js";
+import { LONGEST_LINK, dispatchBody, fromFragment, inputTensors, isOfOperator, placesOf, pointerParts, toFragment, withValue } from "../static/requests.js";
 import { controlFor, initialValue, readList, readText } from "../static/forms.js";
 import { parameters, toPython, withoutTriton } from "../static/snippets.js";
 
@@ -50,6 +50,17 @@ test("links from anyone are taken only in the form of this page's", () => {
     { ...CELU, data: { x: { kind: "file", bytes: [] } } }, { ...CELU, data: { x: { kind: "random", from: 0, to: 1 } } }, { text: 1 }])
     assert.equal(fromFragment(pack(state)).state, null, JSON.stringify(state));
   for (const text of ["operator/%%%", "operator/AAAA", "operator/_w", "", "operator=../../x", "graph=1"]) assert.equal(fromFragment(text).state, null, text);
+});
+
+test("a state is of its operator, or is not taken", () => {
+  const fields = [{ name: "InputTensor", kind: "input_tensor", type: "DML_TENSOR_DESC", required: true }, { name: "Alpha", kind: "attribute" },
+    { name: "Others", kind: "input_tensor", type: "DML_TENSOR_DESC[]", required: false }];
+  const state = (changes, others = {}) => ({ ...CELU, ...others, operator: { ...CELU.operator, ...changes } });
+  for (const good of [CELU, state({ Alpha: "x" }), state({ Others: [F32] }), state({ InputTensor: { ...F32, Sizes: [2, "x"] } }), state({}, { curve: { low: 1, high: 2 } })])
+    assert.ok(isOfOperator(good, fields), JSON.stringify(good));
+  for (const bad of [state({ InputTensor: null }), state({ InputTensor: [F32] }), state({ InputTensor: { ...F32, DataType: "X" } }), state({ InputTensor: { ...F32, Sizes: "2" } }),
+    state({ InputTensor: { ...F32, Strides: {} } }), state({ Others: F32 }), state({ Others: [] }), state({}, { curve: { low: "x", high: 2 } }), state({}, { curve: null })])
+    assert.ok(!isOfOperator(bad, fields), JSON.stringify(bad));
 });
 
 test("members of a request", () => {

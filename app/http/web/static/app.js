@@ -70,7 +70,7 @@ const write = later((mine, view, state) => {
 async function show() {
   const mine = ++number;
   const { view, state } = fromFragment(location.hash.slice(1));
-  const name = view in VIEWS ? view : "operator";
+  const name = Object.hasOwn(VIEWS, view) ? view : "operator";
   for (const link of document.querySelectorAll("nav [data-view]")) {
     if (link.dataset.view === name) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");

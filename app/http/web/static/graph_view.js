@@ -2,7 +2,7 @@
 
 import { copyButton, field, h, later, options, svg } from "./dom.js";
 import { NODE, edgePath, layOut, ports, readGraph, withEdge, withOperator } from "./graphs.js";
-import { dispatchBody, toFragment } from "./requests.js";
+import { dispatchBody, isSource, toFragment } from "./requests.js";
 import { outputsOf, resultView } from "./result_view.js";
 import { tensorEditor } from "./tensor_editor.js";
 import { operatorPicker } from "./picker.js";
@@ -61,7 +61,7 @@ export async function mount(container, context, given) {
   const { api, catalog, announce } = context;
   let text = given?.text ?? pretty(EXAMPLE);
   let kept = null; // what the service says of the graph in `text`, once it keeps it
-  let data = given?.data ?? {};
+  let data = Object.fromEntries(Object.entries(given?.data ?? {}).filter(([, source]) => isSource(source)));
   const picture = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Picture of the graph" });
   const area = h("textarea", {
     class: "json", spellcheck: "false", value: text,
@@ -78,7 +78,11 @@ export async function mount(container, context, given) {
   const building = h("div");
   const list = h("select", { "aria-label": "Graphs that are kept", onchange: () => list.value && context.open("graph", { id: list.value }) });
 
-  const parsed = () => JSON.parse(text);
+  function parsed() {
+    const graph = JSON.parse(text);
+    if (graph === null || typeof graph !== "object" || Array.isArray(graph)) throw new SyntaxError("a graph is an object.");
+    return graph;
+  }
 
   function remember() {
     if (!kept) context.remember("graph", { text, data });

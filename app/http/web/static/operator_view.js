@@ -2,7 +2,7 @@
 
 import { copyButton, field, h, later, math, options, setError } from "./dom.js";
 import { TYPES, convert, decode, encode, formatValue, fromBase64, isFloat, shortType, toBase64 } from "./types.js";
-import { dataOf, dispatchBody, inputBytes, inputTensors, toFragment, valueAt, withValue } from "./requests.js";
+import { dataOf, dispatchBody, inputBytes, inputTensors, isOfOperator, toFragment, valueAt, withValue } from "./requests.js";
 import { controlFor } from "./forms.js";
 import { controlView } from "./form_view.js";
 import { descriptionView, tensorEditor } from "./tensor_editor.js";
@@ -65,7 +65,9 @@ export async function mount(container, context, given) {
   const ofKind = (kind) => description.fields.filter((each) => each.kind === kind);
   const inputs = ofKind("input_tensor").map((each) => each.name);
   const outputs = ofKind("output_tensor").map((each) => each.name);
-  let state = given?.operator ? { level: null, device: null, ...given } : exampleState(description);
+  const isUsable = given?.operator && isOfOperator(given, description.fields);
+  let state = isUsable ? { level: null, device: null, ...given } : exampleState(description);
+  if (given?.operator && !isUsable) announce("The link is none of this operator's; here is its example.");
   if (given?.level && !given.operator) state = { ...state, level: given.level };
   state.data = { ...state.data };
   for (const [tensor] of inputTensors(state.operator, inputs)) state.data[tensor] ??= { kind: "range", from: -4, to: 4 };

@@ -1,6 +1,6 @@
 /** A dispatch as the page keeps it, as the service takes it, and as a link. */
 
-import { byteLength, encode, shortType, toBase64 } from "./types.js";
+import { TYPES, byteLength, encode, shortType, toBase64 } from "./types.js";
 import { elementsOf } from "./numbers.js";
 import { elementCount, isLayout, reach } from "./layout.js";
 
@@ -115,16 +115,35 @@ export function fromFragment(text) {
   }
 }
 
+/**
+ * Whether the state is one of the operator with these `fields`: its tensors are described as such, in lists where it takes
+ * lists. What the numbers in it are, the service judges.
+ */
+export function isOfOperator(state, fields) {
+  const isNumbers = (list) => Array.isArray(list) && list.every((each) => ["number", "string"].includes(typeof each));
+  const isTensor = (desc) => desc !== null && typeof desc === "object" && shortType(desc.DataType) in TYPES &&
+    isNumbers(desc.Sizes) && (desc.Strides == null || isNumbers(desc.Strides)) && (desc.Flags == null || Array.isArray(desc.Flags));
+  const { curve } = state;
+  const isCurve = curve === undefined || (curve !== null && Number.isFinite(curve.low) && Number.isFinite(curve.high));
+  return isCurve && fields.filter((each) => each.kind !== "attribute").every(({ name, type, required }) => {
+    const given = state.operator[name];
+    if (given === undefined || given === null) return !required;
+    return type.endsWith("[]") ? Array.isArray(given) && given.length > 0 && given.every(isTensor) : isTensor(given);
+  });
+}
+
 /** Links come from anywhere: nothing of them is taken that has not the form of what this page makes. */
 function isState(state) {
   const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
   if (!isObject(state)) return false;
   if ("text" in state) return typeof state.text === "string" && (state.data === undefined || isObject(state.data));
   return isObject(state.operator) && typeof state.operator.Type === "string" && isObject(state.data) &&
-    Object.values(state.data).every((source) => isObject(source) && isSource(source));
+    Object.values(state.data).every(isSource);
 }
 
-function isSource(source) {
+/** Whether that is a source of data, as links have them. */
+export function isSource(source) {
+  if (source === null || typeof source !== "object") return false;
   if (source.kind === "text") return typeof source.text === "string";
   if (source.kind === "special") return true;
   return ["range", "random"].includes(source.kind) && Number.isFinite(source.from) && Number.isFinite(source.to) &&
