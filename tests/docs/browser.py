@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from playwright.sync_api import BrowserContext, CDPSession, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import BrowserContext, CDPSession, ConsoleMessage, Error, Page, sync_playwright
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -49,11 +49,19 @@ class Tab:
         return time.monotonic() - started
 
     def wait_for(self, condition: str) -> None:
-        """Wait until an expression holds in the page, whatever of it the page's policy lets evaluate."""
+        """Wait until an expression holds in the page, or in the one that follows it."""
         end = time.monotonic() + SECONDS
-        while not self.run(f"Boolean({condition})"):
+        while not self._holds(condition):
             assert time.monotonic() < end, f"never: {condition}"
             time.sleep(0.03)
+
+    def _holds(self, condition: str) -> bool:
+        try:
+            return bool(self.run(f"Boolean({condition})"))
+        except Error as error:
+            if "because of a navigation" in str(error):
+                return False
+            raise
 
     def _note(self, message: ConsoleMessage) -> None:
         if message.type in ("warning", "error", "assert"):
