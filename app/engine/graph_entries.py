@@ -1,6 +1,7 @@
 """Which graphs are kept: in one process, or in several that share a folder."""
 
 import fcntl
+import math
 import mmap
 import os
 import struct
@@ -27,7 +28,7 @@ _WORDS = 2 + _OF_A_PART * len(PARTS)
 """What a worker tells of its use of a graph: how many dispatches, when the last use was, and of each part how many,
 nanoseconds in all, and when the last one was."""
 
-_NUMBERS = 8 * _WORDS
+NUMBERS_BYTES = 8 * _WORDS
 """Bytes of these."""
 
 _LENGTH = struct.Struct("<Q")
@@ -42,6 +43,27 @@ class Record(NamedTuple):
     created: float
     memory_bytes: int
     capability: GraphCapability
+
+
+class Use(NamedTuple):
+    """What one worker, or several together, tell of their use of a graph."""
+
+    dispatches: int
+    idle_seconds: float
+    parts: tuple[float, ...]
+    """Of each of the PARTS how many, nanoseconds in all, and Unix time of the last one, in ms."""
+
+    @classmethod
+    def of_all(cls, uses: Iterable["Use"]) -> "Use":
+        """Of those that `uses` are of, together."""
+        dispatches, idle_seconds, parts = 0, math.inf, [0.0] * (_OF_A_PART * len(PARTS))
+        for use in uses:
+            dispatches += use.dispatches
+            idle_seconds = min(idle_seconds, use.idle_seconds)
+            for place, number in enumerate(use.parts):
+                is_time = place % _OF_A_PART == _OF_A_PART - 1
+                parts[place] = max(parts[place], number) if is_time else parts[place] + number
+        return cls(dispatches, idle_seconds, tuple(parts))
 
 
 class Entry:
@@ -68,6 +90,20 @@ class Entry:
         numbers[place] += 1.0
         numbers[place + 1] += ns
         numbers[place + 2] = time_ns() // 1_000_000
+
+    @property
+    def own(self) -> Use:
+        """What this worker has to tell of it."""
+        start, end = self._place, self._place + _WORDS
+        return Use(self._counts[start], monotonic() - self._times[start + 1], tuple(self._times[start + 2 : end]))
+
+    def tell(self, worker: int, use: Use) -> None:
+        """Write the numbers of a worker of another machine, which cannot do it itself."""
+        start = _WORDS * worker
+        self._counts[start] = use.dispatches
+        self._times[start + 1] = monotonic() - use.idle_seconds
+        for place, number in enumerate(use.parts, start + 2):
+            self._times[place] = number
 
     @property
     def observed(self) -> dict[str, list[list[float]]]:
@@ -128,7 +164,7 @@ class LocalEntries:
         return self._lock
 
     def add(self, record: Record, request: Iterable[Piece]) -> Entry:
-        entry = Entry(record, memoryview(bytearray(_NUMBERS)), 0)
+        entry = Entry(record, memoryview(bytearray(NUMBERS_BYTES)), 0)
         entry.use()  # before anybody could take it for idle
         self._entries[record.id] = entry
         return entry
@@ -150,7 +186,7 @@ class SharedEntries:
 
     def __init__(self, folder: Path, workers: int, worker: int) -> None:
         self._folder = folder
-        self._numbers_bytes = workers * _NUMBERS
+        self._numbers_bytes = workers * NUMBERS_BYTES
         self._worker = worker
         self._known: dict[str, tuple[tuple[int, int], Entry]] = {}
         self._lock = Lock()

@@ -35,7 +35,7 @@ FLOORS = [
     {"app.http.native", "app.http.inference", "app.http.web"},
     {"app.main", "app.runs"},
     {"app.model_commands"},
-    {"app.cli"},
+    {"app.cli", "app.cluster"},
 ]
 """Rooms from the ground up. A room is a package, or a module that stands alone; it imports from lower floors only, so
 that those on the same floor do not know each other."""
@@ -58,10 +58,11 @@ ONLY = {
     "flatbuffers": ("app.models.dxdispatch",),
     "onnx": ("app.models.onnx",),
     "google": ("app.models.onnx",),
+    "ray": ("app.cluster",),
 }
 """Packages that nobody else imports."""
 
-EXTRAS = {"cudnn", "cupy", "cupy_backends", "google", "onnx", "PIL"}
+EXTRAS = {"cudnn", "cupy", "cupy_backends", "google", "onnx", "PIL", "ray"}
 """Packages of extras: a test below sees to who imports them."""
 
 MODULES = {

@@ -1,0 +1,120 @@
+"""A cluster of Ray's: nodes on this machine, each with an address and processes of its own, that can be killed."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+URL = "http://127.0.0.1:8000"
+SECONDS = 60.0
+"""How long to wait for what must happen."""
+
+_SYSTEM = {
+    "health_check_initial_delay_ms": 0,
+    "health_check_period_ms": 500,
+    "health_check_timeout_ms": 500,
+    "health_check_failure_threshold": 3,
+}
+"""A node that is gone is noticed within seconds."""
+
+
+class Cluster:
+    """Its nodes by address. What runs on them ends with them."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self._folder = folder
+        self._stack = stack
+        self._nodes: dict[str, subprocess.Popen[bytes]] = {}
+        haproxy = folder / "haproxy"
+        self._environment = os.environ | {
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "RAY_ADDRESS": "127.0.0.1:6379",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_SERVE_ENABLE_HA_PROXY": "1",
+            "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(haproxy / "haproxy.cfg"),
+            "RAY_SERVE_HAPROXY_SOCKET_PATH": str(haproxy / "admin.sock"),
+            "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(haproxy),
+            "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(haproxy / "state"),
+            "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2",
+        }
+
+    def start(self, address: str, cpus: int) -> None:
+        """One more node; the first is the head."""
+        joins = ["--address", "127.0.0.1:6379"]
+        heads = ["--head", "--port", "6379", "--include-dashboard", "false", "--temp-dir", str(self._folder / "ray")]
+        heads += ["--system-config", json.dumps(_SYSTEM)]
+        log = self._stack.enter_context((self._folder / f"{address}.log").open("wb"))
+        # All of a node's processes die with the first one in their namespace.
+        apart = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        command = [*apart, str(BIN / "ray"), "start", "--block", "--disable-usage-stats", "--node-ip-address", address]
+        command += ["--num-cpus", str(cpus), "--object-store-memory", str(100 << 20), *(joins if self._nodes else heads)]
+        process = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log, start_new_session=True)
+        self._nodes[address] = process
+        self._stack.callback(self.kill, address)
+        wait_until(lambda: b"Ray runtime started" in (self._folder / f"{address}.log").read_bytes(), self.logs)
+
+    def kill(self, address: str) -> None:
+        """All processes of a node, at once and without a word."""
+        process = self._nodes[address]
+        process.kill()
+        process.wait()
+
+    def deploy(self, **arguments: Any) -> None:
+        """The application with these settings: a replica on each of two nodes. Returns before it is there."""
+        deployment = {"name": "dmlserve", "num_replicas": 2, "max_replicas_per_node": 1, "health_check_period_s": 1}
+        config = {
+            "proxy_location": "HeadOnly",
+            "http_options": {"host": "0.0.0.0", "port": 8000},
+            "applications": [
+                {
+                    "name": "dmlserve",
+                    "route_prefix": "/",
+                    "import_path": "app.cluster:application",
+                    "args": arguments,
+                    "deployments": [deployment | {"autoscaling_config": None}],
+                }
+            ],
+        }
+        file = self._folder / "serve.json"
+        file.write_text(json.dumps(config))
+        command = [BIN / "serve", "run", "--non-blocking", file]
+        done = subprocess.run(command, check=False, env=self._environment, capture_output=True, text=True, timeout=SECONDS)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def logs(self) -> str:
+        return "\n".join(path.read_text()[-2000:] for path in sorted(self._folder.glob("*.log")))
+
+
+@contextmanager
+def ray_cluster(folder: Path) -> Iterator[Cluster]:
+    with ExitStack() as stack:
+        yield Cluster(folder, stack)
+
+
+def wait_until(happened: Callable[[], bool], why_not: Callable[[], str] = str) -> None:
+    end = time.monotonic() + SECONDS
+    while not happened():
+        assert time.monotonic() < end, f"it did not happen\n{why_not()}"
+        time.sleep(0.1)
+
+
+def replicas() -> set[str]:
+    """Those that answer, by when they started: as many connections as it takes to meet each several times."""
+    found = set()
+    for _ in range(8):
+        try:
+            text = httpx.get(f"{URL}/metrics", timeout=5).text
+        except httpx.TransportError:
+            continue
+        found |= {line for line in text.splitlines() if line.startswith("dmlserve_start_time_seconds ")}
+    return found

@@ -1,0 +1,144 @@
+"""The service on a cluster of Ray's, of two nodes: no client sees which replica it met, nor that one was replaced."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import httpx
+import msgpack
+import numpy as np
+import pytest
+
+from app.engine.capabilities import example
+from app.operators.catalog import OPERATORS
+from tests.cluster.namespace import own_network
+from tests.cluster.ray_cluster import URL, Cluster, ray_cluster, replicas, wait_until
+from tests.conftest import running_server
+from tests.graphs.requests import MSGPACK, X, Y, biased, dispatch, keep, result
+
+pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install '.[ray]'")
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+
+CONNECTIONS = 4
+HEAD, SECOND, THIRD = "127.0.0.1", "127.0.0.2", "127.0.0.3"
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Two nodes, with a replica on each."""
+    # Paths of sockets may have 108 bytes.
+    with TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder, own_network(), ray_cluster(Path(folder)) as started:
+        started.start(HEAD, 2)
+        started.start(SECOND, 2)
+        started.deploy(max_body_bytes=16 * MIB)
+        wait_until(lambda: len(replicas()) == 2, started.logs)
+        yield started
+
+
+def each_its_own(count: int) -> Iterator[httpx.Client]:
+    """Clients with a connection each, which meet one replica after the other."""
+    for _ in range(count):
+        with httpx.Client(base_url=URL, timeout=30) as client:
+            yield client
+
+
+class Load:
+    """Requests one after the other on each of some connections, and what came of them."""
+
+    def __init__(self) -> None:
+        self.results: Counter[str] = Counter()
+        self._stop = threading.Event()
+
+    def run(self, number: int) -> None:
+        x = np.random.default_rng(number).standard_normal(1024).astype(np.float32)
+        operator = {"Type": "ACTIVATION_RELU", "InputTensor": {"DataType": "FLOAT32", "Sizes": [1024]}}
+        body = msgpack.packb({"operator": operator, "inputs": {"InputTensor": x.tobytes()}})
+        y = np.maximum(x, 0).tobytes()
+        with httpx.Client(base_url=URL, timeout=30) as client:
+            while not self._stop.is_set():
+                try:
+                    response = client.post("/v1/dispatch", content=body, headers=MSGPACK)
+                except httpx.TransportError as error:
+                    self.results[type(error).__name__] += 1
+                    continue
+                is_right = response.status_code == 200 and y in response.content
+                self.results["right" if is_right else f"{response.status_code} {response.text[:200]}"] += 1
+
+    @property
+    def failed(self) -> int:
+        return self.results.total() - self.results["right"]
+
+    def wait_for_more(self) -> None:
+        """Until all connections have had an answer."""
+        before = self.results["right"]
+        wait_until(lambda: self.results["right"] > before + 10 * CONNECTIONS)
+
+    def stop(self) -> None:
+        self._stop.set()
+
+
+@contextmanager
+def load() -> Iterator[Load]:
+    made = Load()
+    with ThreadPoolExecutor(CONNECTIONS) as pool, ExitStack() as stack:
+        stack.callback(made.stop)
+        running = [pool.submit(made.run, number) for number in range(CONNECTIONS)]
+        made.wait_for_more()
+        yield made
+        made.wait_for_more()
+        made.stop()
+        for each in running:
+            each.result()
+
+
+def test_results_are_bit_for_bit_those_of_one_process(cluster: Cluster, tmp_path: Path) -> None:
+    """And both replicas answer: connections go to each in turn."""
+    requests = [example(operator) for operator in [*OPERATORS.values()][::6]]
+    with running_server(tmp_path / "log", "--threads", "1") as alone, httpx.Client(base_url=alone.url) as client:
+        for request, other in zip(requests, each_its_own(len(requests)), strict=True):
+            expected, answer = [each.post("/v1/dispatch", json=request, timeout=30) for each in (client, other)]
+            assert answer.status_code == 200, answer.text
+            assert answer.json()["outputs"] == expected.json()["outputs"], request["operator"]["Type"]
+
+
+def test_a_graph_is_kept_by_all_as_soon_as_it_is_kept(cluster: Cluster) -> None:
+    for _ in range(3):
+        (id_,) = [keep(client, biased(), name="biased")["id"] for client in each_its_own(1)]
+        for client in each_its_own(6):
+            np.testing.assert_array_equal(result(dispatch(client, id_, x=X)), Y)
+            assert [each["id"] for each in client.get("/v1/graphs").json()] == [id_]
+            assert client.get("/v2/models/biased").status_code == 200
+        wait_until(lambda: {each.get(f"/v1/graphs/{id_}").json()["dispatches"] for each in each_its_own(4)} == {6})
+        assert httpx.delete(f"{URL}/v1/graphs/{id_}").status_code == 204
+        assert {dispatch(each, id_, x=X).status_code for each in each_its_own(4)} == {404}
+
+
+def test_a_rolling_update_fails_no_request(cluster: Cluster) -> None:
+    before = replicas()
+    (id_,) = [keep(client, biased())["id"] for client in each_its_own(1)]
+    with load() as running:
+        cluster.deploy(max_body_bytes=17 * MIB)
+        wait_until(lambda: len(replicas()) == 2 and not replicas() & before, cluster.logs)
+    assert not running.failed, running.results
+    for client in each_its_own(4):
+        assert client.get("/v1/capabilities").json()["limits"]["max_body_bytes"] == 17 * MIB
+        np.testing.assert_array_equal(result(dispatch(client, id_, x=X)), Y)  # which the old replicas compiled
+
+
+def test_a_node_that_dies_is_replaced_and_fails_only_what_it_had_in_hand(cluster: Cluster) -> None:
+    before = replicas()
+    with load() as running:
+        cluster.kill(SECOND)
+        running.wait_for_more()
+        time.sleep(1)
+        assert running.failed <= CONNECTIONS, running.results
+        cluster.start(THIRD, 2)
+        wait_until(lambda: len(replicas()) == 2, cluster.logs)
+    assert running.failed <= CONNECTIONS, running.results
+    assert len(replicas() & before) == 1

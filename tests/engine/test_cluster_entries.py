@@ -1,0 +1,245 @@
+"""Graphs that a cluster keeps: replicas and a keeper in one process, which call each other as across machines."""
+
+import asyncio
+import math
+import pickle
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotInTime
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from app.engine import cluster_entries
+from app.engine.cluster_entries import ClusterEntries, Keeper, KeeperSilent
+from app.engine.dispatch import GraphCapability
+from app.engine.graph_entries import PARTS, Record, Use
+from app.memory.accounts import MemoryAccount
+
+HEARTBEAT, LEASE = 0.02, 0.2
+CAPABILITY: Any = {"graph": "0"}
+ID = "0123456789abcdef" * 2
+
+
+def record(id_: str = ID, capability: GraphCapability = CAPABILITY) -> Record:
+    return Record(id_, None, "auto", 1.0, 100, capability)
+
+
+class Remote:
+    """A keeper in a thread of its own, and the way there."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.is_reached = True
+        self._thread = threading.Thread(target=self.loop.run_forever)
+        self._thread.start()
+        self.keeper = Keeper()
+
+    def __call__(self, method: str, *arguments: object, seconds: float) -> Any:
+        if not self.is_reached:
+            raise KeeperSilent
+        arguments = pickle.loads(pickle.dumps(arguments))
+        future = asyncio.run_coroutine_threadsafe(getattr(self.keeper, method)(*arguments), self.loop)
+        try:
+            return pickle.loads(pickle.dumps(future.result(seconds)))
+        except NotInTime as error:
+            raise KeeperSilent from error
+
+    def end(self) -> None:
+        def stop() -> None:
+            for task in asyncio.all_tasks(self.loop):
+                task.cancel()
+            self.loop.call_soon(self.loop.stop)
+
+        self.loop.call_soon_threadsafe(stop)
+        self._thread.join()
+        self.loop.close()
+
+
+@pytest.fixture
+def remote(monkeypatch: pytest.MonkeyPatch) -> Iterator[Remote]:
+    monkeypatch.setattr(cluster_entries, "HEARTBEAT_SECONDS", HEARTBEAT)
+    monkeypatch.setattr(cluster_entries, "LEASE_SECONDS", LEASE)
+    made = Remote()
+    yield made
+    made.end()
+
+
+Replicas = Callable[[], ClusterEntries]
+
+
+@pytest.fixture
+def replica(remote: Remote) -> Iterator[Replicas]:
+    """Makes replicas; they end with the test."""
+    with ExitStack() as stack:
+
+        def make() -> ClusterEntries:
+            made = ClusterEntries(remote, 2)
+            stack.callback(made.close)
+            return made
+
+        yield make
+
+
+def add(entries: ClusterEntries, id_: str = ID, document: bytes = b"sent") -> None:
+    with entries.adding():
+        entries.add(record(id_), [document[:2], memoryview(document)[2:]])
+
+
+def read(entries: ClusterEntries, id_: str = ID) -> bytes:
+    entry = entries.find(id_)
+    assert entry
+    with MemoryAccount(1 << 20, 0).open() as memory:
+        return bytes(entries.read(entry, memory))
+
+
+def vanish(entries: ClusterEntries) -> None:
+    """It ends without a word."""
+    entries._closed.set()
+    entries._thread.join()
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not happened():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.005)
+
+
+def test_all_replicas_show_what_is_kept_when_it_is_kept(replica: Replicas) -> None:
+    first, second = replica(), replica()
+    for number in range(20):
+        id_ = f"{number:032x}"
+        add(first, id_)
+        shown = second.find(id_)
+        assert shown
+        assert shown.record == record(id_)
+        assert second.find(id_) is shown
+        assert first.all().keys() == second.all().keys() == {id_}
+        assert second.remove(id_)
+        assert first.find(id_) is None
+        assert not first.remove(id_)
+
+
+def test_a_replica_that_comes_later_shows_it_at_once(replica: Replicas) -> None:
+    add(replica())
+    assert replica().all().keys() == {ID}
+
+
+def test_what_was_sent_is_read_by_those_that_did_not_get_it(replica: Replicas) -> None:
+    first, second = replica(), replica()
+    add(first)
+    assert read(second) == b"sent"
+    before = second.find(ID)
+    assert before
+    first.remove(ID)
+    add(first, document=b"sent again")
+    assert second.find(ID) is not before
+    assert read(second) == b"sent again"
+    with MemoryAccount(1 << 20, 0).open() as memory, pytest.raises(FileNotFoundError):
+        second.read(before, memory)
+
+
+def test_only_one_adds_at_a_time(replica: Replicas) -> None:
+    inside = most = 0
+
+    def enter(entries: ClusterEntries) -> None:
+        nonlocal inside, most
+        with entries.adding():
+            inside += 1
+            most = max(most, inside)
+            time.sleep(0.02)
+            inside -= 1
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(enter, each) for each in [replica(), replica()] for _ in range(3)]:
+            done.result()
+    assert most == 1
+
+
+def test_who_dies_holds_up_nobody_for_long(replica: Replicas) -> None:
+    """Neither by what it locked nor by what it does not show."""
+    dead, alive = replica(), replica()
+    holding = dead.adding()
+    holding.__enter__()
+    vanish(dead)
+    start = time.monotonic()
+    add(alive)
+    assert time.monotonic() - start < 10 * LEASE
+    with pytest.raises(KeeperSilent):  # which it does not have any more
+        dead.add(record("f" * 32), [b""])
+    holding.__exit__(None, None, None)
+    start = time.monotonic()
+    assert alive.remove(ID)
+    assert time.monotonic() - start < LEASE
+
+
+def test_uses_are_those_of_all(replica: Replicas) -> None:
+    first, second = replica(), replica()
+    add(first)
+    entries = [each.all()[ID] for each in (first, second)]
+    entries[0].count()
+    entries[0].observe("success", 5)
+    for _ in range(2):
+        entries[1].count()
+        entries[1].observe("success", 7)
+    for entry in entries:
+        wait_until(lambda entry=entry: entry.dispatches == 3)  # type: ignore[misc]
+        counted = entry.observed["success"]
+        assert [sum(each) for each in zip(*counted, strict=True)][:2] == [3, 19]
+    time.sleep(0.2)
+    entries[1].count()
+    wait_until(lambda: entries[0].dispatches == 4)
+    assert entries[0].idle_seconds < 0.2, "since another one used it"
+    second.close()
+    third, fourth = replica(), replica()
+    third.close()
+    for entry in (entries[0], fourth.all()[ID]):
+        wait_until(lambda entry=entry: entry.dispatches == 4)  # type: ignore[misc]
+
+
+def test_uses_together() -> None:
+    nothing = (0.0,) * (3 * len(PARTS) - 3)
+    both = Use.of_all([Use(1, 5.0, (1, 10, 99, *nothing)), Use(2, 3.0, (2, 20, 77, *nothing))])
+    assert both == Use(3, 3.0, (3, 30, 99, *nothing))
+    assert Use.of_all([]) == Use(0, math.inf, (0, 0, 0, *nothing))
+
+
+def test_without_the_keeper_what_is_known_is_served_on(remote: Remote, replica: Replicas) -> None:
+    first, second = replica(), replica()
+    add(first)
+    remote.is_reached = False
+    assert second.find(ID)
+    with pytest.raises(KeeperSilent):
+        second.remove(ID)
+    with pytest.raises(KeeperSilent), second.adding():
+        pass
+    with pytest.raises(KeeperSilent):
+        read(second)
+    remote.is_reached = True
+    add(first, "f" * 32)
+    wait_until(lambda: second.find("f" * 32) is not None)
+
+
+def test_a_keeper_that_was_started_again_begins_anew(remote: Remote, replica: Replicas) -> None:
+    first, second = replica(), replica()
+    add(first)
+    remote.keeper = Keeper()
+    wait_until(lambda: not first.all() and not second.all())
+    add(second)
+    wait_until(lambda: first.find(ID) is not None)
+    assert read(first) == b"sent"
+
+
+def test_a_keeper_that_nobody_needs_says_so(remote: Remote, replica: Replicas) -> None:
+    only = replica()
+    ended = threading.Thread(target=lambda: remote("alone", 0.1, seconds=10))
+    ended.start()
+    time.sleep(0.3)
+    assert ended.is_alive()
+    only.close()
+    ended.join(5)
+    assert not ended.is_alive()
