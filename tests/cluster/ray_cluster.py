@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import yaml
 
 ROOT = Path(__file__).parents[2]
+CONFIG = ROOT / "docker" / "ray" / "serve.yaml"
 BIN = Path(sys.executable).parent
 URL = "http://127.0.0.1:8000"
 SECONDS = 60.0
@@ -49,19 +51,21 @@ class Cluster:
         }
 
     def start(self, address: str, cpus: int) -> None:
-        """One more node; the first is the head."""
-        joins = ["--address", "127.0.0.1:6379"]
-        heads = ["--head", "--port", "6379", "--include-dashboard", "false", "--temp-dir", str(self._folder / "ray")]
-        heads += ["--system-config", json.dumps(_SYSTEM)]
+        """One more node; the first is the head. Returns when that is there, and before any other one is."""
+        arguments = ["--address", "127.0.0.1:6379"]
+        if is_head := not self._nodes:
+            arguments = ["--head", "--port", "6379", "--include-dashboard", "false"]
+            arguments += ["--temp-dir", str(self._folder / "ray"), "--system-config", json.dumps(_SYSTEM)]
         log = self._stack.enter_context((self._folder / f"{address}.log").open("wb"))
         # All of a node's processes die with the first one in their namespace.
         apart = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
         command = [*apart, str(BIN / "ray"), "start", "--block", "--disable-usage-stats", "--node-ip-address", address]
-        command += ["--num-cpus", str(cpus), "--object-store-memory", str(100 << 20), *(joins if self._nodes else heads)]
+        command += ["--num-cpus", str(cpus), "--object-store-memory", str(100 << 20), *arguments]
         process = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log, start_new_session=True)
         self._nodes[address] = process
         self._stack.callback(self.kill, address)
-        wait_until(lambda: b"Ray runtime started" in (self._folder / f"{address}.log").read_bytes(), self.logs)
+        if is_head:
+            wait_until(lambda: b"Ray runtime started" in (self._folder / f"{address}.log").read_bytes(), self.logs)
 
     def kill(self, address: str) -> None:
         """All processes of a node, at once and without a word."""
@@ -69,26 +73,29 @@ class Cluster:
         process.kill()
         process.wait()
 
-    def deploy(self, **arguments: Any) -> None:
-        """The application with these settings: a replica on each of two nodes. Returns before it is there."""
-        deployment = {"name": "dmlserve", "num_replicas": 2, "max_replicas_per_node": 1, "health_check_period_s": 1}
-        config = {
-            "proxy_location": "HeadOnly",
-            "http_options": {"host": "0.0.0.0", "port": 8000},
-            "applications": [
-                {
-                    "name": "dmlserve",
-                    "route_prefix": "/",
-                    "import_path": "app.cluster:application",
-                    "args": arguments,
-                    "deployments": [deployment | {"autoscaling_config": None}],
-                }
-            ],
+    def deploy(self, min_replicas: int, **arguments: Any) -> None:
+        """What docker/ray/serve.yaml says, with these settings; a second replica, if one is enough at first, comes on
+        another node and soon. Returns before it is there."""
+        config = yaml.safe_load(CONFIG.read_text())
+        (application,) = config["applications"]
+        (deployment,) = application["deployments"]
+        config["proxy_location"] = "HeadOnly"  # nodes share the address that all listen on
+        application["args"] |= arguments
+        deployment |= {"max_replicas_per_node": 1, "health_check_period_s": 1, "health_check_timeout_s": 30}
+        deployment["autoscaling_config"] |= {
+            "min_replicas": min_replicas,
+            "max_replicas": 2,
+            "target_ongoing_requests": 1,
+            "upscale_delay_s": 0.5,
+            "metrics_interval_s": 0.5,
+            "look_back_period_s": 1,
         }
         file = self._folder / "serve.json"
         file.write_text(json.dumps(config))
         command = [BIN / "serve", "run", "--non-blocking", file]
-        done = subprocess.run(command, check=False, env=self._environment, capture_output=True, text=True, timeout=SECONDS)
+        done = subprocess.run(
+            command, check=False, env=self._environment, capture_output=True, text=True, timeout=SECONDS
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
     def logs(self) -> str:
