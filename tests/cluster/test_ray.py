@@ -1,30 +1,24 @@
 """The service on a cluster of Ray's, of two nodes: no client sees which replica it met, nor that one was replaced."""
 
-import threading
-import time
-from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import httpx
-import msgpack
 import numpy as np
 import pytest
 
 from app.engine.capabilities import example
 from app.operators.catalog import OPERATORS
+from tests.cluster.load import CONNECTIONS, load
 from tests.cluster.namespace import own_network
 from tests.cluster.ray_cluster import URL, Cluster, ray_cluster, replicas, wait_until
 from tests.conftest import running_server
-from tests.graphs.requests import MSGPACK, X, Y, biased, dispatch, keep, result
+from tests.graphs.requests import X, Y, biased, dispatch, keep, result
 
 pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install '.[ray]'")
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
-CONNECTIONS = 4
 HEAD, SECOND, THIRD = "127.0.0.1", "127.0.0.2", "127.0.0.3"
 MIB = 1 << 20
 
@@ -57,59 +51,8 @@ def dispatches(path: str) -> set[int]:
     return {client.get(path).json()["dispatches"] for client in each_its_own(4)}
 
 
-class Load:
-    """Requests one after the other on each of some connections, and what came of them."""
-
-    def __init__(self, pause: float) -> None:
-        self._pause = pause
-        self.results: Counter[str] = Counter()
-        self._stop = threading.Event()
-
-    def run(self, number: int) -> None:
-        x = np.random.default_rng(number).standard_normal(1024).astype(np.float32)
-        operator = {"Type": "ACTIVATION_RELU", "InputTensor": {"DataType": "FLOAT32", "Sizes": [1024]}}
-        body = msgpack.packb({"operator": operator, "inputs": {"InputTensor": x.tobytes()}})
-        y = np.maximum(x, 0).tobytes()
-        with httpx.Client(base_url=URL, timeout=30) as client:
-            while not self._stop.is_set():
-                try:
-                    response = client.post("/v1/dispatch", content=body, headers=MSGPACK)
-                except httpx.TransportError as error:
-                    self.results[type(error).__name__] += 1
-                    continue
-                time.sleep(self._pause)
-                is_right = response.status_code == 200 and y in response.content
-                self.results["right" if is_right else f"{response.status_code} {response.text[:200]}"] += 1
-
-    @property
-    def failed(self) -> int:
-        return self.results.total() - self.results["right"]
-
-    def wait_for_more(self) -> None:
-        """Until all connections have had an answer."""
-        before = self.results["right"]
-        wait_until(lambda: self.results["right"] > before + 10 * CONNECTIONS)
-
-    def stop(self) -> None:
-        self._stop.set()
-
-
-@contextmanager
-def load(pause: float = 0.01) -> Iterator[Load]:
-    made = Load(pause)
-    with ThreadPoolExecutor(CONNECTIONS) as pool, ExitStack() as stack:
-        stack.callback(made.stop)
-        running = [pool.submit(made.run, number) for number in range(CONNECTIONS)]
-        made.wait_for_more()
-        yield made
-        made.wait_for_more()
-        made.stop()
-        for each in running:
-            each.result()
-
-
 def test_work_brings_a_second_replica(cluster: Cluster) -> None:
-    with load(0) as running:
+    with load(URL, 0) as running:
         wait_until(lambda: len(replicas()) == 2, cluster.logs)
     assert not running.failed, running.results
 
@@ -139,7 +82,7 @@ def test_a_graph_is_kept_by_all_as_soon_as_it_is_kept(cluster: Cluster) -> None:
 def test_a_rolling_update_fails_no_request(cluster: Cluster) -> None:
     before = replicas()
     (id_,) = [keep(client, biased())["id"] for client in each_its_own(1)]
-    with load() as running:
+    with load(URL) as running:
         cluster.deploy(2, max_body_bytes=17 * MIB)
         wait_until(lambda: len(replicas()) == 2 and not replicas() & before, cluster.logs)
     assert not running.failed, running.results
@@ -150,7 +93,7 @@ def test_a_rolling_update_fails_no_request(cluster: Cluster) -> None:
 
 def test_a_node_that_dies_is_replaced_and_fails_only_what_it_had_in_hand(cluster: Cluster) -> None:
     before = replicas()
-    with load() as running:
+    with load(URL) as running:
         cluster.start(THIRD, 2)
         cluster.kill(SECOND)
         running.wait_for_more()
