@@ -12,6 +12,7 @@ import ray
 from ray import serve
 from ray.exceptions import RayError
 
+from app import __version__
 from app.engine.cluster_entries import ClusterEntries, Keeper, KeeperSilent
 from app.engine.graph_entries import Record
 from app.engine.service import Service, State
@@ -40,12 +41,17 @@ _SERVES = frozenset(
 class GraphKeeper(Keeper):
     """The keeper as an actor of Ray's. Documents are in Ray's object store, which spills to disk if it must."""
 
+    _is_watched = False
+
     async def add(self, token: str, record: Record, document: Any) -> bool:
         return await super().add(token, record, [ray.put(document)])
 
-    async def end_if_alone(self) -> None:
-        """End for good if there was no replica for ALONE_SECONDS."""
-        await self.alone(ALONE_SECONDS)
+    async def end_if_alone(self, seconds: float = ALONE_SECONDS) -> None:
+        """End for good if there was no replica for so long. To ask again changes nothing."""
+        if self._is_watched:
+            return
+        self._is_watched = True
+        await self.alone(seconds)
         ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
 
@@ -96,7 +102,8 @@ class Replica:
         granted = {name: value for name, value in granted.items() if name not in stated}
         settings = Settings(**granted | given, access_log=False)  # Ray has its own
         keys = Keys(settings.api_keys.get_secret_value(), settings.api_keys_file)
-        name = f"graphs of {serve.get_replica_context().app_name}"
+        # Another version may know other things of graphs, so it has a keeper of its own.
+        name = f"graphs of {serve.get_replica_context().app_name} {__version__}"
         self._entries = ClusterEntries(RayCall(name), settings.deadline_seconds)
         self._service = Service(settings, self._entries)
         app = create_app(settings, self._service, ConnectionLimit(), len(keys))

@@ -166,10 +166,14 @@ class Keeper:
                 since = monotonic()
 
     async def _shown(self) -> None:
-        """Wait until all replicas that are there show the present version, or a later one."""
+        """Wait until all replicas that are there show the present version, or a later one.
+
+        One that does not although it is there is broken, and nobody waits for it longer than for one that is gone.
+        """
         version = self._version
         self._notify()
-        while any(replica.version < version for replica in self._there()):
+        end = monotonic() + LEASE_SECONDS
+        while any(replica.version < version for replica in self._there()) and monotonic() < end:
             await self._wait(HEARTBEAT_SECONDS)
 
     def _there(self) -> Collection[_Replica]:
@@ -223,9 +227,9 @@ class ClusterEntries:
     def close(self) -> None:
         """This replica ends."""
         self._closed.set()
-        self._thread.join(self._wait_seconds)
+        self._thread.join(LEASE_SECONDS)
         with suppress(KeeperSilent):
-            self._call("leave", self._name, seconds=self._wait_seconds)
+            self._call("leave", self._name, seconds=LEASE_SECONDS)
 
     def all(self) -> Mapping[str, Entry]:
         return {id_: entry for id_, (_, entry) in sorted(self._entries.items())}

@@ -73,18 +73,29 @@ class Cluster:
         process.kill()
         process.wait()
 
-    def deploy(self, min_replicas: int, **arguments: Any) -> None:
-        """What docker/ray/serve.yaml says, with these settings; a second replica, if one is enough at first, comes on
-        another node and soon. Returns before it is there."""
+    @property
+    def pids(self) -> list[int]:
+        """Of the first process of each node."""
+        return [process.pid for process in self._nodes.values()]
+
+    def deploy(self, least: int, most: int, **arguments: Any) -> None:
+        """What docker/ray/serve.yaml says, with so many replicas and these settings. Returns before it is there.
+
+        Replicas come as soon as they are wanted, each on a node of its own where there are as many.
+        """
         config = yaml.safe_load(CONFIG.read_text())
         (application,) = config["applications"]
         (deployment,) = application["deployments"]
         config["proxy_location"] = "HeadOnly"  # nodes share the address that all listen on
         application["args"] |= arguments
-        deployment |= {"max_replicas_per_node": 1, "health_check_period_s": 1, "health_check_timeout_s": 30}
+        deployment |= {
+            "max_replicas_per_node": -(-most // len(self._nodes)),
+            "health_check_period_s": 1,
+            "health_check_timeout_s": 30,
+        }
         deployment["autoscaling_config"] |= {
-            "min_replicas": min_replicas,
-            "max_replicas": 2,
+            "min_replicas": least,
+            "max_replicas": most,
             "target_ongoing_requests": 1,
             "upscale_delay_s": 0.5,
             "metrics_interval_s": 0.5,
@@ -92,7 +103,7 @@ class Cluster:
         }
         file = self._folder / "serve.json"
         file.write_text(json.dumps(config))
-        command = [BIN / "serve", "run", "--non-blocking", file]
+        command = [str(BIN / "serve"), "run", "--non-blocking", str(file)]
         done = subprocess.run(
             command, check=False, env=self._environment, capture_output=True, text=True, timeout=SECONDS
         )

@@ -34,7 +34,7 @@ def cluster() -> Iterator[Cluster]:
     ):
         started.start(HEAD, 2)
         started.start(SECOND, 2)
-        started.deploy(1, max_body_bytes=16 * MIB)
+        started.deploy(1, 2, max_body_bytes=16 * MIB)
         wait_until(lambda: len(replicas()) == 1, started.logs)
         yield started
 
@@ -83,7 +83,7 @@ def test_a_rolling_update_fails_no_request(cluster: Cluster) -> None:
     before = replicas()
     (id_,) = [keep(client, biased())["id"] for client in each_its_own(1)]
     with load(URL) as running:
-        cluster.deploy(2, max_body_bytes=17 * MIB)
+        cluster.deploy(2, 2, max_body_bytes=17 * MIB)
         wait_until(lambda: len(replicas()) == 2 and not replicas() & before, cluster.logs)
     assert not running.failed, running.results
     for client in each_its_own(4):

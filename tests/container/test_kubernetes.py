@@ -35,7 +35,7 @@ def rendered(overlay: str) -> list[Resource]:
     """All that `kubectl apply -k` would send."""
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed")
-    command = ["kubectl", "kustomize", FOLDER / overlay]
+    command = ["kubectl", "kustomize", str(FOLDER / overlay)]
     made = subprocess.run(command, check=False, capture_output=True, text=True)
     assert (made.returncode, made.stderr) == (0, "")
     return [*yaml.safe_load_all(made.stdout)]

@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.cluster.test_haproxy import Front, front, needs_haproxy
 from tests.container.test_container_files import compose
 from tests.graphs.requests import X, biased, dispatch, keep
+from tests.readme import README, code
 
 __all__ = ["front"]
 
@@ -69,6 +70,17 @@ def exposed(text: str) -> dict[str, set[str] | None]:
 def test_nothing_is_added_without_its_profile() -> None:
     assert list(compose()["services"]) == ["dmlserve"]
     assert sorted(SERVICES) == sorted(["dmlserve", *ADDED])
+
+
+def test_what_the_readme_starts_is_there() -> None:
+    commands = [line.partition("#")[0].split() for line in code("sh", "serve run docker", "").splitlines()]
+    for tool, *words in [*commands, ["docker", "compose", "--profile", "observe", "up"]]:
+        assert " ".join([tool, *words]) in README
+        if tool == "docker":
+            started = compose(*words[1:3])["services"]
+            assert {*words[4:]} - {"--build"} <= started.keys() > {"dmlserve"}
+        else:
+            assert list((ROOT / words[-1]).rglob("*.yaml")) or (ROOT / words[-1]).is_file()
 
 
 @pytest.mark.parametrize("name", ADDED)

@@ -243,3 +243,20 @@ def test_a_keeper_that_nobody_needs_says_so(remote: Remote, replica: Replicas) -
     only.close()
     ended.join(5)
     assert not ended.is_alive()
+
+
+def test_who_is_there_and_shows_nothing_holds_up_nobody_for_long(remote: Remote, replica: Replicas) -> None:
+    ended = threading.Event()
+
+    def listen_in_vain() -> None:
+        while not ended.is_set():
+            remote("poll", "broken", -1, {}, seconds=5)
+
+    broken = threading.Thread(target=listen_in_vain)
+    broken.start()
+    alive = replica()
+    start = time.monotonic()
+    add(alive)
+    assert LEASE / 2 < time.monotonic() - start < 10 * LEASE
+    ended.set()
+    broken.join()

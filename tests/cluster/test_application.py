@@ -1,0 +1,52 @@
+"""What the application for Ray Serve does before there is a cluster."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install '.[ray]'")
+
+from app.cluster import Replica, application
+from app.engine.service import State
+from app.settings import Settings, Unusable
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"max_body_byte": 1 << 20}, "no setting max_body_byte"),
+        ({"workers": 2}, "workers means nothing to a replica"),
+        ({"port": 8001}, "port means nothing to a replica"),
+        ({"threads": 0}, "threads"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_where_it_is_deployed(arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises((Unusable, ValueError), match=says):
+        application(arguments)
+
+
+def test_settings_of_a_replica_are_those_that_a_replica_has() -> None:
+    """What the server of `dmlserve serve` does, its process and its log, Ray Serve does in its own way."""
+    refused = set()
+    for name, field in Settings.model_fields.items():
+        try:
+            application({name: field.get_default(call_default_factory=True)})
+        except Unusable:
+            refused.add(name)
+    assert refused == {
+        *("host", "port", "workers", "shared_memory", "access_log", "log_level", "log_format", "log_file"),
+        *("max_connections", "max_header_bytes", "keep_alive_seconds", "header_seconds", "send_seconds"),
+        *("drain_seconds", "shutdown_seconds"),
+    }
+
+
+@pytest.mark.parametrize("state", State)
+def test_a_replica_is_healthy_when_it_is_ready(state: State) -> None:
+    replica: Any = Replica.__new__(Replica)
+    replica._service = SimpleNamespace(state=state)
+    if state is State.READY:
+        replica.check_health()
+    else:
+        with pytest.raises(RuntimeError, match=state):
+            replica.check_health()
