@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "docker" / "ray" / "serve.yaml"
 BIN = Path(sys.executable).parent
 URL = "http://127.0.0.1:8000"
-SECONDS = 60.0
+SECONDS = 120.0
 """How long to wait for what must happen."""
 
 _SYSTEM = {
@@ -43,6 +43,7 @@ class Cluster:
             "RAY_ADDRESS": "127.0.0.1:6379",
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_SERVE_ENABLE_HA_PROXY": "1",
+            "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
             "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(haproxy / "haproxy.cfg"),
             "RAY_SERVE_HAPROXY_SOCKET_PATH": str(haproxy / "admin.sock"),
             "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(haproxy),

@@ -17,7 +17,7 @@ from tests.conftest import running_server
 from tests.graphs.requests import X, Y, biased, dispatch, keep, result
 
 pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install '.[ray]'")
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 HEAD, SECOND, THIRD = "127.0.0.1", "127.0.0.2", "127.0.0.3"
 MIB = 1 << 20

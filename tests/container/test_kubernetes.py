@@ -112,9 +112,11 @@ def test_the_service_is_told_what_it_is_granted(pod: Resource) -> None:
 def test_a_pod_ends_later_than_the_service() -> None:
     (container,) = POD["containers"]
     drain = float(env(container)["DMLSERVE_DRAIN_SECONDS"])
-    assert POD["terminationGracePeriodSeconds"] > drain + Settings.model_fields["shutdown_seconds"].default
+    sleep = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert POD["terminationGracePeriodSeconds"] > sleep + drain + Settings.model_fields["shutdown_seconds"].default
     ready = container["readinessProbe"]
     assert drain > ready["periodSeconds"] * ready["failureThreshold"], "or clients are sent to a closed port"
+    assert RUNTIME["containers"][0]["lifecycle"] == container["lifecycle"]
 
 
 def test_selectors_meet_the_pods() -> None:
