@@ -104,11 +104,15 @@ class Cluster:
         }
         file = self._folder / "serve.json"
         file.write_text(json.dumps(config))
-        command = [str(BIN / "serve"), "run", "--non-blocking", str(file)]
+        self.run(str(BIN / "serve"), "run", "--non-blocking", str(file))
+
+    def run(self, *command: str) -> str:
+        """What a command prints that speaks to the cluster."""
         done = subprocess.run(
             command, check=False, env=self._environment, capture_output=True, text=True, timeout=SECONDS
         )
         assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def logs(self) -> str:
         return "\n".join(path.read_text()[-2000:] for path in sorted(self._folder.glob("*.log")))

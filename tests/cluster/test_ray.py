@@ -1,5 +1,6 @@
 """The service on a cluster of Ray's, of two nodes: no client sees which replica it met, nor that one was replaced."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +22,56 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 HEAD, SECOND, THIRD = "127.0.0.1", "127.0.0.2", "127.0.0.3"
 MIB = 1 << 20
+
+
+KEEPERS = """
+import time
+import ray
+from app.cluster import NAMESPACE, GraphKeeper, RayCall
+from app.engine.cluster_entries import ClusterEntries
+from app.engine.graph_entries import Record
+
+ID = "0" * 32
+ray.init(logging_level="ERROR")
+entries = ClusterEntries(RayCall("a keeper"), 30)
+
+
+def keep():
+    with entries.adding():
+        entries.add(Record(ID, None, "auto", 1.0, 1, {}), [b"x"])
+    assert entries.find(ID)
+
+
+def wait_until(happened):
+    end = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def is_there(name):
+    try:
+        return bool(ray.get_actor(name, namespace=NAMESPACE))
+    except ValueError:
+        return False
+
+
+keep()
+print("kept")
+ray.kill(ray.get_actor("a keeper", namespace=NAMESPACE), no_restart=False)
+wait_until(lambda: entries.find(ID) is None)
+print("gone after a crash")
+keep()
+print("kept again")
+entries.close()
+keeper = ray.get_actor("a keeper", namespace=NAMESPACE)
+ray.kill(keeper)
+brief = ray.remote(GraphKeeper).options(name="brief", namespace=NAMESPACE, max_restarts=-1, num_cpus=0).remote()
+brief.end_if_alone.remote(0.5)
+assert is_there("brief")
+wait_until(lambda: not is_there("brief"))
+print("ended")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +128,15 @@ def test_a_graph_is_kept_by_all_as_soon_as_it_is_kept(cluster: Cluster) -> None:
         wait_until(lambda path=f"/v1/graphs/{id_}": dispatches(path) == {6})  # type: ignore[misc]
         assert httpx.delete(f"{URL}/v1/graphs/{id_}").status_code == 204
         assert {dispatch(each, id_, x=X).status_code for each in each_its_own(4)} == {404}
+
+
+def test_a_keeper_comes_back_when_it_dies_and_ends_when_nobody_needs_it(cluster: Cluster) -> None:
+    assert cluster.run(sys.executable, "-c", KEEPERS).splitlines() == [
+        "kept",
+        "gone after a crash",
+        "kept again",
+        "ended",
+    ]
 
 
 def test_a_rolling_update_fails_no_request(cluster: Cluster) -> None:
