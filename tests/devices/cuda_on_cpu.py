@@ -219,7 +219,8 @@ class BuiltKernels:
         parts = [_PRIMITIVES, _THREADS, *(_namespace(source, number) for number, source in enumerate(sources))]
         library = _built(self._folder / f"kernels{len(self._built)}.cpp", parts, "-O0")
         for number, source in enumerate(sources):
-            self._built[source] = _Built(library[f"kernel{number}"], REDUCERS in source)
+            whole = "for (unsigned turn = threadIdx.x" in source
+            self._built[source] = _Built(library[f"kernel{number}"], REDUCERS in source, whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +228,12 @@ class _Built:
     function: Callable[..., object]
     together: bool
     """Whether a block's threads compute an element together."""
+    whole: bool
+    """Whether a block does what it does with any number of threads."""
 
     def launch(self, blocks: int, table: int) -> None:
         """As the CUDA driver does it, over tensors on the host."""
-        turns = blocks if self.together else blocks * THREADS // _LANES
+        turns = blocks if self.together or self.whole else blocks * THREADS // _LANES
         self.function(ctypes.c_void_p(table), ctypes.c_uint(turns), ctypes.c_bool(self.together))
 
 

@@ -1,5 +1,5 @@
-"""CUDA kernels of formulas that go by coordinates: a thread for each element of the output, or a block for each where
-there are few elements and totals are long.
+"""CUDA kernels of formulas that go by coordinates: a block for each part of a row of the output, a thread for each
+element where rows are short, or a block for each element where there are few, or totals go along rows, and are long.
 
 The formula's totals are loops. What is computed stands in the outermost loop that has all indices it is made of, so
 that no loop does again what an inner one might. Reductions of a block are those of `rows.py`.
@@ -20,11 +20,15 @@ from app.formula.coordinates import Coordinate, Element, Index, Total, accumulat
 from app.formula.expansions import Ask
 from app.formula.ranges import Ranges
 from app.formula.uniform import is_uniform, typed, uniform_parts
-from app.formula.values import Number, Value, integer_range, is_float, parts
+from app.formula.values import INT64, Number, Value, integer_range, is_float, parts
 from app.programs.dispatchable import Dispatchable
 
 FEW = 1 << 14
 """Elements of an output that are fewer leave most of a GPU idle if each is computed by one thread."""
+
+CHUNKS = (512, 256, 128)
+"""Elements of a row that a block computes, at most a fourth of them for nothing: what they have in common, its threads
+find out once."""
 
 LONG, MOST = 1 << 8, 1 << 32
 """Totals of so many combinations are worth a block's threads, which count them with 32 bits."""
@@ -64,11 +68,12 @@ template <class T> DEVICE T smaller(T a, T b) { return a < b || a != a ? a : b; 
 
 @dataclass(frozen=True, slots=True)
 class CoordinateClass:
-    """What of the tensors chooses code: the ranks of the inputs and, last, of the output, and whether that has few
-    elements."""
+    """What of the tensors chooses code: the ranks of the inputs and, last, of the output, whether that has few
+    elements, and which of CHUNKS its rows are cut into, or 0."""
 
     ranks: tuple[int, ...]
     few: bool
+    chunk: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,26 +85,37 @@ class Coordinates:
     terms: int
     """Of an element, at most."""
     shape: np.ndarray[tuple[int], np.dtype[np.uint32]]
-    """The kernel's argument: of the output sizes, what divides by them, and strides; of each input sizes and strides.
+    """The kernel's argument: of the output sizes, what divides by them, strides, and chunks of a row with what divides
+    by these; of each input sizes and strides.
 
     Some 64 bytes for each tensor. Of 50 and more, kernels have more than 4 KiB of arguments, which CUDA 12.1 permits.
     """
+    blocks: int
+    """Of a kernel that goes by rows."""
 
     @classmethod
     def of(cls, compiled: Dispatchable, output: str) -> "Coordinates":
         made, inputs = compiled.outputs[output], list(compiled.inputs.values())
         divisions = [division(size) for size in made.Sizes]
         flat = [*made.Sizes, *(magic for magic, _ in divisions), *(shift for _, shift in divisions), *made.strides]
+        chunk = _chunk(made.Sizes[-1])
+        chunks = -(-made.Sizes[-1] // chunk) if chunk else 1
+        flat += [chunks, *division(chunks)]
         for desc in inputs:
             flat += [*desc.Sizes, *desc.strides]
         ranks = (*(desc.rank for desc in inputs), made.rank)
         terms = Ranges(compiled.program.maps[output].expression, compiled.numbers, made.Sizes).terms()
-        kind = CoordinateClass(ranks, made.elements < FEW)
-        return cls(kind, made.elements, terms, np.array(flat, np.uint32))
+        kind = CoordinateClass(ranks, made.elements < FEW, chunk)
+        blocks = made.elements // made.Sizes[-1] * chunks
+        return cls(kind, made.elements, terms, np.array(flat, np.uint32), blocks)
 
     def is_too_much(self, *, shared: bool) -> bool:
         """Whether a kernel, whose blocks' threads may have `shared` the terms of an element, is not to be started."""
         return self.terms > (MOST if shared else MOST_TERMS) or self.elements * self.terms > MOST_WORK
+
+
+def _chunk(size: int) -> int:
+    return next((chunk for chunk in CHUNKS if -(-size // chunk) * chunk * 3 <= 4 * size), 0)
 
 
 def division(size: int) -> tuple[int, int]:
@@ -129,35 +145,41 @@ class CoordinateLowering(Lowering):
         self._indices: dict[Index, str] = {}
         self._names = 0
         self._shared: dict[Total, bool] = {}
+        self._along: Index | None = None
+        self._inner = -1
         self._scope = _Scope(frozenset(), None)
         self._lines = self._scope.lines
 
     def source(self, kind: CoordinateClass) -> tuple[str, int, tuple[Value, ...]]:
-        """The kernel, the elements that a block computes, and what the kernel's last arguments are."""
-        if kind.few:
-            for node in parts(self._root):
-                if isinstance(node, Total) and not self._free_of(node) and self._uniform.issuperset(node.counts):
-                    self._shared[node] = bool(self.ask(_is_long, *node.counts))
+        """The kernel, the elements that a block computes, 0 if it goes by rows, and what its last arguments are."""
+        for node in parts(self._root):
+            if isinstance(node, Total) and not self._free_of(node) and self._uniform.issuperset(node.counts):
+                self._shared[node] = (kind.few or self._is_along_rows(node)) and bool(self.ask(_is_long, *node.counts))
         shared = any(self._shared.values())
-        result = self._store(self.write(self._root), self._root.type)
         rank, last = kind.ranks[-1], len(self.inputs)
+        chunk = 0 if shared else kind.chunk
+        if chunk:
+            self._along, self._inner = Index(INT64), rank - 1
+            self._scope = _Scope(frozenset([self._along]), self._scope)
+            self._lines = self._scope.lines
+        result = self._store(self.write(self._root), self._root.type)
         store = f"out[{' + '.join(f'(unsigned long long)c{n} * shape.strides[{n}]' for n in range(rank))}] = {result};"
-        lines = [
-            "const unsigned long long i = blockIdx.x;"
-            if shared
-            else "const unsigned long long i = (unsigned long long)blockIdx.x * THREADS + threadIdx.x;",
-            "if (i >= count) return;",
-            "unsigned left = (unsigned)i;",  # a tensor has fewer than 2^32 elements
-        ]
-        for axis in range(rank - 1, 0, -1):
-            lines += [
-                f"const unsigned above{axis} = divided(left, shape.magic[{axis}], shape.shifts[{axis}]);",
-                f"const long long c{axis} = left - above{axis} * shape.sizes[{axis}];",
-                f"left = above{axis};",
+        if chunk:
+            assert self._scope.outer, "rows are in the kernel"
+            lines = self._rows(chunk, rank, [*self._scope.lines, store], self._scope.outer.lines)
+        else:
+            lines = [
+                "const unsigned long long i = blockIdx.x;"
+                if shared
+                else "const unsigned long long i = (unsigned long long)blockIdx.x * THREADS + threadIdx.x;",
+                "if (i >= count) return;",
+                "unsigned left = (unsigned)i;",  # a tensor has fewer than 2^32 elements
+                *_places(range(rank)),
+                *self._scope.lines,
+                f"if (threadIdx.x == 0) {store}" if shared else store,
             ]
-        lines += ["const long long c0 = left;", *self._scope.lines]
-        lines += [f"if (threadIdx.x == 0) {store}" if shared else store]
         members = [f"unsigned {name}[{rank}];" for name in ("sizes", "magic", "shifts", "strides")]
+        members += ["unsigned chunks, chunks_magic, chunks_shift;"]
         members += [
             f"unsigned {name}{n}[{each}];" for n, each in enumerate(kind.ranks[:last]) for name in ("sizes", "strides")
         ]
@@ -173,7 +195,31 @@ class CoordinateLowering(Lowering):
             f"{PRIMITIVES}#define THREADS {THREADS}\n{REDUCERS + _CHOICE if shared else ''}{_PLACES}"
             f"{library(self._functions)}\nstruct shape {{ {' '.join(members)} }};\n\n{head}\n{_braced(lines)}"
         )
-        return source, 1 if shared else THREADS, tuple(value for _, value in self._arguments.values())
+        return source, 1 if shared else 0 if chunk else THREADS, tuple(value for _, value in self._arguments.values())
+
+    def _rows(self, chunk: int, rank: int, inner: Sequence[str], outer: Sequence[str]) -> list[str]:
+        """The body of a kernel whose blocks have a chunk of a row each."""
+        last = rank - 1
+        across = [
+            f"const long long c{last} = (long long)start + turn;",
+            f"if (c{last} >= shape.sizes[{last}]) break;",
+            *inner,
+        ]
+        return [
+            "unsigned left = divided(blockIdx.x, shape.chunks_magic, shape.chunks_shift);",
+            f"const unsigned start = (blockIdx.x - left * shape.chunks) * {chunk}u;",
+            *_places(range(last)),
+            *outer,
+            "#pragma unroll",
+            f"for (unsigned turn = threadIdx.x; turn < {chunk}u; turn += THREADS)",
+            _braced(across),
+        ]
+
+    def _is_along_rows(self, total: Total) -> bool:
+        """Whether threads that take turns at its terms read elements that lie together."""
+        fastest = total.indices[-1]
+        elements = [node for node in parts(total.argument) if isinstance(node, Element) and node.at]
+        return any(fastest in self._free_of(node.at[-1]) for node in elements)
 
     def is_uniform(self, node: Value) -> bool:
         return node in self._uniform or (node not in self._free and is_uniform(node))
@@ -209,6 +255,8 @@ class CoordinateLowering(Lowering):
                 match each:
                     case Index():
                         free = frozenset([each])
+                    case Coordinate() if each.axis == self._inner and self._along:
+                        free = frozenset([self._along])
                     case Total():
                         free -= set(each.indices)
                 self._free[each] = free
@@ -289,6 +337,18 @@ class CoordinateLowering(Lowering):
         name = self._indices[node.indices[0]] = self._new("i")
         scope.lines += [f"const long long {name} = rest;"]
         return scope
+
+
+def _places(axes: range) -> list[str]:
+    """The coordinates along these dimensions, the first ones, of the place that is number `left`."""
+    lines = []
+    for axis in reversed(axes[1:]):
+        lines += [
+            f"const unsigned above{axis} = divided(left, shape.magic[{axis}], shape.shifts[{axis}]);",
+            f"const long long c{axis} = left - above{axis} * shape.sizes[{axis}];",
+            f"left = above{axis};",
+        ]
+    return [*lines, "const long long c0 = left;"] if axes else lines
 
 
 def _is_long(*counts: Number) -> bool:

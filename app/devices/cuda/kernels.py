@@ -34,7 +34,8 @@ class Launch:
     def __init__(self, device: Context, source: str, per_block: int, tensors: int, arguments: Sequence[object]) -> None:
         self._device = device
         self._function = device.function(source)
-        self._per_block = per_block
+        self.per_block = per_block
+        """Elements or groups; 0 where blocks are counted."""
         self._pointers = (ctypes.c_uint64 * tensors)()
         self._count = ctypes.c_uint64()
         self._kept = [np.asarray(argument) for argument in arguments]
@@ -46,11 +47,11 @@ class Launch:
         self._blocks = 0
 
     def bind(self, pointers: Sequence[int], count: int) -> "Launch":
-        """Set the tensors' addresses on the device and how many elements are computed."""
+        """Set the tensors' addresses on the device and how many elements, or blocks, are computed."""
         for number, pointer in enumerate(pointers):
             self._pointers[number] = pointer
         self._count.value = count
-        self._blocks = -(-count // self._per_block)
+        self._blocks = -(-count // max(self.per_block, 1))
         return self
 
     def __call__(self, stream: Any) -> None:
@@ -157,9 +158,9 @@ class CudaKernel:
 
     def bind(self, pointers: Sequence[int]) -> Launch:
         """The kernel over tensors on the device at these addresses, ready to be queued."""
-        return self.launch(aligned=all(pointer % ACCESS_BYTES == 0 for pointer in pointers)).bind(
-            pointers, self._rows.groups if self._rows else self._count
-        )
+        launch = self.launch(aligned=all(pointer % ACCESS_BYTES == 0 for pointer in pointers))
+        by_rows = launch.per_block == 0 and self._coordinates
+        return launch.bind(pointers, by_rows.blocks if by_rows else self._rows.groups if self._rows else self._count)
 
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
