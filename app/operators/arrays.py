@@ -108,7 +108,7 @@ def product(xp: Any, a: Any, b: Any, *, rounded: bool = False) -> Any:
     """
     a, b = _rows(a), _rows(b.swapaxes(-1, -2)).swapaxes(-1, -2)
     is_repeated = 0 in (a.strides[-1], b.strides[-2]) and a.shape[-1] > 1
-    if xp.__name__ == "cupy" and a.dtype.kind == "f" and not is_repeated and 0 not in (*a.shape, *b.shape):
+    if xp.__name__ == "cupy" and a.dtype.name in blas.TYPES and not is_repeated and 0 not in (*a.shape, *b.shape):
         dtype = a.dtype if rounded else FLOAT32
         return blas.product_of_floats(xp, for_blas(xp, a), for_blas(xp, b), dtype)
     a, b = (xp.broadcast_to(computed(x), x.shape) for x in (a, b))

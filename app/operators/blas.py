@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-_TYPES = {"float32": 0, "float16": 2}
-"""Of cudaDataType."""
+TYPES = {"float32": 0, "float16": 2}
+"""Which are multiplied here, and their numbers in cudaDataType."""
 
 _PLAIN, _TRANSPOSED = 0, 1
 """Of cublasOperation_t."""
@@ -51,10 +51,10 @@ def product_of_floats(cupy: Any, a: Any, b: Any, dtype: Any) -> Any:
     status = _library(cupy).cublasGemmStridedBatchedEx(
         handle,
         *(b_form, a_form, columns, height, depth, ctypes.c_void_p(_ONE.ctypes.data)),
-        *(ctypes.c_void_p(b.data.ptr), _TYPES[b.dtype.name], b_width, ctypes.c_longlong(b_step)),
-        *(ctypes.c_void_p(a.data.ptr), _TYPES[a.dtype.name], a_width, ctypes.c_longlong(a_step)),
+        *(ctypes.c_void_p(b.data.ptr), TYPES[b.dtype.name], b_width, ctypes.c_longlong(b_step)),
+        *(ctypes.c_void_p(a.data.ptr), TYPES[a.dtype.name], a_width, ctypes.c_longlong(a_step)),
         ctypes.c_void_p(_ZERO.ctypes.data),
-        *(ctypes.c_void_p(made.data.ptr), _TYPES[made.dtype.name], columns, ctypes.c_longlong(rows * columns)),
+        *(ctypes.c_void_p(made.data.ptr), TYPES[made.dtype.name], columns, ctypes.c_longlong(rows * columns)),
         *(count, _COMPUTE_32F, _DEFAULT),
     )
     _check(cupy, status)

@@ -103,6 +103,9 @@ def _cases() -> Iterator[Case]:
     members["OutputCountTensor"] = desc_of(np.zeros(40, np.int64))
     yield case("pooling", AveragePooling, dict(members), InputTensor=x)
     yield case("pooling with weights", AveragePooling, dict(members), InputTensor=x, WeightTensor=weight)
+    x = rng.integers(0, 9, 180).astype(np.float32)
+    members |= {name: desc_of(np.zeros(200, dtype)) for name, dtype in _OF_ROWS.items()}
+    yield case("pooling by rows", AveragePooling, members, InputTensor=x)
     for axis, count in ((0, 1), (1, 4), (2, 60)):
         tensors = [laid_out(rng, elements(rng, [3, 4, 5], DataType.INT32)) for _ in range(count)]
         out = np.concatenate(tensors, axis)
@@ -120,6 +123,9 @@ def _cases() -> Iterator[Case]:
     members = {"OutputTensor": desc_of(np.zeros((130, 1, 130), x.dtype)), "Function": "SUM", "Axes": [1]}
     yield case("more than a few", Reduce, members, InputTensor=x)
     yield from _expressions(rng)
+
+
+_OF_ROWS = {"OutputTensor": np.float32, "OutputCountTensor": np.int64}
 
 
 def _reductions(rng: np.random.Generator) -> Iterator[Case]:

@@ -160,6 +160,7 @@ class CoordinateLowering(Lowering):
         chunk = 0 if shared else kind.chunk
         if chunk:
             self._along, self._inner = Index(INT64), rank - 1
+            self._free.clear()  # that coordinate is an index from here on
             self._scope = _Scope(frozenset([self._along]), self._scope)
             self._lines = self._scope.lines
         result = self._store(self.write(self._root), self._root.type)
