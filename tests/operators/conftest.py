@@ -26,3 +26,10 @@ def on_each_device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     if request.param == "gpu":
         monkeypatch.setattr(calls, "DEVICE", first_gpu())
     yield
+
+
+@pytest.fixture(params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
+def on_cpu_and_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for what NumPy alone computes on a CPU."""
+    if request.param == "gpu":
+        monkeypatch.setattr(calls, "DEVICE", first_gpu())

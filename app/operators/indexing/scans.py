@@ -12,6 +12,7 @@ from app.contract.constants import AxisDirection, FeatureLevel
 from app.contract.scalars import Bool
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
+from app.operators.indexing import on_gpu
 from app.operators.indexing.places import AxisUint, Direction, axis_violations
 from app.operators.indexing.rows import back, pieces, rows_of
 from app.operators.operator import WRAPPING, InputTensorDesc, Operator, OutputTensorDesc
@@ -36,6 +37,10 @@ class Scan(Operator):
         """`accumulate` of `x`, or if `exclusive` of what comes before each element; of no elements `nothing`."""
         rows = rows_of(xp, x, self.Axis)
         made = xp.empty(rows.shape, x.dtype)
+        if xp.__name__ == "cupy" and accumulate is xp.cumsum:
+            decreasing = self.AxisDirection is AxisDirection.DECREASING
+            on_gpu.sums_of_rows(xp, rows, made, reversed_=decreasing, exclusive=exclusive)
+            return back(xp, made, x, self.Axis)
         source, target = rows, made
         if self.AxisDirection is AxisDirection.DECREASING:
             source, target = source[:, ::-1], target[:, ::-1]

@@ -12,6 +12,7 @@ from app.contract.constants import AxisDirection, DataType, FeatureLevel
 from app.contract.scalars import Uint
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
+from app.operators.indexing import on_gpu
 from app.operators.indexing.places import AxisUint, Direction, axis_violations
 from app.operators.indexing.rows import back, pieces, rows_of
 from app.operators.operator import InputTensorDesc, Operator, OutputTensorDesc
@@ -71,7 +72,11 @@ class Sorting(Operator):
         indices = xp.empty((len(rows), self.K), xp.uint64 if wide else xp.uint32)
         for piece in pieces(rows):
             part = rows[piece]
-            first = _first(xp, part, self.K, self.decreasing)
+            first = None
+            if xp.__name__ == "cupy":
+                first = on_gpu.first_of_rows(xp, part, self.K, decreasing=self.decreasing)
+            if first is None:
+                first = _first(xp, part, self.K, self.decreasing)
             indices[piece] = first
             values[piece] = xp.take_along_axis(part, first, -1)
         made = {"OutputValueTensor": values, "OutputIndexTensor": indices}

@@ -51,6 +51,7 @@ def expected_scan(x: Array, kind: str, axis: int, direction: str, exclusive: boo
     return np.apply_along_axis(along, axis, x).astype(x.dtype)
 
 
+@pytest.mark.usefixtures("on_cpu_and_gpu")
 @of_each_kind
 @of_each_type
 @directions
@@ -77,6 +78,7 @@ def test_random_tensors(
             np.testing.assert_array_equal(made, expected)
 
 
+@pytest.mark.usefixtures("on_cpu_and_gpu")
 @directions
 def test_sums_are_rounded_once(direction: str) -> None:
     """Ones beside a number that swallows them all in float32, and what float16 cannot hold on the way."""
@@ -92,6 +94,7 @@ def test_sums_are_rounded_once(direction: str) -> None:
     assert made[-1 if direction == "INCREASING" else 0] == pytest.approx(1, rel=1e-6)
 
 
+@pytest.mark.usefixtures("on_cpu_and_gpu")
 @of_each_kind
 def test_infinities_and_nan_go_on(kind: str) -> None:
     x = np.array([1, np.inf, 2, -np.inf if kind == "CUMULATIVE_SUMMATION" else 0, 1], np.float32)
@@ -103,6 +106,7 @@ def test_infinities_and_nan_go_on(kind: str) -> None:
     np.testing.assert_array_equal(made, np.array([nothing, 1, np.inf, np.inf, np.nan], np.float32))
 
 
+@pytest.mark.usefixtures("on_cpu_and_gpu")
 @of_each_kind
 @directions
 def test_of_one_element(kind: str, direction: str) -> None:

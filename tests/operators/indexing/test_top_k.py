@@ -44,6 +44,7 @@ def run_it(x: Array, axis: int, count: int, direction: str, **outputs: Array) ->
     return made["OutputValueTensor"], made["OutputIndexTensor"]
 
 
+@pytest.mark.usefixtures("on_cpu_and_gpu")
 @of_each_type
 @directions
 @pytest.mark.parametrize("most", [rows.MOST, 5])
@@ -76,6 +77,7 @@ def test_random_tensors(data_type: DataType, direction: str, most: int, monkeypa
             assert made[1].dtype == (np.uint64 if wide and outputs else np.uint32)
 
 
+@pytest.mark.usefixtures("on_cpu_and_gpu")
 @of_each_type
 @directions
 def test_many_equals_among_long_sequences(data_type: DataType, direction: str) -> None:
@@ -87,6 +89,7 @@ def test_many_equals_among_long_sequences(data_type: DataType, direction: str) -
         np.testing.assert_array_equal(made[1], indices)
 
 
+@pytest.mark.usefixtures("on_cpu_and_gpu")
 def test_zeros_of_both_signs_are_equal_and_stay_as_they_are() -> None:
     x = np.array([-0.0, 0, -0.0, 0], np.float32)
     for direction in ("INCREASING", "DECREASING"):

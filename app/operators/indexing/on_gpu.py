@@ -1,0 +1,171 @@
+"""Sequences on a GPU: sums of all that comes before, and the first of an order, by kernels with a block for each.
+
+CuPy has functions for both, which take 20 to 40 times as long where there are many short sequences.
+"""
+
+from functools import cache
+from typing import Any
+
+THREADS = 256
+"""Of a block that adds up."""
+
+MOST_SORTED = 2048
+"""Elements that a block sorts at once, in shared memory; half of them are the best so far where there are more."""
+
+MOST_FIRST = MOST_SORTED // 2
+
+_TYPES = {
+    "float32": "float",
+    "float16": "__half",
+    "int8": "signed char",
+    "int16": "short",
+    "int32": "int",
+    "int64": "long long",
+    "uint8": "unsigned char",
+    "uint16": "unsigned short",
+    "uint32": "unsigned",
+    "uint64": "unsigned long long",
+}
+
+_SUMS = r"""
+#include <cuda_fp16.h>
+typedef %(element)s element;
+typedef %(sum)s sum;
+__device__ __forceinline__ sum loaded(element x) { return %(load)s; }
+__device__ __forceinline__ element stored(sum x) { return %(store)s; }
+extern "C" __global__ void __launch_bounds__(%(threads)d)
+sums(const element* x, element* y, unsigned long long rows, unsigned length, int reversed, int exclusive)
+{
+    const int each = 4;
+    __shared__ sum of_warp[%(threads)d / 32];
+    const unsigned lane = threadIdx.x %% 32, warp = threadIdx.x / 32;
+    for (unsigned long long row = blockIdx.x; row < rows; row += gridDim.x) {
+        const element* from = x + row * length;
+        element* to = y + row * length;
+        sum before = 0;
+        for (unsigned base = 0; base < length; base += %(threads)d * each) {
+            const unsigned start = base + threadIdx.x * each;
+            sum own[each], all = 0;
+            for (int n = 0; n < each; ++n) {
+                const unsigned at = start + n;
+                own[n] = at < length ? loaded(from[reversed ? length - 1 - at : at]) : 0;
+                all += own[n];
+            }
+            sum up_to = all;
+            for (int step = 1; step < 32; step *= 2) {
+                const sum other = __shfl_up_sync(0xffffffffu, up_to, step);
+                if (lane >= step) up_to += other;
+            }
+            sum running = __shfl_up_sync(0xffffffffu, up_to, 1);
+            if (lane == 0) running = 0;
+            if (lane == 31) of_warp[warp] = up_to;
+            __syncthreads();
+            sum here = before;
+            for (unsigned n = 0; n < %(threads)d / 32; ++n) {
+                if (n == warp) running += here;
+                here += of_warp[n];
+            }
+            before = here;
+            for (int n = 0; n < each; ++n) {
+                const unsigned at = start + n;
+                const sum after = running + own[n];
+                if (at < length) to[reversed ? length - 1 - at : at] = stored(exclusive ? running : after);
+                running = after;
+            }
+            __syncthreads();
+        }
+    }
+}
+"""
+
+_FIRST = r"""
+#include <cuda_fp16.h>
+typedef %(element)s element;
+/* Unsigned numbers in the order of the elements. */
+__device__ __forceinline__ unsigned ordered(element given) { %(order)s }
+extern "C" __global__ void __launch_bounds__(%(threads)d)
+first(const element* x, long long* y, unsigned length, unsigned count, int decreasing)
+{
+    __shared__ unsigned long long keys[%(sorted)d];
+    const element* from = x + (unsigned long long)blockIdx.x * length;
+    unsigned begin = 0, kept = 0;
+    do {
+        for (unsigned n = kept + threadIdx.x; n < %(sorted)d; n += %(threads)d) {
+            const unsigned at = begin + n - kept;
+            unsigned long long key = ~0ull;
+            if (at < length) {
+                const unsigned value = ordered(from[at]);
+                key = (unsigned long long)(decreasing ? ~value : value) << 32 | at;
+            }
+            keys[n] = key;
+        }
+        begin += %(sorted)d - kept;
+        __syncthreads();
+        for (unsigned size = 2; size <= %(sorted)d; size *= 2) {
+            for (unsigned step = size / 2; step > 0; step /= 2) {
+                for (unsigned n = threadIdx.x; n < %(sorted)d / 2; n += %(threads)d) {
+                    const unsigned low = 2 * n - (n & (step - 1)), high = low + step;
+                    const unsigned long long a = keys[low], b = keys[high];
+                    if ((a > b) == ((low & size) == 0)) { keys[low] = b; keys[high] = a; }
+                }
+                __syncthreads();
+            }
+        }
+        kept = count;
+    } while (begin < length);
+    for (unsigned n = threadIdx.x; n < count; n += %(threads)d)
+        y[(unsigned long long)blockIdx.x * count + n] = (long long)(keys[n] & 0xffffffffull);
+}
+"""
+
+_ORDER_OF_FLOATS = """const float x = {value} + 0.0f;
+    const int bits = x != x ? 0x7fc00000 : __float_as_int(x == 0.0f ? 0.0f : x);
+    return (unsigned)(bits ^ ((bits >> 31) & 0x7fffffff)) ^ 0x80000000u;"""
+
+
+def sums_of_rows(cupy: Any, rows: Any, made: Any, *, reversed_: bool, exclusive: bool) -> None:
+    """Into `made` what comes before each element of packed `rows`, and itself unless it is `exclusive`, added up:
+    floats in float64, integers as they wrap around."""
+    blocks = min(len(rows), 1 << 20)
+    arguments = (rows, made, cupy.uint64(len(rows)), cupy.uint32(rows.shape[1]))
+    _sums(cupy, rows.dtype.name)((blocks,), (THREADS,), (*arguments, cupy.int32(reversed_), cupy.int32(exclusive)))
+
+
+def first_of_rows(cupy: Any, rows: Any, count: int, *, decreasing: bool) -> Any:
+    """Indices of the `count` largest or least elements of each packed row, in order, int64; None where a block does
+    not find them: of 64 bits, or more than MOST_FIRST."""
+    length = rows.shape[1]
+    if rows.dtype.itemsize == 8 or count > MOST_FIRST:
+        return None
+    size = min(max(1 << (length - 1).bit_length(), 64), MOST_SORTED)
+    made = cupy.empty((len(rows), count), cupy.int64)
+    arguments = (rows, made, cupy.uint32(length), cupy.uint32(count), cupy.int32(decreasing))
+    _first(cupy, rows.dtype.name, size)((len(rows),), (_threads(size),), arguments)
+    return made
+
+
+def _threads(size: int) -> int:
+    return min(size // 2, 512)
+
+
+@cache
+def _sums(cupy: Any, name: str) -> Any:
+    is_float = name.startswith("float")
+    parts = {
+        "element": _TYPES[name],
+        "sum": "double" if is_float else "unsigned long long",
+        "load": "(double)__half2float(x)" if name == "float16" else "(sum)x",
+        "store": "__double2half(x)" if name == "float16" else "(element)x",
+        "threads": THREADS,
+    }
+    return cupy.RawKernel(_SUMS % parts, "sums")
+
+
+@cache
+def _first(cupy: Any, name: str, size: int) -> Any:
+    if name.startswith("float"):
+        order = _ORDER_OF_FLOATS.format(value="__half2float(given)" if name == "float16" else "given")
+    else:
+        order = "return (unsigned)(int)given ^ 0x80000000u;" if name.startswith("int") else "return (unsigned)given;"
+    parts = {"element": _TYPES[name], "order": order, "threads": _threads(size), "sorted": size}
+    return cupy.RawKernel(_FIRST % parts, "first")
