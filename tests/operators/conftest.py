@@ -10,6 +10,7 @@ from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler
 from tests.gpu import first_gpu
 from tests.operators import calls
+from tests.operators.indexing import running
 
 
 @pytest.fixture(params=["numpy", "llvm", pytest.param("gpu", marks=pytest.mark.gpu)])
@@ -32,4 +33,4 @@ def on_each_device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 def on_cpu_and_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same for what NumPy alone computes on a CPU."""
     if request.param == "gpu":
-        monkeypatch.setattr(calls, "DEVICE", first_gpu())
+        monkeypatch.setattr(running, "DEVICE", first_gpu())
