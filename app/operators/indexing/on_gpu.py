@@ -14,6 +14,12 @@ MOST_SORTED = 2048
 
 MOST_FIRST = MOST_SORTED // 2
 
+FEW = 32
+"""That are found one after the other, of a sequence that is not sorted; all of it is in a block's registers."""
+
+_CHOOSERS = 128
+"""Threads of such a block."""
+
 _TYPES = {
     "float32": "float",
     "float16": "__half",
@@ -118,6 +124,47 @@ first(const element* x, long long* y, unsigned length, unsigned count, int decre
 }
 """
 
+_FEW = r"""
+#include <cuda_fp16.h>
+typedef %(element)s element;
+/* Unsigned numbers in the order of the elements. */
+__device__ __forceinline__ unsigned ordered(element given) { %(order)s }
+__device__ __forceinline__ unsigned long long less(unsigned long long a, unsigned long long b) { return a < b ? a : b; }
+extern "C" __global__ void __launch_bounds__(%(threads)d)
+few(const element* x, long long* y, unsigned length, unsigned count, int decreasing)
+{
+    __shared__ unsigned long long of_warp[2][%(threads)d / 32];
+    const element* from = x + (unsigned long long)blockIdx.x * length;
+    unsigned long long keys[%(each)d], own = ~0ull;
+    #pragma unroll
+    for (int n = 0; n < %(each)d; ++n) {
+        const unsigned at = threadIdx.x + n * %(threads)d;
+        keys[n] = ~0ull;
+        if (at < length) {
+            const unsigned value = ordered(from[at]);
+            keys[n] = (unsigned long long)(decreasing ? ~value : value) << 32 | at;
+        }
+        own = less(own, keys[n]);
+    }
+    for (unsigned turn = 0; turn < count; ++turn) {
+        unsigned long long best = own;
+        for (int step = 16; step > 0; step /= 2) best = less(best, __shfl_xor_sync(0xffffffffu, best, step));
+        if (threadIdx.x %% 32 == 0) of_warp[turn & 1][threadIdx.x / 32] = best;
+        __syncthreads();
+        for (int n = 0; n < %(threads)d / 32; ++n) best = less(best, of_warp[turn & 1][n]);
+        if (own == best) { /* no two keys are equal */
+            own = ~0ull;
+            #pragma unroll
+            for (int n = 0; n < %(each)d; ++n) {
+                if (keys[n] == best) keys[n] = ~0ull;
+                own = less(own, keys[n]);
+            }
+            y[(unsigned long long)blockIdx.x * count + turn] = (long long)(best & 0xffffffffull);
+        }
+    }
+}
+"""
+
 _ORDER_OF_FLOATS = """const float x = {value} + 0.0f;
     const int bits = x != x ? 0x7fc00000 : __float_as_int(x == 0.0f ? 0.0f : x);
     return (unsigned)(bits ^ ((bits >> 31) & 0x7fffffff)) ^ 0x80000000u;"""
@@ -137,10 +184,14 @@ def first_of_rows(cupy: Any, rows: Any, count: int, *, decreasing: bool) -> Any:
     length = rows.shape[1]
     if rows.dtype.itemsize == 8 or count > MOST_FIRST:
         return None
-    size = min(max(1 << (length - 1).bit_length(), 64), MOST_SORTED)
     made = cupy.empty((len(rows), count), cupy.int64)
-    arguments = (rows, made, cupy.uint32(length), cupy.uint32(count), cupy.int32(decreasing))
-    _first(cupy, rows.dtype.name, size)((len(rows),), (_threads(size),), arguments)
+    if count <= FEW and length <= MOST_SORTED:
+        threads = _CHOOSERS
+        kernel = _few(cupy, rows.dtype.name, 1 << (-(-length // threads) - 1).bit_length())
+    else:
+        size = min(max(1 << (length - 1).bit_length(), 64), MOST_SORTED)
+        threads, kernel = _threads(size), _first(cupy, rows.dtype.name, size)
+    kernel((len(rows),), (threads,), (rows, made, cupy.uint32(length), cupy.uint32(count), cupy.int32(decreasing)))
     return made
 
 
@@ -163,9 +214,17 @@ def _sums(cupy: Any, name: str) -> Any:
 
 @cache
 def _first(cupy: Any, name: str, size: int) -> Any:
+    return cupy.RawKernel(_FIRST % (_ordered(name) | {"threads": _threads(size), "sorted": size}), "first")
+
+
+@cache
+def _few(cupy: Any, name: str, each: int) -> Any:
+    return cupy.RawKernel(_FEW % (_ordered(name) | {"threads": _CHOOSERS, "each": each}), "few")
+
+
+def _ordered(name: str) -> dict[str, Any]:
     if name.startswith("float"):
         order = _ORDER_OF_FLOATS.format(value="__half2float(given)" if name == "float16" else "given")
     else:
         order = "return (unsigned)(int)given ^ 0x80000000u;" if name.startswith("int") else "return (unsigned)given;"
-    parts = {"element": _TYPES[name], "order": order, "threads": _threads(size), "sorted": size}
-    return cupy.RawKernel(_FIRST % parts, "first")
+    return {"element": _TYPES[name], "order": order}
