@@ -178,7 +178,7 @@ def _run(
     device: str,
     as_json: bool,
 ) -> None:
-    model = read(file.stem, "1", file, None, service)
+    model = read(file.stem, "1", file, None, service, _never)
     ports = model.ports.inputs
     for name in outputs:
         if name not in model.ports.outputs:
@@ -189,7 +189,7 @@ def _run(
         if name not in inputs:
             tools.fail(f"Input {name} is missing; give --input {name}=FILE.")
     arrays = {name: _loaded(tools, port, inputs[name]) for name, port in ports.items()}
-    sized = model.compile(tuple(each.shape for each in arrays.values()), service, lambda: False)
+    sized = model.compile(tuple(each.shape for each in arrays.values()), service, _never)
     prepared = service.prepare_graph(sized.graph, device)
     data = {name: each.reshape(-1).view(np.uint8).data for name, each in arrays.items() if name not in sized.unread}
     with service.memory.open() as memory:
@@ -248,14 +248,14 @@ def _inspected(service: Service, file: Path, stated: Stated) -> dict[str, Any]:
     """All that there is to tell, for machines."""
     told: dict[str, Any] = {"model": file.stem, "inputs": [], "outputs": [], "operators": [], "unsupported": []}
     try:
-        model = read(file.stem, "1", file, None, service)
+        model = read(file.stem, "1", file, None, service, _never)
         told |= {"inputs": _ports(model.ports.inputs), "outputs": _ports(model.ports.outputs)}
         told |= {"weight_bytes": model.weight_bytes}
         free = [name for name, port in model.ports.inputs.items() if port.is_free]
         told |= {"operators": _operators(model), "free": free, "compiled": None}
         if not free or stated.sizes:
             sizes = stated.of(model.ports)
-            told["compiled"] = _compiled(model.compile(tuple(sizes.values()), service, lambda: False), model)
+            told["compiled"] = _compiled(model.compile(tuple(sizes.values()), service, _never), model)
     except NotSupported as error:
         told["unsupported"] = [each._asdict() for each in error.nodes]
     return told
@@ -352,3 +352,7 @@ def _show(tools: Tools, told: Mapping[str, Any]) -> None:
         f"operators in {each_time} kernels; {compiled['kept_bytes']:,} bytes are kept, and a dispatch takes "
         f"{compiled['scratch_bytes']:,} beside inputs and outputs."
     )
+
+
+def _never() -> bool:
+    return False

@@ -16,7 +16,7 @@ from app.memory.buffers import Buffer
 from app.models.onnx.importer import Imported, NotSupported, WrongSizes, import_model
 from app.models.onnx.reading import Unreadable, read_model, signature
 from app.models.onnx.tensors import Sizes
-from app.models.repository.model import blaming_nodes, request_of
+from app.models.repository.model import blaming_nodes, pausing, request_of
 from app.models.repository.warm import Stated, parse_stated
 
 _COPIES = 3
@@ -64,7 +64,7 @@ def keep_onnx(
     service.check_device(request.device)
     try:
         with memory.passing(_COPIES * len(data)):
-            imported = _imported(data, stated)
+            imported = _imported(data, stated, pausing(cancelled))
         memory.take(PART * len(imported.graph.labels) + sum(each.nbytes for each in imported.graph.constants.values()))
         graph = blaming_nodes(imported, lambda: request_of(imported))
         fields = {name: getattr(request, name) for name in ("name", "device") if name in request.model_fields_set}
@@ -74,13 +74,13 @@ def keep_onnx(
         raise ContractError([Violation(("onnx",), str(each)) for each in error.nodes], Hresult.E_INVALIDARG) from None
 
 
-def _imported(data: Buffer, stated: Stated) -> Imported:
-    """Raises NotSupported, ContractError."""
+def _imported(data: Buffer, stated: Stated, pause: Callable[[], None]) -> Imported:
+    """Raises NotSupported, ContractError, Cancelled."""
     path: Path = ("onnx",)
     try:
         model = read_model(data)
         path = ("sizes",)
         sizes: Mapping[str, Sizes] = stated.of(signature(model))
-        return import_model(model, sizes)
+        return import_model(model, sizes, pause=pause)
     except (Unreadable, WrongSizes) as error:
         raise refused(path, str(error), None) from None

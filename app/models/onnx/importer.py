@@ -2,7 +2,7 @@
 
 import logging
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -15,7 +15,7 @@ from app.contract.constants import DataType
 from app.models import onnx
 from app.models.onnx.booleans import mark, mark_outputs
 from app.models.onnx.builder import Array, Builder, BuiltGraph
-from app.models.onnx.folding import folded, is_foldable
+from app.models.onnx.folding import SMALL, folded, is_foldable
 from app.models.onnx.mapping import MAPPINGS, Node, Unsupported, Value
 from app.models.onnx.reading import (
     OLDEST_OPSET,
@@ -54,7 +54,16 @@ _GUESSES = (1, 64)
 
 _NO_OPERATOR = "DirectML has no operator for it"
 
-_INVALID = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+_INVALID = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 """What comes of nodes that are not as ONNX says."""
 
 
@@ -108,21 +117,25 @@ def import_model(
     sizes: Mapping[str, Sequence[int]],
     known: Mapping[str, Array] | None = None,
     arrays: Mapping[str, Array] | None = None,
+    pause: Callable[[], None] | None = None,
 ) -> Imported:
     """A graph for inputs of these `sizes`, by name; of those that are not free they may be left out. Inputs that are
     `known` are constants. `arrays` are those initializers that are not in `model` any more (`detached`).
 
-    Raises NotSupported, WrongSizes, Unreadable.
+    `pause` is called again and again, and may raise what ends it. Raises NotSupported, WrongSizes, Unreadable.
     """
-    return _Importer(model, arrays or {}).imported(sizes, known or {})
+    return _Importer(model, arrays or {}, pause).imported(sizes, known or {})
 
 
 def never_supported(
-    model: "ModelProto", ports: Signature, arrays: Mapping[str, Array] | None = None
+    model: "ModelProto",
+    ports: Signature,
+    arrays: Mapping[str, Array] | None = None,
+    pause: Callable[[], None] | None = None,
 ) -> list[UnsupportedNode]:
     """Nodes that cannot be imported whatever the sizes of inputs, as far as that can be told: those that have no
     mapping, and what some sizes show that cannot depend on sizes."""
-    found = {each.name: each for each in _Importer(model, arrays or {}).unmapped()}
+    found = {each.name: each for each in _Importer(model, arrays or {}, pause).unmapped()}
     if any(port.sizes is None for port in ports.inputs.values()):
         return [*found.values()]
     for guess in _GUESSES:
@@ -131,7 +144,7 @@ def never_supported(
             for name, port in ports.inputs.items()
         }
         try:
-            import_model(model, sizes, arrays=arrays)
+            import_model(model, sizes, arrays=arrays, pause=pause)
         except NotSupported as error:
             found |= {each.name: each for each in error.nodes if _is_for_good(each.why)}
         else:
@@ -149,7 +162,7 @@ _Scope = MutableMapping[str, "Value | _Nothing"]
 
 
 class _Importer:
-    def __init__(self, model: "ModelProto", arrays: Mapping[str, Array]) -> None:
+    def __init__(self, model: "ModelProto", arrays: Mapping[str, Array], pause: Callable[[], None] | None) -> None:
         self._model = model
         self._arrays = arrays
         self._build = Builder()
@@ -158,6 +171,7 @@ class _Importer:
         self._nodes: dict[str, UnsupportedNode] = {}
         self._left = MOST_NODES
         self._depth = 0
+        self._pause = pause
         self._prefix = ""
 
     def imported(self, sizes: Mapping[str, Sequence[int]], known: Mapping[str, Array]) -> Imported:
@@ -184,7 +198,9 @@ class _Importer:
                 view = value if isinstance(value, View) else self._build.constant(value)
                 self._build.output(name, view)
             except Unsupported as error:
-                raise NotSupported([UnsupportedNode(name, "output", opsets_of(self._model)[""], str(error))]) from None
+                raise NotSupported(
+                    [UnsupportedNode(name, "output", opsets_of(self._model).get("", 0), str(error))]
+                ) from None
             outputs[name] = Tensor(port.type, view.data_type, view.sizes)
         built = self._build.built()
         read = {edge["GraphInput"] for edge in built.document["InputEdges"]}
@@ -247,6 +263,8 @@ class _Importer:
         live: set[str],
         outer: Mapping[str, "AttributeProto"],
     ) -> list["Value | _Nothing | None"]:
+        if self._pause:
+            self._pause()
         domain = domain_of(proto.domain)
         opset = opsets.get(domain, 1)
         label = self._prefix + _label(proto)
@@ -306,6 +324,7 @@ class _Importer:
         mapping = MAPPINGS.get((domain, proto.op_type))
         if mapping is not None:
             attributes = attributes_of(proto, opset, outer)
+            inputs = [self._compact(each) for each in inputs]
             made = mapping(Node(proto.op_type, domain, opset, label, inputs, wanted, attributes, self._build))
             outputs = made if isinstance(made, list) else [made]
             schema = schema_of(domain, proto.op_type, opset)
@@ -316,6 +335,12 @@ class _Importer:
         if body is None:
             raise Unsupported(_NO_OPERATOR)
         return self._call(body, plain, inputs, opsets, label)
+
+    def _compact(self, value: Value | None) -> Value | None:
+        """`value`, but for a large array that repeats its elements: NumPy would make all of them."""
+        if isinstance(value, np.ndarray) and value.size > SMALL and 0 in value.strides:
+            return self._build.constant(value)
+        return value
 
     @contextmanager
     def _within(self, label: str) -> Iterator[None]:
@@ -372,7 +397,7 @@ class _Importer:
         inputs: Sequence[Value | None],
         outer: Mapping[str, "AttributeProto"],
     ) -> Sequence["Value | _Nothing | None"]:
-        body = next(each.g for each in proto.attribute if each.name == "body")
+        body = {each.name: each.g for each in proto.attribute}["body"]
         names, outputs = [each.name for each in body.input], [each.name for each in body.output]
         most = None if inputs[0] is None else int(_known(inputs[0], "trip count").reshape(()))
         goes_on: Any = inputs[1] if len(inputs) > 1 else None

@@ -1,7 +1,7 @@
 """What an ONNX file says: its tensors, attributes, inputs and outputs. The `onnx` package reads it."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +12,15 @@ from app.models.onnx.builder import Array
 from app.models.onnx.tensors import Unsupported
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, GraphProto, NodeProto, SparseTensorProto, TensorProto, ValueInfoProto
+    from onnx import (
+        AttributeProto,
+        FunctionProto,
+        GraphProto,
+        NodeProto,
+        SparseTensorProto,
+        TensorProto,
+        ValueInfoProto,
+    )
     from onnx import ModelProto as ModelProto  # noqa: PLC0414 - for others as well
 
 OLDEST_OPSET = 7
@@ -81,6 +89,9 @@ def read_model(data: bytes | memoryview, folder: Path | None = None, most_bytes:
         raise Unreadable(f"It is no ONNX model: {error}.") from None
     if not model.graph.output:
         raise Unreadable("It is no ONNX model: its graph has no outputs.")
+    for name in (*_names(model.graph), *(name for each in model.functions for name in _names_of_function(each))):
+        if not isinstance(name, str):  # what is no UTF-8 comes as bytes
+            raise Unreadable(f"It is no ONNX model: the name {name!r} is no UTF-8.")
     left = most_bytes - len(data)
     for tensor in _tensors(model.graph):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
@@ -243,6 +254,31 @@ def _plain(attribute: "AttributeProto") -> Any:
     if attribute.type == AttributeProto.SPARSE_TENSOR:
         return to_dense(value)
     return list(value) if attribute.type in (AttributeProto.FLOATS, AttributeProto.INTS) else value
+
+
+def _names(graph: "GraphProto") -> Iterator[object]:
+    """All that are looked up."""
+    yield from (each.name for each in (*graph.input, *graph.output, *graph.initializer))
+    yield from (each.values.name for each in graph.sparse_initializer)
+    for info in (*graph.input, *graph.output):
+        yield from (each.dim_param for each in info.type.tensor_type.shape.dim)
+    yield from _names_of_nodes(graph.node)
+
+
+def _names_of_function(function: "FunctionProto") -> Iterator[object]:
+    yield from (function.name, function.domain, *function.input, *function.output, *function.attribute)
+    yield from (each.domain for each in function.opset_import)
+    yield from _names_of_nodes(function.node)
+
+
+def _names_of_nodes(nodes: "Iterable[NodeProto]") -> Iterator[object]:
+    for node in nodes:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        for attribute in node.attribute:
+            yield from (attribute.name, attribute.ref_attr_name)
+            for inner in (attribute.g, *attribute.graphs):
+                if inner.node or inner.output:
+                    yield from _names(inner)
 
 
 def _tensors(graph: "GraphProto") -> Iterator["TensorProto"]:

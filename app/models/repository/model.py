@@ -1,6 +1,7 @@
 """A model that was read from its file, and its graphs for inputs of certain sizes."""
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from app.contract.constants import NEWEST
 from app.contract.validation import validate
 from app.contract.violations import ContractError
+from app.devices.device import Cancelled
 from app.engine.graphs import CompiledGraph, GraphRequest
 from app.engine.prepared import Prepared
 from app.engine.service import Service
@@ -22,6 +24,9 @@ from app.models.repository.config import apply_config
 
 if TYPE_CHECKING:
     from app.models.onnx.reading import ModelProto
+
+_TURN = 1e-5
+"""Seconds in which the event loop may go on."""
 
 T = TypeVar("T")
 
@@ -86,7 +91,8 @@ class LoadedModel:
 
         Raises NotSupported, WrongSizes, LimitExceeded, MemoryExhausted, Cancelled.
         """
-        imported = import_model(self._proto, dict(zip(self.ports.inputs, sizes, strict=True)), arrays=self._arrays)
+        stated = dict(zip(self.ports.inputs, sizes, strict=True))
+        imported = import_model(self._proto, stated, arrays=self._arrays, pause=pausing(cancelled))
         memory = service.memory.open()
         try:
             graph = compile_imported(imported, service, memory, cancelled)
@@ -129,6 +135,17 @@ class SizedModel:
         self._memory.close()
 
 
+def pausing(cancelled: Callable[[], bool]) -> Callable[[], None]:
+    """For who imports a model in a worker: lets other threads have their turn, and raises Cancelled."""
+
+    def pause() -> None:
+        if cancelled():
+            raise Cancelled
+        time.sleep(_TURN)
+
+    return pause
+
+
 def compile_imported(
     imported: Imported, service: Service, memory: MemoryShare, cancelled: Callable[[], bool]
 ) -> CompiledGraph:
@@ -157,8 +174,10 @@ def blaming_nodes(imported: Imported, made: Callable[[], T]) -> T:
     raise NotSupported([*blamed.values()])
 
 
-def read(name: str, version: str, file: Path, config: Path | None, service: Service) -> LoadedModel:
-    """Raises Unreadable, NotSupported, BadConfig, LimitExceeded, MemoryExhausted."""
+def read(
+    name: str, version: str, file: Path, config: Path | None, service: Service, cancelled: Callable[[], bool]
+) -> LoadedModel:
+    """Raises Unreadable, NotSupported, BadConfig, LimitExceeded, MemoryExhausted, Cancelled."""
     most = service.settings.max_model_bytes
     memory = service.memory.open()
     try:
@@ -169,7 +188,7 @@ def read(name: str, version: str, file: Path, config: Path | None, service: Serv
         proto = read_model(file.read_bytes(), file.parent, most)
         ports = signature(proto)
         arrays = detached(proto)
-        unsupported = never_supported(proto, ports, arrays)
+        unsupported = never_supported(proto, ports, arrays, pausing(cancelled))
         if unsupported:
             raise NotSupported(unsupported)
         for port in (*ports.inputs.values(), *ports.outputs.values()):

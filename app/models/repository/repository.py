@@ -258,7 +258,7 @@ class Repository:
         made: dict[str, LoadedModel | Failed] = {}
         for version, file in found.versions.items():
             try:
-                model = read(name, version, file, found.config, self._service)
+                model = read(name, version, file, found.config, self._service, cancelled)
             except _REFUSED as error:
                 made[version] = _failed(f"{name}:{version}", error)
                 continue
