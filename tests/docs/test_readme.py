@@ -19,7 +19,7 @@ import pytest
 from app.contract.constants import DataType, FeatureLevel
 from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX
-from tests.conftest import COMMAND, RunningServer
+from tests.conftest import COMMAND, RunningServer, running_server
 from tests.operators.facts import takes
 
 ROOT = Path(__file__).parents[2]
@@ -123,6 +123,30 @@ def test_the_model_prints_what_the_readme_says(server: RunningServer, tmp_path: 
     assert second == "Resource 'Out' written to 'out.npy'"
     assert json.loads(answer)["lines"] == [first, second]
     assert np.load(tmp_path / "made" / "out.npy").tolist() == [2.5, 4.5, 6.5]
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
+def test_a_model_is_served_and_run_as_the_readme_does(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", block_with("python", "parse_model")], cwd=tmp_path, check=True)
+    _, _, *flags = block_with("sh", "--models").split()
+    flags[flags.index("models")] = str(tmp_path / "models")
+    with running_server(tmp_path / "log", *flags) as server:
+        told, answer, loaded, kept = outputs(block_with("sh", "/v2/models/scaled"), server, tmp_path)
+    assert json.loads(told)["inputs"][0]["shape"] == [-1, 3]
+    assert json.loads(answer)["outputs"][0]["data"] == [0, 0, 0, 1, 4, 12]
+    assert loaded == ""
+    assert json.loads(kept)["name"] == "scaled_2x3"
+    np.save(tmp_path / "x.npy", np.array([[-4, -2, 0], [1, 2, 4]], np.float32))
+    run_model, inspect = block_with("sh", "dmlserve inspect").replace(".venv/bin/dmlserve", str(COMMAND)).splitlines()
+    subprocess.run(run_model.split(), cwd=tmp_path, check=True, capture_output=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), [[0, 0, 0], [1, 4, 12]])
+    shown = subprocess.run(inspect.split(), cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    assert "2 ONNX nodes are 2 operators in 1 kernels" in shown
+
+
+def outputs(block: str, server: RunningServer, cwd: Path) -> list[str]:
+    """Of each command of a block, which begin with curl."""
+    return [run(f"curl{command}", server, cwd) for command in re.split(r"^curl", block, flags=re.MULTILINE)[1:]]
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
