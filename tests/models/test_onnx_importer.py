@@ -194,3 +194,26 @@ def test_bodies_within_bodies_have_an_end() -> None:
     )
     with pytest.raises(NotSupported, match="too deep"):
         import_model(made, {})
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("(float[8589934592] x) => (float[n] y) { y = Neg(x) }", "elements"),
+        ("(float[2147483648,1099511627776] x) => (float[n,m] y) { y = Transpose(x) }", "elements"),
+        ("(float[2] x) => (float[n] y) { y = Expand(x, large) }", "elements"),
+        ("(float[2] x) => (float[n] y) { z = ConstantOfShape(large) y = CastLike(z, x) }", "elements"),
+        ("(float[2,2] x) => (float[n,m] y) { y = Tile(x, large) }", "elements"),
+        (SCAN.removeprefix("m ").replace("num_scan_inputs=1", "num_scan_inputs=9999999999"), "num_scan_inputs"),
+    ],
+)
+def test_what_is_made_to_harm_is_refused_at_once(text: str, why: str) -> None:
+    with pytest.raises(NotSupported, match=why):
+        import_model(model(f"m {text}", large=np.array([1 << 36, 2]), zero=np.zeros(2, np.float32)), {})
+
+
+def test_names_are_text() -> None:
+    data = affine().SerializeToString().replace(b"batch", b"\xff\xfe\xfd\xfc\xfb")
+    with pytest.raises(Unreadable, match="no UTF-8"):
+        read_model(data)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.contract.constants import DataType
-from app.contract.tensors import MAX_RANK, element_name
+from app.contract.tensors import MAX_ELEMENTS, MAX_RANK, element_name
 from app.graphs.graph import Constant, GraphInput, NodeOutput, Source
 from app.memory.arrays import together
 from app.memory.buffers import Buffer
@@ -196,6 +196,8 @@ class Builder:
             raise Unsupported(f"one of its tensors has {len(view.sizes)} dimensions, where DirectML's have {MAX_RANK}")
         if not view.elements:
             raise Unsupported("one of its tensors has no elements")
+        if view.elements > MAX_ELEMENTS:
+            raise Unsupported(f"one of its tensors has {view.elements} elements, where DirectML's have {MAX_ELEMENTS}")
         described = view.described(rank)
         if _bytes(view) != self._bytes[view.source]:
             described["TotalTensorSizeInBytes"] = self._bytes[view.source]

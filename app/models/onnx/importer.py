@@ -436,6 +436,8 @@ class _Importer:
         attributes = attributes_of(proto, opset, outer)
         body, count = attributes["body"], attributes["num_scan_inputs"]
         names, outputs = [each.name for each in body.input], [each.name for each in body.output]
+        if not 0 < count <= len(inputs):
+            raise Unsupported(f"its num_scan_inputs is {count}, and it has {len(inputs)} inputs")
         carried: list[Any] = list(inputs[: len(inputs) - count])
         read: list[Any] = list(inputs[len(inputs) - count :])
         written = len(outputs) - len(carried)

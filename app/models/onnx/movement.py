@@ -52,8 +52,8 @@ def window(node: Node, x: View, ranges: Sequence[range]) -> Value:
         "SLICE1",
         {"InputTensor": x},
         {
-            "InputWindowOffsets": [min(each) for each in ranges],
-            "InputWindowSizes": [max(each) - min(each) + 1 for each in ranges],
+            "InputWindowOffsets": [min(each[0], each[-1]) for each in ranges],
+            "InputWindowSizes": [abs(each[-1] - each[0]) + 1 for each in ranges],
             "InputWindowStrides": [each.step for each in ranges],
         },
         {"OutputTensor": (x.data_type, sizes)},
@@ -150,7 +150,7 @@ def split(node: Node) -> list[Value | None]:
         raise Unsupported(f"its parts {parts} do not make up the {size} elements along axis {axis}")
     x = node.view(0)
     shapes: list[Sizes] = [(*sizes[:axis], part, *sizes[axis + 1 :]) for part in parts]
-    made: list[Value | None] = [nothing(shape, x.data_type) for shape in shapes]
+    made: list[Value | None] = [nothing(shape, x.data_type) if 0 in shape else None for shape in shapes]
     there = [k for k, part in enumerate(parts) if part]
     if len(there) == 1:
         made[there[0]] = x
