@@ -70,4 +70,4 @@ def run_imported(imported: Imported, inputs: Mapping[str, Array]) -> dict[str, A
 def _bytes(array: Array, data_type: DataType) -> Buffer:
     if data_type.bits == 4:
         array = together(array)
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data.toreadonly()  # or outputs might take its place

@@ -20,10 +20,11 @@ _FOLDED = frozenset(
         "Cast", "CastLike", "Ceil", "Clip", "Compress", "Concat", "Cos", "CumSum", "Div", "Equal", "Erf", "Exp",
         "Expand", "EyeLike", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Greater", "GreaterOrEqual",
         "Identity", "IsInf", "IsNaN", "Less", "LessOrEqual", "Log", "MatMul", "Max", "Mean", "Min", "Mod", "Mul",
-        "Neg", "NonZero", "Not", "OneHot", "Or", "Pad", "Pow", "Range", "Reciprocal", "ReduceL2", "ReduceMax",
-        "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "Relu", "Reshape", "Round", "ScatterElements",
-        "ScatterND", "Sigmoid", "Sign", "Sin", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Tile",
-        "TopK", "Transpose", "Trilu", "Unique", "Unsqueeze", "Where", "Xor",
+        "Neg", "NonZero", "Not", "OneHot", "OptionalHasElement", "Or", "Pad", "Pow", "Range", "Reciprocal",
+        "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin",
+        "ReduceProd", "ReduceSum", "ReduceSumSquare", "Relu", "Reshape", "Round", "ScatterElements", "ScatterND",
+        "Sigmoid", "Sign", "Sin", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Tile", "TopK",
+        "Transpose", "Trilu", "Unique", "Unsqueeze", "Where", "Xor",
     ]
 )  # fmt: skip
 """What sizes are computed by, and nothing that takes long for few elements, as texts and pictures may."""
