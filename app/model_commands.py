@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 import click
 import numpy as np
 
+from app.codecs.structure import Unreadable
 from app.contract.violations import ContractError
 from app.engine.graph_documents import kernels
 from app.engine.service import DeadlineExceeded, Service
@@ -20,8 +21,9 @@ from app.memory.accounts import LimitExceeded, MemoryExhausted
 from app.memory.arrays import Array, numpy_type
 from app.models.dxdispatch.files import FolderFiles
 from app.models.dxdispatch.model import is_model, run_model
+from app.models.onnx import reading
 from app.models.onnx.importer import NotSupported, Tensor, UnsupportedNode, WrongSizes
-from app.models.onnx.reading import Port, Unreadable
+from app.models.onnx.reading import Port
 from app.models.repository.model import LoadedModel, SizedModel, read, request_of
 from app.models.repository.warm import Stated, parse_stated
 from app.operators.operator import PREFIX
@@ -150,7 +152,7 @@ def _service(tools: Tools) -> Iterator[Service]:
         tools.fail(*(f"{violation.pointer}: {violation.message}" for violation in error.violations))
     except NotSupported as error:
         tools.fail(*map(str, error.nodes))
-    except (Unreadable, WrongSizes, LimitExceeded, MemoryExhausted) as error:
+    except (Unreadable, reading.Unreadable, WrongSizes, LimitExceeded, MemoryExhausted) as error:
         tools.fail(str(error))
     except DeadlineExceeded:
         tools.fail(f"It was not done within deadline_seconds, {service.settings.deadline_seconds:g}.")
