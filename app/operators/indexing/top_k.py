@@ -70,13 +70,12 @@ class Sorting(Operator):
         wide = self.OutputIndexTensor and self.OutputIndexTensor.DataType is DataType.UINT64
         values = xp.empty((len(rows), self.K), x.dtype)
         indices = xp.empty((len(rows), self.K), xp.uint64 if wide else xp.uint32)
-        for piece in pieces(rows):
+        found = None
+        if xp.__name__ == "cupy":
+            found = on_gpu.first_of_rows(xp, rows, self.K, decreasing=self.decreasing)
+        for piece in pieces(rows) if found is None else [slice(None)]:
             part = rows[piece]
-            first = None
-            if xp.__name__ == "cupy":
-                first = on_gpu.first_of_rows(xp, part, self.K, decreasing=self.decreasing)
-            if first is None:
-                first = _first(xp, part, self.K, self.decreasing)
+            first = _first(xp, part, self.K, self.decreasing) if found is None else found
             indices[piece] = first
             values[piece] = xp.take_along_axis(part, first, -1)
         made = {"OutputValueTensor": values, "OutputIndexTensor": indices}
