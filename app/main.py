@@ -21,11 +21,13 @@ from app.engine.graph_entries import Entries, SharedEntries
 from app.engine.service import Service
 from app.http.core import openapi
 from app.http.core.asgi import Application, answered_by
-from app.http.core.auth import Keys, authenticating
+from app.http.core.auth import authenticating
 from app.http.core.cors import sharing
 from app.http.core.exchange import Handler
+from app.http.core.keys import Keys
 from app.http.core.problems import EXPECTED, answer_problem, refusing
 from app.http.core.routes import DirectRoute, routed
+from app.http.core.watched import Watched
 from app.http.inference import endpoints
 from app.http.inference import routes as inference
 from app.http.inference.shared_memory import most_regions
@@ -174,11 +176,14 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
     slots = Slots(settings.workers + 1)  # one for this process, if others are the workers
     end_seconds = settings.drain_seconds + settings.shutdown_seconds
 
+    watched = [Watched([keys.file], keys.reload)] if keys.file else []
+
     def reload() -> None:
         """On SIGHUP, in every process; it must end none."""
         try:
             logs.reopen()
-            keys.reload()
+            for each in watched:
+                each.read()
         except Exception:
             log.exception("What SIGHUP asks for failed")
 
@@ -189,14 +194,14 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
         entries = SharedEntries(folder, settings.workers, number) if folder else None
         switches = SharedSwitches(folder / "models") if folder else None
         make = functools.partial(_server, settings, keys, slots, number, entries, switches)
-        went_well = Process(make, signals, reload, end_seconds).run(sockets)
+        went_well = Process(make, signals, reload, end_seconds, watched).run(sockets)
         if folder and os.getppid() != supervisor:  # it was killed, and will not
             shutil.rmtree(folder, ignore_errors=True)
         return went_well
 
     if settings.workers > 1:
         logs.count_dropped_in(Counts(slots.own(settings.workers)).log_lines_dropped.numbers[()])
-        went_well = Supervisor(settings.workers, work, signals, reload, end_seconds).run(sockets)
+        went_well = Supervisor(settings.workers, work, signals, reload, end_seconds, watched).run(sockets)
     else:
         went_well = work(0, signals)
     if folder:

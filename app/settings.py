@@ -42,7 +42,7 @@ class Settings(BaseSettings):
     )
     api_keys_file: str = Field(
         "",
-        description="File with an API key on each line; blank lines and # comments are skipped. SIGHUP reads it again.",
+        description="File with an API key on each line, and what it may ask for; read again on SIGHUP and on changes.",
     )
     cors_origins: Annotated[list[str], NoDecode] = Field(
         default_factory=list, description="Origins whose pages may call the service, separated by commas; * for all."

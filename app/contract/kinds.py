@@ -8,6 +8,8 @@ class Kind(StrEnum):
 
     UNREADABLE = "unreadable"
     API_KEY = "api-key"
+    NOT_ALLOWED = "not-allowed"
+    RATE = "rate"
     NOT_FOUND = "not-found"
     METHOD = "method"
     NOT_ACCEPTABLE = "not-acceptable"
@@ -49,6 +51,8 @@ class Kind(StrEnum):
 MEANINGS = {
     Kind.UNREADABLE: "The body, the query or the file is not what its media type says.",
     Kind.API_KEY: "An API key is required: Authorization: Bearer KEY.",
+    Kind.NOT_ALLOWED: "The API key is for other paths or methods.",
+    Kind.RATE: "The API key's limit is reached; try again after Retry-After seconds.",
     Kind.NOT_FOUND: "There is nothing at this path, or no operator, graph or region of this name.",
     Kind.METHOD: "The method is not allowed at this path; Allow names those that are.",
     Kind.NOT_ACCEPTABLE: "Accept names no representation that the answer has.",

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from app.contract.constants import DataType, FeatureLevel
+from app.http.core.keys import Keys
 from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX
 from tests.conftest import COMMAND, RunningServer, running_server
@@ -161,6 +162,17 @@ def test_the_example_of_tritonclient_runs(server: RunningServer, tmp_path: Path)
     printed = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
     numbers = [float(number) for number in re.findall(r"-?[\d.]+", printed)]
     assert numbers == pytest.approx([-1.729, -1.264, 0, 1, 2, 4], abs=1e-3)
+
+
+def test_the_keys_are_as_the_readme_says(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text(block_with("", "requests-per-second"))
+    keys = Keys("", str(tmp_path / "keys"))
+    (team, monitoring) = [keys.find(each) for each in ("dGVhbS1hIGtleQ", "bW9uaXRvcmluZw")]
+    assert team is not None
+    assert (team.terms.name, team.terms.requests_per_second, team.terms.bytes_in_flight) == ("team-a", 50, 1 << 28)
+    assert monitoring is not None
+    asked = [("GET", "/metrics"), ("GET", "/v1/graphs"), ("POST", "/v1/graphs")]
+    assert [monitoring.allows(*each) for each in asked] == [True, True, False]
 
 
 def test_the_commands_without_a_server_run(client: httpx.Client, tmp_path: Path) -> None:

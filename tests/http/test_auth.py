@@ -1,7 +1,10 @@
-"""API keys: from the environment and from a file, asked for everywhere but on the open paths, read again on SIGHUP."""
+"""API keys: from the environment and from a file, asked for everywhere but on the open paths, read again on SIGHUP
+and when the file changes; what each may ask for, and how much of it."""
 
+import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,10 +13,12 @@ import httpx
 import numpy as np
 import pytest
 
+from app.http.core.keys import Keys, Usage
+from app.settings import Unusable
 from tests.conftest import RunningServer, ServerFactory, running_server
-from tests.http.load import wait_until
+from tests.http.load import metric, series, wait_until
 from tests.http.refusals import refusal_of
-from tests.http.wire import JSON, connection, header, length
+from tests.http.wire import CHUNKED, JSON, chunks, connection, header, length
 from tests.messages import CELU, as_json, output_of, request
 
 KEYS_OF_ENVIRONMENT = ["first-key", "second=key/+~"]
@@ -283,3 +288,175 @@ def test_a_worker_that_is_started_again_has_the_keys_that_were_read_last(
     wait_until(lambda: running.log.read_text().count("Application startup complete") == 4)
     for _ in range(8):
         assert [status_of(running, key) for key in ("key-one", "key-two")] == [401, 200]
+
+
+def test_keys_are_read_again_when_the_file_changes(start_server: ServerFactory, tmp_path: Path) -> None:
+    file, workers, processes = tmp_path / "keys", 2, 3
+    running = keyed_server(start_server, file, workers)
+    other = tmp_path / "other"
+    other.write_text("key-two\n")
+    other.rename(file)  # as a secret is replaced
+    wait_until(lambda: running.log.read_text().count("keys were read again: 1") == processes)
+    for _ in range(4 * workers):
+        assert [status_of(running, key) for key in ("key-one", "key-two")] == [401, 200]
+    file.write_text("not usable\n")
+    wait_until(lambda: running.log.read_text().count("The API keys stay as they were") == processes)
+    time.sleep(2.2)  # it is said once, not every second
+    assert running.log.read_text().count("The API keys stay as they were") == processes
+    assert status_of(running, "key-two") == 200
+
+
+LIMITED = """
+one   name=slow requests-per-second=0.5
+two   name=narrow routes=/v1/dispatch,GET:/v1/operators/*,/v2/models/*/infer
+three name=small  bytes-in-flight=4096
+four
+five  name=free
+"""
+
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server whose keys have limits."""
+    folder = tmp_path_factory.mktemp("limited")
+    (folder / "keys").write_text(LIMITED)
+    with running_server(folder / "log", "--api-keys-file", str(folder / "keys")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def free(limited: RunningServer) -> Iterator[httpx.Client]:
+    """A client whose key has no limits."""
+    with httpx.Client(base_url=limited.url, timeout=30, headers=bearer("five")) as opened:
+        yield opened
+
+
+def test_requests_per_second(limited: RunningServer, free: httpx.Client) -> None:
+    with httpx.Client(base_url=limited.url, headers=bearer("one")) as client:
+        assert client.get("/v1/capabilities").status_code == 200
+        refused = client.get("/v1/capabilities")
+        assert "0.5 requests a second" in refusal_of(refused, 429)["detail"]
+        assert 1 <= int(refused.headers["retry-after"]) <= 2
+        assert client.get("/v2").status_code == 429
+        assert free.get("/v1/capabilities").status_code == 200  # others are not held up
+        time.sleep(2.05)
+        assert client.get("/v1/capabilities").status_code == 200
+    wait_until(lambda: metric(free, "key_requests_total", key="slow", status="429") == 2)
+    assert metric(free, "key_requests_total", key="slow", status="200") == 2
+    assert metric(free, "rejections_total", reason="key_limit") >= 2
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("POST", "/v1/dispatch", 415),
+        ("GET", "/v1/dispatch", 405),
+        ("GET", "/v1/operators/ACTIVATION_CELU", 200),
+        ("POST", "/v1/operators/ACTIVATION_CELU", 403),
+        ("POST", "/v2/models/activation_celu/infer", 400),
+        ("GET", "/v2/models/activation_celu", 403),
+        ("GET", "/v1/operators", 403),
+        ("GET", "/metrics", 403),
+        ("POST", "/v1/dispatch/", 403),
+        ("POST", "/v1/dispatch%0a", 403),
+        ("GET", "/health/live", 200),
+    ],
+)
+def test_routes(limited: RunningServer, method: str, path: str, status: int) -> None:
+    answer = httpx.request(method, limited.url + path, headers=bearer("two"))
+    assert answer.status_code == status
+    if status == 403:
+        assert 'error="insufficient_scope"' in answer.headers["www-authenticate"]
+
+
+def test_bytes_in_flight(limited: RunningServer) -> None:
+    key = b"Authorization: Bearer three"
+    with connection(limited) as first, connection(limited) as second:
+        refusal_of(second.ask(header(JSON, key, length(5000))), 413)  # never
+    with connection(limited) as first, connection(limited) as second:
+        first.send(header(JSON, key, length(4000)), b" " * 10)
+        wait_until(lambda: second.ask(header(JSON, key, length(200)), b" " * 200).status_code == 429)
+        refused = second.ask(header(JSON, key, length(200)), b" " * 200)
+        refusal_of(refused, 429)
+        assert refused.headers["retry-after"] == "1"
+        first.send(b" " * 3990)
+        refusal_of(first.receive(), 400)
+        refusal_of(second.ask(header(JSON, key, length(4000)), b" " * 4000), 400)  # what was held is given back
+    with connection(limited) as third:
+        refusal_of(third.ask(header(JSON, key, CHUNKED), chunks(*[b" " * 1000] * 5)), 413)
+    with connection(limited) as fourth:
+        body = json.dumps(MESSAGE).encode()
+        for _ in range(20):  # and so is what answers took
+            assert fourth.ask(header(JSON, key, CHUNKED), chunks(body)).status_code == 200
+
+
+def test_who_gives_up_gives_back_its_bytes(limited: RunningServer) -> None:
+    key = b"Authorization: Bearer three"
+    for kind in (length(4000), CHUNKED):
+        with connection(limited) as client:
+            client.send(header(JSON, key, kind), b"fa0\r\n" if kind is CHUNKED else b"", b" " * 3000)
+            time.sleep(0.1)
+
+    def room() -> bool:
+        with connection(limited) as client:
+            return client.ask(header(JSON, key, length(4000)), b" " * 4000).status_code == 400
+
+    wait_until(room)
+
+
+def test_the_log_names_keys(limited: RunningServer, free: httpx.Client) -> None:
+    free.get("/v1/capabilities", headers={"x-request-id": "named"})
+    free.get("/v1/capabilities", headers={"x-request-id": "not-named"} | bearer("four"))
+    for request_id, name in (("named", "free"), ("not-named", "unnamed")):
+        wait_until(lambda: f'"{request_id}"' in limited.log.read_text().rpartition("\n")[0])  # noqa: B023
+        (line,) = [line for line in limited.log.read_text().splitlines() if f'"{request_id}"' in line]
+        assert json.loads(line)["key"] == name
+    assert not [name for name in series(free) if any(f'"{key}"' in name for key in ("one", "two", "three", "four"))]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("key colour=red", "more than a key"),
+        ("key name=a name=b", "more than a key"),
+        ("key name=", "a name that is none"),
+        ("key name=a/b", "a name that is none"),
+        ("key requests-per-second=0", "requests-per-second that is none"),
+        ("key requests-per-second=nan", "requests-per-second that is none"),
+        ("key requests-per-second=inf", "requests-per-second that is none"),
+        ("key bytes-in-flight=1e6", "bytes-in-flight that is none"),
+        ("key routes=", "routes that is none"),
+        ("key routes=v1/dispatch", "routes that is none"),
+        ("key routes=/v1/dispatch,", "routes that is none"),
+        ("other\nkey name=a\nkey name=b", "Line 3"),
+    ],
+)
+def test_lines_that_are_refused(tmp_path: Path, line: str, says: str) -> None:
+    file = tmp_path / "keys"
+    file.write_text(line)
+    with pytest.raises(Unusable) as refused:
+        Keys("", str(file))
+    assert says in str(refused.value)
+    assert "red" not in str(refused.value)  # it could be a key
+
+
+def test_usage_outlives_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("key requests-per-second=0.001")
+    keys = Keys("", str(file))
+    (before,) = [keys.find("key")]
+    assert before is not None
+    assert before.usage.request(0.001) == 0
+    file.write_text("key requests-per-second=0.002 name=renamed")
+    keys.reload()
+    after = keys.find("key")
+    assert after is not None
+    assert after.terms.name == "renamed"
+    assert after.usage.request(0.002) > 0
+
+
+def test_as_many_requests_as_a_second_allows_may_come_at_once() -> None:
+    usage = Usage()
+    waits = [usage.request(100.0) for _ in range(150)]
+    assert waits[:100] == [0] * 100
+    assert 0 < waits[-1] <= 0.01

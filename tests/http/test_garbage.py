@@ -13,7 +13,7 @@ from uvicorn.server import ServerState
 
 import app.main
 from app.engine.service import Service
-from app.http.core.auth import Keys
+from app.http.core.keys import Keys
 from app.http.server.connection import Connection, Limits
 from app.http.server.limit import ConnectionLimit
 from app.settings import Settings

@@ -84,6 +84,7 @@ class TestLog:
             "message": "POST /v1/dispatch 200",
             "request_id": response.headers[ID],
             "client": "127.0.0.1",
+            "key": None,
             "method": "POST",
             "path": "/v1/dispatch",
             "status": 200,

@@ -20,7 +20,7 @@ from app.contract.tensors import TensorDesc
 from app.contract.violations import ContractError
 from app.engine.service import Service
 from app.http.core.asgi import Application
-from app.http.core.auth import Keys
+from app.http.core.keys import Keys
 from app.http.inference.graph_models import GraphModel
 from app.http.server.limit import ConnectionLimit
 from app.main import create_app, handler_of

@@ -150,6 +150,7 @@ def answered_by(app: ASGIApp) -> Handler:
             await app(scope, receive, send)
         finally:
             request.route = getattr(scope.get("route"), "path", "none")
+            request.refusal = scope["state"].get("refusal", "")
         if not is_complete and is_gone:
             raise Disconnected
         if not started or not is_complete:

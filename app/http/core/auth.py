@@ -1,121 +1,144 @@
-"""API keys: `Authorization: Bearer KEY` (RFC 6750)."""
+"""Who may ask: `Authorization: Bearer KEY` (RFC 6750), and what the key allows."""
 
-import hmac
-import logging
-import os
-import re
-from collections.abc import Iterable
-from hashlib import sha256
+import math
 
-from app.http.core.exchange import Handler, Reply, Request
-from app.http.core.problems import Problem
-from app.settings import Unusable
-
-log = logging.getLogger("app")
+from app.codecs.codec import Body
+from app.http.core.exchange import Handler, Incoming, Reply, Request
+from app.http.core.keys import Key, Keys
+from app.http.core.problems import Problem, Throttled, refused
+from app.memory.accounts import LimitExceeded
+from app.memory.buffers import Buffer
 
 PAGE = "/"
 OPEN = ("/health/", "/v2/health/", "/docs", "/operators", "/errors", "/openapi.json", "/static/")
 """Paths, and beginnings of paths, that need no key beside PAGE: they tell nothing of anyone, and probes and browsers
 send none."""
 
-_BLANKS = " \t\r\n"
-_KEY = re.compile(r"[!-~]+")
-"""Visible ASCII: what fits into a header as it is."""
-
-
-class Keys:
-    """The API keys in force: `given`, separated by commas, and those in `file`, one a line. Empty ones are not there.
-
-    What is there must hold keys, and nothing but keys. The constructor raises Unusable; no message holds a key.
-    """
-
-    def __init__(self, given: str, file: str) -> None:
-        self._given = _keys_given(given) if given else []
-        self._file = file
-        self._digests = _digests(self._given + (_keys_in(file) if file else []))
-
-    def __len__(self) -> int:
-        return len(self._digests)
-
-    def admit(self, key: str) -> bool:
-        """Compares with every key, each in the same time whatever it is: digests have one length."""
-        digest = sha256(key.encode()).digest()
-        return sum(hmac.compare_digest(digest, each) for each in self._digests) > 0
-
-    def reload(self) -> None:
-        """Read the file again, in any thread. If it cannot be used, the keys stay and the log says why."""
-        if not self._file:
-            return
-        try:
-            if os.path.exists(self._file) and not os.path.isfile(
-                self._file
-            ):  # to read a pipe again could take for ever
-                raise Unusable(f"{self._file} is no regular file, and was read to its end.")
-            digests = _digests(self._given + _keys_in(self._file))
-        except Unusable as error:
-            log.error("The API keys stay as they were: %s", error)
-        else:
-            self._digests = digests  # at once: requests are judged by the old keys or by the new
-            log.info("The API keys were read again: %d", len(digests))
-
-
-def _keys_given(text: str) -> list[str]:
-    keys = [key for each in text.split(",") if (key := each.strip(_BLANKS))]
-    if not keys:
-        raise Unusable("api_keys holds no key; give one, or leave it out to let every client in.")
-    for number, key in enumerate(keys, 1):
-        _check(key, f"Key {number} of api_keys")
-    return keys
-
-
-def _keys_in(file: str) -> list[str]:
-    keys = []
-    try:
-        with open(file, encoding="utf-8-sig") as lines:
-            for number, line in enumerate(lines, 1):
-                key = line.strip(_BLANKS)
-                if key and not key.startswith("#"):
-                    _check(key, f"Line {number} of the API keys' file {file}")
-                    keys.append(key)
-    except OSError as error:
-        raise Unusable(f"The API keys' file {file} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise Unusable(f"The API keys' file {file} cannot be read: it is not UTF-8.") from None
-    if not keys:
-        raise Unusable(
-            f"The API keys' file {file} holds no key; write one into it, or name no file to let every client in."
-        )
-    return keys
-
-
-def _check(key: str, where: str) -> None:
-    if not _KEY.fullmatch(key):
-        raise Unusable(f"{where} is not a key: keys are made of visible ASCII characters, without blanks.")
-
-
-def _digests(keys: Iterable[str]) -> tuple[bytes, ...]:
-    return tuple(sha256(key.encode()).digest() for key in keys)
+DENIALS = ("key", "route")
+"""What metrics call that no valid key came, and that it was for something else."""
 
 
 def authenticating(handler: Handler, keys: Keys) -> Handler:
-    """Middleware that answers 401 to requests without a valid key, before their body is read."""
+    """Middleware that lets those requests pass that have a valid key and are within what it allows.
+
+    Others get 401, 403 or 429 before their body is read. A body in chunks, whose length nobody knows, is counted as it
+    comes.
+    """
 
     async def handle(request: Request) -> Reply:
         if request.path == PAGE or request.path.startswith(OPEN):
             return await handler(request)
-        scheme, _, key = request.headers.get(b"authorization", b"").decode("latin-1").partition(" ")
-        if not key:
-            problem = _refusal("An API key is required; send it as 'Authorization: Bearer KEY'.", "")
-        elif scheme.lower() != "bearer":
-            problem = _refusal(f"Authorization scheme {scheme[:40]} is not known; use Bearer.", "")
-        elif not keys.admit(key.strip()):
-            problem = _refusal("The API key is not valid.", ', error="invalid_token"')
-        else:
+        scheme, _, given = request.headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+        if not given:
+            return _denied(request, "An API key is required; send it as 'Authorization: Bearer KEY'.", "")
+        if scheme.lower() != "bearer":
+            return _denied(request, f"Authorization scheme {scheme[:40]} is not known; use Bearer.", "")
+        key = keys.find(given.strip())
+        if key is None:
+            return _denied(request, "The API key is not valid.", ', error="invalid_token"')
+        request.key = key.terms.name
+        if not key.allows(request.method, request.path):
+            detail = "The API key is not for this method and path; ask for what its routes are."
+            return _denied(request, detail, ', error="insufficient_scope"', 403, "route")
+        wait = key.usage.request(key.terms.requests_per_second)
+        if wait:
+            detail = f"The API key allows {key.terms.requests_per_second:g} requests a second; send this one later."
+            return refused(request, Throttled(detail, math.ceil(wait)))
+        if key.terms.bytes_in_flight == math.inf:
             return await handler(request)
-        return Reply.of(problem.at(request.path))
+        return await _counted(handler, request, key)
 
     return handle
 
 
-def _refusal(detail: str, parameters: str) -> Problem:
-    return Problem(401, detail, headers={"WWW-Authenticate": f'Bearer realm="dmlserve"{parameters}'})
+async def _counted(handler: Handler, request: Request, key: Key) -> Reply:
+    """What `handler` answers, within the key's bytes in flight."""
+    flight = _Flight(key)
+    try:
+        if request.body.announced >= 0:
+            flight.take(request.body.announced)
+        else:
+            request.body = _CountedBody(request.body, flight)
+        reply = await handler(request)
+    except (Throttled, LimitExceeded) as error:
+        flight.end()
+        return refused(request, error)
+    except BaseException:
+        flight.end()
+        raise
+    flight.add(reply.content.length)
+    sent = reply.sent
+
+    def over() -> None:
+        sent()
+        flight.end()
+
+    reply.sent = over
+    return reply
+
+
+class _Flight:
+    """What one request takes of its key's bytes in flight."""
+
+    __slots__ = ("_held", "_key")
+
+    def __init__(self, key: Key) -> None:
+        self._key = key
+        self._held = 0
+
+    def take(self, count: int) -> None:
+        """Raises Throttled, or LimitExceeded if it were too much even without other requests."""
+        most = int(self._key.terms.bytes_in_flight)
+        if self._held + count > most:
+            raise LimitExceeded("bytes-in-flight", "Bytes of the body", self._held + count, most)
+        if self._key.usage.bytes + count > most:
+            raise Throttled(f"The API key allows {most} bytes in flight, and others are; try again.")
+        self.add(count)
+
+    def add(self, count: int) -> None:
+        """Whether there is room or not: the answer is made, and the next request will find less."""
+        self._held += count
+        self._key.usage.bytes += count
+
+    def end(self) -> None:
+        self._key.usage.bytes -= self._held
+        self._held = 0
+
+
+class _CountedBody:
+    """Implements `Incoming`. Raises like `_Flight.take` too."""
+
+    announced = -1
+
+    def __init__(self, body: Incoming, flight: _Flight) -> None:
+        self._body = body
+        self._flight = flight
+
+    @property
+    def received(self) -> int:
+        return self._body.received
+
+    @property
+    def whole(self) -> Body | None:
+        body = self._body.whole
+        if body is not None:
+            self._flight.take(len(body))
+        return body
+
+    async def read(self) -> bytes:
+        piece = await self._body.read()
+        self._flight.take(len(piece))
+        return piece
+
+    async def fill(self, buffer: Buffer) -> None:
+        self._flight.take(len(buffer))
+        await self._body.fill(buffer)
+
+    async def hung_up(self) -> None:
+        await self._body.hung_up()
+
+
+def _denied(request: Request, detail: str, parameters: str, status: int = 401, reason: str = "key") -> Reply:
+    request.refusal = reason
+    challenge = {"WWW-Authenticate": f'Bearer realm="dmlserve"{parameters}'}
+    return Reply.of(Problem(status, detail, headers=challenge).at(request.path))

@@ -33,8 +33,10 @@ class Incoming(Protocol):
 
     announced: int
     """Bytes it will have, or -1 for a body in chunks."""
-    received: int
-    """Bytes that were handed over."""
+
+    @property
+    def received(self) -> int:
+        """Bytes that were handed over."""
 
     @property
     def whole(self) -> Body | None:
@@ -58,6 +60,7 @@ class Request:
         "client",
         "headers",
         "id",
+        "key",
         "method",
         "outcome",
         "path",
@@ -65,6 +68,7 @@ class Request:
         "query",
         "raw_headers",
         "raw_path",
+        "refusal",
         "route",
         "scheme",
         "server",
@@ -100,6 +104,10 @@ class Request:
         self.server = server
         # What is found out about it, for metrics and the log.
         self.id = ""
+        self.key = ""
+        """The name of its API key, if it has one."""
+        self.refusal = ""
+        """Why it is refused, in a word of our own."""
         self.route = "none"
         """The template of the path, not the path that was asked for."""
         self.prepared: Prepared | None = None

@@ -39,6 +39,7 @@ BIN = {"type": "string", "format": "binary", "description": "MessagePack's bin."
 _REFUSALS = {
     400: "The request cannot be read.",
     401: "An API key is required.",
+    403: "The API key is not for this method and path.",
     404: "There is no such thing.",
     406: "Accept names no representation that this resource has.",
     408: "The request did not arrive in time.",
@@ -46,6 +47,7 @@ _REFUSALS = {
     413: "The request is over a limit.",
     415: "Content-Type names no representation that can be read.",
     422: "The request is against the contract.",
+    429: "The API key's limits are used up; try again after Retry-After seconds.",
     431: "The request's header is over a limit.",
     500: "The service failed.",
     503: "The service is busy, starting or draining; try again after Retry-After seconds.",
@@ -73,7 +75,9 @@ _TEXT_HEADERS = (
     "Tensor-DataType",
     "Tensor-Sizes",
 )
-_HEADERS_OF = {401: "WWW-Authenticate", 503: "Retry-After"}
+_HEADERS_OF = {401: "WWW-Authenticate", 403: "WWW-Authenticate", 429: "Retry-After", 503: "Retry-After"}
+_WITH_KEY = (403, 429)
+"""What a valid key may be answered, wherever a key is asked for."""
 
 _schemas: dict[str, TypeAdapter[Any]] = {}
 _unions: dict[str, Json] = {}
@@ -297,7 +301,7 @@ def operation(
     """Arguments for a route's decorator. `error` is the form of a refusal, if not a problem."""
     problem = {MEDIA_TYPE: {"schema": ref(ProblemDetails)}}
     responses = {"200": {"description": "Success.", "headers": _headers(200), "content": answers}}
-    for status in sorted({*_ANY, *statuses}):
+    for status in sorted({*_ANY, *statuses, *(_WITH_KEY if 401 in statuses else ())}):
         responses[str(status)] = {
             "description": _REFUSALS[status],
             "headers": _headers(status),

@@ -36,9 +36,19 @@ _DETAILS = {
 }
 
 
+class Throttled(Exception):
+    """A client asks for more than its API key allows at the moment."""
+
+    def __init__(self, detail: str, seconds: int = RETRY_AFTER_SECONDS) -> None:
+        """`seconds` is when to ask again."""
+        super().__init__(detail)
+        self.seconds = seconds
+
+
 OF_STATUS = {
     400: Kind.UNREADABLE,
     401: Kind.API_KEY,
+    403: Kind.NOT_ALLOWED,
     404: Kind.NOT_FOUND,
     405: Kind.METHOD,
     406: Kind.NOT_ACCEPTABLE,
@@ -47,6 +57,7 @@ OF_STATUS = {
     413: Kind.LIMIT,
     415: Kind.MEDIA_TYPE,
     422: Kind.ATTRIBUTE,
+    429: Kind.RATE,
     431: Kind.HEADER,
     500: Kind.INTERNAL,
     503: Kind.BUSY,
@@ -147,6 +158,8 @@ def problem_for(error: Exception) -> Problem:
             return Problem(409, str(error), [error.violation], kind=Kind.CONFLICT)
         case StoreFull():
             return Problem(507, str(error), hresult=Hresult.E_OUTOFMEMORY)
+        case Throttled():
+            return Problem(429, str(error), headers={"Retry-After": str(error.seconds)})
         case QueueFull():
             return Problem(503, f"All workers are busy and {error}; try again.", headers=retry)
         case MemoryExhausted():
@@ -165,27 +178,36 @@ def problem_for(error: Exception) -> Problem:
     return Problem(500, "The service failed to answer; its log says why, under the request's id.")
 
 
-EXPECTED: tuple[type[Exception], ...] = (
-    Unreadable,
-    ContractError,
-    LimitExceeded,
-    UnknownGraph,
-    GraphConflict,
-    StoreFull,
-    QueueFull,
-    MemoryExhausted,
-    Draining,
-    DeadlineExceeded,
-    Abandoned,
-    Disconnected,
-    HTTPException,
-)
-"""What a request may fail of. Anything else is a fault of the service."""
+REASONS: dict[type[Exception], str] = {
+    Unreadable: "unreadable",
+    ContractError: "contract",
+    LimitExceeded: "too_large",
+    UnknownGraph: "graph_missing",
+    GraphConflict: "graph_conflict",
+    StoreFull: "graphs_full",
+    Throttled: "key_limit",
+    QueueFull: "queue_full",
+    MemoryExhausted: "memory",
+    Draining: "draining",
+    DeadlineExceeded: "deadline",
+    Abandoned: "abandoned",
+    Disconnected: "abandoned",
+    HTTPException: "http",
+}
+"""What a request may fail of, and what metrics call that. Anything else is a fault of the service."""
+
+EXPECTED = tuple(REASONS)
+FAULT = "fault"
+
+
+def _reason(error: Exception) -> str:
+    return next((reason for kind, reason in REASONS.items() if isinstance(error, kind)), FAULT)
 
 
 async def answer_problem(request: StarletteRequest, error: Exception) -> Response:
     """Exception handler of FastAPI's application."""
     problem = problem_for(error)
+    request.state.refusal = _reason(error)
     if problem.status_code == 405 and (methods := _methods_at(request)):
         problem.headers["Allow"] = ", ".join(methods)  # Starlette names those of one route, of several at this path
     return problem.at(request.url.path)
@@ -201,6 +223,12 @@ def _methods_at(request: StarletteRequest) -> list[str]:
     ]
 
 
+def refused(request: Request, error: Exception) -> Reply:
+    """The problem that tells a client of `error`, noted with `request`."""
+    request.refusal = _reason(error)
+    return Reply.of(problem_for(error).at(request.path))
+
+
 def refusing(handler: Handler) -> Handler:
     """Middleware that answers with a problem where `handler` raises what is EXPECTED."""
 
@@ -208,8 +236,7 @@ def refusing(handler: Handler) -> Handler:
         try:
             return await handler(request)
         except EXPECTED as error:
-            problem = problem_for(error)
-        # The error is gone here, and with it what the frames on its way held of the request.
-        return Reply.of(problem.at(request.path))
+            refusal = refused(request, error)
+        return refusal  # the error is gone here, and with it what the frames on its way held of the request
 
     return handle

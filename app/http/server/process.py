@@ -4,10 +4,11 @@ import logging
 import math
 import socket
 import threading
-from collections.abc import Callable
-from queue import SimpleQueue
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
 from time import monotonic
 
+from app.http.core.watched import SECONDS, Watched
 from app.http.server.server import Server
 from app.signals import RELOADING, Signals, end
 
@@ -30,16 +31,22 @@ class Process:
     - The second one drops what still runs.
     - A server that has not ended `end_seconds` after the first, or a moment after the second, is left as it is: the
       process ends with 1.
-    - SIGHUP calls `reload`, in a third thread: files may hang, too.
+    - SIGHUP calls `reload`, and `watched` are looked at, in a third thread: files may hang, too.
     """
 
     def __init__(
-        self, make: Callable[[], Server], signals: Signals, reload: Callable[[], None], end_seconds: float
+        self,
+        make: Callable[[], Server],
+        signals: Signals,
+        reload: Callable[[], None],
+        end_seconds: float,
+        watched: Sequence[Watched] = (),
     ) -> None:
         self._make = make
         self._signals = signals
         self._reload = reload
         self._end_seconds = end_seconds
+        self._watched = watched
         self._reloads: SimpleQueue[int] = SimpleQueue()
         self._server: Server | None = None
         self._failed = False
@@ -65,8 +72,14 @@ class Process:
         return not self._failed
 
     def _reload_when_told(self) -> None:
-        while self._reloads.get():
-            self._reload()
+        while True:
+            try:
+                self._reloads.get(timeout=SECONDS if self._watched else None)
+            except Empty:
+                for each in self._watched:
+                    each.look()
+            else:
+                self._reload()
 
     def _serve(self, sockets: list[socket.socket] | None) -> None:
         try:

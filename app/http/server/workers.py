@@ -6,9 +6,10 @@ import math
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 
+from app.http.core.watched import SECONDS, Watched
 from app.http.server.process import GRACE_SECONDS
 from app.signals import ENDING, RELOADING, Signals, end
 
@@ -28,7 +29,8 @@ class Supervisor:
 
     - Ending signals are passed on. Workers that have not ended `end_seconds` after the first, and some more that they
       have to end themselves, are killed.
-    - SIGHUP calls `reload`, for the workers that will be started, and is passed on to those that are there.
+    - SIGHUP calls `reload`, for the workers that will be started, and is passed on to those that are there. For the
+      same workers `watched` are looked at.
     """
 
     def __init__(
@@ -38,11 +40,13 @@ class Supervisor:
         signals: Signals,
         reload: Callable[[], None],
         end_seconds: float,
+        watched: Sequence[Watched] = (),
     ) -> None:
         self._work = work
         self._signals = signals
         self._reload = reload
         self._end_seconds = end_seconds
+        self._watched = watched
         self._wanted = dict.fromkeys(range(count), 0.0)  # when to start them, by number
         self._started: dict[int, tuple[int, float]] = {}  # number and time, by process id
         self._ending = False
@@ -61,7 +65,8 @@ class Supervisor:
                 self._start(number)
             if not self._started and not self._wanted:
                 return not self._failed
-            told = self._signals.next(min(self._deadline, *self._wanted.values(), math.inf))
+            look = monotonic() + SECONDS if self._watched and not self._ending else math.inf
+            told = self._signals.next(min(self._deadline, *self._wanted.values(), look))
             if told == RELOADING:
                 self._reload()
                 self._pass_on(told)
@@ -74,6 +79,9 @@ class Supervisor:
                 self._pass_on(signal.SIGKILL)
                 self._deadline = math.inf
                 log.error("Workers do not end; they are killed")
+            elif monotonic() >= look:
+                for files in self._watched:
+                    files.look()
 
     def _end(self, told: int) -> None:
         seconds = 0.0 if self._ending else self._end_seconds

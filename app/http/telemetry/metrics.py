@@ -14,6 +14,8 @@ from prometheus_client.registry import Collector
 from app import __version__
 from app.engine.prepared import Outcome, Prepared
 from app.engine.service import Service, State
+from app.http.core.auth import DENIALS
+from app.http.core.problems import FAULT, REASONS
 from app.http.server.limit import ConnectionLimit
 from app.http.telemetry.families import Counter, Histogram, Observations, Series
 from app.http.telemetry.inferences import InferenceCounts
@@ -60,6 +62,14 @@ class Counts:
         self.compute_seconds = Histogram(
             slot, "dmlserve_dispatch_compute_seconds", "Time on the device.", ["operator", "device"], _SECONDS
         )
+        self.rejections = Counter(
+            slot, "dmlserve_rejections", "Requests that were not answered with a result, by reason.", ["reason"]
+        )
+        self.key_requests = Counter(
+            slot, "dmlserve_key_requests", "Requests answered, by the name of their API key.", ["key", "status"]
+        )
+        self.key_received = Counter(slot, "dmlserve_key_received_bytes", "Bodies of these requests.", ["key"])
+        self.key_sent = Counter(slot, "dmlserve_key_sent_bytes", "Bodies of these requests' answers.", ["key"])
         self.inferences = InferenceCounts(slot)
         self.log_lines_dropped = Counter(
             slot, "dmlserve_log_lines_dropped", "Log lines that were dropped because nobody took them.", []
@@ -72,6 +82,8 @@ class Counts:
         )
         for alone in (self.log_lines_dropped, self.connections_refused):
             alone.numbers[()]  # shown before the first one, too
+        for reason in {*REASONS.values(), *DENIALS, FAULT}:
+            self.rejections.numbers[(reason,)]
 
     def of_requests(
         self, route: str, method: str, status: int
@@ -150,6 +162,16 @@ class Metrics:
         durations.observe(seconds)
         request_bytes.observe(received)
         response_bytes.observe(sent)
+
+    def refused(self, reason: str) -> None:
+        """Count a request that was refused."""
+        self._counts.rejections.numbers[(reason,)][0] += 1.0
+
+    def asked_with_key(self, name: str, status: int, received: int, sent: int) -> None:
+        """Count an answered request by its API key. `received` and `sent` are bytes."""
+        self._counts.key_requests.numbers[name, str(status)][0] += 1.0
+        self._counts.key_received.numbers[(name,)][0] += received
+        self._counts.key_sent.numbers[(name,)][0] += sent
 
     def dispatched(self, prepared: Prepared, outcome: Outcome) -> None:
         """Count a dispatch."""

@@ -11,7 +11,7 @@ from app.codecs.codec import Encoded
 from app.http.core.answers import JOINED
 from app.http.core.exchange import Handler, Reply, Request, nothing
 from app.http.core.headers import REQUEST_ID
-from app.http.core.problems import problem_for
+from app.http.core.problems import refused
 from app.http.telemetry.access_log import AccessLog
 from app.http.telemetry.metrics import Metrics
 
@@ -35,7 +35,7 @@ def observing(handler: Handler, metrics: Metrics, access_log: AccessLog | None) 
                 reply.content = Encoded(reply.content.length, (b"".join(reply.content.pieces),))
         except Exception as error:
             log.exception("Exception in answering %s", request.path, extra={"request_id": request.id})
-            reply = Reply.of(problem_for(error).at(request.path))
+            reply = refused(request, error)
         except BaseException:  # it is given up, as the service ends
             note(request, 500, 0, perf_counter() - started)
             raise
@@ -53,6 +53,10 @@ def observing(handler: Handler, metrics: Metrics, access_log: AccessLog | None) 
     def note(request: Request, status: int, sent: int, seconds: float) -> None:
         received = request.body.received
         metrics.requested(request.route, request.method, status, received, sent, seconds)
+        if request.refusal:
+            metrics.refused(request.refusal)
+        if request.key:
+            metrics.asked_with_key(request.key, status, received, sent)
         # Taken out, since the connection keeps the request until its next one, and with it the memory of the output,
         # and of a graph that somebody drops.
         prepared, request.prepared = request.prepared, None
@@ -65,6 +69,7 @@ def observing(handler: Handler, metrics: Metrics, access_log: AccessLog | None) 
             facts: dict[str, Any] = {
                 "request_id": request.id,
                 "client": request.client[0] if request.client else None,
+                "key": request.key or None,
                 "method": request.method,
                 "path": request.path,
                 "status": status,
