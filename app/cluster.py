@@ -17,7 +17,7 @@ from app.engine.cluster_entries import ClusterEntries, Keeper, KeeperSilent
 from app.engine.graph_entries import Record
 from app.engine.service import Service, State
 from app.http.core.asgi import Application
-from app.http.core.auth import Keys
+from app.http.core.keys import Keys
 from app.http.server.limit import ConnectionLimit
 from app.main import create_app, handler_of
 from app.settings import Settings, Unusable

@@ -39,7 +39,8 @@ from app.http.server.connection import Limits, connections
 from app.http.server.limit import ConnectionLimit, raise_descriptor_limit, room_for_connections
 from app.http.server.process import Process
 from app.http.server.proxies import forwarded
-from app.http.server.server import Server, listen
+from app.http.server.server import Server, UnixSocket, listen
+from app.http.server.tls import Certificate
 from app.http.server.workers import Supervisor
 from app.http.telemetry import operations
 from app.http.telemetry.access_log import AccessLog
@@ -166,17 +167,23 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
     """
     keys = Keys(settings.api_keys.get_secret_value(), settings.api_keys_file)
     check_models(settings)
-    sockets = listen(settings.host, settings.port)
+    certificate = Certificate(settings.tls_certificate, settings.tls_key) if settings.tls_certificate else None
+    unix = UnixSocket(settings.uds) if settings.uds else None
+    sockets = [unix.socket] if unix else listen(settings.host, settings.port)
     try:
         logs.configure(settings)
     except Unusable:
         for each in sockets:
             each.close()
+        if unix:
+            unix.remove()
         raise
     slots = Slots(settings.workers + 1)  # one for this process, if others are the workers
     end_seconds = settings.drain_seconds + settings.shutdown_seconds
 
     watched = [Watched([keys.file], keys.reload)] if keys.file else []
+    if certificate:
+        watched.append(Watched(certificate.files, certificate.reload))
 
     def reload() -> None:
         """On SIGHUP, in every process; it must end none."""
@@ -193,7 +200,7 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
     def work(number: int, signals: Signals) -> bool:
         entries = SharedEntries(folder, settings.workers, number) if folder else None
         switches = SharedSwitches(folder / "models") if folder else None
-        make = functools.partial(_server, settings, keys, slots, number, entries, switches)
+        make = functools.partial(_server, settings, keys, certificate, slots, number, entries, switches)
         went_well = Process(make, signals, reload, end_seconds, watched).run(sockets)
         if folder and os.getppid() != supervisor:  # it was killed, and will not
             shutil.rmtree(folder, ignore_errors=True)
@@ -206,6 +213,8 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
         went_well = work(0, signals)
     if folder:
         shutil.rmtree(folder, ignore_errors=True)
+    if unix:
+        unix.remove()
     end(0 if went_well else 1)
 
 
@@ -228,7 +237,13 @@ async def _tend(service: Service) -> None:
 
 
 def _server(
-    settings: Settings, keys: Keys, slots: Slots, number: int, entries: Entries | None, switches: Switches | None
+    settings: Settings,
+    keys: Keys,
+    certificate: Certificate | None,
+    slots: Slots,
+    number: int,
+    entries: Entries | None,
+    switches: Switches | None,
 ) -> Server:
     """The server of one process. `entries` are the graphs that several keep, `switches` those of their models."""
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -244,6 +259,7 @@ def _server(
         Application(handler, app),
         host=settings.host,
         port=settings.port,
+        uds=settings.uds or None,
         ws="none",
         lifespan="on",
         log_config=None,
@@ -261,4 +277,6 @@ def _server(
             connections=limit,
         ),
     )
-    return Server(config, on_drain=service.drain, drain_seconds=settings.drain_seconds)
+    config.load()
+    config.ssl = certificate.context if certificate else None
+    return Server(config, service.drain, settings.drain_seconds, settings.header_seconds)

@@ -29,6 +29,11 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="TCP port to listen on; 0 takes a free one.")
+    uds: str = Field("", description="Unix domain socket to listen on, instead of host and port.")
+    tls_certificate: str = Field(
+        "", description="PEM file of the certificate, with which HTTPS is served; read again on SIGHUP and on changes."
+    )
+    tls_key: str = Field("", description="PEM file of the certificate's private key, if that is not in the same file.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severity that is logged."
     )
@@ -143,6 +148,13 @@ class Settings(BaseSettings):
     def _is_an_address(cls, value: str) -> str:
         if not value.strip():
             raise PydanticCustomError("no_host", "it names no address; give 127.0.0.1, or 0.0.0.0 to listen on all")
+        return value
+
+    @field_validator("tls_key")
+    @classmethod
+    def _has_a_certificate(cls, value: str, info: ValidationInfo) -> str:
+        if value and not info.data.get("tls_certificate"):
+            raise PydanticCustomError("no_certificate", "there is no tls_certificate that it belongs to")
         return value
 
     @field_validator("shared_memory")

@@ -40,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A server process and where it answers."""
+    """A server process and where it answers: its URL, or the path of its Unix domain socket."""
 
     process: "subprocess.Popen[bytes]"
     url: str
@@ -78,7 +78,7 @@ def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
     """Where the server listens, as its log says, once it does."""
     end = time.monotonic() + 20
     while time.monotonic() < end and process.poll() is None:
-        found = re.search(r"running on (http://[\d.]+:\d+)", log.read_text())
+        found = re.search(r"running on (?:unix socket )?(https?://[\d.]+:\d+|/\S+)", log.read_text())
         if found:
             return found.group(1)
         time.sleep(0.02)

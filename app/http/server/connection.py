@@ -226,6 +226,8 @@ class Connection(asyncio.BufferedProtocol):
             self._queue.pop()
             if not self._queue:
                 return False
+        if not self.transport.can_write_eof():  # TLS, to which the end of one direction is that of both
+            return False
         self._is_half_closed = True
         self._hang_up_watch.start()
         return True

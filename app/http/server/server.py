@@ -2,9 +2,13 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
+import stat
+import sys
 from collections.abc import Callable
+from typing import Any
 
 import uvicorn
 
@@ -41,6 +45,53 @@ def listen(host: str, port: int) -> list[socket.socket]:
     return sockets
 
 
+class UnixSocket:
+    """A socket that listens at `path`, in place of one that nobody listens on any more. Raises Unusable.
+
+    Who may connect is for the process' umask, and for the folder, to say.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.socket = socket.socket(socket.AF_UNIX)
+        try:
+            if _is_deserted(path):
+                os.unlink(path)
+            self.socket.bind(path)
+            self._identity = _identity(path)
+            self.socket.listen(_BACKLOG)
+        except OSError as error:
+            self.socket.close()
+            why = "somebody listens there" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
+            raise Unusable(f"The service cannot listen at {path}: {why}.") from None
+
+    def remove(self) -> None:
+        """Remove it from its folder, unless another one is there by now."""
+        with contextlib.suppress(OSError):
+            if _identity(self._path) == self._identity:
+                os.unlink(self._path)
+
+
+def _is_deserted(path: str) -> bool:
+    """Whether there is a socket which nobody listens on. What else may be there is nobody's to remove."""
+    try:
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            return False
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.settimeout(1.0)
+            asking.connect(path)
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def _identity(path: str) -> tuple[int, int]:
+    found = os.lstat(path)
+    return found.st_dev, found.st_ino
+
+
 class Server(uvicorn.Server):
     """Drains when `stop` is called first, then returns from `run` normally, so that the process can exit with 0.
 
@@ -56,8 +107,16 @@ class Server(uvicorn.Server):
     `run` is for another thread than the main one, or uvicorn would catch signals.
     """
 
-    def __init__(self, config: uvicorn.Config, on_drain: Callable[[], None], drain_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        on_drain: Callable[[], None],
+        drain_seconds: float = 0.0,
+        handshake_seconds: float = 10.0,
+    ) -> None:
+        """With a `config.ssl`, clients have `handshake_seconds` for the handshake of TLS."""
         super().__init__(config)
+        self._handshake_seconds = handshake_seconds
         self._on_drain = on_drain
         self._drain_seconds = drain_seconds
         self._drain_end: float | None = None  # on the loop's clock
@@ -68,15 +127,26 @@ class Server(uvicorn.Server):
         await super().serve(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if sockets:
-            self._log_started_message(sockets)
-        for listening in [each for server in self.servers for each in server.sockets]:
-            for _ in range(ADMITTED - 1):
-                again = socket.socket(fileno=os.dup(listening.fileno()))
-                self.servers.append(
-                    await self._loop.create_server(self._protocol, sock=again, backlog=self.config.backlog)
-                )
+        sockets = sockets or []
+        await super().startup([])  # uvicorn itself listens on none
+        for listening in sockets:
+            duplicates = [socket.socket(fileno=os.dup(listening.fileno())) for _ in range(ADMITTED - 1)]
+            self.servers += [await self._listen(each) for each in (listening, *duplicates)]
+        self._log_started_message(sockets)
+
+    async def _listen(self, listening: socket.socket) -> asyncio.Server:
+        tls: dict[str, Any] = {}
+        if self.config.ssl:
+            tls = {
+                "ssl": self.config.ssl,
+                "ssl_handshake_timeout": self._handshake_seconds,
+                "ssl_shutdown_timeout": 1.0,
+            }
+        if listening.family != socket.AF_UNIX:
+            return await self._loop.create_server(self._protocol, sock=listening, backlog=self.config.backlog, **tls)
+        if sys.version_info >= (3, 13) and isinstance(self._loop, asyncio.BaseEventLoop):
+            tls["cleanup_socket"] = False  # other workers still listen there
+        return await self._loop.create_unix_server(self._protocol, sock=listening, backlog=self.config.backlog, **tls)
 
     def _protocol(self) -> asyncio.Protocol:
         return self.config.http_protocol_class(  # type: ignore[call-arg]  # as in uvicorn

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import select
 import socket
 from collections.abc import Callable
 
@@ -85,8 +86,15 @@ class HangUpWatch:
         self._timer = self._loop.call_later(_GONE_SECONDS, self._look)
 
     def _look(self) -> None:
-        connected = self._transport.get_extra_info("socket")
-        if connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSE:
+        if _has_gone(self._transport.get_extra_info("socket")):
             self._transport.abort()
         else:
             self._timer = self._loop.call_later(_GONE_SECONDS, self._look)
+
+
+def _has_gone(connected: socket.socket) -> bool:
+    if connected.family == socket.AF_UNIX:
+        asked = select.poll()
+        asked.register(connected.fileno(), 0)
+        return bool(asked.poll(0))  # the other side is closed for both directions, at once and without a probe
+    return connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSE

@@ -1,0 +1,179 @@
+"""HTTPS: the same service behind TLS, and a certificate that is renewed while it serves."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from app.http.server.tls import Certificate
+from app.settings import Unusable
+from tests.conftest import ASYNCIO_LOOP, SERVER, RunningServer, ours_only, running_server
+from tests.http.load import wait_until
+from tests.http.wire import JSON, header, length
+from tests.messages import CELU, as_json, output_of, post_msgpack, request
+
+pytestmark = [pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed"), ours_only]
+
+SMALL = request(CELU, {"InputTensor": np.array([-1, 2, 3], np.float32)})
+LARGE = request(CELU, {"InputTensor": np.linspace(-4, 4, 3_000_000, dtype=np.float32)})
+COMMANDS = {"uvloop": SERVER, "asyncio": (sys.executable, ASYNCIO_LOOP, SERVER[-1])}
+
+
+def make_certificate(folder: Path, name: str, *flags: str) -> tuple[Path, Path]:
+    """A new certificate for this machine, which vouches for itself, and its key."""
+    certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
+    subject = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost", "-days", "2"]
+    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", *(flags or ["-nodes"])]
+    subprocess.run(
+        ["openssl", "req", "-x509", *kind, *subject, "-keyout", key, "-out", certificate],
+        check=True,
+        capture_output=True,
+    )
+    return certificate, key
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("tls")
+    for name in ("first", "second"):
+        make_certificate(made, name)
+    for kind in ("pem", "key"):
+        shutil.copy(made / f"first.{kind}", made / f"used.{kind}")
+    return made
+
+
+@pytest.fixture(scope="module", params=COMMANDS)
+def secure(request: pytest.FixtureRequest, folder: Path) -> Iterator[RunningServer]:
+    """A server of two processes with the first certificate."""
+    flags = ["--tls-certificate", str(folder / "used.pem"), "--tls-key", str(folder / "used.key"), "--header-seconds=2"]
+    log = folder / f"{request.param}.log"
+    with running_server(log, *flags, "--workers", "2", command=COMMANDS[request.param]) as running:
+        assert running.url.startswith("https://")
+        wait_until(lambda: log.read_text().count("Application startup complete") == 2)
+        yield running
+
+
+def trusting(folder: Path, *names: str) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=folder / f"{names[0]}.pem")
+    for name in names[1:]:
+        context.load_verify_locations(folder / f"{name}.pem")
+    return context
+
+
+@pytest.fixture
+def secure_client(secure: RunningServer, folder: Path) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=secure.url, verify=trusting(folder, "first"), timeout=30) as opened:
+        yield opened
+
+
+def test_the_same_answers(secure_client: httpx.Client, client: httpx.Client) -> None:
+    for message in (SMALL, LARGE, SMALL):
+        assert (
+            output_of(post_msgpack(secure_client, message)).tobytes()
+            == output_of(post_msgpack(client, message)).tobytes()
+        )
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
+def test_curl(secure: RunningServer, folder: Path) -> None:
+    body = json.dumps(as_json(LARGE)).encode()  # more than fits into what sockets hold
+    address = f"{secure.url}/v1/dispatch"
+    command = ["curl", "-sS", "--cacert", str(folder / "first.pem"), "-H", "content-type: application/json"]
+    answer = subprocess.run(
+        [*command, "--data-binary", "@-", address], input=body, capture_output=True, check=True, timeout=60
+    )
+    assert len(json.loads(answer.stdout)["outputs"]["OutputTensor"]["data"]) == 16_000_000
+
+
+def test_what_is_no_tls_is_cut_off(secure: RunningServer, secure_client: httpx.Client) -> None:
+    with pytest.raises(httpx.RemoteProtocolError):
+        httpx.get(secure.url.replace("https", "http") + "/health/live", timeout=10)
+    begun = time.monotonic()
+    with socket.create_connection(("127.0.0.1", secure.port), timeout=20) as silent:
+        assert silent.recv(1) == b""
+    assert 1 < time.monotonic() - begun < 10
+    assert secure_client.get("/health/live").status_code == 200
+
+
+def test_clients_that_hang_up_are_noticed(secure: RunningServer, folder: Path, secure_client: httpx.Client) -> None:
+    context = trusting(folder, "first")
+    with socket.create_connection(("127.0.0.1", secure.port), timeout=20) as raw:
+        wrapped = context.wrap_socket(raw, server_hostname="localhost")
+        wrapped.sendall(header(JSON, length(1_000_000)) + b" " * 1000)
+        wrapped.unwrap().close()  # says that it sends no more, and is told the same
+    assert secure_client.get("/health/live").status_code == 200
+    assert "Traceback" not in secure.log.read_text()
+    assert "returning true from eof_received" not in secure.log.read_text()
+
+
+def common_name(secure: RunningServer, folder: Path) -> str:
+    with socket.create_connection(("127.0.0.1", secure.port), timeout=20) as raw:
+        wrapped = trusting(folder, "first", "second").wrap_socket(raw, server_hostname="localhost")
+        with wrapped:
+            shown: Any = wrapped.getpeercert()
+            return str(dict(pair for (pair,) in shown["subject"])["commonName"])
+
+
+def replace(folder: Path, name: str) -> None:
+    for kind in ("pem", "key"):
+        shutil.copy(folder / f"{name}.{kind}", folder / f"next.{kind}")
+        (folder / f"next.{kind}").rename(folder / f"used.{kind}")
+
+
+def test_the_certificate_is_renewed(secure: RunningServer, folder: Path, secure_client: httpx.Client) -> None:
+    def said(what: str) -> int:
+        return secure.log.read_text().count(what)
+
+    assert secure_client.get("/health/live").status_code == 200
+    read = said("certificate was read again")
+    try:
+        replace(folder, "second")
+        wait_until(lambda: said("certificate was read again") == read + 3)
+        assert {common_name(secure, folder) for _ in range(8)} == {"second"}
+        assert secure_client.get("/health/live").status_code == 200  # on the connection there was
+
+        shutil.copy(folder / "first.pem", folder / "used.pem")  # to which the key does not belong
+        os.kill(secure.process.pid, signal.SIGHUP)
+        wait_until(lambda: said("certificate stays as it was") == 3)
+        assert said("key values mismatch") == 3
+        assert {common_name(secure, folder) for _ in range(8)} == {"second"}
+    finally:
+        replace(folder, "first")
+        os.kill(secure.process.pid, signal.SIGHUP)
+    wait_until(lambda: common_name(secure, folder) == "first")
+
+
+def test_files_that_cannot_be_used(tmp_path: Path, folder: Path) -> None:
+    locked = make_certificate(tmp_path, "locked", "-passout", "pass:secret")
+    (tmp_path / "empty").touch()
+    first, second = str(folder / "first.pem"), str(folder / "second.key")
+    both = tmp_path / "both"
+    both.write_bytes((folder / "first.pem").read_bytes() + (folder / "first.key").read_bytes())
+    Certificate(str(both), "")
+    for files, says in {
+        (first, second): "key values mismatch",
+        (first, ""): "cannot be used",
+        (first, str(tmp_path / "none")): "No such file",
+        (str(tmp_path / "empty"), second): "cannot be used",
+        (str(locked[0]), str(locked[1])): "without a password",
+    }.items():
+        with pytest.raises(Unusable, match=says):
+            Certificate(*files)
+
+
+def test_it_ends_with_idle_connections(secure: RunningServer, secure_client: httpx.Client) -> None:
+    """The last test of each server."""
+    assert secure_client.get("/health/live").status_code == 200
+    assert secure.stop(15) == 0
