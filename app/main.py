@@ -40,7 +40,7 @@ from app.http.server.limit import ConnectionLimit, raise_descriptor_limit, room_
 from app.http.server.process import Process
 from app.http.server.proxies import forwarded
 from app.http.server.server import Server, UnixSocket, listen
-from app.http.server.tls import Certificate
+from app.http.server.tls import Certificate, certificate_of
 from app.http.server.workers import Supervisor
 from app.http.telemetry import operations
 from app.http.telemetry.access_log import AccessLog
@@ -91,6 +91,7 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service.open()
         await asyncio.to_thread(repository.open)
+        metrics.gpus.open()
         tasks = [asyncio.create_task(each) for each in (metrics.tell(), _tend(service))]
         # What there is now stays. To look through it at each full collection would stop all requests for some 50 ms.
         gc.collect()
@@ -100,6 +101,7 @@ def create_app(
         yield
         for task in tasks:
             task.cancel()
+        metrics.gpus.close()
         service.close()
         repository.close()
         if access_log:
@@ -167,7 +169,7 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
     """
     keys = Keys(settings.api_keys.get_secret_value(), settings.api_keys_file)
     check_models(settings)
-    certificate = Certificate(settings.tls_certificate, settings.tls_key) if settings.tls_certificate else None
+    certificate = certificate_of(settings)
     unix = UnixSocket(settings.uds) if settings.uds else None
     sockets = [unix.socket] if unix else listen(settings.host, settings.port)
     try:

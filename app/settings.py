@@ -150,13 +150,6 @@ class Settings(BaseSettings):
             raise PydanticCustomError("no_host", "it names no address; give 127.0.0.1, or 0.0.0.0 to listen on all")
         return value
 
-    @field_validator("tls_key")
-    @classmethod
-    def _has_a_certificate(cls, value: str, info: ValidationInfo) -> str:
-        if value and not info.data.get("tls_certificate"):
-            raise PydanticCustomError("no_certificate", "there is no tls_certificate that it belongs to")
-        return value
-
     @field_validator("shared_memory")
     @classmethod
     def _is_of_one_process(cls, value: bool, info: ValidationInfo) -> bool:

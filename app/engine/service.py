@@ -79,9 +79,9 @@ class Service:
         """What has been built of formulas, for this service's dispatches."""
         self.caches: dict[str, Cache] = {"structures": self.structures}
         """By name. Those who read requests add theirs."""
-        numpy_device = NumpyDevice(
-            self.pool.executor, settings.threads, _compiler(settings), structures=self.structures
-        )
+        self.loops = _compiler(settings)
+        """Compiles loops for the CPU, if any are."""
+        numpy_device = NumpyDevice(self.pool.executor, settings.threads, self.loops, structures=self.structures)
         self.placement = Placement(settings, numpy_device, self.structures)
         self.devices: dict[str, Device] = self.placement.devices
         self.compiler = GraphCompiler(

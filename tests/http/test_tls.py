@@ -17,8 +17,8 @@ import httpx
 import numpy as np
 import pytest
 
-from app.http.server.tls import Certificate
-from app.settings import Unusable
+from app.http.server.tls import Certificate, certificate_of
+from app.settings import Settings, Unusable
 from tests.conftest import ASYNCIO_LOOP, SERVER, RunningServer, ours_only, running_server
 from tests.http.load import wait_until
 from tests.http.wire import JSON, header, length
@@ -171,6 +171,12 @@ def test_files_that_cannot_be_used(tmp_path: Path, folder: Path) -> None:
     }.items():
         with pytest.raises(Unusable, match=says):
             Certificate(*files)
+
+
+def test_a_key_without_a_certificate() -> None:
+    assert certificate_of(Settings()) is None
+    with pytest.raises(Unusable, match="no tls_certificate"):
+        certificate_of(Settings(tls_key="some"))
 
 
 def test_it_ends_with_idle_connections(secure: RunningServer, secure_client: httpx.Client) -> None:

@@ -55,6 +55,7 @@ ONLY = {
     "cupy_backends": ("app.devices.cuda",),
     "llvmlite": ("app.devices.cpu.llvm.compiler",),
     "PIL": ("app.models.dxdispatch.images",),
+    "pynvml": ("app.http.telemetry.gpus",),
     "flatbuffers": ("app.models.dxdispatch",),
     "onnx": ("app.models.onnx",),
     "google": ("app.models.onnx",),
@@ -62,7 +63,7 @@ ONLY = {
 }
 """Packages that nobody else imports."""
 
-EXTRAS = {"cudnn", "cupy", "cupy_backends", "google", "onnx", "PIL", "ray"}
+EXTRAS = {"cudnn", "cupy", "cupy_backends", "google", "onnx", "PIL", "pynvml", "ray"}
 """Packages of extras: a test below sees to who imports them."""
 
 MODULES = {

@@ -72,6 +72,15 @@ class Context:
         """Make this the GPU of the calling thread."""
         self._cupy.cuda.runtime.setDevice(self.ordinal)
 
+    def bus_id(self) -> str:
+        """Where the GPU is on the PCI bus."""
+        return str(self._cupy.cuda.runtime.deviceGetPCIBusId(self.ordinal))
+
+    @property
+    def pool_bytes(self) -> int:
+        """Bytes of the GPU's memory that the pool of whole dispatches has."""
+        return int(self.pool.total_bytes())
+
     def close(self) -> None:
         """Stop the threads that copy."""
         self.copiers.shutdown()

@@ -3,7 +3,7 @@
 import logging
 import ssl
 
-from app.settings import Unusable
+from app.settings import Settings, Unusable
 
 log = logging.getLogger("app")
 
@@ -50,6 +50,15 @@ class Certificate:
         except OSError as error:
             raise Unusable(f"The TLS files {names} cannot be read: {error.strerror}.") from None
         return context
+
+
+def certificate_of(settings: Settings) -> Certificate | None:
+    """None where none is set. Raises Unusable."""
+    if settings.tls_certificate:
+        return Certificate(settings.tls_certificate, settings.tls_key)
+    if settings.tls_key:  # never taken for that there is to be no TLS
+        raise Unusable("tls_key is given, but there is no tls_certificate that it belongs to.")
+    return None
 
 
 def _no_password() -> str:

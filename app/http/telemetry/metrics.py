@@ -18,6 +18,7 @@ from app.http.core.auth import DENIALS
 from app.http.core.problems import FAULT, REASONS
 from app.http.server.limit import ConnectionLimit
 from app.http.telemetry.families import Counter, Histogram, Observations, Series
+from app.http.telemetry.gpus import Gpus
 from app.http.telemetry.inferences import InferenceCounts
 from app.http.telemetry.slots import Labels, Slot, Slots
 from app.sink import Cells
@@ -66,10 +67,14 @@ class Counts:
             slot, "dmlserve_rejections", "Requests that were not answered with a result, by reason.", ["reason"]
         )
         self.key_requests = Counter(
-            slot, "dmlserve_key_requests", "Requests answered, by the name of their API key.", ["key", "status"]
+            slot, "dmlserve_key_requests", "Requests with an API key, by its name.", ["key", "status"]
         )
-        self.key_received = Counter(slot, "dmlserve_key_received_bytes", "Bodies of these requests.", ["key"])
-        self.key_sent = Counter(slot, "dmlserve_key_sent_bytes", "Bodies of these requests' answers.", ["key"])
+        self.key_received = Counter(
+            slot, "dmlserve_key_received_bytes", "Bodies of requests, by the name of their API key.", ["key"]
+        )
+        self.key_sent = Counter(
+            slot, "dmlserve_key_sent_bytes", "Bodies of answers, by the name of the API key.", ["key"]
+        )
         self.inferences = InferenceCounts(slot)
         self.log_lines_dropped = Counter(
             slot, "dmlserve_log_lines_dropped", "Log lines that were dropped because nobody took them.", []
@@ -113,9 +118,28 @@ GAUGES: dict[str, tuple[str, Callable[[Service, ConnectionLimit], float], Callab
     "running_dispatches": ("Dispatches in the workers' hands.", lambda service, _: service.pool.running, sum),
     "memory_bytes": ("Bytes that requests hold.", lambda service, _: service.memory.used, sum),
     "idle_buffer_bytes": ("Bytes kept for the next requests.", lambda service, _: service.memory.pool.idle_bytes, sum),
+    "pinned_bytes": (
+        "Bytes of requests' memory that GPUs read and write by themselves.",
+        lambda service, _: service.placement.pinned.used,
+        sum,
+    ),
+    "staging_bytes": (
+        "Pinned bytes that other tensors are moved through.",
+        lambda service, _: sum(gpu.slots.pinned_bytes for gpu in service.placement.gpus),
+        sum,
+    ),
+    "device_pool_bytes": (
+        "Bytes of GPUs' memory that are kept for whole tensors.",
+        lambda service, _: sum(gpu.pool_bytes for gpu in service.placement.gpus),
+        sum,
+    ),
     "connections": ("Connections there are.", lambda _, connections: connections.count, sum),
     "graphs": ("Graphs that are kept.", lambda service, _: service.graphs.count, max),
-    "graph_bytes": ("Bytes that these count for.", lambda service, _: service.graphs.memory_bytes, max),
+    "graph_bytes": (
+        "Bytes that the graphs that are kept count for.",
+        lambda service, _: service.graphs.memory_bytes,
+        max,
+    ),
     "ready": ("1 if dispatches are taken.", lambda service, _: service.state is State.READY, min),
 }
 """What they are, how to read one, and how several processes' make one."""
@@ -124,9 +148,12 @@ GAUGES: dict[str, tuple[str, Callable[[Service, ConnectionLimit], float], Callab
 CACHES = ("structures", "requests", "inferences")
 """Those of the service: of formulas and what devices made of them, and of requests in either protocol."""
 
+COMPILERS = ("llvm", "nvrtc")
+"""Those of kernels for CPUs and for GPUs."""
+
 _GAUGES = "gauges"
-"""Name of the series of a worker's gauges: when they were told, on the clock that all processes share, they, and hits,
-misses and size of each of CACHES."""
+"""Name of the series of a worker's gauges: when they were told, on the clock that all processes share, they, hits,
+misses and size of each of CACHES, and how often each of COMPILERS was called and how many kernels are kept."""
 
 
 class Metrics:
@@ -148,7 +175,8 @@ class Metrics:
         slot = self._slots.own(number)
         self._counts = Counts(slot)
         connections.count_in(self._counts.connections_refused.numbers[()])
-        self._gauges = slot.find(_GAUGES, (), 1 + len(GAUGES) + 3 * len(CACHES))
+        self._gauges = slot.find(_GAUGES, (), 1 + len(GAUGES) + 3 * len(CACHES) + 2 * len(COMPILERS))
+        self.gpus = Gpus(service.placement.gpus)
         # To look all of them up for each request would take longer than to count it.
         self._requests = lru_cache(1024)(self._counts.of_requests)
         self._dispatches = lru_cache(1024)(self._counts.of_dispatches)
@@ -216,10 +244,11 @@ class Metrics:
         registry = CollectorRegistry()
         numbers = list(zip(*told, strict=True))
         families = [each.metric(series[each.name]) for each in self._counts.all()]
-        registry.register(_Families([*families, *_of_caches(numbers[len(GAUGES) :])]))
+        caches, compilers = numbers[len(GAUGES) :], numbers[len(GAUGES) + 3 * len(CACHES) :]
+        registry.register(_Families([*families, *_of_caches(caches), *_of_compilers(compilers), *self.gpus.metrics()]))
         for (name, (help_text, _, together)), values in zip(GAUGES.items(), numbers, strict=False):
             Gauge(f"dmlserve_{name}", help_text, registry=registry).set(together(values))
-        Gauge("dmlserve_workers", "Processes.", registry=registry).set(len(told))
+        Gauge("dmlserve_workers", "Processes that serve.", registry=registry).set(len(told))
         Gauge("dmlserve_start_time_seconds", "Unix time of the start.", registry=registry).set(self._slots.start_time)
         Info("dmlserve_build", "Version.", registry=registry).info({"version": __version__})
         return generate_latest(registry)
@@ -234,6 +263,11 @@ class Metrics:
                 self._gauges[place], self._gauges[place + 1] = cache.hits, cache.misses
                 self._gauges[place + 2] = cache.size
             place += 3
+        gpus, loops = self._service.placement.gpus, self._service.loops
+        if loops:
+            self._gauges[place], self._gauges[place + 1] = loops.compiled, loops.kernels
+        if gpus:
+            self._gauges[place + 2], self._gauges[place + 3] = gpus[0].cache.compiled, len(gpus[0].cache)
 
     def _series(self) -> dict[str, dict[Labels, list[list[float]]]]:
         """By family and labels, each worker's numbers."""
@@ -246,7 +280,7 @@ class Metrics:
 def _of_caches(numbers: Sequence[Sequence[float]]) -> list[Metric]:
     """From hits, misses and size of each of CACHES, of several workers each."""
     hits = CounterMetricFamily("dmlserve_cache_hits", "What was found in a cache.", labels=["cache"])
-    misses = CounterMetricFamily("dmlserve_cache_misses", "What was not.", labels=["cache"])
+    misses = CounterMetricFamily("dmlserve_cache_misses", "What was not found in a cache.", labels=["cache"])
     entries = GaugeMetricFamily("dmlserve_cache_entries", "What is kept in a cache.", labels=["cache"])
     for place, name in enumerate(CACHES):
         found, not_found, kept = map(sum, numbers[3 * place :][:3])
@@ -254,6 +288,17 @@ def _of_caches(numbers: Sequence[Sequence[float]]) -> list[Metric]:
         misses.add_metric([name], not_found)
         entries.add_metric([name], kept)
     return [hits, misses, entries]
+
+
+def _of_compilers(numbers: Sequence[Sequence[float]]) -> list[Metric]:
+    """From how often each of COMPILERS was called, and how many kernels are kept, of several workers each."""
+    compiled = CounterMetricFamily("dmlserve_kernels_compiled", "Kernels that were compiled.", labels=["compiler"])
+    cached = GaugeMetricFamily("dmlserve_kernels_cached", "Kernels that are kept.", labels=["compiler"])
+    for place, name in enumerate(COMPILERS):
+        made, kept = map(sum, numbers[2 * place :][:2])
+        compiled.add_metric([name], made)
+        cached.add_metric([name], kept)
+    return [compiled, cached]
 
 
 class _Families(Collector):

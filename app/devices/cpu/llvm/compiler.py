@@ -44,6 +44,8 @@ class Compiler:
         self._lock = threading.Lock()
         self._compiling = threading.Lock()
         self._compiled: OrderedDict[str, Function] = OrderedDict()
+        self.compiled = 0
+        """How often a loop was compiled."""
         try:
             self.function("define void @kernel(ptr %frame) {\nret void\n}")(0)
         except Exception as error:
@@ -104,6 +106,7 @@ class Compiler:
         engine = self._llvm.create_mcjit_compiler(self.optimized(source, machine), machine)
         engine.finalize_object()
         function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(engine.get_function_address("kernel"))
+        self.compiled += 1
         function.engine = engine  # type: ignore[attr-defined]  # it has the memory that the code is in
         return function
 
