@@ -42,11 +42,12 @@ from app.http.server.proxies import forwarded
 from app.http.server.server import Server, UnixSocket, listen
 from app.http.server.tls import Certificate, certificate_of
 from app.http.server.workers import Supervisor
-from app.http.telemetry import operations
+from app.http.telemetry import operations, tracing
 from app.http.telemetry.access_log import AccessLog
 from app.http.telemetry.metrics import Counts, Metrics
 from app.http.telemetry.requests import observing
 from app.http.telemetry.slots import Slots
+from app.http.telemetry.tracing import Tracing
 from app.http.web import docs, errors, playground, reference
 from app.models.repository.repository import Repository
 from app.models.repository.repository import check as check_models
@@ -87,6 +88,8 @@ def create_app(
     logged = settings.access_log and logging.getLogger("app.request").isEnabledFor(logging.INFO)
     access_log = AccessLog(as_json=settings.log_format == "json") if logged else None
 
+    traces = Tracing(settings.otlp_endpoint, settings.trace_ratio) if settings.otlp_endpoint else None
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service.open()
@@ -104,6 +107,8 @@ def create_app(
         metrics.gpus.close()
         service.close()
         repository.close()
+        if traces:
+            traces.close()
         if access_log:
             access_log.flush()
 
@@ -127,6 +132,7 @@ def create_app(
     app.state.service = service
     app.state.metrics = metrics
     app.state.access_log = access_log
+    app.state.tracing = traces
     app.state.inference = endpoints.InferEndpoint(service, metrics.inferences, repository)
     dispatches = DispatchRoute(service)
     models = DxDispatchRoute(service, metrics.dispatched)
@@ -159,7 +165,7 @@ def handler_of(app: FastAPI, settings: Settings, keys: Keys) -> Handler:
         handler = authenticating(handler, keys)
     if settings.cors_origins:
         handler = sharing(handler, settings.cors_origins)
-    return observing(handler, app.state.metrics, app.state.access_log)
+    return observing(handler, app.state.metrics, app.state.access_log, app.state.tracing)
 
 
 def serve(settings: Settings, signals: Signals) -> NoReturn:
@@ -169,6 +175,7 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
     """
     keys = Keys(settings.api_keys.get_secret_value(), settings.api_keys_file)
     check_models(settings)
+    tracing.check(settings)
     certificate = certificate_of(settings)
     unix = UnixSocket(settings.uds) if settings.uds else None
     sockets = [unix.socket] if unix else listen(settings.host, settings.port)

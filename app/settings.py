@@ -42,6 +42,11 @@ class Settings(BaseSettings):
     access_log: bool = Field(True, description="Log each request.")
     docs: bool = Field(True, description="Serve the pages /, /operators, /errors and /docs, and /openapi.json.")
 
+    otlp_endpoint: str = Field("", description="URL of an OpenTelemetry collector, by OTLP over HTTP, for traces.")
+    trace_ratio: float = Field(
+        0.01, ge=0, le=1, description="Part of the requests that are traced; those with a traceparent follow that."
+    )
+
     api_keys: SecretStr = Field(
         SecretStr(""), description="API keys, separated by commas. Without these and the file, no key is asked for."
     )

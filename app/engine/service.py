@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
-from time import perf_counter
+from time import perf_counter, time_ns
 from typing import Protocol, TypeVar
 
 from app import __version__
@@ -30,6 +30,7 @@ from app.memory.buffers import Buffer
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
 from app.settings import Settings
+from app.stages import Stages, recorded, staged
 
 log = logging.getLogger("app")
 
@@ -160,23 +161,26 @@ class Service:
         data: Mapping[str, Buffer],
         memory: MemoryShare,
         hang_up: "Callable[[], Awaitable[None]] | None" = None,
+        stages: Stages | None = None,
     ) -> Outcome:
         """Execute what was prepared, on `data`.
 
-        `memory` is the request's share, to which the output is added; `hang_up()` returns when the client has gone.
+        `memory` is the request's share, to which the output is added; `hang_up()` returns when the client has gone,
+        and what happens is added to `stages`.
         Raises ContractError, MemoryExhausted, QueueFull, Draining, DeadlineExceeded, Abandoned.
         """
         runs_inline = prepared.kernel.runs_inline
         bound = self._admit(prepared, data, memory, runs_inline)
         if runs_inline:
-            return self.compute(prepared, bound)
-        return await self.run(lambda ticket: self._computed(ticket, prepared, bound), memory, hang_up)
+            return recorded(stages, self.compute, prepared, bound)
+        return await self.run(lambda ticket: self._computed(ticket, prepared, bound), memory, hang_up, stages)
 
     async def run(
         self,
         work: Callable[[Ticket[None]], T],
         memory: MemoryShare,
         hang_up: "Callable[[], Awaitable[None]] | None" = None,
+        stages: Stages | None = None,
     ) -> T:
         """What `work` returns, done by a worker, to which `memory` is lent meanwhile: the way of all that takes long.
 
@@ -187,10 +191,13 @@ class Service:
             raise Draining
         made: list[T] = []
         lent = memory.lent()
+        submitted = time_ns()
 
         def job(ticket: Ticket[None]) -> None:
+            if stages is not None:
+                stages.add("queue", submitted)
             with lent:
-                made.append(work(ticket))
+                made.append(recorded(stages, work, ticket))
 
         await self._finish(self.pool.submit(job), hang_up)
         return made.pop()
@@ -203,13 +210,13 @@ class Service:
 
     def _computed(self, ticket: Ticket[None], prepared: Prepared, bound: Bound) -> Outcome:
         started = perf_counter()
-        ran = prepared.dispatch(bound, ticket.cancelled)
+        ran = staged("dispatch", prepared.dispatch, bound, ticket.cancelled)
         return Outcome(bound.outputs, ticket.queue_seconds, perf_counter() - started, ran)
 
     def compute(self, prepared: Prepared, bound: Bound) -> Outcome:
         """Dispatch a kernel that `runs_inline` on what was admitted, here and now."""
         started = perf_counter()
-        ran = prepared.dispatch(bound, _never)
+        ran = staged("dispatch", prepared.dispatch, bound, _never)
         return Outcome(bound.outputs, 0.0, perf_counter() - started, ran)
 
     def _admit(self, prepared: Prepared, data: Mapping[str, Buffer], memory: MemoryShare, runs_inline: bool) -> Bound:

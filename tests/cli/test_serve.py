@@ -211,6 +211,8 @@ def _other_values(name: str, default: Any, folder: Path) -> tuple[str, str]:
     """Two values that are not the default; of a switch, the default is one of them."""
     if isinstance(default, bool):
         return _as_text(not default), _as_text(default)
+    if name.endswith("_ratio"):
+        return "0.5", "0.25"
     if isinstance(default, int | float):
         return _as_text(default + 1), _as_text(default + 2)
     if choices := [choice for choice in _choices(name) if choice != default]:

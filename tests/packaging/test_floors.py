@@ -15,7 +15,17 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 FLOORS = [
-    {"app", "app.devices", "app.http", "app.models", "app.settings", "app.signals", "app.sink", "app.contract"},
+    {
+        "app",
+        "app.devices",
+        "app.http",
+        "app.models",
+        "app.settings",
+        "app.signals",
+        "app.sink",
+        "app.stages",
+        "app.contract",
+    },
     {"app.memory", "app.formula", "app.logs"},
     {"app.programs", "app.codecs"},
     {"app.operators"},
@@ -55,6 +65,7 @@ ONLY = {
     "cupy_backends": ("app.devices.cuda",),
     "llvmlite": ("app.devices.cpu.llvm.compiler",),
     "PIL": ("app.models.dxdispatch.images",),
+    "opentelemetry": ("app.http.telemetry.tracing",),
     "pynvml": ("app.http.telemetry.gpus",),
     "flatbuffers": ("app.models.dxdispatch",),
     "onnx": ("app.models.onnx",),
@@ -63,7 +74,7 @@ ONLY = {
 }
 """Packages that nobody else imports."""
 
-EXTRAS = {"cudnn", "cupy", "cupy_backends", "google", "onnx", "PIL", "pynvml", "ray"}
+EXTRAS = {"cudnn", "cupy", "cupy_backends", "google", "onnx", "opentelemetry", "PIL", "pynvml", "ray"}
 """Packages of extras: a test below sees to who imports them."""
 
 MODULES = {

@@ -6,6 +6,7 @@ from concurrent.futures import Executor
 
 from app.devices.device import Cancelled, ExecutionRecord
 from app.devices.helpers import run_with
+from app.stages import inherited
 
 BLOCK_ELEMENTS = 1 << 16
 """Elements of 4 bytes computed at a time: few enough that a block's scratch stays in the cache, enough that a second
@@ -37,4 +38,4 @@ class Threads:
                     raise Cancelled
                 work(turn)
 
-        run_with(self._helpers, min(self.most, count) - 1, run)
+        run_with(self._helpers, min(self.most, count) - 1, inherited(run))

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
+from app.stages import staged
+
 log = logging.getLogger("app.execution")
 
 OPTIONS = ("-std=c++17", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-fmad=false", "-default-device")
@@ -87,7 +89,7 @@ class KernelCache:
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def _make(self, key: str, source: str, architecture: int) -> bytes:
-        binary = self._compile(source, architecture)
+        binary = staged("compile", self._compile, source, architecture)
         self.compiled += 1
         self._write(key, binary)
         return binary

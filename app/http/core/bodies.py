@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
+from time import time_ns
 from typing import TypeAlias, TypeVar
 
 from starlette.exceptions import HTTPException
@@ -109,6 +110,7 @@ async def read_body(request: Request, settings: Settings, memory: MemoryShare, a
         raise LimitExceeded("max_body_bytes", "Bytes of the body", announced, most)
     if body is None:
         memory.check(announced)
+        begun = time_ns()
         await in_task()
         try:
             async with asyncio.timeout(settings.body_seconds):
@@ -119,6 +121,8 @@ async def read_body(request: Request, settings: Settings, memory: MemoryShare, a
             ) from None
         except Disconnected:
             raise Abandoned from None
+        if request.stages is not None:
+            request.stages.add("receive", begun)
     else:
         memory.take(announced)
     if not body:

@@ -9,6 +9,7 @@ from app.codecs.msgpack import MsgpackCodec
 from app.codecs.structure import too_long
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.settings import Settings
+from app.stages import staged
 
 T = TypeVar("T")
 
@@ -41,8 +42,9 @@ def read_document(
     most: int = getattr(settings, limit)
     held = memory.held
     try:
-        document = codec.decode(body, min(most, LIGHT) if only_light else most, settings.max_depth, memory)
-        return judge(document)
+        longest = min(most, LIGHT) if only_light else most
+        document = staged("decode", codec.decode, body, longest, settings.max_depth, memory)
+        return staged("judge", judge, document)
     except LimitExceeded as error:
         if error.limit != "max_structure_bytes":
             raise

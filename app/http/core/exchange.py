@@ -16,6 +16,7 @@ from starlette.responses import Response
 from app.codecs.codec import Body, Encoded
 from app.http.core.headers import Headers, fields
 from app.memory.buffers import Buffer
+from app.stages import Stages
 
 if TYPE_CHECKING:
     from app.engine.prepared import Outcome, Prepared
@@ -72,6 +73,7 @@ class Request:
         "route",
         "scheme",
         "server",
+        "stages",
         "version",
     )
 
@@ -110,6 +112,8 @@ class Request:
         """Why it is refused, in a word of our own."""
         self.route = "none"
         """The template of the path, not the path that was asked for."""
+        self.stages: Stages | None = None
+        """What is recorded of it, if it is traced."""
         self.prepared: Prepared | None = None
         self.outcome: Outcome | None = None
 

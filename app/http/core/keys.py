@@ -175,7 +175,7 @@ def _terms(said: Iterable[str], where: str) -> Terms:
         if known is None or word in terms:  # what stands there may be a key, so it is not repeated
             words = ", ".join(f"{name}=" for name in _WORDS)
             raise Unusable(
-                f"{where} has more than a key; after it there may be, each once, {words} separated by blanks."
+                f"{where} is not a key: after one there may be, each once, {words}, and blanks between them."
             )
         read, allowed = known
         try:

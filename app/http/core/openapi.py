@@ -259,7 +259,8 @@ def health(operation_id: str, kind: Any, *statuses: int) -> dict[str, Any]:
 
 def metrics() -> dict[str, Any]:
     """Of GET /metrics."""
-    return operation("getMetrics", {"text/plain": {"schema": {"type": "string"}}}, 401)
+    text = {"schema": {"type": "string"}}
+    return operation("getMetrics", {"text/plain": text, "application/openmetrics-text": text}, 401)
 
 
 def install(app: FastAPI) -> None:

@@ -37,6 +37,7 @@ from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
 from app.models.repository.model import CacheKey
 from app.models.repository.repository import Repository
+from app.stages import recorded, staged
 
 OFFLOADED = 1 << 18
 """Bytes of JSON, or of tensors copied or put as numbers, from which on a worker does it."""
@@ -68,8 +69,9 @@ class _Exchange:
         size = _json_bytes(self.request.headers, body)
         if only_light and size >= OFFLOADED:
             raise TooHeavy
-        self.inference, self.parts = self.reader.read(
-            self.name, self.model, body, size, self.memory, only_light=only_light
+        stages, reader = self.request.stages, self.reader
+        self.inference, self.parts = recorded(
+            stages, reader.read, self.name, self.model, body, size, self.memory, only_light=only_light
         )
         self.request.prepared = self.inference.prepared
         self.targets = self.inference.form.regions(self.regions)
@@ -78,7 +80,8 @@ class _Exchange:
         return self.inference.data(self.parts, self.regions, self.memory)
 
     def write(self, outcome: Outcome) -> Answer:
-        answer = self.inference.form.write(self.parts.id, outcome, self.targets, self.memory)
+        form, id_ = self.inference.form, self.parts.id
+        answer = recorded(self.request.stages, staged, "encode", form.write, id_, outcome, self.targets, self.memory)
         if not self.wanted:
             return answer
         return Answer(compress(answer.content.pieces, self.wanted, self.memory), answer.json_bytes)
@@ -180,7 +183,8 @@ class InferEndpoint:
         if is_read and not exchange.wanted and exchange.inference.copied_bytes < OFFLOADED:
             data = exchange.data()
             read = perf_counter_ns()
-            outcome = await service.execute(exchange.inference.prepared, data, memory, exchange.request.body.hung_up)
+            prepared, request = exchange.inference.prepared, exchange.request
+            outcome = await service.execute(prepared, data, memory, request.body.hung_up, request.stages)
             executed = perf_counter_ns()
             return _Done(outcome, exchange.write(outcome), read - arrived, perf_counter_ns() - executed)
         looked_at = perf_counter_ns()
@@ -196,7 +200,7 @@ class InferEndpoint:
             answer = exchange.write(outcome)
             return _Done(outcome, answer, looked_at - arrived + read - began, perf_counter_ns() - executed)
 
-        return await service.run(work, memory, exchange.request.body.hung_up)
+        return await service.run(work, memory, exchange.request.body.hung_up, exchange.request.stages)
 
 
 def _alignment(headers: Headers) -> Align:

@@ -18,6 +18,7 @@ from app.http.native.answers import AnswerForm, DocumentForm
 from app.http.native.requests import Dispatch, DispatchReader, Reader
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
+from app.stages import recorded, staged
 
 QUICK = 1 << 23
 """Bytes of a document like an earlier one whose tensor data are decoded in less time than a thread is woken twice."""
@@ -47,11 +48,11 @@ async def answer_in(wanted: AnswerForm, given: Decoder, reader: Reader, request:
     memory = service.memory.open()
     try:
         body = await read_body(request, service.settings, memory, given.data_start)
-        read = _read_here(reader, given, body, memory)
+        read = recorded(request.stages, _read_here, reader, given, body, memory)
         if read:
             dispatch, data = read
             request.prepared = dispatch.prepared
-            outcome = await service.execute(dispatch.prepared, data, memory, request.body.hung_up)
+            outcome = await service.execute(dispatch.prepared, data, memory, request.body.hung_up, request.stages)
         else:
 
             def work(ticket: Ticket[None]) -> tuple[Dispatch, Outcome]:
@@ -59,12 +60,17 @@ async def answer_in(wanted: AnswerForm, given: Decoder, reader: Reader, request:
                 request.prepared = dispatch.prepared
                 return dispatch, service.execute_in(ticket, dispatch.prepared, data, memory)
 
-            dispatch, outcome = await service.run(work, memory, request.body.hung_up)
+            dispatch, outcome = await service.run(work, memory, request.body.hung_up, request.stages)
         request.outcome = outcome
         if wanted.takes_long(dispatch):
-            answer = await service.run(lambda _: wanted.write(dispatch, outcome, memory), memory, request.body.hung_up)
+            answer = await service.run(
+                lambda _: staged("encode", wanted.write, dispatch, outcome, memory),
+                memory,
+                request.body.hung_up,
+                request.stages,
+            )
         else:
-            answer = wanted.write(dispatch, outcome, memory)
+            answer = recorded(request.stages, staged, "encode", wanted.write, dispatch, outcome, memory)
         return answered(answer.content, answer.media_type, memory.close, answer.headers)
     except BaseException:
         memory.close()

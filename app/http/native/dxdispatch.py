@@ -66,7 +66,7 @@ class DxDispatchEndpoint:
             def work(ticket: Ticket[None]) -> tuple[Result, Encoded]:
                 return _run(service, ticket, body, is_zip, name, wanted, memory)
 
-            result, answer = await service.run(work, memory, request.body.hung_up)
+            result, answer = await service.run(work, memory, request.body.hung_up, request.stages)
             for number, each in enumerate(result.dispatched):
                 self._dispatched(*each)
                 if number % _AT_ONCE == _AT_ONCE - 1:

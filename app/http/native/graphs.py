@@ -83,7 +83,7 @@ class KeepEndpoint:
                 judge = partial(self._keep, given, body, memory, ticket.cancelled)
                 return read_document(given, body, service.settings, memory, judge, limit="max_graph_structure_bytes")
 
-            kept, is_new = await service.run(work, memory, request.body.hung_up)
+            kept, is_new = await service.run(work, memory, request.body.hung_up, request.stages)
         status = 201 if is_new else 200
         location = (b"location", f"/v1/graphs/{kept.entry.record.id}".encode())
         (document,) = wanted.encode(kept.described())

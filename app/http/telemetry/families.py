@@ -3,9 +3,9 @@
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, Exemplar, HistogramMetricFamily, Metric
 from prometheus_client.utils import floatToGoString
 
 from app.http.telemetry.slots import Labels, Slot
@@ -87,11 +87,16 @@ class Histogram(Family):
         """The series with these labels, to be kept by who observes often."""
         return Observations(self.numbers[labels], self._bounds)
 
-    def metric(self, series: Series) -> Metric:
-        """What is to be shown of `series`."""
+    def bucket(self, value: float) -> int:
+        """The number of the bucket that `value` falls into."""
+        return bisect_left(self._bounds, value)
+
+    def metric(self, series: Series, exemplars: Mapping[Labels, Sequence[Exemplar | None]] | None = None) -> Metric:
+        """What is to be shown of `series`, with `exemplars` of their buckets."""
         metric = HistogramMetricFamily(self.name, self.help_text, labels=self.labels)
         bounds = [*map(floatToGoString, self._bounds), "+Inf"]
         for labels, numbers in series.items():
             *buckets, total = together(numbers)
-            metric.add_metric(labels, list(zip(bounds, accumulate(buckets), strict=True)), total)
+            shown: Any = (exemplars or {}).get(labels) or [None] * len(bounds)
+            metric.add_metric(labels, list(zip(bounds, accumulate(buckets), shown, strict=True)), total)
         return metric

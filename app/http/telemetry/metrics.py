@@ -5,10 +5,11 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from time import monotonic
+from time import monotonic, time
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, Info, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, Metric
+from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from app import __version__
@@ -32,6 +33,13 @@ _TOLD_SECONDS = 0.25
 
 _SILENT_SECONDS = 2.0
 """A worker that did not for so long is not there any more, or hangs."""
+
+
+_EXEMPLARS = "exemplars"
+"""Name of the series of a route's exemplars: of each bucket of its durations when, how long, and four and two times
+32 bits of the trace's id and the span's. The time is 0 while the rest is written."""
+
+_EXEMPLAR = 8
 
 
 class Counts:
@@ -165,6 +173,7 @@ class Metrics:
     """
 
     media_type = CONTENT_TYPE_LATEST
+    media_type_with_exemplars = openmetrics.CONTENT_TYPE_LATEST
 
     def __init__(
         self, service: Service, connections: ConnectionLimit, slots: Slots | None = None, number: int = 0
@@ -172,7 +181,7 @@ class Metrics:
         self._service = service
         self._connections = connections
         self._slots = slots or Slots(1)
-        slot = self._slots.own(number)
+        self._slot = slot = self._slots.own(number)
         self._counts = Counts(slot)
         connections.count_in(self._counts.connections_refused.numbers[()])
         self._gauges = slot.find(_GAUGES, (), 1 + len(GAUGES) + 3 * len(CACHES) + 2 * len(COMPILERS))
@@ -234,8 +243,18 @@ class Metrics:
         finally:
             self._gauges[0] = -math.inf
 
-    def render(self) -> bytes:
-        """All of it in the text format."""
+    def exemplify(self, route: str, seconds: float, trace_id: str, span_id: str) -> None:
+        """Show the trace of a request, whose ids are hexadecimal digits, with its duration."""
+        begin = _EXEMPLAR * self._counts.request_seconds.bucket(seconds)
+        numbers = self._slot.find(_EXEMPLARS, (route,), _EXEMPLAR * (len(_SECONDS) + 1))[begin:][:_EXEMPLAR]
+        numbers[0] = 0.0
+        ids = trace_id + span_id
+        for place, value in enumerate([seconds, *(int(ids[at : at + 8], 16) for at in range(0, 48, 8))], 1):
+            numbers[place] = value
+        numbers[0] = time()
+
+    def render(self, *, with_exemplars: bool = False) -> bytes:
+        """All of it in the text format, or, with exemplars, in OpenMetrics'."""
         self._tell()
         series = self._series()
         now = monotonic()
@@ -243,7 +262,12 @@ class Metrics:
 
         registry = CollectorRegistry()
         numbers = list(zip(*told, strict=True))
-        families = [each.metric(series[each.name]) for each in self._counts.all()]
+        durations = self._counts.request_seconds
+        families = [each.metric(series[each.name]) for each in self._counts.all() if each is not durations]
+        exemplars = (
+            {labels: _exemplars(each) for labels, each in series[_EXEMPLARS].items()} if with_exemplars else None
+        )
+        families.append(durations.metric(series[durations.name], exemplars))
         caches, compilers = numbers[len(GAUGES) :], numbers[len(GAUGES) + 3 * len(CACHES) :]
         registry.register(_Families([*families, *_of_caches(caches), *_of_compilers(compilers), *self.gpus.metrics()]))
         for (name, (help_text, _, together)), values in zip(GAUGES.items(), numbers, strict=False):
@@ -251,7 +275,10 @@ class Metrics:
         Gauge("dmlserve_workers", "Processes that serve.", registry=registry).set(len(told))
         Gauge("dmlserve_start_time_seconds", "Unix time of the start.", registry=registry).set(self._slots.start_time)
         Info("dmlserve_build", "Version.", registry=registry).info({"version": __version__})
-        return generate_latest(registry)
+        if not with_exemplars:
+            return generate_latest(registry)
+        text: bytes = openmetrics.generate_latest(registry)  # type: ignore[no-untyped-call]
+        return text
 
     def _tell(self) -> None:
         self._gauges[0] = monotonic()
@@ -299,6 +326,17 @@ def _of_compilers(numbers: Sequence[Sequence[float]]) -> list[Metric]:
         compiled.add_metric([name], made)
         cached.add_metric([name], kept)
     return [compiled, cached]
+
+
+def _exemplars(numbers: Sequence[Sequence[float]]) -> list[Exemplar | None]:
+    """Of each bucket the newest, of several workers' numbers."""
+    found: list[Exemplar | None] = []
+    for begin in range(0, len(numbers[0]), _EXEMPLAR):
+        since, seconds, *ids = max([*each[begin : begin + _EXEMPLAR]] for each in numbers)
+        digits = "".join(f"{int(each):08x}" for each in ids)
+        shown = {"trace_id": digits[:32], "span_id": digits[32:]}
+        found.append(Exemplar(shown, seconds, since) if since else None)
+    return found
 
 
 class _Families(Collector):

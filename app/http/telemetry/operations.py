@@ -38,8 +38,10 @@ async def ready(request: Request) -> Response:
 
 @router.get("/metrics", **openapi.metrics())
 async def metrics(request: Request) -> Response:
-    """Counters, gauges and histograms in Prometheus' text format."""
+    """Counters, gauges and histograms in Prometheus' text format, or in OpenMetrics' with exemplars."""
     collected: Metrics = request.app.state.metrics
+    if "application/openmetrics-text" in request.headers.get("accept", ""):
+        return Response(collected.render(with_exemplars=True), media_type=collected.media_type_with_exemplars)
     return Response(collected.render(), media_type=collected.media_type)
 
 

@@ -4,7 +4,7 @@ import logging
 import re
 from collections.abc import Callable
 from random import getrandbits
-from time import perf_counter
+from time import perf_counter, time_ns
 from typing import Any
 
 from app.codecs.codec import Encoded
@@ -14,6 +14,7 @@ from app.http.core.headers import REQUEST_ID
 from app.http.core.problems import refused
 from app.http.telemetry.access_log import AccessLog
 from app.http.telemetry.metrics import Metrics
+from app.http.telemetry.tracing import Parent, Tracing
 
 log = logging.getLogger("app.http")
 
@@ -21,12 +22,15 @@ _FIELD = REQUEST_ID.lower().encode()
 _ACCEPTED_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
 
-def observing(handler: Handler, metrics: Metrics, access_log: AccessLog | None) -> Handler:
+def observing(
+    handler: Handler, metrics: Metrics, access_log: AccessLog | None, tracing: Tracing | None = None
+) -> Handler:
     """Middleware around everything else. Where `handler` raises, it answers 500, once, and the log says why."""
 
     async def handle(request: Request) -> Reply:
         started = perf_counter()
         request_id = _identify(request)
+        parent = tracing.begin(request) if tracing else None
         sent: Callable[[], None] = nothing
         try:
             reply = await handler(request)
@@ -37,21 +41,28 @@ def observing(handler: Handler, metrics: Metrics, access_log: AccessLog | None) 
             log.exception("Exception in answering %s", request.path, extra={"request_id": request.id})
             reply = refused(request, error)
         except BaseException:  # it is given up, as the service ends
-            note(request, 500, 0, perf_counter() - started)
+            note(request, 500, 0, perf_counter() - started, parent)
             raise
 
         status, length = reply.status, reply.content.length
+        answered = time_ns() if request.stages is not None else 0
 
         def over() -> None:  # not of `reply` itself, which has this: the collector would have to find them
             sent()
-            note(request, status, length, perf_counter() - started)
+            if request.stages is not None:
+                request.stages.add("send", answered)
+            note(request, status, length, perf_counter() - started, parent)
 
         reply.headers.append((_FIELD, request_id))
         reply.sent = over
         return reply
 
-    def note(request: Request, status: int, sent: int, seconds: float) -> None:
+    def note(request: Request, status: int, sent: int, seconds: float, parent: Parent | None) -> None:
         received = request.body.received
+        traced = None
+        if tracing and request.stages is not None:
+            traced = tracing.end(request, request.stages, parent, status, sent)
+            metrics.exemplify(request.route, seconds, *traced)
         metrics.requested(request.route, request.method, status, received, sent, seconds)
         if request.refusal:
             metrics.refused(request.refusal)
@@ -79,6 +90,10 @@ def observing(handler: Handler, metrics: Metrics, access_log: AccessLog | None) 
                 "operator": prepared and prepared.name,
                 "device": outcome and outcome.ran.device,
             }
+            if tracing:
+                known = traced or parent
+                facts["trace_id"] = known and known.trace_id
+                facts["span_id"] = traced and traced.span_id
             access_log.add(message, facts)
 
     return handle

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from app.memory.addresses import address_of
+from app.stages import staged
 
 KEPT = 512
 """Compiled loops, the least recently used of which are dropped."""
@@ -70,7 +71,7 @@ class Compiler:
         found = self.known(source)
         if found is None:
             with self._compiling:
-                found = self.known(source) or self._keep(source, self._compile(source))
+                found = self.known(source) or self._keep(source, staged("compile", self._compile, source))
         return found
 
     def known(self, source: str) -> Function | None:

@@ -1,0 +1,268 @@
+"""Traces: spans of what a request went through, sent to an OTLP receiver of the test's own."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from app.http.core.exchange import Request
+from app.http.telemetry import tracing
+from app.settings import Settings, Unusable
+from tests.conftest import ROOT, RunningServer, running_server
+from tests.http.load import wait_until
+from tests.messages import CELU, output_of, post_json, post_msgpack, request
+
+TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+SMALL = request(CELU, {"InputTensor": np.array([-1, 2, 3], np.float32)})
+
+
+class Receiver:
+    """An OTLP collector: the spans that came, by trace."""
+
+    def __init__(self) -> None:
+        self.spans: dict[str, list[Any]] = {}
+        self.resources: list[dict[str, Any]] = []
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                assert self.path == "/v1/traces"
+                body = self.rfile.read(int(self.headers["content-length"]))
+                for each in ExportTraceServiceRequest.FromString(body).resource_spans:
+                    receiver.resources.append(attributes(each.resource))
+                    for scope in each.scope_spans:
+                        for span in scope.spans:
+                            receiver.spans.setdefault(span.trace_id.hex(), []).append(span)
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def trace(self, trace_id: str) -> tuple[Any, dict[str, Any]]:
+        """The request's span of a trace, and those in it by their names."""
+
+        def is_whole() -> bool:
+            spans = self.spans.get(trace_id, [])
+            return any(each.kind == each.SPAN_KIND_SERVER for each in spans)
+
+        wait_until(is_whole)
+        (root,) = [each for each in self.spans[trace_id] if each.kind == each.SPAN_KIND_SERVER]
+        others = [each for each in self.spans[trace_id] if each is not root]
+        assert all(each.parent_span_id == root.span_id for each in others)
+        for each in others:
+            assert root.start_time_unix_nano <= each.start_time_unix_nano <= each.end_time_unix_nano
+            assert each.end_time_unix_nano <= root.end_time_unix_nano
+        return root, {each.name: each for each in others}
+
+
+def attributes(of: Any) -> dict[str, Any]:
+    return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in of.attributes}
+
+
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+    thread = threading.Thread(target=made.server.serve_forever, args=(0.05,))
+    thread.start()
+    yield made
+    made.server.shutdown()
+    thread.join()
+    made.server.server_close()
+
+
+@pytest.fixture(scope="module")
+def traced(receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    log = tmp_path_factory.mktemp("traced") / "log"
+    flags = ["--otlp-endpoint", receiver.url, "--trace-ratio", "1"]
+    with running_server(log, *flags, OTEL_BSP_SCHEDULE_DELAY="50", DMLSERVE_API_KEYS="secret") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def traced_client(traced: RunningServer) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=traced.url, timeout=30, headers={"authorization": "Bearer secret"}) as opened:
+        yield opened
+
+
+def child_of(trace_id: str, flags: str = "01") -> dict[str, str]:
+    return {"traceparent": f"00-{trace_id}-{SPAN}-{flags}"}
+
+
+def trace_of(traced: RunningServer, request_id: str) -> str | None:
+    """The trace that the log names."""
+    wait_until(lambda: f'"{request_id}"' in traced.log.read_text().rpartition("\n")[0])
+    (line,) = [line for line in traced.log.read_text().splitlines() if f'"{request_id}"' in line]
+    found: str | None = json.loads(line)["trace_id"]
+    return found
+
+
+def test_a_small_dispatch(traced_client: httpx.Client, receiver: Receiver) -> None:
+    traced_client.headers.update(child_of(TRACE))
+    answer = post_json(traced_client, SMALL)
+    traced_client.headers.pop("traceparent")
+    root, stages = receiver.trace(TRACE)
+    assert root.name == "POST /v1/dispatch"
+    assert root.parent_span_id.hex() == SPAN
+    assert stages.keys() - {"receive"} == {"decode", "judge", "dispatch", "encode", "send"}
+    found = attributes(root)
+    assert found["server.port"] == traced_client.base_url.port
+    assert found["client.port"] > 0
+    assert {name: value for name, value in found.items() if not name.endswith("port")} == {
+        "http.request.method": "POST",
+        "http.route": "/v1/dispatch",
+        "url.path": "/v1/dispatch",
+        "url.scheme": "http",
+        "network.protocol.version": "1.1",
+        "http.response.status_code": 200,
+        "http.request.body.size": len(answer.request.content),
+        "http.response.body.size": len(answer.content),
+        "client.address": "127.0.0.1",
+        "server.address": "127.0.0.1",
+        "dmlserve.request.id": answer.headers["x-request-id"],
+        "dmlserve.key.name": "unnamed",
+        "dmlserve.operator": CELU,
+        "dmlserve.device": "numpy",
+        "dmlserve.request_cache.hit": False,
+        "dmlserve.kernels.compiled": 0,
+    }
+    assert receiver.resources[-1]["service.name"] == "dmlserve"
+
+
+def test_a_large_dispatch_the_first_time_and_later(
+    traced: RunningServer, traced_client: httpx.Client, receiver: Receiver
+) -> None:
+    message = request(CELU, {"InputTensor": np.linspace(-4, 4, 3_000_000, dtype=np.float32)}, {"Alpha": 0.37})
+    ids = [trace_of(traced, post_msgpack(traced_client, message).headers["x-request-id"]) for _ in range(3)]
+    first, *_, last = [receiver.trace(each or "") for each in ids]
+    assert not first[0].parent_span_id
+    assert first[1].keys() >= {"receive", "queue", "decode", "judge", "compile", "dispatch", "encode", "send"}
+    assert attributes(first[0])["dmlserve.kernels.compiled"] >= 1
+    assert last[1].keys() == {"receive", "queue", "dispatch", "encode", "send"}
+    assert attributes(last[0])["dmlserve.request_cache.hit"] is True
+
+
+def test_an_inference_and_a_refusal(traced: RunningServer, traced_client: httpx.Client, receiver: Receiver) -> None:
+    tensor = {"name": "InputTensor", "datatype": "FP32", "shape": [2], "data": [-1, 2]}
+    answer = traced_client.post("/v2/models/activation_celu/infer", json={"inputs": [tensor]})
+    root, stages = receiver.trace(trace_of(traced, answer.headers["x-request-id"]) or "")
+    assert root.name == "POST /v2/models/{name}/infer"
+    assert stages.keys() - {"receive"} == {"decode", "judge", "dispatch", "encode", "send"}
+    answer = traced_client.post("/v1/dispatch", content=b"{", headers={"content-type": "application/json"})
+    root, stages = receiver.trace(trace_of(traced, answer.headers["x-request-id"]) or "")
+    assert attributes(root)["dmlserve.rejection.reason"] == "unreadable"
+    assert root.status.code == root.status.STATUS_CODE_UNSET  # it is the client's fault
+
+
+def test_who_is_not_sampled_is_named_in_the_log_only(
+    traced: RunningServer, traced_client: httpx.Client, receiver: Receiver
+) -> None:
+    other = TRACE[::-1]
+    answer = traced_client.get("/v1/capabilities", headers=child_of(other, "00"))
+    assert trace_of(traced, answer.headers["x-request-id"]) == other
+    later = traced_client.get("/v1/capabilities", headers=child_of("a" * 32))
+    receiver.trace(trace_of(traced, later.headers["x-request-id"]) or "")
+    assert other not in receiver.spans
+
+
+def test_exemplars(traced_client: httpx.Client, receiver: Receiver) -> None:
+    output_of(post_json(traced_client, SMALL))
+    answer = traced_client.get("/metrics", headers={"accept": "application/openmetrics-text;version=1.0.0,*/*;q=0.1"})
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    shown = [
+        sample
+        for family in text_string_to_metric_families(answer.text)  # type: ignore[no-untyped-call]
+        for sample in family.samples
+        if sample.exemplar
+    ]
+    assert any(sample.labels["route"] == "/v1/dispatch" for sample in shown)
+    for sample in shown:
+        assert sample.name == "dmlserve_http_request_duration_seconds_bucket"
+        assert sample.exemplar.value <= float(sample.labels["le"])
+        root, _ = receiver.trace(sample.exemplar.labels["trace_id"])
+        assert root.span_id.hex() == sample.exemplar.labels["span_id"]
+        assert attributes(root)["http.route"] == sample.labels["route"]
+    assert "trace_id" not in traced_client.get("/metrics").text
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "nonsense",
+        f"00-{TRACE}-{SPAN}",
+        f"00-{'0' * 32}-{SPAN}-01",
+        f"00-{TRACE}-{'0' * 16}-01",
+        f"ff-{TRACE}-{SPAN}-01",
+        f"00-{TRACE}-{SPAN}-01-more",
+        f"00-{TRACE.upper()}-{SPAN}-01",
+        f"00-{TRACE}-{SPAN}-01, 00-{TRACE}-{SPAN}-01",
+    ],
+)
+def test_what_is_no_traceparent(header: str) -> None:
+    assert tracing.parent_of(asked(header)) is None
+
+
+def asked(traceparent: str) -> Request:
+    body: Any = None
+    return Request("GET", "/", b"/", b"", [(b"traceparent", traceparent.encode())], body)
+
+
+def test_versions_to_come_are_read_as_far_as_they_are_known() -> None:
+    assert tracing.parent_of(asked(f"01-{TRACE}-{SPAN}-03-more")) == tracing.Parent(TRACE, SPAN, True, "")
+
+
+def test_the_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = iter(range(100))
+    monkeypatch.setattr(tracing, "random", lambda: next(numbers) / 100)
+    made = tracing.Tracing("http://127.0.0.1:9", 0.25)
+    try:
+        requests = [asked("") for _ in range(100)]
+        for each in requests:
+            assert made.begin(each) is None
+        assert [each.stages is not None for each in requests] == [True] * 25 + [False] * 75
+        with_parents = [asked(f"00-{TRACE}-{SPAN}-{flags}") for flags in ("00", "01", "02", "03")]
+        for each in with_parents:
+            made.begin(each)
+        assert [each.stages is not None for each in with_parents] == [False, True, False, True]
+    finally:
+        made.close()
+
+
+def test_nothing_is_imported_where_there_is_no_collector() -> None:
+    """FastAPI has an eye on OpenTelemetry's API, where it is installed; what costs is the rest."""
+    modules = "[name for name in sys.modules if name.startswith(('opentelemetry.sdk', 'opentelemetry.exporter'))]"
+    code = f"import sys, app.main, app.cli; assert not {modules}"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=60)
+
+
+def test_without_opentelemetry_the_service_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    tracing.check(Settings())
+    tracing.check(Settings(otlp_endpoint="http://localhost:4318"))
+    for other in ("localhost:4318", "https://", "grpc://localhost", "http://a b"):
+        with pytest.raises(Unusable, match="no URL"):
+            tracing.check(Settings(otlp_endpoint=other))
+    monkeypatch.setattr(tracing.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(Unusable, match="extra otel"):
+        tracing.check(Settings(otlp_endpoint="http://localhost:4318"))
+
+
+def test_a_collector_that_is_not_there_holds_nothing_up(tmp_path: Path) -> None:
+    flags = ["--otlp-endpoint", "http://127.0.0.1:9", "--trace-ratio", "1"]
+    with running_server(tmp_path / "log", *flags) as running, httpx.Client(base_url=running.url) as client:
+        for _ in range(20):
+            output_of(post_json(client, SMALL))
+        assert running.stop(15) == 0
