@@ -9,7 +9,8 @@ import importlib.util
 import os
 import re
 import threading
-from random import random
+from functools import partial
+from random import getrandbits, random
 from typing import Any, NamedTuple
 
 from app import __version__
@@ -75,9 +76,9 @@ class Tracing:
         from opentelemetry import trace  # noqa: PLC0415 - only with the extra otel
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
-        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+        from opentelemetry.sdk.trace import ReadableSpan  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
-        from opentelemetry.sdk.trace.sampling import ALWAYS_ON  # noqa: PLC0415
+        from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415
 
         service: dict[str, Any] = {
             "service.name": os.environ.get("OTEL_SERVICE_NAME") or "dmlserve",
@@ -86,11 +87,13 @@ class Tracing:
         }
         self._ratio = ratio
         self._api: Any = trace
-        # What comes to it is to be sampled: that was decided here.
-        self._provider: Any = TracerProvider(ALWAYS_ON, Resource.create(service), shutdown_on_exit=False)
-        exporter = OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces")
-        self._provider.add_span_processor(BatchSpanProcessor(exporter))
-        self._tracer: Any = self._provider.get_tracer("dmlserve", __version__)
+        # Spans are complete when they are made: the SDK's tracer, which begins and ends them, takes ten times as long.
+        self._span: Any = partial(
+            ReadableSpan,
+            resource=Resource.create(service),
+            instrumentation_scope=InstrumentationScope("dmlserve", __version__),
+        )
+        self._processor: Any = BatchSpanProcessor(OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces"))
 
     def begin(self, request: Request) -> Parent | None:
         """Decide whether to trace `request`, and record its stages if so. Returns what its client said."""
@@ -103,26 +106,29 @@ class Tracing:
         """Make the spans of a request whose answer, of `sent` bytes, is sent."""
         api = self._api
         ended = stages.done[-1].ended if stages.done else stages.begun
-        method, route = request.method, request.route
-        root = self._tracer.start_span(
-            f"{method} {route}" if route != "none" else method,
-            api.set_span_in_context(api.NonRecordingSpan(self._remote(parent)), _context()) if parent else _context(),
-            api.SpanKind.SERVER,
-            _attributes(request, stages, status, sent),
-            start_time=stages.begun,
-        )
-        if status >= 500:
-            root.set_status(api.Status(api.StatusCode.ERROR))
-        inside = api.set_span_in_context(root, _context())
+        remote = self._remote(parent) if parent else None
+        context = self._made(remote.trace_id, remote.trace_state) if remote else self._made(getrandbits(128) or 1)
         for stage in stages.done:
-            self._tracer.start_span(stage.name, inside, start_time=stage.begun).end(stage.ended)
-        root.end(ended)
-        context = root.get_span_context()
+            inside = self._made(context.trace_id, context.trace_state)
+            self._processor.on_end(
+                self._span(stage.name, inside, context, start_time=stage.begun, end_time=stage.ended)
+            )
+        root = self._span(
+            f"{request.method} {request.route}" if request.route != "none" else request.method,
+            context,
+            remote,
+            attributes=_attributes(request, stages, status, sent),
+            kind=api.SpanKind.SERVER,
+            status=api.Status(api.StatusCode.ERROR if status >= 500 else api.StatusCode.UNSET),
+            start_time=stages.begun,
+            end_time=ended,
+        )
+        self._processor.on_end(root)
         return Traced(f"{context.trace_id:032x}", f"{context.span_id:016x}")
 
     def close(self) -> None:
         """Send what is left, for a moment."""
-        closing = threading.Thread(target=self._provider.shutdown, name="dmlserve-traces", daemon=True)
+        closing = threading.Thread(target=self._processor.shutdown, name="dmlserve-traces", daemon=True)
         closing.start()
         closing.join(_CLOSING_SECONDS)
 
@@ -131,12 +137,10 @@ class Tracing:
         flags = self._api.TraceFlags(_SAMPLED)
         return self._api.SpanContext(int(parent.trace_id, 16), int(parent.span_id, 16), True, flags, state)
 
-
-def _context() -> Any:
-    """An empty one: nothing is inherited from whatever the event loop does."""
-    from opentelemetry.context import Context  # noqa: PLC0415 - it is imported already
-
-    return Context()
+    def _made(self, trace_id: int, state: Any = None) -> Any:
+        """The context of a span of our own."""
+        flags = self._api.TraceFlags(_SAMPLED)
+        return self._api.SpanContext(trace_id, getrandbits(64) or 1, False, flags, state)
 
 
 def _attributes(request: Request, stages: Stages, status: int, sent: int) -> dict[str, Any]:
