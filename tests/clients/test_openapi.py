@@ -164,7 +164,7 @@ def test_every_answer_has_a_schema(document: Json, method: str, path: str) -> No
     operation = found(document, method, path)
     name = operation["operationId"]
     several = {each: {JSON, MSGPACK} for each in (*DISPATCHES, "checkFeatureSupport", "keepGraph", "runDxDispatch")}
-    several |= {"getMetrics": {TEXT}, "dispatchFiles": {JSON, MSGPACK, *FORMATS}}
+    several |= {"getMetrics": {TEXT, "application/openmetrics-text"}, "dispatchFiles": {JSON, MSGPACK, *FORMATS}}
     several |= {each: {JSON, BINARY} for each in INFER} | {each: set() for each in SILENT}
     for status, answer in operation["responses"].items():
         contents = answer.get("content", {})

@@ -255,7 +255,7 @@ def test_without_opentelemetry_the_service_does_not_start(monkeypatch: pytest.Mo
     for other in ("localhost:4318", "https://", "grpc://localhost", "http://a b"):
         with pytest.raises(Unusable, match="no URL"):
             tracing.check(Settings(otlp_endpoint=other))
-    monkeypatch.setattr(tracing.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(Unusable, match="extra otel"):
         tracing.check(Settings(otlp_endpoint="http://localhost:4318"))
 
