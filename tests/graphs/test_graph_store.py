@@ -24,8 +24,8 @@ from app.engine.graph_documents import GraphKeepRequest
 from app.engine.graph_entries import Entry, Record, SharedEntries
 from app.engine.graph_store import DESCRIBED, KeptGraph, StoreFull, UnknownGraph
 from app.engine.service import Service
-from app.http.core.auth import Keys
 from app.http.core.documents import CODECS
+from app.http.core.keys import Keys
 from app.http.telemetry.slots import Slots
 from app.main import _server
 from app.settings import Settings
