@@ -64,7 +64,7 @@ from app.runs import (
     sort_arguments,
     write_file,
 )
-from app.settings import GIB, KIB, MIB, Settings, Unusable
+from app.settings import GIB, KIB, MIB, Settings
 
 _LISTED = "'dmlserve operators' lists them."
 
@@ -129,10 +129,7 @@ def serve(**flags: Any) -> None:
         for name in ("api_keys", "api_keys_file"):
             if flags[name] == "":  # a shell's variable that is not set, for one
                 _fail(f"{_flag(name)} is empty; leave it out to let every client in.", status=2)
-        try:
-            run_server(settings, signals)
-        except Unusable as error:
-            _fail(str(error), status=2)
+        run_server(settings, signals)
 
 
 def _occupy_standard_streams() -> None:

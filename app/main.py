@@ -6,8 +6,10 @@ import gc
 import logging
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +19,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from app import __version__, logs
+from app.devices.placement import try_gpus
 from app.engine.graph_entries import Entries, SharedEntries
 from app.engine.service import Service
 from app.http.core import openapi
@@ -53,7 +56,7 @@ from app.models.repository.repository import Repository
 from app.models.repository.repository import check as check_models
 from app.models.repository.switches import SharedSwitches, Switches
 from app.settings import Settings, Unusable
-from app.signals import Signals, end
+from app.signals import Signals, end, end_with_parent
 
 log = logging.getLogger("app")
 
@@ -180,6 +183,8 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
     unix = UnixSocket(settings.uds) if settings.uds else None
     sockets = [unix.socket] if unix else listen(settings.host, settings.port)
     try:
+        if settings.require_gpu or settings.names_gpus:
+            _try_gpus(settings)
         logs.configure(settings)
     except Unusable:
         for each in sockets:
@@ -225,6 +230,30 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
     if unix:
         unix.remove()
     end(0 if went_well else 1)
+
+
+def _try_gpus(settings: Settings) -> None:
+    """`try_gpus` in a process of its own, so that the service says in one sentence what is missing. Raises Unusable."""
+    reading, writing = os.pipe()
+    process = os.fork()
+    if not process:
+        status = 1
+        try:
+            end_with_parent(signal.SIGKILL)  # a driver that hangs would keep it for ever
+            try_gpus(settings)
+            status = 0
+        except Unusable as error:
+            os.write(writing, str(error).encode())
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    os.close(writing)
+    with open(reading, "rb") as pipe:  # an ending signal ends this process here, too
+        said = pipe.read().decode()
+    _, status = os.waitpid(process, 0)
+    if status:
+        raise Unusable(said or f"The search for GPUs ended with {os.waitstatus_to_exitcode(status)}.")
 
 
 def _shared_folder() -> Path:

@@ -27,7 +27,7 @@ from app.models.onnx.reading import Port
 from app.models.repository.model import LoadedModel, SizedModel, read, request_of
 from app.models.repository.warm import Stated, parse_stated
 from app.operators.operator import PREFIX
-from app.settings import Settings
+from app.settings import Settings, Unusable
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 
@@ -46,10 +46,18 @@ class Tools(NamedTuple):
 
 
 class Commands(click.Group):
-    """A group in which `run` of a model is a command of its own for each kind."""
+    """A group in which `run` of a model is a command of its own for each kind. What is Unusable is told, by all."""
 
     for_onnx: click.Command | None = None
     for_dxdispatch: click.Command | None = None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Unusable as error:
+            refusal = click.ClickException(str(error))
+            refusal.exit_code = 2
+            raise refusal from None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -86,8 +86,9 @@ class Settings(BaseSettings):
     gpus: str = Field(
         "all",
         pattern=r"^(all|none|\d{1,3}(,\d{1,3})*)$",
-        description="GPUs to use: all, none, or their numbers separated by commas.",
+        description="GPUs to use: all, none, or their numbers separated by commas, without one of which nothing starts.",
     )
+    require_gpu: bool = Field(False, description="Do not start without a GPU.")
     crossover_elements: int = Field(
         0, ge=0, description="Elements from which `auto` takes a GPU; 0 measures that at the start."
     )
@@ -142,6 +143,11 @@ class Settings(BaseSettings):
     idle_buffer_bytes: int = Field(
         768 * MIB, ge=0, description="Memory kept for the next large requests, within max_memory_bytes."
     )
+
+    @property
+    def names_gpus(self) -> bool:
+        """Whether `gpus` are certain ones."""
+        return self.gpus not in ("all", "none")
 
     @classmethod
     def is_limit(cls, name: str) -> bool:

@@ -1,5 +1,6 @@
 """Signals: what ends the service, what has it read its files again, and what it does not care about."""
 
+import ctypes
 import logging
 import math
 import os
@@ -15,6 +16,8 @@ RELOADING = signal.SIGHUP
 _IGNORED = (signal.SIGUSR1, signal.SIGUSR2)
 """They mean nothing here, but would end the process by default."""
 
+_PR_SET_PDEATHSIG = 1  # of Linux' prctl
+
 _LAST_WORDS_SECONDS = 1.0
 
 
@@ -24,6 +27,11 @@ def expect_the_end() -> None:
         signal.signal(number, _leave)
     for number in (RELOADING, *_IGNORED):
         signal.signal(number, signal.SIG_IGN)
+
+
+def end_with_parent(number: signal.Signals) -> None:
+    """From now on this process, which was forked, gets the signal `number` when its parent is gone."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 
 class Signals:

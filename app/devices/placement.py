@@ -25,7 +25,7 @@ from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
 from app.operators.operator import Role
 from app.programs.dispatchable import Dispatchable
-from app.settings import Settings
+from app.settings import MIB, Settings, Unusable
 
 log = logging.getLogger("app.execution")
 
@@ -52,10 +52,12 @@ class Placement:
     """
 
     def __init__(self, settings: Settings, numpy_device: NumpyDevice, structures: Structures | None = None) -> None:
+        """Raises Unusable."""
         self._settings = settings
         self._numpy = numpy_device
         self.pinned = PinnedMemory(settings.pinned_bytes)
         self.gpus, self.problems = find_gpus(settings, self.pinned, structures)
+        check_gpus(settings, self.gpus, self.problems)
         self.devices: dict[str, Device] = {numpy_device.name: numpy_device}
         self.devices |= {gpu.name: FallbackDevice([gpu], numpy_device) for gpu in self.gpus}
         self._auto = FallbackDevice(self.gpus, numpy_device)
@@ -205,6 +207,23 @@ def find_gpus(
         except Exception as error:
             problems.append(f"cuda:{ordinal} does not start: {error}")
     return found, problems
+
+
+def try_gpus(settings: Settings) -> None:
+    """See whether the GPUs are there that nothing is to start without. Raises Unusable.
+
+    It is for a process that only does this: CUDA, once started, does not survive a fork.
+    """
+    modest = settings.model_copy(update={"staging_bytes": 4 * MIB})
+    check_gpus(settings, *find_gpus(modest, PinnedMemory(0)))
+
+
+def check_gpus(settings: Settings, gpus: Sequence[CudaDevice], problems: Sequence[str]) -> None:
+    """Raises Unusable where `gpus`, those that were found, are not all that `settings` name or require."""
+    if settings.names_gpus and problems:
+        raise Unusable(f"The setting gpus is {settings.gpus}, but {'; '.join(problems)}.")
+    if settings.require_gpu and not gpus:
+        raise Unusable(f"A GPU is required, but {'; '.join(problems)}.")
 
 
 def _missing() -> str | None:

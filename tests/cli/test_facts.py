@@ -176,6 +176,11 @@ def test_capabilities_for_machines() -> None:
     assert facts["limits"]["queue_depth"] == 7
 
 
+def test_capabilities_of_gpus_that_are_not_there() -> None:
+    (line,) = refusal(dmlserve("capabilities", env={"DMLSERVE_GPUS": "99"}), status=2)
+    assert line.startswith("The setting gpus is 99, but ")
+
+
 @pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize("command", ["operators", *(f"operators {name}" for name in OPERATORS), "capabilities"])
 def test_tables_fit_the_terminal(command: str, columns: int) -> None:

@@ -1,7 +1,10 @@
 """`dmlserve serve`: settings from flags and environment. What it then serves is tested elsewhere."""
 
+import os
 import re
 import signal
+import socket
+import subprocess
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -12,7 +15,7 @@ from pydantic import SecretStr
 from app.settings import Settings
 from app.signals import Signals
 from tests.cli.command import dmlserve, printed, refusal
-from tests.conftest import ServerFactory
+from tests.conftest import COMMAND, ServerFactory
 
 SETTINGS = Settings.model_fields
 
@@ -166,6 +169,33 @@ def test_what_is_no_key_is_told_by_its_place_and_not_shown(secret: str, tmp_path
 def test_an_address_that_is_not_ours(name: str, workers: str) -> None:
     (line,) = refusal(dmlserve("serve", "--host", name, "--port", "8123", "--workers", workers), status=2)
     assert line.startswith(f"The service cannot listen on {name}, port 8123: ")
+
+
+def not_started(*flags: str, **environment: str) -> str:
+    """The only line of a service that does not start, in a process of its own."""
+    command = [COMMAND, "serve", *flags]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "sentence"),
+    [
+        (["--gpus", "99"], {}, "The setting gpus is 99, but "),
+        (["--require-gpu", "--workers", "2"], {"CUDA_VISIBLE_DEVICES": ""}, "A GPU is required, but "),
+    ],
+)
+def test_gpus_that_are_not_there(flags: list[str], environment: dict[str, str], sentence: str) -> None:
+    assert re.fullmatch(f"Error: {sentence}.+[^.]\\.", not_started("--port", "0", *flags, **environment))
+
+
+def test_a_port_that_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        line = not_started("--port", port, "--workers", "2")
+    assert line == f"Error: The service cannot listen on 127.0.0.1, port {port}: Address already in use."
 
 
 def test_the_command_leaves_signals_as_it_found_them(served: list[Settings]) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import importlib.util
 import mmap
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ from app.devices.cpu.device import NumpyDevice
 from app.devices.cuda import pinned as cuda_staging
 from app.devices.cuda.pinned import SMALLEST_PINNED, PinnedMemory
 from app.devices.device import DeviceFailed, DeviceInfo, ExecutionRecord
-from app.devices.placement import NEVER, FallbackDevice, Placement, find_gpus, measure_crossover
+from app.devices.placement import NEVER, FallbackDevice, Placement, find_gpus, measure_crossover, try_gpus
 from app.engine.dispatch import DispatchRequest
 from app.engine.prepared import Outcome, Prepared
 from app.engine.service import Service
@@ -27,7 +28,7 @@ from app.http.server.limit import ConnectionLimit
 from app.http.telemetry.metrics import Metrics
 from app.memory.buffers import Buffer, BufferPool
 from app.operators.compiled import CompiledOperator
-from app.settings import Settings
+from app.settings import Settings, Unusable
 from tests.gpu import first_gpu
 from tests.operators import coordinate_operators
 from tests.operators.coordinate_operators import CumulativeSum, Slice1
@@ -382,6 +383,35 @@ def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     cupy_with(monkeypatch, lambda: 0)
     assert reasons(monkeypatch) == ["there is no GPU"]
     assert reasons(monkeypatch, gpus="1") == ["there is no GPU", "there is no cuda:1, only 0 GPUs"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"gpus": "0,3"}, "The setting gpus is 0,3, but cuda:0 does not start: no; there is no cuda:3, only 2 GPUs."),
+        ({"gpus": "1"}, None),
+        ({"require_gpu": True}, None),
+        ({"require_gpu": True, "gpus": "none"}, "A GPU is required, but the setting gpus is none."),
+        ({}, None),
+    ],
+)
+def test_gpus_that_are_named_or_required_are_there_or_nothing_starts(
+    settings: dict[str, Any], sentence: str | None, monkeypatch: pytest.MonkeyPatch, numpy_device: NumpyDevice
+) -> None:
+    cupy_with(monkeypatch, lambda: 2)
+
+    def device(ordinal: int, *_: object) -> FakeGpu:
+        if ordinal == 0:
+            raise CudaError("no")
+        return FakeGpu(numpy_device, ordinal)
+
+    monkeypatch.setattr(placement, "CudaDevice", device)
+    for start in (try_gpus, lambda settings: Placement(settings, numpy_device)):
+        if sentence:
+            with pytest.raises(Unusable, match=f"^{re.escape(sentence)}$"):
+                start(Settings(**settings))
+        else:
+            start(Settings(**settings))
 
 
 def test_a_gpu_that_does_not_start_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

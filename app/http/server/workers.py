@@ -1,6 +1,5 @@
 """Several processes that serve one port."""
 
-import ctypes
 import logging
 import math
 import os
@@ -11,12 +10,11 @@ from time import monotonic
 
 from app.http.core.watched import SECONDS, Watched
 from app.http.server.process import GRACE_SECONDS
-from app.signals import ENDING, RELOADING, Signals, end
+from app.signals import ENDING, RELOADING, Signals, end, end_with_parent
 
 log = logging.getLogger("app")
 
 _NOTED = (*ENDING, RELOADING, signal.SIGCHLD)
-_PR_SET_PDEATHSIG = 1  # of Linux' prctl
 _SHORT_LIFE_SECONDS = 5.0
 """A worker that ends sooner is not started again at once, but after `_REST_SECONDS`."""
 _REST_SECONDS = 1.0
@@ -119,7 +117,7 @@ class Supervisor:
             return
         went_well = False
         try:
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)  # nobody would stop a worker without its parent
+            end_with_parent(signal.SIGTERM)  # nobody would stop a worker without its parent
             os.setpgrp()  # Ctrl-C is the parent's to forward; twice would mean to hurry
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signals = Signals()
