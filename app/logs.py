@@ -2,6 +2,7 @@
 
 import io
 import logging.config
+import os
 import sys
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -13,7 +14,7 @@ from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.orjson import OrjsonFormatter
 
 from app.settings import Settings, Unusable
-from app.sink import Cells, Sink, Text
+from app.sink import STANDARD_ERROR, Cells, Sink, Text
 
 log = logging.getLogger("app")
 
@@ -65,6 +66,13 @@ class _Handler(logging.Handler):
 _sink: Sink
 
 
+def is_json(settings: Settings) -> bool:
+    """Whether lines are JSON objects. With `auto` they are, unless somebody looks at them on a terminal."""
+    if settings.log_format == "auto":
+        return bool(settings.log_file) or not os.isatty(STANDARD_ERROR)
+    return settings.log_format == "json"
+
+
 def configure(settings: Settings) -> None:
     """For the whole process and those forked from it, uvicorn's loggers included. Raises Unusable."""
     global _sink  # noqa: PLW0603 - there is one, as there is one `logging`
@@ -72,7 +80,7 @@ def configure(settings: Settings) -> None:
         handler = _Handler(settings.log_file, has_several=settings.workers > 1)
     except OSError as error:
         raise Unusable(f"The log file {settings.log_file} cannot be opened: {error.strerror}.") from None
-    handler.setFormatter(JsonFormatter() if settings.log_format == "json" else logging.Formatter(_TEXT))
+    handler.setFormatter(JsonFormatter() if is_json(settings) else logging.Formatter(_TEXT))
     logging.basicConfig(handlers=[handler], level=settings.log_level.upper(), force=True)
     _sink = handler.sink
     sys.stderr = io.TextIOWrapper(io.BufferedWriter(Text(_sink)), "utf-8", "backslashreplace", line_buffering=True)
@@ -103,7 +111,7 @@ def json_line(logger: str, milliseconds: int, message: str, facts: dict[str, Any
 
 
 def text_line(logger: str, milliseconds: int, message: str, facts: dict[str, Any]) -> bytes:
-    """The same for people, who get no facts."""
+    """The same for people, who get `facts` as the message tells them."""
     told = {"asctime": _local(milliseconds), "levelname": "INFO", "name": logger, "message": message}
     return (_TEXT % told + "\n").encode()
 

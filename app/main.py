@@ -22,6 +22,7 @@ from app import __version__, logs
 from app.devices.placement import try_gpus
 from app.engine.graph_entries import Entries, SharedEntries
 from app.engine.service import Service
+from app.environment import strange_variables
 from app.http.core import openapi
 from app.http.core.asgi import Application, answered_by
 from app.http.core.auth import authenticating
@@ -89,7 +90,7 @@ def create_app(
     repository = Repository(service, switches)
     metrics = Metrics(service, connections, slots, number)
     logged = settings.access_log and logging.getLogger("app.request").isEnabledFor(logging.INFO)
-    access_log = AccessLog(as_json=settings.log_format == "json") if logged else None
+    access_log = AccessLog(as_json=logs.is_json(settings)) if logged else None
 
     traces = Tracing(settings.otlp_endpoint, settings.trace_ratio) if settings.otlp_endpoint else None
 
@@ -192,6 +193,8 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
         if unix:
             unix.remove()
         raise
+    for sentence in strange_variables(os.environ):
+        log.warning(sentence)
     slots = Slots(settings.workers + 1)  # one for this process, if others are the workers
     end_seconds = settings.drain_seconds + settings.shutdown_seconds
 

@@ -37,7 +37,9 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severity that is logged."
     )
-    log_format: Literal["json", "text"] = Field("json", description="One JSON object a line, or lines for people.")
+    log_format: Literal["auto", "json", "text"] = Field(
+        "auto", description="One JSON object a line, or text for people; auto is text on a terminal, else JSON."
+    )
     log_file: str = Field("", description="File to log to instead of standard error; opened again on SIGHUP.")
     access_log: bool = Field(True, description="Log each request.")
     docs: bool = Field(True, description="Serve the pages /, /operators, /errors and /docs, and /openapi.json.")
@@ -86,7 +88,7 @@ class Settings(BaseSettings):
     gpus: str = Field(
         "all",
         pattern=r"^(all|none|\d{1,3}(,\d{1,3})*)$",
-        description="GPUs to use: all, none, or their numbers separated by commas, without one of which nothing starts.",
+        description="GPUs to use: all, none, or their numbers separated by commas, all of which must be there.",
     )
     require_gpu: bool = Field(False, description="Do not start without a GPU.")
     crossover_elements: int = Field(

@@ -22,7 +22,7 @@ FLUSH_SECONDS = 1.0
 Cells: TypeAlias = "memoryview[float]"
 """Numbers in memory, of format d."""
 
-_STANDARD_ERROR = 2
+STANDARD_ERROR = 2
 _NONE = -1
 _END = ord("\n")
 
@@ -192,7 +192,7 @@ def _open(file: str) -> int:
 
 
 def _standard_error() -> int:
-    return _STANDARD_ERROR if sys.__stderr__ is not None else _NONE  # it was closed before the start
+    return STANDARD_ERROR if sys.__stderr__ is not None else _NONE  # it was closed before the start
 
 
 def _write(descriptor: int, data: bytes) -> int:

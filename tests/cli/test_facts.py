@@ -176,6 +176,12 @@ def test_capabilities_for_machines() -> None:
     assert facts["limits"]["queue_depth"] == 7
 
 
+def test_a_misspelt_variable_is_told() -> None:
+    result = dmlserve("capabilities", "--json", env={"DMLSERVE_THREAD": "1"})
+    assert json.loads(result.stdout)["version"] == __version__
+    assert result.stderr == "Warning: The variable DMLSERVE_THREAD is no setting's. Did you mean DMLSERVE_THREADS?\n"
+
+
 def test_capabilities_of_gpus_that_are_not_there() -> None:
     (line,) = refusal(dmlserve("capabilities", env={"DMLSERVE_GPUS": "99"}), status=2)
     assert line.startswith("The setting gpus is 99, but ")
@@ -191,7 +197,8 @@ def test_tables_fit_the_terminal(command: str, columns: int) -> None:
 
 
 @pytest.mark.parametrize("command", ["operators", "operators ACTIVATION_CELU", "capabilities"])
-def test_tables_are_plain_text(command: str) -> None:
+def test_tables_are_plain_text(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
     assert "\x1b" not in printed(dmlserve(*command.split()))
     printed(dmlserve(*command.split(), charset="ascii")).encode("ascii")
 

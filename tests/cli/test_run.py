@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from rich.progress import Progress
 
-from app import runs
+from app.cli import files
 from tests.cli.command import dmlserve, printed, refusal
 from tests.conftest import COMMAND
 from tests.messages import CELU, CONSTANT_POW, HARD_SIGMOID, PARAMETERIZED_RELU, array_of, as_json, decoded, request
@@ -189,10 +189,10 @@ class TestOperator:
                 shown.append(not settings["disable"])
                 super().__init__(*columns, **settings | {"disable": True})
 
-        monkeypatch.setattr(runs, "Progress", Bar)
+        monkeypatch.setattr(files, "Progress", Bar)
         monkeypatch.delenv("TERM", raising=False)
         for is_terminal, large in ((True, 1), (False, 1), (True, 1 << 30)):
-            monkeypatch.setattr(runs, "_is_terminal", lambda is_terminal=is_terminal: is_terminal)
-            monkeypatch.setattr(runs, "_LARGE", large)
-            runs.read_file(x, 1 << 20)
+            monkeypatch.setattr(files, "_is_terminal", lambda is_terminal=is_terminal: is_terminal)
+            monkeypatch.setattr(files, "_LARGE", large)
+            files.read_file(x, 1 << 20)
         assert shown == [True, False, False]

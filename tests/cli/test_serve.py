@@ -5,6 +5,7 @@ import re
 import signal
 import socket
 import subprocess
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -12,6 +13,7 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
+from app.cli.flags import GROUPS
 from app.settings import Settings
 from app.signals import Signals
 from tests.cli.command import dmlserve, printed, refusal
@@ -43,6 +45,8 @@ def test_help_lists_every_setting_with_flag_variable_default_and_meaning(columns
         assert f"[env:DMLSERVE_{name.upper()};default:{default}]" in entry
         assert all(choice in entry for choice in _choices(name))
     assert len(entries) == 1 + len(SETTINGS) + 1, "usage, the settings, --help"
+    assert re.findall(r"^(\w.+):$", text, re.MULTILINE) == [*GROUPS, "Other"]
+    assert text.index("API keys:") < text.index("--api-keys-file") < text.index("Logs and pages:")
     assert max(map(len, text.splitlines())) <= columns
 
 
@@ -171,9 +175,13 @@ def test_an_address_that_is_not_ours(name: str, workers: str) -> None:
     assert line.startswith(f"The service cannot listen on {name}, port 8123: ")
 
 
+def test_every_setting_is_in_one_group() -> None:
+    assert sorted(chain(*GROUPS.values())) == sorted(SETTINGS)
+
+
 def not_started(*flags: str, **environment: str) -> str:
     """The only line of a service that does not start, in a process of its own."""
-    command = [COMMAND, "serve", *flags]
+    command = [str(COMMAND), "serve", *flags]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()

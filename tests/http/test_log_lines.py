@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
+import pty
 import re
 import socket
 import subprocess
@@ -128,6 +129,19 @@ def assert_goes_on(stderr: int, tmp_path: Path) -> None:
         ask(running, 20)
         wait_until(lambda: metric(client, "log_lines_dropped_total") >= 20)
         assert running.stop() == 0
+
+
+def test_a_terminal_gets_text(tmp_path: Path) -> None:
+    """And a pipe gets JSON, as many tests here show."""
+    reading, writing = pty.openpty()
+    with logging_to(writing, tmp_path) as running:
+        ask(running, 1, "/nowhere")
+        assert running.stop() == 0
+    lines = os.read(reading, 1 << 16).decode().splitlines()
+    os.close(reading)
+    assert lines
+    assert not [line for line in lines if line.startswith("{")]
+    assert [line for line in lines if re.search(r" GET /nowhere 404 in \S+ ms, id log-0$", line)]
 
 
 def test_without_standard_streams(tmp_path: Path) -> None:

@@ -125,11 +125,22 @@ class TestLog:
         wait_until(lambda: refusals() > before)  # lines are written by a thread of their own, after the answer
 
     def test_as_text(self, start_server: ServerFactory) -> None:
-        running = start_server("--log-format", "text")
+        running = start_server("--log-format", "text", DMLSERVE_DEADLINE_SECOND="5", dmlserve_api_key="not-to-be-told")
         with httpx.Client(base_url=running.url) as client:
-            client.get("/a%0aforged")
-        wait_until(lambda: "app.request: GET /a%0aforged 404\n" in running.log.read_text())
-        form = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO    [\w.]+: .+")
+            client.get("/a%0aforged", headers={ID: "text-1"})
+            client.headers[ID] = "text-2"
+            post_json(client, SMALL)
+        wait_until(lambda: "text-2" in running.log.read_text())
+        told = [line.partition("app.request: ")[2] for line in running.log.read_text().splitlines()]
+        assert re.fullmatch(r"GET /a%0aforged 404 in \d+\.\d\d ms, id text-1", told[-2])
+        assert re.fullmatch(r"POST /v1/dispatch 200 in \d+\.\d\d ms, ACTIVATION_CELU on numpy, id text-2", told[-1])
+        strange = [line for line in running.log.read_text().splitlines() if "no setting's" in line]
+        assert [line.partition("WARNING app: ")[2] for line in strange] == [
+            "The variable DMLSERVE_DEADLINE_SECOND is no setting's. Did you mean DMLSERVE_DEADLINE_SECONDS?",
+            "The variable dmlserve_api_key is no setting's. Did you mean DMLSERVE_API_KEYS?",
+        ]
+        assert "not-to-be-told" not in running.log.read_text()
+        form = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (INFO   |WARNING) [\w.]+: .+")
         for line in running.log.read_text().splitlines():
             assert form.fullmatch(line), line
 

@@ -26,7 +26,7 @@ FLOORS = [
         "app.stages",
         "app.contract",
     },
-    {"app.memory", "app.formula", "app.logs"},
+    {"app.memory", "app.formula", "app.logs", "app.environment"},
     {"app.programs", "app.codecs"},
     {"app.operators"},
     {"app.graphs"},
@@ -43,8 +43,7 @@ FLOORS = [
     {"app.http.server"},
     {"app.http.telemetry"},
     {"app.http.native", "app.http.inference", "app.http.web"},
-    {"app.main", "app.runs"},
-    {"app.model_commands"},
+    {"app.main"},
     {"app.cli", "app.cluster"},
 ]
 """Rooms from the ground up. A room is a package, or a module that stands alone; it imports from lower floors only, so

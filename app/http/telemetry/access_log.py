@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from app import logs
+from app.operators.operator import PREFIX
 
 _SECONDS = 0.01
 """Lines are made and written together so often. A system call for each, and what `logging` does on the way to it, cost
@@ -14,11 +15,11 @@ class AccessLog:
     """Collects lines, in the form of the other logs: JSON, or text for people. For one event loop."""
 
     def __init__(self, as_json: bool) -> None:
-        self._line = logs.json_line if as_json else logs.text_line
+        self._line = logs.json_line if as_json else _text_line
         self._requests: list[tuple[int, str, dict[str, Any]]] = []
 
     def add(self, message: str, facts: dict[str, Any]) -> None:
-        """Note a request: `facts` are for JSON only."""
+        """Note a request: JSON has all `facts`, text those that people look for."""
         if not self._requests:
             asyncio.get_running_loop().call_later(_SECONDS, self.flush)
         self._requests.append((logs.milliseconds(), message, facts))
@@ -27,3 +28,11 @@ class AccessLog:
         """Hand over what there is."""
         requests, self._requests = self._requests, []
         logs.write(b"".join([self._line("app.request", *request) for request in requests]))
+
+
+def _text_line(logger: str, milliseconds: int, message: str, facts: dict[str, Any]) -> bytes:
+    """`POST /v1/dispatch 200 in 0.41 ms, ACTIVATION_CELU on numpy, id 1f0e`. No fact has a blank or an end of line."""
+    told = f"{message} in {facts['seconds'] * 1000:.2f} ms"
+    if facts["operator"]:
+        told += f", {facts['operator'].removeprefix(PREFIX)} on {facts['device']}"
+    return logs.text_line(logger, milliseconds, f"{told}, id {facts['request_id']}", facts)

@@ -4,14 +4,15 @@ DxDispatch's, and `dmlserve inspect MODEL.onnx`."""
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any
 
 import click
 import numpy as np
 
+from app.cli.common import fail, json_flag, opened_service, print_json, print_table, say
 from app.codecs.structure import Unreadable
 from app.contract.violations import ContractError
 from app.engine.graph_documents import kernels
@@ -20,14 +21,13 @@ from app.graphs.descriptor import ConstantNode, OperatorNode
 from app.memory.accounts import LimitExceeded, MemoryExhausted
 from app.memory.arrays import Array, numpy_type
 from app.models.dxdispatch.files import FolderFiles
-from app.models.dxdispatch.model import is_model, run_model
+from app.models.dxdispatch.model import run_model
 from app.models.onnx import reading
 from app.models.onnx.importer import NotSupported, Tensor, UnsupportedNode, WrongSizes
 from app.models.onnx.reading import Port
 from app.models.repository.model import LoadedModel, SizedModel, read, request_of
 from app.models.repository.warm import Stated, parse_stated
 from app.operators.operator import PREFIX
-from app.settings import Settings, Unusable
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 
@@ -35,112 +35,65 @@ _SHOWN = 8
 """Elements of an output, and nodes of a kernel, that are shown."""
 
 
-class Tools(NamedTuple):
-    """What the commands share with all others."""
-
-    settings: Callable[[dict[str, Any]], Settings]
-    fail: Callable[..., NoReturn]
-    say: Callable[[str], None]
-    table: Callable[[list[str], list[list[str]]], None]
-    json: Callable[[Any], None]
+_file = click.argument("file", metavar="MODEL", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
 
-class Commands(click.Group):
-    """A group in which `run` of a model is a command of its own for each kind. What is Unusable is told, by all."""
+@click.command("run")
+@_file
+@click.option("--input", "inputs", multiple=True, metavar="NAME=FILE", help="An input, from a .npy file.")
+@click.option("-o", "--output", "outputs", multiple=True, metavar="NAME=FILE", help="Save an output as .npy.")
+@click.option("--device", default="auto", metavar="NAME", help="auto, or a device's name.")
+@json_flag
+def run_onnx(file: Path, inputs: tuple[str, ...], outputs: tuple[str, ...], device: str, as_json: bool) -> None:
+    """Execute an ONNX model without a server.
 
-    for_onnx: click.Command | None = None
-    for_dxdispatch: click.Command | None = None
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except Unusable as error:
-            refusal = click.ClickException(str(error))
-            refusal.exit_code = 2
-            raise refusal from None
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name, command, rest = super().resolve_command(ctx, args)
-        if name == "run":
-            for each in rest:
-                if each.endswith(".onnx") and "=" not in each:
-                    return name, self.for_onnx, rest
-                if each.endswith(".json") and _is_dxdispatch(Path(each)):
-                    return name, self.for_dxdispatch, rest
-        return name, command, rest
+    Each input is a file of NumPy's. Outputs that are not saved are shown. Limits are those of 'dmlserve serve',
+    from the environment.
+    """
+    with _service() as service:
+        _run(service, file, _named(inputs), _named(outputs), device, as_json)
 
 
-def _is_dxdispatch(file: Path) -> bool:
+@click.command()
+@_file
+@click.option(
+    "--sizes",
+    default="",
+    metavar="SIZES",
+    help="Of inputs where these are free: 1x3x224x224, or input:1x128,other:1x128.",
+)
+@json_flag
+def inspect(file: Path, sizes: str, as_json: bool) -> None:
+    """Show what an ONNX model is made of, and what becomes of it.
+
+    Which operators it has, and which of DirectML's they are, what is fused, how much memory it takes, and what is
+    not supported, which is a failure.
+    """
     try:
-        return is_model(file.read_bytes())
-    except OSError:
-        return False  # who reads it for its own sake will say so
+        stated = parse_stated(sizes)
+    except ValueError:
+        fail(f"--sizes is {sizes!r}; give 1x3x224x224, or input:1x128,other:1x128.", status=2)
+    with _service() as service:
+        told = _inspected(service, file, stated)
+    if as_json:
+        print_json(told)
+    else:
+        _show(told)
+    if told["unsupported"]:
+        fail(f"{len(told['unsupported'])} nodes of {file} are not supported.")
 
 
-def add_commands(group: Commands, tools: Tools) -> None:
-    """Have `group` take models."""
-    as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
-    file = click.argument("file", metavar="MODEL", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-
-    @click.command()
-    @file
-    @click.option("--input", "inputs", multiple=True, metavar="NAME=FILE", help="An input, from a .npy file.")
-    @click.option("-o", "--output", "outputs", multiple=True, metavar="NAME=FILE", help="Save an output as .npy.")
-    @click.option("--device", default="auto", metavar="NAME", help="auto, or a device's name.")
-    @as_json
-    def run(file: Path, inputs: tuple[str, ...], outputs: tuple[str, ...], device: str, as_json: bool) -> None:
-        """Execute an ONNX model without a server.
-
-        Each input is a file of NumPy's. Outputs that are not saved are shown. Limits are those of 'dmlserve serve',
-        from the environment.
-        """
-        with _service(tools) as service:
-            _run(service, tools, file, _named(tools, inputs), _named(tools, outputs), device, as_json)
-
-    @click.command()
-    @file
-    @click.option(
-        "--sizes",
-        default="",
-        metavar="SIZES",
-        help="Of inputs where these are free: 1x3x224x224, or input:1x128,other:1x128.",
-    )
-    @as_json
-    def inspect(file: Path, sizes: str, as_json: bool) -> None:
-        """Show what an ONNX model is made of, and what becomes of it.
-
-        Which operators it has, and which of DirectML's they are, what is fused, how much memory it takes, and what is
-        not supported, which is a failure.
-        """
-        try:
-            stated = parse_stated(sizes)
-        except ValueError:
-            tools.fail(f"--sizes is {sizes!r}; give 1x3x224x224, or input:1x128,other:1x128.", status=2)
-        with _service(tools) as service:
-            told = _inspected(service, file, stated)
-        if as_json:
-            tools.json(told)
-        else:
-            _show(tools, told)
-        if told["unsupported"]:
-            tools.fail(f"{len(told['unsupported'])} nodes of {file} are not supported.")
-
-    @click.command()
-    @file
-    @click.option("--input-folder", type=_FOLDER, help="Where its files are; by default beside it.")
-    @click.option("--output-folder", type=_FOLDER, help="Where it writes files; by default the working directory.")
-    def run_dxdispatch(file: Path, input_folder: Path | None, output_folder: Path | None) -> None:
-        """Execute a JSON model of Microsoft's DxDispatch, which prints and writes what its commands say, without a
-        server."""
-        files = FolderFiles(input_folder or file.parent, output_folder or Path())
-        with _service(tools) as service, service.memory.open() as memory:
-            model = file.read_bytes()
-            asyncio.run(service.run(lambda ticket: run_model(service, ticket, model, files, memory, _say), memory))
-
-    group.for_onnx, group.for_dxdispatch = run, run_dxdispatch
-    group.add_command(inspect)
+@click.command("run")
+@_file
+@click.option("--input-folder", type=_FOLDER, help="Where its files are; by default beside it.")
+@click.option("--output-folder", type=_FOLDER, help="Where it writes files; by default the working directory.")
+def run_dxdispatch(file: Path, input_folder: Path | None, output_folder: Path | None) -> None:
+    """Execute a JSON model of Microsoft's DxDispatch, which prints and writes what its commands say, without a
+    server."""
+    files = FolderFiles(input_folder or file.parent, output_folder or Path())
+    with _service() as service, service.memory.open() as memory:
+        model = file.read_bytes()
+        asyncio.run(service.run(lambda ticket: run_model(service, ticket, model, files, memory, _say), memory))
 
 
 def _say(line: str) -> None:
@@ -150,38 +103,34 @@ def _say(line: str) -> None:
 
 
 @contextmanager
-def _service(tools: Tools) -> Iterator[Service]:
+def _service() -> Iterator[Service]:
     """For one command, which ends where it refuses something."""
-    service = Service(tools.settings({"max_memory_bytes": str(1 << 62)}))
-    service.open()
-    try:
-        yield service
-    except ContractError as error:
-        tools.fail(*(f"{violation.pointer}: {violation.message}" for violation in error.violations))
-    except NotSupported as error:
-        tools.fail(*map(str, error.nodes))
-    except (Unreadable, reading.Unreadable, WrongSizes, LimitExceeded, MemoryExhausted) as error:
-        tools.fail(str(error))
-    except DeadlineExceeded:
-        tools.fail(f"It was not done within deadline_seconds, {service.settings.deadline_seconds:g}.")
-    finally:
-        service.close()
+    with opened_service(max_memory_bytes=str(1 << 62)) as service:
+        try:
+            yield service
+        except ContractError as error:
+            fail(*(f"{violation.pointer}: {violation.message}" for violation in error.violations))
+        except NotSupported as error:
+            fail(*map(str, error.nodes))
+        except (Unreadable, reading.Unreadable, WrongSizes, LimitExceeded, MemoryExhausted) as error:
+            fail(str(error))
+        except DeadlineExceeded:
+            fail(f"It was not done within deadline_seconds, {service.settings.deadline_seconds:g}.")
 
 
-def _named(tools: Tools, given: Sequence[str]) -> dict[str, Path]:
+def _named(given: Sequence[str]) -> dict[str, Path]:
     """Files by name. A name may have = in it, a file not."""
     files = {}
     for each in given:
         name, equals, file = each.rpartition("=")
         if not equals or not name or not file:
-            tools.fail(f"{each} is no NAME=FILE.", status=2)
+            fail(f"{each} is no NAME=FILE.", status=2)
         files[name] = Path(file)
     return files
 
 
 def _run(
     service: Service,
-    tools: Tools,
     file: Path,
     inputs: Mapping[str, Path],
     outputs: Mapping[str, Path],
@@ -192,13 +141,13 @@ def _run(
     ports = model.ports.inputs
     for name in outputs:
         if name not in model.ports.outputs:
-            tools.fail(f"There is no output {name}; there is {', '.join(model.ports.outputs)}.")
+            fail(f"There is no output {name}; there is {', '.join(model.ports.outputs)}.")
     for name in [*inputs, *ports]:
         if name not in ports:
-            tools.fail(f"There is no input {name}; there is {', '.join(ports) or 'none'}.")
+            fail(f"There is no input {name}; there is {', '.join(ports) or 'none'}.")
         if name not in inputs:
-            tools.fail(f"Input {name} is missing; give --input {name}=FILE.")
-    arrays = {name: _loaded(tools, port, inputs[name]) for name, port in ports.items()}
+            fail(f"Input {name} is missing; give --input {name}=FILE.")
+    arrays = {name: _loaded(port, inputs[name]) for name, port in ports.items()}
     sized = model.compile(tuple(each.shape for each in arrays.values()), service, _never)
     prepared = service.prepare_graph(sized.graph, device)
     data = {name: each.reshape(-1).view(np.uint8).data for name, each in arrays.items() if name not in sized.unread}
@@ -210,34 +159,34 @@ def _run(
                 with target.open("wb") as opened:  # else NumPy adds .npy to the name
                     np.save(opened, made[name], allow_pickle=False)
             except OSError as error:
-                tools.fail(f"{target} cannot be written: {error.strerror}.")
+                fail(f"{target} cannot be written: {error.strerror}.")
         if as_json:
             told = {
                 name: {"type": each.dtype.name, "sizes": list(each.shape), "data": each.reshape(-1).tolist()}
                 for name, each in made.items()
             }
-            tools.json({"outputs": told, "device": outcome.ran.device, "compute_seconds": outcome.compute_seconds})
+            print_json({"outputs": told, "device": outcome.ran.device, "compute_seconds": outcome.compute_seconds})
         else:
             shown = {name: each for name, each in made.items() if name not in outputs}
             rows = [[name, each.dtype.name, str(list(each.shape)), _preview(each)] for name, each in shown.items()]
             if rows:
-                tools.table(["output", "type", "sizes", "data"], rows)
-                tools.say("")
-            tools.say(f"{file.stem} on {outcome.ran.device}: {outcome.compute_seconds * 1000:.3f} ms")
+                print_table(["output", "type", "sizes", "data"], rows)
+                say("")
+            say(f"{file.stem} on {outcome.ran.device}: {outcome.compute_seconds * 1000:.3f} ms")
 
 
-def _loaded(tools: Tools, port: Port, file: Path) -> Array:
+def _loaded(port: Port, file: Path) -> Array:
     try:
         with file.open("rb") as opened:  # which NumPy leaves open if there are several arrays
             array = np.load(opened, allow_pickle=False)
     except OSError as error:
-        tools.fail(f"{file} cannot be read: {error.strerror or error}.")
+        fail(f"{file} cannot be read: {error.strerror or error}.")
     except ValueError as error:
-        tools.fail(f"{file} is no .npy file of numbers: {error}.")
+        fail(f"{file} is no .npy file of numbers: {error}.")
     if not isinstance(array, np.ndarray):
-        tools.fail(f"{file} holds several arrays; give a .npy file.")
+        fail(f"{file} holds several arrays; give a .npy file.")
     if array.dtype.name != port.type:
-        tools.fail(f"{file} holds {array.dtype.name}, and input {port.name} is {port.type}.")
+        fail(f"{file} holds {array.dtype.name}, and input {port.name} is {port.type}.")
     lying: Array = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).reshape(array.shape)
     return lying
 
@@ -317,7 +266,7 @@ def _sizes(sizes: Sequence[int | str | None] | None) -> str:
     return "any" if sizes is None else "x".join(str(each or "?") for each in sizes)
 
 
-def _show(tools: Tools, told: Mapping[str, Any]) -> None:
+def _show(told: Mapping[str, Any]) -> None:
     ports = [
         [
             kind,
@@ -329,22 +278,22 @@ def _show(tools: Tools, told: Mapping[str, Any]) -> None:
         for port in listed
     ]
     if ports:
-        tools.table(["", "name", "type", "sizes"], ports)
-        tools.say("")
+        print_table(["", "name", "type", "sizes"], ports)
+        say("")
     if told["operators"]:
-        tools.table(["ONNX operator", "nodes"], [[each["operator"], str(each["nodes"])] for each in told["operators"]])
-        tools.say("")
+        print_table(["ONNX operator", "nodes"], [[each["operator"], str(each["nodes"])] for each in told["operators"]])
+        say("")
     if told["unsupported"]:
         rows = [[str(value) for value in UnsupportedNode(**each)] for each in told["unsupported"]]
-        tools.table(["not supported", "operator", "opset", "why"], rows)
+        print_table(["not supported", "operator", "opset", "why"], rows)
         return
     compiled = told["compiled"]
     if compiled is None:
-        tools.say(f"Sizes of {', '.join(told['free'])} are free; with --sizes it is compiled for some.")
+        say(f"Sizes of {', '.join(told['free'])} are free; with --sizes it is compiled for some.")
         return
     made = compiled["directml_operators"]
-    tools.table(["DirectML operator", "nodes"], [[each["operator"], str(each["nodes"])] for each in made])
-    tools.say("")
+    print_table(["DirectML operator", "nodes"], [[each["operator"], str(each["nodes"])] for each in made])
+    say("")
     rows = [
         [
             "once" if kernel["at_initialization"] else "each time",
@@ -355,9 +304,9 @@ def _show(tools: Tools, told: Mapping[str, Any]) -> None:
         ]
         for kernel in compiled["kernels"]
     ]
-    tools.table(["kernel", "fused of", "nodes of the model", "bytes read", "written"], rows)
+    print_table(["kernel", "fused of", "nodes of the model", "bytes read", "written"], rows)
     each_time = sum(not kernel["at_initialization"] for kernel in compiled["kernels"])
-    tools.say(
+    say(
         f"\n{sum(each['nodes'] for each in told['operators'])} ONNX nodes are {sum(each['nodes'] for each in made)} "
         f"operators in {each_time} kernels; {compiled['kept_bytes']:,} bytes are kept, and a dispatch takes "
         f"{compiled['scratch_bytes']:,} beside inputs and outputs."

@@ -1,0 +1,108 @@
+"""What the commands share: settings, errors, tables."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import click
+import orjson
+from pydantic import ValidationError
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from app.contract.constants import FeatureLevel
+from app.contract.suggestions import did_you_mean
+from app.engine.service import Service
+from app.environment import strange_variables
+from app.operators.catalog import OPERATORS
+from app.operators.operator import PREFIX
+from app.settings import Settings
+
+LISTED = "'dmlserve operators' lists them."
+
+json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
+
+
+@contextmanager
+def opened_service(**flags: str) -> Iterator[Service]:
+    """For one command: with settings from the environment, but for `flags`."""
+    settings = settings_of(flags)
+    for sentence in strange_variables(os.environ):
+        click.echo(f"Warning: {sentence}", err=True)
+    service = Service(settings)
+    service.open()
+    try:
+        yield service
+    finally:
+        service.close()
+
+
+def settings_of(flags: dict[str, Any]) -> Settings:
+    """Flags over environment over defaults."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        fail(*(_bad_setting(each["loc"][0], each["input"], each["msg"], given) for each in error.errors()), status=2)
+
+
+def _bad_setting(name: Any, value: object, message: str, flags: dict[str, Any]) -> str:
+    source = flag_of(name) if name in flags else variable_of(name)
+    return f"{source} is {value!r}, but {message.replace('Input', 'it', 1)}."
+
+
+def fail(*lines: str, status: int = 1) -> NoReturn:
+    """End the command with an error in each of the `lines`."""
+    for line in lines:
+        click.echo(f"Error: {line}", err=True)
+    sys.exit(status)
+
+
+def flag_of(setting: str) -> str:
+    """Its flag of `dmlserve serve`."""
+    return f"--{setting.replace('_', '-')}"
+
+
+def variable_of(setting: str) -> str:
+    """Its environment variable."""
+    return f"{Settings.model_config['env_prefix']}{setting.upper()}"
+
+
+def meant(name: str) -> str:
+    """ " Did you mean ACTIVATION_CELU?" where that is like `name`, else nothing."""
+    return did_you_mean(name.upper().removeprefix(PREFIX), map(short, OPERATORS))
+
+
+def short(name: str) -> str:
+    """A constant without its prefix."""
+    return name.removeprefix(PREFIX).removeprefix(FeatureLevel.prefix())
+
+
+def _console() -> Console:
+    """As wide as the terminal. Into a pipe or a file a row is one line, however long, for grep and its like."""
+    is_terminal = sys.stdout.isatty()  # alone: FORCE_COLOR is often set for other programs, whose output nobody parses
+    width = None if is_terminal or "COLUMNS" in os.environ else 1 << 16
+    return Console(width=width, force_terminal=is_terminal, markup=False, emoji=False, highlight=False)
+
+
+def say(text: str = "", style: str | None = None) -> None:
+    """Print a paragraph."""
+    _console().print(text, style=style)
+
+
+def print_table(columns: list[str], rows: list[list[str]]) -> None:
+    """Under `columns`, each of the `rows`, whose first cell is never broken."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    for position, column in enumerate(columns):
+        table.add_column(column, no_wrap=position == 0, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    _console().print(table)
+
+
+def print_json(value: Any) -> None:
+    """For machines."""
+    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2))
