@@ -32,6 +32,39 @@ ASYNCIO_LOOP = Path(__file__).with_name("asyncio_loop.py")
 ours_only = pytest.mark.skipif(SERVER is STOCK, reason="uvicorn's own protocol does not do this")
 
 
+QUICK = [
+    Path(__file__).with_name(folder) / name
+    for folder, names in {
+        "cli": ["test_completion.py", "test_serve.py"],
+        "codecs": ["test_json.py", "test_numbers.py", "test_requests.py", "test_tensor_files.py"],
+        "container": ["test_locks.py"],
+        "contract": ["test_constants.py", "test_tensor_descriptors.py"],
+        "devices": ["test_layout.py", "test_placement.py"],
+        "docs": ["test_architecture.py"],
+        "engine": ["test_service.py", "test_workers.py"],
+        "graphs": ["test_graph_rules.py"],
+        "http": ["test_bodies.py", "test_dispatch.py"],
+        "inference": ["test_metadata.py"],
+        "memory": ["test_buffers.py"],
+        "packaging": ["test_floors.py", "test_oldest.py"],
+    }.items()
+    for name in names
+]
+"""Something of each room, for `pytest -m quick`: what one wants to know every few minutes."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """To collect all tests takes longer than to run the quick ones."""
+    is_file = collection_path.suffix == ".py"
+    return True if is_file and config.option.markexpr == "quick" and collection_path not in QUICK else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path in QUICK:
+            item.add_marker("quick")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("fuzz", "the fuzzer in tests/fuzz")
     group.addoption("--fuzz-seconds", type=float, default=1.5, help="how long each of its servers is asked, at least")
