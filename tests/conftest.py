@@ -35,7 +35,7 @@ ours_only = pytest.mark.skipif(SERVER is STOCK, reason="uvicorn's own protocol d
 QUICK = [
     Path(__file__).with_name(folder) / name
     for folder, names in {
-        "cli": ["test_completion.py", "test_serve.py"],
+        "cli": ["test_completion.py"],
         "codecs": ["test_json.py", "test_numbers.py", "test_requests.py", "test_tensor_files.py"],
         "container": ["test_locks.py"],
         "contract": ["test_constants.py", "test_tensor_descriptors.py"],
@@ -44,7 +44,7 @@ QUICK = [
         "engine": ["test_service.py", "test_workers.py"],
         "graphs": ["test_graph_rules.py"],
         "http": ["test_bodies.py", "test_dispatch.py"],
-        "inference": ["test_metadata.py"],
+        "inference": ["test_compression.py"],
         "memory": ["test_buffers.py"],
         "packaging": ["test_floors.py", "test_oldest.py"],
     }.items()
