@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -93,8 +94,11 @@ def filled(path: str) -> str:
 
 
 def found(document: Json, method: str, path: str) -> Json:
+    """An operation, with its answers in the place of what refers to them."""
     operation: Json = document["paths"][path][method]
-    return operation
+    answers = operation["responses"].items()
+    stated = {status: resolved(document, each["$ref"]) if "$ref" in each else each for status, each in answers}
+    return operation | {"responses": stated}
 
 
 def resolved(document: Json, reference: str) -> Any:
@@ -119,6 +123,16 @@ def test_it_is_valid_openapi(document: Json) -> None:
     assert [error.message for error in OpenAPIV31SpecValidator(document).iter_errors()] == []
 
 
+def test_what_is_long_is_stated_once(document: Json) -> None:
+    """Refusals and choices of many: generators make code of each place that states them."""
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            for status, answer in operation["responses"].items():
+                assert "$ref" in answer or status < "300" or operation["operationId"] in READINESS
+    choices = [str(part["oneOf"]) for part in everything(document) if len(part.get("oneOf", ())) > 10]
+    assert len(choices) == len(set(choices)) == 4  # operators, and three of activations
+
+
 def test_operation_ids_are_stable(document: Json) -> None:
     ids = {
         (method, path): operation["operationId"]
@@ -140,7 +154,7 @@ def test_every_reference_leads_somewhere(document: Json) -> None:
 
 def test_every_component_is_used_and_described(document: Json) -> None:
     used = {part["$ref"] for part in everything(document) if isinstance(part.get("$ref"), str)}
-    for kind in ("schemas", "headers"):
+    for kind in ("schemas", "headers", "responses"):
         for name, component in document["components"][kind].items():
             assert f"#/components/{kind}/{name}" in used
             assert component["description"], name
@@ -152,7 +166,9 @@ def test_every_operation_is_described(document: Json, method: str, path: str) ->
     operation = found(document, method, path)
     assert set(operation["tags"]) <= {tag["name"] for tag in document["tags"] if tag["description"]}
     assert len(operation["tags"]) == 1
-    assert operation["summary"]
+    assert re.fullmatch(r"[A-Z][\w ]{7,44}", operation["summary"])
+    summaries = [each["summary"] for operations in document["paths"].values() for each in operations.values()]
+    assert summaries.count(operation["summary"]) == 1
     assert operation["description"].endswith(".")
     for parameter in operation["parameters"]:
         assert parameter["description"].endswith(".")
@@ -353,7 +369,10 @@ def test_messagepack_differs_from_json_in_tensor_data_only(document: Json) -> No
 
 def test_every_operator_is_there_with_all_its_fields(document: Json) -> None:
     schemas = document["components"]["schemas"]
-    choice = schemas["DispatchRequest"]["properties"]["operator"]
+    choice = schemas["AnyOperator"]
+    for form in ("DispatchRequest", "DispatchRequestMsgpack"):
+        assert schemas[form]["properties"]["operator"]["$ref"] == "#/components/schemas/AnyOperator"
+    assert schemas["OperatorNode"]["properties"]["Desc"]["$ref"] == "#/components/schemas/AnyOperator"
     mapping = choice["discriminator"]["mapping"]
     assert choice["oneOf"] == [{"$ref": f"#/components/schemas/{kind.__name__}"} for kind in OPERATORS.values()]
     other = {f"{prefix}SCATTER_ELEMENTS" for prefix in (PREFIX, "")}  # the one operator of two names
@@ -416,6 +435,8 @@ def test_fields_that_are_no_plain_numbers(document: Json) -> None:
     assert stated("ActivationSoftmax1", "Axes")["type"] == "array"
     fused, nothing = stated("ElementWiseAdd1", "FusedActivation")["anyOf"]
     assert nothing == {"type": "null"}
+    assert stated("Lstm", "ActivationDescs")["items"] == fused == {"$ref": "#/components/schemas/AnyActivation"}
+    fused = resolved(document, fused["$ref"])
     assert fused["discriminator"]["propertyName"] == "Type"
     assert len(fused["oneOf"]) > 10
     for name, reference in fused["discriminator"]["mapping"].items():
@@ -464,6 +485,26 @@ def test_every_example_gives_200(document: Json, client: httpx.Client) -> None:
         packed = msgpack.packb(with_bytes(example))
         response = client.post(path, content=packed, headers={"content-type": MSGPACK})
         assert response.status_code == 200, response.text
+
+
+def test_example_answers_are_those_to_the_example_requests(document: Json, client: httpx.Client) -> None:
+    def comparable(answer: Json) -> Json:
+        execution, parameters = answer.get("execution", {}), answer.get("parameters", {})
+        varying = {"execution": list(execution), "parameters": list(parameters)}  # which device, and how long it took
+        return answer | varying
+
+    client.post("/v1/graphs", json=EXAMPLE)
+    tried = set()
+    for template, operations in document["paths"].items():
+        content = operations.get("post", {}).get("responses", {}).get("200", {}).get("content", {})
+        answer = content.get(JSON, {}).get("example")
+        if answer:
+            tried.add(template)
+            path, example = next(each for each in examples(document) if each[0] == filled(template))
+            response = client.post(path, json=example).raise_for_status()
+            assert comparable(response.json()) == comparable(answer)
+    infer = {"/v2/models/{name}/infer", "/v2/models/{name}/versions/{version}/infer"}
+    assert tried == {"/v1/dispatch", "/v1/graphs/{id}/dispatch", "/v1/feature-support"} | infer
 
 
 def test_examples_of_parameters_give_200(document: Json, client: httpx.Client) -> None:

@@ -24,14 +24,14 @@ pytestmark = [
 PYTHON = """
 import base64, struct, sys
 from dmlserve_generated import (
-    ActivationCelu, AnyDispatchRequest, ApiClient, ApiException, Configuration, DispatchRequest,
-    DispatchRequestInputsValue, DispatchRequestOperator, InferenceApi, InferRequest, NativeApi, TensorDesc,
+    ActivationCelu, AnyDispatchRequest, AnyOperator, ApiClient, ApiException, Configuration, DispatchRequest,
+    DispatchRequestInputsValue, InferenceApi, InferRequest, NativeApi, TensorDesc,
 )
 
 with ApiClient(Configuration(sys.argv[1])) as client:
     native, inference = NativeApi(client), InferenceApi(client)
     desc = TensorDesc(data_type="FLOAT32", sizes=[2, 3], flags=["OWNED_BY_DML"])
-    celu = DispatchRequestOperator(ActivationCelu(type="ACTIVATION_CELU", input_tensor=desc, alpha=2))
+    celu = AnyOperator(ActivationCelu(type="ACTIVATION_CELU", input_tensor=desc, alpha=2))
     x = DispatchRequestInputsValue("AACAwAAAAMAAAAAAAACAPwAAAEAAAIBA")
     request = AnyDispatchRequest(DispatchRequest(operator=celu, inputs={"InputTensor": x}))
     print(native.dispatch(request).outputs["OutputTensor"].actual_instance.data)

@@ -5,31 +5,18 @@ functions here state them, once, and `install` adds their schemas to the documen
 """
 
 from collections.abc import Container, Sequence
-from typing import Any, TypeAlias, get_args, get_origin
+from typing import Any, TypeAlias, get_args
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 from starlette.responses import Response
 
-from app.engine.capabilities import FeatureSupportQuery, example
-from app.engine.dispatch import DispatchRequest, DispatchResponse, GraphDispatchRequest
-from app.engine.graph_documents import (
-    EXAMPLE,
-    EXAMPLE_DATA,
-    GraphExecuteRequest,
-    GraphKeepRequest,
-    KeptGraphDescription,
-    OnnxKeepRequest,
-    OnnxQuery,
-    example_id,
-)
 from app.http.core.problems import MEDIA_TYPE, ProblemDetails
-from app.models.dxdispatch.answer import EXAMPLE as MODEL
-from app.models.dxdispatch.answer import ModelRun
-from app.models.dxdispatch.document import ModelFile
-from app.operators.catalog import OPERATORS
+from app.operators.catalog import OperatorDesc
+from app.operators.fusion import FusedActivation
 
 Json: TypeAlias = dict[str, Any]
 
@@ -37,26 +24,28 @@ JSON, MSGPACK, OCTETS = "application/json", "application/msgpack", "application/
 BIN = {"type": "string", "format": "binary", "description": "MessagePack's bin."}
 
 _REFUSALS = {
-    400: "The request cannot be read.",
-    401: "An API key is required.",
-    403: "The API key is not for this method and path.",
-    404: "There is no such thing.",
-    406: "Accept names no representation that this resource has.",
-    408: "The request did not arrive in time.",
-    409: "There is such a thing already.",
-    413: "The request is over a limit.",
-    415: "Content-Type names no representation that can be read.",
-    422: "The request is against the contract.",
-    429: "The API key's limits are used up; try again after Retry-After seconds.",
-    431: "The request's header is over a limit.",
-    500: "The service failed.",
-    503: "The service is busy, starting or draining; try again after Retry-After seconds.",
-    504: "The deadline passed.",
-    507: "There is no room for it beside what is kept.",
+    400: ("BadRequest", "The request cannot be read."),
+    401: ("Unauthorized", "An API key is required."),
+    403: ("Forbidden", "The API key is not for this method and path."),
+    404: ("NotFound", "There is no such thing."),
+    406: ("NotAcceptable", "Accept names no representation that this resource has."),
+    408: ("RequestTimeout", "The request did not arrive in time."),
+    409: ("Conflict", "There is such a thing already."),
+    413: ("ContentTooLarge", "The request is over a limit."),
+    415: ("UnsupportedMediaType", "Content-Type names no representation that can be read."),
+    422: ("UnprocessableContent", "The request is against the contract."),
+    429: ("TooManyRequests", "The API key's limits are used up; try again after Retry-After seconds."),
+    431: ("HeaderTooLarge", "The request's header is over a limit."),
+    500: ("InternalError", "The service failed."),
+    503: ("Unavailable", "The service is busy, starting or draining; try again after Retry-After seconds."),
+    504: ("DeadlineExceeded", "The deadline passed."),
+    507: ("InsufficientStorage", "There is no room for it beside what is kept."),
 }
+"""What they are called among the document's components, and what they mean."""
+
 _ANY = (400, 408, 431, 500)
-_API = (401, 406)
-_WITH_BODY = (413, 415, 422, 503)
+API = (401, 406)
+WITH_BODY = (413, 415, 422, 503)
 _HEADERS = {
     "X-Request-ID": "Id of the request, as sent or made.",
     "Inference-Header-Content-Length": "Bytes of the JSON at the beginning of a body that goes on with binary data.",
@@ -81,38 +70,18 @@ _WITH_KEY = (403, 429)
 
 _schemas: dict[str, TypeAdapter[Any]] = {}
 _unions: dict[str, Json] = {}
+_responses: dict[str, Json] = {}
 _SCHEMAS = "#/components/schemas/"
+_CHOICES = {
+    "AnyOperator": (OperatorDesc, "The descriptor of an operator, which Type names."),
+    "AnyActivation": (FusedActivation, "The descriptor of an activation without its tensors, which Type names."),
+}
 
-OPERATOR_NAME = {
-    "name": "Type",
-    "in": "path",
-    "required": True,
-    "description": "An operator's name, with or without DML_OPERATOR_.",
-    "schema": {"type": "string"},
-    "example": "DML_OPERATOR_ACTIVATION_CELU",
-}
-GRAPH_ID = {
-    "name": "id",
-    "in": "path",
-    "required": True,
-    "description": "The id of a kept graph, as POST /v1/graphs gave it.",
-    "schema": {"type": "string"},
-    "example": example_id(),
-}
 _REQUEST_ID = {
     "name": "X-Request-ID",
     "in": "header",
     "required": False,
     "description": "Id of the request, for the log and the answer; made here if absent or not of 1 to 128 characters.",
-    "schema": {"type": "string"},
-}
-
-
-_PREFER = {
-    "name": "Prefer",
-    "in": "header",
-    "required": False,
-    "description": "return=minimal leaves the capability out of an answer that is a document.",
     "schema": {"type": "string"},
 }
 
@@ -131,128 +100,12 @@ def query(model: type[BaseModel]) -> list[Json]:
     ]
 
 
-def dispatch() -> dict[str, Any]:
-    """Of POST /v1/dispatch."""
-    examples = {operator.short_name(): {"value": example(operator)} for operator in OPERATORS.values()}
-    examples["GRAPH"] = {"value": EXAMPLE | EXAMPLE_DATA}
-    body = {
-        JSON: {"schema": union("AnyDispatchRequest", DispatchRequest, GraphDispatchRequest), "examples": examples},
-        MSGPACK: _msgpack(DispatchRequest, GraphDispatchRequest, suffix="Msgpack"),
-    }
-    answers = {JSON: {"schema": ref(DispatchResponse)}, MSGPACK: _msgpack(DispatchResponse, suffix="Msgpack")}
-    return _preferring(operation("dispatch", answers, *_API, *_WITH_BODY, 504, body=body))
-
-
-def dxdispatch(asked: type[BaseModel]) -> dict[str, Any]:
-    """Of POST /v1/dxdispatch, whose query is `asked`."""
-    body = {
-        JSON: {"schema": ref(ModelFile), "example": MODEL},
-        OCTETS: {
-            "schema": {
-                "type": "string",
-                "format": "binary",
-                "contentMediaType": "application/zip",
-                "description": "A zip of a model and the files that it names; application/zip is taken as well.",
-            }
-        },
-    }
-    answers = {JSON: {"schema": ref(ModelRun)}, MSGPACK: _msgpack(ModelRun, suffix="Msgpack")}
-    return operation("runDxDispatch", answers, *_API, *_WITH_BODY, 504, body=body, parameters=query(asked))
-
-
-def keep() -> dict[str, Any]:
-    """Of POST /v1/graphs."""
-    body = {
-        JSON: {"schema": union("AnyGraphKeepRequest", GraphKeepRequest, OnnxKeepRequest), "example": EXAMPLE},
-        MSGPACK: _msgpack(GraphKeepRequest, OnnxKeepRequest, suffix="Msgpack"),
-        OCTETS: {"schema": {"type": "string", "format": "binary", "description": "An ONNX model."}},
-    }
-    answers = {JSON: {"schema": ref(KeptGraphDescription)}, MSGPACK: _msgpack(KeptGraphDescription)}
-    parameters = query(OnnxQuery)
-    made = operation("keepGraph", answers, *_API, *_WITH_BODY, 409, 504, 507, body=body, parameters=parameters)
-    responses = made["openapi_extra"]["responses"]
-    responses["200"] = responses["200"] | {"description": "The graph is kept already."}
-    responses["201"] = responses["200"] | {"description": "The graph is kept."}
-    for status in ("200", "201"):
-        headers = responses[status]["headers"]
-        responses[status]["headers"] = headers | {"Location": {"$ref": "#/components/headers/Location"}}
-    return made | {"status_code": 201}
-
-
-def graph_dispatch() -> dict[str, Any]:
-    """Of POST /v1/graphs/{id}/dispatch."""
-    body = {
-        JSON: {"schema": ref(GraphExecuteRequest), "example": EXAMPLE_DATA},
-        MSGPACK: _msgpack(GraphExecuteRequest, suffix="Msgpack"),
-    }
-    answers = {JSON: {"schema": ref(DispatchResponse)}, MSGPACK: _msgpack(DispatchResponse, suffix="Msgpack")}
-    made = operation("dispatchGraph", answers, *_API, *_WITH_BODY, 404, 504, body=body, parameters=[GRAPH_ID])
-    return _preferring(made)
-
-
-def files(media_types: Sequence[str]) -> dict[str, Any]:
-    """Of POST /v1/operators/{Type}/dispatch."""
-    binary = {"type": "string", "format": "binary"}
-    of_type = {each: {"schema": binary} for each in media_types}
-    answers = of_type | {JSON: {"schema": ref(DispatchResponse)}}
-    answers[MSGPACK] = _msgpack(DispatchResponse, suffix="Msgpack")
-    parameters = [
-        OPERATOR_NAME,
-        {
-            "name": "attributes",
-            "in": "query",
-            "required": False,
-            "description": "Attributes by name, those of structures dotted (ScaleBias.Scale), lists with commas; "
-            "feature_level, device and in_place; of a tensor that comes without, DataType and Sizes.",
-            "style": "form",
-            "explode": True,
-            "schema": {"type": "object", "additionalProperties": {"type": "string"}},
-            "example": {"Alpha": "2"},
-        },
-    ]
-    made = operation("dispatchFiles", answers, *_API, *_WITH_BODY, 404, 504, body=of_type, parameters=parameters)
-    headers = made["openapi_extra"]["responses"]["200"]["headers"]
-    for name in ("Tensor-DataType", "Tensor-Sizes"):
-        headers[name] = {"$ref": f"#/components/headers/{name}"}
-    return _preferring(made)
-
-
-def _preferring(made: dict[str, Any]) -> dict[str, Any]:
-    """`made`, an operation, with what Prefer may ask of it."""
-    extra = made["openapi_extra"]
-    extra["parameters"] = [*extra["parameters"], _PREFER]
-    extra["responses"]["200"]["headers"]["Preference-Applied"] = {"$ref": "#/components/headers/Preference-Applied"}
-    return made
-
-
-def deletion(operation_id: str, *statuses: int, parameters: Sequence[Json]) -> dict[str, Any]:
-    """Of a DELETE."""
-    made = operation(operation_id, {}, 401, *statuses, parameters=parameters)
-    responses = made["openapi_extra"]["responses"]
-    responses["204"] = {"description": "Done.", "headers": responses.pop("200")["headers"]}
-    return made | {"status_code": 204}
-
-
-def feature_support(kind: Any) -> dict[str, Any]:
-    """Of POST /v1/feature-support, which answers with `kind`."""
-    asked = {"Feature": "FEATURE_LEVELS", "RequestedFeatureLevels": ["1_0", "5_0"]}
-    body = {JSON: {"schema": ref(FeatureSupportQuery), "example": asked}, MSGPACK: _msgpack(FeatureSupportQuery)}
-    answers = {JSON: {"schema": {"oneOf": [ref(each) for each in get_args(kind)]}}, MSGPACK: _msgpack(*get_args(kind))}
-    return operation("checkFeatureSupport", answers, *_API, *_WITH_BODY, body=body)
-
-
-def answer(operation_id: str, kind: Any, *statuses: int, parameters: Sequence[Json] = ()) -> dict[str, Any]:
-    """Of a GET that answers with `kind` in JSON."""
-    schema = {"type": "array", "items": ref(*get_args(kind))} if get_origin(kind) is list else ref(kind)
-    return operation(operation_id, {JSON: {"schema": schema}}, *_API, *statuses, parameters=parameters)
-
-
-def health(operation_id: str, kind: Any, *statuses: int) -> dict[str, Any]:
+def health(operation_id: str, summary: str, kind: Any, *statuses: int) -> dict[str, Any]:
     """Of a GET that probes send, which have no key; it answers with `kind` whatever the status."""
     answers = {JSON: {"schema": ref(kind)}}
-    made = operation(operation_id, answers, *statuses)
+    made = operation(operation_id, summary, answers, *statuses)
     for status in statuses:
-        made["openapi_extra"]["responses"][str(status)]["content"] = answers
+        answering(made, status, answers)
     made["openapi_extra"]["security"] = []
     return made
 
@@ -260,7 +113,8 @@ def health(operation_id: str, kind: Any, *statuses: int) -> dict[str, Any]:
 def metrics() -> dict[str, Any]:
     """Of GET /metrics."""
     text = {"schema": {"type": "string"}}
-    return operation("getMetrics", {"text/plain": text, "application/openmetrics-text": text}, 401)
+    kinds = {"text/plain": text, "application/openmetrics-text": text}
+    return operation("getMetrics", "Metrics for Prometheus", kinds, 401)
 
 
 def install(app: FastAPI) -> None:
@@ -275,8 +129,15 @@ def install(app: FastAPI) -> None:
                 routes=app.routes,
                 tags=app.openapi_tags,
             )
+            for route in app.routes:
+                if isinstance(route, APIRoute) and route.include_in_schema:
+                    for method in route.methods or ():
+                        # As they are stated: FastAPI leaves null out, which examples have.
+                        stated = (route.openapi_extra or {})["responses"]
+                        made["paths"][route.path_format][method.lower()]["responses"] = stated
             components = made.setdefault("components", {})
             components["schemas"] = _definitions()
+            components["responses"] = dict(sorted(_responses.items()))
             components["headers"] = {
                 name: {"description": text, "schema": {"type": "string" if name in _TEXT_HEADERS else "integer"}}
                 for name, text in _HEADERS.items()
@@ -293,6 +154,7 @@ def install(app: FastAPI) -> None:
 
 def operation(
     operation_id: str,
+    summary: str,
     answers: dict[str, Any],
     *statuses: int,
     body: dict[str, Any] | None = None,
@@ -300,20 +162,35 @@ def operation(
     error: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Arguments for a route's decorator. `error` is the form of a refusal, if not a problem."""
-    problem = {MEDIA_TYPE: {"schema": ref(ProblemDetails)}}
-    responses = {"200": {"description": "Success.", "headers": _headers(200), "content": answers}}
-    for status in sorted({*_ANY, *statuses, *(_WITH_KEY if 401 in statuses else ())}):
-        responses[str(status)] = {
-            "description": _REFUSALS[status],
-            "headers": _headers(status),
-            # What is no HTTP, or too much of a header, is refused before the path is known.
-            "content": problem if status == 431 else (error or problem) | (problem if status in _ANY else {}),
-        }
+    responses: dict[str, Any] = {"200": {"description": "Success.", "headers": _headers(200), "content": answers}}
+    responses |= {
+        str(status): _refusal(status, error)
+        for status in sorted({*_ANY, *statuses, *(_WITH_KEY if 401 in statuses else ())})
+    }
     extra: dict[str, Any] = {"responses": responses, "parameters": [_REQUEST_ID, *parameters]}
     if body:
         extra["requestBody"] = {"required": True, "content": body}
     # Any other response class would have FastAPI add its media type.
-    return {"operation_id": operation_id, "openapi_extra": extra, "response_class": Response}
+    return {"operation_id": operation_id, "summary": summary, "openapi_extra": extra, "response_class": Response}
+
+
+def answering(made: dict[str, Any], status: int, content: dict[str, Any]) -> dict[str, Any]:
+    """`made`, an operation, whose answer with `status` is no refusal but `content`."""
+    stated = {"description": _REFUSALS[status][1], "headers": _headers(status), "content": content}
+    made["openapi_extra"]["responses"][str(status)] = stated
+    return made
+
+
+def _refusal(status: int, error: dict[str, Any] | None) -> dict[str, str]:
+    """A reference to the answer with `status`, which is added to the document. One that has the form `error` is called
+    by that form, too."""
+    problem = {MEDIA_TYPE: {"schema": ref(ProblemDetails)}}
+    name, description = _REFUSALS[status]
+    content = problem
+    if error and status != 431:  # what is no HTTP, or too much of a header, is refused before the path is known
+        name, content = f"Inference{name}", error | (problem if status in _ANY else {})
+    _responses[name] = {"description": description, "headers": _headers(status), "content": content}
+    return {"$ref": f"#/components/responses/{name}"}
 
 
 def _headers(status: int) -> dict[str, Any]:
@@ -344,7 +221,7 @@ def _parameter_schema(info: FieldInfo) -> Json:
     return schema if info.default is None else schema | {"default": info.default}
 
 
-def _msgpack(*kinds: Any, suffix: str = "") -> dict[str, Any]:
+def msgpack(*kinds: Any, suffix: str = "") -> dict[str, Any]:
     """A body in MessagePack: bytes to generators, and what is in them to readers."""
     contents = [{"$ref": ref(kind)["$ref"] + suffix} for kind in kinds]
     schema = {
@@ -373,6 +250,7 @@ def _definitions() -> dict[str, Any]:
             schema["properties"]["Type"]["title"] = "OperatorType"
     _widen(definitions)
     _exclude(definitions)
+    _name_choices(definitions)
     return dict(sorted((definitions | _msgpack_forms(definitions) | _unions).items()))
 
 
@@ -393,6 +271,28 @@ def _exclude(part: Any) -> None:
         part["oneOf"] = part.pop("anyOf")
     for each in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
         _exclude(each)
+
+
+def _name_choices(definitions: dict[str, Any]) -> None:
+    """Name the choices that are too long to be stated wherever they may be made."""
+    named = {
+        name: {"description": description, **TypeAdapter(kind).json_schema(ref_template=f"{_SCHEMAS}{{model}}")}
+        for name, (kind, description) in _CHOICES.items()
+    }
+    for schema in named.values():
+        del schema["$defs"]
+
+    def replace(part: Any) -> None:
+        if isinstance(part, dict):
+            for name, schema in named.items():
+                if part.get("oneOf") == schema["oneOf"]:
+                    del part["oneOf"], part["discriminator"]
+                    part["$ref"] = _SCHEMAS + name
+        for each in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+            replace(each)
+
+    replace(definitions)
+    definitions |= named
 
 
 def _msgpack_forms(definitions: dict[str, Any]) -> dict[str, Any]:

@@ -227,7 +227,10 @@ def _json_bytes(headers: Headers, body: Body) -> int:
 
 def routes(endpoint: InferEndpoint) -> list[DirectRoute]:
     """The routes to `endpoint`."""
-    plain, versioned = openapi.infer("modelInfer"), openapi.infer("modelVersionInfer", "version")
+    plain, versioned = (
+        openapi.infer("modelInfer", "Execute a model"),
+        openapi.infer("modelVersionInfer", "Execute a version of a model", "version"),
+    )
     return [
         DirectRoute("/v2/models/{name}/infer", endpoint, _documented, "inference", plain),
         DirectRoute("/v2/models/{name}/versions/{version}/infer", endpoint, _documented, "inference", versioned),

@@ -3,7 +3,7 @@
 from typing import Any
 
 from app.http.core.headers import JSON_LENGTH
-from app.http.core.openapi import operation, ref
+from app.http.core.openapi import answering, operation, ref
 from app.http.inference import documents
 from app.http.inference.answers import BINARY, JSON
 
@@ -35,9 +35,22 @@ _EXAMPLE = {
     "parameters": {"Alpha": 1.5},
     "inputs": [{"name": "InputTensor", "shape": [2, 3], "datatype": "FP32", "data": [-4, -2, 0, 1, 2, 4]}],
 }
+_ANSWERED = {
+    "model_name": "activation_celu",
+    "model_version": "1",
+    "parameters": {"device": "numpy", "feature_level": "DML_FEATURE_LEVEL_6_4"},
+    "outputs": [
+        {
+            "name": "OutputTensor",
+            "datatype": "FP32",
+            "shape": [2, 3],
+            "data": [-1.3957748, -1.1046042, 0.0, 1.0, 2.0, 4.0],
+        }
+    ],
+}
 
 
-def infer(operation_id: str, *path: str) -> dict[str, Any]:
+def infer(operation_id: str, summary: str, *path: str) -> dict[str, Any]:
     """Of the inference routes."""
     binary = {
         "schema": {
@@ -47,9 +60,10 @@ def infer(operation_id: str, *path: str) -> dict[str, Any]:
         }
     }
     body = {JSON: {"schema": ref(documents.InferRequest), "example": _EXAMPLE}, BINARY: binary}
-    answers = {JSON: {"schema": ref(documents.InferResponse)}, BINARY: binary}
+    answers = {JSON: {"schema": ref(documents.InferResponse), "example": _ANSWERED}, BINARY: binary}
     described = operation(
         operation_id,
+        summary,
         answers,
         *(401, 404, 413, 415, 503, 504),
         body=body,
@@ -62,43 +76,54 @@ def infer(operation_id: str, *path: str) -> dict[str, Any]:
     return described
 
 
-def answer(operation_id: str, kind: Any, *path: str, may_lack: bool = False) -> dict[str, Any]:
+def answer(operation_id: str, summary: str, kind: Any, *path: str, may_lack: bool = False) -> dict[str, Any]:
     """Of a GET that answers with `kind`; `path` are the path's parameters. `may_lack`: it may be switched off."""
     statuses = (401, 404) if path or may_lack else (401,)
-    return operation(operation_id, _content(kind), *statuses, parameters=_path(*path), error=_ERROR)
+    return operation(operation_id, summary, _content(kind), *statuses, parameters=_path(*path), error=_ERROR)
 
 
-def of_model(operation_id: str, kind: Any, *path: str) -> dict[str, Any]:
+def of_model(operation_id: str, summary: str, kind: Any, *path: str) -> dict[str, Any]:
     """Of what is told of a model, which may have to be loaded first."""
-    return operation(operation_id, _content(kind), 401, 404, 503, 504, parameters=_path(*path), error=_ERROR)
+    return operation(operation_id, summary, _content(kind), 401, 404, 503, 504, parameters=_path(*path), error=_ERROR)
 
 
-def health(operation_id: str, kind: Any, *statuses: int) -> dict[str, Any]:
+def health(operation_id: str, summary: str, kind: Any, *statuses: int) -> dict[str, Any]:
     """Of a GET that probes send, which have no key; it answers with `kind` whatever the status."""
-    described = operation(operation_id, _content(kind), *statuses, error=_ERROR)
+    described = operation(operation_id, summary, _content(kind), *statuses, error=_ERROR)
     for status in statuses:
-        described["openapi_extra"]["responses"][str(status)]["content"] = _content(kind)
+        answering(described, status, _content(kind))
     described["openapi_extra"]["security"] = []
     return described
 
 
-def ready(operation_id: str, *path: str) -> dict[str, Any]:
+def ready(operation_id: str, summary: str, *path: str) -> dict[str, Any]:
     """Of a model's readiness."""
     described = operation(
-        operation_id, _content(documents.ModelReady), 401, 404, 503, 504, parameters=_path(*path), error=_ERROR
+        operation_id, summary, _content(documents.ModelReady), 401, 404, 503, 504, parameters=_path(*path), error=_ERROR
     )
-    described["openapi_extra"]["responses"]["503"]["content"] = _content(documents.ModelReady)
-    return described
+    return answering(described, 503, _content(documents.ModelReady))
 
 
 def post(
-    operation_id: str, asked: Any, kind: Any, *statuses: int, path: tuple[str, ...] = (), example: Any = None
+    operation_id: str,
+    summary: str,
+    asked: Any,
+    kind: Any,
+    *statuses: int,
+    path: tuple[str, ...] = (),
+    example: Any = None,
 ) -> dict[str, Any]:
     """Of a POST that asks with a document, or with nothing, and answers with `kind`, or with nothing."""
     body = {JSON: {"schema": ref(asked)} | ({"example": example} if example else {})} if asked else None
     statuses = (401, *((404,) if path else ()), *((413, 503) if asked else ()), *statuses)
     described = operation(
-        operation_id, _content(kind) if kind else {}, *statuses, body=body, parameters=_path(*path), error=_ERROR
+        operation_id,
+        summary,
+        _content(kind) if kind else {},
+        *statuses,
+        body=body,
+        parameters=_path(*path),
+        error=_ERROR,
     )
     if example is not None:  # a default that goes without saying
         described["openapi_extra"]["requestBody"]["required"] = False
@@ -107,10 +132,10 @@ def post(
     return described
 
 
-def moved(operation_id: str) -> dict[str, Any]:
+def moved(operation_id: str, summary: str) -> dict[str, Any]:
     """Of a POST that has a model loaded or unloaded."""
     asked = documents.RepositoryLoadRequest
-    return post(operation_id, asked, None, 400, 503, 504, path=("name",), example={})
+    return post(operation_id, summary, asked, None, 400, 503, 504, path=("name",), example={})
 
 
 def _content(kind: Any) -> dict[str, Any]:

@@ -34,7 +34,7 @@ MODEL, VERSIONED = "/models/{name}", "/models/{name}/versions/{version}"
 MEMORY, REGION = "/systemsharedmemory", "/systemsharedmemory/region/{region}"
 
 
-@router.get("", **openapi.answer("getServerMetadata", documents.ServerMetadata))
+@router.get("", **openapi.answer("getServerMetadata", "Describe the server", documents.ServerMetadata))
 async def server(request: Request) -> Response:
     """Name, version and extensions of this service."""
     extensions = ["binary_tensor_data", "statistics", "model_configuration", "model_repository"]
@@ -43,27 +43,34 @@ async def server(request: Request) -> Response:
     return _json(documents.ServerMetadata(name=PLATFORM, version=__version__, extensions=extensions))
 
 
-@router.get("/health/live", **openapi.health("getServerLive", documents.ServerLive))
+@router.get("/health/live", **openapi.health("getServerLive", "Tell whether the server answers", documents.ServerLive))
 async def live(request: Request) -> Response:
     """200 as long as the process answers at all."""
     return _json(documents.ServerLive(live=True))
 
 
-@router.get("/health/ready", **openapi.health("getServerReady", documents.ServerReady, 503))
+@router.get(
+    "/health/ready", **openapi.health("getServerReady", "Tell whether inferences are taken", documents.ServerReady, 503)
+)
 async def ready(request: Request) -> Response:
     """200 when inferences are taken; 503 while starting or draining."""
     is_ready = _service(request).state is State.READY
     return answer_probe(documents.ServerReady(ready=is_ready), 200 if is_ready else 503)
 
 
-@router.get("/models/stats", **openapi.answer("getStatistics", documents.Statistics))
+@router.get("/models/stats", **openapi.answer("getStatistics", "Statistics of all models", documents.Statistics))
 async def all_statistics(request: Request) -> Response:
     """What the inferences of this protocol took, model by model, since the start."""
     return _statistics(request, list(_models(request).all()))
 
 
-@router.get(MODEL, **openapi.of_model("getModelMetadata", documents.ModelMetadata, "name"))
-@router.get(VERSIONED, **openapi.of_model("getModelVersionMetadata", documents.ModelMetadata, "name", "version"))
+@router.get(MODEL, **openapi.of_model("getModelMetadata", "Describe a model", documents.ModelMetadata, "name"))
+@router.get(
+    VERSIONED,
+    **openapi.of_model(
+        "getModelVersionMetadata", "Describe a version of a model", documents.ModelMetadata, "name", "version"
+    ),
+)
 async def model(request: Request) -> Response:
     """Inputs, outputs and attributes of a model, which is an operator, a kept graph or from a file."""
     name, version = _asked(request)
@@ -71,10 +78,14 @@ async def model(request: Request) -> Response:
     return _json(found.metadata(name))
 
 
-@router.get(f"{MODEL}/config", **openapi.of_model("getModelConfig", documents.ModelConfig, "name"))
+@router.get(
+    f"{MODEL}/config", **openapi.of_model("getModelConfig", "Configuration of a model", documents.ModelConfig, "name")
+)
 @router.get(
     f"{VERSIONED}/config",
-    **openapi.of_model("getModelVersionConfig", documents.ModelConfig, "name", "version"),
+    **openapi.of_model(
+        "getModelVersionConfig", "Configuration of a version of a model", documents.ModelConfig, "name", "version"
+    ),
 )
 async def config(request: Request) -> Response:
     """A model's configuration as Triton has it: its tensors, and that it takes one request at a time as it is."""
@@ -83,8 +94,11 @@ async def config(request: Request) -> Response:
     return _json(documents.config(found.metadata(name)))
 
 
-@router.get(f"{MODEL}/ready", **openapi.ready("getModelReady", "name"))
-@router.get(f"{VERSIONED}/ready", **openapi.ready("getModelVersionReady", "name", "version"))
+@router.get(f"{MODEL}/ready", **openapi.ready("getModelReady", "Tell whether a model is ready", "name"))
+@router.get(
+    f"{VERSIONED}/ready",
+    **openapi.ready("getModelVersionReady", "Tell whether a version of a model is ready", "name", "version"),
+)
 async def model_ready(request: Request) -> Response:
     """200 when inferences with this model are taken; 503 while starting or draining."""
     name, version = _asked(request)
@@ -101,9 +115,14 @@ async def model_ready(request: Request) -> Response:
     return answer_probe(documents.ModelReady(name=name, ready=is_ready), 200 if is_ready else 503)
 
 
-@router.get(f"{MODEL}/stats", **openapi.of_model("getModelStatistics", documents.Statistics, "name"))
 @router.get(
-    f"{VERSIONED}/stats", **openapi.of_model("getModelVersionStatistics", documents.Statistics, "name", "version")
+    f"{MODEL}/stats", **openapi.of_model("getModelStatistics", "Statistics of a model", documents.Statistics, "name")
+)
+@router.get(
+    f"{VERSIONED}/stats",
+    **openapi.of_model(
+        "getModelVersionStatistics", "Statistics of a version of a model", documents.Statistics, "name", "version"
+    ),
 )
 async def statistics(request: Request) -> Response:
     """What the inferences of this protocol with a model took since the start."""
@@ -115,6 +134,7 @@ async def statistics(request: Request) -> Response:
     "/repository/index",
     **openapi.post(
         "getRepositoryIndex",
+        "List models and their states",
         documents.RepositoryIndexRequest,
         list[documents.RepositoryModel],
         example={"ready": True},
@@ -138,7 +158,7 @@ async def index(request: Request) -> Response:
     return _json(listed)
 
 
-@router.post("/repository/models/{name}/load", **openapi.moved("loadModel"))
+@router.post("/repository/models/{name}/load", **openapi.moved("loadModel", "Load a model"))
 async def load(request: Request) -> Response:
     """Read a model from the folder, again if it is loaded already."""
     await _read_moved(request)
@@ -151,7 +171,7 @@ async def load(request: Request) -> Response:
     return Response()
 
 
-@router.post("/repository/models/{name}/unload", **openapi.moved("unloadModel"))
+@router.post("/repository/models/{name}/unload", **openapi.moved("unloadModel", "Unload a model"))
 async def unload(request: Request) -> Response:
     """Let go of a model from the folder, until it is loaded again. Inferences that run finish."""
     await _read_moved(request)
@@ -163,9 +183,17 @@ async def unload(request: Request) -> Response:
 
 
 @router.get(
-    f"{MEMORY}/status", **openapi.answer("getSharedMemoryStatus", list[documents.SharedMemoryRegion], may_lack=True)
+    f"{MEMORY}/status",
+    **openapi.answer(
+        "getSharedMemoryStatus", "List regions of shared memory", list[documents.SharedMemoryRegion], may_lack=True
+    ),
 )
-@router.get(f"{REGION}/status", **openapi.answer("getSharedMemoryRegion", list[documents.SharedMemoryRegion], "region"))
+@router.get(
+    f"{REGION}/status",
+    **openapi.answer(
+        "getSharedMemoryRegion", "Describe a region of shared memory", list[documents.SharedMemoryRegion], "region"
+    ),
+)
 async def regions(request: Request) -> Response:
     """The registered regions of shared memory, or one of them."""
     registered = _regions(request)
@@ -177,7 +205,15 @@ async def regions(request: Request) -> Response:
 
 @router.post(
     f"{REGION}/register",
-    **openapi.post("registerSharedMemory", documents.SharedMemoryRegisterRequest, None, 404, 409, path=("region",)),
+    **openapi.post(
+        "registerSharedMemory",
+        "Register a region of shared memory",
+        documents.SharedMemoryRegisterRequest,
+        None,
+        404,
+        409,
+        path=("region",),
+    ),
 )
 async def register(request: Request) -> Response:
     """Make a POSIX shared memory object, or a part of it, usable by a name."""
@@ -190,8 +226,14 @@ async def register(request: Request) -> Response:
     return Response()
 
 
-@router.post(f"{MEMORY}/unregister", **openapi.post("unregisterAllSharedMemory", None, None, 404))
-@router.post(f"{REGION}/unregister", **openapi.post("unregisterSharedMemory", None, None, path=("region",)))
+@router.post(
+    f"{MEMORY}/unregister",
+    **openapi.post("unregisterAllSharedMemory", "Unregister all regions of shared memory", None, None, 404),
+)
+@router.post(
+    f"{REGION}/unregister",
+    **openapi.post("unregisterSharedMemory", "Unregister a region of shared memory", None, None, path=("region",)),
+)
 async def unregister(request: Request) -> Response:
     """Forget all regions, or one. One that is not registered is forgotten already."""
     _regions(request).unregister(request.path_params.get("region"))

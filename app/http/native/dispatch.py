@@ -8,12 +8,12 @@ from app.codecs.codec import Body, Decoder
 from app.engine.prepared import Outcome
 from app.engine.service import Service
 from app.engine.workers import Ticket
-from app.http.core import openapi
 from app.http.core.answers import answered
 from app.http.core.bodies import OFFLOADED, codec_of_answer, codec_of_request, prefers_minimal, read_body
 from app.http.core.documents import TooHeavy
 from app.http.core.exchange import Reply, Request
 from app.http.core.routes import DirectRoute
+from app.http.native import openapi
 from app.http.native.answers import AnswerForm, DocumentForm
 from app.http.native.requests import Dispatch, DispatchReader, Reader
 from app.memory.accounts import MemoryShare

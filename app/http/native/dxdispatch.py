@@ -14,7 +14,6 @@ from app.contract.violations import refused
 from app.engine.prepared import Outcome, Prepared
 from app.engine.service import Service
 from app.engine.workers import Ticket
-from app.http.core import openapi
 from app.http.core.answers import answered
 from app.http.core.bodies import codec_of_answer, read_body
 from app.http.core.exchange import Reply, Request
@@ -22,6 +21,7 @@ from app.http.core.headers import Headers
 from app.http.core.media_types import media_type
 from app.http.core.queries import judged_query
 from app.http.core.routes import DirectRoute
+from app.http.native import openapi
 from app.memory.accounts import MemoryShare
 from app.models.dxdispatch.answer import encoded
 from app.models.dxdispatch.archive import members

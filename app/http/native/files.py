@@ -16,13 +16,13 @@ from app.codecs.structure import Unreadable
 from app.codecs.tensor_files import FileCodec, TensorFormat
 from app.contract.violations import ContractError
 from app.engine.prepared import Outcome
-from app.http.core import openapi
 from app.http.core.bodies import check_identity, prefers_minimal
 from app.http.core.documents import CODECS
 from app.http.core.exchange import Reply, Request
 from app.http.core.headers import Headers
 from app.http.core.media_types import media_type, preferred
 from app.http.core.routes import DirectRoute
+from app.http.native import openapi
 from app.http.native.answers import Answer, AnswerForm, DocumentForm, FileForm
 from app.http.native.attributes import first_input, in_query, read_attributes
 from app.http.native.dispatch import answer_in

@@ -23,13 +23,13 @@ from app.engine.graph_store import KeptGraph
 from app.engine.inputs import given_inputs
 from app.engine.service import Service
 from app.engine.workers import Ticket
-from app.http.core import openapi
 from app.http.core.answers import answered
 from app.http.core.bodies import codec_of_answer, codec_of_request, no_data, read_body
 from app.http.core.documents import read_document
 from app.http.core.exchange import Reply, Request, nothing
 from app.http.core.graphs import MOST, MOST_BYTES, kept_graph, prepared_for
 from app.http.core.routes import DirectRoute
+from app.http.native import openapi
 from app.http.native.dispatch import answer_dispatch
 from app.http.native.inputs import check_light
 from app.http.native.onnx_graphs import is_onnx, keep_onnx, of_document, of_query
@@ -41,21 +41,26 @@ from app.memory.buffers import Buffer
 router = APIRouter(prefix="/v1/graphs", tags=["native"])
 
 
-@router.get("", **openapi.answer("listGraphs", list[GraphSummary]))
+@router.get("", **openapi.answer("listGraphs", "List kept graphs", list[GraphSummary]))
 async def graphs(request: FastApiRequest) -> Response:
     """The graphs that are kept, the oldest first."""
     service: Service = request.app.state.service
     return json_answer(request, service.graphs.summaries())
 
 
-@router.get("/{id}", **openapi.answer("getGraph", GraphDescription, 404, 503, 504, parameters=[openapi.GRAPH_ID]))
+@router.get(
+    "/{id}",
+    **openapi.answer(
+        "getGraph", "Describe a kept graph", GraphDescription, 404, 503, 504, parameters=[openapi.GRAPH_ID]
+    ),
+)
 async def graph(request: FastApiRequest) -> Response:
     """A graph that is kept: its descriptor, which nodes were fused into which kernel, what it keeps."""
     kept = await kept_graph(request.app.state.service, request.path_params["id"])
     return json_answer(request, kept.described_whole())
 
 
-@router.delete("/{id}", **openapi.deletion("dropGraph", 404, parameters=[openapi.GRAPH_ID]))
+@router.delete("/{id}", **openapi.deletion("dropGraph", "Drop a kept graph", 404, parameters=[openapi.GRAPH_ID]))
 async def drop(request: FastApiRequest) -> Response:
     """Drop a graph. Dispatches that run finish."""
     service: Service = request.app.state.service

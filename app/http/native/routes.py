@@ -24,17 +24,18 @@ from app.engine.capabilities import (
     summarize,
 )
 from app.engine.service import Service
-from app.http.core import openapi
 from app.http.core.asgi import request_of
 from app.http.core.bodies import codec_of_answer, codec_of_request, read_judged
 from app.http.core.media_types import preferred
+from app.http.core.openapi import query
 from app.http.core.queries import read_query
+from app.http.native import openapi
 from app.operators.catalog import find_operator, no_operator
 
 router = APIRouter(prefix="/v1", tags=["native"])
 
 
-@router.get("/capabilities", **openapi.answer("getCapabilities", Capabilities))
+@router.get("/capabilities", **openapi.answer("getCapabilities", "Tell what the service is capable of", Capabilities))
 async def capabilities(request: Request) -> Response:
     """Version, devices, feature levels, operators and the limits in force."""
     service: Service = request.app.state.service
@@ -43,7 +44,7 @@ async def capabilities(request: Request) -> Response:
 
 @router.get(
     "/operators",
-    **openapi.answer("listOperators", list[OperatorSummary], 422, parameters=openapi.query(OperatorFilter)),
+    **openapi.answer("listOperators", "List operators", list[OperatorSummary], 422, parameters=query(OperatorFilter)),
 )
 async def operators(request: Request) -> Response:
     """All operators, or some, shortly."""
@@ -51,7 +52,10 @@ async def operators(request: Request) -> Response:
 
 
 @router.get(
-    "/operators/{Type}", **openapi.answer("getOperator", OperatorDescription, 404, parameters=[openapi.OPERATOR_NAME])
+    "/operators/{Type}",
+    **openapi.answer(
+        "getOperator", "Describe an operator", OperatorDescription, 404, parameters=[openapi.OPERATOR_NAME]
+    ),
 )
 async def operator(request: Request) -> Response:
     """Everything known of an operator, by its name with or without DML_OPERATOR_."""

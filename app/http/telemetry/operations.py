@@ -22,14 +22,14 @@ class Health(TypedDict):
     detail: list[str]
 
 
-@router.get("/health/live", **openapi.health("live", Health))
+@router.get("/health/live", **openapi.health("live", "Tell whether the process answers", Health))
 async def live(request: Request) -> Response:
     """200 as long as the process answers at all."""
     service: Service = request.app.state.service
     return _health(service, 200)
 
 
-@router.get("/health/ready", **openapi.health("ready", Health, 503))
+@router.get("/health/ready", **openapi.health("ready", "Tell whether dispatches are taken", Health, 503))
 async def ready(request: Request) -> Response:
     """200 when dispatches are taken; 503 while starting or draining."""
     service: Service = request.app.state.service

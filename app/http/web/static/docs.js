@@ -32,6 +32,19 @@ function find(path, document) {
   return path.reduce((part, name) => part[name], document);
 }
 
+/** The component of request bodies, for which each schema is made a plain object once, not once for each example. */
+function sparing(RequestBody, { React }) {
+  return (props) => {
+    props.requestBody?.get("content")?.forEach((content) => {
+      const schema = content.get("schema");
+      if (!schema || Object.hasOwn(schema, "toJS")) return;
+      let plain;
+      schema.toJS = () => (plain ??= Object.getPrototypeOf(schema).toJS.call(schema));
+    });
+    return React.createElement(RequestBody, props);
+  };
+}
+
 SwaggerUIBundle({
   url: "openapi.json",
   dom_id: "#swagger-ui",
@@ -40,5 +53,6 @@ SwaggerUIBundle({
   showCommonExtensions: true,
   plugins: [{
     fn: { resolveSubtree: async (document, path) => ({ spec: resolve(find(path, document), document), errors: [] }) },
+    wrapComponents: { RequestBody: sparing },
   }],
 });

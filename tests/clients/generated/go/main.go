@@ -27,7 +27,7 @@ func main() {
 	celu := dmlserve.NewActivationCelu("ACTIVATION_CELU", *desc)
 	celu.SetAlpha(2)
 	inputs := map[string]string{"InputTensor": "AACAwAAAAMAAAAAAAACAPwAAAEAAAIBA"}
-	request := dmlserve.NewDispatchRequest(dmlserve.ActivationCeluAsDispatchRequestOperator(celu), inputs)
+	request := dmlserve.NewDispatchRequest(dmlserve.ActivationCeluAsAnyOperator(celu), inputs)
 	answer, _, err := client.NativeAPI.Dispatch(all).DispatchRequest(*request).Execute()
 	check(err)
 	fmt.Println(answer.Outputs["OutputTensor"].Data)

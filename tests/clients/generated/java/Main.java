@@ -14,7 +14,7 @@ public class Main {
         InferenceApi inference = new InferenceApi(client);
         TensorDesc desc = new TensorDesc().dataType(DataType.FLOAT32).sizes(List.of(2L, 3L)).addFlagsItem(TensorFlag.OWNED_BY_DML);
         ActivationCelu celu = new ActivationCelu().type(ActivationCelu.TypeEnum.ACTIVATION_CELU).inputTensor(desc).alpha(2f);
-        DispatchRequest request = new DispatchRequest().operator(new DispatchRequestOperator(celu))
+        DispatchRequest request = new DispatchRequest().operator(new AnyOperator(celu))
             .putInputsItem("InputTensor", "AACAwAAAAMAAAAAAAACAPwAAAEAAAIBA");
         Object output = nativeApi.dispatch(new AnyDispatchRequest(request), null).getOutputs().get("OutputTensor");
         System.out.println(((Map<?, ?>) output).get("data"));
