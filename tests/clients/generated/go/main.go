@@ -26,11 +26,14 @@ func main() {
 	desc.SetFlags([]dmlserve.TensorFlag{dmlserve.OWNED_BY_DML})
 	celu := dmlserve.NewActivationCelu("ACTIVATION_CELU", *desc)
 	celu.SetAlpha(2)
-	inputs := map[string]string{"InputTensor": "AACAwAAAAMAAAAAAAACAPwAAAEAAAIBA"}
+	x := "AACAwAAAAMAAAAAAAACAPwAAAEAAAIBA"
+	inputs := map[string]dmlserve.DispatchRequestInputsValue{
+		"InputTensor": dmlserve.StringAsDispatchRequestInputsValue(&x),
+	}
 	request := dmlserve.NewDispatchRequest(dmlserve.ActivationCeluAsAnyOperator(celu), inputs)
-	answer, _, err := client.NativeAPI.Dispatch(all).DispatchRequest(*request).Execute()
+	answer, _, err := client.NativeAPI.Dispatch(all).AnyDispatchRequest(dmlserve.DispatchRequestAsAnyDispatchRequest(request)).Execute()
 	check(err)
-	fmt.Println(answer.Outputs["OutputTensor"].Data)
+	fmt.Println(*answer.Outputs["OutputTensor"].OutputTensor.Data.String)
 
 	capabilities, _, err := client.NativeAPI.GetCapabilities(all).Execute()
 	check(err)

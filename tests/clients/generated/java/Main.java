@@ -16,7 +16,7 @@ public class Main {
         ActivationCelu celu = new ActivationCelu().type(ActivationCelu.TypeEnum.ACTIVATION_CELU).inputTensor(desc).alpha(2f);
         DispatchRequest request = new DispatchRequest().operator(new AnyOperator(celu))
             .putInputsItem("InputTensor", "AACAwAAAAMAAAAAAAACAPwAAAEAAAIBA");
-        Object output = nativeApi.dispatch(new AnyDispatchRequest(request), null).getOutputs().get("OutputTensor");
+        Object output = nativeApi.dispatch(new AnyDispatchRequest(request), null, null).getOutputs().get("OutputTensor");
         System.out.println(((Map<?, ?>) output).get("data"));
         System.out.println(nativeApi.getCapabilities(null).getDevices().get(0).getKind());
         System.out.println(inference.getModelMetadata("activation_celu", null).getInputs().get(0).getParameters().getDatatypes());
