@@ -28,6 +28,7 @@ from app.http.core.asgi import Application, answered_by
 from app.http.core.auth import authenticating
 from app.http.core.cors import sharing
 from app.http.core.exchange import Handler
+from app.http.core.kept import telling
 from app.http.core.keys import Keys
 from app.http.core.problems import EXPECTED, answer_problem, refusing
 from app.http.core.routes import DirectRoute, routed
@@ -164,7 +165,7 @@ def create_app(
 def handler_of(app: FastAPI, settings: Settings, keys: Keys) -> Handler:
     """What answers each request: `app`, and what happens before and after. Without `keys` it is for everyone."""
     routes = [route for route in app.routes if isinstance(route, DirectRoute)]
-    handler = refusing(routed(routes, answered_by(app)))
+    handler = refusing(routed(routes, telling(answered_by(app))))
     if keys:
         handler = authenticating(handler, keys)
     if settings.cors_origins:

@@ -67,7 +67,13 @@ def generate(folder: Path, language: str, url: str) -> None:
         shutil.copytree(sources, folder, dirs_exist_ok=True)
     printed = run(folder, "bash", "-euc", code("sh", f"-g {language} ", url) + " 2>&1")
     warnings = [line for line in printed.splitlines() if "WARN" in line or "ERROR" in line]
-    known = ("OpenAPI 3.1 support is still in beta", "schema name: null", "complex example", "reserved word", "to typing.Any")
+    known = (
+        "OpenAPI 3.1 support is still in beta",
+        "schema name: null",
+        "complex example",
+        "reserved word",
+        "to typing.Any",
+    )
     assert [line for line in warnings if not any(part in line for part in known)] == []
 
 

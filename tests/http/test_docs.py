@@ -15,6 +15,7 @@ from tests.http.refusals import refusal_of
 OPERATIONS = {
     ("post", "/v1/dispatch"): "dispatch",
     ("post", "/v1/dxdispatch"): "runDxDispatch",
+    ("post", "/v1/operators/{Type}/dispatch"): "dispatchFiles",
     ("get", "/v1/graphs"): "listGraphs",
     ("post", "/v1/graphs"): "keepGraph",
     ("get", "/v1/graphs/{id}"): "getGraph",

@@ -9,11 +9,12 @@ from typing import TypeAlias, TypeVar
 
 from starlette.exceptions import HTTPException
 
-from app.codecs.codec import Body, Codec, Decoder
+from app.codecs.codec import Body, Codec, Decoder, Encoded
 from app.codecs.structure import Unreadable
 from app.engine.service import Abandoned, Service
+from app.http.core.compression import coding_of_answer, coding_of_request, compress, decompress
 from app.http.core.documents import CODECS, TooHeavy, read_document
-from app.http.core.exchange import Disconnected, Incoming, Request, in_task
+from app.http.core.exchange import Disconnected, Incoming, RawHeaders, Request, in_task
 from app.http.core.headers import Headers
 from app.http.core.media_types import media_type, preferred
 from app.memory.accounts import LimitExceeded, MemoryShare
@@ -51,15 +52,7 @@ def no_data(beginning: bytes, length: int) -> int:
 
 def codec_of_request(headers: Headers) -> Codec:
     """By Content-Type. Raises HTTPException 415."""
-    check_identity(headers)
     return _codec_of_request(headers.get(b"content-type", b""))
-
-
-def check_identity(headers: Headers) -> None:
-    """Raises HTTPException 415 for a body that is compressed."""
-    coding = headers.get(b"content-encoding", b"identity")
-    if coding.lower() != b"identity":
-        raise HTTPException(415, f"Content-Encoding is {coding[:100].decode('latin-1')}; send the body as it is.")
 
 
 @lru_cache
@@ -128,6 +121,31 @@ async def read_body(request: Request, settings: Settings, memory: MemoryShare, a
     if not body:
         raise Unreadable("The body is empty; send a document.")
     return body
+
+
+async def read_plain_body(service: Service, request: Request, memory: MemoryShare, align: Align = no_data) -> Body:
+    """The same as it was before the client compressed it, if it did: that a worker undoes, within the same limit.
+
+    Raises HTTPException 415, too.
+    """
+    settings = service.settings
+    coding = coding_of_request(request.headers.get(b"content-encoding", b""))
+    body = await read_body(request, settings, memory, no_data if coding else align)
+    if not coding:
+        return body
+    most = settings.max_body_bytes
+    return await service.run(lambda _: decompress(body, coding, most, memory), memory, request.body.hung_up)
+
+
+async def compressed(
+    service: Service, request: Request, content: Encoded, memory: MemoryShare
+) -> tuple[Encoded, RawHeaders]:
+    """`content` as the client wishes it to be compressed, which a worker does, and the header fields that say so."""
+    coding = coding_of_answer(request.headers.get(b"accept-encoding", b""))
+    if not coding:
+        return content, []
+    content = await service.run(lambda _: compress(content.pieces, coding, memory), memory, request.body.hung_up)
+    return content, [(b"content-encoding", coding)]
 
 
 class _Reading:
@@ -204,7 +222,7 @@ class _Reading:
 async def read_judged(service: Service, request: Request, codec: Decoder, judge: Callable[[object], T]) -> T:
     """What `judge` makes of the document that is the body, which has no tensor data."""
     with service.memory.open() as memory:
-        body = await read_body(request, service.settings, memory)
+        body = await read_plain_body(service, request, memory)
         read = partial(read_document, codec, body, service.settings, memory, judge)
         if len(body) < OFFLOADED:
             try:

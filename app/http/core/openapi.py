@@ -22,6 +22,7 @@ Json: TypeAlias = dict[str, Any]
 
 JSON, MSGPACK, OCTETS = "application/json", "application/msgpack", "application/octet-stream"
 BIN = {"type": "string", "format": "binary", "description": "MessagePack's bin."}
+DATA = {"description": "MessagePack's bin, or what JSON has in place of a text."}
 
 _REFUSALS = {
     400: ("BadRequest", "The request cannot be read."),
@@ -32,7 +33,7 @@ _REFUSALS = {
     408: ("RequestTimeout", "The request did not arrive in time."),
     409: ("Conflict", "There is such a thing already."),
     413: ("ContentTooLarge", "The request is over a limit."),
-    415: ("UnsupportedMediaType", "Content-Type names no representation that can be read."),
+    415: ("UnsupportedMediaType", "Content-Type or Content-Encoding names no representation that can be read."),
     422: ("UnprocessableContent", "The request is against the contract."),
     429: ("TooManyRequests", "The API key's limits are used up; try again after Retry-After seconds."),
     431: ("HeaderTooLarge", "The request's header is over a limit."),
@@ -314,6 +315,8 @@ def _in_msgpack(schema: Any, forms: Container[str]) -> Any:
         return schema
     if schema.get("contentEncoding") == "base64":
         return BIN
+    if any(each.get("contentEncoding") == "base64" for each in schema.get("oneOf", ())):
+        return DATA  # of a choice with binary data Go's generator makes what does not compile
     return {
         key: f"{value}Msgpack"
         if isinstance(value, str) and value.startswith(_SCHEMAS) and f"{value.removeprefix(_SCHEMAS)}Msgpack" in forms

@@ -8,7 +8,7 @@ import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
-from starlette.routing import Match, Mount
+from starlette.routing import Match
 from typing_extensions import TypedDict
 
 from app.codecs.structure import Unreadable
@@ -27,7 +27,7 @@ INFERENCE_PATHS = "/v2/"
 """Where the Open Inference Protocol is spoken."""
 
 
-_METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
+_METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
 # Where Starlette gives no more than the title.
 _DETAILS = {
@@ -215,12 +215,14 @@ async def answer_problem(request: StarletteRequest, error: Exception) -> Respons
 
 def _methods_at(request: StarletteRequest) -> list[str]:
     """What the routes at the path of `request` allow."""
-    routes = [route for route in request.app.routes if not isinstance(route, Mount)]
-    return [
+    routes = request.app.routes
+    found = [
         method
         for method in _METHODS
         if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
     ]
+    # These are answered where GET is, or anything at all (kept.py).
+    return found and sorted([*found, *(["HEAD"] if "GET" in found else []), "OPTIONS"])
 
 
 def refused(request: Request, error: Exception) -> Reply:

@@ -17,6 +17,7 @@ from app.engine.service import Service
 from app.engine.workers import Ticket
 from app.http.core.answers import answered
 from app.http.core.bodies import Align, no_data, read_body
+from app.http.core.compression import coding_of_answer, coding_of_request, compress, decompress
 from app.http.core.documents import TooHeavy
 from app.http.core.exchange import Reply, Request, nothing
 from app.http.core.graphs import MOST, MOST_BYTES
@@ -24,7 +25,6 @@ from app.http.core.headers import JSON_LENGTH, Headers
 from app.http.core.routes import DirectRoute
 from app.http.inference import openapi
 from app.http.inference.answers import Answer
-from app.http.inference.compression import coding_of_answer, coding_of_request, compress, decompress
 from app.http.inference.file_models import FileModel, NotCompiled
 from app.http.inference.graph_models import GraphModel
 from app.http.inference.model import Model

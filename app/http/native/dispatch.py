@@ -9,7 +9,14 @@ from app.engine.prepared import Outcome
 from app.engine.service import Service
 from app.engine.workers import Ticket
 from app.http.core.answers import answered
-from app.http.core.bodies import OFFLOADED, codec_of_answer, codec_of_request, prefers_minimal, read_body
+from app.http.core.bodies import (
+    OFFLOADED,
+    codec_of_answer,
+    codec_of_request,
+    compressed,
+    prefers_minimal,
+    read_plain_body,
+)
 from app.http.core.documents import TooHeavy
 from app.http.core.exchange import Reply, Request
 from app.http.core.routes import DirectRoute
@@ -47,7 +54,7 @@ async def answer_in(wanted: AnswerForm, given: Decoder, reader: Reader, request:
     service = reader.service
     memory = service.memory.open()
     try:
-        body = await read_body(request, service.settings, memory, given.data_start)
+        body = await read_plain_body(service, request, memory, given.data_start)
         read = recorded(request.stages, _read_here, reader, given, body, memory)
         if read:
             dispatch, data = read
@@ -71,7 +78,8 @@ async def answer_in(wanted: AnswerForm, given: Decoder, reader: Reader, request:
             )
         else:
             answer = recorded(request.stages, staged, "encode", wanted.write, dispatch, outcome, memory)
-        return answered(answer.content, answer.media_type, memory.close, answer.headers)
+        content, coding = await compressed(service, request, answer.content, memory)
+        return answered(content, answer.media_type, memory.close, [*answer.headers, *coding])
     except BaseException:
         memory.close()
         raise

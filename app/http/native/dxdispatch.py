@@ -15,7 +15,7 @@ from app.engine.prepared import Outcome, Prepared
 from app.engine.service import Service
 from app.engine.workers import Ticket
 from app.http.core.answers import answered
-from app.http.core.bodies import codec_of_answer, read_body
+from app.http.core.bodies import codec_of_answer, compressed, read_plain_body
 from app.http.core.exchange import Reply, Request
 from app.http.core.headers import Headers
 from app.http.core.media_types import media_type
@@ -61,7 +61,7 @@ class DxDispatchEndpoint:
         name = judged_query(QueryParams(request.query), ModelQuery).model
         memory = service.memory.open()
         try:
-            body = await read_body(request, service.settings, memory)
+            body = await read_plain_body(service, request, memory)
 
             def work(ticket: Ticket[None]) -> tuple[Result, Encoded]:
                 return _run(service, ticket, body, is_zip, name, wanted, memory)
@@ -71,7 +71,8 @@ class DxDispatchEndpoint:
                 self._dispatched(*each)
                 if number % _AT_ONCE == _AT_ONCE - 1:
                     await asyncio.sleep(0)
-            return answered(answer, wanted.media_type, memory.close)
+            content, coding = await compressed(service, request, answer, memory)
+            return answered(content, wanted.media_type, memory.close, coding)
         except BaseException:
             memory.close()
             raise
@@ -128,9 +129,6 @@ def _model_in(names: list[str], name: str | None) -> PurePosixPath:
 
 def _is_zip(headers: Headers) -> bool:
     """By Content-Type. Raises HTTPException 415."""
-    coding = headers.get(b"content-encoding", b"identity")
-    if coding.lower() != b"identity":
-        raise HTTPException(415, f"Content-Encoding is {coding[:100].decode('latin-1')}; send the body as it is.")
     text = headers.get(b"content-type", b"").decode("latin-1")
     kind = media_type(text)
     if kind not in (_JSON, *_ZIPS):

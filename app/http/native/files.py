@@ -16,7 +16,7 @@ from app.codecs.structure import Unreadable
 from app.codecs.tensor_files import FileCodec, TensorFormat
 from app.contract.violations import ContractError
 from app.engine.prepared import Outcome
-from app.http.core.bodies import check_identity, prefers_minimal
+from app.http.core.bodies import prefers_minimal
 from app.http.core.documents import CODECS
 from app.http.core.exchange import Reply, Request
 from app.http.core.headers import Headers
@@ -97,7 +97,6 @@ class FilesEndpoint:
 
 def _format_of(headers: Headers) -> str:
     """By Content-Type. Raises HTTPException 415."""
-    check_identity(headers)
     text = headers.get(b"content-type", b"").decode("latin-1")
     kind = media_type(text)
     kind = _ALIASES.get(kind, kind)

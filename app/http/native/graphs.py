@@ -24,7 +24,7 @@ from app.engine.inputs import given_inputs
 from app.engine.service import Service
 from app.engine.workers import Ticket
 from app.http.core.answers import answered
-from app.http.core.bodies import codec_of_answer, codec_of_request, no_data, read_body
+from app.http.core.bodies import codec_of_answer, codec_of_request, compressed, no_data, read_plain_body
 from app.http.core.documents import read_document
 from app.http.core.exchange import Reply, Request, nothing
 from app.http.core.graphs import MOST, MOST_BYTES, kept_graph, prepared_for
@@ -79,7 +79,7 @@ class KeepEndpoint:
         wanted = codec_of_answer(headers)
         given = None if is_onnx(headers) else codec_of_request(headers)
         with service.memory.open() as memory:
-            body = await read_body(request, service.settings, memory, given.data_start if given else no_data)
+            body = await read_plain_body(service, request, memory, given.data_start if given else no_data)
 
             def work(ticket: Ticket[None]) -> tuple[KeptGraph, bool]:
                 if given is None:
@@ -89,11 +89,12 @@ class KeepEndpoint:
                 return read_document(given, body, service.settings, memory, judge, limit="max_graph_structure_bytes")
 
             kept, is_new = await service.run(work, memory, request.body.hung_up, request.stages)
+            (document,) = wanted.encode(kept.described())
+            assert not isinstance(document, Hole)
+            content, coding = await compressed(service, request, Encoded(len(document), (document,)), memory)
         status = 201 if is_new else 200
         location = (b"location", f"/v1/graphs/{kept.entry.record.id}".encode())
-        (document,) = wanted.encode(kept.described())
-        assert not isinstance(document, Hole)
-        return answered(Encoded(len(document), (document,)), wanted.media_type, nothing, [location], status)
+        return answered(content, wanted.media_type, nothing, [location, *coding], status)
 
     def _keep(
         self, codec: Decoder, body: Body, memory: MemoryShare, cancelled: Callable[[], bool], document: object

@@ -40,9 +40,12 @@ async def ready(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     """Counters, gauges and histograms in Prometheus' text format, or in OpenMetrics' with exemplars."""
     collected: Metrics = request.app.state.metrics
+    headers = {"cache-control": "no-store"}
     if "application/openmetrics-text" in request.headers.get("accept", ""):
-        return Response(collected.render(with_exemplars=True), media_type=collected.media_type_with_exemplars)
-    return Response(collected.render(), media_type=collected.media_type)
+        text, kind = collected.render(with_exemplars=True), collected.media_type_with_exemplars
+    else:
+        text, kind = collected.render(), collected.media_type
+    return Response(text, headers=headers, media_type=kind)
 
 
 def _health(service: Service, status: int) -> Response:

@@ -1,11 +1,14 @@
 """/docs without the Internet: Swagger UI from the package fastapi-offline, served by us."""
 
+import asyncio
 from importlib.resources import files
+from importlib.resources.abc import Traversable
+from mimetypes import guess_type
 
 from fastapi import FastAPI
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.staticfiles import StaticFiles
 
 from app.http.web.files import KeptFile
 
@@ -18,10 +21,24 @@ POLICY = (
 
 def install(app: FastAPI) -> None:
     """Have `app` serve the page and what it is made of; its script is among the playground's files."""
-    app.mount("/docs/assets", StaticFiles(directory=str(files("fastapi_offline") / "static")))
+    assets = {each.name: each for each in (files("fastapi_offline") / "static").iterdir() if each.is_file()}
+    kept: dict[str, KeptFile] = {}
     content = (files(__package__) / "pages" / "docs.html").read_bytes()
     page = KeptFile(content, "text/html; charset=utf-8", {"content-security-policy": POLICY})
+
+    @app.get("/docs/assets/{name}", include_in_schema=False)
+    async def asset(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in assets:
+            raise HTTPException(404, f"There is no file {name[:80]}.")
+        if name not in kept:
+            kept[name] = await asyncio.to_thread(_asset, assets[name])
+        return kept[name].answer(request.headers)
 
     @app.get("/docs", include_in_schema=False)
     async def docs(request: Request) -> Response:
         return page.answer(request.headers)
+
+
+def _asset(file: Traversable) -> KeptFile:
+    return KeptFile(file.read_bytes(), guess_type(file.name)[0] or "application/octet-stream")

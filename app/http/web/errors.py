@@ -14,7 +14,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 def install(app: FastAPI) -> None:
     """Have `app` serve the page."""
 
-    @app.api_route("/errors", methods=["GET", "HEAD"], include_in_schema=False)
+    @app.get("/errors", include_in_schema=False)
     async def errors() -> Response:
         return Response(_PAGE, media_type="text/html", headers={"content-security-policy": _POLICY})
 

@@ -2,11 +2,11 @@
 
 import gzip
 from collections.abc import Mapping
-from hashlib import sha256
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
+from app.http.core.kept import is_known, tag_of
 from app.http.core.media_types import accepts_gzip
 
 
@@ -25,7 +25,7 @@ class KeptFile:
         packed = gzip.compress(content, mtime=0) if compressed else content
         # What grows by it, as small files do, is sent as it is.
         self._packed = packed if len(packed) < len(content) else None
-        self._tags = _tag(content), _tag(packed)
+        self._tags = tag_of(content), tag_of(packed)
         self._media_type = media_type
         self._headers = dict(headers or {})
 
@@ -39,13 +39,8 @@ class KeptFile:
             "vary": "accept-encoding",
             "x-content-type-options": "nosniff",
         }
-        known = [each.strip().removeprefix("W/") for each in asked.get("if-none-match", "").split(",")]
-        if tag in known or "*" in known:
+        if is_known(tag, asked.get("if-none-match", "")):
             return Response(status_code=304, headers=headers)
         if packed is None:
             return Response(self.content, headers=headers, media_type=self._media_type)
         return Response(packed, headers=headers | {"content-encoding": "gzip"}, media_type=self._media_type)
-
-
-def _tag(content: bytes) -> str:
-    return f'"{sha256(content).hexdigest()[:32]}"'

@@ -40,30 +40,28 @@ POLICY = (
 )
 """What the page may do: run its own scripts and ask the service that it comes from. Nothing makes HTML out of text."""
 
-METHODS = ["GET", "HEAD"]
-
 
 def install(app: FastAPI, device: Device) -> None:
     """Have `app` serve the page and what it is made of. `device` tells which operators have a curve."""
     kept = _static_files()
     described: dict[str, KeptFile] = {}
 
-    @app.api_route("/", methods=METHODS, include_in_schema=False)
+    @app.get("/", include_in_schema=False)
     async def page(request: Request) -> Response:
         return kept[PAGE].answer(request.headers)
 
-    @app.api_route("/static/{name}", methods=METHODS, include_in_schema=False)
+    @app.get("/static/{name}", include_in_schema=False)
     async def static(request: Request) -> Response:
         name = request.path_params["name"]
         if name not in kept or name == PAGE:
             raise HTTPException(404, f"There is no file {name[:80]}.")
         return kept[name].answer(request.headers)
 
-    @app.api_route("/operators.json", methods=METHODS, include_in_schema=False)
+    @app.get("/operators.json", include_in_schema=False)
     async def operators(request: Request) -> Response:
         return (await asyncio.to_thread(_catalog)).answer(request.headers)
 
-    @app.api_route("/operators/{name}.json", methods=METHODS, include_in_schema=False)
+    @app.get("/operators/{name}.json", include_in_schema=False)
     async def operator(request: Request) -> Response:
         found = find_operator(request.path_params["name"])
         if found is None:

@@ -99,7 +99,7 @@ def install(app: FastAPI, device: Device) -> None:
     """Have `app` serve the page, its curves computed by `device`."""
     reference = Reference(device)
 
-    @app.api_route("/operators", methods=["GET", "HEAD"], include_in_schema=False)
+    @app.get("/operators", include_in_schema=False)
     async def operators(request: Request) -> Response:
         return await reference.answer(request)
 

@@ -22,8 +22,8 @@ func main() {
 	client := dmlserve.NewAPIClient(configuration)
 	all := context.Background()
 
-	desc := dmlserve.NewTensorDesc(dmlserve.FLOAT32, []int64{2, 3})
-	desc.SetFlags([]dmlserve.TensorFlag{dmlserve.OWNED_BY_DML})
+	desc := dmlserve.NewTensorDesc(dmlserve.DATATYPE_FLOAT32, []int64{2, 3})
+	desc.SetFlags([]dmlserve.TensorFlag{dmlserve.TENSORFLAG_OWNED_BY_DML})
 	celu := dmlserve.NewActivationCelu("ACTIVATION_CELU", *desc)
 	celu.SetAlpha(2)
 	x := "AACAwAAAAMAAAAAAAACAPwAAAEAAAIBA"

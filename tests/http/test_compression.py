@@ -2,15 +2,21 @@
 
 import gzip
 import zlib
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
+import orjson
 import pytest
 
+from app.engine.graph_documents import EXAMPLE, EXAMPLE_DATA
+from app.models.dxdispatch.answer import EXAMPLE as MODEL
+from tests.codecs.test_tensor_files import npy
 from tests.conftest import ServerFactory
+from tests.http.refusals import refusal_of
 from tests.inference.wire import CELU, LENGTH, X, behind, body, error_of, listed
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress}
@@ -90,3 +96,65 @@ def test_bombs_are_refused_before_they_take_memory(start_server: ServerFactory, 
         said = error_of(client.post(CELU, content=bomb, headers={"content-encoding": coding}), 413)
         assert "max_memory_bytes" in said
     assert int(high_water.split()[1]) < 400 << 10
+
+
+class TestNative:
+    """Under /v1 as under /v2."""
+
+    BODY = orjson.dumps(
+        {
+            "operator": {"Type": "ACTIVATION_IDENTITY", "InputTensor": {"DataType": "FLOAT32", "Sizes": [1000]}},
+            "inputs": {"InputTensor": b64encode(np.arange(1000, dtype=np.float32).tobytes()).decode()},
+        }
+    )
+
+    @coding
+    def test_both_ways(self, client: httpx.Client, coding: str) -> None:
+        headers = {"content-type": "application/json", "content-encoding": coding, "accept-encoding": coding}
+        for _ in range(3):  # the third is found among the requests that were judged
+            with client.stream(
+                "POST", "/v1/dispatch", content=COMPRESS[coding](self.BODY), headers=headers
+            ) as response:
+                assert response.status_code == 200, response.read()
+                answer = b"".join(response.iter_raw())
+            assert response.headers["content-encoding"] == coding
+            assert int(response.headers["content-length"]) == len(answer)
+            document = orjson.loads(zlib.decompress(answer, zlib.MAX_WBITS + 32))
+            assert document["outputs"]["OutputTensor"]["data"].encode() in self.BODY
+
+    @pytest.mark.parametrize("coding", ["gzip", "Deflate"])
+    def test_files(self, client: httpx.Client, coding: str) -> None:
+        x = npy(np.arange(1 << 18, dtype=np.float32))
+        headers = {"content-type": "application/x-npy", "content-encoding": coding, "accept-encoding": coding}
+        packed = COMPRESS[coding.lower()](x)
+        response = client.post("/v1/operators/ACTIVATION_IDENTITY/dispatch", content=packed, headers=headers)
+        assert response.headers["content-encoding"] == coding.lower()
+        assert response.content[-(1 << 20) :] == x[-(1 << 20) :]
+
+    def test_graphs_and_questions(self, client: httpx.Client) -> None:
+        headers = {"content-type": "application/json", "content-encoding": "gzip", "accept-encoding": "gzip"}
+        kept = client.post("/v1/graphs", content=gzip.compress(orjson.dumps(EXAMPLE)), headers=headers)
+        assert (kept.status_code in (200, 201), kept.headers["content-encoding"]) == (True, "gzip")
+        path = kept.headers["location"]
+        made = client.post(f"{path}/dispatch", content=gzip.compress(orjson.dumps(EXAMPLE_DATA)), headers=headers)
+        assert (made.status_code, made.headers["content-encoding"]) == (200, "gzip")
+        asked = orjson.dumps({"Feature": "FEATURE_LEVELS", "RequestedFeatureLevels": ["5_0"]})
+        assert client.post("/v1/feature-support", content=gzip.compress(asked), headers=headers).status_code == 200
+        models = client.post("/v1/dxdispatch", content=gzip.compress(orjson.dumps(MODEL)), headers=headers)
+        assert (models.status_code, models.headers["content-encoding"]) == (200, "gzip")
+
+    @pytest.mark.parametrize("path", ["dispatch", "graphs", "feature-support", "dxdispatch"])
+    def test_broken(self, client: httpx.Client, path: str) -> None:
+        headers = {"content-type": "application/json", "content-encoding": "gzip"}
+        problem = refusal_of(client.post(f"/v1/{path}", content=self.BODY, headers=headers), 400)
+        assert problem["detail"].startswith("The body is not gzip")
+
+    def test_bombs(self, start_server: ServerFactory) -> None:
+        server = start_server("--max-body-bytes", "1048576")
+        bomb = gzip.compress(bytes(64 << 20))
+        headers = {"content-type": "application/json", "content-encoding": "gzip"}
+        with httpx.Client(base_url=server.url, timeout=30) as client:
+            for path in ("dispatch", "graphs", "feature-support", "dxdispatch"):
+                problem = refusal_of(client.post(f"/v1/{path}", content=bomb, headers=headers), 413)
+                assert "max_body_bytes allows 1048576" in problem["detail"]
+            assert "dmlserve_memory_bytes 0.0" in client.get("/metrics").text

@@ -1,0 +1,104 @@
+"""GET documents: tags, 304, gzip; HEAD and OPTIONS everywhere."""
+
+import gzip
+from http.client import HTTPConnection
+
+import httpx
+import pytest
+
+from app.http.core.kept import LEAST
+from tests.http.refusals import refusal_of
+
+DOCUMENTS = [
+    "/",
+    "/docs",
+    "/docs/assets/swagger-ui.css",
+    "/errors",
+    "/openapi.json",
+    "/operators",
+    "/operators.json",
+    "/static/app.js",
+    "/v1/graphs",
+    "/v1/operators",
+    "/v1/operators/ACTIVATION_CELU",
+    "/v2",
+    "/v2/models/activation_celu",
+    "/v2/models/activation_celu/config",
+]
+LIVE = ["/health/live", "/v2/health/ready", "/metrics"]
+"""What is told of this moment, and kept by nobody."""
+
+document = pytest.mark.parametrize("path", DOCUMENTS)
+PLAIN = {"accept-encoding": "identity"}
+
+
+@document
+def test_what_is_the_same_is_not_sent_again(client: httpx.Client, path: str) -> None:
+    for coding in ("identity", "gzip"):
+        found = client.get(path, headers={"accept-encoding": coding})
+        assert (found.status_code, found.headers["cache-control"]) == (200, "no-cache")
+        assert "accept-encoding" in found.headers["vary"].lower()
+        tag = found.headers["etag"]
+        for known in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+            again = client.get(path, headers={"accept-encoding": coding, "if-none-match": known})
+            assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+            assert not {"content-type", "content-encoding", "content-length"} & again.headers.keys()
+        assert client.get(path, headers={"accept-encoding": coding, "if-none-match": '"other"'}).status_code == 200
+
+
+@pytest.mark.parametrize("path", [*DOCUMENTS, "/metrics"])
+def test_what_is_long_is_compressed_for_those_who_take_that(client: httpx.Client, path: str) -> None:
+    plain = client.get(path, headers=PLAIN)
+    assert "content-encoding" not in plain.headers
+    with client.stream("GET", path, headers={"accept-encoding": "br, gzip;q=0.5"}) as packed:
+        raw = b"".join(packed.iter_raw())
+    if len(plain.content) < LEAST and "content-encoding" not in packed.headers:
+        return
+    assert packed.headers["content-encoding"] == "gzip"
+    assert int(packed.headers["content-length"]) == len(raw) < len(plain.content)
+    if path != "/metrics":
+        assert gzip.decompress(raw) == plain.content
+        assert packed.headers["etag"] != plain.headers["etag"]
+    assert "content-encoding" not in client.get(path, headers={"accept-encoding": "gzip;q=0"}).headers
+
+
+@pytest.mark.parametrize("path", LIVE)
+def test_what_is_of_this_moment_is_not_kept(client: httpx.Client, path: str) -> None:
+    found = client.get(path, headers={"if-none-match": "*"})
+    assert (found.status_code, found.headers["cache-control"]) == (200, "no-store")
+    assert "etag" not in found.headers
+
+
+@pytest.mark.parametrize("path", [*DOCUMENTS, *LIVE])
+def test_head_and_options(client: httpx.Client, path: str) -> None:
+    got, head = client.get(path, headers=PLAIN), client.head(path, headers=PLAIN)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-type"] == got.headers["content-type"]
+    assert head.headers.get("etag") == got.headers.get("etag")
+    options = client.options(path)
+    assert (options.status_code, options.content) == (204, b"")
+    allowed = "GET, HEAD, OPTIONS, POST" if path == "/v1/graphs" else "GET, HEAD, OPTIONS"
+    assert options.headers["allow"] == allowed
+    refused = client.put(path)
+    assert (refused.status_code, refused.headers["allow"]) == (405, allowed)
+    wire = HTTPConnection(client.base_url.host, client.base_url.port or 80, timeout=30)
+    for method, status in (("HEAD", 200), ("OPTIONS", 204), ("GET", 200)):  # a body would be read as the next answer
+        wire.request(method, path)
+        answer = wire.getresponse()
+        answer.read()
+        assert answer.status == status
+    wire.close()
+
+
+@pytest.mark.parametrize("path", ["/v1/dispatch", "/v1/operators/ACTIVATION_CELU/dispatch", "/v2/models/x/infer"])
+def test_what_takes_tensors(client: httpx.Client, path: str) -> None:
+    options = client.options(path)
+    assert (options.status_code, options.headers["allow"]) == (204, "OPTIONS, POST")
+    for method in ("GET", "HEAD", "DELETE"):
+        refused = client.request(method, path)
+        assert (refused.status_code, refused.headers["allow"]) == (405, "OPTIONS, POST")
+
+
+def test_what_is_not_there(client: httpx.Client) -> None:
+    refusal_of(client.options("/v1/nothing"), 404)
+    assert client.head("/v1/operators/NOTHING").status_code == 404
