@@ -10,7 +10,6 @@ from app.codecs.structure import Unreadable
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.memory.buffers import Buffer
 
-CODINGS = ("gzip", "deflate")
 _WINDOW = {b"gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
 _PIECE = 1 << 18
 """Bytes that are taken or made at a time."""
