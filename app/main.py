@@ -138,7 +138,7 @@ def create_app(
     app.state.metrics = metrics
     app.state.access_log = access_log
     app.state.tracing = traces
-    app.state.inference = endpoints.InferEndpoint(service, metrics.inferences, repository)
+    app.state.inference = endpoints.InferEndpoint(service, metrics.inferences, metrics.batches, repository)
     dispatches = DispatchRoute(service)
     models = DxDispatchRoute(service, metrics.dispatched)
     app.router.routes += [

@@ -15,7 +15,11 @@ def _cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+MOST_BATCH = 256
+"""Rows that are ever run together."""
+
 _LIMITS = ("queue_depth", "deadline_seconds", "header_seconds", "body_seconds", "send_seconds", "graph_seconds")
+_NO_LIMITS = ("max_batch", "max_delay_us")
 
 
 class Unusable(Exception):
@@ -72,6 +76,20 @@ class Settings(BaseSettings):
         ge=1,
         le=4096,
         description="Graphs that models from files are kept compiled as, each for some sizes of inputs.",
+    )
+
+    max_batch: int = Field(
+        1,
+        ge=1,
+        le=MOST_BATCH,
+        description="Rows that requests to one model from a file are run together up to, where they differ along their "
+        "first dimension only; 1: each by itself. A model's config.pbtxt comes first.",
+    )
+    max_delay_us: int = Field(
+        0,
+        ge=0,
+        le=10_000_000,
+        description="Microseconds that a request may wait for others to be run with, though a worker is free.",
     )
 
     workers: int = Field(
@@ -154,7 +172,7 @@ class Settings(BaseSettings):
     @classmethod
     def is_limit(cls, name: str) -> bool:
         """Whether a client may run into this setting, so that the capabilities show it."""
-        return name.startswith("max_") or name in _LIMITS
+        return name in _LIMITS or (name.startswith("max_") and name not in _NO_LIMITS)
 
     @field_validator("host")
     @classmethod

@@ -162,18 +162,24 @@ class Service:
         memory: MemoryShare,
         hang_up: "Callable[[], Awaitable[None]] | None" = None,
         stages: Stages | None = None,
+        place: Ticket[None] | None = None,
     ) -> Outcome:
         """Execute what was prepared, on `data`.
 
         `memory` is the request's share, to which the output is added; `hang_up()` returns when the client has gone,
-        and what happens is added to `stages`.
-        Raises ContractError, MemoryExhausted, QueueFull, Draining, DeadlineExceeded, Abandoned.
+        and what happens is added to `stages`. `place` is what was reserved in the queue: it is admitted, and its
+        deadline counts from then on. Raises ContractError, MemoryExhausted, QueueFull, Draining, DeadlineExceeded,
+        Abandoned.
         """
         runs_inline = prepared.kernel.runs_inline
+        if place is None:
+            self._check_state()
+        elif runs_inline:
+            self.pool.release(place)
         bound = self._admit(prepared, data, memory, runs_inline)
         if runs_inline:
             return recorded(stages, self.compute, prepared, bound)
-        return await self.run(lambda ticket: self._computed(ticket, prepared, bound), memory, hang_up, stages)
+        return await self.run(lambda ticket: self._computed(ticket, prepared, bound), memory, hang_up, stages, place)
 
     async def run(
         self,
@@ -181,14 +187,15 @@ class Service:
         memory: MemoryShare,
         hang_up: "Callable[[], Awaitable[None]] | None" = None,
         stages: Stages | None = None,
+        place: Ticket[None] | None = None,
     ) -> T:
         """What `work` returns, done by a worker, to which `memory` is lent meanwhile: the way of all that takes long.
 
-        If nobody waits for it any more, `work` should notice soon, by `memory.ensure_open` or its ticket. Raises what
-        `work` does, QueueFull, Draining, DeadlineExceeded, Abandoned.
+        If nobody waits for it any more, `work` should notice soon, by `memory.ensure_open` or its ticket. `place` is
+        as for `execute`. Raises what `work` does, QueueFull, Draining, DeadlineExceeded, Abandoned.
         """
-        if self.state is State.DRAINING:
-            raise Draining
+        if place is None:
+            self._check_state()
         made: list[T] = []
         lent = memory.lent()
         submitted = time_ns()
@@ -199,7 +206,7 @@ class Service:
             with lent:
                 made.append(recorded(stages, work, ticket))
 
-        await self._finish(self.pool.submit(job), hang_up)
+        await self.wait(self.pool.submit(job, place), hang_up)
         return made.pop()
 
     def execute_in(
@@ -222,14 +229,16 @@ class Service:
     def _admit(self, prepared: Prepared, data: Mapping[str, Buffer], memory: MemoryShare, runs_inline: bool) -> Bound:
         """What the kernel is dispatched on.
 
-        Raises ContractError, MemoryExhausted, Draining, and for a kernel that `runs_inline` QueueFull.
+        Raises ContractError, MemoryExhausted, and for a kernel that `runs_inline` QueueFull.
         """
-        if self.state is State.DRAINING:
-            raise Draining
         buffers = prepared.bind(data)
         if runs_inline:
             self.pool.check_room()  # a full queue is full for small ones too
         return self._bound(prepared, buffers, memory)
+
+    def _check_state(self) -> None:
+        if self.state is State.DRAINING:
+            raise Draining
 
     def check_device(self, name: str) -> None:
         """Raises ContractError."""
@@ -265,14 +274,17 @@ class Service:
                 return inputs[number][:size]
         return memory.buffer(size)
 
-    async def _finish(self, ticket: Ticket[None], hang_up: "Callable[[], Awaitable[None]] | None") -> None:
-        """Wait for the job; one that nobody waits for gives its place free."""
+    async def wait(self, ticket: Ticket[None], hang_up: "Callable[[], Awaitable[None]] | None") -> None:
+        """Wait for the job, until its deadline; one that nobody waits for gives its place free.
+
+        Raises what the job does, DeadlineExceeded, Abandoned.
+        """
         done: asyncio.Future[None] = asyncio.wrap_future(ticket.future)
         gone = asyncio.ensure_future(hang_up()) if hang_up else None
         try:
             await asyncio.wait(
                 {done, gone} if gone else {done},
-                timeout=self.settings.deadline_seconds,
+                timeout=max(self.settings.deadline_seconds - (perf_counter() - ticket.submitted), 0.0),
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if done.done():

@@ -67,14 +67,36 @@ class WorkerPool:
         """Jobs in the queue."""
         return max(self._admitted - self._running, 0)
 
-    def submit(self, job: Callable[[Ticket[T]], T]) -> Ticket[T]:
-        """Queue `job`, which is given its own ticket. Raises QueueFull."""
+    def submit(self, job: Callable[[Ticket[T]], T], place: "Ticket[None] | None" = None) -> Ticket[T]:
+        """Queue `job`, which is given its own ticket, in the `place` that was reserved for it, if any was.
+
+        Raises QueueFull unless there is such a place.
+        """
+        ticket = Ticket(job=job, leave=self._leave)
+        with self._lock:
+            if place is None or place.job is None:
+                self.check_room()
+                self._admitted += 1
+            else:
+                place.job = None
+        if place is not None:
+            ticket.submitted = place.submitted
+        self.executor.submit(self._work, [ticket])
+        return ticket
+
+    def reserve(self) -> Ticket[None]:
+        """A place in the queue, for who waits there for others. Raises QueueFull.
+
+        It is given free by cancelling it, by `release`, or by a job that is submitted in its place.
+        """
         with self._lock:
             self.check_room()
             self._admitted += 1
-        ticket = Ticket(job=job, leave=self._leave)
-        self.executor.submit(self._work, [ticket])
-        return ticket
+        return Ticket(job=_nothing, leave=self._leave)
+
+    def release(self, place: Ticket[None]) -> None:
+        """Give a place free that was reserved, if it is not yet."""
+        self._leave(place)
 
     def check_room(self) -> None:
         """Raise QueueFull unless one more job may be submitted now."""
@@ -121,3 +143,7 @@ class WorkerPool:
             if ticket.job is not None:
                 self._admitted -= 1
                 ticket.job = None  # the executor keeps a cancelled job's ticket until its turn; the data go at once
+
+
+def _nothing(_: Ticket[None]) -> None:
+    """What has been reserved for: whoever reserved it says so when he submits it."""

@@ -204,9 +204,15 @@ class ConfigVersionPolicy(TypedDict):
     latest: ConfigVersions
 
 
+class ConfigBatching(TypedDict):
+    """How requests are run together."""
+
+    max_queue_delay_microseconds: int
+
+
 class ModelConfig(TypedDict):
-    """Triton's configuration of a model. `max_batch_size` is 0: requests are not put together, and the first dimension
-    is like any other."""
+    """Triton's configuration of a model. Where `max_batch_size` is not 0, requests are run together, and `dims` are
+    without the first dimension, which is the batch."""
 
     name: str
     platform: str
@@ -215,25 +221,33 @@ class ModelConfig(TypedDict):
     max_batch_size: int
     input: list[ConfigTensor]
     output: list[ConfigTensor]
+    dynamic_batching: NotRequired[ConfigBatching]
 
 
-def config(model: ModelMetadata) -> ModelConfig:
-    """The configuration of a model that is described."""
+def config(model: ModelMetadata, max_batch_size: int = 0, delay_us: int = 0) -> ModelConfig:
+    """The configuration of a model that is described. Its requests are run together if there is a `max_batch_size`."""
+    first = 1 if max_batch_size else 0
     inputs, outputs = (
-        [ConfigTensor(name=each["name"], data_type=f"TYPE_{each['datatype']}", dims=each["shape"]) for each in tensors]
+        [
+            ConfigTensor(name=each["name"], data_type=f"TYPE_{each['datatype']}", dims=each["shape"][first:])
+            for each in tensors
+        ]
         for tensors in (model["inputs"], model["outputs"])
     )
     for made, each in zip(inputs, model["inputs"], strict=True):
         made["optional"] = each["parameters"]["optional"]
-    return ModelConfig(
+    told = ModelConfig(
         name=model["name"],
         platform=model["platform"],
         backend=model["platform"],
         version_policy=ConfigVersionPolicy(latest=ConfigVersions(num_versions=len(model["versions"]))),
-        max_batch_size=0,
+        max_batch_size=max_batch_size,
         input=inputs,
         output=outputs,
     )
+    if max_batch_size:
+        told["dynamic_batching"] = ConfigBatching(max_queue_delay_microseconds=delay_us)
+    return told
 
 
 class RepositoryIndexRequest(_Document):
@@ -284,7 +298,8 @@ class InferStatistics(TypedDict):
 
 
 class BatchStatistics(TypedDict):
-    """The same by batch size; here each inference is executed by itself."""
+    """The same by batch size: the rows of all requests that were run together, or 1 where none are. What is counted are
+    executions."""
 
     batch_size: int
     compute_input: Duration

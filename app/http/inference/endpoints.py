@@ -32,9 +32,10 @@ from app.http.inference.models import Models
 from app.http.inference.operator_models import OperatorModel
 from app.http.inference.requests import InferenceReader
 from app.http.inference.shared_memory import Regions
-from app.http.telemetry.inferences import InferenceCounts
+from app.http.telemetry.inferences import BatchCounts, InferenceCounts
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
+from app.models.repository.batcher import Batcher
 from app.models.repository.model import CacheKey
 from app.models.repository.repository import Repository
 from app.stages import recorded, staged
@@ -99,11 +100,12 @@ class _Done(NamedTuple):
 class InferEndpoint:
     """Answers the inferences of a service."""
 
-    def __init__(self, service: Service, counts: InferenceCounts, repository: Repository) -> None:
+    def __init__(self, service: Service, counts: InferenceCounts, batches: BatchCounts, repository: Repository) -> None:
         self.regions = Regions()
         self.models = Models(service, repository)
         self._service = service
         self._counts = counts
+        self._batcher = Batcher(service, repository, lambda model, executed: batches.observe(model.called, *executed))
         self._reader = InferenceReader(service)
         self._readers: WeakKeyDictionary[GraphModel | CacheKey, InferenceReader] = WeakKeyDictionary()
         service.caches["inferences"] = self._reader.cache
@@ -173,6 +175,8 @@ class InferEndpoint:
 
     async def _executed(self, exchange: _Exchange, body: Body) -> _Done:
         """All that does not take long here, else all of it in one visit to a worker. Raises NotCompiled."""
+        if isinstance(exchange.model, FileModel) and exchange.model.batching:
+            return await self._together(exchange, body)
         service, memory = self._service, exchange.memory
         arrived = perf_counter_ns()
         is_read = False
@@ -201,6 +205,34 @@ class InferEndpoint:
             return _Done(outcome, answer, looked_at - arrived + read - began, perf_counter_ns() - executed)
 
         return await service.run(work, memory, exchange.request.body.hung_up, exchange.request.stages)
+
+    async def _together(self, exchange: _Exchange, body: Body) -> _Done:
+        """The same for a model whose requests are run together: what takes long before and after that is by itself, in
+        a worker. Raises NotCompiled."""
+        service, memory, hang_up = self._service, exchange.memory, exchange.request.body.hung_up
+        arrived = perf_counter_ns()
+        is_read = False
+        if not exchange.given:
+            with contextlib.suppress(TooHeavy):
+                exchange.read(body, only_light=True)
+                is_read = True
+
+        def work(_: Ticket[None]) -> dict[str, Buffer]:
+            if not is_read:
+                exchange.read(body)
+            return exchange.data()
+
+        is_light = is_read and not exchange.wanted and exchange.inference.copied_bytes < OFFLOADED
+        data = exchange.data() if is_light else await service.run(work, memory, hang_up)
+        read = perf_counter_ns()
+        admitted: Ticket[None] = Ticket()
+        outcome = await self._batcher.execute(exchange.inference.prepared, data, memory, hang_up)
+        executed = perf_counter_ns()
+        if is_light:
+            answer = exchange.write(outcome)
+        else:
+            answer = await service.run(lambda _: exchange.write(outcome), memory, hang_up, admitted)
+        return _Done(outcome, answer, read - arrived, perf_counter_ns() - executed)
 
 
 def _alignment(headers: Headers) -> Align:

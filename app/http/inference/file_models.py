@@ -14,6 +14,7 @@ from app.http.inference.tensors import NAMES
 from app.http.telemetry.inferences import InferenceCounts
 from app.models.onnx.importer import Tensor
 from app.models.onnx.reading import Port
+from app.models.repository.batching import Batching
 from app.models.repository.model import CacheKey, LoadedModel, SizedModel, SizesOfAll
 from app.models.repository.repository import Repository
 
@@ -42,6 +43,11 @@ class FileModel:
     def cache_key(self) -> CacheKey:
         """What was read of requests holds as long as this is the same object."""
         return self._loaded.cache_key
+
+    @property
+    def batching(self) -> Batching | None:
+        """How requests are run together, if they are."""
+        return self._loaded.batching
 
     def judge(self, request: documents.InferRequest, *, only_light: bool) -> JudgedInference:
         """Raises NotCompiled as well."""

@@ -17,10 +17,11 @@ from app.http.core.bodies import read_judged
 from app.http.core.documents import CODECS
 from app.http.inference import documents, openapi
 from app.http.inference.endpoints import InferEndpoint
+from app.http.inference.file_models import FileModel
 from app.http.inference.model import PLATFORM, VERSION
 from app.http.inference.models import Known, Models
 from app.http.inference.shared_memory import AlreadyRegistered, Regions
-from app.http.inference.statistics import Observed, document
+from app.http.inference.statistics import Batches, Observed, document
 from app.http.telemetry.metrics import Metrics
 from app.http.telemetry.operations import answer_probe
 from app.models.repository.model import LoadedModel
@@ -88,10 +89,11 @@ async def model(request: Request) -> Response:
     ),
 )
 async def config(request: Request) -> Response:
-    """A model's configuration as Triton has it: its tensors, and that it takes one request at a time as it is."""
+    """A model's configuration as Triton has it: its tensors, and whether requests are run together."""
     name, version = _asked(request)
     found = await _models(request).find(name, version)
-    return _json(documents.config(found.metadata(name)))
+    batching = found.batching if isinstance(found, FileModel) else None
+    return _json(documents.config(found.metadata(name), *(batching or ())))
 
 
 @router.get(f"{MODEL}/ready", **openapi.ready("getModelReady", "Tell whether a model is ready", "name"))
@@ -278,7 +280,7 @@ async def _read_moved(request: Request) -> None:
 
 def _statistics(request: Request, asked: list[tuple[str, Known]]) -> Response:
     collected: Metrics = request.app.state.metrics
-    series = collected.inferences_of_all()
+    series, batches = collected.inferences_of_all()
 
     def observed(known: Known) -> Observed:
         if isinstance(known, Entry):
@@ -286,7 +288,11 @@ def _statistics(request: Request, asked: list[tuple[str, Known]]) -> Response:
         label = known.called if isinstance(known, LoadedModel) else known.name()
         return {part: series.get((label, part), ()) for part in PARTS}
 
-    listed = [document(observed(known), name, _version(known)) for name, known in asked]
+    def together(known: Known) -> Batches:
+        called = known.called if isinstance(known, LoadedModel) else None
+        return {int(size): numbers for (label, size), numbers in batches.items() if label == called}
+
+    listed = [document(observed(known), name, _version(known), together(known)) for name, known in asked]
     return _json(documents.Statistics(model_stats=listed))
 
 

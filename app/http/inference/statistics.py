@@ -9,9 +9,14 @@ from app.http.inference.model import VERSION
 Observed: TypeAlias = Mapping[str, Sequence[Sequence[float]]]
 """By the parts of inferences, each worker's numbers: how many, nanoseconds in all, and when the last one was, in ms."""
 
+Batches: TypeAlias = Mapping[int, Sequence[Sequence[float]]]
+"""By rows, each worker's numbers: executions, requests in them, and nanoseconds of their parts."""
 
-def document(observed: Observed, name: str, version: str = VERSION) -> documents.ModelStatistics:
-    """Of the model that a client calls `name`."""
+
+def document(
+    observed: Observed, name: str, version: str = VERSION, batches: Batches | None = None
+) -> documents.ModelStatistics:
+    """Of the model that a client calls `name`. `batches` are there of a model whose requests are run together."""
 
     def part(of: str) -> documents.Duration:
         numbers = observed.get(of, ())
@@ -20,18 +25,26 @@ def document(observed: Observed, name: str, version: str = VERSION) -> documents
         )
 
     last = max((int(last) for _, _, last in observed.get("compute_infer", ())), default=0)
-    executed = part("compute_infer")["count"]
+    executed, inferred = part("compute_infer")["count"], part("success")["count"]
     batch = documents.BatchStatistics(
         batch_size=1,
         compute_input=part("compute_input"),
         compute_infer=part("compute_infer"),
         compute_output=part("compute_output"),
     )
+    listed = [batch] if executed else []
+    if batches:
+        together = {rows: [int(sum(of)) for of in zip(*numbers, strict=True)] for rows, numbers in batches.items()}
+        listed = [_batch(rows, numbers) for rows, numbers in sorted(together.items())]
+        # Each row is an inference, and each batch one execution; requests beyond the most rows are in no batch.
+        alone = max(executed - sum(requests for _, requests, *_ in together.values()), 0)
+        executed = alone + sum(executions for executions, *_ in together.values())
+        inferred = alone + sum(rows * executions for rows, (executions, *_) in together.items())
     return documents.ModelStatistics(
         name=name,
         version=version,
         last_inference=last,
-        inference_count=part("success")["count"],
+        inference_count=inferred,
         execution_count=executed,
         inference_stats=documents.InferStatistics(
             success=part("success"),
@@ -43,5 +56,13 @@ def document(observed: Observed, name: str, version: str = VERSION) -> documents
             cache_hit=part("cache_hit"),
             cache_miss=part("cache_miss"),
         ),
-        batch_stats=[batch] if executed else [],
+        batch_stats=listed,
+    )
+
+
+def _batch(rows: int, numbers: Sequence[int]) -> documents.BatchStatistics:
+    executions, _, *parts = numbers
+    of_input, infer, output = (documents.Duration(count=executions, ns=ns) for ns in parts)
+    return documents.BatchStatistics(
+        batch_size=rows, compute_input=of_input, compute_infer=infer, compute_output=output
     )

@@ -1,10 +1,10 @@
-"""What the inferences of the Open Inference Protocol took, as a family of series."""
+"""What the inferences of the Open Inference Protocol took, and how many were run together, as families of series."""
 
 import time
 
 from prometheus_client.core import CounterMetricFamily, Metric
 
-from app.http.telemetry.families import Family, Series
+from app.http.telemetry.families import Family, Series, together
 from app.http.telemetry.slots import Slot
 
 
@@ -26,4 +26,25 @@ class InferenceCounts(Family):
         metric = CounterMetricFamily(self.name, self.help_text, labels=self.labels)
         for labels, numbers in series.items():
             metric.add_metric(labels, sum(ns for _, ns, _ in numbers) / 1e9)
+        return metric
+
+
+class BatchCounts(Family):
+    """By model and rows, of models whose requests are run together: executions, requests in them, and nanoseconds in
+    all that inputs were put together, computed, and outputs taken apart."""
+
+    def __init__(self, slot: Slot) -> None:
+        text = "Executions of models whose requests are run together, by the rows of all of these."
+        super().__init__(slot, "dmlserve_inference_batches", text, ["operator", "size"], 5)
+
+    def observe(self, operator: str, rows: int, requests: int, input_ns: int, infer_ns: int, output_ns: int) -> None:
+        numbers = self.numbers[operator, str(rows)]
+        for place, number in enumerate((1, requests, input_ns, infer_ns, output_ns)):
+            numbers[place] += number
+
+    def metric(self, series: Series) -> Metric:
+        """What is to be shown of `series`."""
+        metric = CounterMetricFamily(self.name, self.help_text, labels=self.labels)
+        for labels, numbers in series.items():
+            metric.add_metric(labels, together(numbers)[0])
         return metric

@@ -20,7 +20,7 @@ from app.http.core.problems import FAULT, REASONS
 from app.http.server.limit import ConnectionLimit
 from app.http.telemetry.families import Counter, Histogram, Observations, Series
 from app.http.telemetry.gpus import Gpus
-from app.http.telemetry.inferences import InferenceCounts
+from app.http.telemetry.inferences import BatchCounts, InferenceCounts
 from app.http.telemetry.slots import Labels, Slot, Slots
 from app.sink import Cells
 
@@ -84,6 +84,7 @@ class Counts:
             slot, "dmlserve_key_sent_bytes", "Bodies of answers, by the name of the API key.", ["key"]
         )
         self.inferences = InferenceCounts(slot)
+        self.batches = BatchCounts(slot)
         self.log_lines_dropped = Counter(
             slot, "dmlserve_log_lines_dropped", "Log lines that were dropped because nobody took them.", []
         )
@@ -117,7 +118,7 @@ class Counts:
             self.compute_seconds.labelled(operator, device),
         )
 
-    def all(self) -> Iterable[Counter | Histogram | InferenceCounts]:
+    def all(self) -> Iterable[Counter | Histogram | InferenceCounts | BatchCounts]:
         return vars(self).values()
 
 
@@ -230,9 +231,15 @@ class Metrics:
         """Where inferences are counted."""
         return self._counts.inferences
 
-    def inferences_of_all(self) -> Series:
-        """Those of all workers."""
-        return self._series()[self.inferences.name]
+    @property
+    def batches(self) -> BatchCounts:
+        """Where batches are counted."""
+        return self._counts.batches
+
+    def inferences_of_all(self) -> tuple[Series, Series]:
+        """Those of all workers, and their batches."""
+        series = self._series()
+        return series[self.inferences.name], series[self.batches.name]
 
     async def tell(self) -> None:
         """Tell the other workers the gauges of this one, until cancelled."""

@@ -12,6 +12,8 @@ _MOST_BYTES = 1 << 20
 
 _DEEPEST = 16
 
+_MOST_DIGITS = 9
+
 _TYPES = {
     "TYPE_BOOL": "bool",
     "TYPE_FP16": "float16",
@@ -40,13 +42,10 @@ def apply_config(text: str, name: str, model: Signature) -> Signature:
     """`model`, the signature of the model that is called `name`, with what the config makes of it: sizes of dimensions
     that are free in the file. Raises BadConfig."""
     config = parse(text)
-    (stated,) = config.get("name") or [name]
+    stated = _one(config, "name", name)
     if stated != name:
         raise BadConfig(f"config.pbtxt is of {stated}, and lies in the folder of {name}.")
-    try:
-        is_batched = int(_one(config, "max_batch_size", "0")) > 0
-    except ValueError:
-        raise BadConfig("max_batch_size in config.pbtxt is no number.") from None
+    is_batched = bool(number(config, "max_batch_size", None))
     return Signature(
         _applied("input", config, model.inputs, is_batched), _applied("output", config, model.outputs, is_batched)
     )
@@ -127,6 +126,16 @@ def _text(token: str) -> str:
     if token[0] in "\"'":
         return re.sub(r"\\(.)", r"\1", token[1:-1])
     return token
+
+
+def number(message: Message, field: str, default: int | None) -> int | None:
+    """A field that is a number, and not below 0; `default` where it is left out. Raises BadConfig."""
+    stated = _one(message, field, "")
+    if not stated:
+        return default
+    if not (stated.isascii() and stated.isdigit() and len(stated) <= _MOST_DIGITS):
+        raise BadConfig(f"{field} in config.pbtxt is {stated[:40]}, which is no number from 0 on.")
+    return int(stated)
 
 
 def _one(message: Message, field: str, default: str) -> str:

@@ -20,7 +20,8 @@ from app.models.onnx.builder import Array
 from app.models.onnx.importer import Imported, NotSupported, UnsupportedNode, import_model, never_supported, operator_of
 from app.models.onnx.reading import Port, Signature, Unreadable, detached, read_model, signature
 from app.models.onnx.tensors import Sizes, Unsupported
-from app.models.repository.config import apply_config
+from app.models.repository.batching import Batching, batching_of
+from app.models.repository.config import apply_config, parse
 
 if TYPE_CHECKING:
     from app.models.onnx.reading import ModelProto
@@ -32,6 +33,11 @@ T = TypeVar("T")
 
 SizesOfAll: TypeAlias = tuple[Sizes, ...]
 """Of a model's inputs, in their order."""
+
+
+def batch_sizes(sizes: SizesOfAll, rows: int) -> SizesOfAll:
+    """With so many rows in place of what there are."""
+    return tuple((rows, *rest) for _, *rest in sizes)
 
 
 class CacheKey:
@@ -49,10 +55,13 @@ class LoadedModel:
         ports: Signature,
         arrays: dict[str, Array],
         memory: MemoryShare,
+        batching: Batching | None = None,
     ) -> None:
         self.name = name
         self.version = version
         self.ports = ports
+        self.batching = batching
+        """How requests are run together, if they are."""
         self.cache_key = CacheKey()
         self.is_closed = False
         self._memory = memory
@@ -129,6 +138,8 @@ class SizedModel:
         self.graph = graph
         self.prepared: dict[str, Prepared] = {}
         """By the device that is asked for."""
+        self.of_batches: dict[str, Prepared | None] = {}
+        """By a device's name: what executes batches of these sizes, or None if it was found to mix their rows."""
         self._memory = memory
 
     def close(self) -> None:
@@ -193,12 +204,13 @@ def read(
             raise NotSupported(unsupported)
         for port in (*ports.inputs.values(), *ports.outputs.values()):
             _check_port(port)
-        if config:
-            ports = apply_config(config.read_text(errors="replace"), name, ports)
+        stated = config.read_text(errors="replace") if config else ""
+        ports = apply_config(stated, name, ports)
+        batching = batching_of(f"{name}:{version}", ports, parse(stated), service.settings)
         held = sum(each.nbytes for each in arrays.values())
         memory.take(held)
         memory.give(size)
-        return LoadedModel(name, version, proto, ports, arrays, memory)
+        return LoadedModel(name, version, proto, ports, arrays, memory, batching)
     except OSError as error:
         memory.close()
         raise Unreadable(f"It cannot be read: {error.strerror}.") from None

@@ -20,7 +20,7 @@ from app.models.onnx.importer import NotSupported, WrongSizes
 from app.models.onnx.reading import Missing, Unreadable
 from app.models.repository import layout
 from app.models.repository.config import BadConfig
-from app.models.repository.model import CacheKey, LoadedModel, SizedModel, SizesOfAll, read
+from app.models.repository.model import CacheKey, LoadedModel, SizedModel, SizesOfAll, batch_sizes, read
 from app.models.repository.switches import LocalSwitches, Switches
 from app.models.repository.warm import Warm, parse_warm
 from app.settings import Settings, Unusable
@@ -149,11 +149,10 @@ class Repository:
                 self._sized.move_to_end((model, sizes))
             return found
 
-    def use(self, graph: Work) -> None:
-        """Note that a model that `lookup` found was used again."""
+    def use(self, graph: Work) -> SizedModel | None:
+        """The model that `lookup` found before, if it is still kept; it is in use from now on."""
         key = self._keys.get(graph) if isinstance(graph, CompiledGraph) else None
-        if key:
-            self.lookup(*key)
+        return self.lookup(*key) if key else None
 
     async def compiled(self, model: LoadedModel, sizes: SizesOfAll) -> SizedModel:
         """The model for these sizes, compiled by a worker, and for all who want it at once only once.
@@ -266,10 +265,19 @@ class Repository:
             try:
                 for sizes in self._wanted(model):
                     self._prepare(self.compile(model, sizes, cancelled))
+                    self._compile_batches(model, sizes, cancelled)
             except (*_REFUSED, ContractError) as error:
                 made[version] = _failed(model.called, error)
                 self._close(model)
         return made
+
+    def _compile_batches(self, model: LoadedModel, sizes: SizesOfAll, cancelled: Callable[[], bool]) -> None:
+        """What requests of these sizes are run together as. Without it they are run one by one."""
+        try:
+            for rows in model.batching.sizes if model.batching else ():
+                self._prepare(self.compile(model, batch_sizes(sizes, rows), cancelled))
+        except (*_REFUSED, ContractError) as error:
+            log.warning("Batches of model %s cannot be compiled: %s", model.called, error)
 
     def _wanted(self, model: LoadedModel) -> Iterator[SizesOfAll]:
         """Raises WrongSizes."""
