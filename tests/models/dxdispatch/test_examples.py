@@ -28,7 +28,7 @@ def folder_zip() -> bytes:
 
 
 def test_there_are_all_examples_that_use_operators() -> None:
-    assert len(NAMES) == 20
+    assert len(NAMES) == 22
     assert "dmlSerializedGraph_matmul_add" in NAMES
 
 

@@ -213,14 +213,6 @@ def test_outputs_overlap_nothing_but_what_the_operator_lets_them(client: httpx.C
     assert list(problem(client, graph)) == [f"{BINDINGS}/OutputTensor"]
 
 
-def test_onnx_is_refused_by_name(client: httpx.Client) -> None:
-    model = changed(add(), "/dispatchables/add", {"type": "ONNX", "sourcePath": "net.onnx"})
-    found = problem(client, model)
-    assert list(found) == ["/dispatchables/add/type"]
-    assert "net.onnx" in found["/dispatchables/add/type"]
-    assert list(problem(client, changed(model, "/dispatchables/add/sourcePath"))) == ["/dispatchables/add/sourcePath"]
-
-
 def test_what_has_no_type_or_is_not_there_yet_is_not_printed(client: httpx.Client) -> None:
     assert list(problem(client, shown(x={"initialValues": [{"type": "INT8", "value": 1}]}))) == ["/commands/0/resource"]
     assert list(problem(client, shown(x=floats() | {"initialValues": "deferred"}))) == ["/commands/0/resource"]
