@@ -29,7 +29,7 @@ from app.models.repository.rows import Part, are_apart, put_together, row_bytes,
 
 log = logging.getLogger("app")
 
-_AGAIN_SECONDS = 10.0
+_AGAIN_SECONDS = 1.0
 """After a batch could not be compiled for lack of memory or time, until that is tried again."""
 
 

@@ -1,0 +1,422 @@
+"""Requests that are run together: each is answered with what is its own, and refused for what is its own."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from onnx import ModelProto
+
+from app.engine.prepared import Outcome
+from app.engine.service import Abandoned, DeadlineExceeded, Draining, Service
+from app.engine.workers import QueueFull
+from app.memory.accounts import MemoryExhausted, MemoryShare
+from app.models.onnx.reading import signature
+from app.models.repository.batcher import Batcher, Executed
+from app.models.repository.batching import Batching, batching_of
+from app.models.repository.config import BadConfig, parse
+from app.models.repository.repository import Repository
+from app.settings import Settings
+from tests.conftest import RunningServer, running_server
+from tests.inference import wire
+from tests.models.documents import Array, affine, model
+
+W = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
+ROWS = model(
+    "m (float[batch,8] x, int64[batch,2] k) => (float[batch,4] y, float[batch,8] u, int64[batch,2] n)"
+    "{ h = MatMul(x, w) y = Tanh(h) a = Abs(x) u = Sqrt(a) n = Add(k, k) }",
+    w=W,
+)
+SECONDS = 20
+
+
+def put(file: Path, made: ModelProto) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(made.SerializeToString())
+
+
+class Together:
+    """A service, its models, and what was executed of those that are run together."""
+
+    def __init__(self, folder: Path, made: ModelProto = ROWS, **settings: Any) -> None:
+        put(folder / "rows.onnx", made)
+        given = {"threads": 1, "max_batch": 8, **settings}
+        self.service = Service(Settings(gpus="none", models=str(folder), **given))
+        self.service.open()
+        self.repository = Repository(self.service)
+        self.repository.open()
+        self.executed: list[Executed] = []
+        self.batcher = Batcher(self.service, self.repository, lambda _, each: self.executed.append(each))
+        self.held = self.service.memory.used
+
+    def close(self) -> None:
+        self.repository.close()
+        assert self.service.memory.used == 0
+        self.service.close()
+
+    async def ask(
+        self,
+        number: int,
+        rows: int = 1,
+        hang_up: Callable[[], Awaitable[None]] | None = None,
+        memory: MemoryShare | None = None,
+    ) -> None:
+        """Data that no other request has, and what must come of it."""
+        random = np.random.default_rng(number)
+        data: dict[str, Array] = {
+            "x": random.normal(number, 1, (rows, 8)).astype(np.float32),
+            "k": random.integers(0, 1 << 40, (rows, 2)),
+        }
+        made = await self.made(data, hang_up, memory)
+        np.testing.assert_array_equal(made["u"].view(np.float32), np.sqrt(np.abs(data["x"])).ravel())
+        np.testing.assert_array_equal(made["n"].view(np.int64), 2 * data["k"].ravel())
+        np.testing.assert_allclose(made["y"].view(np.float32), np.tanh(data["x"] @ W).ravel(), rtol=1e-4, atol=1e-5)
+
+    async def made(
+        self,
+        data: Mapping[str, Array],
+        hang_up: Callable[[], Awaitable[None]] | None = None,
+        memory: MemoryShare | None = None,
+    ) -> dict[str, Array]:
+        loaded = self.repository.known("rows", None)
+        sized = await self.repository.compiled(loaded, tuple(data[name].shape for name in loaded.ports.inputs))
+        prepared = sized.prepared.setdefault("auto", self.service.prepare_graph(sized.graph, "auto"))
+        given = {name: memoryview(each.tobytes()) for name, each in data.items()}
+        with memory or self.service.memory.open() as share:
+            outcome = await self.batcher.execute(prepared, given, share, hang_up)
+            return {name: np.frombuffer(bytes(each), np.uint8) for name, each in outcome.outputs.items()}
+
+    async def warm(self) -> None:
+        """Have batches of up to 8 rows compiled: until then requests are run by themselves."""
+        for count in (3, 5, 9):
+            for _ in range(100):
+                self.executed.clear()
+                await asyncio.gather(*(self.ask(each) for each in range(count)))
+                if any(each.requests == count - 1 for each in self.executed):
+                    break
+                await asyncio.sleep(0.01)
+            else:
+                raise AssertionError(self.executed)
+        self.executed.clear()
+
+    async def settled(self) -> None:
+        """All places are free, and what is held is what was held before."""
+        for _ in range(1000):
+            if self.service.pool.waiting == self.service.pool.running == 0 and self.service.memory.used <= self.kept:
+                return
+            await asyncio.sleep(0.005)
+        raise AssertionError((self.service.pool.waiting, self.service.memory.used - self.kept))
+
+    kept = 0
+
+
+@pytest.fixture
+def together(tmp_path: Path) -> Iterator[Together]:
+    made = Together(tmp_path)
+    yield made
+    made.close()
+
+
+class Gate:
+    """Has the next executions of several rows wait until it opens; `fail` has them fail instead."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, fail: Exception | None = None) -> None:
+        self.entered, self.open = threading.Event(), threading.Event()
+        real = Service.execute_in
+
+        def execute_in(service: Service, ticket: Any, *given: Any) -> Outcome:
+            self.entered.set()
+            if fail:
+                raise fail
+            assert self.open.wait(SECONDS)
+            return real(service, ticket, *given)
+
+        monkeypatch.setattr(Service, "execute_in", execute_in)
+
+    async def reached(self) -> None:
+        assert await asyncio.to_thread(self.entered.wait, SECONDS)
+
+
+def test_each_request_has_its_own(together: Together) -> None:
+    async def main() -> None:
+        await together.warm()
+        for turn in range(5):
+            await asyncio.gather(*(together.ask(100 * turn + each, 1 + each % 3) for each in range(40)))
+
+    asyncio.run(main())
+    assert max(each.rows for each in together.executed) == 8
+    assert sum(each.requests for each in together.executed) == 200
+    assert len(together.executed) < 100
+
+
+def test_who_goes_in_the_middle_takes_nobody_along(together: Together, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One hangs up while its batch is computed, one is cancelled, and so are two that wait for the next batch."""
+
+    async def main() -> None:
+        await together.warm()
+        together.kept = together.service.memory.used
+        gate = Gate(monkeypatch)
+        hung_up = asyncio.Event()
+
+        async def hang_up() -> None:
+            await hung_up.wait()
+
+        # The first one is run by itself, by `execute`; the next ones are a batch.
+        tasks = [asyncio.create_task(together.ask(each, 1, hang_up if each in (3, 12) else None)) for each in range(16)]
+        await gate.reached()
+        hung_up.set()
+        tasks[5].cancel()
+        tasks[14].cancel()
+        await asyncio.sleep(0.05)
+        gate.open.set()
+        made = await asyncio.gather(*tasks, return_exceptions=True)
+        gone = {place: type(each) for place, each in enumerate(made) if each is not None}
+        assert gone == {3: Abandoned, 12: Abandoned, 5: asyncio.CancelledError, 14: asyncio.CancelledError}, made
+        await together.settled()
+
+    asyncio.run(main())
+    assert [each.requests for each in together.executed if each.requests > 1] == [8, 5]
+
+
+def test_if_all_go_nobody_computes(together: Together, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        await together.warm()
+        together.kept = together.service.memory.used
+        gate = Gate(monkeypatch)
+        tasks = [asyncio.create_task(together.ask(each)) for each in range(6)]
+        await gate.reached()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        gate.open.set()
+        await together.settled()
+        assert not [each for each in together.executed if each.requests > 1]
+        await together.ask(7)
+
+    asyncio.run(main())
+
+
+def test_deadlines_are_counted_from_when_a_request_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = Together(tmp_path, deadline_seconds=0.6)
+
+    async def main() -> None:
+        await together.warm()
+        together.kept = together.service.memory.used
+        gate = Gate(monkeypatch)
+        early = [asyncio.create_task(together.ask(each)) for each in range(4)]
+        await gate.reached()
+        await asyncio.sleep(0.4)
+        late = [asyncio.create_task(together.ask(each)) for each in range(4, 7)]
+        made = await asyncio.gather(*early, return_exceptions=True)
+        assert [type(each) for each in made[1:]] == [DeadlineExceeded] * 3
+        gate.open.set()
+        assert await asyncio.gather(*late) == [None] * 3
+        await together.settled()
+
+    asyncio.run(main())
+    together.close()
+
+
+def test_places_in_the_queue_are_one_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = Together(tmp_path, queue_depth=10)
+
+    async def main() -> None:
+        await together.warm()
+        together.kept = together.service.memory.used
+        gate = Gate(monkeypatch)
+        running = [asyncio.create_task(together.ask(each)) for each in range(5)]
+        await gate.reached()
+        waiting = [asyncio.create_task(together.ask(each)) for each in range(5, 20)]
+        await asyncio.sleep(0.05)
+        full = [type(task.exception()) for task in waiting if task.done()]
+        assert full == [QueueFull] * 5  # of 15, for which there are 10 places while a batch runs
+        assert together.service.pool.waiting == 10
+        together.service.drain()
+        with pytest.raises(Draining):
+            await together.ask(99)
+        gate.open.set()  # those that are admitted are done all the same
+        assert await asyncio.gather(*running, *(each for each in waiting if not each.done())) == [None] * 15
+        await together.settled()
+
+    asyncio.run(main())
+    together.close()
+
+
+def test_a_refusal_is_of_one_alone(together: Together, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Poor(MemoryShare):
+        """Cannot hold any more."""
+
+        def buffer(self, size: int) -> memoryview:
+            raise MemoryExhausted(size, 0)
+
+    async def main() -> None:
+        await together.warm()
+        together.kept = together.service.memory.used
+        poor = Poor(together.service.memory)
+        asked = [together.ask(each, 1, None, poor if each == 3 else None) for each in range(7)]
+        made = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(each) for each in made if each is not None] == [MemoryExhausted]
+        assert isinstance(made[3], MemoryExhausted)
+        await together.settled()
+
+    asyncio.run(main())
+    assert [each.requests for each in together.executed if each.requests > 1] == [5]
+
+
+@pytest.mark.parametrize("failure", [MemoryExhausted(1, 0), RuntimeError("a kernel that fails")])
+def test_what_befalls_a_batch_befalls_no_request(
+    together: Together, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    async def main() -> None:
+        await together.warm()
+        together.kept = together.service.memory.used
+        with monkeypatch.context() as patched:
+            gate = Gate(patched, failure)
+            await asyncio.gather(*(together.ask(each) for each in range(7)))
+            assert gate.entered.is_set()
+        assert [each.requests for each in together.executed] == [1] * 7
+        await together.settled()
+
+    asyncio.run(main())
+
+
+MIXED = {
+    "a mean of all rows": "{ h = ReduceMean<axes=[0],keepdims=1>(x) y = Sub(x, h) }",
+    "a total along the batch": "{ y = CumSum(x, zero) }",
+    "a total from behind": "{ y = CumSum<reverse=1>(x, zero) }",
+    "rows that change places": "{ h = Transpose(x) s = Shape(x) y = Reshape(h, s) }",
+    "a scale of the whole tensor": "{ q, s, z = DynamicQuantizeLinear(x) y = DequantizeLinear(q, s, z) }",
+    "an order of rows": "{ s = Shape(x) n = Gather(s, zero) y, i = TopK<axis=0>(x, n1) }",
+}
+
+
+@pytest.mark.parametrize("text", MIXED.values(), ids=MIXED)
+def test_models_whose_rows_depend_on_one_another_run_alone(tmp_path: Path, text: str) -> None:
+    text = text.replace("n = Gather(s, zero) ", "n1 = Slice(s, at0, at1) ")
+    ends = {"zero": np.array(0), "at0": np.array([0]), "at1": np.array([1])}
+    together = Together(tmp_path, model(f"m (float[batch,4] x) => (float[batch,4] y) {text}", **ends), threads=2)
+    x = np.random.default_rng(3).normal(size=(9, 1, 4)).astype(np.float32)
+
+    async def main() -> None:
+        alone = [await together.made({"x": each}) for each in x]
+        for _ in range(20):
+            made = await asyncio.gather(*(together.made({"x": each}) for each in x))
+            for one, other in zip(made, alone, strict=True):
+                np.testing.assert_array_equal(one["y"], other["y"])
+            await asyncio.sleep(0.02)
+
+    asyncio.run(main())
+    assert {each.requests for each in together.executed} == {1}
+    together.close()
+
+
+def test_where_the_setting_comes_from() -> None:
+    on = Settings(max_batch=6, max_delay_us=50)
+    rows = signature(ROWS)
+    assert batching_of("m", rows, {}, Settings()) is None
+    made = batching_of("m", rows, {}, on)
+    assert made == Batching(6, 50)
+    assert made.sizes == [2, 4, 6]
+    assert [made.padded(each) for each in (2, 3, 4, 5, 6)] == [2, 4, 4, 6, 6]
+    dynamic = parse("max_batch_size: 16 dynamic_batching { max_queue_delay_microseconds: 7 }")
+    assert batching_of("m", rows, dynamic, Settings()) == Batching(16, 7)
+    assert batching_of("m", rows, parse("max_batch_size: 4"), on) == Batching(4, 50)
+    assert batching_of("m", rows, parse("max_batch_size: 0"), on) is None
+    assert batching_of("m", rows, parse("max_batch_size: 4"), Settings()) is None
+    for told in (
+        affine(),  # has an output that is of the batch as a whole
+        model("m (float[n,3] x, float[k,3] z) => (float[n,3] y) { y = Add(x, z) }"),
+        model("m (float[n,n] x) => (float[n,n] y) { y = Relu(x) }"),
+        model("m (float[2,3] x) => (float[2,3] y) { y = Relu(x) }"),
+    ):
+        assert batching_of("m", signature(told), {}, on) is None
+    with pytest.raises(BadConfig, match="first dimension of sizes is not free"):
+        batching_of("m", signature(affine()), dynamic, on)
+    for text in (
+        "dynamic_batching { }",
+        "max_batch_size: 4 dynamic_batching: 1",
+        "max_batch_size: 4 dynamic_batching { max_queue_delay_microseconds: -1 }",
+        "max_batch_size: 1e9 dynamic_batching { }",
+    ):
+        with pytest.raises(BadConfig):
+            batching_of("m", rows, parse(text), on)
+
+
+CONFIG = "max_batch_size: 4 dynamic_batching { max_queue_delay_microseconds: 20000 }"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    folder = tmp_path_factory.mktemp("models")
+    put(folder / "rows" / "1" / "model.onnx", ROWS)
+    (folder / "rows" / "config.pbtxt").write_text(CONFIG)
+    put(folder / "plain.onnx", ROWS)
+    flags = ("--models", str(folder), "--warm", "rows=x:1x8,k:1x2", "--threads", "2")
+    with running_server(tmp_path_factory.mktemp("log") / "log", *flags) as running:
+        yield running
+
+
+def request(number: int, name: str = "rows") -> tuple[dict[str, Array], dict[str, Any], list[bytes]]:
+    random = np.random.default_rng(number)
+    data = {"x": random.normal(number, 1, (1, 8)).astype(np.float32), "k": random.integers(0, 1 << 40, (1, 2))}
+    document = {
+        "id": str(number),
+        "inputs": [wire.behind(each, data[each]) for each in data],
+        "outputs": [{"name": each, "parameters": {"binary_data": True}} for each in ("u", "n")],
+    }
+    return data, document, [each.tobytes() for each in data.values()]
+
+
+def test_over_http(served: RunningServer) -> None:
+    """Many clients, some of which hang up as soon as they have asked; then what is told of it."""
+
+    def ask(number: int) -> None:
+        data, document, sent = request(number)
+        if number % 7 == 3:
+            content, headers = wire.body(document, *sent)
+            with socket.create_connection(("127.0.0.1", served.port)) as raw:
+                lines = [f"{name}: {value}" for name, value in headers.items()]
+                head = ["POST /v2/models/rows/infer HTTP/1.1", "host: x", f"content-length: {len(content)}", *lines]
+                raw.sendall("\r\n".join(head).encode() + b"\r\n\r\n" + content)
+            return
+        answer, made = wire.split(wire.post(client, "/v2/models/rows/infer", document, *sent))
+        assert answer["id"] == str(number)
+        np.testing.assert_array_equal(np.frombuffer(made[:32], np.float32), np.sqrt(np.abs(data["x"])).ravel())
+        np.testing.assert_array_equal(np.frombuffer(made[32:], np.int64), 2 * data["k"].ravel())
+
+    with httpx.Client(base_url=served.url, timeout=60) as client, ThreadPoolExecutor(12) as pool:
+        for turn in range(4):
+            list(pool.map(ask, range(100 * turn, 100 * turn + 60)))
+        (told,) = client.get("/v2/models/rows/stats").json()["model_stats"]
+        sizes = {each["batch_size"]: each["compute_infer"]["count"] for each in told["batch_stats"]}
+        assert max(sizes) == 4
+        assert told["execution_count"] == sum(sizes.values()) < told["inference_count"]
+        assert told["inference_count"] == sum(size * count for size, count in sizes.items())
+        assert 205 <= told["inference_count"] <= 240
+        assert f'dmlserve_inference_batches_total{{operator="rows:1",size="4"}} {sizes[4]}.0' in (
+            client.get("/metrics").text
+        )
+        config = client.get("/v2/models/rows/config").json()
+        assert (config["max_batch_size"], config["input"][0]["dims"]) == (4, [8])
+        assert config["dynamic_batching"] == {"max_queue_delay_microseconds": 20000}
+        plain = client.get("/v2/models/plain/config").json()
+        assert (plain["max_batch_size"], plain["input"][0]["dims"]) == (0, [-1, 8])
+        # Numbers, what is beyond the most rows, rows that differ among inputs, and what is wrong.
+        x = np.arange(48, dtype=np.float32).reshape(6, 8)
+        inputs = [wire.listed("x", x), wire.listed("k", np.ones((6, 2), np.int64))]
+        document = {"inputs": inputs, "outputs": [{"name": "u"}]}
+        answer, _ = wire.split(client.post("/v2/models/rows/infer", json=document))
+        np.testing.assert_allclose(answer["outputs"][0]["data"], np.sqrt(x).ravel(), rtol=1e-6)
+        document["inputs"] = [wire.listed("x", x[:2]), wire.listed("k", np.ones((1, 2), np.int64))]
+        answer, _ = wire.split(client.post("/v2/models/rows/infer", json=document))
+        np.testing.assert_allclose(answer["outputs"][0]["data"], np.sqrt(x[:2]).ravel(), rtol=1e-6)
+        _, document, (first, _) = request(1)
+        assert wire.post(client, "/v2/models/rows/infer", document, first).status_code == 400
+        idle = [line for line in client.get("/metrics").text.splitlines() if line.startswith("dmlserve_queue_depth ")]
+        assert idle == ["dmlserve_queue_depth 0.0"]
