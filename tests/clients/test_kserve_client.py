@@ -10,9 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.conftest import RunningServer
+from tests.conftest import RunningServer, running_server
+from tests.models.documents import model
 from tests.readme import code
 
 VERSION = "kserve>=0.15,<1"
@@ -100,3 +102,14 @@ def test_the_lines_of_the_readme_run(python: Path, server: RunningServer) -> Non
     printed = run(python, "-c", code("python", "from kserve", server.url))
     numbers = [float(number) for number in re.findall(r"-?[\d.]+", printed)]
     assert numbers == pytest.approx([-1.729, -1.264, 0, 1, 2, 4], abs=1e-3)
+
+
+def test_the_lines_about_a_model_run(python: Path, tmp_path: Path) -> None:
+    text = "{ mean = GlobalAveragePool(image) flat = Flatten(mean) share = Softmax(flat) }"
+    made = model(f"m (float[batch,3,height,width] image) => (float[batch,3] share) {text}")
+    (tmp_path / "colours.onnx").write_bytes(made.SerializeToString())
+    np.save(tmp_path / "cat.npy", np.zeros((1, 3, 64, 64), np.float32))
+    with running_server(tmp_path / "log", "--models", str(tmp_path)) as server:
+        lines = code("python", "import kserve", server.url).replace("cat.npy", str(tmp_path / "cat.npy"))
+        printed = run(python, "-c", lines)
+    assert [float(each) for each in re.findall(r"[\d.]+", printed)] == pytest.approx([1 / 3] * 3)

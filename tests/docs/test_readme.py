@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from PIL import Image
 
 from app.contract.constants import DataType, FeatureLevel
 from app.http.core.keys import Keys
@@ -128,11 +129,20 @@ def test_the_model_prints_what_the_readme_says(server: RunningServer, tmp_path: 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
 def test_a_model_is_served_and_run_as_the_readme_does(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", block_with("python", "parse_model")], cwd=tmp_path, check=True)
+    subprocess.run([sys.executable, "-c", block_with("python", "scaled (float")], cwd=tmp_path, check=True)
     _, _, *flags = block_with("sh", "--models").split()
     flags[flags.index("models")] = str(tmp_path / "models")
     with running_server(tmp_path / "log", *flags) as server:
         told, answer, loaded, kept = outputs(block_with("sh", "/v2/models/scaled"), server, tmp_path)
+        Image.new("RGB", (80, 70), (255, 0, 0)).save(tmp_path / "cat.jpg")
+        subprocess.run([sys.executable, "-c", block_with("python", "colours (float")], cwd=tmp_path, check=True)
+        share = json.loads(run(block_with("sh", "cat.npy"), server, tmp_path))["outputs"][0]["data"]
+        script = block_with("python", "from tritonclient").replace(ADDRESS, server.url.removeprefix("http://"))
+        triton = subprocess.run(
+            [sys.executable, "-c", script], cwd=tmp_path, check=True, capture_output=True, text=True
+        )
+    assert share == pytest.approx([0.576, 0.212, 0.212], abs=0.01)
+    assert [float(each) for each in re.findall(r"[\d.]+", triton.stdout)] == pytest.approx(share, abs=1e-6)
     assert json.loads(told)["inputs"][0]["shape"] == [-1, 3]
     assert json.loads(answer)["outputs"][0]["data"] == [0, 0, 0, 1, 4, 12]
     assert loaded == ""

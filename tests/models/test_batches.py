@@ -364,7 +364,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 def request(number: int, name: str = "rows") -> tuple[dict[str, Array], dict[str, Any], list[bytes]]:
     random = np.random.default_rng(number)
-    data = {"x": random.normal(number, 1, (1, 8)).astype(np.float32), "k": random.integers(0, 1 << 40, (1, 2))}
+    data: dict[str, Array] = {
+        "x": random.normal(number, 1, (1, 8)).astype(np.float32),
+        "k": random.integers(0, 1 << 40, (1, 2)),
+    }
     document = {
         "id": str(number),
         "inputs": [wire.behind(each, data[each]) for each in data],
