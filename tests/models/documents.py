@@ -39,6 +39,28 @@ def unsupported() -> ModelProto:
     return model("m (float[2,2] x) => (float d, int64[2,n] places) { d = Det(x) places = NonZero(x) }")
 
 
+def undecided() -> ModelProto:
+    """Which branch is taken only a request says."""
+    made = model(
+        "m (float[2] x, bool c) => (float[2] y)"
+        "{ y = If(c) <then_branch = t () => (float[2] a) { a = Relu(x) }, else_branch = e () => (float[2] b)"
+        "{ b = Neg(x) }> }"
+    )
+    made.graph.node[0].name = "choose"
+    return made
+
+
+def of_microsoft() -> ModelProto:
+    """An operator of onnxruntime's own that DirectML has not."""
+    made = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
+        "m (float[1,1,2] x, uint8[1,2,8] w, float[1] s, uint8[1] z) => (float[1,1,1,2] y)"
+        "{ y = com.microsoft.DynamicQuantizeLSTM<hidden_size=2>(x, w, w, , , , , s, z, s, z) }"
+    )
+    made.graph.node[0].name = "lstm"
+    return made
+
+
 def with_external_data(folder: Path, location: str) -> ModelProto:
     """Adds what is in a file at `location`, which is made in `folder`."""
     made = model("m (float[3] x) => (float[3] y) { y = Add(x, w) }")

@@ -25,7 +25,7 @@ from tests.conftest import RunningServer, ServerFactory, running_server
 from tests.graphs.requests import MSGPACK, dispatch, result
 from tests.http.refusals import error_at
 from tests.inference import wire
-from tests.models.documents import Array, affine, affine_of, model, unsupported
+from tests.models.documents import Array, affine, affine_of, model, of_microsoft, undecided, unsupported
 
 X = np.array([[-4, -2, 0], [1, 2, 4]], np.float32)
 CONFIG = """
@@ -49,6 +49,8 @@ def fill(folder: Path) -> None:
     put(folder / "versions" / "9" / "model.onnx", affine(9))
     (folder / "versions" / "config.pbtxt").write_text(CONFIG)
     put(folder / "unsupported.onnx", unsupported())
+    put(folder / "undecided.onnx", undecided())
+    put(folder / "of_microsoft.onnx", of_microsoft())
     (folder / "broken.onnx").write_bytes(b"no model")
     put(folder / "activation_celu.onnx", affine())
     put(folder / "unread.onnx", model("m (float[2] x, int64[n] z) => (int64[2] y) { y = Cast<to=7>(x) }"))
@@ -159,6 +161,20 @@ def test_what_cannot_be_served_is_listed_with_the_reason(client: httpx.Client) -
     assert "Det" in client.post("/v2/models/unsupported/infer", json={"inputs": []}).json()["error"]
     assert client.post("/v2/repository/models/unsupported/load").status_code == 400
     assert client.get("/v2/models/activation_celu").json()["inputs"][0]["name"] == "InputTensor"
+
+
+@pytest.mark.parametrize(
+    ("name", "node"),
+    [("undecided", "choose (If, opset 17)"), ("of_microsoft", "lstm (com.microsoft.DynamicQuantizeLSTM, opset 1)")],
+)
+def test_the_node_is_named_for_which_a_model_is_refused(client: httpx.Client, name: str, node: str) -> None:
+    listed = {each["name"]: each for each in client.post("/v2/repository/index").json()}
+    assert listed[name]["state"] == "UNAVAILABLE"
+    assert listed[name]["reason"].startswith(f"{node}: ")
+    loaded = client.post(f"/v2/repository/models/{name}/load")
+    assert loaded.status_code == 400
+    assert f"{node}: " in loaded.json()["error"]
+    assert client.get(f"/v2/models/{name}/ready").json() == {"name": name, "ready": False}
 
 
 def test_many_at_once_have_it_compiled_once(client: httpx.Client) -> None:
