@@ -121,6 +121,30 @@ def test_queue_is_bounded(threads: int, depth: int) -> None:
         assert pool.submit(gate.job("again")).future.result(SECONDS) == "again"
 
 
+def test_a_place_is_reserved_until_a_job_takes_it() -> None:
+    gate = Gate()
+    with pool_of(1, 2) as pool:
+        pool.submit(gate.job())
+        gate.await_entry()
+        first, second = pool.reserve(), pool.reserve()
+        assert pool.waiting == 2
+        with pytest.raises(QueueFull):
+            pool.reserve()
+        time.sleep(0.03)
+        taken = pool.submit(lambda ticket: "taken", first)
+        pool.release(first)  # is the job's now
+        assert pool.waiting == 2
+        with pytest.raises(QueueFull):
+            pool.submit(lambda ticket: None)
+        second.cancel()
+        pool.release(second)
+        assert pool.waiting == 1
+        gate.open.set()
+        assert taken.future.result(SECONDS) == "taken"
+        assert taken.queue_seconds >= 0.03, "it counts from when the place was reserved"
+        until(lambda: pool.waiting == pool.running == 0)
+
+
 def test_jobs_run_in_the_order_they_came() -> None:
     gate, order = Gate(), list[int]()
     with pool_of(1, 20) as pool:

@@ -1,6 +1,7 @@
 """Requests that are run together: each is answered with what is its own, and refused for what is its own."""
 
 import asyncio
+import gc
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -18,7 +19,7 @@ from app.engine.service import Abandoned, DeadlineExceeded, Draining, Service
 from app.engine.workers import QueueFull
 from app.memory.accounts import MemoryExhausted, MemoryShare
 from app.models.onnx.reading import signature
-from app.models.repository.batcher import Batcher, Executed
+from app.models.repository.batcher import Batcher, Executed, _Member
 from app.models.repository.batching import Batching, batching_of
 from app.models.repository.config import BadConfig, parse
 from app.models.repository.repository import Repository
@@ -184,22 +185,34 @@ def test_who_goes_in_the_middle_takes_nobody_along(together: Together, monkeypat
     assert [each.requests for each in together.executed if each.requests > 1] == [8, 5]
 
 
-def test_if_all_go_nobody_computes(together: Together, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_queued", [False, True])
+def test_if_all_go_nobody_computes(together: Together, monkeypatch: pytest.MonkeyPatch, is_queued: bool) -> None:
+    """And nothing of theirs is kept, which would be found by the garbage collector only."""
+
     async def main() -> None:
         await together.warm()
         together.kept = together.service.memory.used
         gate = Gate(monkeypatch)
+        if is_queued:
+            together.service.pool.submit(lambda _: gate.open.wait(SECONDS))
         tasks = [asyncio.create_task(together.ask(each)) for each in range(6)]
-        await gate.reached()
+        await (asyncio.sleep(0.05) if is_queued else gate.reached())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         gate.open.set()
+        del tasks, task
         await together.settled()
         assert not [each for each in together.executed if each.requests > 1]
         await together.ask(7)
 
-    asyncio.run(main())
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(main())
+        assert not [each for each in gc.get_objects() if isinstance(each, _Member)]
+    finally:
+        gc.enable()
 
 
 def test_deadlines_are_counted_from_when_a_request_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

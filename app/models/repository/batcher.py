@@ -156,7 +156,8 @@ class _Queue:
         self._service.pool.release(member.place)
         if member in self._waiting:
             self._waiting.remove(member)
-        if batch := member.batch:
+        batch, member.batch = member.batch, None  # or both would be there until the garbage collector comes
+        if batch:
             batch.leave()
         if member.is_alone:
             self._running -= 1
