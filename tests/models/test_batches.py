@@ -354,6 +354,7 @@ def test_where_the_setting_comes_from() -> None:
     for text in (
         "dynamic_batching { }",
         "max_batch_size: 4 dynamic_batching: 1",
+        "max_batch_size: 4 dynamic_batching [ ]",
         "max_batch_size: 4 dynamic_batching { max_queue_delay_microseconds: -1 }",
         "max_batch_size: 1e9 dynamic_batching { }",
     ):

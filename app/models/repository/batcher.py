@@ -32,6 +32,9 @@ log = logging.getLogger("app")
 _AGAIN_SECONDS = 1.0
 """After a batch could not be compiled for lack of memory or time, until that is tried again."""
 
+_COPIES = 8
+"""Of a batch's inputs, while random ones are made."""
+
 
 class Executed(NamedTuple):
     """An execution of a model: so many rows of so many requests, and nanoseconds of its parts."""
@@ -257,7 +260,9 @@ class _Queue:
             memory.give(memory.held - held)
             return made
 
-        return prepared if are_apart(sized.imported.inputs, sized.outputs, execute) else None
+        inputs = sized.imported.inputs
+        with memory.passing(_COPIES * rows * sum(map(row_bytes, inputs.values()))):
+            return prepared if are_apart(inputs, sized.outputs, execute) else None
 
 
 def _fits(member: _Member, sized: SizedModel, prepared: Prepared) -> bool:

@@ -39,7 +39,7 @@ def batching_of(called: str, ports: Signature, config: Message, settings: Settin
     if _FIELD in config:
         if not own:
             raise BadConfig(f"config.pbtxt has {_FIELD} and no max_batch_size; give how many rows a batch may have.")
-        stated = config[_FIELD][-1]
+        stated = (config[_FIELD] or [None])[-1]
         if not isinstance(stated, dict):
             raise BadConfig(f"{_FIELD} in config.pbtxt is no message.")
         delay = number(stated, "max_queue_delay_microseconds", 0) or 0
