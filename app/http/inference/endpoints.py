@@ -231,7 +231,7 @@ class InferEndpoint:
         if is_light:
             answer = exchange.write(outcome)
         else:
-            answer = await service.run(lambda _: exchange.write(outcome), memory, hang_up, admitted)
+            answer = await service.run(lambda _: exchange.write(outcome), memory, hang_up, place=admitted)
         return _Done(outcome, answer, read - arrived, perf_counter_ns() - executed)
 
 

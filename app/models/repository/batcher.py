@@ -100,7 +100,7 @@ class Batcher:
         try:
             await service.wait(member.place, hang_up)
             if member.outcome is None:
-                outcome = await service.execute(prepared, data, memory, hang_up, member.place)
+                outcome = await service.execute(prepared, data, memory, hang_up, place=member.place)
                 self._observe(sized.model, Executed(rows, 1, 0, int(outcome.compute_seconds * 1e9), 0))
                 return outcome
             return member.outcome
