@@ -1,6 +1,7 @@
 """Graphs on the host: one kernel after the other, over inputs, outputs, kept tensors and scratch."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -14,9 +15,13 @@ INLINE_STEPS, INLINE_ELEMENTS = 32, 1 << 16
 """A graph of at most so many kernels, and elements that these write, is computed where its request arrived."""
 
 
-def schedule_kernel(graph: InitializedGraph, prepare: Callable[[Dispatchable], Kernel]) -> Kernel:
+Prepare: TypeAlias = Callable[[Dispatchable, Mapping[str, Buffer]], Kernel]
+"""Makes a kernel, of which those inputs are the same for all dispatches."""
+
+
+def schedule_kernel(graph: InitializedGraph, prepare: Prepare) -> Kernel:
     """The kernel of a graph: that of its only step where it is one over just the graph's inputs and outputs."""
-    return prepare(graph.only) if graph.only else ScheduleKernel(graph, prepare)
+    return prepare(graph.only, {}) if graph.only else ScheduleKernel(graph, prepare)
 
 
 class ScheduleKernel:
@@ -25,11 +30,11 @@ class ScheduleKernel:
     Its outputs are the graph's, and after them scratch of the schedule's `scratch_bytes` if that is not 0.
     """
 
-    def __init__(self, graph: InitializedGraph, prepare: Callable[[Dispatchable], Kernel]) -> None:
+    def __init__(self, graph: InitializedGraph, prepare: Prepare) -> None:
         self._kept = graph.kept
         self._outputs = len(graph.schedule.outputs)
         steps = graph.schedule.steps
-        self._steps = [_Bound(prepare(step.dispatchable), step) for step in steps]
+        self._steps = [_Bound(prepare(step.dispatchable, _known(graph, step)), step) for step in steps]
         elements = sum(step.dispatchable.elements for step in steps)
         self._is_small = len(steps) <= INLINE_STEPS and elements <= INLINE_ELEMENTS
 
@@ -89,6 +94,16 @@ class _Bound:
         reads = [rooms[room][number][part] for room, number, part in self._reads]
         writes = [rooms[room][number][part] for room, number, part in self._writes]
         return self.kernel.dispatch(reads, writes, cancelled)
+
+
+def _known(graph: InitializedGraph, step: Step) -> dict[str, Buffer]:
+    """Those inputs of a step that are kept."""
+    found = {}
+    for name, place in zip(step.dispatchable.inputs, step.reads, strict=True):
+        if place.room is Room.KEPT:
+            _, number, part = _found(place)
+            found[name] = graph.kept[number][part]
+    return found
 
 
 def _found(place: Place) -> tuple[Room, int, slice]:

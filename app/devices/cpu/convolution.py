@@ -10,19 +10,19 @@ import math
 import threading
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from app.contract.constants import ConvolutionMode
+from app.contract.constants import ConvolutionMode, DataType
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
-from app.devices.cpu.llvm.sums import Tile, source
+from app.devices.cpu.llvm.sums import MOST_TERMS, Tile, source
 from app.devices.cpu.tensors import Tensor
-from app.devices.cpu.threads import RAN, Threads
+from app.devices.cpu.threads import RAN, Threads, parts
 from app.devices.device import Cancelled, ExecutionRecord
+from app.memory.addresses import address_of
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
 from app.operators.arrays import Activation
@@ -31,11 +31,14 @@ from app.operators.convolution.floats import Convolution
 from app.operators.convolution.windows import Windows
 from app.programs.dispatchable import Dispatchable
 
-LEAST, MOST_EXTRA = 1 << 14, 4
+LEAST, MOST_EXTRA = 1 << 8, 4
 """Products that are worth the loop, and how many times as large as tensors the copies may be."""
 
 WORTH_A_PIECE = 1 << 20
 """Products that take a thread some 20 us."""
+
+MOST_ROOMS = 512
+"""Convolutions whose use of its memory a thread knows."""
 
 FEW_PHASES = 8
 """Of a copy, that are copied one by one."""
@@ -55,7 +58,8 @@ def convolution_kernel(compiled: Dispatchable, compiler: Compiler, threads: Thre
     places = Places(operator.forward_windows())
     channels, outputs = operator.InputTensor.Sizes[1], compiled.outputs["OutputTensor"].Sizes[1]
     terms = math.prod(operator.FilterTensor.Sizes[1:])
-    if outputs * places.count * terms * operator.InputTensor.Sizes[0] < LEAST:
+    products = outputs * places.count * terms * operator.InputTensor.Sizes[0]
+    if products < LEAST and not places.windows.is_pointwise:
         return None
     given = math.prod(operator.InputTensor.Sizes[1:]) + math.prod(compiled.outputs["OutputTensor"].Sizes[1:])
     if channels * places.of_channel + outputs * places.count > MOST_EXTRA * given + (1 << 16):
@@ -85,6 +89,8 @@ class Places:
         last = sum((count - 1) * step for count, step in zip(windows.positions, self._steps, strict=True))
         self.count = last + 1
         """Places of positions, those between the last of a row and the first of the next among them."""
+        self.is_covered = self._is_covered()
+        """Whether each element of a copy is one of the tensor."""
 
     def table(self, channels: int) -> Array:
         """How far behind a position's place each element of the filter, { channels, spatial... }, meets its own."""
@@ -97,9 +103,7 @@ class Places:
         made: Array = (np.arange(channels)[:, None] * self.of_channel + np.array(met)).reshape(-1)
         return made
 
-    @property
-    def is_covered(self) -> bool:
-        """Whether each element of a copy is one of the tensor."""
+    def _is_covered(self) -> bool:
         return all(
             grid * stride - start <= size and not start and len(self.phases) in (1, math.prod(self.windows.strides))
             for grid, size, stride, start in zip(
@@ -142,15 +146,63 @@ class _Scratch(threading.local):
 
     def __init__(self) -> None:
         self._held = np.empty(0, np.float32)
+        self._rooms: dict[_Geometry, _Room] = {}
 
-    def take(self, *sizes: int) -> list[Array]:
-        """Arrays of so many float32, of anything, until this thread takes others."""
-        whole = sum(sizes)
-        memory = self._held if self._held.size >= whole else np.empty(whole, np.float32)
-        if memory.nbytes <= MOST_SCRATCH:
-            self._held = memory
-        ends = list(itertools.accumulate(sizes))
-        return [memory[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+    def room(self, geometry: "_Geometry") -> "_Room":
+        """Memory of this geometry, with anything in it, until this thread asks for another one."""
+        room = self._rooms.get(geometry)
+        if room is None:
+            size = geometry.copied + geometry.summed
+            memory = self._held
+            if memory.size < size:
+                memory = np.empty(size, np.float32)
+            room = _Room.of(memory, geometry)
+            if memory.nbytes <= MOST_SCRATCH:
+                if memory is not self._held or len(self._rooms) >= MOST_ROOMS:
+                    self._held, self._rooms = memory, {}
+                self._rooms[geometry] = room
+        return room
+
+
+class _Geometry(NamedTuple):
+    """What a convolution needs, in float32: the copy of an item and its sums."""
+
+    parts: tuple[int, ...]
+    """The sizes of the copy."""
+    copied: int
+    outputs: int
+    row: int
+    """Of the sums of one channel."""
+    grid: tuple[int, ...]
+    positions: tuple[int, ...]
+
+    @property
+    def summed(self) -> int:
+        return self.outputs * self.row
+
+
+class _Room(NamedTuple):
+    """Memory in the arrays that it is used as."""
+
+    copy: Array
+    parts: Array
+    """The copy without what lies behind it."""
+    sums: Array
+    cropped: Array
+    """The sums without those between rows."""
+    copy_address: int
+    sums_address: int
+
+    @classmethod
+    def of(cls, memory: Array, geometry: _Geometry) -> "_Room":
+        copy, sums = memory[: geometry.copied], memory[geometry.copied : geometry.copied + geometry.summed]
+        grid = geometry.grid
+        steps = [4 * math.prod(grid[axis + 1 :]) for axis in range(len(grid))]
+        cropped = np.lib.stride_tricks.as_strided(
+            sums, (geometry.outputs, *geometry.positions), (4 * geometry.row, *steps)
+        )
+        parts = copy[: math.prod(geometry.parts)].reshape(geometry.parts)
+        return cls(copy, parts, sums, cropped, copy.ctypes.data, sums.ctypes.data)
 
 
 _scratch = _Scratch()
@@ -166,10 +218,8 @@ class _Piece(NamedTuple):
     tiles: range
 
 
-@dataclass(frozen=True, slots=True)
-class _Memory:
-    """Of a dispatch: addresses of the copy, the filters and the biases, and of the results, with the way from channel
-    to channel."""
+class _Addresses(NamedTuple):
+    """Of a dispatch: the elements, the filters, the biases and the results."""
 
     elements: int
     weights: int
@@ -183,13 +233,13 @@ class ConvolutionKernel:
     def __init__(
         self, compiled: Dispatchable, operator: Convolution, places: Places, compiler: Compiler, threads: Threads
     ) -> None:
-        self._tensors = [
+        *self._given, self._target = (
             Tensor(compiled, name, desc) for name, desc in [*compiled.inputs.items(), *compiled.outputs.items()]
-        ]
+        )
         self._places = places
         self._threads = threads
         self._is_turned = operator.Mode is ConvolutionMode.CONVOLUTION
-        self._activation = Activation(operator.FusedActivation)
+        self._activation = Activation(operator.FusedActivation) if operator.FusedActivation else None
         self._batch, self._channels = operator.InputTensor.Sizes[:2]
         self._outputs = compiled.outputs["OutputTensor"].Sizes[1]
         self._groups = operator.GroupCount
@@ -197,11 +247,23 @@ class ConvolutionKernel:
         self._depth, self._table = depth, places.table(depth)
         each = self._outputs // self._groups
         self._tiles = [(tile, part) for tile, part in _tiles(each, compiler.vector_floats)]
-        self._row = max(-(-places.count // tile.places) * tile.places for tile, _ in self._tiles)
+        widest = max(tile.places for tile, _ in self._tiles)
+        row = max(-(-places.count // tile.places) * tile.places for tile, _ in self._tiles)
+        pointwise = places.windows.is_pointwise and all(map(_is_packed, self._given[:1]))
+        self._is_product = pointwise and self._groups == 1 and places.count < widest
+        self._reads_tensor = pointwise and not self._is_product and places.count >= widest
+        self._row = places.count if self._reads_tensor else row
+        parts = (self._channels, len(places.phases), *places.grid)
+        results = tuple(places.windows.positions)
+        self._geometry = _Geometry(parts, math.prod(parts) + row, self._outputs, row, tuple(places.grid), results)
+        self._is_direct = _is_packed(self._target) and list(results) == self._target.desc.Sizes[2:]
+        self._results = results
+        self._packed = [_is_packed(tensor) for tensor in self._given]
+        self._zeros = np.zeros(self._outputs, np.float32)
         self._codes = {tile: Code(compiler, source(tile)) for tile, _ in self._tiles}
         products = self._outputs * places.count * len(self._table)
         self._work = products * self._batch
-        self._pieces = list(self._cut(products))
+        self._pieces = [(self._codes[piece.tile], self._frame(piece)) for piece in self._cut(products)]
 
     @property
     def runs_inline(self) -> bool:
@@ -214,79 +276,101 @@ class ConvolutionKernel:
             tiles = range(-(-self._places.count // tile.places))
             share = max(1, wanted * len(channels) // outputs)
             if groups >= share:
-                yield from (_Piece(tile, each, channels, tiles) for each in _parts(range(groups), share))
+                yield from (_Piece(tile, each, channels, tiles) for each in parts(range(groups), share))
             elif len(tiles) >= share:
-                yield from (_Piece(tile, range(groups), channels, each) for each in _parts(tiles, share))
+                yield from (_Piece(tile, range(groups), channels, each) for each in parts(tiles, share))
             else:
                 blocks = range(len(channels) // tile.channels)
-                for part in _parts(blocks, share):
+                for part in parts(blocks, share):
                     start = channels.start + part.start * tile.channels
                     own = range(start, start + len(part) * tile.channels)
                     yield _Piece(tile, range(groups), own, tiles)
 
+    def _frame(self, piece: _Piece) -> "array[int]":
+        """What the loop is told, but for the addresses of a dispatch."""
+        tile, groups, channels, tiles = piece
+        last, terms = tiles.stop * tile.places, MOST_TERMS
+        if self._reads_tensor:  # the last tile goes back to where the one before has been, and must not add again
+            last, terms = self._places.count - tile.places, len(self._table)
+        return array(
+            "q",
+            [
+                *(0, 0, self._table.ctypes.data, 0, 0, len(self._table)),
+                *(groups.start, groups.stop, channels.start, channels.stop, tiles.start, tiles.stop),
+                *(self._depth * self._places.of_channel, self._outputs // self._groups, len(self._table), self._row),
+                *(last, terms, 0),
+            ],
+        )
+
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
-        *given, target = self._tensors
-        x, filters, *rest = (tensor.elements(buffer) for tensor, buffer in zip(given, inputs, strict=True))
-        if self._is_turned:
-            filters = np.flip(filters, tuple(range(2, filters.ndim)))
-        filters = np.ascontiguousarray(filters, np.float32)
-        bias = np.ascontiguousarray(rest[0].reshape(-1) if rest else np.zeros(self._outputs), np.float32)
-        results = self._places.windows.positions
-        out = target.elements(outputs[0])
-        direct = out.dtype == np.float32 and out.flags.c_contiguous and list(out.shape[2:]) == list(results)
-        direct = direct and not any(np.may_share_memory(out, each) for each in (x, filters, bias))
-        made = out if direct else np.empty((*out.shape[:2], *results), np.float32)
-        copied = self._channels * self._places.of_channel
-        copy, sums = _scratch.take(copied + self._row, self._outputs * self._row)
-        copy[0 if not self._places.is_covered else copied :] = 0  # behind the copy a tile's last places reach
-        sums = sums.reshape(self._outputs, self._row)
-        for item in range(self._batch):
+        x = self._given[0].view(inputs[0])
+        out = self._target.view(outputs[0])
+        filters, weights = self._numbers(1, inputs)
+        bias, biases = self._numbers(2, inputs) if len(inputs) > 2 else (self._zeros, self._zeros.ctypes.data)
+        direct = self._is_direct and not any(np.may_share_memory(out, each) for each in (x, filters, bias))
+        made = out if direct else np.empty((*out.shape[:2], *self._results), np.float32)
+        if self._is_product:
             if cancelled():
                 raise Cancelled
-            self._fill(x[item], copy)
-            memory = _Memory(*(each.ctypes.data for each in (copy, filters, bias, sums)))
-            self._threads.share(len(self._pieces), partial(self._run, memory), cancelled)
-            made[item] = self._cropped(sums)
-        with np.errstate(all="ignore"):
-            self._activation.apply(np, made)
+            with np.errstate(all="ignore"):
+                results = made.reshape(self._batch, self._outputs, -1)
+                np.matmul(filters.reshape(self._outputs, -1), x.reshape(self._batch, self._channels, -1), out=results)
+                if len(inputs) > 2:
+                    results += bias.reshape(-1, 1)
+        else:
+            self._by_loop(x, made, weights, biases, cancelled)
+        if self._activation:
+            with np.errstate(all="ignore"):
+                self._activation.apply(np, made)
         if not direct:
-            if list(out.shape[2:]) != list(results):
+            if out.shape[2:] != self._results:
                 out[...] = 0
             with np.errstate(all="ignore"):
-                out[(slice(None), slice(None), *map(slice, results))] = made
+                out[(slice(None), slice(None), *map(slice, self._results))] = made
         return RAN
 
-    def _fill(self, x: Array, copy: Array) -> None:
-        size = self._channels * self._places.of_channel
-        shaped = copy[:size].reshape(self._channels, len(self._places.phases), *self._places.grid)
-        self._places.fill(x, shaped)
+    def _by_loop(self, x: Array, made: Array, weights: int, bias: int, cancelled: Callable[[], bool]) -> None:
+        if self._reads_tensor:
+            start, target = x.ctypes.data, made.ctypes.data
+            for item in range(self._batch):
+                elements = start + 4 * item * self._channels * self._places.count
+                results = target + 4 * item * self._outputs * self._places.count
+                self._share(_Addresses(elements, weights, bias, results), cancelled)
+            return
+        room = _scratch.room(self._geometry)
+        copied = room.parts.size
+        room.copy[0 if not self._places.is_covered else copied :] = 0  # behind the copy a tile's last places reach
+        memory = _Addresses(room.copy_address, weights, bias, room.sums_address)
+        for item in range(self._batch):
+            self._places.fill(x[item], room.parts)
+            self._share(memory, cancelled)
+            made[item] = room.cropped
 
-    def _cropped(self, sums: Array) -> Any:
-        """Without what lies between rows."""
-        grid, positions = self._places.grid, self._places.windows.positions
-        steps = [4 * math.prod(grid[axis + 1 :]) for axis in range(len(grid))]
-        return np.lib.stride_tricks.as_strided(sums, (self._outputs, *positions), (sums.strides[0], *steps))
+    def _numbers(self, place: int, inputs: Sequence[Buffer]) -> tuple[Array, int]:
+        """Of filters or biases, packed, and where they are."""
+        found = self._given[place].view(inputs[place])
+        if place == 1 and self._is_turned:
+            found = np.flip(found, tuple(range(2, found.ndim)))
+        elif self._packed[place]:
+            return found, address_of(inputs[place])
+        found = np.ascontiguousarray(found, np.float32)
+        return found, found.ctypes.data
 
-    def _run(self, memory: _Memory, turn: int) -> None:
-        tile, groups, channels, tiles = self._pieces[turn]
-        frame = array(
-            "q",
-            [
-                *(memory.elements, memory.weights, self._table.ctypes.data, memory.bias, memory.results),
-                *(len(self._table), groups.start, groups.stop, channels.start, channels.stop, tiles.start, tiles.stop),
-                *(self._depth * self._places.of_channel, self._outputs // self._groups, len(self._table), self._row),
-            ],
-        )
-        self._codes[tile](frame)
+    def _share(self, memory: _Addresses, cancelled: Callable[[], bool]) -> None:
+        self._threads.share(len(self._pieces), partial(self._run, memory), cancelled)
+
+    def _run(self, memory: _Addresses, turn: int) -> None:
+        code, frame = self._pieces[turn]
+        frame = frame[:]
+        frame[0], frame[1], frame[3], frame[4] = memory
+        code(frame)
 
 
-def _parts(whole: range, count: int) -> Iterator[range]:
-    """`whole` in at most so many parts, about equally long."""
-    count = min(count, len(whole))
-    for number in range(count):
-        yield whole[len(whole) * number // count : len(whole) * (number + 1) // count]
+def _is_packed(tensor: Tensor) -> bool:
+    """Whether it is float32 as the loop reads and writes it."""
+    return tensor.desc.DataType is DataType.FLOAT32 and tensor.desc.is_packed
 
 
 def _tiles(channels: int, width: int) -> Iterator[tuple[Tile, range]]:

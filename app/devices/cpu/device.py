@@ -12,11 +12,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from app.contract.constants import DataType
+from app.devices.cpu.arrays import array_kernel
 from app.devices.cpu.convolution import convolution_kernel
 from app.devices.cpu.coordinates import CallKernel, CoordinateKernel
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code, Loop, LoopCall, LoopCode
 from app.devices.cpu.numpy.lowering import Calls, Step
+from app.devices.cpu.products import product_kernel
 from app.devices.cpu.routines import Routine, routine_of, run_routine
 from app.devices.cpu.rows import NumpyRowKernel
 from app.devices.cpu.threads import RAN, Threads
@@ -38,7 +40,7 @@ COMPILED = 1 << 8
 """Outputs of so many elements are worth the 10 to 30 ms that a loop for their formula takes to compile, once."""
 
 
-COMPILED_ROWS = 16
+COMPILED_ROWS = 4
 """How many times as much those are worth that go by coordinates, which take some 100 ms to compile."""
 
 
@@ -81,12 +83,18 @@ class NumpyDevice:
         )
 
     def prepare(self, work: Dispatchable | InitializedGraph) -> Kernel:
-        return schedule_kernel(work, self._kernel) if isinstance(work, InitializedGraph) else self._kernel(work)
+        return schedule_kernel(work, self._kernel) if isinstance(work, InitializedGraph) else self._kernel(work, {})
 
-    def _kernel(self, compiled: Dispatchable) -> Kernel:
+    def _kernel(self, compiled: Dispatchable, known: Mapping[str, Buffer]) -> Kernel:
         if compiled.program.call:
-            by_loop = convolution_kernel(compiled, self._compiler, self._threads) if self._compiler else None
+            by_loop: Kernel | None = None
+            if self._compiler:
+                by_loop = convolution_kernel(compiled, self._compiler, self._threads)
+            by_loop = by_loop or product_kernel(compiled, self._compiler, self._threads, known)
             return by_loop or CallKernel(compiled)
+        by_arrays = array_kernel(compiled)
+        if by_arrays:
+            return by_arrays
         loops = self._loops if compiled.elements >= self._least else None
         kernels: list[Kernel] = [
             CoordinateKernel(

@@ -1,7 +1,7 @@
 """Blocks of work handed to several threads, which is what the CPU's kernels share."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 
 from app.devices.device import Cancelled, ExecutionRecord
@@ -39,3 +39,10 @@ class Threads:
                 work(turn)
 
         run_with(self._helpers, min(self.most, count) - 1, inherited(run))
+
+
+def parts(whole: range, count: int) -> Iterator[range]:
+    """`whole` in at most so many parts, about equally long."""
+    count = min(count, len(whole))
+    for number in range(count):
+        yield whole[len(whole) * number // count : len(whole) * (number + 1) // count]

@@ -52,7 +52,9 @@ class CudaDevice(Context):
 
     def _graph(self, graph: InitializedGraph) -> Kernel:
         if len(graph.schedule.steps) == 1 and not graph.schedule.kept:
-            return schedule_kernel(graph, self._kernel)  # which moves tensors while it computes others
+            return schedule_kernel(
+                graph, lambda work, _: self._kernel(work)
+            )  # which moves tensors while it computes others
         with self._lock:
             kept = self._kept.setdefault(graph, KeptTensors(graph.kept, self))
         return CudaScheduleKernel(graph, kept, self)

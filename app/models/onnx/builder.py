@@ -32,6 +32,13 @@ class BuiltGraph(NamedTuple):
     unused: list[str]
 
 
+class Made(NamedTuple):
+    """An operator of the graph: its descriptor, and what it reads by field."""
+
+    desc: dict[str, Any]
+    reads: dict[str, View]
+
+
 class Builder:
     """Makes nodes and edges. `inputs`, constants and what operators write are views, which any operator may read."""
 
@@ -132,6 +139,26 @@ class Builder:
             else:
                 desc[field] = [self._described(made[element_name(field, i)], rank) for i in range(len(stated))]
         self._writes[node] = made
+        return made
+
+    def maker(self, view: View) -> "Made | None":
+        """The operator whose whole output `view` is, as it lies; None if it is none's."""
+        source = view.source
+        if not isinstance(source, NodeOutput) or not view.is_packed:
+            return None
+        made = self._writes[source.node][source.tensor]
+        if made.sizes != view.sizes or made.data_type is not view.data_type:
+            return None
+        return Made(self._nodes[source.node]["Desc"], self._reads[source.node])
+
+    def known(self, view: View) -> Array | None:
+        """The elements of `view` if it is a whole constant of floats, as it lies."""
+        source = view.source
+        if not isinstance(source, Constant) or not view.is_packed or not self._is_whole(view):
+            return None
+        if view.data_type is not DataType.FLOAT32:
+            return None
+        made: Array = np.frombuffer(self._constants[source.node], np.float32, view.elements).reshape(view.sizes)
         return made
 
     def output(self, name: str, view: View) -> None:

@@ -21,6 +21,7 @@ from app.models.onnx.operands import (
     require_equal,
     views,
 )
+from app.models.onnx.scaling import scaled_convolution
 from app.models.onnx.tensors import Unsupported, View
 
 UNARY = {
@@ -111,7 +112,8 @@ def _unary(node: Node) -> Value:
 
 @maps(*BINARY)
 def _binary(node: Node) -> Value:
-    return binary(node, BINARY[node.type], node.view(0), node.view(1))
+    convolution = scaled_convolution(node) if node.type in ("Add", "Sub", "Mul", "Div") else None
+    return convolution or binary(node, BINARY[node.type], node.view(0), node.view(1))
 
 
 @maps(*COMPARISONS)

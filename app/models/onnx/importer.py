@@ -1,7 +1,8 @@
 """ONNX models as graphs of DirectML operators, for inputs of given sizes."""
 
+import itertools
 import logging
-from collections import ChainMap
+from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -152,6 +153,13 @@ def never_supported(
     return [*found.values()]
 
 
+class _Readers(NamedTuple):
+    """Names of a graph that something reads, and of those that its nodes make the ones that are read once."""
+
+    live: set[str]
+    alone: set[str]
+
+
 class _Nothing:
     """What an unsupported node would have made."""
 
@@ -232,9 +240,11 @@ class _Importer:
         for sparse in getattr(graph, "sparse_initializer", ()):
             scope[sparse.values.name] = self._initializer(sparse.values.name, lambda each=sparse: to_dense(each))
         needed = _needed(graph, outputs)
-        live = set(outputs).union(*map(_read_by, needed))
+        read = Counter(itertools.chain(outputs, *map(_read_by, needed)))
+        here = {name for node in needed for name in node.output}
+        readers = _Readers(set(read), {name for name, count in read.items() if count == 1 and name in here})
         for node in needed:
-            made = self._node(node, scope, opsets, live, outer)
+            made = self._node(node, scope, opsets, readers, outer)
             for name, value in zip(node.output, made, strict=False):
                 if name:
                     scope[name] = _NOTHING if value is None else value
@@ -260,7 +270,7 @@ class _Importer:
         proto: "NodeProto",
         scope: _Scope,
         opsets: Mapping[str, int],
-        live: set[str],
+        readers: "_Readers",
         outer: Mapping[str, "AttributeProto"],
     ) -> list["Value | _Nothing | None"]:
         if self._pause:
@@ -282,9 +292,8 @@ class _Importer:
                     raise Unsupported(_NO_OPERATOR)
                 return nothing
             given = [each for each in inputs if not isinstance(each, _Nothing)]
-            wanted = [name in live for name in proto.output]
             self._build.label(label)
-            return [*self._mapped(proto, scope, opsets, outer, given, wanted, label)]
+            return [*self._mapped(proto, scope, opsets, outer, given, readers, label)]
         except Unsupported as error:
             why = str(error)
         except _INVALID as error:
@@ -305,7 +314,7 @@ class _Importer:
         opsets: Mapping[str, int],
         outer: Mapping[str, "AttributeProto"],
         inputs: list[Value | None],
-        wanted: list[bool],
+        readers: "_Readers",
         label: str,
     ) -> Sequence["Value | _Nothing | None"]:
         domain = domain_of(proto.domain)
@@ -325,7 +334,9 @@ class _Importer:
         if mapping is not None:
             attributes = attributes_of(proto, opset, outer)
             inputs = [self._compact(each) for each in inputs]
-            made = mapping(Node(proto.op_type, domain, opset, label, inputs, wanted, attributes, self._build))
+            wanted = [name in readers.live for name in proto.output]
+            alone = [name in readers.alone for name in proto.input]
+            made = mapping(Node(proto.op_type, domain, opset, label, inputs, wanted, attributes, self._build, alone))
             outputs = made if isinstance(made, list) else [made]
             schema = schema_of(domain, proto.op_type, opset)
             if schema is not None:

@@ -30,8 +30,10 @@ class Node:
         wanted: Sequence[bool],
         attributes: dict[str, Any],
         build: Builder,
+        alone: Sequence[bool] = (),
     ) -> None:
-        """`attributes` are in Python's types, with the schema's defaults of those that are left out."""
+        """`attributes` are in Python's types, with the schema's defaults of those that are left out. `alone[i]` says
+        whether nothing else reads input i."""
         self.type = type
         self.domain = domain
         self.opset = opset
@@ -40,6 +42,11 @@ class Node:
         self.wanted: list[bool] = list(wanted)
         self.attributes = attributes
         self.build = build
+        self._alone = list(alone)
+
+    def reads_alone(self, index: int) -> bool:
+        """Whether input `index` is made in the same graph, and nothing else reads it."""
+        return index < len(self._alone) and self._alone[index]
 
     def has(self, index: int) -> bool:
         """Whether there is such an input."""

@@ -10,6 +10,7 @@ from app.models.onnx.element_wise import binary, sum_of
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.operands import along, axis_of, broadcast, operate, wider
 from app.models.onnx.reductions import reduced
+from app.models.onnx.scaling import scaled_convolution
 from app.models.onnx.tensors import Unsupported, View
 
 SMALLEST = 1.1754943508222875e-38
@@ -22,6 +23,9 @@ def _batch(node: Node) -> Value:
         raise Unsupported("it is in training mode")
     if node.attribute("spatial", 1) != 1:
         raise Unsupported("its spatial is 0")
+    convolution = scaled_convolution(node)
+    if convolution is not None:
+        return convolution
     x = node.view(0)
     whole = x if len(x.sizes) > 1 else node.reshaped(x, (*x.sizes, 1))
     scale, bias, mean, variance = (along(node, node.view(index), 1, whole.sizes) for index in range(1, 5))

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 FIELDS = (
     *("elements", "weights", "table", "bias", "results"),
     *("terms", "first_group", "last_group", "first_channel", "last_channel", "first_tile", "last_tile"),
-    *("elements_of_group", "channels_of_group", "weights_of_channel", "results_of_channel"),
+    *("elements_of_group", "channels_of_group", "weights_of_channel", "results_of_channel", "last_place"),
+    *("terms_at_a_time", "more_of_tile"),
 )
 """What the frame has, 8 bytes each: five addresses, then numbers. From `first` to before `last` of each is computed:
 groups, channels of each group, as many as a multiple of those of a tile, and tiles. What is "of" one is the way to the
-next one, in elements or channels."""
+next one, in elements or channels. No tile begins behind `last_place`: one that would begins there, over results of
+others, which takes that all terms are added up at a time. From tile to tile, elements go on by `more_of_tile` more
+than results do."""
 
 MOST_TERMS = 512
 """Terms that are added up before the results go back to memory, so that the elements of a tile stay in the cache."""
@@ -106,13 +109,15 @@ def source(tile: Tile) -> str:
     with text.loop(frame["first_group"], frame["last_group"], "1") as group:
         elements = text.at(frame["elements"], text.let(f"mul i64 {group.index}, {frame['elements_of_group']}"))
         before = text.let(f"mul i64 {group.index}, {frame['channels_of_group']}")
-        with text.loop("0", frame["terms"], str(MOST_TERMS)) as part:
-            rest = text.let(f"add i64 {part.index}, {MOST_TERMS}")
+        with text.loop("0", frame["terms"], frame["terms_at_a_time"]) as part:
+            rest = text.let(f"add i64 {part.index}, {frame['terms_at_a_time']}")
             end = text.let(f"call i64 @llvm.umin.i64(i64 {rest}, i64 {frame['terms']})")
             is_first = text.let(f"icmp eq i64 {part.index}, 0")
             with text.loop(frame["first_tile"], frame["last_tile"], "1") as place:
-                start = text.let(f"mul i64 {place.index}, {tile.places}")
-                here = text.at(elements, start)
+                own = text.let(f"mul i64 {place.index}, {tile.places}")
+                start = text.let(f"call i64 @llvm.umin.i64(i64 {own}, i64 {frame['last_place']})")
+                more = text.let(f"mul i64 {place.index}, {frame['more_of_tile']}")
+                here = text.at(elements, text.let(f"add i64 {start}, {more}"))
                 with text.loop(frame["first_channel"], frame["last_channel"], str(tile.channels)) as block:
                     channel = text.let(f"add i64 {before}, {block.index}")
                     _tile(text, tile, frame, here, start, channel, part.index, end, is_first)
