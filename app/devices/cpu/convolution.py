@@ -43,6 +43,9 @@ MOST_ROOMS = 512
 FEW_PHASES = 8
 """Of a copy, that are copied one by one."""
 
+FOR_BLAS = 1 << 18
+"""Products for which OpenBLAS does not wake threads of its own, which on a busy machine can take 10 ms."""
+
 MOST_SCRATCH = 64 << 20
 """Bytes that a thread keeps for its next convolutions."""
 
@@ -246,12 +249,13 @@ class ConvolutionKernel:
         depth = operator.FilterTensor.Sizes[1]
         self._depth, self._table = depth, places.table(depth)
         each = self._outputs // self._groups
-        self._tiles = [(tile, part) for tile, part in _tiles(each, compiler.vector_floats)]
+        self._tiles = [(tile, part) for tile, part in _tiles(each, compiler.vector_floats, places.count)]
         widest = max(tile.places for tile, _ in self._tiles)
         row = max(-(-places.count // tile.places) * tile.places for tile, _ in self._tiles)
         pointwise = places.windows.is_pointwise and all(map(_is_packed, self._given[:1]))
-        self._is_product = pointwise and self._groups == 1 and places.count < widest
-        self._reads_tensor = pointwise and not self._is_product and places.count >= widest
+        is_small = self._outputs * places.count * depth <= FOR_BLAS
+        self._is_product = pointwise and self._groups == 1 and places.count < widest and is_small
+        self._reads_tensor = pointwise and places.count >= widest
         self._row = places.count if self._reads_tensor else row
         parts = (self._channels, len(places.phases), *places.grid)
         results = tuple(places.windows.positions)
@@ -373,13 +377,13 @@ def _is_packed(tensor: Tensor) -> bool:
     return tensor.desc.DataType is DataType.FLOAT32 and tensor.desc.is_packed
 
 
-def _tiles(channels: int, width: int) -> Iterator[tuple[Tile, range]]:
+def _tiles(channels: int, width: int, places: int) -> Iterator[tuple[Tile, range]]:
     """Tiles for so many channels of a group, and which of them each is for: 32 registers of AVX-512 hold 8 channels' of
-    two vectors, 16 of AVX2 four."""
-    most = 8 if width != 8 else 4
+    two vectors, 16 of AVX2 four. They are not wider than so many places take."""
+    most, widest = 8 if width != 8 else 4, -(-places // width)
     whole = channels // most * most
     if whole:
-        yield Tile(most, 2, width), range(whole)
+        yield Tile(most, min(2, widest), width), range(whole)
     rest = channels - whole
     if rest:
-        yield Tile(rest, 4 if rest <= most // 2 else 2, width), range(whole, channels)
+        yield Tile(rest, min(4 if rest <= most // 2 else 2, widest), width), range(whole, channels)

@@ -41,7 +41,8 @@ COMPILED = 1 << 8
 
 
 COMPILED_ROWS = 4
-"""How many times as much those are worth that go by coordinates, which take some 100 ms to compile."""
+"""How many times as much those are worth that go by coordinates, which take some 100 ms to compile; in a graph, which
+is made for more than one dispatch, as much as others."""
 
 
 class NumpyDevice:
@@ -83,23 +84,23 @@ class NumpyDevice:
         )
 
     def prepare(self, work: Dispatchable | InitializedGraph) -> Kernel:
-        return schedule_kernel(work, self._kernel) if isinstance(work, InitializedGraph) else self._kernel(work, {})
+        return schedule_kernel(work, self._kernel) if isinstance(work, InitializedGraph) else self._kernel(work, None)
 
-    def _kernel(self, compiled: Dispatchable, known: Mapping[str, Buffer]) -> Kernel:
+    def _kernel(self, compiled: Dispatchable, known: Mapping[str, Buffer] | None) -> Kernel:
+        """`known` are inputs that are the same for all dispatches; it is None outside of graphs."""
         if compiled.program.call:
             by_loop: Kernel | None = None
             if self._compiler:
                 by_loop = convolution_kernel(compiled, self._compiler, self._threads)
-            by_loop = by_loop or product_kernel(compiled, self._compiler, self._threads, known)
+            by_loop = by_loop or product_kernel(compiled, self._compiler, self._threads, known or {})
             return by_loop or CallKernel(compiled)
         by_arrays = array_kernel(compiled)
         if by_arrays:
             return by_arrays
         loops = self._loops if compiled.elements >= self._least else None
+        by_rows = self._least * (COMPILED_ROWS if known is None else 1)
         kernels: list[Kernel] = [
-            CoordinateKernel(
-                compiled, output, self._threads, self._structures, self._compiler, self._least * COMPILED_ROWS
-            )
+            CoordinateKernel(compiled, output, self._threads, self._structures, self._compiler, by_rows)
             if made.by_coordinates
             else (NumpyRowKernel if made.axes else NumpyKernel)(
                 compiled, output, self._threads, loops, self._structures

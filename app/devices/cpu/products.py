@@ -26,11 +26,14 @@ from app.operators.compiled import CompiledOperator
 from app.operators.linear_algebra.products import Gemm
 from app.programs.dispatchable import Dispatchable
 
-MOST_ROWS, MOST_PACKED = 128, 32 << 20
-"""Rows for which the loop is quicker than a BLAS, and bytes of a matrix that may be kept a second time."""
+MOST_ROWS, MOST_PACKED = 1 << 12, 32 << 20
+"""Rows of which the loop reads a panel again and again, and bytes of a matrix that may be kept a second time."""
 
-WORTH_A_PIECE = 3 << 20
-"""Products that take a thread some 60 us."""
+WORTH_A_PIECE = 4 << 20
+"""Products that take a thread some 80 us."""
+
+AHEAD = 1 << 10
+"""Elements of a packed matrix, which is seldom in a cache."""
 
 INLINE = 1 << 24
 """Products that are done in less than a millisecond."""
@@ -132,7 +135,7 @@ class _Loop:
         self._row = panels * wide
         self._table = np.arange(self._depth) * wide
         self._zeros = np.zeros(rows, np.float32)
-        codes = {tile: Code(compiler, source(tile)) for tile, _ in tiles}
+        codes = {tile: Code(compiler, source(tile, AHEAD)) for tile, _ in tiles}
         self._codes = list(codes.values())
         wanted = min(4 * threads.most, rows * matrix.size // WORTH_A_PIECE) if threads.most > 1 else 1
         self._pieces = [

@@ -99,8 +99,9 @@ class _Loop:
         self.results = self.next
 
 
-def source(tile: Tile) -> str:
-    """The module whose function `kernel` takes a frame of FIELDS."""
+def source(tile: Tile, ahead: int = 0) -> str:
+    """The module whose function `kernel` takes a frame of FIELDS. Where elements are read one after the other, those so
+    far `ahead` are asked for meanwhile; there need be no memory."""
     text = _Text()
     frame = {}
     for number, name in enumerate(FIELDS):
@@ -120,12 +121,13 @@ def source(tile: Tile) -> str:
                 here = text.at(elements, text.let(f"add i64 {start}, {more}"))
                 with text.loop(frame["first_channel"], frame["last_channel"], str(tile.channels)) as block:
                     channel = text.let(f"add i64 {before}, {block.index}")
-                    _tile(text, tile, frame, here, start, channel, part.index, end, is_first)
+                    _tile(text, tile, frame, here, start, channel, part.index, end, is_first, ahead)
     text.do("ret void")
     vector = f"<{tile.width} x float>"
     body = "\n".join(f"  {line}" if not line.endswith(":") else line for line in text.lines)
     return (
         f"declare {vector} @llvm.fma.v{tile.width}f32({vector}, {vector}, {vector})\n"
+        "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)\n"
         "declare i64 @llvm.umin.i64(i64, i64)\n"
         f"define void @kernel(ptr noalias %frame) {{\n{body}\n}}\n"
     )
@@ -141,6 +143,7 @@ def _tile(
     begin: str,
     end: str,
     is_first: str,
+    ahead: int,
 ) -> None:
     """One tile of results, the terms from `begin` to below `end` of it."""
     vector = f"<{tile.width} x float>"
@@ -148,8 +151,8 @@ def _tile(
     for row in rows:
         own = text.let(f"add i64 {channel}, {row}")
         weights.append(text.at(frame["weights"], text.let(f"mul i64 {own}, {frame['weights_of_channel']}")))
-        line = text.at(frame["results"], text.let(f"mul i64 {own}, {frame['results_of_channel']}"))
-        results.append(text.at(line, start))
+        channel_results = text.at(frame["results"], text.let(f"mul i64 {own}, {frame['results_of_channel']}"))
+        results.append(text.at(channel_results, start))
     sums = []
     for row in rows:
         bias = text.let(f"load float, ptr {text.at(text.at(frame['bias'], channel), str(row))}, align 4")
@@ -161,6 +164,8 @@ def _tile(
     with text.loop(begin, end, "1", sums) as term:
         offset = text.let(f"load i64, ptr {text.at(frame['table'], term.index, 'i64')}")
         there = text.at(here, offset)
+        for line in range(0, ahead and tile.places, 16):  # of 64 bytes
+            text.do(f"call void @llvm.prefetch.p0(ptr {text.at(there, str(ahead + line))}, i32 0, i32 3, i32 1)")
         loaded = [
             text.let(f"load {vector}, ptr {text.at(there, str(number * tile.width))}, align 4")
             for number in range(tile.vectors)
