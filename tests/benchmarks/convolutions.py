@@ -98,7 +98,7 @@ def main() -> int:
         }
         operator = OPERATORS["DML_OPERATOR_CONVOLUTION"].model_validate(document | tensors)
         kernel = device.prepare(compile_operator(operator, NEWEST))
-        arrays: list[Array] = [x, filters, bias, y]
+        arrays: list[Any] = [x, filters, bias, y]
         *given, taken = [memoryview(each).cast("B") for each in arrays]
         other, output = theirs(onnx, onnxruntime, options.threads, arrays, stride, padding, groups)
         ours, its = best([lambda: kernel.dispatch(given, [taken], lambda: False), other], options.rounds)  # noqa: B023
