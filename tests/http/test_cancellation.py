@@ -12,7 +12,7 @@ from app.codecs.json import BLOCK, JsonCodec, Slashed
 from app.codecs.numbers import read_numbers, write_numbers
 from app.codecs.structure import SEARCHED
 from app.contract.constants import DataType
-from app.http.inference.compression import compress, decompress
+from app.http.core.compression import compress, decompress
 from app.http.inference.requests import _cut
 from app.http.inference.tensors import elements_of
 from app.memory.accounts import MemoryAccount, MemoryShare, RequestOver

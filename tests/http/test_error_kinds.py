@@ -17,7 +17,7 @@ from app.engine.graph_store import GraphConflict, StoreFull, UnknownGraph
 from app.engine.service import Abandoned, DeadlineExceeded, Draining
 from app.engine.workers import QueueFull
 from app.http.core.exchange import Disconnected
-from app.http.core.problems import EXPECTED, OF_STATUS, Problem, problem_for
+from app.http.core.problems import EXPECTED, OF_STATUS, Problem, Throttled, problem_for
 from app.memory.accounts import LimitExceeded, MemoryExhausted
 from app.operators.catalog import OPERATORS
 from tests.http.refusals import error_at, refusal_of
@@ -32,6 +32,8 @@ RAISED: list[tuple[type[Exception], Exception | None, Kind]] = [
     (DeadlineExceeded, DeadlineExceeded(), Kind.DEADLINE),
     (Abandoned, Abandoned(), Kind.TIMEOUT),
     (Disconnected, Disconnected(), Kind.TIMEOUT),
+    (Throttled, Throttled("Later."), Kind.RATE),
+    (HTTPException, HTTPException(403), Kind.NOT_ALLOWED),
     (HTTPException, HTTPException(404), Kind.NOT_FOUND),
     (HTTPException, HTTPException(405), Kind.METHOD),
     (HTTPException, HTTPException(406, "No."), Kind.NOT_ACCEPTABLE),
