@@ -3,6 +3,7 @@
 import functools
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ with warnings.catch_warnings():
     )
 
 Case = Callable[..., None]
+README = Path(__file__).resolve().parents[2] / "README.md"
 
 
 def failing(case: Case, reason: str) -> Case:
@@ -61,3 +63,9 @@ globals().update(CASES)
 
 def test_the_list_has_nothing_else() -> None:
     assert not _known
+
+
+def test_the_readme_has_the_numbers() -> None:
+    cases = [case for group in CASES.values() for name, case in vars(group).items() if name.endswith("_cpu")]
+    run = sum(not hasattr(case, "__unittest_skip__") for case in cases)
+    assert f"{run - len(refused()):,} of {run:,} cases" in README.read_text()
