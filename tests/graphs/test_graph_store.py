@@ -166,9 +166,9 @@ class TestRefusals:
     def test_methods(self, client: httpx.Client) -> None:
         id_ = keep(client, biased())["id"]
         for path, allowed in (
-            (GRAPHS, "GET, POST"),
-            (f"{GRAPHS}/{id_}", "DELETE, GET"),
-            (f"{GRAPHS}/{id_}/dispatch", "POST"),
+            (GRAPHS, "GET, HEAD, OPTIONS, POST"),
+            (f"{GRAPHS}/{id_}", "DELETE, GET, HEAD, OPTIONS"),
+            (f"{GRAPHS}/{id_}/dispatch", "OPTIONS, POST"),
         ):
             for method in ("PUT", "PATCH"):
                 response = client.request(method, path)
