@@ -174,7 +174,7 @@ class TestRefusals:
                 response = client.request(method, path)
                 refusal_of(response, 405)
                 assert response.headers["allow"] == allowed
-            assert client.head(path).status_code == 405
+            assert client.head(path).status_code == (200 if "HEAD" in allowed else 405)
 
     def test_names(self, client: httpx.Client) -> None:
         one = keep(client, biased(), name="one")["id"]
