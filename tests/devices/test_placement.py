@@ -18,6 +18,7 @@ from app.contract.validation import validate
 from app.devices import placement
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cuda import pinned as cuda_staging
+from app.devices.cuda.compiler import KernelCache
 from app.devices.cuda.pinned import SMALLEST_PINNED, PinnedMemory
 from app.devices.device import DeviceFailed, DeviceInfo, ExecutionRecord
 from app.devices.placement import NEVER, FallbackDevice, Placement, find_gpus, measure_crossover, try_gpus
@@ -51,6 +52,9 @@ class FakeGpu:
         self.ran = self.freed = 0
         self.half_done = False
         self.is_brief = False
+        self.slots = SimpleNamespace(pinned_bytes=0)
+        self.pool_bytes = 0
+        self.cache = KernelCache(None)
 
     def info(self) -> DeviceInfo:
         return DeviceInfo(self.name, "cuda", "a fake", 1, 1, [], out_of_service=self.out_of_service)

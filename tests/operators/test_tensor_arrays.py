@@ -156,7 +156,7 @@ def test_types_and_sizes_are_implied() -> None:
 def reader(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Service, requests.DispatchReader]]:
     """Of requests for Sums, which is not in the catalog."""
 
-    def judged(max_nodes: int, memory: MemoryShare, document: Any) -> DispatchRequest:
+    def judged(max_nodes: int, codec: Any, memory: MemoryShare, only_light: bool, document: Any) -> DispatchRequest:
         return DispatchRequest.model_construct(
             operator=validate(Sums, document["operator"]),
             inputs=document["inputs"],
