@@ -34,6 +34,8 @@ SMALL_LIMITS = {
     "max_graph_structure_bytes": 4096,
     "max_graphs": 7,
     "max_graph_bytes": 2048,
+    "max_model_bytes": 4096,
+    "max_model_graphs": 5,
     "graph_seconds": 900.0,
     "max_numbers": 300,
     "max_tensor_bytes": 1024,

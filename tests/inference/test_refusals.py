@@ -239,12 +239,12 @@ def test_the_words_are_the_native_ones(client: httpx.Client) -> None:
         "operator": {
             "Type": "ACTIVATION_PARAMETERIZED_RELU",
             "InputTensor": desc,
-            "SlopeTensor": desc | {"Sizes": [1, 3]},
+            "SlopeTensor": desc | {"DataType": "INT32"},
         },
         "inputs": {"InputTensor": "", "SlopeTensor": ""},
     }
     native = problem_of(client.post("/v1/dispatch", json=dispatch), 422)["detail"]
-    document = {"inputs": [INPUT, tensor("SlopeTensor", X[:1], data=[1, 2, 3])]}
+    document = {"inputs": [INPUT, tensor("SlopeTensor", X.astype(np.int32), data=[1, 2, 3, 4, 5, 6])]}
     assert error_of(post(client, RELU, document)) == native
 
 
