@@ -189,6 +189,7 @@ def _shown(what: str, size: int) -> Iterator[Progress]:
     """A bar on standard error, where that is a terminal and the file is large."""
     columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
     is_hidden = size < _LARGE or not _is_terminal()
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=is_hidden) as progress:
+    console = Console(stderr=True, quiet=is_hidden)  # rich before 14.1 ends a bar that is not shown with a line, too
+    with Progress(*columns, console=console, transient=True, disable=is_hidden) as progress:
         progress.add_task(what, total=size)
         yield progress
