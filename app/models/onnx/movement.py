@@ -8,6 +8,7 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.memory.arrays import numpy_type
+from app.models.onnx.casts import BOOL, TYPES
 from app.models.onnx.mapping import Node, Unsupported, Value, maps
 from app.models.onnx.shapes import (
     axes_of,
@@ -23,21 +24,8 @@ from app.models.onnx.tensors import Sizes, View
 
 _PADDING_MODES = {"constant": "CONSTANT", "reflect": "REFLECTION", "edge": "EDGE", "wrap": "WRAP"}
 _DEPTH_ORDERS = {"DCR": "DEPTH_COLUMN_ROW", "CRD": "COLUMN_ROW_DEPTH"}
-_TYPES = {
-    1: DataType.FLOAT32,
-    2: DataType.UINT8,
-    3: DataType.INT8,
-    4: DataType.UINT16,
-    5: DataType.INT16,
-    6: DataType.INT32,
-    7: DataType.INT64,
-    9: DataType.UINT8,
-    10: DataType.FLOAT16,
-    11: DataType.FLOAT64,
-    12: DataType.UINT32,
-    13: DataType.UINT64,
-}
-"""Of TensorProto.DataType."""
+_TYPES = {number: each for number, each in TYPES.items() if each.bits >= 8} | {BOOL: DataType.UINT8}
+"""Of TensorProto.DataType, those whose elements are written one by one."""
 
 
 def window(node: Node, x: View, ranges: Sequence[range]) -> Value:
