@@ -108,7 +108,7 @@ def running_server(
 
 def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
     """Where the server listens, as its log says, once it does."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while time.monotonic() < end and process.poll() is None:
         found = re.search(r"running on (?:unix socket )?(https?://[\d.]+:\d+|/\S+)", log.read_text())
         if found:
