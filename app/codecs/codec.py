@@ -95,6 +95,9 @@ class Codec(Decoder, Protocol):
     def encode(self, document: Any) -> list[Piece | Hole]:
         """`document`, of dicts, lists, scalars and holes, in pieces."""
 
+    def encode_value(self, value: Any) -> bytes:
+        """The same of a document without holes."""
+
     def encode_data(self, data: Buffer) -> Encoded:
         """Tensor data, for a hole."""
 

@@ -172,6 +172,9 @@ class JsonCodec:
         first, *rest = orjson.dumps(document, note, orjson.OPT_PASSTHROUGH_DATACLASS).split(_NUL)
         return [first, *(each for pair in zip(holes, rest, strict=True) for each in pair)]
 
+    def encode_value(self, value: Any) -> bytes:
+        return orjson.dumps(value)
+
     def encode_data(self, data: Buffer) -> Encoded:
         pieces = _encode_base64(data) if data.nbytes > BLOCK else (b'"', pybase64.b64encode(data), b'"')
         return Encoded(2 + (data.nbytes + 2) // 3 * 4, pieces)

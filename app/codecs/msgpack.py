@@ -73,6 +73,10 @@ class MsgpackCodec:
         first, *rest = packb(document, default=note).split(_PACKED_MARK)
         return [first, *(each for pair in zip(holes, rest, strict=True) for each in pair)]
 
+    def encode_value(self, value: Any) -> bytes:
+        made: bytes = packb(value)
+        return made
+
     def encode_data(self, data: Buffer) -> Encoded:
         return Encoded(5 + data.nbytes, (_BIN.pack(0xC6, data.nbytes), data))
 

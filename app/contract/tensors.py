@@ -24,6 +24,8 @@ MAX_ELEMENTS = UINT_MAX
 MAX_TENSORS = 128
 """Tensors in an array, such as those that JOIN joins. DirectML states no limit."""
 
+_PLAIN = {"DataType", "Sizes"}
+
 _MAX_LOOKS = 10_000
 
 _ELEMENT = re.compile(r"(\w+)\[(\d+)\]")
@@ -68,6 +70,11 @@ class TensorDesc(BaseModel):
     GuaranteedBaseOffsetAlignment: Uint = Field(
         0, description="0, or a power of two not less than an element's bytes. A hint without effect on results."
     )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it states no more than the elements' type and sizes."""
+        return self.model_fields_set <= _PLAIN
 
     @property
     def rank(self) -> int:
@@ -148,6 +155,8 @@ class TensorDesc(BaseModel):
 
     def violations(self, *, output: bool = False) -> Iterator[Violation]:
         """Rules that hold for the descriptor alone. Paths start at the descriptor."""
+        if self.is_plain and self.elements <= MAX_ELEMENTS:
+            return  # there is nothing that the rest could be about
         if self.DimensionCount not in (None, self.rank):
             yield Violation(
                 ("DimensionCount",),

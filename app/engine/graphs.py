@@ -135,9 +135,8 @@ class GraphCompiler:
 def limit_tensors(work: CompiledOperator, most: int, path: Path) -> None:
     """Before any memory is taken: strides let a few bytes ask for gigabytes. Raises LimitExceeded."""
     for name, desc in [*work.inputs.items(), *work.outputs.items()]:
-        dense = -(-desc.elements * desc.DataType.bits // 8)
-        for what, size in (("Buffer", desc.total_bytes), ("Elements without repetition", dense)):
-            if size > most:
-                raise LimitExceeded(
-                    "max_tensor_bytes", f"{what} of {name} in bytes", size, most, (*path, *path_of(name))
-                )
+        what, size = "Buffer", desc.total_bytes
+        if size <= most:
+            what, size = "Elements without repetition", -(-desc.elements * desc.DataType.bits // 8)
+        if size > most:
+            raise LimitExceeded("max_tensor_bytes", f"{what} of {name} in bytes", size, most, (*path, *path_of(name)))

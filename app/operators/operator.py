@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
-from functools import cache
+from functools import cache, lru_cache
 from typing import Annotated, Any, ClassVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
@@ -20,9 +20,6 @@ from app.formula.values import Number, Value, is_float, multiply_add, saturate, 
 from app.operators.parameters import Parameters, numbers_in
 
 PREFIX = "DML_OPERATOR_"
-
-_PLAIN = {"DataType", "Sizes"}
-"""What a descriptor of a packed tensor states."""
 
 
 class Role(Enum):
@@ -151,8 +148,13 @@ class Operator(BaseModel):
     def implied_sizes(self, name: str) -> list[int] | None:
         """Sizes of the output `name`, from all the rest of the descriptor, whose `rules` hold. None where the rest does
         not determine them: then they are for `rules` to judge."""
-        first = next(iter(self.tensors(Role.INPUT).values()))
+        first = self._first_input()
+        assert first is not None, "an operator without inputs says what sizes are implied"
         return first.Sizes
+
+    def _first_input(self) -> TensorDesc | None:
+        """The first one that is there, if any is."""
+        return next(iter(self.tensors(Role.INPUT).values()), None)
 
     def implied_type(self, name: str, level: FeatureLevel) -> DataType:
         """The data type of the output `name` where the request leaves it out.
@@ -160,14 +162,8 @@ class Operator(BaseModel):
         That of the first input which has to have the same, or the only one there is, or that of the first input.
         """
         inputs = self.tensors(Role.INPUT)
-        for group in self.same_types or ():
-            if name in group:
-                alike = members(group, inputs)
-                if alike:
-                    return inputs[alike[0]].DataType
-        row = self.support.at(level)
-        only = row.of(name).data_types if row else ()
-        return only[0] if len(only) == 1 else next(iter(inputs.values())).DataType
+        source = _type_source(type(self), name, level, tuple(inputs))
+        return source if isinstance(source, DataType) else inputs[source].DataType
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
         """Constraints of this operator alone, beyond support table, sizes and data types."""
@@ -257,8 +253,8 @@ class Operator(BaseModel):
         sizes, data_type = self.implied_sizes(name), self.implied_type(name, level)
         if sizes is None:
             raise LookupError(name)
-        first = next(iter(self.tensors(Role.INPUT).values()), None)
-        if first and data_type == first.DataType and sizes == first.Sizes and first.model_fields_set <= _PLAIN:
+        first = self._first_input()
+        if first and data_type == first.DataType and sizes == first.Sizes and first.is_plain:
             return first  # it says no more than that
         return TensorDesc(DataType=data_type, Sizes=sizes)
 
@@ -300,6 +296,19 @@ def _tensor_names(operator: type[Operator], role: Role | None) -> tuple[str, ...
         for marker in info.metadata
         if isinstance(marker, Role) and role in (None, marker)
     )
+
+
+@lru_cache(4096)
+def _type_source(operator: type[Operator], name: str, level: FeatureLevel, inputs: tuple[str, ...]) -> DataType | str:
+    """What the data type of an output is where it follows from that of `inputs`, or which of them has the same."""
+    for group in operator.same_types or ():
+        if name in group:
+            alike = members(group, inputs)
+            if alike:
+                return alike[0]
+    row = operator.support.at(level)
+    only = row.of(name).data_types if row else ()
+    return only[0] if len(only) == 1 else inputs[0]
 
 
 @cache

@@ -164,7 +164,7 @@ def bare(model: type[M], values: Mapping[str, Any] | None = None) -> M:
     """A `model` with these fields and no others, not even their defaults."""
     made = model.__new__(model)
     object.__setattr__(made, "__dict__", dict(values or {}))
-    object.__setattr__(made, "__pydantic_fields_set__", set())
+    object.__setattr__(made, "__pydantic_fields_set__", set(values or ()))
     object.__setattr__(made, "__pydantic_extra__", None)
     object.__setattr__(made, "__pydantic_private__", None)
     return made

@@ -36,10 +36,14 @@ FEW_MEETINGS = 64
 Work: TypeAlias = Callable[[Sequence[Array], Array], object]
 """Makes the output, whose memory is no input's. What it returns is nothing to anybody."""
 
+_OPERATORS = (Slice1, Join, Padding1, Reduce, AveragePooling, AveragePooling1, MaxPooling)
+
 
 def array_kernel(compiled: Dispatchable) -> "ArrayKernel | None":
     """For the operator, if it is one of these."""
     if not isinstance(compiled, CompiledOperator) or len(compiled.outputs) != 1:
+        return None
+    if not isinstance(compiled.operator, _OPERATORS):
         return None
     tensors = [*compiled.inputs.values(), *compiled.outputs.values()]
     if sum(desc.elements for desc in tensors) > MOST_ELEMENTS or any(desc.DataType.bits < 8 for desc in tensors):

@@ -25,6 +25,8 @@ _QUICKEST = 1
 
 def coding_of_request(header: bytes) -> bytes:
     """From Content-Encoding; empty for none. Raises HTTPException 415."""
+    if not header:
+        return b""
     coding = header.strip().lower()
     if coding in (b"", b"identity"):
         return b""
@@ -40,6 +42,8 @@ def coding_of_answer(header: bytes) -> bytes:
     A client that names one coding wants it, as Triton's do. A list of all that it could read, which HTTP libraries send
     of their own accord, is no such wish: the quickest answer to it is the plain one.
     """
+    if not header:
+        return b""
     coding = header.strip().lower()
     return coding if coding in _WINDOW else b""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
@@ -92,9 +92,15 @@ class DocumentForm:
         for desc in work.outputs.values():
             pieces: list[bytes] = []
             for value in (desc.Sizes, desc.Strides, desc.total_bytes):
-                pieces += (next(pattern), *_plain(self.codec.encode(value)))
+                pieces += (next(pattern), self.codec.encode_value(value))
             form.append(b"".join((*pieces, next(pattern))))
         return [*form, *pattern]
+
+
+@cache
+def document_form(media_type: str, minimal: bool) -> DocumentForm:
+    """The form of answers in the representation of one of CODECS. There are few."""
+    return DocumentForm(CODECS[media_type], minimal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +143,4 @@ def _pattern(
         del document["capability"]
     pieces = CODECS[media_type].encode(document)
     assert [piece for piece in pieces if isinstance(piece, Hole)] == [*_LAYOUT * len(types), *_TIMES]
-    return _plain(pieces)
-
-
-def _plain(pieces: Iterable[Piece | Hole]) -> list[bytes]:
-    """Those that are no holes."""
     return [bytes(piece) for piece in pieces if not isinstance(piece, Hole)]
