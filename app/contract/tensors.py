@@ -74,7 +74,7 @@ class TensorDesc(BaseModel):
     @property
     def is_plain(self) -> bool:
         """Whether it states no more than the elements' type and sizes."""
-        return self.model_fields_set <= _PLAIN
+        return self.__pydantic_fields_set__ <= _PLAIN
 
     @property
     def rank(self) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from app.contract.constants import DataType
 from app.formula.values import Value
@@ -28,7 +29,7 @@ class Call:
     """How the elements of each output are written."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Program:
     """How each output is made. Names are the operator's, in the order of the bind points.
 
@@ -41,12 +42,12 @@ class Program:
     call: Call | None = None
     """In the place of all maps."""
 
-    @property
+    @cached_property
     def stored(self) -> Mapping[str, DataType]:
         """How the elements of each output are written."""
         return self.call.stored if self.call else {name: made.stored for name, made in self.maps.items()}
 
-    @property
+    @cached_property
     def is_by_position(self) -> bool:
         """Whether all outputs are made of the elements at their own coordinates."""
         return not self.call and not any(made.by_coordinates for made in self.maps.values())

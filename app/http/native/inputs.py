@@ -24,7 +24,7 @@ def number_bytes(value: object) -> int:
     """Bytes of the numbers in an input, or in several."""
     if isinstance(value, Numbers):
         return len(value.text)
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return sum(map(number_bytes, value.values()))
     return sum(map(number_bytes, value)) if isinstance(value, list) else 0
 
