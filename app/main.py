@@ -46,6 +46,7 @@ from app.http.server.process import Process
 from app.http.server.proxies import forwarded
 from app.http.server.server import Server, UnixSocket, listen
 from app.http.server.tls import Certificate, certificate_of
+from app.http.server.transfers import Transfers
 from app.http.server.workers import Supervisor
 from app.http.telemetry import operations, tracing
 from app.http.telemetry.access_log import AccessLog
@@ -318,6 +319,7 @@ def _server(
             send_seconds=settings.send_seconds,
             connections=limit,
         ),
+        Transfers(settings.transfer_threads) if settings.transfer_threads else None,
     )
     config.load()
     config.ssl = certificate.context if certificate else None

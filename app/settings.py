@@ -15,6 +15,12 @@ def _cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _transfer_threads() -> int:
+    """On few processors threads that copy take what computes; those that compute leave half of many to them."""
+    cpus = _cpus()
+    return min(cpus // 2, 8) if cpus >= 4 else 0
+
+
 MOST_BATCH = 256
 """Rows that are ever run together."""
 
@@ -98,6 +104,12 @@ class Settings(BaseSettings):
     shared_memory: bool = Field(
         False,
         description="Let clients of the Open Inference Protocol use this user's POSIX shared memory. For one worker.",
+    )
+    transfer_threads: int = Field(
+        default_factory=_transfer_threads,
+        ge=0,
+        le=64,
+        description="Threads that receive and send large bodies; 0: the thread that does all else of connections.",
     )
     threads: int = Field(default_factory=_cpus, ge=1, le=1024, description="Worker threads that run dispatches.")
     llvm: bool = Field(

@@ -29,6 +29,9 @@ SERVER: tuple[str | Path, ...] = STOCK if os.environ.get("STOCK_PROTOCOL") else 
 ASYNCIO_LOOP = Path(__file__).with_name("asyncio_loop.py")
 """Runs what serves on asyncio's own event loop instead of uvloop."""
 
+LENT_SOCKETS = Path(__file__).with_name("lent_sockets.py")
+"""Runs it with threads that receive and send what else only large bodies would be worth."""
+
 ours_only = pytest.mark.skipif(SERVER is STOCK, reason="uvicorn's own protocol does not do this")
 
 

@@ -5,5 +5,5 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 import app.main
 from app.cli import main
 
-setattr(app.main, "connections", lambda handler, limits: HttpToolsProtocol)  # noqa: B010 - it is no export
+setattr(app.main, "connections", lambda *_: HttpToolsProtocol)  # noqa: B010 - it is no export
 main()

@@ -13,7 +13,16 @@ from app.cli.completion import Complete, files, names
 from app.settings import Settings
 
 _CHOSEN = {
-    "Network": ("host", "port", "cors_origins", "workers", "max_connections", "keep_alive_seconds", "shared_memory"),
+    "Network": (
+        "host",
+        "port",
+        "cors_origins",
+        "workers",
+        "transfer_threads",
+        "max_connections",
+        "keep_alive_seconds",
+        "shared_memory",
+    ),
     "API keys": ("api_keys", "api_keys_file"),
     "Logs and pages": ("log_level", "log_format", "log_file", "access_log", "docs"),
     "Devices": (

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.conftest import ASYNCIO_LOOP, SERVER, STOCK, RunningServer, running_server
+from tests.conftest import ASYNCIO_LOOP, LENT_SOCKETS, SERVER, STOCK, RunningServer, running_server
 from tests.fuzz.behaviours import BEHAVIOURS, REPEATED
 from tests.fuzz.clients import Client, Tally
 from tests.fuzz.connection import Answer, Connection
@@ -25,8 +25,13 @@ from tests.fuzz.payload import Payloads
 from tests.fuzz.sizes import THRESHOLDS
 from tests.http.load import metric, wait_for, wait_until
 
-COMMANDS = {"uvloop": SERVER, "asyncio": (sys.executable, ASYNCIO_LOOP, SERVER[-1])}
-"""What serves, by event loop."""
+COMMANDS = {
+    "uvloop": SERVER,
+    "asyncio": (sys.executable, ASYNCIO_LOOP, SERVER[-1]),
+    "uvloop, lent": (sys.executable, LENT_SOCKETS, SERVER[-1]),
+    "asyncio, lent": (sys.executable, ASYNCIO_LOOP, LENT_SOCKETS, SERVER[-1]),
+}
+"""What serves, by event loop, and whether threads have large bodies."""
 
 MORE_SECONDS = 60.0
 """How long at most the clients go on until there is enough of everything."""
@@ -50,10 +55,11 @@ def least(exchanges: Exchanges) -> dict[str, int]:
     )
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+@pytest.mark.parametrize(
+    ("loop", "workers"), [("uvloop", 3), ("asyncio", 1), ("uvloop, lent", 1), ("asyncio, lent", 3)]
+)
 def test_each_answer_is_to_its_own_request(
-    workers: int, loop: str, tmp_path: Path, pytestconfig: pytest.Config
+    loop: str, workers: int, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     options = pytestconfig.option
     seed = f"{options.fuzz_seed} {workers} {loop}"
@@ -61,7 +67,7 @@ def test_each_answer_is_to_its_own_request(
     with running_server(tmp_path / "log", *flags, command=COMMANDS[loop]) as server:
         with httpx.Client(base_url=server.url) as observer:
             wait_until(lambda: metric(observer, "workers") == workers)
-        assert all(uses_uvloop(process) == (loop == "uvloop") for process in processes(server))
+        assert all(uses_uvloop(process) == loop.startswith("uvloop") for process in processes(server))
         tally, needed = fuzz(server, seed, options.fuzz_seconds)
         print(f"--fuzz-seed {options.fuzz_seed}, answered right: {dict(sorted(tally.counted.items()))}")
         if tally.failures:

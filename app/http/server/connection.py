@@ -7,7 +7,8 @@ What a client may do and is held to:
 - Who only closes its sending side still gets its answers. Who is gone is noticed.
 - While the server ends, what runs is answered, and so is what is on its way on a connection that seems idle.
 
-Large bodies are received into the buffers of those who read them (`Exchange.fill`). A request is handled in the turn of
+Large bodies are received into the buffers of those who read them (`Exchange.fill`), and large answers sent, by threads
+where there are processors for them (reader.py, sender.py, transfers.py). A request is handled in the turn of
 the event loop in which it came, if it need not wait: no task is made for it. For answers to several clients at once see
 batch.py. uvicorn makes connections by `connections`; there are no WebSockets.
 """
@@ -16,7 +17,7 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from itertools import chain
@@ -25,7 +26,6 @@ from typing import Any
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from app.codecs.codec import Piece
 from app.http.core.answers import JOINED, grouped
 from app.http.core.exchange import Address, Disconnected, Handler, Reply, Request, resumed
 from app.http.core.problems import Problem
@@ -33,8 +33,11 @@ from app.http.server.batch import batch
 from app.http.server.exchange import Exchange
 from app.http.server.framing import Framing, Head, RequestError
 from app.http.server.limit import RESERVE_SECONDS, ConnectionLimit
+from app.http.server.reader import Reader
 from app.http.server.scratch import HEADER, LARGE, READ, scratch
-from app.http.server.watches import HangUpWatch, SendWatch
+from app.http.server.sender import Sender
+from app.http.server.transfers import Transfers
+from app.http.server.watches import HangUpWatch
 from app.memory.buffers import Buffer
 
 log = logging.getLogger("app.http")
@@ -63,9 +66,6 @@ _STATUS = {status.value: b"HTTP/1.1 %d %b" % (status, status.phrase.encode()) fo
 PIPELINED = 16
 """Requests that a connection has been sent and has not answered, from which on it reads no more."""
 
-AT_ONCE = 1 << 22
-"""Bytes of an answer that are made and handed over before the event loop goes on."""
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -92,29 +92,28 @@ class Connection(asyncio.BufferedProtocol):
         "_client",
         "_end_timer",
         "_framing",
-        "_groups",
         "_handler",
         "_hang_up_watch",
         "_header_timer",
         "_idle_timer",
         "_is_ending",
         "_is_half_closed",
-        "_is_read_paused",
         "_is_refused",
         "_is_running_queue",
         "_is_served",
-        "_is_write_paused",
         "_keep_alive_seconds",
         "_last_answer",
         "_limits",
         "_newest",
         "_queue",
+        "_reader",
         "_rests_since",
         "_scheme",
-        "_send_watch",
+        "_sender",
         "_sent",
         "_server",
         "_state",
+        "_transfers",
         "_waiting",
         "loop",
         "transport",
@@ -129,8 +128,10 @@ class Connection(asyncio.BufferedProtocol):
         state: ServerState,
         keep_alive_seconds: float,
         loop: asyncio.AbstractEventLoop,
+        transfers: Transfers | None = None,
     ) -> None:
         self.loop = loop
+        self._transfers = transfers
         self._handler = handler
         self._limits = limits
         self._state = state
@@ -143,11 +144,8 @@ class Connection(asyncio.BufferedProtocol):
         """Those that are not answered yet; the first one is in its handler's hands."""
         self._newest: Exchange | None = None  # whose body is being received, or was the last to be
         self._is_running_queue = False
-        self._groups: Iterator[list[Piece]] | None = None  # of the answer that is being sent
         self._waiting = b""  # an answer, for others to be sent with
         self._sent: list[Callable[[], None]] = []  # what to call when all that was handed over is sent
-        self._is_read_paused = False
-        self._is_write_paused = False
         self._is_served = True  # with more than health and metrics
         self._is_refused = False  # what comes now is dropped
         self._is_ending = False  # when the answer that is being sent is complete
@@ -158,20 +156,24 @@ class Connection(asyncio.BufferedProtocol):
         self._rests_since = 0.0  # on the loop's clock
         self._end_timer: asyncio.TimerHandle | None = None  # when the server ends
         self._hang_up_watch: HangUpWatch
-        self._send_watch: SendWatch
+        self._reader: Reader
+        self._sender: Sender
 
     # The connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as transports are
         self.transport = transport
         self._hang_up_watch = HangUpWatch(transport, self.loop, self._probe)
-        self._send_watch = SendWatch(transport, self.loop, self._limits.send_seconds)
+        if transport.get_extra_info("sslcontext") is not None:
+            self._scheme = "https"
+            self._transfers = None  # what the socket carries is the transport's to encrypt
+        seconds, transfers = self._limits.send_seconds, self._transfers
+        self._reader = Reader(transport, self.loop, transfers, self._received_directly)
+        self._sender = Sender(transport, self.loop, seconds, transfers, self._handed_over)
         self._state.connections.add(self)  # type: ignore[arg-type]  # of which uvicorn wants `shutdown` only
         self._is_served = self._limits.connections.enter(self)
         self._client = _address(transport.get_extra_info("peername"))
         self._server = _address(transport.get_extra_info("sockname"))
-        if transport.get_extra_info("sslcontext") is not None:
-            self._scheme = "https"
         if self._client and self._client[0] in _LOOPBACK:
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LOCAL_SEND_BUFFER)
         self._start_header_timer()
@@ -184,9 +186,8 @@ class Connection(asyncio.BufferedProtocol):
                 timer.cancel()
         self._header_timer = self._idle_timer = self._end_timer = None
         self._hang_up_watch.stop()
-        self._send_watch.stop()
-        self._is_write_paused = False
-        self._groups = None
+        self._reader.stop()
+        self._sender.stop()
         queue, self._queue = self._queue, deque()
         for exchange in queue:
             exchange.part()
@@ -246,20 +247,21 @@ class Connection(asyncio.BufferedProtocol):
         newest = self._newest
         if newest is None or not newest.is_direct:
             return scratch.take()[: HEADER if newest is not None and newest.announced > LARGE else READ]
-        target = newest.target()
+        target = self._reader.buffer(newest)
         return scratch.take()[: newest.left] if target is None else target
 
     def buffer_updated(self, nbytes: int) -> None:
         newest = self._newest
         if newest is None or not newest.is_direct:
             self._received(scratch.view[:nbytes])
-            return
-        newest.filled(nbytes)
-        if newest.left == 0:
-            newest.is_direct = False
-            self._framing.restart()
-            newest.end()
-            self.want()
+        else:
+            self._reader.filled(newest, nbytes)
+
+    def _received_directly(self, exchange: Exchange) -> None:
+        exchange.is_direct = False
+        self._framing.restart()
+        exchange.end()
+        self.want()
 
     def _received(self, data: Buffer) -> None:
         if self._is_refused:
@@ -322,15 +324,11 @@ class Connection(asyncio.BufferedProtocol):
     # What exchanges call
 
     def want(self) -> None:
-        has_room = len(self._queue) < PIPELINED
-        if self._is_read_paused and has_room and not self.transport.is_closing():
-            self._is_read_paused = False
-            self.transport.resume_reading()
+        if len(self._queue) < PIPELINED:
+            self._reader.want()
 
     def hold(self) -> None:
-        if not self._is_read_paused and not self.transport.is_closing():
-            self._is_read_paused = True
-            self.transport.pause_reading()
+        self._reader.hold()
 
     def expect(self) -> None:
         if not self.transport.is_closing():
@@ -344,7 +342,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._is_running_queue = True
         try:
-            while self._queue and not self._queue[0].is_started and not self._is_write_paused:
+            while self._queue and not self._queue[0].is_started and self._sender.is_free:
                 if self.transport.is_closing():
                     break
                 self._start(self._queue[0])
@@ -402,8 +400,7 @@ class Connection(asyncio.BufferedProtocol):
         head = b"\r\n".join([_STATUS[reply.status], *map(b": ".join, headers), b"", b""])
         pieces = () if exchange.head.method == "HEAD" else reply.content.pieces
         if reply.content.length > JOINED:
-            self._groups = grouped(chain((head,), pieces))
-            self._send_on()
+            self._sender.send(grouped(chain((head,), pieces)), reply.content.length, exchange.head.path)
         elif exchange.keep_alive:
             self._waiting = b"".join((head, *pieces))
             self._finish(exchange)
@@ -413,29 +410,11 @@ class Connection(asyncio.BufferedProtocol):
             self._finish(exchange)
             self.end_answer()
 
-    def _send_on(self) -> None:
-        """Hand over more of a large answer, as long as the client keeps up."""
-        groups, handed_over = self._groups, 0
-        if groups is None:
-            return
-        try:
-            while not self._is_write_paused:
-                if handed_over >= AT_ONCE:
-                    self.loop.call_soon(self._send_on)
-                    return
-                group = next(groups, None)
-                if group is None:
-                    self._groups = None
-                    self._finish(self._queue[0])
-                    self.end_answer()
-                    self._run_queue()
-                    return
-                for piece in group:
-                    handed_over += len(piece)
-                    self.transport.write(piece)
-        except Exception:
-            log.exception("Exception in making the answer to %s", self._queue[0].head.path)
-            self.transport.abort()  # cut short, it can at least be told from a whole one
+    def _handed_over(self) -> None:
+        """All of a large answer is."""
+        self._finish(self._queue[0])
+        self.end_answer()
+        self._run_queue()
 
     def _finish(self, exchange: Exchange) -> None:
         """All of the answer to `exchange`, the first one, is handed over. What comes next?"""
@@ -482,7 +461,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def end_answer(self) -> None:
         """Do what is to be done when nearly all of an answer is sent, if it is."""
-        if not self._is_write_paused:
+        if self._sender.is_free:
             self._was_sent()
 
     def _was_sent(self) -> None:
@@ -493,17 +472,15 @@ class Connection(asyncio.BufferedProtocol):
     # Clients that do not read
 
     def pause_writing(self) -> None:
-        self._is_write_paused = True
-        self._send_watch.start()
+        self._sender.pause()
 
     def resume_writing(self) -> None:
-        self._is_write_paused = False
-        self._send_watch.stop()
+        self._sender.resume()
         # In a turn of its own, since asyncio loses a connection twice that is closed in here.
         self.loop.call_soon(self._go_on_writing)
 
     def _go_on_writing(self) -> None:
-        self._send_on()
+        self._sender.go_on()
         self.end_answer()
         self._run_queue()
 
@@ -523,7 +500,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_header_deadline(self) -> None:
         self._header_timer = None
-        if self._is_read_paused:
+        if self._reader.is_paused or not self._sender.is_free:
             self._start_header_timer()  # until earlier requests are answered we do not read; the client may be done
         elif self._framing.in_header:
             seconds = self._limits.header_seconds
@@ -564,7 +541,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.transport.is_closing():
             return  # the answer before this one was the last
         self.send_waiting()
-        self._groups = None
+        self._sender.cut()
         self.transport.write(answer)
         self._close_gently()
 
@@ -583,7 +560,7 @@ class Connection(asyncio.BufferedProtocol):
         self.loop.call_later(LINGER_SECONDS, self.transport.close)
 
 
-def connections(handler: Handler, limits: Limits) -> Any:
+def connections(handler: Handler, limits: Limits, transfers: Transfers | None = None) -> Any:
     """What makes the connections that answer with `handler`, for `uvicorn.Config(http=...)`."""
 
     def connect(
@@ -593,7 +570,7 @@ def connections(handler: Handler, limits: Limits) -> Any:
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> Connection:
         loop = _loop or asyncio.get_running_loop()
-        return Connection(handler, limits, server_state, config.timeout_keep_alive, loop)
+        return Connection(handler, limits, server_state, config.timeout_keep_alive, loop, transfers)
 
     return connect
 

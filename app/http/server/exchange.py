@@ -47,6 +47,7 @@ class Exchange:
         "is_answered",
         "is_direct",
         "is_gone",
+        "is_lent",
         "is_started",
         "is_whole",
         "keep_alive",
@@ -72,6 +73,8 @@ class Exchange:
         """An answer has begun."""
         self.is_direct = False
         """What is left comes straight into buffers."""
+        self.is_lent = False
+        """A thread receives it. Whoever waited may have gone meanwhile."""
         self.head = head
         self.request: Request | None = None
         """Until somebody has it in hands: it refers to this, and what refers to itself is not gone by itself."""
@@ -206,7 +209,7 @@ class Exchange:
         return taken
 
     async def _fill_directly(self, buffer: Buffer) -> None:
-        if self.is_gone:
+        if self.is_gone or self.is_lent:  # what is received for an earlier call, which was cancelled, is lost
             raise Disconnected
         self._invite()
         self.is_direct = True

@@ -1,0 +1,92 @@
+"""When a connection reads, and who does."""
+
+import asyncio
+from collections.abc import Callable
+
+from app.http.server.exchange import Exchange
+from app.http.server.transfers import PROBE, Receiving, Transfers
+from app.memory.buffers import Buffer
+
+
+class Reader:
+    """Reads nothing while nobody wants it. Of a large body whose client is quick it has a thread receive the rest."""
+
+    __slots__ = ("_ended", "_is_held", "_lent", "_loop", "_transfers", "_transport")
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        transfers: Transfers | None,
+        ended: Callable[[Exchange], None],
+    ) -> None:
+        """`ended` is called when the body of an exchange has come that was received into its buffers. Without
+        `transfers` the event loop reads all."""
+        self._transport = transport
+        self._loop = loop
+        self._transfers = transfers
+        self._ended = ended
+        self._is_held = False
+        self._lent: Receiving | None = None
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the event loop does not read."""
+        return self._is_held or self._lent is not None
+
+    def want(self) -> None:
+        """Read on."""
+        if self._is_held and not self._transport.is_closing():
+            self._is_held = False
+            if self._lent is None:
+                self._transport.resume_reading()
+
+    def hold(self) -> None:
+        """Read no more for now."""
+        if self._lent is not None:
+            self._lent.is_over = True
+        if not self._is_held and not self._transport.is_closing():
+            self._is_held = True
+            if self._lent is None:
+                self._transport.pause_reading()
+
+    def stop(self) -> None:
+        """The connection is over."""
+        if self._lent is not None:
+            self._lent.is_over = True
+
+    def buffer(self, exchange: Exchange) -> Buffer | None:
+        """Where the next bytes of its body belong; None if nobody waits for them."""
+        target = exchange.target()
+        if target is None or not self._lends(target):
+            return target
+        return target[:PROBE]
+
+    def filled(self, exchange: Exchange, count: int) -> None:
+        """So many bytes have come there, or of what nobody waits for."""
+        exchange.filled(count)
+        if exchange.left == 0:
+            self._ended(exchange)
+        elif count >= PROBE and (target := exchange.target()) is not None and self._lends(target):
+            self._lend(exchange, target)
+
+    def _lends(self, target: Buffer) -> bool:
+        return self._transfers is not None and self._transfers.worth(len(target))
+
+    def _lend(self, exchange: Exchange, target: Buffer) -> None:
+        assert self._transfers is not None
+        if not self._is_held:
+            self._transport.pause_reading()
+        exchange.is_lent = True
+        lent = self._lent = Receiving(target)
+        self._transfers.submit(lent, self._transport, self._loop, lambda: self._return(exchange, lent))
+
+    def _return(self, exchange: Exchange, lent: Receiving) -> None:
+        self._lent = None
+        exchange.is_lent = False
+        if self._transport.is_closing():
+            return
+        if not self._is_held:
+            self._transport.resume_reading()
+        if lent.count:
+            self.filled(exchange, lent.count)

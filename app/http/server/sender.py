@@ -1,0 +1,148 @@
+"""How a connection sends a large answer, as fast as its client takes it."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+
+from app.codecs.codec import Piece
+from app.http.server.transfers import Sending, Transfers, split
+from app.http.server.watches import SendWatch
+
+log = logging.getLogger("app.http")
+
+AT_ONCE = 1 << 22
+"""Bytes of an answer that are made and handed over before the event loop goes on."""
+
+
+class Sender:
+    """Hands one answer after another to the transport, or to a thread, and waits for clients that do not read."""
+
+    __slots__ = (
+        "_groups",
+        "_is_paused",
+        "_lent",
+        "_loop",
+        "_path",
+        "_sent",
+        "_transfers",
+        "_transport",
+        "_unsent",
+        "_watch",
+    )
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        seconds: float,
+        transfers: Transfers | None,
+        sent: Callable[[], None],
+    ) -> None:
+        """`sent` is called when all of an answer is handed over. A client that takes next to nothing for `seconds` is
+        cut off. Without `transfers` the event loop sends all."""
+        self._transport = transport
+        self._loop = loop
+        self._transfers = transfers
+        self._sent = sent
+        self._watch = SendWatch(transport, loop, seconds)
+        self._groups: Iterator[list[Piece]] | None = None  # of the answer that is being sent
+        self._unsent = 0  # bytes of it
+        self._path = ""
+        self._lent: Sending | None = None
+        self._is_paused = False
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the client keeps up and there is no answer being sent."""
+        return not self._is_paused and self._groups is None
+
+    def send(self, groups: Iterator[list[Piece]], size: int, path: str) -> None:
+        """Begin to send an answer, of about `size` bytes, to a request for `path`."""
+        self._groups = groups if self._transfers is None else _sliced(groups)
+        self._unsent, self._path = size, path
+        self.go_on()
+
+    def cut(self) -> None:
+        """Send no more of it."""
+        self._groups = None
+        if self._lent is not None:
+            self._lent.is_over = True
+
+    def stop(self) -> None:
+        """The connection is over."""
+        self.cut()
+        self._watch.stop()
+        self._is_paused = False
+
+    def pause(self) -> None:
+        """The client does not keep up."""
+        self._is_paused = True
+        self._watch.start()
+
+    def resume(self) -> None:
+        """It has taken nearly all; `go_on` is called in a turn of its own."""
+        self._is_paused = False
+        self._watch.stop()
+
+    def go_on(self) -> None:
+        """Hand over more of the answer, as long as the client keeps up."""
+        groups, handed_over = self._groups, 0
+        if groups is None or self._lent is not None:
+            return
+        try:
+            while not self._is_paused:
+                if self._lends():
+                    self._lend(groups)
+                    return
+                if handed_over >= AT_ONCE:
+                    self._loop.call_soon(self.go_on)
+                    return
+                group = next(groups, None)
+                if group is None:
+                    self._groups = None
+                    self._sent()
+                    return
+                handed_over += self._write(group)
+        except Exception as error:
+            self._fail(error)
+
+    def _write(self, group: list[Piece]) -> int:
+        """Hand it to the transport; its bytes."""
+        size = sum(map(len, group))
+        self._unsent -= size
+        for piece in group:
+            self._transport.write(piece)
+        return size
+
+    def _lends(self) -> bool:
+        transfers = self._transfers
+        return transfers is not None and transfers.worth(self._unsent) and not self._transport.get_write_buffer_size()
+
+    def _lend(self, groups: Iterator[list[Piece]]) -> None:
+        assert self._transfers is not None
+        lent = self._lent = Sending(groups)
+        self._transfers.submit(lent, self._transport, self._loop, lambda: self._return(lent))
+
+    def _return(self, lent: Sending) -> None:
+        self._lent = None
+        if self._groups is None:
+            return
+        if lent.error is not None:
+            self._fail(lent.error)
+            return
+        self._unsent -= lent.sent
+        self._write(lent.rest)  # the client paused, or has gone: that is for the transport to find out
+        self.go_on()
+
+    def _fail(self, error: Exception) -> None:
+        log.error("Exception in making the answer to %s", self._path, exc_info=error)
+        self._transport.abort()  # cut short, it can at least be told from a whole one
+
+
+def _sliced(groups: Iterator[list[Piece]]) -> Iterator[list[Piece]]:
+    """The same in groups of at most AT_ONCE bytes."""
+    for group in groups:
+        rest = group
+        while rest:
+            part, rest = split(rest, AT_ONCE)
+            yield part
