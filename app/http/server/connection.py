@@ -432,7 +432,7 @@ class Connection(asyncio.BufferedProtocol):
         """Everything is answered."""
         if self._last_answer:
             self._answer_and_close(self._last_answer)
-        elif self._is_half_closed and self._is_idle():
+        elif self._is_half_closed:  # what is not whole will never be
             self.send_waiting()
             self.transport.close()
         elif self._is_ending:
