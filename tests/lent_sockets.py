@@ -8,7 +8,8 @@ import sys
 from app.http.server import reader, transfers
 
 transfers.LENT = 1 << 14
-transfers.PROBE = reader.PROBE = 1 << 12
+transfers.PROBE = 1 << 12
+reader.PROBE = 1 << 12  # type: ignore[attr-defined]  # it is no export
 os.environ["DMLSERVE_TRANSFER_THREADS"] = "3"
 del sys.argv[0]
 runpy.run_path(sys.argv[0], run_name="__main__")
