@@ -4,8 +4,8 @@ to small ones beside them.
     python tests/benchmarks/several_cores.py --serve "" --serve "--transfer-threads 0" --serve "--workers 4"
 
 Each connection has a process of its own, so that clients are not what is measured. Rows are the floor (floor.py: a
-thread for each connection) and the service with each of the given arguments, in turns. Each client of the service
-checks its first answer.
+thread for each connection) and the service with each of the given arguments, in turns. The first answer of
+each size is checked.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -52,12 +53,12 @@ class Row:
         return f"POST {self.path} HTTP/1.1\r\n{fields}".encode() + body
 
 
-def ask(connected: socket.socket, message: bytes, answer: bytearray) -> memoryview:
+def ask(opened: socket.socket, sent: bytes, answer: bytearray) -> memoryview:
     """The answer's body, which lies in `answer`."""
-    connected.sendall(message)
+    opened.sendall(sent)
     view, size, begin, whole = memoryview(answer), 0, 0, sys.maxsize
     while size < whole:
-        count = connected.recv_into(view[size:])
+        count = opened.recv_into(view[size:])
         if not count:
             raise SystemExit("the server hung up")
         size += count
@@ -69,20 +70,32 @@ def ask(connected: socket.socket, message: bytes, answer: bytearray) -> memoryvi
     return view[begin:whole]
 
 
+@cache
+def message(row: Row, size: int) -> bytes:
+    """What each client of `row` sends. Made, and the first answer checked, before clients are forked."""
+    case = cases.make("HARD_SIGMOID", "FLOAT32", size)
+    made = row.message(case)
+    if row.device is not None:
+        with connected(row) as first:
+            case.check("msgpack", bytes(ask(first, made, bytearray(size + (1 << 16)))))
+    return made
+
+
+def connected(row: Row) -> socket.socket:
+    url = urlsplit(row.server.url)
+    opened = socket.create_connection((url.hostname, url.port), timeout=60)
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return opened
+
+
 def client(row: Row, size: int, until: float, begin: float) -> list[float]:
     """Seconds of each request that began after `begin` and was answered before `until`, on the clock of all processes,
     asking from now on."""
-    case = cases.make("HARD_SIGMOID", "FLOAT32", size)
-    message, answer = row.message(case), bytearray(size + (1 << 16))
-    url = urlsplit(row.server.url)
+    sent, answer = message(row, size), bytearray(size + (1 << 16))
     took: list[float] = []
-    with socket.create_connection((url.hostname, url.port)) as connected:
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        data = ask(connected, message, answer)
-        if row.device is not None:
-            case.check("msgpack", bytes(data))
+    with connected(row) as opened:
         while (started := time.monotonic()) < until:
-            ask(connected, message, answer)
+            ask(opened, sent, answer)
             ended = time.monotonic()
             if started >= begin and ended <= until:
                 took.append(ended - started)
@@ -91,7 +104,9 @@ def client(row: Row, size: int, until: float, begin: float) -> list[float]:
 
 def load(row: Row, seconds: float, *kinds: tuple[int, int]) -> list[list[float]]:
     """Seconds of all requests of each kind, of a size over so many connections, all at a time."""
-    begin = time.monotonic() + 1 + max(size * count for size, count in kinds) / (1 << 28)
+    for size, _ in kinds:
+        message(row, size)
+    begin = time.monotonic() + 0.5 + max(size * count for size, count in kinds) / (1 << 29)
     with ProcessPoolExecutor(sum(count for _, count in kinds), multiprocessing.get_context("fork")) as clients:
         asked = [
             [clients.submit(client, row, size, begin + seconds, begin) for _ in range(count)] for size, count in kinds
