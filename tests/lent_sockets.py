@@ -5,11 +5,12 @@ import os
 import runpy
 import sys
 
-from app.http.server import reader, transfers
+from app.http.server import reader, sender, transfers
 
-transfers.LENT = 1 << 14
-transfers.PROBE = 1 << 12
-reader.PROBE = 1 << 12  # type: ignore[attr-defined]  # it is no export
+for module in (transfers, reader, sender):
+    for name, size in {"LENT": 1 << 14, "ALONE": 1 << 14, "PROBE": 1 << 12}.items():
+        if hasattr(module, name):
+            setattr(module, name, size)
 os.environ["DMLSERVE_TRANSFER_THREADS"] = "3"
 del sys.argv[0]
 runpy.run_path(sys.argv[0], run_name="__main__")

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Callable
 
 from app.http.server.exchange import Exchange
-from app.http.server.transfers import PROBE, Receiving, Transfers
+from app.http.server.transfers import LENT, PROBE, Receiving, Transfers
 from app.memory.buffers import Buffer
 
 
 class Reader:
     """Reads nothing while nobody wants it. Of a large body whose client is quick it has a thread receive the rest."""
 
-    __slots__ = ("_ended", "_is_held", "_lent", "_loop", "_transfers", "_transport")
+    __slots__ = ("_ended", "_is_entered", "_is_held", "_lent", "_loop", "_transfers", "_transport")
 
     def __init__(
         self,
@@ -27,6 +27,7 @@ class Reader:
         self._transfers = transfers
         self._ended = ended
         self._is_held = False
+        self._is_entered = False  # with `transfers`
         self._lent: Receiving | None = None
 
     @property
@@ -54,21 +55,31 @@ class Reader:
         """The connection is over."""
         if self._lent is not None:
             self._lent.is_over = True
+        self._leave()
 
     def buffer(self, exchange: Exchange) -> Buffer | None:
         """Where the next bytes of its body belong; None if nobody waits for them."""
         target = exchange.target()
-        if target is None or not self._lends(target):
+        if target is None or self._transfers is None:
             return target
-        return target[:PROBE]
+        if not self._is_entered and exchange.left >= LENT:
+            self._is_entered = True
+            self._transfers.enter()
+        return target[:PROBE] if self._lends(target) else target
 
     def filled(self, exchange: Exchange, count: int) -> None:
         """So many bytes have come there, or of what nobody waits for."""
         exchange.filled(count)
         if exchange.left == 0:
+            self._leave()
             self._ended(exchange)
         elif count >= PROBE and (target := exchange.target()) is not None and self._lends(target):
             self._lend(exchange, target)
+
+    def _leave(self) -> None:
+        if self._is_entered and self._transfers is not None:
+            self._is_entered = False
+            self._transfers.leave()
 
     def _lends(self, target: Buffer) -> bool:
         return self._transfers is not None and self._transfers.worth(len(target))

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Iterator
 
 from app.codecs.codec import Piece
-from app.http.server.transfers import Sending, Transfers, split
+from app.http.server.transfers import LENT, Sending, Transfers, split
 from app.http.server.watches import SendWatch
 
 log = logging.getLogger("app.http")
@@ -19,6 +19,7 @@ class Sender:
 
     __slots__ = (
         "_groups",
+        "_is_entered",
         "_is_paused",
         "_lent",
         "_loop",
@@ -50,6 +51,7 @@ class Sender:
         self._path = ""
         self._lent: Sending | None = None
         self._is_paused = False
+        self._is_entered = False  # with `transfers`
 
     @property
     def is_free(self) -> bool:
@@ -60,11 +62,14 @@ class Sender:
         """Begin to send an answer, of about `size` bytes, to a request for `path`."""
         self._groups = groups if self._transfers is None else _sliced(groups)
         self._unsent, self._path = size, path
+        if self._transfers is not None and size >= LENT:
+            self._is_entered = True
+            self._transfers.enter()
         self.go_on()
 
     def cut(self) -> None:
         """Send no more of it."""
-        self._groups = None
+        self._end()
         if self._lent is not None:
             self._lent.is_over = True
 
@@ -99,12 +104,18 @@ class Sender:
                     return
                 group = next(groups, None)
                 if group is None:
-                    self._groups = None
+                    self._end()
                     self._sent()
                     return
                 handed_over += self._write(group)
         except Exception as error:
             self._fail(error)
+
+    def _end(self) -> None:
+        self._groups = None
+        if self._is_entered and self._transfers is not None:
+            self._is_entered = False
+            self._transfers.leave()
 
     def _write(self, group: list[Piece]) -> int:
         """Hand it to the transport; its bytes."""

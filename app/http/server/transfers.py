@@ -21,13 +21,16 @@ from app.memory.buffers import Buffer
 LENT = 1 << 20
 """Bytes still to come, or to go, that are worth a thread: to hand them over and back takes some 0.1 ms."""
 
-PROBE = 1 << 18
+ALONE = 1 << 24
+"""The same where no other large body is under way, which the thread's time would be saved for."""
+
+PROBE = 1 << 16
 """Bytes of a large body that the event loop reads at once. If so many were there, more are coming."""
 
 PAUSE_SECONDS = 0.005
 """In which a client must send or take PROBE bytes, or the thread gives its socket back."""
 
-WOKEN = 1 << 20
+WOKEN = 1 << 18
 """Bytes that wake a thread which waits for more of a body, unless fewer are left: each time it needs the interpreter's
 lock, which others have."""
 
@@ -113,11 +116,19 @@ class Transfers:
     def __init__(self, threads: int) -> None:
         self.idle = threads
         """How many would begin at once."""
+        self._under_way = 0
         self._executor = ThreadPoolExecutor(max(threads, 1), thread_name_prefix="dmlserve-transfer")
+
+    def enter(self) -> None:
+        """A large body begins to come or to go, whoever moves it; `leave` follows."""
+        self._under_way += 1
+
+    def leave(self) -> None:
+        self._under_way -= 1
 
     def worth(self, size: int) -> bool:
         """Whether a thread should have so many bytes now."""
-        return size >= LENT and self.idle > 0
+        return self.idle > 0 and size >= (LENT if self._under_way > 1 else ALONE)
 
     def submit(
         self, work: Work, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, done: Callable[[], None]
