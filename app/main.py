@@ -67,9 +67,10 @@ SWITCH_SECONDS = 0.0005
 """How long the event loop waits for the interpreter while another thread, which compiles a graph, has it. It waits a
 few times for each request, and by default ten times as long each."""
 
-FULL_COLLECTIONS = 100
+FULL_COLLECTIONS = 1000
 """After so many collections of what is not quite new, Python's collector looks through all that was made since the
-start, for which it stops all threads: 20 ms and more where many graphs were compiled. By default after 10."""
+start, for which it stops all threads: 30 to 80 ms where many graphs were compiled. By default after 10, which is every
+second of compiling. What it finds are a hundred small objects of each graph."""
 
 _TENDED_SECONDS = 0.5
 """How often is looked for graphs that are idle, or were dropped by another worker."""

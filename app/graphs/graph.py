@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from app.contract.constants import FeatureLevel
 from app.contract.tensors import TensorDesc
@@ -11,30 +11,28 @@ from app.memory.buffers import Buffer
 from app.operators.compiled import CompiledOperator
 
 
-@dataclass(frozen=True, slots=True)
-class GraphInput:
+class GraphInput(NamedTuple):
     """An input of the graph, by name; by index, its decimal digits are the name."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class NodeOutput:
+class NodeOutput(NamedTuple):
     """An output tensor of a node, by the node's index in the descriptor and the tensor's field name."""
 
     node: int
     tensor: str
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(NamedTuple):
     """What a constant node holds, by the node's index in the descriptor."""
 
     node: int
 
 
 Source: TypeAlias = GraphInput | NodeOutput | Constant
-"""Where an input tensor of a node has its bytes from."""
+"""Where an input tensor of a node has its bytes from. No two kinds are equal: of those that have one field, only a
+graph's input has a name."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)

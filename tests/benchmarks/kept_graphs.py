@@ -9,6 +9,8 @@ known, and beside those of the one before sent again. Linux, with wrk.
 """
 
 import argparse
+import contextlib
+import http.client
 import json
 import random
 import tempfile
@@ -17,12 +19,14 @@ import time
 from pathlib import Path
 from statistics import median
 from typing import Any
+from urllib.parse import urlsplit
 from urllib.request import Request as UrlRequest
 from urllib.request import urlopen
 
 import load
 import msgpack
 import options
+import processes
 import servers
 from graphs import CHAINS, document
 
@@ -70,41 +74,96 @@ def shares(server: servers.Server, bodies: Bodies, rounds: int, seconds: int) ->
     print(f"a kept graph has {median(found):.2f} ({min(found):.2f} to {max(found):.2f}) of one operator's requests/s")
 
 
-def beside(server: servers.Server, bodies: Bodies, seconds: int) -> None:
-    """Latencies of dispatches beside graphs that are compiled."""
-    rng = random.Random(0)
-    kinds = [(kind, dict(more)) for kind, _, more in CHAINS["with tanh"]]
+class Latencies:
+    """What dispatches took, one after the other over one connection: milliseconds until each was answered, and of the
+    service's processor time meanwhile, in all its threads. The latter is what the former would at most be on a machine
+    that has nothing else to do."""
+
+    def __init__(self, server: servers.Server, request: load.Request) -> None:
+        assert server.pid is not None
+        self._clock = processes.clock(server.pid)
+        url = urlsplit(request.url)
+        self._connection = http.client.HTTPConnection(str(url.hostname), url.port)
+        kind = load.CONTENT_TYPES[request.encoding]
+        self._request = ("POST", url.path, request.body.read_bytes(), {"Content-Type": kind, "Accept": kind})
+        self.walls: list[float] = []
+        self.used: list[float] = []
+
+    def measure(self, seconds: float) -> None:
+        """Go on dispatching for so long."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            used, started = time.clock_gettime(self._clock), time.perf_counter()
+            self._connection.request(*self._request)
+            self._connection.getresponse().read()
+            self.walls.append((time.perf_counter() - started) * 1e3)
+            self.used.append((time.clock_gettime(self._clock) - used) * 1e3)
+            time.sleep(0.001)
+
+    def __str__(self) -> str:
+        parts = [
+            f"{what} p50 {values[len(values) // 2]:.2f}, p99 {values[len(values) * 99 // 100]:.2f}, "
+            f"at most {values[-1]:.1f} ms"
+            for what, values in (("answered after", sorted(self.walls)), ("the service used", sorted(self.used)))
+        ]
+        return f"{'; '.join(parts)} ({len(self.walls)})"
+
+
+class Compiling:
+    """Graphs of 200 operators that are kept and dropped, one right after the other, in a block: each a new one, or the
+    same one again."""
+
+    def __init__(self, server: servers.Server, again: bool) -> None:
+        self._server = server
+        self._again = again
+        self._rng = random.Random(0)
+        self._over = threading.Event()
+        self._described = self._new()
+        self.took: list[float] = []
+
+    def _new(self) -> dict[str, Any]:
+        kinds = [(kind, dict(more)) for kind, _, more in CHAINS["with tanh"]]
+        return document([self._rng.choice(kinds) for _ in range(200)], ELEMENTS)
+
+    def _run(self) -> None:
+        url = f"{self._server.url}/v1/graphs"
+        while not self._over.is_set():
+            if not self._again:
+                self._described = self._new()
+            started = time.perf_counter()
+            id_ = sent(url, "POST", {"graph": self._described})["id"]
+            self.took.append((time.perf_counter() - started) * 1e3)
+            sent(f"{url}/{id_}", "DELETE")
+
+    def __enter__(self) -> None:
+        self._over.clear()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def beside(server: servers.Server, bodies: Bodies, rounds: int, seconds: int) -> None:
+    """Latencies of dispatches beside graphs that are compiled, and alone, by turns."""
     desc = {"DataType": "FLOAT32", "Sizes": [ELEMENTS]}
     body = {"operator": {"Type": "ACTIVATION_RELU", "InputTensor": desc}, "inputs": {"InputTensor": bytes(4096)}}
     small = bodies.request("small", f"{server.url}/v1/dispatch", body)
-    over = threading.Event()
-    took: list[float] = []
-
-    def compile_graphs(again: bool) -> None:
-        described = document([rng.choice(kinds) for _ in range(200)], ELEMENTS)
-        while not over.is_set():
-            if not again:
-                described = document([rng.choice(kinds) for _ in range(200)], ELEMENTS)
-            started = time.perf_counter()
-            id_ = sent(f"{server.url}/v1/graphs", "POST", {"graph": described})["id"]
-            took.append((time.perf_counter() - started) * 1e3)
-            sent(f"{server.url}/v1/graphs/{id_}", "DELETE")
-
-    for name, again in (("alone", None), ("beside new graphs", False), ("beside a known graph", True)):
-        over.clear()
-        took.clear()
-        thread = threading.Thread(target=compile_graphs, args=(again,)) if again is not None else None
-        if thread:
-            thread.start()
-        try:
-            measured = load.run(small, 4, seconds)
-        finally:
-            over.set()
-            if thread:
-                thread.join()
-        line = f"4 KiB dispatches {name}: {measured.rate:.0f} /s, p50 {measured.p50_ms:.2f} ms, "
-        line += f"p99 {measured.p99_ms:.2f} ms, at most {measured.max_ms:.1f} ms"
-        print(line + (f"; {len(took)} graphs, {median(took):.0f} ms each" if took else ""))
+    cases: dict[str, Compiling | contextlib.nullcontext[None]] = {
+        "alone": contextlib.nullcontext(),
+        "beside new graphs": Compiling(server, again=False),
+        "beside a known graph": Compiling(server, again=True),
+    }
+    found = {name: Latencies(server, small) for name in cases}
+    for turn in range(rounds):
+        for name, case in cases.items():
+            with case:
+                found[name].measure(seconds)
+        options.progress(f"round {turn + 1} of {rounds}")
+    for name, case in cases.items():
+        compiled = f"; {len(case.took)} graphs, {median(case.took):.0f} ms each" if isinstance(case, Compiling) else ""
+        print(f"4 KiB dispatches {name}: {found[name]}{compiled}")
 
 
 def main() -> None:
@@ -122,7 +181,7 @@ def main() -> None:
             if arguments.only != "beside":
                 shares(server, bodies, arguments.rounds, arguments.seconds)
             if arguments.only != "shares":
-                beside(server, bodies, 5 * arguments.seconds)
+                beside(server, bodies, arguments.rounds, arguments.seconds)
 
 
 if __name__ == "__main__":
