@@ -33,7 +33,7 @@ from app.http.core.keys import Keys
 from app.http.core.problems import EXPECTED, answer_problem, refusing
 from app.http.core.routes import DirectRoute, routed
 from app.http.core.watched import Watched
-from app.http.inference import endpoints
+from app.http.inference import endpoints, shared_memory_routes
 from app.http.inference import routes as inference
 from app.http.inference.shared_memory import most_regions
 from app.http.native import files, graphs
@@ -153,6 +153,7 @@ def create_app(
     app.include_router(native.router)
     app.include_router(graphs.router)
     app.include_router(inference.router)
+    app.include_router(shared_memory_routes.router)
     app.include_router(operations.router)
     openapi.install(app)
     if settings.docs:

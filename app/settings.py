@@ -103,7 +103,8 @@ class Settings(BaseSettings):
     )
     shared_memory: bool = Field(
         False,
-        description="Let clients of the Open Inference Protocol use this user's POSIX shared memory. For one worker.",
+        description="Let clients of the Open Inference Protocol use this user's POSIX shared memory, and memory on "
+        "GPUs by its handles. For one worker.",
     )
     transfer_threads: int = Field(
         default_factory=_transfer_threads,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from app.contract.constants import DataType
 from app.graphs.schedule import InitializedGraph
@@ -11,6 +11,18 @@ from app.programs.dispatchable import Dispatchable
 
 WHOLE_BYTES = [data_type for data_type in DataType if data_type.bits >= 8]
 """Types that devices compute: those whose elements have an address."""
+
+
+class OnDevice(NamedTuple):
+    """A tensor's bytes that lie on a GPU already, at this address. They are there as long as `owner` is."""
+
+    address: int
+    nbytes: int
+    owner: object
+
+
+Tensor: TypeAlias = Buffer | OnDevice
+"""A tensor's bytes, on the host or on a GPU."""
 
 
 class Cancelled(Exception):

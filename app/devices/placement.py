@@ -90,6 +90,10 @@ class Placement:
             return self._auto if self.gpus and work.elements >= self.crossover else self._numpy
         return self.devices.get(name)
 
+    def gpu(self, name: str) -> CudaDevice | None:
+        """The GPU of this name, if there is one."""
+        return next((gpu for gpu in self.gpus if gpu.name == name), None)
+
     def troubles(self) -> list[str]:
         """Why dispatches run on NumPy that might run on a GPU."""
         lost = [f"{gpu.name} is out of service: {gpu.out_of_service}" for gpu in self.gpus if gpu.out_of_service]

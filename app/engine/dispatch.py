@@ -1,7 +1,7 @@
 """A dispatch as clients state it and as it is answered: the protocol-independent forms."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Protocol, TypeAlias, final
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Protocol, TypeAlias, TypeVar, final
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from typing_extensions import TypedDict
@@ -15,7 +15,6 @@ from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, Hresult, Violation
 from app.graphs.descriptor import GraphDesc
 from app.graphs.schedule import InitializedGraph
-from app.memory.buffers import Buffer
 from app.operators.catalog import OperatorDesc
 from app.operators.compiled import Judged
 from app.programs.dispatchable import Dispatchable
@@ -195,7 +194,18 @@ class Work(Protocol):
         """Whether it could have an input of this name."""
 
 
-def bind(work: Work, data: Mapping[str, Buffer]) -> dict[str, Buffer]:
+class Sized(Protocol):
+    """What holds a tensor's bytes."""
+
+    @property
+    def nbytes(self) -> int:
+        """How many there are."""
+
+
+T = TypeVar("T", bound=Sized)
+
+
+def bind(work: Work, data: Mapping[str, T]) -> dict[str, T]:
     """`data` in the order of the bind points, once it is clear that each input has the bytes its descriptor needs.
 
     Tensors of an array are there one by one, by their names. Raises ContractError; its paths start at the mapping.

@@ -9,7 +9,7 @@ from app.contract.tensors import in_fields
 from app.contract.violations import ContractError
 from app.devices.device import Device, ExecutionRecord
 from app.engine.capabilities import capability
-from app.engine.dispatch import DispatchResponse, Execution, GraphFacts, OutputTensor, Work, bind
+from app.engine.dispatch import DispatchResponse, Execution, GraphFacts, OutputTensor, T, Work, bind
 from app.memory.buffers import Buffer
 from app.operators.compiled import Judged
 
@@ -41,7 +41,7 @@ class Prepared:
             self.reusable = [self.input_names.index(name) for name in work.reusable]
         self._input_sizes = [(name, work.lengths(name)) for name in self.input_names]
 
-    def bind(self, data: Mapping[str, Buffer]) -> list[Buffer]:
+    def bind(self, data: Mapping[str, T]) -> list[T]:
         """`data` in the order of the bind points. Raises ContractError."""
         buffers = []
         for name, sizes in self._input_sizes:

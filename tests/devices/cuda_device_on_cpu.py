@@ -15,6 +15,7 @@ import numpy as np
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.pinned import PinnedMemory
 from app.formula.structures import Structures
+from app.memory.arrays import Array
 from tests.devices.cuda_on_cpu import BuiltKernels
 
 CHUNK = 1 << 12
@@ -141,6 +142,10 @@ class CudaDeviceOnCpu(CudaDevice):
         self._lock = threading.Lock()
         self._kept = WeakKeyDictionary()
         self._sources: list[str] = []
+        self.shared: dict[bytes, Array] = {}
+        """What handles lead to."""
+        self.opened: list[int] = []
+        """Addresses of that which is open."""
 
     def use(self) -> None:
         pass
@@ -164,6 +169,23 @@ class CudaDeviceOnCpu(CudaDevice):
     def to_host(self, target: int, source: int, size: int, stream: Any) -> None:
         self.log.append("out")
         ctypes.memmove(target, source, size)
+
+    def within(self, target: int, source: int, size: int, stream: Any) -> None:
+        self.log.append("within")
+        ctypes.memmove(target, source, size)
+
+    def open_shared(self, handle: bytes) -> int:
+        if handle not in self.shared:
+            raise CudaError("cudaErrorInvalidValue: invalid argument")
+        address: int = self.shared[handle].ctypes.data
+        self.opened.append(address)
+        return address
+
+    def close_shared(self, address: int) -> None:
+        self.opened.remove(address)
+
+    def bytes_from(self, address: int) -> int:
+        return next(each.nbytes for each in self.shared.values() if each.ctypes.data == address)
 
     def clear(self, target: int, size: int, stream: Any) -> None:
         self.log.append("clear")

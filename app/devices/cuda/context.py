@@ -1,5 +1,6 @@
 """A GPU and what belongs to it: its streams, memory, loaded kernels, and what becomes of its errors."""
 
+import ctypes
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -119,6 +120,29 @@ class Context:
         """Queue setting bytes to 0."""
         self._cupy.cuda.runtime.memsetAsync(target, 0, size, stream.ptr)
 
+    def within(self, target: int, source: int, size: int, stream: Any) -> None:
+        """Queue a copy from the device to the device."""
+        self._cupy.cuda.runtime.memcpyAsync(target, source, size, 3, stream.ptr)
+
+    def open_shared(self, handle: bytes) -> int:
+        """The address of memory that another process has on this GPU, by its CUDA IPC handle. To be closed as often as
+        it was opened. Raises one of `errors`."""
+        address: int = self._cupy.cuda.runtime.ipcOpenMemHandle(handle)
+        return address
+
+    def close_shared(self, address: int) -> None:
+        self._cupy.cuda.runtime.ipcCloseMemHandle(address)
+
+    def bytes_from(self, address: int) -> int:
+        """How many bytes there are from an address on, in the allocation on this GPU that it is in; 0 if it is in
+        another GPU's."""
+        if self._cupy.cuda.runtime.pointerGetAttributes(address).device != self.ordinal:
+            return 0
+        start, size = ctypes.c_uint64(), ctypes.c_size_t()
+        driver = ctypes.CDLL("libcuda.so.1")
+        failed = driver.cuMemGetAddressRange_v2(ctypes.byref(start), ctypes.byref(size), ctypes.c_uint64(address))
+        return 0 if failed else start.value + size.value - address
+
     def captured(self, queue: Callable[[Any], None], stream: Any) -> Any:
         """What `queue` queues on `stream`, as one CUDA graph, which can be launched again and again; None if a library
         that it calls cannot be captured."""
@@ -177,18 +201,19 @@ class Context:
         self.pool.free_all_blocks()
 
     @property
-    def _errors(self) -> tuple[type[Exception], ...]:
+    def errors(self) -> tuple[type[Exception], ...]:
+        """What CuPy raises of the GPU."""
         cuda = self._cupy.cuda
         return (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError, cuda.memory.OutOfMemoryError)
 
     def _judge(self, error: Exception) -> DeviceFailed:
         """What became of the GPU. Memory may come back; a context that does not answer any more never does."""
         is_memory = isinstance(error, self._cupy.cuda.memory.OutOfMemoryError) or "ALLOC_FAILED" in str(error)
-        if is_memory or (isinstance(error, self._errors) and getattr(error, "status", None) == 2):
+        if is_memory or (isinstance(error, self.errors) and getattr(error, "status", None) == 2):
             return DeviceFailed("memory", f"{self.name} has no memory left for this dispatch")
         try:
             self._cupy.cuda.runtime.deviceSynchronize()
-        except self._errors as lost:
+        except self.errors as lost:
             with self._lock:
                 first = self.out_of_service is None
                 self.out_of_service = self.out_of_service or str(lost)

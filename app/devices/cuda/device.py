@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 from app.devices.cuda.context import Context
 from app.devices.cuda.kernels import CudaKernel
 from app.devices.cuda.schedules import CudaScheduleKernel, KeptTensors
+from app.devices.cuda.shared import ResidentKernel
 from app.devices.cuda.small import SMALL_BYTES, Passage, SmallKernel
 from app.devices.cuda.whole import Resident, WholeKernel
 from app.devices.device import WHOLE_BYTES, DeviceInfo, InTurn, Kernel
@@ -31,7 +32,7 @@ class CudaDevice(Context):
             try:
                 self.use()
                 available, total = self._cupy.cuda.runtime.memGetInfo()
-            except self._errors as error:
+            except self.errors as error:
                 self._judge(error)
         return DeviceInfo(
             name=self.name,
@@ -55,9 +56,11 @@ class CudaDevice(Context):
             return schedule_kernel(
                 graph, lambda work, _: self._kernel(work)
             )  # which moves tensors while it computes others
+        return CudaScheduleKernel(graph, self._tensors_of(graph), self)
+
+    def _tensors_of(self, graph: InitializedGraph) -> KeptTensors:
         with self._lock:
-            kept = self._kept.setdefault(graph, KeptTensors(graph.kept, self))
-        return CudaScheduleKernel(graph, kept, self)
+            return self._kept.setdefault(graph, KeptTensors(graph.kept, self))
 
     def _kernel(self, compiled: Dispatchable) -> Kernel:
         resident = Resident(compiled, self)
@@ -68,6 +71,16 @@ class CudaDevice(Context):
         if kernels and all(kernel.is_chunked for kernel in kernels):
             return kernels[0] if len(kernels) == 1 else InTurn(kernels)
         return WholeKernel(resident, self)
+
+    def resident(self, work: Dispatchable | InitializedGraph) -> ResidentKernel:
+        """The same for tensors that lie on this GPU."""
+        if isinstance(work, InitializedGraph):
+            schedule = work.schedule
+            kernel = CudaScheduleKernel(work, self._tensors_of(work), self)
+            writes = [desc.data_bytes for desc in schedule.outputs.values()]
+            return ResidentKernel(kernel, [*schedule.read_bytes.values()], writes)
+        reads, writes = ([desc.data_bytes for desc in part.values()] for part in (work.inputs, work.outputs))
+        return ResidentKernel(Resident(work, self), reads, writes)
 
     def kernels(self, compiled: Dispatchable) -> "list[CudaKernel]":
         """One for each output; none of a call."""

@@ -45,7 +45,7 @@ class CudaScheduleKernel:
 
     def __init__(self, graph: InitializedGraph, kept: KeptTensors, device: Context) -> None:
         schedule = graph.schedule
-        self._device = device
+        self.device = device
         self._kept = kept
         self._steps = [(step, Resident(step.dispatchable, device)) for step in schedule.steps]
         self._is_captured = all(resident.is_captured for _, resident in self._steps)
@@ -53,7 +53,8 @@ class CudaScheduleKernel:
         self._outputs = [desc.data_bytes for desc in schedule.outputs.values()]
         self._gapless = [desc.gapless for desc in schedule.outputs.values()]
         self._passage = Passage(self._inputs, self._outputs, self._gapless)
-        self._bytes = self._passage.bytes + schedule.scratch_bytes
+        self.scratch_bytes = schedule.scratch_bytes
+        self._bytes = self._passage.bytes + self.scratch_bytes
         self._is_small = self._passage.bytes <= min(SMALL_BYTES, device.slots.size)
         self._is_brief = sum(resident.values for _, resident in self._steps) <= BRIEF_VALUES
         self._ready: list[_Arena] = []
@@ -62,7 +63,7 @@ class CudaScheduleKernel:
     @property
     def runs_inline(self) -> bool:
         """While nothing else runs on the GPU, which a small dispatch would wait for."""
-        if self._device.load or not (self._is_small and self._is_brief):
+        if self.device.load or not (self._is_small and self._is_brief):
             return False
         ready = self._ready[-1:]
         return bool(ready) and ready[0].is_known
@@ -72,19 +73,19 @@ class CudaScheduleKernel:
     ) -> ExecutionRecord:
         dispatch = self._dispatch_small if self._is_small else self._dispatch_large
         made = outputs[: len(self._outputs)]  # without the scratch that the CPU is given
-        with self._device.at_work(sum(self._inputs) + sum(self._outputs)), self._arena() as arena:
+        with self.device.at_work(sum(self._inputs) + sum(self._outputs)), self._arena() as arena:
             dispatch(arena, inputs, made, cancelled)
-        return ExecutionRecord(self._device.name, "cuda")
+        return ExecutionRecord(self.device.name, "cuda")
 
     def _dispatch_small(
         self, arena: "_Arena", inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> None:
-        with self._device.slots.take() as slot:
+        with self.device.slots.take() as slot:
             if cancelled():
                 raise Cancelled
             self._passage.enter(slot, inputs, outputs)
             try:
-                with self._passage.through(slot, arena.address, self._device):
+                with self._passage.through(slot, arena.address, self.device):
                     arena.queue(slot.stream)
             finally:
                 slot.stream.synchronize()
@@ -93,7 +94,7 @@ class CudaScheduleKernel:
     def _dispatch_large(
         self, arena: "_Arena", inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> None:
-        device = self._device
+        device = self.device
         given = [HostTensor(*each, device.pinned) for each in zip(inputs, self._inputs, strict=True)]
         made = [HostTensor(*each, device.pinned) for each in zip(outputs, self._outputs, strict=True)]
         results = list(zip(made, arena.outputs, strict=True))
@@ -122,13 +123,17 @@ class CudaScheduleKernel:
                 self._ready.append(arena)
 
     def _new_arena(self) -> "_Arena":
-        memory = self._device.pool.malloc(self._bytes)
+        memory = self.device.pool.malloc(self._bytes)
         inputs, outputs = (
             [memory.ptr + offset for offset in part] for part in (self._passage.inputs, self._passage.outputs)
         )
         scratch = [memory.ptr + self._passage.bytes]
-        rooms = {Room.INPUT: inputs, Room.OUTPUT: outputs, Room.KEPT: self._kept.addresses(), Room.SCRATCH: scratch}
-        return _Arena(memory, inputs, outputs, self.queue_of(rooms), self._device, is_captured=self._is_captured)
+        rooms = {Room.INPUT: inputs, Room.OUTPUT: outputs, Room.KEPT: self.kept_addresses(), Room.SCRATCH: scratch}
+        return _Arena(memory, inputs, outputs, self.queue_of(rooms), self.device, is_captured=self._is_captured)
+
+    def kept_addresses(self) -> list[int]:
+        """Where the graph's kept tensors are on the device."""
+        return self._kept.addresses()
 
     def queue_of(self, rooms: dict[Room, list[int]]) -> list[Queued]:
         """All that is to be queued, in this order, over tensors on the device at these addresses."""
@@ -138,9 +143,9 @@ class CudaScheduleKernel:
 
         made: list[Queued] = []
         # A CUDA graph goes on using the memory that was taken while it was captured, for one call after the other.
-        pool = self._device.new_pool()
+        pool = self.device.new_pool()
         for step, resident in self._steps:
-            made += [_Clear(self._device, at(place), place.size) for place in step.clears]
+            made += [_Clear(self.device, at(place), place.size) for place in step.clears]
             made += resident.bind([at(place) for place in step.reads], [at(place) for place in step.writes], pool)
         return made
 

@@ -27,11 +27,13 @@ class Queued(Protocol):
 class Resident:
     """An operator, over tensors that lie on the device."""
 
+    scratch_bytes = 0
+
     def __init__(self, compiled: Dispatchable, device: Context) -> None:
         self.compiled = compiled
         self.kernels = [CudaKernel(compiled, output, device) for output in compiled.program.maps]
         """One for each output; none of a call."""
-        self._device = device
+        self.device = device
 
     @property
     def is_captured(self) -> bool:
@@ -52,7 +54,7 @@ class Resident:
         """All its work, over inputs and outputs on the device at these addresses. Calls take memory from `pool`, the
         device's if there is none."""
         if self.compiled.program.call:
-            return [_Call(self.compiled, self._device, reads, writes, pool or self._device.pool)]
+            return [_Call(self.compiled, self.device, reads, writes, pool or self.device.pool)]
         return [kernel.bind([*reads, write]) for kernel, write in zip(self.kernels, writes, strict=True)]
 
 

@@ -8,10 +8,11 @@ import orjson
 from app.codecs.codec import Encoded, Piece
 from app.codecs.numbers import write_numbers
 from app.contract.violations import ContractError, refused
+from app.devices.device import OnDevice
 from app.engine.prepared import Outcome, Prepared
 from app.http.inference.documents import InferOutput, InferResponse, OutputParameters
 from app.http.inference.model import Made
-from app.http.inference.shared_memory import Region, Regions
+from app.http.inference.shared_memory import AnyRegion, CudaRegion, Region
 from app.http.inference.tensors import NAMES
 from app.memory.accounts import MemoryShare
 
@@ -43,7 +44,7 @@ class OutputForm:
         made: Made | None,
     ) -> None:
         """`wanted` is said of this output, `binary_data_output` of all; `made` is what it is, if not as it lies."""
-        size = prepared.output_bytes[name]
+        self.size = size = prepared.output_bytes[name]
         self.name = name
         self.wanted = wanted
         datatype, shape, self.data_type = made or _made(prepared, name)
@@ -100,18 +101,19 @@ class AnswerForm:
         self.copied_bytes = sum(each.copied_bytes for each in self._outputs)
         """Bytes to be written elsewhere or as text."""
 
-    def regions(self, regions: Regions) -> dict[str, Region]:
-        """The regions that outputs go to, by the outputs' names. Raises ContractError."""
+    def places(self, regions: Mapping[str, AnyRegion]) -> dict[str, OnDevice]:
+        """Where on a GPU outputs are to be made, by their names. Raises ContractError."""
         return {
-            each.name: regions.find(each.wanted.shared_memory_region)
+            each.name: region.span(each.wanted.shared_memory_offset, each.size)
             for each in self._outputs
-            if each.wanted.shared_memory_region
+            if isinstance(region := regions.get(each.wanted.shared_memory_region or ""), CudaRegion)
         }
 
     def write(
-        self, request_id: str | None, outcome: Outcome, regions: Mapping[str, Region], memory: MemoryShare
+        self, request_id: str | None, outcome: Outcome, regions: Mapping[str, AnyRegion], memory: MemoryShare
     ) -> Answer:
-        """The answer. Raises ContractError, MemoryExhausted, LimitExceeded."""
+        """The answer; outputs that are on a GPU are there already. Raises ContractError, MemoryExhausted,
+        LimitExceeded."""
         opening = self._opening
         if request_id is not None:
             opening = b'{"id":%b,%b' % (orjson.dumps(request_id), opening[1:])
@@ -119,16 +121,16 @@ class AnswerForm:
         binary: list[Piece] = []
         separator = b""
         for each in self._outputs:
-            data = outcome.outputs[each.name]
             if each.is_numbers:
-                numbers = write_numbers(each.name, data, each.data_type, memory)
+                numbers = write_numbers(each.name, outcome.outputs[each.name], each.data_type, memory)
                 text += (separator, each.json[:-1], b',"data":', *numbers, b"}")
             else:
                 text += (separator, each.json)
+            region = regions.get(each.wanted.shared_memory_region or "")
             if each.is_binary:
-                binary.append(data)
-            elif each.name in regions:
-                regions[each.name].write(each.wanted.shared_memory_offset, data)
+                binary.append(outcome.outputs[each.name])
+            elif isinstance(region, Region):
+                region.write(each.wanted.shared_memory_offset, outcome.outputs[each.name])
             separator = b","
         text.append(_CLOSING)
         if not binary:

@@ -1,7 +1,7 @@
 """The protocol's documents: requests as they are judged, answers as they are made.
 
 Source: the Open Inference Protocol's REST API, and Triton's extensions for binary tensor data, statistics, the model
-repository and system shared memory.
+repository, system shared memory and CUDA shared memory.
 """
 
 from typing import Annotated, Any, NotRequired, TypeAlias
@@ -339,4 +339,26 @@ class SharedMemoryRegion(TypedDict):
     name: str
     key: str
     offset: int
+    byte_size: int
+
+
+class CudaIpcHandle(_Document):
+    """A cudaIpcMemHandle_t."""
+
+    b64: str = Field(description="Its 64 bytes in base64.")
+
+
+class CudaSharedMemoryRegisterRequest(_Document):
+    """Memory of another process on a GPU, to be used by a region's name."""
+
+    raw_handle: CudaIpcHandle = Field(description="What leads to the memory.")
+    device_id: Uint = Field(description="The number of the GPU that it is on.")
+    byte_size: Annotated[Uint64, Field(ge=1, description="Bytes of the region, from the memory's beginning on.")]
+
+
+class CudaSharedMemoryRegion(TypedDict):
+    """A registered region on a GPU."""
+
+    name: str
+    device_id: int
     byte_size: int

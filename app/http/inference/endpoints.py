@@ -5,14 +5,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter_ns
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 from starlette.exceptions import HTTPException
 
 from app.codecs.codec import Body
 from app.codecs.structure import Unreadable
+from app.devices.device import DeviceFailed
 from app.engine.prepared import Outcome
+from app.engine.resident import execute_resident
 from app.engine.service import Service
 from app.engine.workers import Ticket
 from app.http.core.answers import answered
@@ -22,6 +24,7 @@ from app.http.core.documents import TooHeavy
 from app.http.core.exchange import Reply, Request, nothing
 from app.http.core.graphs import MOST, MOST_BYTES
 from app.http.core.headers import JSON_LENGTH, Headers
+from app.http.core.problems import RETRY_AFTER_SECONDS
 from app.http.core.routes import DirectRoute
 from app.http.inference import openapi
 from app.http.inference.answers import Answer
@@ -55,7 +58,6 @@ class _Exchange:
 
     service: Service
     reader: InferenceReader
-    regions: Regions
     name: str
     model: Model
     given: bytes
@@ -75,14 +77,34 @@ class _Exchange:
             stages, reader.read, self.name, self.model, body, size, self.memory, only_light=only_light
         )
         self.request.prepared = self.inference.prepared
-        self.targets = self.inference.form.regions(self.regions)
+
+    @property
+    def is_resident(self) -> bool:
+        """Whether tensors of it are on a GPU already."""
+        return self.inference.kernel is not None
 
     def data(self) -> dict[str, Buffer]:
-        return self.inference.data(self.parts, self.regions, self.memory)
+        """Of one that is not resident."""
+        return cast("dict[str, Buffer]", self.inference.data(self.parts, self.memory))
+
+    def execute(self, ticket: Ticket[None]) -> tuple[Outcome, int]:
+        """The outcome, by a worker, and when the data were there, in nanoseconds."""
+        inference, memory = self.inference, self.memory
+        if inference.kernel is None:
+            data = self.data()
+            read = perf_counter_ns()
+            return self.service.execute_in(ticket, inference.prepared, data, memory), read
+        tensors = inference.data(self.parts, memory)
+        places = inference.form.places(self.parts.regions)
+        read = perf_counter_ns()
+        try:
+            return execute_resident(ticket, inference.prepared, inference.kernel, tensors, places, memory), read
+        except DeviceFailed as failure:
+            raise HTTPException(503, f"{failure.reason}.", {"Retry-After": str(RETRY_AFTER_SECONDS)}) from None
 
     def write(self, outcome: Outcome) -> Answer:
-        form, id_ = self.inference.form, self.parts.id
-        answer = recorded(self.request.stages, staged, "encode", form.write, id_, outcome, self.targets, self.memory)
+        form, id_, regions = self.inference.form, self.parts.id, self.parts.regions
+        answer = recorded(self.request.stages, staged, "encode", form.write, id_, outcome, regions, self.memory)
         if not self.wanted:
             return answer
         return Answer(compress(answer.content.pieces, self.wanted, self.memory), answer.json_bytes)
@@ -101,12 +123,12 @@ class InferEndpoint:
     """Answers the inferences of a service."""
 
     def __init__(self, service: Service, counts: InferenceCounts, batches: BatchCounts, repository: Repository) -> None:
-        self.regions = Regions()
+        self.regions = Regions(service.placement)
         self.models = Models(service, repository)
         self._service = service
         self._counts = counts
         self._batcher = Batcher(service, repository, lambda model, executed: batches.observe(model.called, *executed))
-        self._reader = InferenceReader(service)
+        self._reader = InferenceReader(service, self.regions)
         self._readers: WeakKeyDictionary[GraphModel | CacheKey, InferenceReader] = WeakKeyDictionary()
         service.caches["inferences"] = self._reader.cache
 
@@ -136,7 +158,7 @@ class InferEndpoint:
         wanted = coding_of_answer(headers.get(b"accept-encoding", b""))
         body = await read_body(request, service.settings, memory, _alignment(headers))
         reader = self._reader_of(model)
-        exchange = _Exchange(service, reader, self.regions, name, model, given, wanted, request, memory)
+        exchange = _Exchange(service, reader, name, model, given, wanted, request, memory)
         outcome, answer, input_ns, output_ns = await self._done(exchange, body)
         request.outcome = outcome
         if isinstance(model, FileModel):
@@ -160,7 +182,7 @@ class InferEndpoint:
         key = model.cache_key if isinstance(model, FileModel) else model
         reader = self._readers.get(key)
         if reader is None:
-            reader = self._readers[key] = InferenceReader(self._service, MOST, MOST_BYTES)
+            reader = self._readers[key] = InferenceReader(self._service, self.regions, MOST, MOST_BYTES)
         return reader
 
     async def _done(self, exchange: _Exchange, body: Body) -> _Done:
@@ -175,19 +197,23 @@ class InferEndpoint:
 
     async def _executed(self, exchange: _Exchange, body: Body) -> _Done:
         """All that does not take long here, else all of it in one visit to a worker. Raises NotCompiled."""
-        if isinstance(exchange.model, FileModel) and exchange.model.batching:
-            return await self._together(exchange, body)
-        service, memory = self._service, exchange.memory
         arrived = perf_counter_ns()
         is_read = False
         if not exchange.given:
             with contextlib.suppress(TooHeavy):
                 exchange.read(body, only_light=True)
                 is_read = True
-        if is_read and not exchange.wanted and exchange.inference.copied_bytes < OFFLOADED:
+        if isinstance(exchange.model, FileModel) and exchange.model.batching and not (is_read and exchange.is_resident):
+            return await self._together(exchange, body, arrived, is_read)
+        return await self._alone(exchange, body, arrived, is_read)
+
+    async def _alone(self, exchange: _Exchange, body: Body, arrived: int, is_read: bool) -> _Done:
+        service, memory, request = self._service, exchange.memory, exchange.request
+        is_light = is_read and not exchange.wanted and exchange.inference.copied_bytes < OFFLOADED
+        if is_light and not exchange.is_resident:
             data = exchange.data()
             read = perf_counter_ns()
-            prepared, request = exchange.inference.prepared, exchange.request
+            prepared = exchange.inference.prepared
             outcome = await service.execute(prepared, data, memory, request.body.hung_up, request.stages)
             executed = perf_counter_ns()
             return _Done(outcome, exchange.write(outcome), read - arrived, perf_counter_ns() - executed)
@@ -197,33 +223,27 @@ class InferEndpoint:
             began = perf_counter_ns()
             if not is_read:
                 exchange.read(body)
-            data = exchange.data()
-            read = perf_counter_ns()
-            outcome = service.execute_in(ticket, exchange.inference.prepared, data, memory)
+            outcome, read = exchange.execute(ticket)
             executed = perf_counter_ns()
             answer = exchange.write(outcome)
             return _Done(outcome, answer, looked_at - arrived + read - began, perf_counter_ns() - executed)
 
-        return await service.run(work, memory, exchange.request.body.hung_up, exchange.request.stages)
+        return await service.run(work, memory, request.body.hung_up, request.stages)
 
-    async def _together(self, exchange: _Exchange, body: Body) -> _Done:
+    async def _together(self, exchange: _Exchange, body: Body, arrived: int, is_read: bool) -> _Done:
         """The same for a model whose requests are run together: what takes long before and after that is by itself, in
-        a worker. Raises NotCompiled."""
+        a worker. Those whose tensors are on a GPU are run alone. Raises NotCompiled."""
         service, memory, hang_up = self._service, exchange.memory, exchange.request.body.hung_up
-        arrived = perf_counter_ns()
-        is_read = False
-        if not exchange.given:
-            with contextlib.suppress(TooHeavy):
-                exchange.read(body, only_light=True)
-                is_read = True
 
         def work(_: Ticket[None]) -> dict[str, Buffer]:
             if not is_read:
                 exchange.read(body)
-            return exchange.data()
+            return {} if exchange.is_resident else exchange.data()
 
         is_light = is_read and not exchange.wanted and exchange.inference.copied_bytes < OFFLOADED
         data = exchange.data() if is_light else await service.run(work, memory, hang_up)
+        if exchange.is_resident:
+            return await self._alone(exchange, body, arrived, True)
         read = perf_counter_ns()
         admitted: Ticket[None] = Ticket()
         outcome = await self._batcher.execute(exchange.inference.prepared, data, memory, hang_up)

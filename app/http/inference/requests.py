@@ -7,7 +7,7 @@ made of the rest once, all judgement included, holds for every request with the 
 import math
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +17,8 @@ from app.codecs.request_cache import LONGEST, MOST, MOST_BYTES, Doorkeeper, Last
 from app.codecs.structure import SEARCHED, Search, Unreadable, too_long
 from app.contract.validation import abbreviate, validate
 from app.contract.violations import refused
+from app.devices.cuda.shared import ResidentKernel
+from app.devices.device import Tensor
 from app.engine.prepared import Prepared
 from app.engine.service import Service
 from app.http.core.documents import CODECS, LIGHT, TooHeavy, read_document
@@ -29,7 +31,7 @@ from app.http.inference.documents import (
     OutputParameters,
 )
 from app.http.inference.model import Model
-from app.http.inference.shared_memory import Regions
+from app.http.inference.shared_memory import AnyRegion, CudaRegion, Regions, gpu_of
 from app.http.inference.tensors import DATATYPES, elements_of
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.memory.buffers import Buffer
@@ -43,12 +45,13 @@ _MARK = secrets.token_hex(16)  # stands for an array that was cut out; no client
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A request's parts: where its numbers are in `body`, and where its binary data begin."""
+    """A request's parts: where its numbers are in `body`, where its binary data begin, and the regions that it has."""
 
     body: Body
     arrays: Sequence[Span]
     binary: int
     id: str | None
+    regions: Mapping[str, AnyRegion]
 
 
 class Source(Protocol):
@@ -58,7 +61,7 @@ class Source(Protocol):
     def size(self) -> int:
         """Bytes that are copied to get at them."""
 
-    def data(self, parts: Parts, regions: Regions, memory: MemoryShare) -> Buffer:
+    def data(self, parts: Parts, memory: MemoryShare) -> Tensor:
         """The elements. Raises ContractError, Unreadable, LimitExceeded, MemoryExhausted."""
 
 
@@ -70,7 +73,7 @@ class Binary:
     stop: int
     size: int = 0
 
-    def data(self, parts: Parts, regions: Regions, memory: MemoryShare) -> Buffer:
+    def data(self, parts: Parts, memory: MemoryShare) -> Buffer:
         return memoryview(parts.body)[parts.binary + self.start : parts.binary + self.stop]
 
 
@@ -84,7 +87,7 @@ class Numbers:
     datatype: str
     size: int
 
-    def data(self, parts: Parts, regions: Regions, memory: MemoryShare) -> Buffer:
+    def data(self, parts: Parts, memory: MemoryShare) -> Buffer:
         span = parts.arrays[self.array]
         text = memoryview(parts.body)[span.start : span.stop]
         return read_numbers(elements_of(self.name, self.datatype), text, self.shape, memory)
@@ -98,8 +101,11 @@ class Shared:
     offset: int
     size: int
 
-    def data(self, parts: Parts, regions: Regions, memory: MemoryShare) -> Buffer:
-        return regions.find(self.region).read(self.offset, self.size, memory)
+    def data(self, parts: Parts, memory: MemoryShare) -> Tensor:
+        region = parts.regions[self.region]
+        if isinstance(region, CudaRegion):
+            return region.span(self.offset, self.size)
+        return region.read(self.offset, self.size, memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +118,24 @@ class Inference:
     binary_bytes: int
     copied_bytes: int
     form: AnswerForm
+    regions: tuple[str, ...]
+    """Names of those that tensors are in."""
+    gpu: str | None
+    """The GPU that some of these are on."""
+    kernel: ResidentKernel | None
+    """What executes it there."""
 
-    def data(self, parts: Parts, regions: Regions, memory: MemoryShare) -> dict[str, Buffer]:
+    def data(self, parts: Parts, memory: MemoryShare) -> dict[str, Tensor]:
         """The tensors' data."""
-        return {name: source.data(parts, regions, memory) for name, source in self.sources.items()}
+        return {name: source.data(parts, memory) for name, source in self.sources.items()}
 
 
 class InferenceReader:
     """Reads inference requests. `cache` has what was made of the last ones, by their model and structure."""
 
-    def __init__(self, service: Service, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, service: Service, regions: Regions, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
         self._service = service
+        self._regions = regions
         self.cache: LastUsed[tuple[str, bytes], Inference] = LastUsed(most, most_bytes)
         self._doorkeeper = Doorkeeper(most)
 
@@ -153,8 +166,13 @@ class InferenceReader:
             raise
         structure = b"{" + structure if found else structure
         inference = self.cache.find([(name, structure)])
+        regions: Mapping[str, AnyRegion] = {}
+        if inference and inference.regions:
+            regions = self._regions.found(inference.regions)
+            if gpu_of(regions.values()) != inference.gpu:
+                inference = None  # these names have become others'
         if inference is None:
-            inference = self._judge(name, model, structure, only_light=only_light)
+            inference, regions = self._judge(name, model, structure, only_light=only_light)
             if len(structure) <= LONGEST and self._doorkeeper.admits((name, structure)):
                 self.cache.add((name, structure), inference, len(structure))
         given = len(body) - json_bytes
@@ -164,10 +182,12 @@ class InferenceReader:
             )
         if found and inference.id is not None:
             raise Unreadable("The name 'id' stands twice in one object; give it once.")
-        return inference, Parts(body, arrays, json_bytes, found[1].decode() if found else inference.id)
+        return inference, Parts(body, arrays, json_bytes, found[1].decode() if found else inference.id, regions)
 
-    def _judge(self, name: str, model: Model, structure: bytes, *, only_light: bool) -> Inference:
-        """Judge a request of which ids and arrays of numbers were cut out."""
+    def _judge(
+        self, name: str, model: Model, structure: bytes, *, only_light: bool
+    ) -> tuple[Inference, Mapping[str, AnyRegion]]:
+        """Judge a request of which ids and arrays of numbers were cut out, with the regions that it names."""
         settings = self._service.settings
         with self._service.memory.open() as memory:
             request = read_document(_JSON, structure, settings, memory, _infer_request)
@@ -186,6 +206,10 @@ class InferenceReader:
             _check_datatype(each)
         if not settings.shared_memory:
             _check_no_shared_memory([*request.inputs, *(request.outputs or [])])
+        names = tuple(_regions_of([*request.inputs, *(request.outputs or [])]))
+        regions = self._regions.found(names)
+        gpu = gpu_of(regions.values())
+        request = _on(gpu, request) if gpu else request
         prepared, binary_data_output, described, unread = model.judge(request, only_light=only_light)
 
         sources: dict[str, Source] = {}
@@ -220,7 +244,9 @@ class InferenceReader:
         for each_name in unread:
             del sources[each_name]
         copied = sum(source.size for source in sources.values()) + form.copied_bytes
-        return Inference(prepared, request.id, sources, binary, copied, form)
+        device = gpu and self._service.placement.gpu(gpu)
+        kernel = device.resident(prepared.work.runnable) if device else None
+        return Inference(prepared, request.id, sources, binary, copied, form, names, gpu, kernel), regions
 
 
 def _cut(text: Buffer, start: int, max_structure_bytes: int, memory: MemoryShare) -> tuple[bytes, list[Span]]:
@@ -265,6 +291,26 @@ def _after_array(text: Buffer, start: int, search: Search, memory: MemoryShare) 
 
 def _infer_request(document: object) -> InferRequest:
     return validate(InferRequest, document)
+
+
+def _regions_of(tensors: Sequence[InferInput | InferRequestedOutput]) -> Iterator[str]:
+    """Names of the regions that these are in."""
+    for tensor in tensors:
+        if tensor.parameters and tensor.parameters.shared_memory_region is not None:
+            yield tensor.parameters.shared_memory_region
+
+
+def _on(gpu: str, request: InferRequest) -> InferRequest:
+    """`request` for the device that its regions are on. Raises ContractError."""
+    given = request.parameters.get("device", "auto")
+    if given not in ("auto", gpu):
+        raise refused(
+            ("parameters", "device"),
+            f"device is {abbreviate(given)} but tensors are in regions on {gpu}, where they are used; leave it out.",
+            abbreviate(given),
+            ["auto", gpu],
+        )
+    return request.model_copy(update={"parameters": request.parameters | {"device": gpu}})
 
 
 def _check_no_shared_memory(tensors: Sequence[InferInput | InferRequestedOutput]) -> None:

@@ -1,26 +1,21 @@
-"""The protocol but for inference: metadata, readiness, repository index, statistics, shared memory."""
+"""The protocol but for inference: metadata, readiness, repository index, statistics."""
 
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from app import __version__
-from app.contract.validation import validate
 from app.engine.graph_entries import PARTS, Entry
 from app.engine.service import Service, State
-from app.http.core.asgi import request_of
-from app.http.core.bodies import read_judged
-from app.http.core.documents import CODECS
 from app.http.inference import documents, openapi
+from app.http.inference.bodies import read_json
 from app.http.inference.endpoints import InferEndpoint
 from app.http.inference.file_models import FileModel
 from app.http.inference.model import PLATFORM, VERSION
 from app.http.inference.models import Known, Models
-from app.http.inference.shared_memory import AlreadyRegistered, Regions
 from app.http.inference.statistics import Batches, Observed, document
 from app.http.telemetry.metrics import Metrics
 from app.http.telemetry.operations import answer_probe
@@ -29,10 +24,7 @@ from app.models.repository.repository import Failed, NotReady, UnknownModel
 
 router = APIRouter(prefix="/v2", tags=["inference"])
 
-M = TypeVar("M", bound=BaseModel)
-
 MODEL, VERSIONED = "/models/{name}", "/models/{name}/versions/{version}"
-MEMORY, REGION = "/systemsharedmemory", "/systemsharedmemory/region/{region}"
 
 
 @router.get("", **openapi.answer("getServerMetadata", "Describe the server", documents.ServerMetadata))
@@ -41,6 +33,7 @@ async def server(request: Request) -> Response:
     extensions = ["binary_tensor_data", "statistics", "model_configuration", "model_repository"]
     if _service(request).settings.shared_memory:
         extensions.append("system_shared_memory")
+        extensions += ["cuda_shared_memory"] if _endpoint(request).regions.has_gpus else []
     return _json(documents.ServerMetadata(name=PLATFORM, version=__version__, extensions=extensions))
 
 
@@ -144,7 +137,7 @@ async def statistics(request: Request) -> Response:
 )
 async def index(request: Request) -> Response:
     """All models."""
-    asked = await _read(request, documents.RepositoryIndexRequest, default=documents.RepositoryIndexRequest())
+    asked = await read_json(request, documents.RepositoryIndexRequest, default=documents.RepositoryIndexRequest())
     state = _service(request).state
     models = _models(request)
     why = "" if state is State.READY else f"the service is {state}"
@@ -184,73 +177,9 @@ async def unload(request: Request) -> Response:
     return Response()
 
 
-@router.get(
-    f"{MEMORY}/status",
-    **openapi.answer(
-        "getSharedMemoryStatus", "List regions of shared memory", list[documents.SharedMemoryRegion], may_lack=True
-    ),
-)
-@router.get(
-    f"{REGION}/status",
-    **openapi.answer(
-        "getSharedMemoryRegion", "Describe a region of shared memory", list[documents.SharedMemoryRegion], "region"
-    ),
-)
-async def regions(request: Request) -> Response:
-    """The registered regions of shared memory, or one of them."""
-    registered = _regions(request)
-    name = request.path_params.get("region")
-    if name is not None and name not in registered.names():
-        raise HTTPException(404, f"There is no region {name[:80]}.")
-    return _json(registered.documents(name))
-
-
-@router.post(
-    f"{REGION}/register",
-    **openapi.post(
-        "registerSharedMemory",
-        "Register a region of shared memory",
-        documents.SharedMemoryRegisterRequest,
-        None,
-        404,
-        409,
-        path=("region",),
-    ),
-)
-async def register(request: Request) -> Response:
-    """Make a POSIX shared memory object, or a part of it, usable by a name."""
-    registered = _regions(request)
-    asked = await _read(request, documents.SharedMemoryRegisterRequest)
-    try:
-        registered.register(request.path_params["region"], asked.key, asked.offset, asked.byte_size)
-    except AlreadyRegistered as error:
-        raise HTTPException(409, str(error)) from None
-    return Response()
-
-
-@router.post(
-    f"{MEMORY}/unregister",
-    **openapi.post("unregisterAllSharedMemory", "Unregister all regions of shared memory", None, None, 404),
-)
-@router.post(
-    f"{REGION}/unregister",
-    **openapi.post("unregisterSharedMemory", "Unregister a region of shared memory", None, None, path=("region",)),
-)
-async def unregister(request: Request) -> Response:
-    """Forget all regions, or one. One that is not registered is forgotten already."""
-    _regions(request).unregister(request.path_params.get("region"))
-    return Response()
-
-
 def _service(request: Request) -> Service:
     service: Service = request.app.state.service
     return service
-
-
-def _regions(request: Request) -> Regions:
-    if not _service(request).settings.shared_memory:
-        raise HTTPException(404, "Shared memory is off; have the service started with --shared-memory.")
-    return _endpoint(request).regions
 
 
 def _models(request: Request) -> Models:
@@ -275,7 +204,7 @@ def _version(known: Known) -> str:
 async def _read_moved(request: Request) -> None:
     """The body of a request to load or unload, which says nothing that makes a difference."""
     none = documents.RepositoryLoadRequest()
-    await _read(request, documents.RepositoryLoadRequest, default=none)
+    await read_json(request, documents.RepositoryLoadRequest, default=none)
 
 
 def _statistics(request: Request, asked: list[tuple[str, Known]]) -> Response:
@@ -294,21 +223,6 @@ def _statistics(request: Request, asked: list[tuple[str, Known]]) -> Response:
 
     listed = [document(observed(known), name, _version(known), together(known)) for name, known in asked]
     return _json(documents.Statistics(model_stats=listed))
-
-
-async def _read(request: Request, kind: type[M], default: M | None = None) -> M:
-    """The body, which is JSON whatever its Content-Type says; `default` where there is none."""
-    service = _service(request)
-    asked = request_of(request.scope, request.receive)
-    headers = asked.headers
-    if default and headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers:
-        return default
-
-    def judge(document: object) -> M:
-        # Generated clients say null for a body that was left out.
-        return default if default and document is None else validate(kind, document)
-
-    return await read_judged(service, asked, CODECS["application/json"], judge)
 
 
 def _json(document: Any) -> Response:

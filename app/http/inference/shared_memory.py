@@ -1,20 +1,26 @@
-"""Triton's system shared memory extension: tensors in POSIX shared memory that a client on the same machine has made.
+"""Triton's shared memory extensions: tensors in POSIX shared memory, or on a GPU, that a client on the same machine has
+made.
 
-Regions are read and written through their file, not mapped: when a client truncates an object, a read of it comes back
-short, where an access to mapped memory would end the process.
+What is on a GPU is used where it is. The system's regions are read and written through their file, not mapped: when a
+client truncates an object, a read of it comes back short, where an access to mapped memory would end the process.
 """
 
+import base64
 import os
 import re
 import resource
 import stat
 import threading
 import weakref
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, refused
+from app.devices.cuda.shared import NotShared, SharedMemory
+from app.devices.device import OnDevice
+from app.devices.placement import Placement
 from app.http.inference import documents
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
@@ -23,7 +29,10 @@ FOLDER = Path("/dev/shm")  # noqa: S108 - no temporary file: shm_open works on i
 """Where shm_open has its objects."""
 
 MAX_REGIONS = 1024
-"""Each holds a file open, so there may be fewer where a process may have few."""
+"""Each of the system's holds a file open, so there may be fewer where a process may have few."""
+
+HANDLE_BYTES = 64
+"""Of a cudaIpcMemHandle_t."""
 
 _KEY = re.compile(r"/?(?!sem\.)[A-Za-z0-9_][A-Za-z0-9_.-]{0,249}")
 _NAME = re.compile(r"[^\x00-\x1f/]{1,256}")
@@ -51,7 +60,7 @@ class Region:
 
     def read(self, start: int, size: int, memory: MemoryShare) -> Buffer:
         """A copy of `size` bytes from `start` on. Raises ContractError, MemoryExhausted, LimitExceeded."""
-        self._check(start, size)
+        _check(self, start, size)
         copy = memory.buffer(size)
         done = 0
         while done < size:
@@ -63,22 +72,12 @@ class Region:
 
     def write(self, start: int, data: Buffer) -> None:
         """Put `data` at `start`. Raises ContractError."""
-        self._check(start, data.nbytes)
+        _check(self, start, data.nbytes)
         if os.fstat(self.file).st_size < self.offset + start + data.nbytes:
             raise self._shrunk()
         done = 0
         while done < data.nbytes:
             done += os.pwrite(self.file, data[done:], self.offset + start + done)
-
-    def _check(self, start: int, size: int) -> None:
-        if start + size > self.byte_size:
-            raise refused(
-                ("shared_memory_region",),
-                f"Region {abbreviate(self.name)} has {self.byte_size} bytes; {size} at offset {start} are not all "
-                "in it.",
-                start + size,
-                self.byte_size,
-            )
 
     def _shrunk(self) -> ContractError:
         return refused(
@@ -88,33 +87,102 @@ class Region:
         )
 
 
-class Regions:
-    """The registered regions."""
+@dataclass(frozen=True, slots=True, eq=False)
+class CudaRegion:
+    """The first `byte_size` bytes of `memory`, which stays open as long as the region is used."""
 
-    def __init__(self) -> None:
+    name: str
+    device_id: int
+    byte_size: int
+    memory: SharedMemory
+
+    @property
+    def device(self) -> str:
+        """The GPU's name."""
+        return self.memory.device.name
+
+    def span(self, start: int, size: int) -> OnDevice:
+        """`size` bytes from `start` on, where they are. Raises ContractError."""
+        _check(self, start, size)
+        return OnDevice(self.memory.address + start, size, self.memory)
+
+
+AnyRegion = Region | CudaRegion
+
+
+class Regions:
+    """The registered regions. Those on GPUs share their names with the system's."""
+
+    def __init__(self, placement: Placement) -> None:
         self.most = most_regions()
-        self._regions: dict[str, Region] = {}
+        self._placement = placement
+        self._regions: dict[str, AnyRegion] = {}
         self._lock = threading.Lock()
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether there may be regions on GPUs."""
+        return bool(self._placement.gpus)
 
     def register(self, name: str, key: str, offset: int, byte_size: int) -> None:
         """Open the object `key` under a name. Raises ContractError, AlreadyRegistered."""
+
+        def opened() -> Region:
+            if not _KEY.fullmatch(key):
+                raise refused(
+                    ("key",),
+                    f"key {abbreviate(key)} is no name of a shared memory object: letters, digits, _ . - after at most "
+                    "one /, and no semaphore's.",
+                    key,
+                )
+            return _opened(name, key, offset, byte_size)
+
+        self._register(name, opened)
+
+    def register_cuda(self, name: str, raw_handle: str, device_id: int, byte_size: int) -> None:
+        """Open the memory on a GPU that a handle, in base64, leads to. Raises ContractError, AlreadyRegistered."""
+        self._register(name, lambda: self._opened_cuda(name, raw_handle, device_id, byte_size))
+
+    def _register(self, name: str, opened: Callable[[], AnyRegion]) -> None:
         if not _NAME.fullmatch(name):
             raise refused(("name",), "A region's name has 1 to 256 characters and no control characters.", name)
-        if not _KEY.fullmatch(key):
-            raise refused(
-                ("key",),
-                f"key {abbreviate(key)} is no name of a shared memory object: letters, digits, _ . - after at most one "
-                "/, and no semaphore's.",
-                key,
-            )
         with self._lock:
             if name in self._regions:
                 raise AlreadyRegistered(f"There is a region {abbreviate(name)} already; unregister it first.")
             if len(self._regions) >= self.most:
                 raise refused(("name",), f"There are {self.most} regions, the most there may be.", name, self.most)
-            self._regions[name] = _opened(name, key, offset, byte_size)
+            self._regions[name] = opened()
 
-    def find(self, name: str) -> Region:
+    def _opened_cuda(self, name: str, raw_handle: str, device_id: int, byte_size: int) -> CudaRegion:
+        gpu = self._placement.gpu(f"cuda:{device_id}")
+        if gpu is None:
+            ordinals = [each.ordinal for each in self._placement.gpus]
+            there = f"device_id is {' or '.join(map(str, ordinals))}" if ordinals else "it has no GPU"
+            raise refused(("device_id",), f"The service does not use GPU {device_id}; {there}.", device_id, ordinals)
+        try:
+            handle = base64.b64decode(raw_handle, validate=True)
+        except ValueError:
+            handle = b""
+        if len(handle) != HANDLE_BYTES:
+            raise refused(
+                ("raw_handle", "b64"),
+                f"b64 of raw_handle is no base64 of {HANDLE_BYTES} bytes, which a cudaIpcMemHandle_t has.",
+                abbreviate(raw_handle),
+            )
+        try:
+            memory = SharedMemory(handle, gpu)
+        except NotShared as error:
+            raise refused(("raw_handle",), f"raw_handle leads to no memory of another process: {error}.") from None
+        if byte_size > memory.size:
+            raise refused(
+                ("byte_size",),
+                f"raw_handle leads to {memory.size} bytes on {gpu.name}; byte_size is {byte_size}.",
+                byte_size,
+                memory.size,
+            )
+        return CudaRegion(name, device_id, byte_size, memory)
+
+    def find(self, name: str) -> AnyRegion:
         """The region of this name. Raises ContractError."""
         try:
             return self._regions[name]
@@ -123,26 +191,66 @@ class Regions:
                 ("shared_memory_region",), f"There is no region {abbreviate(name)}; register it before its use.", name
             ) from None
 
-    def names(self) -> list[str]:
-        return list(self._regions)
+    def found(self, names: Iterable[str]) -> dict[str, AnyRegion]:
+        """Those of these names. Raises ContractError."""
+        return {name: self.find(name) for name in names}
 
-    def documents(self, name: str | None = None) -> list[documents.SharedMemoryRegion]:
-        """What is registered, of all regions or of one."""
+    def names(self, kind: type[AnyRegion]) -> list[str]:
+        """Of those of one kind."""
+        return [name for name, region in list(self._regions.items()) if isinstance(region, kind)]
+
+    def listed(self, name: str | None = None) -> list[documents.SharedMemoryRegion]:
+        """What is registered of the system's memory, of all regions or of one."""
         return [
             documents.SharedMemoryRegion(
                 name=region.name, key=region.key, offset=region.offset, byte_size=region.byte_size
             )
             for region in list(self._regions.values())
-            if name in (None, region.name)
+            if isinstance(region, Region) and name in (None, region.name)
         ]
 
-    def unregister(self, name: str | None = None) -> None:
-        """Forget a region, or all. What is being executed goes on with it."""
+    def listed_cuda(self, name: str | None = None) -> list[documents.CudaSharedMemoryRegion]:
+        """The same of GPUs' memory."""
+        return [
+            documents.CudaSharedMemoryRegion(name=region.name, device_id=region.device_id, byte_size=region.byte_size)
+            for region in list(self._regions.values())
+            if isinstance(region, CudaRegion) and name in (None, region.name)
+        ]
+
+    def unregister(self, kind: type[AnyRegion], name: str | None = None) -> None:
+        """Forget a region of one kind, or all. What is being executed goes on with it."""
         with self._lock:
-            if name is None:
-                self._regions.clear()
-            else:
-                self._regions.pop(name, None)
+            for each in self.names(kind) if name is None else [name]:
+                if isinstance(self._regions.get(each), kind):
+                    del self._regions[each]
+
+
+def gpu_of(regions: Iterable[AnyRegion]) -> str | None:
+    """The GPU that regions are on, as far as there are such. Raises ContractError for several."""
+    found: CudaRegion | None = None
+    for region in regions:
+        if isinstance(region, CudaRegion):
+            if found and found.device != region.device:
+                raise refused(
+                    ("shared_memory_region",),
+                    f"Region {abbreviate(found.name)} is on {found.device} and region {abbreviate(region.name)} on "
+                    f"{region.device}; one dispatch takes regions of one GPU.",
+                    region.device,
+                    found.device,
+                )
+            found = region
+    return found.device if found else None
+
+
+def _check(region: AnyRegion, start: int, size: int) -> None:
+    if start + size > region.byte_size:
+        raise refused(
+            ("shared_memory_region",),
+            f"Region {abbreviate(region.name)} has {region.byte_size} bytes; {size} at offset {start} are not all in "
+            "it.",
+            start + size,
+            region.byte_size,
+        )
 
 
 def _opened(name: str, key: str, offset: int, byte_size: int) -> Region:

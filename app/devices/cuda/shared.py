@@ -1,0 +1,188 @@
+"""Memory on a GPU that is another process's, and dispatches over tensors that lie there."""
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from app.devices.cuda.context import Context
+from app.devices.cuda.grids import ACCESS_BYTES
+from app.devices.cuda.kernels import Launch
+from app.devices.cuda.schedules import CudaScheduleKernel
+from app.devices.cuda.transfers import HostTensor, move
+from app.devices.cuda.whole import Queued, Resident
+from app.devices.device import Cancelled, DeviceFailed, ExecutionRecord, OnDevice, Tensor
+from app.graphs.schedule import Room
+from app.memory.buffers import Buffer
+
+READY = 4
+"""For how many sets of addresses a dispatch's kernels are kept bound."""
+
+
+class NotShared(Exception):
+    """A handle that leads to no memory on the GPU; says why."""
+
+
+class SharedMemory:
+    """What a CUDA IPC handle leads to, open as long as this lives. Safe to use from several threads."""
+
+    def __init__(self, handle: bytes, device: Context) -> None:
+        """Raises NotShared."""
+        self.device = device
+        if device.out_of_service is not None:
+            raise NotShared(f"{device.name} is out of service: {device.out_of_service}")
+        device.use()
+        try:
+            self.address = device.open_shared(handle)
+            weakref.finalize(self, _close, device, self.address).atexit = False
+            self.size = device.bytes_from(self.address)
+        except device.errors as error:
+            raise NotShared(f"it cannot be opened on {device.name}: {error}") from None
+
+
+def _close(device: Context, address: int) -> None:
+    """By whichever thread was the last to use it."""
+    device.use()
+    device.close_shared(address)
+
+
+class ResidentKernel:
+    """An operator or a graph over tensors of which some lie on the device already: these are read and written where
+    they are. Safe to use from several threads.
+
+    A copy of a tensor takes part in its place if vectors of it would not be aligned, if it is an input that overlaps
+    an output, and if it is an output that overlaps one before: then it is written after that. What lies between the
+    elements of an output is not kept.
+    """
+
+    def __init__(self, work: Resident | CudaScheduleKernel, reads: Sequence[int], writes: Sequence[int]) -> None:
+        """`reads` and `writes` are the bytes that layouts of inputs and outputs reach."""
+        self._work = work
+        self._device = work.device
+        self._reads = reads
+        self._writes = writes
+        self._bound: dict[tuple[int, ...], list[Queued]] = {}
+
+    def dispatch(
+        self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], cancelled: Callable[[], bool]
+    ) -> ExecutionRecord:
+        """Compute `outputs`, which are there when this returns. Raises Cancelled, if nothing is computed yet, and
+        DeviceFailed."""
+        try:
+            self._dispatch(inputs, outputs, cancelled)
+        except DeviceFailed as failure:
+            if failure.cause != "memory":
+                raise
+            self._device.free_memory()
+            self._dispatch(inputs, outputs, cancelled)
+        return ExecutionRecord(self._device.name, "cuda")
+
+    def _dispatch(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], cancelled: Callable[[], bool]) -> None:
+        device = self._device
+        with device.at_work(sum(self._reads) + sum(self._writes)):
+            places = _Places(device)
+            try:
+                reads = [*places.of_inputs(inputs, self._reads, outputs, self._writes)]
+                writes = [*places.of_outputs(outputs, self._writes)]
+                scratch = places.taken(self._work.scratch_bytes) if self._work.scratch_bytes else 0
+                move(device, places.arriving, cancelled, inward=True)
+                if cancelled():
+                    raise Cancelled
+                key = (*reads, *writes, scratch)
+                bound = self._bound.pop(key, None) or self._bind(reads, writes, scratch)
+                with device.slots.take() as slot:
+                    try:
+                        for copy in places.before:
+                            device.within(*copy, slot.stream)
+                        for queue in bound:
+                            queue(slot.stream)
+                        for copy in places.after:
+                            device.within(*copy, slot.stream)
+                    finally:
+                        slot.stream.synchronize()  # the memory is the GPU's until then
+                if len(self._bound) < READY and all(isinstance(each, Launch) for each in bound):
+                    self._bound[key] = bound
+                move(device, places.leaving, cancelled, inward=False)
+            finally:
+                places.memory.clear()
+
+    def _bind(self, reads: list[int], writes: list[int], scratch: int) -> list[Queued]:
+        if isinstance(self._work, Resident):
+            return self._work.bind(reads, writes)
+        return self._work.queue_of(
+            {Room.INPUT: reads, Room.OUTPUT: writes, Room.KEPT: self._work.kept_addresses(), Room.SCRATCH: [scratch]}
+        )
+
+
+class _Places:
+    """Where on the device a dispatch has its tensors, and what is to be copied before it and after it."""
+
+    def __init__(self, device: Context) -> None:
+        self._device = device
+        self.memory: list[Any] = []
+        self.arriving: list[tuple[HostTensor, int]] = []
+        self.leaving: list[tuple[HostTensor, int]] = []
+        self.before: list[tuple[int, int, int]] = []
+        """Copies on the device: where to, from where, and bytes."""
+        self.after: list[tuple[int, int, int]] = []
+
+    def taken(self, size: int) -> int:
+        """The address of memory for this dispatch."""
+        self.memory.append(self._device.pool.malloc(size))
+        address: int = self.memory[-1].ptr
+        return address
+
+    def of_inputs(
+        self, inputs: Sequence[Tensor], sizes: Sequence[int], outputs: Sequence[Tensor], written: Sequence[int]
+    ) -> Iterator[int]:
+        """Addresses. Raises ValueError for a tensor that ends before its layout does."""
+        spans = [*_spans(outputs, written)]
+        for tensor, size in zip(inputs, sizes, strict=True):
+            _check(tensor, size)
+            if isinstance(tensor, OnDevice):
+                if not (_is_aligned(tensor) and all(_apart(span, tensor.address, size) for span in spans)):
+                    self.before.append((self.taken(size), tensor.address, size))
+                    yield self.before[-1][0]
+                else:
+                    yield tensor.address
+            else:
+                self.arriving.append((self._host(tensor, size), self.taken(size)))
+                yield self.arriving[-1][1]
+
+    def of_outputs(self, outputs: Sequence[Tensor], sizes: Sequence[int]) -> Iterator[int]:
+        """The same of outputs."""
+        spans: list[range] = []
+        for tensor, size in zip(outputs, sizes, strict=True):
+            _check(tensor, size)
+            if isinstance(tensor, OnDevice):
+                if not (_is_aligned(tensor) and all(_apart(span, tensor.address, size) for span in spans)):
+                    self.after.append((tensor.address, self.taken(size), size))
+                    yield self.after[-1][1]
+                else:
+                    yield tensor.address
+                spans += _spans([tensor], [size])
+            else:
+                self.leaving.append((self._host(tensor, size), self.taken(size)))
+                yield self.leaving[-1][1]
+
+    def _host(self, tensor: Buffer, size: int) -> HostTensor:
+        return HostTensor(tensor, size, self._device.pinned)
+
+
+def _check(tensor: Tensor, size: int) -> None:
+    if tensor.nbytes < size:
+        raise ValueError("a buffer ends before its tensor")
+
+
+def _is_aligned(tensor: OnDevice) -> bool:
+    return tensor.address % ACCESS_BYTES == 0
+
+
+def _spans(tensors: Sequence[Tensor], sizes: Sequence[int]) -> Iterator[range]:
+    """The addresses of those that lie on the device."""
+    for tensor, size in zip(tensors, sizes, strict=True):
+        if isinstance(tensor, OnDevice):
+            yield range(tensor.address, tensor.address + size)
+
+
+def _apart(span: range, address: int, size: int) -> bool:
+    return address + size <= span.start or span.stop <= address
