@@ -236,6 +236,11 @@ class Service:
             self.pool.check_room()  # a full queue is full for small ones too
         return self._bound(prepared, buffers, memory)
 
+    def check_inline(self) -> None:
+        """Whether something that is done here and now is taken. Raises QueueFull, Draining."""
+        self._check_state()
+        self.pool.check_room()  # a full queue is full for small ones too
+
     def _check_state(self) -> None:
         if self.state is State.DRAINING:
             raise Draining

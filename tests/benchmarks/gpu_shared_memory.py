@@ -4,7 +4,8 @@
 
 HARD_SIGMOID of float32, from one region to another, over one connection on 127.0.0.1: what a request takes, from the
 first byte sent to the last received, beside the kernel's own time over the same bytes of this process, by turns; and
-beside tensors in the request and the answer, up to 64 MiB. The first answer of each is checked.
+beside tensors in the request and the answer, up to 64 MiB. What the service itself needs for the dispatch, from its
+statistics, is without the request's way there and back. The first answer of each is checked.
 """
 
 import argparse
@@ -37,10 +38,16 @@ class Client:
     def __init__(self, url: str) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
 
-    def post(self, path: str, body: bytes, headers: dict[str, str]) -> tuple[float, bytes]:
+    def computed(self) -> tuple[int, int]:
+        """How many dispatches there were, and nanoseconds that they took the service."""
+        _, data = self.post(PATH.replace("infer", "stats"), None, {}, "GET")
+        told = json.loads(data)["model_stats"][0]["inference_stats"]["compute_infer"]
+        return told["count"], told["ns"]
+
+    def post(self, path: str, body: bytes | None, headers: dict[str, str], method: str = "POST") -> tuple[float, bytes]:
         """Seconds, and the answer."""
         started = perf_counter()
-        self._connection.request("POST", path, body, headers)
+        self._connection.request(method, path, body, headers)
         response = self._connection.getresponse()
         data = response.read()
         seconds = perf_counter() - started
@@ -118,16 +125,20 @@ def measure(tensors: Tensors, client: Client, rounds: int) -> str:
     x, y = tensors.arrays
     client.post(PATH, body, {})
     np.testing.assert_allclose(y[:4096].get(), np.clip(0.2 * x[:4096].get() + 0.5, 0, 1), rtol=1e-6)
-    whole, alone, over = [], [], []
+    whole, alone, over, inside = [], [], [], []
     body_sent = sent(x.get()) if size <= MOST_SENT else None
     for _ in range(rounds + 5):
         alone.append(tensors.kernel_seconds())
+        count, nanoseconds = client.computed()
         whole.append(client.post(PATH, body, {})[0])
+        after = client.computed()
+        assert after[0] == count + 1, "nobody else asks"
+        inside.append((after[1] - nanoseconds) / 1e9)
         if body_sent:
             over.append(client.post(PATH, *body_sent)[0])
-    microseconds = [f"{1e6 * median(each[5:]):.0f}" if each else "" for each in (alone, whole, over)]
-    ratio = median(one / other for one, other in zip(whole[5:], alone[5:], strict=True))
-    return f"| {options.format_size(size)} | {' | '.join(microseconds)} | {ratio:.2f} |"
+    microseconds = [f"{1e6 * median(each[5:]):.0f}" if each else "" for each in (alone, inside, whole, over)]
+    ratios = [median(n / m for n, m in zip(each[5:], alone[5:], strict=True)) for each in (inside, whole)]
+    return f"| {options.format_size(size)} | {' | '.join(microseconds)} | {' | '.join(f'{n:.2f}' for n in ratios)} |"
 
 
 def main() -> None:
@@ -141,8 +152,9 @@ def main() -> None:
     limit = str(1 << 30)
     with servers.service(["--shared-memory", "--no-access-log", "--max-tensor-bytes", limit]) as service:
         client = Client(service.url)
-        print("| bytes of a tensor | kernel, us | in regions, us | sent and received, us | in regions / kernel |")
-        print("|--:|--:|--:|--:|--:|")
+        columns = ["bytes", "kernel", "dispatch", "request", "tensors sent", "dispatch / kernel", "request / kernel"]
+        print(f"| {' | '.join(columns)} |")
+        print("|--:|--:|--:|--:|--:|--:|--:|")
         for size in SIZES:
             tensors = Tensors(gpus[0], client, size)
             try:

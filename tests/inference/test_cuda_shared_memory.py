@@ -351,6 +351,7 @@ def test_a_region_stays_open_while_it_is_used(sharing: Sharing, monkeypatch: pyt
         launch(*arguments)
 
     monkeypatch.setattr(sharing.gpu, "launch", slow)
+    monkeypatch.setattr("app.devices.cuda.shared.BRIEF_VALUES", 0)  # so that it is a worker that waits
 
     async def dispatched() -> httpx.Response:
         content, _ = body(tiled(shared("r", 24), shared("r", 48, 64)))
@@ -364,6 +365,40 @@ def test_a_region_stays_open_while_it_is_used(sharing: Sharing, monkeypatch: pyt
 
     split(sharing._runner.run(dispatched()))
     np.testing.assert_array_equal(at(memory, 64, TILED), TILED)
+
+
+@needs_compiler
+def test_what_is_brief_needs_no_other_thread(sharing: Sharing, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = page()
+    put(memory, X, 0)
+    sharing.register("r", memory)
+    threads = []
+    launch = sharing.gpu.launch
+
+    def noted(*arguments: Any) -> None:
+        threads.append(threading.current_thread())
+        launch(*arguments)
+
+    monkeypatch.setattr(sharing.gpu, "launch", noted)
+    document = tiled(shared("r", 24), shared("r", 48, 128))
+    here = threading.current_thread()
+    with monkeypatch.context() as patch:
+        patch.setattr(sharing.gpu, "has_function", lambda _: False)
+        split(sharing.post(TILE, document))
+    assert threads[-1] is not here, "it would compile"
+    split(sharing.post(TILE, document))
+    assert threads[-1] is here
+    split(sharing.post(TILE, tiled(shared("r", 24), {"binary_data": True})))
+    assert threads[-1] is not here
+    sharing.gpu.load = 1
+    split(sharing.post(TILE, document))
+    sharing.gpu.load = 0
+    assert threads[-1] is not here
+    sharing.service.pool.queue_depth = -2
+    try:
+        assert error_of(sharing.post(TILE, document), 503).startswith("All workers are busy")
+    finally:
+        sharing.service.pool.queue_depth = sharing.service.settings.queue_depth
 
 
 @needs_compiler

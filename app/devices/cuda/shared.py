@@ -8,6 +8,7 @@ from app.devices.cuda.context import Context
 from app.devices.cuda.grids import ACCESS_BYTES
 from app.devices.cuda.kernels import Launch
 from app.devices.cuda.schedules import CudaScheduleKernel
+from app.devices.cuda.small import BRIEF_VALUES
 from app.devices.cuda.transfers import HostTensor, move
 from app.devices.cuda.whole import Queued, Resident
 from app.devices.device import Cancelled, DeviceFailed, ExecutionRecord, OnDevice, Tensor
@@ -61,6 +62,16 @@ class ResidentKernel:
         self._reads = reads
         self._writes = writes
         self._bound: dict[tuple[int, ...], list[Queued]] = {}
+        self._is_loaded = False
+
+    @property
+    def runs_inline(self) -> bool:
+        """Whether a dispatch over tensors that all are on the device takes, now, no longer than to hand it to another
+        thread: while nothing else runs there, which it would wait for."""
+        if self._device.load or self._work.values > BRIEF_VALUES:
+            return False
+        self._is_loaded = self._is_loaded or self._work.is_loaded
+        return self._is_loaded
 
     def dispatch(
         self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], cancelled: Callable[[], bool]

@@ -228,6 +228,9 @@ class InferEndpoint:
             answer = exchange.write(outcome)
             return _Done(outcome, answer, looked_at - arrived + read - began, perf_counter_ns() - executed)
 
+        if is_read and not exchange.wanted and exchange.inference.runs_inline:
+            service.check_inline()
+            return work(Ticket())
         return await service.run(work, memory, request.body.hung_up, request.stages)
 
     async def _together(self, exchange: _Exchange, body: Body, arrived: int, is_read: bool) -> _Done:

@@ -124,6 +124,13 @@ class Inference:
     """The GPU that some of these are on."""
     kernel: ResidentKernel | None
     """What executes it there."""
+    is_all_there: bool
+    """Whether all its tensors are on that GPU."""
+
+    @property
+    def runs_inline(self) -> bool:
+        """Whether what is there takes no longer, now, than to hand it to another thread."""
+        return self.kernel is not None and self.is_all_there and self.kernel.runs_inline
 
     def data(self, parts: Parts, memory: MemoryShare) -> dict[str, Tensor]:
         """The tensors' data."""
@@ -246,7 +253,11 @@ class InferenceReader:
         copied = sum(source.size for source in sources.values()) + form.copied_bytes
         device = gpu and self._service.placement.gpu(gpu)
         kernel = device.resident(prepared.work.runnable) if device else None
-        return Inference(prepared, request.id, sources, binary, copied, form, names, gpu, kernel), regions
+        is_all_there = len(names) == len(request.inputs) + len(made) and all(
+            isinstance(each, CudaRegion) for each in regions.values()
+        )
+        inference = Inference(prepared, request.id, sources, binary, copied, form, names, gpu, kernel, is_all_there)
+        return inference, regions
 
 
 def _cut(text: Buffer, start: int, max_structure_bytes: int, memory: MemoryShare) -> tuple[bytes, list[Span]]:
