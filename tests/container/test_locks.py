@@ -10,6 +10,7 @@ from subprocess import run
 from typing import Any
 
 import pytest
+from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -17,12 +18,33 @@ ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCKS = sorted((DOCKER / "locks").glob("*.txt"))
-IMAGE = {"python_version": "3.12", "python_full_version": "3.12.0", "platform_machine": "x86_64", "extra": ""}
 
-LINE = re.compile(r"(?P<name>[a-z0-9-]+)==(?P<version>[\w.]+)(?P<hashes>( --hash=sha256:[0-9a-f]{64})+)")
+LINE = re.compile(
+    r"(?P<name>[a-z0-9-]+)==(?P<version>[\w.]+)( ; (?P<marker>[^\\]+?))?(?P<hashes>( --hash=sha256:[0-9a-f]{64})+)"
+)
+PYTHONS = [
+    each.rpartition(" ")[2]
+    for each in PROJECT["project"]["classifiers"]
+    if each.startswith("Programming Language :: Python :: 3.")
+]
 
 
-def pins(lock: Path) -> dict[str, str]:
+def environment(python: str, system: str = "linux", processor: str = "x86_64") -> dict[str, str]:
+    """What markers are judged by there."""
+    return {
+        "python_version": python,
+        "python_full_version": f"{python}.1",
+        "platform_machine": processor,
+        "platform_python_implementation": "CPython",
+        "implementation_name": "cpython",
+        "platform_system": system.capitalize(),
+        "sys_platform": system,
+        "os_name": "posix",
+        "extra": "",
+    }
+
+
+def pins(lock: Path, where: dict[str, str]) -> dict[str, str]:
     """Versions by name. Nothing else is in a lock: no address, no option of pip's."""
     comment, *lines = lock.read_text().replace(" \\\n   ", "").splitlines()
     assert comment == "# Made by docker/lock.py."
@@ -30,6 +52,8 @@ def pins(lock: Path) -> dict[str, str]:
     for line in lines:
         pin = LINE.fullmatch(line)
         assert pin, line
+        if pin["marker"] and not Marker(pin["marker"]).evaluate(where):
+            continue
         assert pin["name"] not in found
         found[pin["name"]] = pin["version"]
     return found
@@ -44,38 +68,50 @@ def required(name: str) -> list[str]:
 
 
 def test_there_is_a_lock_of_each_image() -> None:
-    assert {"build", "cpu", "cuda12", "cuda13"} <= {lock.stem for lock in LOCKS}
+    assert {"build", "cpu", "cuda12", "cuda13", "test"} <= {lock.stem for lock in LOCKS}
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
-def test_a_lock_has_what_the_project_requires(lock: Path) -> None:
-    found = pins(lock)
+@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize("processor", ["x86_64", "aarch64"])
+def test_a_lock_has_what_the_project_requires(lock: Path, python: str, processor: str) -> None:
+    where = environment(python, processor=processor)
+    found = pins(lock, where)
     for requirement in map(Requirement, required(lock.stem)):
-        assert requirement.marker is None or requirement.marker.evaluate(IMAGE)
-        name = canonicalize_name(requirement.name)
-        assert name in found, f"{name} is missing: run docker/lock.py"
-        assert requirement.specifier.contains(found[name]), f"{name} {found[name]}: run docker/lock.py"
+        if requirement.marker is None or requirement.marker.evaluate(where):
+            name = canonicalize_name(requirement.name)
+            assert name in found, f"{name} is missing: run docker/lock.py"
+            assert requirement.specifier.contains(found[name]), f"{name} {found[name]}: run docker/lock.py"
 
 
-def test_a_lock_has_all_that_these_require() -> None:
+@pytest.mark.parametrize("lock", ["cpu", "test"])
+@pytest.mark.parametrize("python", PYTHONS)
+def test_a_lock_has_all_that_these_require(lock: str, python: str) -> None:
     """By what is installed here: of the same version it requires the same."""
-    found = pins(DOCKER / "locks" / "cpu.txt")
+    where = environment(python)
+    found = pins(DOCKER / "locks" / f"{lock}.txt", where)
     same = [each for each in distributions() if found.get(canonicalize_name(each.name)) == each.version]
     needed = [Requirement(line) for each in same for line in each.requires or []]
     for requirement in needed:
-        if requirement.marker is None or requirement.marker.evaluate(IMAGE):
+        if requirement.marker is None or requirement.marker.evaluate(where):
             assert requirement.specifier.contains(found[canonicalize_name(requirement.name)])
     assert same
 
 
-def test_the_image_is_installed_from_locks_for_its_python_only() -> None:
-    dockerfile = (DOCKER / "Dockerfile").read_text()
-    script = (DOCKER / "lock.py").read_text()
-    assert re.findall(r'^PYTHON = "(.+)"', script, re.MULTILINE) == re.findall(
-        r"^FROM python:([\d.]+)-", dockerfile, re.MULTILINE
-    )
-    for install in re.findall(r"pip (?:--python \S+ )?(?:install|wheel) .+", dockerfile):
+def test_what_is_built_is_installed_from_locks_only() -> None:
+    installs = re.findall(r"pip (?:--python \S+ )?(?:install|wheel) .+", (DOCKER / "Dockerfile").read_text())
+    installs += re.findall(r"^\.venv/bin/pip install .+", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    assert len(installs) == 6
+    for install in installs:
         assert "--require-hashes" in install or "--no-index" in install
+
+
+def test_the_locks_are_for_all_pythons() -> None:
+    """The image's among them; what is older than all is refused."""
+    (image,) = re.findall(r"^FROM python:([\d.]+)-", (DOCKER / "Dockerfile").read_text(), re.MULTILINE)
+    assert image in PYTHONS
+    assert PROJECT["project"]["requires-python"] == f">={PYTHONS[0]}"
+    assert pins(DOCKER / "locks" / "cpu.txt", environment("3.14"))
 
 
 def bill() -> dict[str, Any]:

@@ -1,9 +1,8 @@
 """Compressed requests and answers, within the same limits as plain ones."""
 
 import gzip
-import zlib
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,17 @@ import numpy as np
 import orjson
 import pytest
 
+from app.codecs.structure import Unreadable
 from app.engine.graph_documents import EXAMPLE, EXAMPLE_DATA
+from app.http.core.compression import compress, decompress
+from app.memory.accounts import LimitExceeded, MemoryAccount
 from app.models.dxdispatch.answer import EXAMPLE as MODEL
 from tests.codecs.test_tensor_files import npy
-from tests.conftest import ServerFactory
+from tests.codings import COMPRESS, plain, zstd
+from tests.conftest import RunningServer, running_server
 from tests.http.refusals import refusal_of
 from tests.inference.wire import CELU, LENGTH, X, behind, body, error_of, listed
 
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress}
 coding = pytest.mark.parametrize("coding", COMPRESS)
 
 
@@ -40,8 +42,7 @@ def test_both_ways(client: httpx.Client, coding: str, elements: int) -> None:
     found, answer = send(client, COMPRESS[coding](content), headers)
     assert found["content-encoding"] == coding
     assert int(found["content-length"]) == len(answer)
-    plain = zlib.decompress(answer, zlib.MAX_WBITS + 32)
-    assert plain[int(found[LENGTH.lower()]) :] == x.tobytes()
+    assert plain(coding, answer)[int(found[LENGTH.lower()]) :] == x.tobytes()
 
 
 @coding
@@ -50,7 +51,7 @@ def test_json_too(client: httpx.Client, coding: str) -> None:
     headers = {"content-encoding": coding, "accept-encoding": coding}
     found, answer = send(client, COMPRESS[coding](content), headers)
     assert found["content-type"] == "application/json"
-    assert b'"data":[' in zlib.decompress(answer, zlib.MAX_WBITS + 32)
+    assert b'"data":[' in plain(coding, answer)
 
 
 @pytest.mark.parametrize("wish", ["", "identity", "gzip, deflate", "gzip, deflate, br, zstd", "br", "*"])
@@ -79,23 +80,82 @@ def test_broken(client: httpx.Client, coding: str, change: Any, said: str) -> No
     assert error_of(response).startswith(said)
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """With small bodies."""
+    with running_server(tmp_path_factory.mktemp("small") / "log", "--max-body-bytes", "1048576") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def poor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """With little memory."""
+    with running_server(tmp_path_factory.mktemp("poor") / "log", "--max-memory-bytes", "2097152") as server:
+        yield server
+
+
 @coding
-def test_bombs_are_refused_before_they_take_memory(start_server: ServerFactory, coding: str) -> None:
+def test_bombs_are_refused_before_they_take_memory(small: RunningServer, poor: RunningServer, coding: str) -> None:
     bomb = COMPRESS[coding](bytes(64 << 20))
     assert len(bomb) < 100_000
-    server = start_server("--max-body-bytes", "1048576")
-    with httpx.Client(base_url=server.url, timeout=30) as client:
+    with httpx.Client(base_url=small.url, timeout=30) as client:
         said = error_of(client.post(CELU, content=bomb, headers={"content-encoding": coding}), 413)
         assert said == "Bytes of the decompressed body: more, where max_body_bytes allows 1048576."
         assert "dmlserve_memory_bytes 0.0" in client.get("/metrics").text
-    high_water = next(
-        line for line in Path(f"/proc/{server.process.pid}/status").read_text().splitlines() if line.startswith("VmHWM")
-    )
-    other = start_server("--max-memory-bytes", "2097152")
-    with httpx.Client(base_url=other.url, timeout=30) as client:
+    status = Path(f"/proc/{small.process.pid}/status").read_text()
+    high_water = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+    assert int(high_water.split()[1]) < 400 << 10
+    with httpx.Client(base_url=poor.url, timeout=30) as client:
         said = error_of(client.post(CELU, content=bomb, headers={"content-encoding": coding}), 413)
         assert "max_memory_bytes" in said
-    assert int(high_water.split()[1]) < 400 << 10
+
+
+class TestZstd:
+    """What is its own: how far it looks back, which is memory, and forms that nobody needs to read."""
+
+    @staticmethod
+    def undone(data: bytes, most: int = 1 << 25, account: int = 1 << 26) -> bytes:
+        with MemoryAccount(account).open() as memory:
+            return bytes(decompress(data, b"zstd", most, memory))
+
+    @pytest.mark.parametrize("size", [0, 1, 100, 70_000, (9 << 20) + 1])
+    def test_all_sizes(self, size: int) -> None:
+        data = np.random.default_rng(1).integers(0, 9, size, np.uint8).tobytes()
+        assert self.undone(zstd.compress(data)) == data
+        with MemoryAccount(1 << 26).open() as memory:
+            made = b"".join(map(bytes, compress([data[:7], data[7:]], b"zstd", memory).pieces))
+            assert memory.held >= len(made)
+        assert zstd.decompress(made) == data
+
+    def test_the_window_is_memory(self) -> None:
+        engine = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 23})
+        data = engine.compress(bytes(100)) + engine.flush()
+        assert self.undone(data) == bytes(100)
+        with pytest.raises(LimitExceeded, match="max_memory_bytes"):
+            self.undone(data, account=1 << 23)
+
+    def test_a_window_that_is_too_large(self) -> None:
+        engine = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 24})
+        data = engine.compress(bytes(100)) + engine.flush()
+        with pytest.raises(Unreadable, match="window is 16777216 bytes; send one of at most 8388608"):
+            self.undone(data)
+
+    @pytest.mark.parametrize(
+        ("data", "said"),
+        [
+            (b"", "ends before"),
+            (zstd.compress(b"x")[:3], "ends before"),
+            (zstd.compress(b"x")[:5], "ends before"),
+            (b"\x50\x2a\x4d\x18\x01\0\0\0x" + zstd.compress(b"x"), "does not begin as its frames do"),
+            (b"\xfd\x2f\xb5\x27" + bytes(20), "does not begin as its frames do"),
+            (zstd.compress(b"x") * 2, "goes on for"),
+            (zstd.compress(b"x" * 99)[:-1], "ends before"),
+        ],
+        ids=["nothing", "magic", "header", "skippable", "old", "frames", "cut"],
+    )
+    def test_what_is_no_frame(self, data: bytes, said: str) -> None:
+        with pytest.raises(Unreadable, match=said):
+            self.undone(data)
 
 
 class TestNative:
@@ -119,10 +179,10 @@ class TestNative:
                 answer = b"".join(response.iter_raw())
             assert response.headers["content-encoding"] == coding
             assert int(response.headers["content-length"]) == len(answer)
-            document = orjson.loads(zlib.decompress(answer, zlib.MAX_WBITS + 32))
+            document = orjson.loads(plain(coding, answer))
             assert document["outputs"]["OutputTensor"]["data"].encode() in self.BODY
 
-    @pytest.mark.parametrize("coding", ["gzip", "Deflate"])
+    @pytest.mark.parametrize("coding", ["gzip", "Deflate", "zstd"])
     def test_files(self, client: httpx.Client, coding: str) -> None:
         x = npy(np.arange(1 << 18, dtype=np.float32))
         headers = {"content-type": "application/x-npy", "content-encoding": coding, "accept-encoding": coding}
@@ -149,11 +209,10 @@ class TestNative:
         problem = refusal_of(client.post(f"/v1/{path}", content=self.BODY, headers=headers), 400)
         assert problem["detail"].startswith("The body is not gzip")
 
-    def test_bombs(self, start_server: ServerFactory) -> None:
-        server = start_server("--max-body-bytes", "1048576")
+    def test_bombs(self, small: RunningServer) -> None:
         bomb = gzip.compress(bytes(64 << 20))
         headers = {"content-type": "application/json", "content-encoding": "gzip"}
-        with httpx.Client(base_url=server.url, timeout=30) as client:
+        with httpx.Client(base_url=small.url, timeout=30) as client:
             for path in ("dispatch", "graphs", "feature-support", "dxdispatch"):
                 problem = refusal_of(client.post(f"/v1/{path}", content=bomb, headers=headers), 413)
                 assert "max_body_bytes allows 1048576" in problem["detail"]

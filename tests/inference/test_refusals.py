@@ -274,7 +274,7 @@ def test_other_paths_keep_their_problems(client: httpx.Client) -> None:
 
 def test_content_encoding(client: httpx.Client) -> None:
     response = client.post(CELU, content=b"{}", headers={"content-encoding": "br"})
-    assert error_of(response, 415) == "Content-Encoding is br; send gzip, deflate or the body as it is."
+    assert error_of(response, 415) == "Content-Encoding is br; send gzip, deflate, zstd or the body as it is."
 
 
 def test_limits_and_keys_are_those_of_the_native_api(start_server: ServerFactory) -> None:

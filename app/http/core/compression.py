@@ -1,7 +1,9 @@
-"""Content codings gzip and deflate, of requests and answers (RFC 9110, 8.4.1)."""
+"""Content codings gzip, deflate and zstd, of requests and answers (RFC 9110, 8.4.1, and RFC 8878)."""
 
+import sys
 import zlib
 from collections.abc import Iterable
+from typing import Protocol
 
 from starlette.exceptions import HTTPException
 
@@ -10,7 +12,14 @@ from app.codecs.structure import Unreadable
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.memory.buffers import Buffer
 
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
 _WINDOW = {b"gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
+_ZSTD = b"zstd"
+_CODINGS = (*_WINDOW, _ZSTD)
 _PIECE = 1 << 18
 """Bytes that are taken or made at a time."""
 
@@ -22,6 +31,19 @@ _PENDING = 1 << 18
 
 _QUICKEST = 1
 
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_ZSTD_HEADER = 18
+"""Bytes that a frame's header has at most."""
+
+_LARGEST_WINDOW = 23
+"""Logarithm of the bytes that zstd may have to look back on: what RFC 9659 lets senders ask for."""
+
+_ZSTD_PENDING = 1 << 21
+"""Bytes that zstd holds while it compresses at the level `_QUICKEST`, and what it has not given back."""
+
+_ZSTD_BLOCKS = 1 << 19
+"""Bytes that zstd holds while it decompresses, besides its window: blocks on their way in and out, and its tables."""
+
 
 def coding_of_request(header: bytes) -> bytes:
     """From Content-Encoding; empty for none. Raises HTTPException 415."""
@@ -30,9 +52,9 @@ def coding_of_request(header: bytes) -> bytes:
     coding = header.strip().lower()
     if coding in (b"", b"identity"):
         return b""
-    if coding not in _WINDOW:
+    if coding not in _CODINGS:
         given = header[:100].decode("latin-1")
-        raise HTTPException(415, f"Content-Encoding is {given}; send gzip, deflate or the body as it is.")
+        raise HTTPException(415, f"Content-Encoding is {given}; send gzip, deflate, zstd or the body as it is.")
     return coding
 
 
@@ -45,7 +67,41 @@ def coding_of_answer(header: bytes) -> bytes:
     if not header:
         return b""
     coding = header.strip().lower()
-    return coding if coding in _WINDOW else b""
+    return coding if coding in _CODINGS else b""
+
+
+class _Decompressor(Protocol):
+    """What Python's own decompressors are."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def needs_input(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: Buffer | bytes, max_length: int, /) -> bytes: ...
+
+
+class _Inflater:
+    """Implements `_Decompressor` with zlib, which does not keep what it has not come to yet."""
+
+    def __init__(self, coding: bytes) -> None:
+        self._engine = zlib.decompressobj(_WINDOW[coding])
+
+    @property
+    def eof(self) -> bool:
+        return self._engine.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._engine.unconsumed_tail
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._engine.unused_data
+
+    def decompress(self, data: Buffer | bytes, max_length: int, /) -> bytes:
+        return self._engine.decompress(self._engine.unconsumed_tail or data, max_length)
 
 
 def decompress(body: Body, coding: bytes, most: int, memory: MemoryShare) -> Body:
@@ -53,38 +109,60 @@ def decompress(body: Body, coding: bytes, most: int, memory: MemoryShare) -> Bod
 
     Raises Unreadable, LimitExceeded, MemoryExhausted, RequestOver.
     """
-    engine = zlib.decompressobj(_WINDOW[coding])
+    view = memoryview(body)
+    engine: _Decompressor
+    if coding == _ZSTD:
+        held = _window(view) + _ZSTD_BLOCKS
+        engine = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _LARGEST_WINDOW})
+    else:
+        held = 0
+        engine = _Inflater(coding)
     result = memory.buffer(min(_GROWTH * len(body), most))
     filled = 0
-    view = memoryview(body)
     position = 0
-    rest: bytes | memoryview = b""
-    with memory.passing(
-        min(3 * _PIECE, 2 * most)
-    ):  # a piece, perhaps twice while it grows, and what is left of its text
+    # A piece, perhaps twice while it grows, and what is left of its text.
+    with memory.passing(min(3 * _PIECE, 2 * most) + held):
         while not engine.eof:
             memory.ensure_open()
-            if not rest:
-                rest = view[position : position + _PIECE]
-                position += len(rest)
+            rest = view[position : position + _PIECE] if engine.needs_input else view[:0]
+            position += len(rest)
             try:
                 piece = engine.decompress(rest, _PIECE)
-            except zlib.error as error:
+            except (zlib.error, zstd.ZstdError) as error:
                 raise Unreadable(f"The body is not {coding.decode()}: {error}.") from None
             end = filled + len(piece)
             if end > most:
                 raise LimitExceeded("max_body_bytes", "Bytes of the decompressed body", None, most)
-            if not piece and not rest and not engine.eof:
+            if not piece and not engine.eof and engine.needs_input and position == len(view):
                 raise Unreadable(f"The body ends before its {coding.decode()} data do.")
             if end > len(result):
                 result = _larger(result, filled, min(max(_GROWTH * len(result), end), most), memory)
             result[filled:end] = piece
             filled = end
-            rest = engine.unconsumed_tail
     trailing = len(engine.unused_data) + len(body) - position
     if trailing:
         raise Unreadable(f"The body goes on for {trailing} bytes after its {coding.decode()} data.")
     return result[:filled]
+
+
+def _window(body: Buffer) -> int:
+    """How many bytes whoever decompresses the zstd frame `body` has to look back on (RFC 8878, 3.1.1.1).
+
+    Raises Unreadable if it is no such frame, and if these are more than any sender may ask for.
+    """
+    header = bytes(body[:_ZSTD_HEADER])
+    if not header.startswith(_ZSTD_MAGIC[: len(header)]):  # older formats, whose memory is unknown, among others
+        raise Unreadable("The body is not zstd: it does not begin as its frames do.")
+    try:
+        size = zstd.get_frame_info(header).decompressed_size
+    except zstd.ZstdError:  # it ends in the middle of this
+        return 0
+    is_all_looked_back_on = header[4] & 0x20
+    exponent, eighths = divmod(header[5], 8)
+    window = (size or 0) if is_all_looked_back_on else (1024 << exponent) + (128 << exponent) * eighths
+    if window > 1 << _LARGEST_WINDOW:
+        raise Unreadable(f"The body's zstd window is {window} bytes; send one of at most {1 << _LARGEST_WINDOW}.")
+    return window
 
 
 def _larger(buffer: Buffer, filled: int, size: int, memory: MemoryShare) -> Buffer:
@@ -99,13 +177,17 @@ def _larger(buffer: Buffer, filled: int, size: int, memory: MemoryShare) -> Buff
 
 def compress(pieces: Iterable[Piece], coding: bytes, memory: MemoryShare) -> Encoded:
     """`pieces` compressed, at the level that costs least time. Raises LimitExceeded, MemoryExhausted, RequestOver."""
-    engine = zlib.compressobj(_QUICKEST, zlib.DEFLATED, _WINDOW[coding])
+    engine: zstd.ZstdCompressor | zlib._Compress
+    if coding == _ZSTD:
+        engine, pending = zstd.ZstdCompressor(_QUICKEST), _ZSTD_PENDING
+    else:
+        engine, pending = zlib.compressobj(_QUICKEST, zlib.DEFLATED, _WINDOW[coding]), _PENDING
     result: list[Piece] = []
     for piece in pieces:
         for start in range(0, len(piece), _PIECE):
             memory.ensure_open()
             block = memoryview(piece)[start : start + _PIECE]
-            with memory.passing(len(block) + _PENDING):
+            with memory.passing(len(block) + pending):
                 made = engine.compress(block)
                 memory.take(len(made))
             result.append(made)

@@ -28,7 +28,7 @@ _ENCODING = {
     "in": "header",
     "required": False,
     "description": "How the body is compressed, if it is.",
-    "schema": {"type": "string", "enum": ["identity", "gzip", "deflate"]},
+    "schema": {"type": "string", "enum": ["identity", "gzip", "deflate", "zstd"]},
 }
 _ERROR = {JSON: {"schema": ref(documents.InferenceError)}}
 _EXAMPLE = {
