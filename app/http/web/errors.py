@@ -7,7 +7,10 @@ from starlette.responses import Response
 
 from app.contract.kinds import MEANINGS
 
-_STYLE = "body{font:16px/1.5 system-ui;max-width:48rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}"
+_STYLE = (
+    ":root{color-scheme:light dark;background:Canvas;color:CanvasText}"
+    "body{font:16px/1.5 system-ui;max-width:48rem;margin:2rem auto;padding:0 1rem}"
+)
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -26,10 +29,10 @@ def _page() -> str:
     )
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>Errors of dmlserve</title><style>{_STYLE}</style><h1>Errors</h1>"
+        f"<title>Errors of dmlserve</title><style>{_STYLE}</style><main><h1>Errors</h1>"
         "<p>Every error of the API is a problem document (RFC 9457) whose <code>type</code> is one of these, as "
         "<code>/errors#tensor-sizes</code>. They stay what they are.</p>\n"
-        f"<dl>\n{kinds}</dl></html>\n"
+        f"<dl>\n{kinds}</dl></main></html>\n"
     )
 
 

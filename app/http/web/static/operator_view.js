@@ -81,7 +81,7 @@ export async function mount(container, context, given) {
   const form = h("div");
   const results = h("div", { "aria-live": "off" });
   const problems = h("div", { role: "alert" });
-  const code = h("pre", { tabindex: "0", "aria-label": "The request" });
+  const code = h("pre", { tabindex: "0", role: "region", "aria-label": "The request" });
 
   const changed = (next) => {
     state = next;

@@ -142,7 +142,7 @@ export function tensorEditor(name, { desc, source, pointer, dataPointer, types, 
       text = error.message;
     }
     setError(anchor, text);
-    if (memory.open) memory.lastChild.replaceChildren(memoryPicture(desc, source));
+    if (memory.open) memory.lastChild.replaceChildren(memoryPicture(name, desc, source));
   }
 
   function dataCount() {
@@ -224,7 +224,7 @@ async function readImage(file, desc) {
 const CELL = { width: 58, height: 40, across: 8 };
 
 /** Memory as cells, one an element: its number, and the coordinates that lead there. */
-function memoryPicture(desc, source) {
+function memoryPicture(name, desc, source) {
   if (!isLayout(desc.Sizes, desc.Strides)) return h("p", { class: "hint" }, "The sizes and strides are none that memory could have.");
   const map = memoryMap(desc.Sizes, desc.Strides ?? null, 128);
   let values = [];
@@ -252,5 +252,5 @@ function memoryPicture(desc, source) {
       svg("text", { x: x + CELL.width / 2 - 1, y: y + 32, class: "place" }, reader ? `[${reader}]${cell.count > 1 ? ` ×${cell.count}` : ""}`.slice(0, 14) : "gap"),
       svg("text", { x: x + CELL.width / 2 - 1, y: y + CELL.height + 9, class: "place" }, String(cell.place)));
   }));
-  return h("div", {}, h("p", { class: "hint" }, text), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Memory" }, picture));
+  return h("div", {}, h("p", { class: "hint" }, text), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Memory of ${name}` }, picture));
 }
