@@ -145,7 +145,9 @@ class Settings(BaseSettings):
         30, gt=0, description="Longest time in which a client takes less than 64 KiB of an answer that waits for it."
     )
     keep_alive_seconds: int = Field(30, ge=1, description="How long an idle connection is kept.")
-    drain_seconds: float = Field(0, ge=0, description="After SIGTERM, how long to answer 503 before closing the port.")
+    drain_seconds: float = Field(
+        0, ge=0, description="After SIGTERM, how long to go on as before, though not ready, before the port is closed."
+    )
     shutdown_seconds: int = Field(30, ge=1, description="After that, how long running requests may take to finish.")
 
     max_connections: int = Field(

@@ -75,6 +75,7 @@ class Service:
         """`graphs` are those that several processes keep."""
         self.settings = settings
         self.state = State.STARTING
+        self._is_closed = False
         self.pool = WorkerPool(settings.threads, settings.queue_depth)
         self.structures = Structures()
         """What has been built of formulas, for this service's dispatches."""
@@ -101,12 +102,13 @@ class Service:
         self.state = State.READY
 
     def drain(self) -> None:
-        """From now on refuse new dispatches; running ones finish."""
+        """From now on not ready: nothing more should come. What comes all the same is done as before."""
         self.state = State.DRAINING
 
     def close(self) -> None:
-        """Stop the workers once they are done."""
+        """Refuse new dispatches, and stop the workers once they are done."""
         self.state = State.DRAINING
+        self._is_closed = True
         self.pool.close()
         self.placement.close()
 
@@ -173,7 +175,7 @@ class Service:
         """
         runs_inline = prepared.kernel.runs_inline
         if place is None:
-            self._check_state()
+            self.ensure_open()
         elif runs_inline:
             self.pool.release(place)
         bound = self._admit(prepared, data, memory, runs_inline)
@@ -195,7 +197,7 @@ class Service:
         as for `execute`. Raises what `work` does, QueueFull, Draining, DeadlineExceeded, Abandoned.
         """
         if place is None:
-            self._check_state()
+            self.ensure_open()
         made: list[T] = []
         lent = memory.lent()
         submitted = time_ns()
@@ -238,11 +240,12 @@ class Service:
 
     def check_inline(self) -> None:
         """Whether something that is done here and now is taken. Raises QueueFull, Draining."""
-        self._check_state()
+        self.ensure_open()
         self.pool.check_room()  # a full queue is full for small ones too
 
-    def _check_state(self) -> None:
-        if self.state is State.DRAINING:
+    def ensure_open(self) -> None:
+        """Raises Draining."""
+        if self._is_closed:
             raise Draining
 
     def check_device(self, name: str) -> None:

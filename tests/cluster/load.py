@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
@@ -15,20 +15,24 @@ from tests.graphs.requests import MSGPACK
 from tests.http.load import wait_until
 
 CONNECTIONS = 4
+ALL_SIZES = (1 << 10, 1 << 16, 1 << 20)
+"""Elements of requests of 4 KiB, 256 KiB and 4 MiB."""
 
 
 class Load:
     """Requests one after the other on each of some connections, and what came of them."""
 
-    def __init__(self, url: str, pause: float) -> None:
+    def __init__(self, url: str, pause: float, elements: Sequence[int]) -> None:
         self._url = url
+        self._elements = elements
         self._pause = pause
         self.results: Counter[str] = Counter()
         self._stop = threading.Event()
 
     def run(self, number: int) -> None:
-        x = np.random.default_rng(number).standard_normal(1024).astype(np.float32)
-        operator = {"Type": "ACTIVATION_RELU", "InputTensor": {"DataType": "FLOAT32", "Sizes": [1024]}}
+        elements = self._elements[number % len(self._elements)]
+        x = np.random.default_rng(number).standard_normal(elements).astype(np.float32)
+        operator = {"Type": "ACTIVATION_RELU", "InputTensor": {"DataType": "FLOAT32", "Sizes": [elements]}}
         body = msgpack.packb({"operator": operator, "inputs": {"InputTensor": x.tobytes()}})
         y = np.maximum(x, 0).tobytes()
         with httpx.Client(base_url=self._url, timeout=30) as client:
@@ -56,8 +60,9 @@ class Load:
 
 
 @contextmanager
-def load(url: str, pause: float = 0.01) -> Iterator[Load]:
-    made = Load(url, pause)
+def load(url: str, pause: float = 0.01, elements: Sequence[int] = (1 << 10,)) -> Iterator[Load]:
+    """Requests of so many `elements`, each connection of another size."""
+    made = Load(url, pause, elements)
     with ThreadPoolExecutor(CONNECTIONS) as pool, ExitStack() as stack:
         stack.callback(made.stop)
         running = [pool.submit(made.run, number) for number in range(CONNECTIONS)]

@@ -14,7 +14,7 @@ import pytest
 from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX
 from tests.cluster.haproxy import FOLDER, Haproxy, executable, running_haproxy
-from tests.cluster.load import load
+from tests.cluster.load import ALL_SIZES, load
 from tests.conftest import RunningServer, running_server
 from tests.graphs.requests import X, Y, biased, dispatch, keep, result
 from tests.http.load import metric, wait_until
@@ -97,11 +97,12 @@ def test_a_body_that_is_too_long_is_refused_before_it_comes(front: Front) -> Non
 
 @needs_haproxy
 def test_neither_one_that_drains_nor_one_that_dies_fails_a_request(front: Front) -> None:
-    """Keep this one last: it leaves one replica."""
-    with load(front.haproxy.url) as running:
+    """Whatever the size; from one that dies only what HAProxy still has. Keep this one last: it leaves one replica."""
+    with load(front.haproxy.url, elements=ALL_SIZES) as running:
         assert front.replicas[0].stop() == 0
-        assert not running.failed, running.results
         running.wait_for_more()
+    assert not running.failed, running.results
+    with load(front.haproxy.url) as running:
         front.replicas[1].process.kill()
         wait_until(lambda: front.haproxy.ready() == {"replica2"})
     assert not running.failed, running.results

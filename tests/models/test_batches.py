@@ -251,11 +251,12 @@ def test_places_in_the_queue_are_one_for_each(tmp_path: Path, monkeypatch: pytes
         assert full == [QueueFull] * 5  # of 15, for which there are 10 places while a batch runs
         assert together.service.pool.waiting == 10
         together.service.drain()
-        with pytest.raises(Draining):
-            await together.ask(99)
         gate.open.set()  # those that are admitted are done all the same
         assert await asyncio.gather(*running, *(each for each in waiting if not each.done())) == [None] * 15
         await together.settled()
+        together.service.close()
+        with pytest.raises(Draining):
+            await together.ask(99)
 
     asyncio.run(main())
     together.close()

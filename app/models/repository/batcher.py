@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 from app.contract.violations import ContractError
 from app.devices.device import Cancelled
 from app.engine.prepared import Outcome, Prepared
-from app.engine.service import DeadlineExceeded, Draining, Service, State
+from app.engine.service import DeadlineExceeded, Draining, Service
 from app.engine.workers import QueueFull, Ticket
 from app.memory.accounts import LimitExceeded, MemoryExhausted, MemoryShare, RequestOver
 from app.memory.buffers import Buffer
@@ -91,8 +91,7 @@ class Batcher:
         queue = self._queue(sized, prepared) if sized else None
         if sized is None or queue is None:
             return await service.execute(prepared, data, memory, hang_up)
-        if service.state is State.DRAINING:
-            raise Draining
+        service.ensure_open()
         prepared.bind(data)
         rows = sized.sizes[0][0]
         member = _Member(sized, prepared, data, memory, memory.lent(), service.pool.reserve(), rows)
