@@ -199,13 +199,14 @@ def inputs_of(name: str, elements: int) -> list[Array]:
     return made
 
 
-def compiled(name: str, inputs: Sequence[Array]) -> CompiledOperator:
+def compiled(name: str, inputs: Sequence[Array], attributes: dict[str, Any] | None = None) -> CompiledOperator:
+    """With the attributes of NAIVE, unless others are given."""
     operator = OPERATORS[PREFIX + name]
     tensors = {
         tensor: {"DataType": array.dtype.name.upper(), "Sizes": list(array.shape)}
         for tensor, array in zip(operator.tensor_names()[:-1], inputs, strict=True)
     }
-    return compile_operator(validate(operator, {"Type": name} | tensors | NAIVE[name][0]), NEWEST)
+    return compile_operator(validate(operator, {"Type": name} | tensors | (attributes or NAIVE[name][0])), NEWEST)
 
 
 def seconds(function: Callable[[], object], clock: Callable[[], float]) -> float:

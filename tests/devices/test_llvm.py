@@ -22,7 +22,7 @@ from app.devices.cpu.device import COMPILED, NumpyDevice
 from app.devices.cpu.llvm import compiler as llvm_compiler
 from app.devices.cpu.llvm import nests
 from app.devices.cpu.llvm.compiler import Compiler, Unavailable
-from app.devices.cpu.llvm.kernels import Loop, LoopCall, LoopCode, RowLoops
+from app.devices.cpu.llvm.kernels import Loop, LoopCall, LoopCode, RowCall
 from app.devices.cpu.llvm.lowering import FUNCTIONS, lower, lower_part
 from app.devices.cpu.llvm.math.functions import EXPANSIONS
 from app.devices.cpu.llvm.math.primitives import kept
@@ -262,11 +262,11 @@ def test_rows_go_through_all_stages_at_once(kind: str) -> None:
     x = np.random.default_rng(2).standard_normal((512, 64), np.float32)
     with (
         ThreadPoolExecutor(1) as helpers,
-        mock.patch.object(RowLoops, "run", autospec=True, side_effect=RowLoops.run) as run,
+        mock.patch.object(RowCall, "__call__", autospec=True, side_effect=RowCall.__call__) as call,
     ):
         actual = dispatch(NumpyDevice(helpers, 1, COMPILER), operator, [x.reshape(-1)])
         expected = dispatch(NumpyDevice(helpers, 1), operator, [x.reshape(-1)])
-    assert run.call_count
+    assert call.call_count
     np.testing.assert_allclose(actual, expected, 1e-6)
 
 

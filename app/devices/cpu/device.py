@@ -16,14 +16,14 @@ from app.devices.cpu.arrays import array_kernel
 from app.devices.cpu.convolution import convolution_kernel
 from app.devices.cpu.coordinates import CallKernel, CoordinateKernel
 from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.llvm.kernels import Code, Loop, LoopCall, LoopCode
+from app.devices.cpu.llvm.kernels import Loop, LoopCall, LoopCode
 from app.devices.cpu.numpy.lowering import Calls, Step
 from app.devices.cpu.products import product_kernel
 from app.devices.cpu.routines import Routine, routine_of, run_routine
 from app.devices.cpu.rows import NumpyRowKernel
 from app.devices.cpu.threads import RAN, Threads
 from app.devices.device import WHOLE_BYTES, Cancelled, DeviceInfo, ExecutionRecord, InTurn, Kernel
-from app.devices.layout import blocks, walk
+from app.devices.layout import Index, blocks, walk
 from app.devices.schedules import schedule_kernel
 from app.formula.expansions import Ask
 from app.formula.structures import Structures
@@ -68,7 +68,7 @@ class NumpyDevice:
         self._compiler = compiler
         self._least = least
         self._structures = structures or Structures()
-        self._loops = LoopCode(compiler, self._structures) if compiler else None
+        self._loops = LoopCode(compiler, self._structures, threads) if compiler else None
 
     def info(self) -> DeviceInfo:
         total, available = _memory()
@@ -152,17 +152,14 @@ class NumpyKernel:
             sum([(count - 1) * step for count, step in zip(self._sizes, steps, strict=True)]) + size
             for steps, size in zip(self._strides, item_sizes, strict=True)
         ]
-        most = self._routine.block(self._elements, threads.most)
-        self._blocks = [] if self._elements <= most else list(blocks(self._sizes, most))
+        self._blocks: Sequence[Index] = ()
         self._call: LoopCall | None = None
-        self._code: Code | None = None
-        if isinstance(self._routine, Loop):
-            if self._blocks:
-                outer = len(self._blocks[0]) - 1  # a block is at one place along these
-                self._code = self._routine.code_for([steps[outer:] for steps in self._strides], item_sizes)
-            else:
-                self._call = LoopCall(self._routine, self._arguments, self._sizes, self._strides, item_sizes)
-                self._code = self._call.code
+        if loops and isinstance(self._routine, Loop):
+            numbers = self._arguments, self._sizes, self._strides, item_sizes
+            self._call = LoopCall(self._routine, *numbers, loops.team)
+        elif isinstance(self._routine, Calls):
+            most = self._routine.block(self._elements, threads.most)
+            self._blocks = () if self._elements <= most else list(blocks(self._sizes, most))
         self._tabulated = (
             not isinstance(self._routine, Loop)
             and len(self._types) == 2
@@ -174,7 +171,7 @@ class NumpyKernel:
     def runs_inline(self) -> bool:
         if not self._routine.is_small(self._elements):
             return False
-        return self._code is None or self._code.is_compiled
+        return self._call is None or self._call.code.is_compiled
 
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
@@ -182,18 +179,17 @@ class NumpyKernel:
         buffers = [*inputs, *outputs]
         if not all(map(le, self._reaches, [each.nbytes for each in buffers])):
             raise ValueError("a buffer ends before its tensor")
-        whole = not self._blocks
-        if whole and cancelled():  # as `share` does it, without a function that would cost a small dispatch a tenth
-            raise Cancelled
         if self._call:
-            self._call(inputs, outputs[0])
+            self._call(inputs, outputs[0], cancelled)
             return RAN
         arrays: list[Array] = [
             np.ndarray(self._sizes, dtype, buffer, 0, strides)
             for buffer, dtype, strides in zip(buffers, self._types, self._strides, strict=True)
         ]
         routine, arguments = self._table() if self._tabulated else (self._routine, self._arguments)
-        if whole:
+        if not self._blocks:
+            if cancelled():
+                raise Cancelled
             run_routine(routine, arguments, arrays[:-1], arrays[-1])
             return RAN
 

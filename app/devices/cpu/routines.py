@@ -32,9 +32,6 @@ class Routine(Protocol):
     def is_small(self, elements: int) -> bool:
         """Whether so many are computed in less time than it takes to hand them to another thread."""
 
-    def block(self, elements: int, threads: int) -> int:
-        """How many of `elements` to compute at a time, on at most so many threads."""
-
     def run(self, arguments: Any, inputs: Sequence[Array], output: Array, registers: Sequence[Array]) -> None:
         """Compute one block. `output` may be one of `inputs`, element by element."""
 

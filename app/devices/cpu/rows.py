@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from app.contract.constants import DataType
-from app.devices.cpu.llvm.kernels import Code, Loop, LoopCode, RowLoops, layout_of
+from app.devices.cpu.llvm.kernels import Loop, LoopCode, RowCall, RowLoops, layout_of
 from app.devices.cpu.routines import Routine, routine_of, run_routine
 from app.devices.cpu.threads import BLOCK_ELEMENTS, RAN, Threads
 from app.devices.device import ExecutionRecord
@@ -99,25 +99,26 @@ class NumpyRowKernel:
         self._rows = rows
         self._loops = rows.loops
         self._arguments = [routine.arguments(numbers) for routine in rows.routines]
-        self._code: Code | None = None
+        self._call: RowCall | None = None
         bytes_of_steps, item_sizes = [step for _, step in self._views], [each.itemsize for each in types]
-        if rows.loops:
-            self._loop_arguments = rows.loops.arguments(numbers)
-            self._code = rows.loops.code_for(bytes_of_steps, item_sizes)
+        if loops and rows.loops:
+            numbers_of_rows = rows.loops.arguments(numbers), self._sizes, bytes_of_steps, item_sizes
+            self._call = RowCall(rows.loops, *numbers_of_rows, self._places[-1], loops.team)
         self._form = (len(self._sizes), self._axes, layout_of(bytes_of_steps, item_sizes))
         elements = compiled.outputs[output].elements
         self._elements = elements
         outer = [1 if axis in self._axes else size for axis, size in enumerate(self._sizes)]
-        most = self._loops.block(elements, threads.most) if self._loops else BLOCK_ELEMENTS
-        self._groups = [self._whole(index) for index in blocks(outer, max(most // width, 1))]
+        self._groups: Sequence[Slices] = ()
+        if not self._call:
+            self._groups = [self._whole(index) for index in blocks(outer, max(BLOCK_ELEMENTS // width, 1))]
         inner = [size if axis in self._axes else 1 for axis, size in enumerate(self._sizes)]
         self._parts = list(blocks(inner, BLOCK_ELEMENTS)) if self._long else []
         self._threads = threads
 
     @property
     def runs_inline(self) -> bool:
-        if self._loops and self._code:
-            return self._loops.is_small(self._elements) and self._code.is_compiled
+        if self._loops and self._call:
+            return self._loops.is_small(self._elements) and self._call.code.is_compiled
         routines = self._rows.routines
         if self._elements > BLOCK_ELEMENTS or not all(each.is_small(self._elements) for each in routines):
             return False
@@ -130,6 +131,9 @@ class NumpyRowKernel:
             np.ndarray(self._sizes, dtype, buffer, 0, strides)
             for buffer, (dtype, strides) in zip([*inputs, *outputs], self._views, strict=True)
         ]
+        if self._call:  # the arrays have shown that no buffer ends before its tensor
+            self._call(inputs, outputs[0], cancelled)
+            return RAN
         try:
             if self._long:
                 for group in self._groups:
@@ -138,10 +142,7 @@ class NumpyRowKernel:
 
                 def work(turn: int) -> None:
                     *parts, part = [array[self._groups[turn]] for array in arrays]
-                    if self._loops:
-                        self._loops.run(self._loop_arguments, parts, part, self._places[-1])
-                    else:
-                        self._run(parts, part)
+                    self._run(parts, part)
 
                 self._threads.share(len(self._groups), work, cancelled)
         finally:

@@ -5,8 +5,8 @@ import mmap
 import platform
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from app.memory.addresses import address_of
 from app.stages import staged
@@ -17,8 +17,14 @@ KEPT = 512
 NEEDED = {"x86_64": ("avx2", "fma", "f16c")}
 """Features without which LLVM would call functions that are not there, one element at a time."""
 
-Function = Callable[[int], None]
-"""Takes the address of its numbers."""
+
+class Function(Protocol):
+    """Takes the address of its numbers."""
+
+    address: int
+    """Its own."""
+
+    def __call__(self, frame: int, /) -> None: ...
 
 
 class Unavailable(Exception):
@@ -99,17 +105,31 @@ class Compiler:
         builder.getModulePassManager().run(module, builder)
         return module
 
+    def functions(self, source: str, types: Mapping[str, Any]) -> list[Any]:
+        """The functions of a module that are named in `types`, each of that type of ctypes', which keep its memory."""
+        engine = self._engine(source)
+        made = []
+        for name, type_ in types.items():
+            address = engine.get_function_address(name)
+            made.append(type_(address))
+            made[-1].address, made[-1].engine = address, engine
+        return made
+
     def _compile(self, source: str) -> Function:
+        (function,) = self.functions(source, {"kernel": ctypes.CFUNCTYPE(None, ctypes.c_void_p)})
+        self.compiled += 1
+        compiled: Function = function
+        return compiled
+
+    def _engine(self, source: str) -> Any:
+        """What has the memory that a module's code is in."""
         target = self._llvm.Target.from_default_triple()
         machine = target.create_target_machine(
             cpu=self._llvm.get_host_cpu_name(), features=self._features.flatten(), opt=3
         )
         engine = self._llvm.create_mcjit_compiler(self.optimized(source, machine), machine)
         engine.finalize_object()
-        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(engine.get_function_address("kernel"))
-        self.compiled += 1
-        function.engine = engine  # type: ignore[attr-defined]  # it has the memory that the code is in
-        return function
+        return engine
 
 
 def _may_execute() -> bool:

@@ -9,9 +9,12 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.devices.cpu.llvm import nests
-from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.cpu.llvm.compiler import Compiler, Function
+from app.devices.cpu.llvm.jobs import Cut, Job
 from app.devices.cpu.llvm.lowering import Element, bytes_of, lower, lower_part
 from app.devices.cpu.llvm.nests import Step
+from app.devices.cpu.llvm.team import Team
+from app.devices.device import Cancelled
 from app.formula.expansions import Ask
 from app.formula.stages import Stages
 from app.formula.structures import Structures
@@ -24,9 +27,8 @@ from app.memory.buffers import Buffer
 Layout = tuple[Step, ...]
 """The steps of all arrays along the innermost dimension, the output's last."""
 
-WORTH_A_BLOCK, LARGEST_BLOCK = 1 << 25, 1 << 26
-"""The least and the most work of a block, in bytes and instructions. With less, a second thread is woken too late and
-what Python does between two blocks, out of the cache, tells; with more, a dispatch is not soon cancelled."""
+LINE = 64
+"""Bytes that processors fetch and own at a time, on most."""
 
 SMALL_WORK = 1 << 27
 """Work that is done in 2 ms. On a virtual machine whose processors sleep, another thread is hardly sooner awake."""
@@ -65,14 +67,19 @@ class Code:
     def is_compiled(self) -> bool:
         return self._compiler.known(self._source) is not None
 
+    def function(self) -> Function:
+        """To be called with the address of a frame, for as long as it is held."""
+        return self._compiler.function(self._source)
+
     def __call__(self, frame: "array[int]") -> None:
         self._compiler.function(self._source)(frame.buffer_info()[0])
 
 
 class LoopCode:
-    """The code of loops: each source is written once."""
+    """The code of loops: each source is written once. A `team` of so many threads runs it."""
 
-    def __init__(self, compiler: Compiler, structures: Structures) -> None:
+    def __init__(self, compiler: Compiler, structures: Structures, threads: int = 1) -> None:
+        self.team = Team(compiler, threads)
         self._compiler = compiler
         self._structures = structures
 
@@ -97,7 +104,8 @@ class _Loops:
         self.reads = [n for n, name in enumerate(inputs) if any(name in element.inputs for element in elements)]
         self._code = code
         self._read_names = [inputs[number] for number in self.reads]
-        self._work = _work_of(elements)
+        self.work = _work_of(elements)
+        """What it takes to compute an element, in bytes and instructions."""
         parameters = [value for element in elements for value in element.parameters]
         self._parameters = [evaluator(value) for value in parameters]
         self._form = struct.Struct("<" + "".join(FORMS[value.type] for value in parameters))
@@ -111,17 +119,9 @@ class _Loops:
         """The end of a frame: the parameters of a request."""
         return array("q", self._form.pack(*[evaluate(numbers) for evaluate in self._parameters]))
 
-    def block(self, elements: int, threads: int) -> int:
-        """How many of `elements` to compute at a time, on at most so many threads."""
-        total = elements * self._work
-        pieces = total // WORTH_A_BLOCK
-        even = pieces // threads * threads or pieces  # as many for each thread
-        wanted = min(even, 2 * threads) if threads > 1 else 1
-        return -(-elements // max(total // LARGEST_BLOCK, wanted, 1))
-
     def is_small(self, elements: int) -> bool:
         """Whether so many are computed in less time than it takes to hand them to another thread, by compiled code."""
-        return elements * self._work < SMALL_WORK
+        return elements * self.work < SMALL_WORK
 
     def used(self, inputs: Sequence[Any], output: Any) -> list[Any]:
         """Of something that each tensor has, that of those which the nest is given: what it reads, and the output."""
@@ -178,21 +178,35 @@ class LoopCall:
         sizes: Sequence[int],
         strides: Sequence[Sequence[int]],
         item_sizes: Sequence[int],
+        team: Team,
     ) -> None:
         """`strides` are those of all tensors in bytes, the output's last, and so are `item_sizes`."""
-        used = loop.used(strides[:-1], strides[-1])
-        self.code = loop.code_for(strides, item_sizes)
-        self._frame, (*read, self._written) = start_of_frame(sizes, used)
+        cut = Cut(sizes, loop.work, team.most)
+        inner = [steps[cut.axis :] for steps in strides]
+        self.code = loop.code_for(inner, item_sizes)
+        self._frame, places = start_of_frame(sizes[cut.axis :], loop.used(inner[:-1], inner[-1]))
         self._frame += arguments
+        self._job: Job | None = None
+        if cut.blocks > 1:
+            self._job = Job(cut, self._frame, places, loop.used(strides[:-1], strides[-1]))
+            places = self._job.places
+        *read, self._written = places
         self._read = list(zip(loop.reads, read, strict=True))
+        self._team = team
 
-    def __call__(self, inputs: Sequence[Buffer], output: Buffer) -> None:
-        """Compute `output` from `inputs`, each from its buffer's beginning."""
-        frame = self._frame[:]
+    def __call__(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> None:
+        """Compute `output` from `inputs`, each from its buffer's beginning. Raises Cancelled."""
+        job = self._job
+        if job is None and cancelled():
+            raise Cancelled
+        numbers = self._frame[:] if job is None else job.copy()
         for number, place in self._read:
-            frame[place] = address_of(inputs[number])
-        frame[self._written] = address_of(output)
-        self.code(frame)
+            numbers[place] = address_of(inputs[number])
+        numbers[self._written] = address_of(output)
+        if job is None:
+            self.code(numbers)
+        else:
+            job.run(numbers, self.code.function(), self._team, cancelled)
 
 
 class RowLoops(_Loops):
@@ -209,7 +223,8 @@ class RowLoops(_Loops):
         final = cut.whole(expression, stored)
         if any(stage.reduction and stage.program.output not in ("float", "double") for stage in cut.stages):
             raise LookupError("rows of integers are reduced by NumPy")
-        self._kept = [stage.dtype for stage in cut.stages if stage.elements]
+        self.kept = [stage.dtype.itemsize for stage in cut.stages if stage.elements]
+        """Bytes of what is kept of an element between stages."""
         super().__init__(
             elements,
             inputs,
@@ -217,10 +232,47 @@ class RowLoops(_Loops):
             lambda read, dimensions, layout: nests.rows(cut.stages, final, read, dimensions, layout),
         )
 
-    def run(self, arguments: "array[int]", inputs: Sequence[Array], output: Array, position_step: int) -> None:
-        """Compute one block of whole groups, in which positions go up by `position_step`."""
-        kept = [np.empty(output.shape[-1], dtype) for dtype in self._kept]
-        self._run(arguments, inputs, output, [position_step, *(each.ctypes.data for each in kept)])
+
+class RowCall:
+    """Loops over all groups in whole buffers of certain sizes. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        loops: RowLoops,
+        arguments: "array[int]",
+        sizes: Sequence[int],
+        strides: Sequence[Sequence[int]],
+        item_sizes: Sequence[int],
+        position_step: int,
+        team: Team,
+    ) -> None:
+        """As for `LoopCall`; positions in a group go up by `position_step`."""
+        *outer, width = sizes
+        cut = Cut(outer or [1], loops.work * width, team.most)
+        axis = cut.axis if outer else 0
+        inner = [steps[axis:] for steps in strides]
+        self.code = loops.code_for(inner, item_sizes)
+        frame, places = start_of_frame(sizes[axis:], loops.used(inner[:-1], inner[-1]))
+        frame.append(position_step)
+        own = [-(-each * width // LINE) * LINE for each in loops.kept]
+        scratch = [(len(frame) + number, each) for number, each in enumerate(own)]
+        frame += array("q", [0] * len(own)) + arguments
+        self._job = Job(cut, frame, places, loops.used(strides[:-1], strides[-1]), scratch)
+        *read, self._written = self._job.places
+        self._read = list(zip(loops.reads, read, strict=True))
+        self._scratch = list(zip(self._job.scratch, (team.most * each for each in own), strict=True))
+        self._team = team
+
+    def __call__(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> None:
+        """Compute `output` from `inputs`, each from its buffer's beginning. Raises Cancelled."""
+        numbers = self._job.copy()
+        kept = [np.empty(size, np.uint8) for _, size in self._scratch]
+        for (place, _), memory in zip(self._scratch, kept, strict=True):
+            numbers[place] = memory.ctypes.data
+        for number, place in self._read:
+            numbers[place] = address_of(inputs[number])
+        numbers[self._written] = address_of(output)
+        self._job.run(numbers, self.code.function(), self._team, cancelled)
 
 
 def start_of_frame(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple["array[int]", list[int]]:

@@ -1,0 +1,101 @@
+"""Work of compiled loops cut into blocks, as several threads share it: a `team.py` job.
+
+A job is a list of 64-bit numbers: the address of the function, the next block and the one to stop before, the length
+of the frame, the dimensions that blocks are cut along, the arrays, how far a block reaches along the last of these
+dimensions and how long that is, the scratch, whether there is a burst, and then its tables. They are the frame that
+each block gets a copy of, whose first number is the block's length; how many blocks there are along each dimension; for
+each array the place of its address in the frame and by how many bytes it moves from block to block along each
+dimension; and for each scratch the place of its address and by how many bytes a thread's is apart from the one before.
+"""
+
+import math
+from array import array
+from collections.abc import Callable, Sequence
+
+from app.devices.cpu.llvm.compiler import Function
+from app.devices.cpu.llvm.team import LAST, NEXT, TABLES, Team
+from app.devices.device import Cancelled
+
+ALIGNED = 1 << 10
+"""Elements that a block of one dimension has a multiple of: whole cache lines, and whole pieces."""
+
+WORTH_A_THREAD = 1 << 20
+"""The least work for each of several threads, in bytes and instructions: 5 us, of which handing it over takes one."""
+
+WORTH_WAKING = 1 << 24
+"""Work that a sleeping thread is woken for: 60 us, and waking takes about half as long."""
+
+BLOCKS = 4
+"""For each thread, lest all wait for one that has been held up."""
+
+UNTIL_LOOKED = 1 << 26
+"""Work of each thread before somebody looks whether the dispatch is cancelled: a millisecond, or two."""
+
+
+class Cut:
+    """How an array of `sizes` is cut into blocks: along `axis`, `step` at a time, and one by one along those before."""
+
+    def __init__(self, sizes: Sequence[int], work: int, threads: int) -> None:
+        """`work` is that of one element, in bytes and instructions. Sizes of dimensions that are never cut are left
+        out, and `work` is then that of all elements along these."""
+        elements = math.prod(sizes)
+        total = elements * work
+        helped = max(min(threads, total // WORTH_A_THREAD), 1)
+        least = max(total // UNTIL_LOOKED, 1 if helped == 1 else BLOCKS * helped)
+        most = max(elements // least, 1)
+        axis = len(sizes) - 1
+        while axis > 0 and math.prod(sizes[axis:]) <= most:
+            axis -= 1
+        self.axis = axis
+        step = max(most // math.prod(sizes[axis + 1 :]), 1)
+        if len(sizes) == 1 and step > ALIGNED:
+            step -= step % ALIGNED
+        self.step = min(step, sizes[axis])
+        self.counts = [*sizes[:axis], -(-sizes[axis] // self.step)]
+        self.size = sizes[axis]
+        self.blocks = math.prod(self.counts)
+        self.helpers = min(helped, self.blocks) - 1
+        self.wakes = total >= WORTH_WAKING
+        self.at_once = max(helped * UNTIL_LOOKED // max(total // self.blocks, 1), helped)
+        """Blocks between two looks."""
+
+
+class Job:
+    """A nest over whole buffers, cut into blocks. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        cut: Cut,
+        frame: "array[int]",
+        places: Sequence[int],
+        strides: Sequence[Sequence[int]],
+        scratch: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        """`frame` is that of a nest over the dimensions from the one that is cut on, and `places` where its arrays'
+        addresses go; `strides` are those of all dimensions, in bytes. Each `scratch` is such a place, and how many
+        bytes of it a thread has."""
+        self._cut = cut
+        arrays = [
+            number
+            for place, steps in zip(places, strides, strict=True)
+            for number in (place, *steps[: cut.axis], steps[cut.axis] * cut.step)
+        ]
+        own = [number for each in scratch for number in each]
+        head = [0, 0, 0, len(frame), len(cut.counts), len(places), cut.step, cut.size, len(scratch), 0]
+        self._numbers = array("q", head) + frame + array("q", [*cut.counts, *arrays, *own])
+        self.places = [TABLES + place for place in places]
+        self.scratch = [TABLES + place for place, _ in scratch]
+
+    def copy(self) -> "array[int]":
+        """What `run` takes, once addresses are where `places` and `scratch` say."""
+        return self._numbers[:]
+
+    def run(self, numbers: "array[int]", function: Function, team: Team, cancelled: Callable[[], bool]) -> None:
+        """Compute all blocks, on several threads. Raises Cancelled."""
+        cut = self._cut
+        numbers[0] = function.address
+        for first in range(0, cut.blocks, cut.at_once):
+            if cancelled():
+                raise Cancelled
+            numbers[NEXT], numbers[LAST] = first, min(first + cut.at_once, cut.blocks)
+            team.run(numbers, cut.helpers, wakes=cut.wakes)

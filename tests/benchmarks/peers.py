@@ -1,0 +1,350 @@
+"""The CPU's loops beside onnxruntime and PyTorch, on as many threads: `python tests/benchmarks/peers.py`.
+
+Each computes into a buffer that is there, in this process, by turns: some milliseconds of calls one after another, then
+a pause in which all threads go to sleep. The best time of a call counts, since other work on the machine only ever adds
+to it. A row tells ours in microseconds, and ours over theirs at each size: below 1 ours is quicker. What is not
+installed, or lacks the operator, is a dash. With `--ulp` it tells the largest errors of all three.
+"""
+
+import argparse
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from operators import COMPILER, NAIVE, A, E, compiled, inputs_of
+
+from app.contract.constants import DataType
+from app.devices.cpu.device import NumpyDevice
+from app.memory.arrays import Array, numpy_type
+from tests.operators.descriptors import output_of
+
+LOGICAL = {f"LOGICAL_{each}" for each in ("AND", "OR", "XOR", "NOT")}
+
+ONNX: dict[str, tuple[str, dict[str, Any]]] = {
+    A + "ELU": ("Elu", {}),
+    A + "CELU": ("Celu", {}),
+    A + "SCALED_ELU": ("Selu", {}),
+    A + "HARDMAX": ("Hardmax", {"axis": -1}),
+    A + "HARDMAX1": ("Hardmax", {"axis": -1}),
+    A + "HARD_SIGMOID": ("HardSigmoid", {"alpha": 0.2, "beta": 0.5}),
+    A + "IDENTITY": ("Identity", {}),
+    A + "LEAKY_RELU": ("LeakyRelu", {"alpha": 0.01}),
+    A + "LOG_SOFTMAX": ("LogSoftmax", {"axis": -1}),
+    A + "LOG_SOFTMAX1": ("LogSoftmax", {"axis": -1}),
+    A + "PARAMETERIZED_RELU": ("PRelu", {}),
+    A + "RELU": ("Relu", {}),
+    A + "SIGMOID": ("Sigmoid", {}),
+    A + "SOFTMAX": ("Softmax", {"axis": -1}),
+    A + "SOFTMAX1": ("Softmax", {"axis": -1}),
+    A + "SOFTPLUS": ("Softplus", {}),
+    A + "SOFTSIGN": ("Softsign", {}),
+    A + "TANH": ("Tanh", {}),
+    A + "THRESHOLDED_RELU": ("ThresholdedRelu", {"alpha": 1.0}),
+    A + "SHRINK": ("Shrink", {"lambd": 0.5, "bias": 0.0}),
+    A + "GELU": ("Gelu", {}),
+    A + "SWISH": ("com.microsoft.QuickGelu", {"alpha": 1.0}),
+    A + "HARD_SWISH": ("HardSwish", {}),
+    **{
+        E + name: (kind, {})
+        for name, kind in {
+            **{name: name.title() for name in ("IDENTITY", "ABS", "ACOS", "ADD", "ASIN", "ATAN", "CEIL", "COS", "EXP")},
+            **{name: name.title() for name in ("FLOOR", "LOG", "MAX", "MEAN", "MIN", "POW", "SIN", "SQRT", "TAN")},
+            **{name: name.title() for name in ("SIGN", "ERF", "SINH", "COSH", "TANH", "ASINH", "ACOSH", "ATANH")},
+            "CLIP": "Clip",
+            "CLIP1": "Clip",
+            "DIVIDE": "Div",
+            "MULTIPLY": "Mul",
+            "SUBTRACT": "Sub",
+            "NEGATE": "Neg",
+            "RECIP": "Reciprocal",
+            "IF": "Where",
+            "ROUND": "Round",
+            "IS_NAN": "IsNaN",
+            "IS_INFINITY": "IsInf",
+            "LOGICAL_AND": "And",
+            "LOGICAL_OR": "Or",
+            "LOGICAL_XOR": "Xor",
+            "LOGICAL_NOT": "Not",
+            "LOGICAL_EQUALS": "Equal",
+            "LOGICAL_GREATER_THAN": "Greater",
+            "LOGICAL_LESS_THAN": "Less",
+            "LOGICAL_GREATER_THAN_OR_EQUAL": "GreaterOrEqual",
+            "LOGICAL_LESS_THAN_OR_EQUAL": "LessOrEqual",
+            "BIT_AND": "BitwiseAnd",
+            "BIT_OR": "BitwiseOr",
+            "BIT_XOR": "BitwiseXor",
+            "BIT_NOT": "BitwiseNot",
+            "QUANTIZE_LINEAR": "QuantizeLinear",
+            "DEQUANTIZE_LINEAR": "DequantizeLinear",
+            "QUANTIZED_LINEAR_ADD": "com.microsoft.QLinearAdd",
+            "CONSTANT_POW": "Pow",
+            "MODULUS_FLOOR": "Mod",
+        }.items()
+    },
+    E + "MODULUS_TRUNCATE": ("Mod", {"fmod": 1}),
+    E + "BIT_SHIFT_LEFT": ("BitShift", {"direction": "LEFT"}),
+    E + "BIT_SHIFT_RIGHT": ("BitShift", {"direction": "RIGHT"}),
+}
+"""The operator's name, of ONNX unless it says, and attributes."""
+
+CONSTANTS: dict[str, tuple[float, ...]] = {E + "CLIP": (-1, 1), E + "CLIP1": (-1, 1), E + "CONSTANT_POW": (2.5,)}
+"""What ONNX has as further inputs."""
+
+TORCH: dict[str, tuple[str, tuple[Any, ...]]] = {
+    **{
+        E + name: (name.lower(), ())
+        for name in (
+            *("ABS", "ACOS", "ADD", "ASIN", "ATAN", "CEIL", "COS", "EXP", "FLOOR", "LOG", "POW", "SIN", "SQRT", "TAN"),
+            *("SIGN", "ERF", "SINH", "COSH", "TANH", "ASINH", "ACOSH", "ATANH"),
+        )
+    },
+    **{
+        E + name: (kind, ())
+        for name, kind in {
+            "MAX": "maximum",
+            "MIN": "minimum",
+            "DIVIDE": "div",
+            "MULTIPLY": "mul",
+            "SUBTRACT": "sub",
+            "NEGATE": "neg",
+            "RECIP": "reciprocal",
+            "IF": "where",
+            "ROUND": "round",
+            "ATAN_YX": "atan2",
+            "IS_NAN": "isnan",
+            "IS_INFINITY": "isinf",
+            "LOGICAL_AND": "logical_and",
+            "LOGICAL_OR": "logical_or",
+            "LOGICAL_XOR": "logical_xor",
+            "LOGICAL_NOT": "logical_not",
+            "LOGICAL_EQUALS": "eq",
+            "LOGICAL_GREATER_THAN": "gt",
+            "LOGICAL_LESS_THAN": "lt",
+            "LOGICAL_GREATER_THAN_OR_EQUAL": "ge",
+            "LOGICAL_LESS_THAN_OR_EQUAL": "le",
+            "MODULUS_FLOOR": "remainder",
+            "MODULUS_TRUNCATE": "fmod",
+            "BIT_AND": "bitwise_and",
+            "BIT_OR": "bitwise_or",
+            "BIT_XOR": "bitwise_xor",
+            "BIT_NOT": "bitwise_not",
+            "BIT_SHIFT_LEFT": "bitwise_left_shift",
+        }.items()
+    },
+    E + "CLIP": ("clamp", (-1, 1)),
+    E + "CLIP1": ("clamp", (-1, 1)),
+    E + "CONSTANT_POW": ("pow", (2.5,)),
+    A + "ELU": ("elu", ()),
+    A + "SCALED_ELU": ("elu", (1.67326319217681884765625, 1.05070102214813232421875)),
+    A + "LEAKY_RELU": ("leaky_relu", (0.01,)),
+    A + "LOG_SOFTMAX": ("_log_softmax", (-1, False)),
+    A + "LOG_SOFTMAX1": ("_log_softmax", (-1, False)),
+    A + "RELU": ("relu", ()),
+    A + "SIGMOID": ("sigmoid", ()),
+    A + "SOFTMAX": ("_softmax", (-1, False)),
+    A + "SOFTMAX1": ("_softmax", (-1, False)),
+    A + "SOFTPLUS": ("softplus", ()),
+    A + "TANH": ("tanh", ()),
+    A + "THRESHOLDED_RELU": ("threshold", (1.0, 0.0)),
+    A + "SHRINK": ("hardshrink", (0.5,)),
+    A + "GELU": ("gelu", ()),
+    A + "SWISH": ("silu", ()),
+}
+"""The name of the function, and what it takes besides tensors; all have a form that writes into a tensor."""
+
+ATTRIBUTES: dict[str, dict[str, Any]] = {
+    A + "HARD_SWISH": {"Alpha": 1 / 6, "Beta": 0.5},
+    A + "SCALED_ELU": {"Alpha": 1.67326319217681884765625, "Gamma": 1.05070102214813232421875},
+}
+"""Where those of `operators.py` are not what the others have."""
+
+SIZES = {"64 Ki": 1 << 16, "1 Mi": 1 << 20, "16 Mi": 1 << 24}
+BATCH, PAUSE = 0.008, 0.004
+"""Seconds of calls one after another, and before the next ones: threads that wait for work give up in it."""
+
+Call = Callable[[], object]
+
+
+def arrays_of(name: str, elements: int, data_type: str) -> list[Array]:
+    """The inputs of `operators.py`, those that are FLOAT32 as `data_type`."""
+    made = inputs_of(name, elements)
+    return [each.astype(numpy_type(DataType(data_type))) if each.dtype == np.float32 else each for each in made]
+
+
+def ours(name: str, inputs: list[Array], device: NumpyDevice) -> tuple[Call, Array]:
+    operator = compiled(name, inputs, ATTRIBUTES.get(name))
+    kernel = device.prepare(operator)
+    output: Array = np.empty(output_of(operator).Sizes, numpy_type(output_of(operator).DataType))
+    buffers, written = (
+        [each.reshape(-1).view(np.uint8).data for each in inputs],
+        [output.reshape(-1).view(np.uint8).data],
+    )
+
+    def never() -> bool:
+        return False
+
+    return lambda: kernel.dispatch(buffers, written, never), output
+
+
+def of_onnxruntime(name: str, inputs: list[Array], like: Array, threads: int) -> tuple[Call, Array] | None:
+    if name not in ONNX or not all(importlib.util.find_spec(each) for each in ("onnx", "onnxruntime")):
+        return None
+    onnx: Any = __import__("onnx")
+    runtime: Any = __import__("onnxruntime")
+    kind, attributes = ONNX[name]
+    domain, _, kind = kind.rpartition(".")
+    logical = "LOGICAL" in name or name in (E + "IS_NAN", E + "IS_INFINITY")
+    if name.removeprefix(E) in LOGICAL or name == E + "IF":
+        inputs = [each.astype(bool) if each.dtype == np.uint8 else each for each in inputs]
+    output: Array = np.empty(like.shape, bool if logical else like.dtype)
+    constants = [np.asarray(each, inputs[0].dtype) for each in CONSTANTS.get(name, ())]
+    scalars = {}
+    for number, each in enumerate(inputs):
+        if each.size == 1:
+            scalars[f"x{number}"] = each.reshape(())
+    helper, types = onnx.helper, onnx.helper.np_dtype_to_tensor_dtype
+    names = [f"x{number}" for number in range(len(inputs))]
+    given = {each: array for each, array in zip(names, inputs, strict=True) if each not in scalars}
+    if "QLinearAdd" in kind:
+        pass  # DirectML has the same order
+    initializers = {**scalars, **{f"c{number}": each for number, each in enumerate(constants)}}
+    graph = helper.make_graph(
+        [
+            helper.make_node(
+                kind, [*names, *(each for each in initializers if each[0] == "c")], ["y"], domain=domain, **attributes
+            )
+        ],
+        name,
+        [helper.make_tensor_value_info(each, types(array.dtype), array.shape) for each, array in given.items()],
+        [helper.make_tensor_value_info("y", types(output.dtype), output.shape)],
+        [onnx.numpy_helper.from_array(array, each) for each, array in initializers.items()],
+    )
+    opsets = [helper.make_opsetid("", 22), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4
+    try:
+        session = runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        if os.environ.get("WHY"):
+            print(name, error, file=sys.stderr)
+        return None
+    binding = session.io_binding()
+    for x, array in given.items():
+        binding.bind_input(x, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+    binding.bind_output("y", "cpu", 0, output.dtype, output.shape, output.ctypes.data)
+    kept = list(given.values())
+
+    def run() -> object:
+        return session.run_with_iobinding(binding), kept
+
+    return run, output
+
+
+def of_torch(name: str, inputs: list[Array], like: Array, threads: int) -> tuple[Call, Array] | None:
+    if name not in TORCH or not importlib.util.find_spec("torch"):
+        return None
+    torch: Any = __import__("torch")
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)
+    kind, more = TORCH[name]
+    if name.removeprefix(E) in LOGICAL or name == E + "IF":
+        inputs = [each.astype(bool) if each.dtype == np.uint8 else each for each in inputs]
+    if "SHIFT" in name:
+        inputs = [each.view(np.int32) for each in inputs]
+    output: Array = np.empty(like.shape, bool if "LOGICAL" in name or "IS_" in name else like.dtype)
+    tensors, written = [torch.from_numpy(each) for each in inputs], torch.from_numpy(output)
+    function = getattr(torch.ops.aten, kind)
+    keyword = {"_softmax": "out", "_log_softmax": "out"}.get(kind, "out")
+    try:
+        function(*tensors, *more, **{keyword: written})
+    except Exception as error:
+        if os.environ.get("WHY"):
+            print(name, error, file=sys.stderr)
+        return None
+    return lambda: function(*tensors, *more, out=written), output
+
+
+def batch(run: Call) -> float:
+    """The best time of a call in one batch, in seconds."""
+    best, ends = 1e9, time.perf_counter() + BATCH
+    for _ in range(2):
+        run()
+    while True:
+        started = time.perf_counter()
+        run()
+        now = time.perf_counter()
+        best = min(best, now - started)
+        if now > ends:
+            return best
+
+
+def measured(
+    name: str, elements: int, data_type: str, device: NumpyDevice, threads: int, rounds: int
+) -> list[float | None]:
+    """Seconds of ours, onnxruntime's and PyTorch's."""
+    inputs = arrays_of(name, elements, data_type)
+    run, output = ours(name, inputs, device)
+    others = [of_onnxruntime(name, inputs, output, threads), of_torch(name, inputs, output, threads)]
+    run()
+    every: list[Call | None] = [run]
+    for other in others:
+        if other:
+            other[0]()
+            other_output = other[1]
+            np.testing.assert_allclose(
+                output.astype(np.float32),
+                other_output.reshape(output.shape).astype(np.float32),
+                2e-3,
+                1e-3 if "QUANT" not in name else 1,
+            )
+        every.append(other and other[0])
+    best: list[float | None] = [None if each is None else 1e9 for each in every]
+    for _ in range(rounds):
+        for place, each in enumerate(every):
+            if each:
+                time.sleep(PAUSE)
+                best[place] = min(best[place] or 1e9, batch(each))
+    return best
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--operators", default="", help="names, or parts of them")
+    parser.add_argument("--sizes", default="64 Ki,1 Mi,16 Mi")
+    parser.add_argument("--type", default="FLOAT32", choices=["FLOAT32", "FLOAT16"])
+    options = parser.parse_args()
+    sizes = options.sizes.split(",")
+    print("| operator | " + " | ".join(f"{size}, us | onnxruntime | torch" for size in sizes) + " |")
+    print("|---|" + "--:|--:|--:|" * len(sizes))
+    with ThreadPoolExecutor(options.threads) as helpers:
+        device = NumpyDevice(helpers, options.threads, COMPILER)
+        for name in sorted(NAIVE):
+            if not any(each in name for each in options.operators.split(",")):
+                continue
+            if name not in ONNX and name not in TORCH:
+                continue
+            cells: list[str] = []
+            for size in sizes:
+                times = measured(name, SIZES[size], options.type, device, options.threads, options.rounds)
+                own = times[0]
+                assert own
+                cells.append(f"{own * 1e6:.0f}")
+                cells += ["-" if other is None else f"{own / other:.2f}" for other in times[1:]]
+            print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

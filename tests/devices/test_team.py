@@ -1,0 +1,210 @@
+"""Loops on several threads: blocks of any layout, bit for bit as on one, and threads that neither burn nor linger."""
+
+import gc
+import mmap
+import os
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from app.devices.cpu.device import NumpyDevice
+from app.devices.cpu.llvm import jobs
+from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.cpu.llvm.jobs import Cut
+from app.devices.device import Cancelled
+from app.memory.arrays import Array
+from app.operators.compiled import CompiledOperator
+from tests.devices.test_numpy_device import never
+from tests.forked import forked
+from tests.messages import CELU, PARAMETERIZED_RELU
+from tests.operators.descriptors import compiled, descriptor, output_of
+
+COMPILER = Compiler()
+HELPERS = ThreadPoolExecutor(1)
+SOFTMAX, HARDMAX = "DML_OPERATOR_ACTIVATION_SOFTMAX", "DML_OPERATOR_ACTIVATION_HARDMAX"
+SECONDS = 30.0
+
+
+def device(threads: int) -> NumpyDevice:
+    return NumpyDevice(HELPERS, threads, COMPILER, least=1)
+
+
+@pytest.fixture
+def small_blocks() -> Iterator[None]:
+    """What a few elements are worth."""
+    with (
+        mock.patch.object(jobs, "WORTH_A_THREAD", 64),
+        mock.patch.object(jobs, "WORTH_WAKING", 1),
+        mock.patch.object(jobs, "ALIGNED", 4),
+        mock.patch.object(jobs, "UNTIL_LOOKED", 1 << 12),
+    ):
+        yield
+
+
+def dispatched(threads: int, operator: CompiledOperator, inputs: list[Array], *, cancelled: Any = never) -> bytes:
+    output = bytearray(b"\xee" * output_of(operator).total_bytes)
+    buffers = [memoryview(each.tobytes()) for each in inputs]
+    device(threads).prepare(operator).dispatch(buffers, [memoryview(output)], cancelled)
+    return bytes(output)
+
+
+@pytest.mark.parametrize("elements", [1, 5, 16, 17, 63, 64, 65, 127, 1000, 4097])
+def test_of_one_dimension(small_blocks: None, elements: int) -> None:
+    x = np.random.default_rng(elements).standard_normal(elements, np.float32)
+    operator = compiled(descriptor(CELU, {"DataType": "FLOAT32", "Sizes": [elements]}))
+    alone = dispatched(1, operator, [x])
+    assert all(dispatched(threads, operator, [x]) == alone for threads in (2, 5))
+
+
+@pytest.mark.parametrize("sizes", [[2, 40, 30], [7, 3, 5, 11], [1, 300], [300, 1], [3, 1, 129]])
+def test_of_any_layout(small_blocks: None, sizes: list[int]) -> None:
+    """A slope of its own for each row, and gaps in the output, whose bytes stay as they are."""
+    rng = np.random.default_rng(4)
+    x, slope = (rng.standard_normal(sizes, np.float32) for _ in range(2))
+    slope = slope[..., :1]
+    steps = [int(np.prod(sizes[axis + 1 :])) for axis in range(len(sizes))]
+    desc = {"DataType": "FLOAT32", "Sizes": sizes}
+    strides = [*[step // sizes[-1] for step in steps[:-1]], 0]
+    made = descriptor(
+        PARAMETERIZED_RELU,
+        desc,
+        SlopeTensor=desc | {"Strides": strides},
+        OutputTensor=desc | {"Strides": [step * 3 for step in steps]},
+    )
+    expected = np.where(x >= 0, x, x * slope)
+    for threads in (1, 2, 5):
+        output = np.frombuffer(dispatched(threads, compiled(made), [x, slope]), np.float32)
+        assert (output[::3].reshape(sizes) == expected).all()
+        assert set(np.delete(output, np.s_[::3]).tobytes()) <= {0xEE}
+
+
+@pytest.mark.parametrize("kind", [SOFTMAX, HARDMAX])
+@pytest.mark.parametrize("sizes", [[1, 50], [3, 7], [64, 33], [1, 1, 40, 16], [200, 1]])
+def test_of_rows(small_blocks: None, kind: str, sizes: list[int]) -> None:
+    """What threads keep of a row, they keep apart."""
+    x = np.random.default_rng(3).standard_normal(sizes, np.float32)
+    operator = compiled(descriptor(kind, {"DataType": "FLOAT32", "Sizes": sizes}))
+    alone = dispatched(1, operator, [x])
+    for _ in range(5):
+        assert all(dispatched(threads, operator, [x]) == alone for threads in (2, 5))
+
+
+def test_blocks_are_all_there_is() -> None:
+    for sizes in ([1], [1 << 24], [(1 << 24) + 1], [3, 1 << 20], [1 << 20, 3], [5, 7, 100_003]):
+        for threads in (1, 2, 16):
+            cut = Cut(sizes, 20, threads)
+            assert cut.step * (cut.counts[-1] - 1) < cut.size <= cut.step * cut.counts[-1]
+            assert cut.counts[:-1] == sizes[: cut.axis]
+            assert cut.helpers < min(threads, cut.blocks)
+
+
+def test_many_at_once(small_blocks: None) -> None:
+    """Threads that all want the same helpers have those that are free, or none."""
+    shared, wrong = device(3), []
+    rng = np.random.default_rng(8)
+
+    def client(number: int) -> None:
+        x = rng.standard_normal(1000 + number, np.float32)
+        kernel = shared.prepare(compiled(descriptor(CELU, {"DataType": "FLOAT32", "Sizes": [x.size]})))
+        expected = dispatched(1, compiled(descriptor(CELU, {"DataType": "FLOAT32", "Sizes": [x.size]})), [x])
+        for _ in range(200):
+            output = bytearray(x.nbytes)
+            kernel.dispatch([x.view(np.uint8).data], [memoryview(output)], never)
+            if output != expected:
+                wrong.append(number)
+
+    clients = [threading.Thread(target=client, args=(number,)) for number in range(6)]
+    for each in clients:
+        each.start()
+    for each in clients:
+        each.join(SECONDS)
+        assert not each.is_alive()
+    assert wrong == []
+
+
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_cancelled_between_blocks(small_blocks: None, after: int) -> None:
+    calls = threading.Semaphore(after)
+    operator = compiled(descriptor(CELU, {"DataType": "FLOAT32", "Sizes": [10_000]}))
+    with pytest.raises(Cancelled):
+        dispatched(2, operator, [np.ones(10_000, np.float32)], cancelled=lambda: not calls.acquire(blocking=False))
+
+
+def helpers_of(before: set[threading.Thread]) -> set[threading.Thread]:
+    return {each for each in threading.enumerate() if each.name.startswith("team")} - before
+
+
+def test_helpers_neither_burn_nor_linger(small_blocks: None) -> None:
+    before = set(threading.enumerate())
+    shared = device(3)
+    x = np.ones(10_000, np.float32)
+    kernel = shared.prepare(compiled(descriptor(CELU, {"DataType": "FLOAT32", "Sizes": [x.size]})))
+    assert not helpers_of(before)
+    for _ in range(100):
+        kernel.dispatch([x.view(np.uint8).data], [memoryview(bytearray(x.nbytes))], never)
+    assert len(helpers_of(before)) == 2
+    time.sleep(0.1)
+    started, burnt = time.perf_counter(), time.process_time()
+    time.sleep(0.3)
+    assert time.process_time() - burnt < 0.1 * (time.perf_counter() - started)
+    del kernel, shared
+    gc.collect()
+    ends = time.monotonic() + SECONDS
+    while helpers_of(before):
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+def test_little_wakes_nobody_but_in_a_burst() -> None:
+    """Or each small dispatch would cost a thread's way to the processor and back."""
+    x = np.ones(1 << 17, np.float32)
+    cut = Cut([x.size], 30, 2)
+    assert (cut.helpers, cut.wakes) == (1, False)
+    kernel = device(2).prepare(compiled(descriptor(CELU, {"DataType": "FLOAT32", "Sizes": [x.size]})))
+    output = memoryview(bytearray(x.nbytes))
+
+    def switches() -> int:
+        """How often threads of this process other than this one gave up the processor."""
+        total = 0
+        for each in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{each}/status") as file:
+                if int(each) != threading.get_native_id():
+                    total += sum(int(line.split()[1]) for line in file if line.startswith("voluntary"))
+        return total
+
+    kernel.dispatch([x.view(np.uint8).data], [output], never)
+    time.sleep(0.05)
+    before = switches()
+    for _ in range(50):
+        kernel.dispatch([x.view(np.uint8).data], [output], never)
+        time.sleep(0.002)
+    assert switches() - before < 10
+    ends = time.monotonic() + SECONDS
+    while switches() - before < 10:
+        for _ in range(100):  # one after the other: a helper is woken, and sleeps when they end
+            kernel.dispatch([x.view(np.uint8).data], [output], never)
+        time.sleep(0.01)
+        assert time.monotonic() < ends
+
+
+def test_a_forked_process_has_helpers_of_its_own(small_blocks: None) -> None:
+    shared = device(2)
+    x = np.ones(10_000, np.float32)
+    kernel = shared.prepare(compiled(descriptor(CELU, {"DataType": "FLOAT32", "Sizes": [x.size]})))
+
+    done = mmap.mmap(-1, 2)
+
+    def once(place: int) -> None:
+        output = bytearray(x.nbytes)
+        kernel.dispatch([x.view(np.uint8).data], [memoryview(output)], never)
+        done[place] = output == x.tobytes()
+
+    once(0)
+    os.waitpid(forked(lambda: once(1)), 0)
+    assert done[:] == b"\1\1"
