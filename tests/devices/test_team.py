@@ -14,15 +14,16 @@ import numpy as np
 import pytest
 
 from app.devices.cpu.device import NumpyDevice
-from app.devices.cpu.llvm import jobs
+from app.devices.cpu.llvm import jobs, kernels
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.jobs import Cut
 from app.devices.device import Cancelled
+from app.memory.addresses import address_of
 from app.memory.arrays import Array
 from app.operators.compiled import CompiledOperator
 from tests.devices.test_numpy_device import never
 from tests.forked import forked
-from tests.messages import CELU, PARAMETERIZED_RELU
+from tests.messages import CELU, CONSTANT_POW, PARAMETERIZED_RELU
 from tests.operators.descriptors import compiled, descriptor, output_of
 
 COMPILER = Compiler()
@@ -208,3 +209,52 @@ def test_a_forked_process_has_helpers_of_its_own(small_blocks: None) -> None:
     once(0)
     os.waitpid(forked(lambda: once(1)), 0)
     assert done[:] == b"\1\1"
+
+
+@pytest.mark.parametrize(
+    ("kind", "data_type", "attributes"),
+    [
+        (CELU, "FLOAT32", {}),
+        (CELU, "FLOAT16", {}),
+        (CONSTANT_POW, "FLOAT32", {"Exponent": 100.3}),  # of which something is kept
+        ("DML_OPERATOR_ELEMENT_WISE_LOGICAL_NOT", "UINT8", {}),
+        (SOFTMAX, "FLOAT32", {}),
+        (SOFTMAX, "FLOAT16", {}),
+    ],
+)
+@pytest.mark.parametrize("sizes", [[1, 15], [1, 16], [1, 17], [1, 1023], [1, 1025], [2, 5000], [33, 100]])
+def test_past_the_cache(
+    small_blocks: None, kind: str, data_type: str, attributes: dict[str, float], sizes: list[int]
+) -> None:
+    """The same bytes wherever lines of the cache begin, and none beside them."""
+    x = np.random.default_rng(5).standard_normal(sizes).astype(data_type.lower())
+    operator = compiled(descriptor(kind, {"DataType": data_type, "Sizes": sizes}, **attributes))
+    size = x.nbytes
+    expected = dispatched(1, operator, [x])[:size]
+    with mock.patch.object(kernels, "STREAMED", 1), mock.patch.object(kernels, "SHORT_ROW", 1):
+        for threads in (1, 3):
+            kernel = device(threads).prepare(operator)
+            streamed = kernel._call.codes.streaming  # type: ignore[attr-defined]
+            for offset in (0, x.itemsize, 60, 63, 64):
+                memory = bytearray(b"\xee" * (size + 192))
+                start = -address_of(memoryview(memory)) % 64 + offset
+                output = memoryview(memory)[start : start + size]
+                kernel.dispatch([memoryview(x.tobytes())], [output], never)
+                assert output == expected
+                assert set(memory[:start] + memory[start + size :]) == {0xEE}
+            assert streamed.is_compiled
+            if kind == SOFTMAX:
+                continue
+            output[:] = x.tobytes()
+            kernel.dispatch([output], [output], never)
+            assert output == expected
+
+
+def test_what_is_small_or_not_packed_stays_in_the_cache() -> None:
+    desc = {"DataType": "FLOAT32", "Sizes": [kernels.STREAMED // 4096, 1024]}
+    for tensor, streams in ((desc, True), (desc | {"Sizes": [kernels.STREAMED // 4096 - 1, 1024]}, False)):
+        made = device(2).prepare(compiled(descriptor(CELU, tensor)))
+        assert bool(made._call.codes.streaming) is streams  # type: ignore[attr-defined]
+    output = desc | {"Strides": [2048, 2]}
+    made = device(2).prepare(compiled(descriptor(CELU, desc, OutputTensor=output)))
+    assert made._call.codes.streaming is None  # type: ignore[attr-defined]

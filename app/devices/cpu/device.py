@@ -171,7 +171,7 @@ class NumpyKernel:
     def runs_inline(self) -> bool:
         if not self._routine.is_small(self._elements):
             return False
-        return self._call is None or self._call.code.is_compiled
+        return self._call is None or self._call.codes.are_compiled
 
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]

@@ -118,7 +118,7 @@ class NumpyRowKernel:
     @property
     def runs_inline(self) -> bool:
         if self._loops and self._call:
-            return self._loops.is_small(self._elements) and self._call.code.is_compiled
+            return self._loops.is_small(self._elements) and self._call.codes.are_compiled
         routines = self._rows.routines
         if self._elements > BLOCK_ELEMENTS or not all(each.is_small(self._elements) for each in routines):
             return False

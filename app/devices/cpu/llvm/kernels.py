@@ -1,8 +1,10 @@
 """Loops compiled for this processor, in the place of NumPy's calls where they are quicker."""
 
+import math
 import struct
 from array import array
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,8 +29,12 @@ from app.memory.buffers import Buffer
 Layout = tuple[Step, ...]
 """The steps of all arrays along the innermost dimension, the output's last."""
 
-LINE = 64
-"""Bytes that processors fetch and own at a time, on most."""
+STREAMED = 1 << 25
+"""Bytes of an output that are more than the cache would still have when all is computed: stores past it spare reading
+what they overwrite."""
+
+SHORT_ROW = 1 << 10
+"""Bytes of a row that are mostly its ends, for which there is no such store."""
 
 SMALL_WORK = 1 << 27
 """Work that is done in 2 ms. On a virtual machine whose processors sleep, another thread is hardly sooner awake."""
@@ -83,11 +89,29 @@ class LoopCode:
         self._compiler = compiler
         self._structures = structures
 
-    def of(self, loops: "_Loops", dimensions: int, layout: Layout) -> Code:
-        """That of `loops` over so many dimensions."""
+    def of(self, loops: "_Loops", dimensions: int, layout: Layout, streams: bool = False) -> Code:
+        """That of `loops` over so many dimensions, whose output goes past the cache if it `streams`."""
         return self._structures.find(
-            (loops, dimensions, layout), {}, lambda _: Code(self._compiler, loops.write(dimensions, layout))
+            (loops, dimensions, layout, streams),
+            {},
+            lambda _: Code(self._compiler, loops.write(dimensions, layout, streams)),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Codes:
+    """That of a nest, and that of one whose output goes past the cache, if it is large enough."""
+
+    plain: Code
+    streaming: Code | None
+
+    @property
+    def are_compiled(self) -> bool:
+        return self.plain.is_compiled and (self.streaming is None or self.streaming.is_compiled)
+
+    def choose(self, inputs: Sequence[int], output: int) -> Code:
+        """By where tensors are: an output that takes an input's place is in the cache already."""
+        return self.plain if self.streaming is None or output in inputs else self.streaming
 
 
 class _Loops:
@@ -98,7 +122,7 @@ class _Loops:
         elements: Sequence[Element],
         inputs: Sequence[str],
         code: LoopCode,
-        source: Callable[[Sequence[str], int, Layout], str],
+        source: Callable[[Sequence[str], int, Layout, bool], str],
     ) -> None:
         """`source` gives the nest over the arrays of some inputs, those that are read, and the output."""
         self.reads = [n for n, name in enumerate(inputs) if any(name in element.inputs for element in elements)]
@@ -111,9 +135,9 @@ class _Loops:
         self._form = struct.Struct("<" + "".join(FORMS[value.type] for value in parameters))
         self._source = source
 
-    def write(self, dimensions: int, layout: Layout) -> str:
+    def write(self, dimensions: int, layout: Layout, streams: bool) -> str:
         """The source of the nest."""
-        return self._source(self._read_names, dimensions, layout)
+        return self._source(self._read_names, dimensions, layout, streams)
 
     def arguments(self, numbers: Numbers) -> "array[int]":
         """The end of a frame: the parameters of a request."""
@@ -127,11 +151,15 @@ class _Loops:
         """Of something that each tensor has, that of those which the nest is given: what it reads, and the output."""
         return [*[inputs[number] for number in self.reads], output]
 
-    def code_for(self, strides: Sequence[Sequence[int]], item_sizes: Sequence[int]) -> Code:
-        """That for blocks whose tensors have these strides in bytes, the output's last."""
+    def codes_for(self, sizes: Sequence[int], strides: Sequence[Sequence[int]], item_sizes: Sequence[int]) -> "Codes":
+        """Those for blocks whose tensors have these strides in bytes, the output's last, of tensors of these `sizes`."""
         used = self.used(strides[:-1], strides[-1])
         layout = layout_of(used, self.used(item_sizes[:-1], item_sizes[-1]))
-        return self._code.of(self, len(strides[-1]), layout)
+        plain = self._code.of(self, len(strides[-1]), layout)
+        size, row = item_sizes[-1] * math.prod(sizes), item_sizes[-1] * sizes[-1]
+        if layout[-1] != "packed" or size < STREAMED or row < SHORT_ROW:
+            return Codes(plain, None)
+        return Codes(plain, self._code.of(self, len(strides[-1]), layout, True))
 
     def _run(
         self, arguments: "array[int]", inputs: Sequence[Array], output: Array, numbers: Sequence[int] = ()
@@ -159,7 +187,7 @@ class Loop(_Loops):
             [*element.kept, element],
             inputs,
             code,
-            lambda read, dimensions, layout: nests.elements(element, read, dimensions, layout),
+            lambda read, *form: nests.elements(element, read, *form),
         )
 
     def run(self, arguments: "array[int]", inputs: Sequence[Array], output: Array, registers: Sequence[Array]) -> None:
@@ -183,7 +211,7 @@ class LoopCall:
         """`strides` are those of all tensors in bytes, the output's last, and so are `item_sizes`."""
         cut = Cut(sizes, loop.work, team.most)
         inner = [steps[cut.axis :] for steps in strides]
-        self.code = loop.code_for(inner, item_sizes)
+        self.codes = loop.codes_for(sizes, inner, item_sizes)
         self._frame, places = start_of_frame(sizes[cut.axis :], loop.used(inner[:-1], inner[-1]))
         self._frame += arguments
         self._job: Job | None = None
@@ -204,9 +232,10 @@ class LoopCall:
             numbers[place] = address_of(inputs[number])
         numbers[self._written] = address_of(output)
         if job is None:
-            self.code(numbers)
+            self.codes.plain(numbers)
         else:
-            job.run(numbers, self.code.function(), self._team, cancelled)
+            code = self.codes.choose([numbers[place] for _, place in self._read], numbers[self._written])
+            job.run(numbers, code.function(), self._team, cancelled)
 
 
 class RowLoops(_Loops):
@@ -229,7 +258,7 @@ class RowLoops(_Loops):
             elements,
             inputs,
             code,
-            lambda read, dimensions, layout: nests.rows(cut.stages, final, read, dimensions, layout),
+            lambda read, *form: nests.rows(cut.stages, final, read, *form),
         )
 
 
@@ -251,10 +280,10 @@ class RowCall:
         cut = Cut(outer or [1], loops.work * width, team.most)
         axis = cut.axis if outer else 0
         inner = [steps[axis:] for steps in strides]
-        self.code = loops.code_for(inner, item_sizes)
+        self.codes = loops.codes_for(sizes, inner, item_sizes)
         frame, places = start_of_frame(sizes[axis:], loops.used(inner[:-1], inner[-1]))
         frame.append(position_step)
-        own = [-(-each * width // LINE) * LINE for each in loops.kept]
+        own = [-(-each * width // nests.LINE) * nests.LINE for each in loops.kept]
         scratch = [(len(frame) + number, each) for number, each in enumerate(own)]
         frame += array("q", [0] * len(own)) + arguments
         self._job = Job(cut, frame, places, loops.used(strides[:-1], strides[-1]), scratch)
@@ -272,7 +301,8 @@ class RowCall:
         for number, place in self._read:
             numbers[place] = address_of(inputs[number])
         numbers[self._written] = address_of(output)
-        self._job.run(numbers, self.code.function(), self._team, cancelled)
+        code = self.codes.choose([numbers[place] for _, place in self._read], numbers[self._written])
+        self._job.run(numbers, code.function(), self._team, cancelled)
 
 
 def start_of_frame(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple["array[int]", list[int]]:

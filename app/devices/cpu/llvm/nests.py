@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Literal, TypeAlias
 
-from app.devices.cpu.llvm.lowering import Element, intrinsic, literal, llvm_type
+from app.devices.cpu.llvm.lowering import Element, bytes_of, intrinsic, literal, llvm_type
 from app.formula.stages import POSITION, Stage
 from app.formula.values import FLOAT64
 
@@ -25,6 +25,9 @@ OUTPUT = "(output)"
 PIECE = 1 << 10
 """Elements of which something is kept: few enough that it stays in the cache next to the processor."""
 
+LINE = 64
+"""Bytes that processors fetch and own at a time, on most."""
+
 _NOWHERE = (1 << 63) - 1
 """After all positions."""
 
@@ -36,24 +39,37 @@ _METADATA = [
     '!2 = !{!"llvm.loop.parallel_accesses", !4}',
     '!3 = !{!"llvm.loop.vectorize.width", i32 8}',
     "!4 = distinct !{}",
+    "!5 = !{i32 1}",
 ]
 """Says of loops that what one iteration stores, no other one loads; of accumulating ones also that they take 8 elements
 at a time, since for an accumulator of 64 bits LLVM would take 4, of the elements of 32 bits too."""
 
 
-def elements(element: Element, inputs: Sequence[str], dimensions: int, layout: Sequence[Step]) -> str:
-    """The nest that computes each element by itself. Its arrays are those of `inputs`."""
+def elements(
+    element: Element, inputs: Sequence[str], dimensions: int, layout: Sequence[Step], streams: bool = False
+) -> str:
+    """The nest that computes each element by itself. Its arrays are those of `inputs`.
+
+    If it `streams`, the output, which is packed, goes past the cache.
+    """
     nest = _Nest([*element.kept, element], inputs, dimensions, layout)
     nest.load_attributes()
     kept = {each.name: nest.local(each.output) for each in element.kept}
-    nest.around(lambda row: row.in_pieces(element, kept) if kept else row.each({OUTPUT: element}, {}))
-    return nest.module()
+    made = nest.local(element.output) if streams else None
+    nest.around(lambda row: row.in_pieces(element, kept, {}, made) if kept or made else row.each({OUTPUT: element}, {}))
+    return nest.module(streams=streams)
 
 
 def rows(
-    stages: Sequence[Stage[Element]], final: Element, inputs: Sequence[str], dimensions: int, layout: Sequence[Step]
+    stages: Sequence[Stage[Element]],
+    final: Element,
+    inputs: Sequence[str],
+    dimensions: int,
+    layout: Sequence[Step],
+    streams: bool = False,
 ) -> str:
     """The nest that takes each group, which lies along the innermost dimension, through all `stages` and then `final`.
+    It streams as `elements` does.
 
     Its arrays are those of `inputs`. Its frame has besides: by how much positions go up; for each stage that keeps its
     elements the address of memory for those of one group.
@@ -63,16 +79,20 @@ def rows(
     nest.load_positions()
     kept = {stage.elements: nest.scratch(stage.program.output) for stage in stages if stage.elements}
     nest.load_attributes()
+    made = nest.local(final.output) if streams else None
 
     def group(row: "_Row") -> None:
         row.places |= kept
         known: dict[str, str] = {}
         for stage in stages:
             known[stage.result] = row.reduced(stage, known)
-        row.each({OUTPUT: final}, known)
+        if made:
+            row.in_pieces(final, {}, known, made)
+        else:
+            row.each({OUTPUT: final}, known)
 
     nest.around(group)
-    return nest.module()
+    return nest.module(streams=streams)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +154,10 @@ class _Nest:
         """Loops over the outer dimensions; `write` writes what happens along the innermost one."""
         self._around(0, self._places, write)
 
-    def module(self) -> str:
+    def module(self, *, streams: bool = False) -> str:
         """All of it."""
+        if streams:
+            self._lines.append("fence seq_cst")  # what went past the cache is there for other threads, too
         declarations = self._declarations.union(*(element.declarations for element in self._elements))
         definitions = [line for element in self._elements for line in element.definition]
         head = ["define void @kernel(ptr noalias readonly %frame) {", "entry:"]
@@ -186,6 +208,37 @@ class _Nest:
     def store(self, value: str, place: _Place, index: str) -> None:
         """`value`, as the array's element there."""
         self._lines.append(f"store {place.type} {value}, ptr {self.at(place, index)}, align 1{_GROUP}")
+
+    def stream(self, source: _Place, target: _Place, size: str) -> None:
+        """Copy elements past the cache, whole lines of it; others, at the ends, the ordinary way."""
+        size = self.emit(f"mul i64 {size}, {bytes_of(source.type)}")
+        address = self.emit(f"ptrtoint ptr {target.base} to i64")
+        before = self.emit(f"and i64 {self.emit(f'sub i64 0, {address}')}, {LINE - 1}")
+        head = self.call("umin.i64", "i64", before, size)
+        lines = self.emit(f"lshr i64 {self.emit(f'sub i64 {size}, {head}')}, {LINE.bit_length() - 1}")
+        rest = self.emit(f"add i64 {head}, {self.emit(f'mul i64 {lines}, {LINE}')}")
+        self._copy(source, target, "0", head)
+
+        def line(index: str, accumulated: Sequence[str]) -> Sequence[str]:
+            offset = self.emit(f"add i64 {head}, {self.emit(f'mul i64 {index}, {LINE}')}")
+            given, taken = (self.emit(f"getelementptr i8, ptr {each.base}, i64 {offset}") for each in (source, target))
+            value = self.emit(f"load <{LINE // 4} x i32>, ptr {given}, align 1")
+            self._lines.append(f"store <{LINE // 4} x i32> {value}, ptr {taken}, align {LINE}, !nontemporal !5")
+            return ()
+
+        some, number = self.emit(f"icmp ne i64 {lines}, 0"), next(self._names)
+        self._lines += [f"br i1 {some}, label %some{number}, label %none{number}", f"some{number}:"]
+        self.block = f"some{number}"
+        self.loop(lines, line)
+        self._lines += [f"br label %none{number}", f"none{number}:"]
+        self.block = f"none{number}"
+        self._copy(source, target, rest, self.emit(f"sub i64 {size}, {rest}"))
+
+    def _copy(self, source: _Place, target: _Place, start: str, size: str) -> None:
+        """So many bytes from `start` on, which may be none."""
+        self._declarations.add("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
+        given, taken = (self.emit(f"getelementptr i8, ptr {each.base}, i64 {start}") for each in (source, target))
+        self._lines.append(f"call void @llvm.memcpy.p0.p0.i64(ptr {taken}, ptr {given}, i64 {size}, i1 false)")
 
     def at(self, place: _Place, index: str) -> str:
         """The address of an array's element."""
@@ -241,8 +294,11 @@ class _Row:
 
         self._nest.loop(self._size, body, note=_PARALLEL)
 
-    def in_pieces(self, element: Element, kept: dict[str, _Place]) -> None:
-        """The same for `element` as the output, PIECE at a time, after what it wants `kept` there."""
+    def in_pieces(
+        self, element: Element, kept: dict[str, _Place], known: Mapping[str, str], made: _Place | None
+    ) -> None:
+        """The same for `element` as the output, PIECE at a time, after what it wants `kept` there. What is first `made`
+        somewhere else goes from there past the cache."""
         nest = self._nest
         pieces = nest.emit(f"udiv i64 {nest.emit(f'add i64 {self._size}, {PIECE - 1}')}, {PIECE}")
 
@@ -254,8 +310,14 @@ class _Row:
                 for name, place in self.places.items()
             }
             row = _Row(nest, size, places | kept)
-            row.each({each.name: each for each in element.kept}, {})
-            row.each({OUTPUT: element}, {})
+            if kept:
+                row.each({each.name: each for each in element.kept}, {})
+            if made is None:
+                row.each({OUTPUT: element}, known)
+            else:
+                row.places[OUTPUT] = made
+                row.each({OUTPUT: element}, known)
+                nest.stream(made, places[OUTPUT], size)
             return ()
 
         nest.loop(pieces, body)
