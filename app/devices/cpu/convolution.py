@@ -1,27 +1,29 @@
-"""CONVOLUTION on the CPU, forward, by a loop that LLVM compiled.
+"""CONVOLUTION on the CPU, forward, by loops that LLVM compiled.
 
-The tensor is copied, padded, so that what a filter's element meets at all positions lies one after the other: positions
-are counted along rows of the padded tensor, those at which the filter would lie across its edge among them, and left
-out in the end. With strides, elements that the same filter's element meets lie together.
+There are three, by what is much: `panels` packs what filters meet for many of them, `channelwise` copies a channel
+with its padding for the few that meet it, and `dots` is for few positions. All write results where they belong,
+activated. What they pack is in memory that each thread uses again and again.
 """
 
-import itertools
 import math
 import threading
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
 
 from app.contract.constants import ConvolutionMode, DataType
+from app.devices.cpu.activations import LoweredActivation, lowered_activation
+from app.devices.cpu.llvm import channelwise, panels
+from app.devices.cpu.llvm.channelwise import Rows
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
-from app.devices.cpu.llvm.sums import MOST_TERMS, Tile, source
+from app.devices.cpu.llvm.sums import Tile
 from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN, Threads, parts
-from app.devices.device import Cancelled, ExecutionRecord
+from app.devices.device import ExecutionRecord
 from app.memory.addresses import address_of
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
@@ -31,181 +33,102 @@ from app.operators.convolution.floats import Convolution
 from app.operators.convolution.windows import Windows
 from app.programs.dispatchable import Dispatchable
 
-LEAST, MOST_EXTRA = 1 << 8, 4
-"""Products that are worth the loop, and how many times as large as tensors the copies may be."""
+LEAST = 1 << 8
+"""Products that are worth the loop."""
 
-WORTH_A_PIECE = 1 << 20
-"""Products that take a thread some 20 us."""
+WORTH_A_PIECE, MOST_OF_A_PIECE = 1 << 21, 1 << 28
+"""Products that take a thread some 10 us, and some 3 ms, after which it looks whether it is to go on."""
 
-MOST_ROOMS = 512
-"""Convolutions whose use of its memory a thread knows."""
+TERMS = 512
+"""Elements of a filter that are packed at a time: the filters' and what they meet stay in the second cache."""
 
-FEW_PHASES = 8
-"""Of a copy, that are copied one by one."""
+MOST_SCRATCH = 4 << 20
+"""Bytes that a thread packs at most."""
 
-FOR_BLAS = 1 << 18
-"""Products for which OpenBLAS does not wake threads of its own, which on a busy machine can take 10 ms."""
+MOST_CHANNELWISE, MOST_COPIED = 2, 1 << 19
+"""Filters to a group of channels for which these are copied, and bytes of the copy, which is read at once."""
 
-MOST_SCRATCH = 64 << 20
-"""Bytes that a thread keeps for its next convolutions."""
+MOST_PIECES = 16
+"""For each thread: the last ones are computed while others have nothing to do."""
+
+FARTHEST = 1 << 30
+"""Coordinates are computed in 32 bits."""
 
 INLINE = 1 << 24
 """Products that are done in less than a millisecond."""
 
 
 def convolution_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads) -> "ConvolutionKernel | None":
-    """For the operator, if it is one that the loop is for."""
+    """For the operator, if it is one that the loops are for."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
     if not isinstance(operator, Convolution) or operator.is_backward:
         return None
-    places = Places(operator.forward_windows())
-    channels, outputs = operator.InputTensor.Sizes[1], compiled.outputs["OutputTensor"].Sizes[1]
-    terms = math.prod(operator.FilterTensor.Sizes[1:])
-    products = outputs * places.count * terms * operator.InputTensor.Sizes[0]
-    if products < LEAST and not places.windows.is_pointwise:
+    space = Space.of(operator.forward_windows())
+    products = math.prod(operator.FilterTensor.Sizes) * space.places * operator.InputTensor.Sizes[0]
+    if products < LEAST or space.farthest >= FARTHEST or 4 * space.taps * _widest(compiler).places > MOST_SCRATCH:
         return None
-    given = math.prod(operator.InputTensor.Sizes[1:]) + math.prod(compiled.outputs["OutputTensor"].Sizes[1:])
-    if channels * places.of_channel + outputs * places.count > MOST_EXTRA * given + (1 << 16):
-        return None
-    return ConvolutionKernel(compiled, operator, places, compiler, threads)
+    return ConvolutionKernel(compiled, operator, space, compiler, threads)
 
 
-class Places:
-    """Where in a copy of a tensor's channel its elements lie, and which of these the filter's elements meet.
+class Space(NamedTuple):
+    """Where filters lie over channels of three dimensions, z, y and x: `Windows`, those that are missing filled up in
+    front."""
 
-    A copy has a part for each phase, that is the remainder of a padded coordinate by the stride, as far as the filter
-    meets it. All parts have the same sizes, `grid`, and a position of the filter is a place in any of them.
-    """
+    sizes: tuple[int, ...]
+    positions: tuple[int, ...]
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    starts: tuple[int, ...]
 
-    def __init__(self, windows: Windows) -> None:
-        self.windows = windows
-        along = list(zip(windows.extents, windows.strides, windows.dilations, strict=True))
-        self._reached = [[divmod(k * dilation, stride) for k in range(extent)] for extent, stride, dilation in along]
-        self.grid = [
-            count + max(quotient for quotient, _ in reached)
-            for count, reached in zip(windows.positions, self._reached, strict=True)
+    @classmethod
+    def of(cls, windows: Windows) -> "Space":
+        ones = (1, 1, 1)
+        if windows.is_pointwise:
+            row = (1, 1, math.prod(windows.sizes))
+            return cls(row, row, ones, ones, ones, (0, 0, 0))
+        front = ones[len(windows.sizes) :]
+        of_all = (windows.sizes, windows.positions, windows.extents, windows.strides, windows.dilations)
+        sizes, positions, extents, strides, dilations = ((*front, *each) for each in of_all)
+        return cls(sizes, positions, extents, strides, dilations, (*[0] * len(front), *windows.starts))
+
+    @property
+    def elements(self) -> int:
+        """Of a channel."""
+        return math.prod(self.sizes)
+
+    @property
+    def places(self) -> int:
+        return math.prod(self.positions)
+
+    @property
+    def taps(self) -> int:
+        """Elements of a filter in a channel."""
+        return math.prod(self.extents)
+
+    @property
+    def farthest(self) -> int:
+        """No coordinate is larger, nor are those of the elements that a vector has besides."""
+        along = zip(self.sizes, self.positions, self.extents, self.strides, self.dilations, self.starts, strict=True)
+        far: list[int] = [
+            size + start + (count + 64) * stride + extent * dilation
+            for size, count, extent, stride, dilation, start in along
         ]
-        self.phases = list(itertools.product(*[sorted({phase for _, phase in reached}) for reached in self._reached]))
-        self.part = math.prod(self.grid)
-        self.of_channel = len(self.phases) * self.part
-        self._steps = [math.prod(self.grid[axis + 1 :]) for axis in range(len(self.grid))]
-        last = sum((count - 1) * step for count, step in zip(windows.positions, self._steps, strict=True))
-        self.count = last + 1
-        """Places of positions, those between the last of a row and the first of the next among them."""
-        self.is_covered = self._is_covered()
-        """Whether each element of a copy is one of the tensor."""
-
-    def table(self, channels: int) -> Array:
-        """How far behind a position's place each element of the filter, { channels, spatial... }, meets its own."""
-        numbers = {phase: number for number, phase in enumerate(self.phases)}
-        met = [
-            numbers[tuple(phase for _, phase in each)] * self.part
-            + sum(quotient * step for (quotient, _), step in zip(each, self._steps, strict=True))
-            for each in itertools.product(*self._reached)
-        ]
-        made: Array = (np.arange(channels)[:, None] * self.of_channel + np.array(met)).reshape(-1)
-        return made
-
-    def _is_covered(self) -> bool:
-        return all(
-            grid * stride - start <= size and not start and len(self.phases) in (1, math.prod(self.windows.strides))
-            for grid, size, stride, start in zip(
-                self.grid, self.windows.sizes, self.windows.strides, self.windows.starts, strict=True
-            )
-        )
-
-    def fill(self, x: Array, copy: Array) -> None:
-        """`copy`, { channels, phases, grid... } of zeros, with the elements of `x`, { channels, spatial... }."""
-        strides = self.windows.strides
-        if FEW_PHASES < len(self.phases) == math.prod(strides):
-            padded = np.zeros(
-                (len(x), *[count * stride for count, stride in zip(self.grid, strides, strict=True)]), x.dtype
-            )
-            self._fill_phase(x, padded, (0,) * len(strides), (1,) * len(strides))
-            both = [each for pair in zip(self.grid, strides, strict=True) for each in pair]
-            turned = padded.reshape(len(x), *both)
-            axes = range(1, 1 + len(both))
-            copy[...] = turned.transpose(0, *axes[1::2], *axes[::2]).reshape(copy.shape)
-            return
-        for number, phase in enumerate(self.phases):
-            self._fill_phase(x, copy[:, number], phase, strides)
-
-    def _fill_phase(self, x: Array, part: Array, phase: Sequence[int], strides: Sequence[int]) -> None:
-        """`part`, { channels, ... }, with every element of the padded tensor that is a multiple of the stride, and the
-        phase, from its beginning."""
-        there, here = [], []
-        for axis, (of_axis, stride) in enumerate(zip(phase, strides, strict=True)):
-            size, start = self.windows.sizes[axis], self.windows.starts[axis]
-            begin = max(0, -((of_axis - start) // stride))
-            first = begin * stride + of_axis - start
-            count = max(0, min(part.shape[1 + axis] - begin, -((first - size) // stride)))
-            there.append(slice(begin, begin + count))
-            here.append(slice(first, first + (count - 1) * stride + 1, stride) if count else slice(0, 0))
-        part[(slice(None), *there)] = x[(slice(None), *here)]
+        return max(far)
 
 
 class _Scratch(threading.local):
-    """Memory that each thread uses again and again: fresh memory costs more than what is done with it."""
+    """Memory that each thread uses again and again."""
 
     def __init__(self) -> None:
         self._held = np.empty(0, np.float32)
-        self._rooms: dict[_Geometry, _Room] = {}
 
-    def room(self, geometry: "_Geometry") -> "_Room":
-        """Memory of this geometry, with anything in it, until this thread asks for another one."""
-        room = self._rooms.get(geometry)
-        if room is None:
-            size = geometry.copied + geometry.summed
-            memory = self._held
-            if memory.size < size:
-                memory = np.empty(size, np.float32)
-            room = _Room.of(memory, geometry)
-            if memory.nbytes <= MOST_SCRATCH:
-                if memory is not self._held or len(self._rooms) >= MOST_ROOMS:
-                    self._held, self._rooms = memory, {}
-                self._rooms[geometry] = room
-        return room
-
-
-class _Geometry(NamedTuple):
-    """What a convolution needs, in float32: the copy of an item and its sums."""
-
-    parts: tuple[int, ...]
-    """The sizes of the copy."""
-    copied: int
-    outputs: int
-    row: int
-    """Of the sums of one channel."""
-    grid: tuple[int, ...]
-    positions: tuple[int, ...]
-
-    @property
-    def summed(self) -> int:
-        return self.outputs * self.row
-
-
-class _Room(NamedTuple):
-    """Memory in the arrays that it is used as."""
-
-    copy: Array
-    parts: Array
-    """The copy without what lies behind it."""
-    sums: Array
-    cropped: Array
-    """The sums without those between rows."""
-    copy_address: int
-    sums_address: int
-
-    @classmethod
-    def of(cls, memory: Array, geometry: _Geometry) -> "_Room":
-        copy, sums = memory[: geometry.copied], memory[geometry.copied : geometry.copied + geometry.summed]
-        grid = geometry.grid
-        steps = [4 * math.prod(grid[axis + 1 :]) for axis in range(len(grid))]
-        cropped = np.lib.stride_tricks.as_strided(
-            sums, (geometry.outputs, *geometry.positions), (4 * geometry.row, *steps)
-        )
-        parts = copy[: math.prod(geometry.parts)].reshape(geometry.parts)
-        return cls(copy, parts, sums, cropped, copy.ctypes.data, sums.ctypes.data)
+    def address(self, size: int) -> int:
+        """Of so many float32, with anything in them, until this thread asks again; it is a multiple of 64."""
+        if self._held.size < size + 16:
+            self._held = np.empty(size + 16, np.float32)
+        start: int = self._held.ctypes.data
+        return -(-start // 64) * 64
 
 
 _scratch = _Scratch()
@@ -214,15 +137,14 @@ _scratch = _Scratch()
 class _Piece(NamedTuple):
     """What one thread computes at a time."""
 
-    tile: Tile
     groups: range
     channels: range
     """Of each group."""
-    tiles: range
+    places: range
 
 
 class _Addresses(NamedTuple):
-    """Of a dispatch: the elements, the filters, the biases and the results."""
+    """Of an item: the elements, the filters, the biases and the results."""
 
     elements: int
     weights: int
@@ -230,81 +152,75 @@ class _Addresses(NamedTuple):
     results: int
 
 
+class _Loop:
+    """The code for a convolution, and what it is told of each piece but for addresses."""
+
+    def __init__(self, code: Code, frames: Sequence["array[int]"], scratch: int, table: Array | None = None) -> None:
+        """`scratch` is how many float32 are packed. The frames have the address of the `table`."""
+        self.code = code
+        self._table = table
+        self.pieces = len(frames)
+        self._frames = frames
+        self._scratch = scratch
+
+    def run(self, piece: int, memory: _Addresses) -> None:
+        frame = self._frames[piece][:]
+        frame[0], frame[1], frame[2], frame[3] = memory
+        frame[4] = _scratch.address(self._scratch)
+        self.code(frame)
+
+
+class _Work(NamedTuple):
+    """Of one item."""
+
+    space: Space
+    groups: int
+    depth: int
+    """Channels of a filter."""
+    outputs: int
+    """Channels of the output in a group."""
+    pieces: int
+    """Wanted."""
+    threads: int
+
+    @property
+    def channel_numbers(self) -> list[int]:
+        """What a frame has of channels: elements of the input's, how many a group has of the output, and elements."""
+        return [self.space.elements, self.outputs, self.space.places]
+
+
 class ConvolutionKernel:
     """Implements `Kernel`."""
 
     def __init__(
-        self, compiled: Dispatchable, operator: Convolution, places: Places, compiler: Compiler, threads: Threads
+        self, compiled: Dispatchable, operator: Convolution, space: Space, compiler: Compiler, threads: Threads
     ) -> None:
         *self._given, self._target = (
             Tensor(compiled, name, desc) for name, desc in [*compiled.inputs.items(), *compiled.outputs.items()]
         )
-        self._places = places
         self._threads = threads
         self._is_turned = operator.Mode is ConvolutionMode.CONVOLUTION
-        self._activation = Activation(operator.FusedActivation) if operator.FusedActivation else None
-        self._batch, self._channels = operator.InputTensor.Sizes[:2]
-        self._outputs = compiled.outputs["OutputTensor"].Sizes[1]
-        self._groups = operator.GroupCount
-        depth = operator.FilterTensor.Sizes[1]
-        self._depth, self._table = depth, places.table(depth)
-        each = self._outputs // self._groups
-        self._tiles = [(tile, part) for tile, part in _tiles(each, compiler.vector_floats, places.count)]
-        widest = max(tile.places for tile, _ in self._tiles)
-        row = max(-(-places.count // tile.places) * tile.places for tile, _ in self._tiles)
-        pointwise = places.windows.is_pointwise and all(map(_is_packed, self._given[:1]))
-        is_small = self._outputs * places.count * depth <= FOR_BLAS
-        self._is_product = pointwise and self._groups == 1 and places.count < widest and is_small
-        self._reads_tensor = pointwise and places.count >= widest
-        self._row = places.count if self._reads_tensor else row
-        parts = (self._channels, len(places.phases), *places.grid)
-        results = tuple(places.windows.positions)
-        self._geometry = _Geometry(parts, math.prod(parts) + row, self._outputs, row, tuple(places.grid), results)
-        self._is_direct = _is_packed(self._target) and list(results) == self._target.desc.Sizes[2:]
-        self._results = results
+        self._batch, channels = operator.InputTensor.Sizes[:2]
+        outputs, depth = operator.FilterTensor.Sizes[:2]
+        self._item, self._result = channels * space.elements, outputs * space.places
+        self._results = tuple(operator.forward_sizes())
+        self._is_direct = _is_packed(self._target) and list(self._results) == self._target.desc.Sizes[2:]
         self._packed = [_is_packed(tensor) for tensor in self._given]
-        self._zeros = np.zeros(self._outputs, np.float32)
-        self._codes = {tile: Code(compiler, source(tile)) for tile, _ in self._tiles}
-        products = self._outputs * places.count * len(self._table)
-        self._work = products * self._batch
-        self._pieces = [(self._codes[piece.tile], self._frame(piece)) for piece in self._cut(products)]
+        self._zeros = np.zeros(outputs, np.float32)
+        self._work = self._result * depth * space.taps * self._batch
+        fused = operator.FusedActivation
+        lowered = lowered_activation(fused) if fused else None
+        self._activation = Activation(fused) if fused and lowered is None else None
+        wanted = max(1, min(MOST_PIECES * threads.most, self._work // WORTH_A_PIECE) if threads.most > 1 else 1)
+        wanted = -(-max(wanted, self._work // MOST_OF_A_PIECE) // self._batch)
+        groups = operator.GroupCount
+        work = _Work(space, groups, depth, outputs // groups, wanted, threads.most)
+        make = _channelwise if _is_channelwise(work) else _panels
+        self._loop = make(work, compiler, lowered)
 
     @property
     def runs_inline(self) -> bool:
-        return self._work <= INLINE and all(code.is_compiled for code in self._codes.values())
-
-    def _cut(self, products: int) -> Iterator[_Piece]:
-        wanted = max(1, min(4 * self._threads.most, products // WORTH_A_PIECE)) if self._threads.most > 1 else 1
-        groups, outputs = self._groups, self._outputs // self._groups
-        for tile, channels in self._tiles:
-            tiles = range(-(-self._places.count // tile.places))
-            share = max(1, wanted * len(channels) // outputs)
-            if groups >= share:
-                yield from (_Piece(tile, each, channels, tiles) for each in parts(range(groups), share))
-            elif len(tiles) >= share:
-                yield from (_Piece(tile, range(groups), channels, each) for each in parts(tiles, share))
-            else:
-                blocks = range(len(channels) // tile.channels)
-                for part in parts(blocks, share):
-                    start = channels.start + part.start * tile.channels
-                    own = range(start, start + len(part) * tile.channels)
-                    yield _Piece(tile, range(groups), own, tiles)
-
-    def _frame(self, piece: _Piece) -> "array[int]":
-        """What the loop is told, but for the addresses of a dispatch."""
-        tile, groups, channels, tiles = piece
-        last, terms = tiles.stop * tile.places, MOST_TERMS
-        if self._reads_tensor:  # the last tile goes back to where the one before has been, and must not add again
-            last, terms = self._places.count - tile.places, len(self._table)
-        return array(
-            "q",
-            [
-                *(0, 0, self._table.ctypes.data, 0, 0, len(self._table)),
-                *(groups.start, groups.stop, channels.start, channels.stop, tiles.start, tiles.stop),
-                *(self._depth * self._places.of_channel, self._outputs // self._groups, len(self._table), self._row),
-                *(last, terms, 0),
-            ],
-        )
+        return self._work <= INLINE and self._loop.code.is_compiled
 
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
@@ -315,42 +231,20 @@ class ConvolutionKernel:
         bias, biases = self._numbers(2, inputs) if len(inputs) > 2 else (self._zeros, self._zeros.ctypes.data)
         direct = self._is_direct and not any(np.may_share_memory(out, each) for each in (x, filters, bias))
         made = out if direct else np.empty((*out.shape[:2], *self._results), np.float32)
-        if self._is_product:
-            if cancelled():
-                raise Cancelled
-            with np.errstate(all="ignore"):
-                results = made.reshape(self._batch, self._outputs, -1)
-                np.matmul(filters.reshape(self._outputs, -1), x.reshape(self._batch, self._channels, -1), out=results)
-                if len(inputs) > 2:
-                    results += bias.reshape(-1, 1)
+        addresses = _Addresses(0, weights, bias=biases, results=made.ctypes.data)
+        if self._packed[0]:
+            self._share(x, range(self._batch), addresses, cancelled)
         else:
-            self._by_loop(x, made, weights, biases, cancelled)
-        if self._activation:
-            with np.errstate(all="ignore"):
+            for item in range(self._batch):
+                self._share(np.ascontiguousarray(x[item], np.float32), range(item, item + 1), addresses, cancelled)
+        with np.errstate(all="ignore"):
+            if self._activation:
                 self._activation.apply(np, made)
-        if not direct:
-            if out.shape[2:] != self._results:
-                out[...] = 0
-            with np.errstate(all="ignore"):
+            if not direct:
+                if out.shape[2:] != self._results:
+                    out[...] = 0
                 out[(slice(None), slice(None), *map(slice, self._results))] = made
         return RAN
-
-    def _by_loop(self, x: Array, made: Array, weights: int, bias: int, cancelled: Callable[[], bool]) -> None:
-        if self._reads_tensor:
-            start, target = x.ctypes.data, made.ctypes.data
-            for item in range(self._batch):
-                elements = start + 4 * item * self._channels * self._places.count
-                results = target + 4 * item * self._outputs * self._places.count
-                self._share(_Addresses(elements, weights, bias, results), cancelled)
-            return
-        room = _scratch.room(self._geometry)
-        copied = room.parts.size
-        room.copy[0 if not self._places.is_covered else copied :] = 0  # behind the copy a tile's last places reach
-        memory = _Addresses(room.copy_address, weights, bias, room.sums_address)
-        for item in range(self._batch):
-            self._places.fill(x[item], room.parts)
-            self._share(memory, cancelled)
-            made[item] = room.cropped
 
     def _numbers(self, place: int, inputs: Sequence[Buffer]) -> tuple[Array, int]:
         """Of filters or biases, packed, and where they are."""
@@ -362,28 +256,137 @@ class ConvolutionKernel:
         found = np.ascontiguousarray(found, np.float32)
         return found, found.ctypes.data
 
-    def _share(self, memory: _Addresses, cancelled: Callable[[], bool]) -> None:
-        self._threads.share(len(self._pieces), partial(self._run, memory), cancelled)
+    def _share(self, x: Array, items: range, memory: _Addresses, cancelled: Callable[[], bool]) -> None:
+        """Compute items, of which `x` has the elements."""
+        memory = memory._replace(elements=x.ctypes.data)
+        self._threads.share(len(items) * self._loop.pieces, partial(self._run, items.start, memory), cancelled)
 
-    def _run(self, memory: _Addresses, turn: int) -> None:
-        code, frame = self._pieces[turn]
-        frame = frame[:]
-        frame[0], frame[1], frame[3], frame[4] = memory
-        code(frame)
+    def _run(self, first: int, memory: _Addresses, turn: int) -> None:
+        item, piece = divmod(turn, self._loop.pieces)
+        elements, weights, bias, results = memory
+        elements, results = elements + 4 * item * self._item, results + 4 * (first + item) * self._result
+        self._loop.run(piece, _Addresses(elements, weights, bias, results))
 
 
 def _is_packed(tensor: Tensor) -> bool:
-    """Whether it is float32 as the loop reads and writes it."""
+    """Whether it is float32 as the loops read and write it."""
     return tensor.desc.DataType is DataType.FLOAT32 and tensor.desc.is_packed
 
 
-def _tiles(channels: int, width: int, places: int) -> Iterator[tuple[Tile, range]]:
-    """Tiles for so many channels of a group, and which of them each is for: 32 registers of AVX-512 hold 8 channels' of
-    two vectors, 16 of AVX2 four. They are not wider than so many places take."""
-    most, widest = 8 if width != 8 else 4, -(-places // width)
-    whole = channels // most * most
-    if whole:
-        yield Tile(most, min(2, widest), width), range(whole)
-    rest = channels - whole
-    if rest:
-        yield Tile(rest, min(4 if rest <= most // 2 else 2, widest), width), range(whole, channels)
+def _widest(compiler: Compiler) -> Tile:
+    """32 registers of AVX-512 and NEON hold the sums of 8 channels, two vectors each, 16 of AVX2 those of 4."""
+    return Tile(8 if compiler.vector_floats != 8 else 4, 2, compiler.vector_floats)
+
+
+def _panels(work: _Work, compiler: Compiler, activation: LoweredActivation | None) -> _Loop:
+    space, most = work.space, _widest(compiler)
+    channels = min(most.channels, work.outputs)
+    width = most.width
+    vectors = min(most.vectors if channels > most.channels // 2 else 2 * most.vectors, -(-space.places // width))
+    tile = Tile(channels, vectors, width)
+    at_a_time = min(max(1, TERMS // space.taps), work.depth)
+    frames = []
+    for groups, own, places in _cut(work, tile):
+        numbers = [groups.start, groups.stop, own.start, own.stop, places.start, places.stop]
+        numbers += [work.depth, at_a_time, space.taps, *work.channel_numbers, *_along(space)]
+        frames.append(array("q", [*[0] * 5, *numbers, *(activation.attributes if activation else ())]))
+    code = Code(compiler, _panels_source(tile, work.outputs % channels, _stride(space), activation))
+    return _Loop(code, frames, at_a_time * space.taps * tile.places)
+
+
+@lru_cache(256)
+def _panels_source(tile: Tile, rest: int, stride: int, activation: LoweredActivation | None) -> str:
+    return panels.source(tile, rest, stride, activation.element if activation else None)
+
+
+def _cut(work: _Work, tile: Tile) -> Iterator[_Piece]:
+    """Groups, or places, or channels, each of which needs a panel of its own, where their filters are what is much."""
+    groups, channels, places = range(work.groups), range(work.outputs), range(work.space.places)
+    tiles, blocks = range(-(-len(places) // tile.places)), range(max(1, work.outputs // tile.channels))
+    if len(groups) >= work.pieces:
+        yield from (_Piece(each, channels, places) for each in parts(groups, work.pieces))
+    elif 2 * work.outputs > len(places) and len(blocks) > 1:
+        for part in parts(blocks, min(work.pieces, 2 * work.threads)):
+            end = work.outputs if part.stop == len(blocks) else part.stop * tile.channels
+            yield _Piece(groups, range(part.start * tile.channels, end), places)
+    else:
+        for part in parts(tiles, work.pieces):
+            yield _Piece(groups, channels, range(part.start * tile.places, min(part.stop * tile.places, len(places))))
+
+
+def _is_channelwise(work: _Work) -> bool:
+    return work.outputs <= MOST_CHANNELWISE and work.space.taps > 1 and 4 * _Copy.of(work).size <= MOST_COPIED
+
+
+class _Copy(NamedTuple):
+    """How the copy of a group's channels lies in memory."""
+
+    rows: tuple[int, int]
+    """Along z and y."""
+    part: int
+    phases: int
+    phase_step: int
+    size: int
+    """Of all channels."""
+
+    @classmethod
+    def of(cls, work: _Work) -> "_Copy":
+        space = work.space
+        far = [(k - 1) * step for k, step in zip(space.extents, space.dilations, strict=True)]
+        rows = [
+            (count - 1) * step + more + 1 for count, step, more in zip(space.positions, space.strides, far, strict=True)
+        ]
+        stride = space.strides[2]
+        phase_step = math.gcd(space.dilations[2], stride)
+        phases = stride // phase_step if space.extents[2] > 1 else 1
+        part = space.positions[2] + far[2] // stride
+        return cls((rows[0], rows[1]), part, phases, phase_step, work.depth * rows[0] * rows[1] * phases * part)
+
+    def table(self, work: _Work) -> Array:
+        """How far behind a position's place each term meets its own."""
+        space, row = work.space, self.phases * self.part
+        k_z, k_y, k_x = (np.arange(count) * step for count, step in zip(space.extents, space.dilations, strict=True))
+        along_x = k_x % space.strides[2] // self.phase_step * self.part + k_x // space.strides[2]
+        rows = (np.arange(work.depth)[:, None, None] * self.rows[0] + k_z[:, None]) * self.rows[1] + k_y
+        made: Array = (rows[..., None] * row + along_x).reshape(-1)
+        return made
+
+
+def _channelwise(work: _Work, compiler: Compiler, activation: LoweredActivation | None) -> _Loop:
+    space, copy = work.space, _Copy.of(work)
+    vectors = min(4, -(-space.positions[2] // compiler.vector_floats))
+    most = min(8 // vectors, space.positions[1])
+    tile = Rows(1 << most.bit_length() - 1, vectors, compiler.vector_floats)
+    table, row = copy.table(work), copy.phases * copy.part
+    of_rows = []
+    for axis in range(2):  # those of the tensor that are in the copy
+        start = space.starts[axis]
+        of_rows += [start, max(0, min(space.sizes[axis], copy.rows[axis] - start))]
+    numbers = [work.depth, len(table), copy.size, *work.channel_numbers, *space.sizes[1:], copy.rows[1], row, copy.part]
+    numbers += [copy.phases, copy.phase_step, space.starts[2], space.strides[2], *of_rows, copy.size // work.depth]
+    numbers += [*space.positions, space.strides[0] * copy.rows[1] * row, space.strides[1] * row]
+    numbers += activation.attributes if activation else ()
+    frames = [
+        array("q", [*[0] * 5, table.ctypes.data, groups.start, groups.stop, *numbers])
+        for groups in parts(range(work.groups), work.pieces)
+    ]
+    code = Code(compiler, _channelwise_source(tile, _stride(space), activation))
+    return _Loop(code, frames, copy.size + 5 * compiler.vector_floats, table)
+
+
+@lru_cache(256)
+def _channelwise_source(tile: Rows, stride: int, activation: LoweredActivation | None) -> str:
+    return channelwise.source(tile, stride, activation.element if activation else None)
+
+
+def _along(space: Space) -> list[int]:
+    """What the frame of panels has of axes."""
+    return [
+        *(*space.extents, *space.dilations, *space.strides, *space.starts, *space.sizes),
+        *space.positions[1:],
+    ]
+
+
+def _stride(space: Space) -> int:
+    """That along x for which there is code of its own, or 0."""
+    return space.strides[2] if space.strides[2] <= 2 else 0

@@ -1,0 +1,223 @@
+"""Convolution: what the filters meet at some positions is packed into a panel, and multiplied by the filters there.
+
+A panel has, for each element of a filter (a term), what it meets at each of a tile's positions, and 0 where that is
+beside the tensor. So the loop over terms reads one panel from its beginning to its end, for several channels at a time,
+and again for the next ones, while it is in the cache.
+"""
+
+from collections.abc import Sequence
+
+from app.devices.cpu.llvm.lowering import Element
+from app.devices.cpu.llvm.sums import Tile
+from app.devices.cpu.llvm.text import Text
+
+AXES = ("z", "y", "x")
+
+FIELDS = (
+    *("elements", "weights", "bias", "results", "panel"),
+    *("first_group", "last_group", "first_channel", "last_channel", "first_place", "last_place"),
+    *("depth", "depth_at_a_time", "taps", "channel_size", "channels_of_group", "results_of_channel"),
+    *(f"{what}_{axis}" for what in ("extent", "dilation", "stride", "start", "size") for axis in AXES),
+    *("positions_y", "positions_x"),
+)
+"""What the frame has, 8 bytes each: five addresses, then numbers, then the activation's attributes. From `first` to
+before `last` of each is computed: groups, channels of each group, and places, that is positions one after the other.
+`depth` are the channels that a filter has, of which a panel has so many at a time, and `taps` its elements in each.
+Numbers that end in an axis are those of the filter and, `size`, of the tensor. All are below 2^31."""
+
+
+def source(tile: Tile, rest: int, stride: int, activation: Element | None) -> str:
+    """The module whose function `kernel` takes a frame. Of the last channels, `rest` are left over by whole tiles.
+    `stride` is that along x, or 0 where the frame tells. The memory of the panel has place for all terms of a tile that
+    are packed at a time."""
+    text = Text(tile.width)
+    frame = text.frame(FIELDS, 5)
+    attributes = text.attributes(activation, len(FIELDS)) if activation else []
+    with text.loop(frame["first_group"], frame["last_group"], "1") as group:
+        depth_before = text.mul(group.index, frame["depth"])
+        elements = text.at(frame["elements"], text.mul(depth_before, frame["channel_size"]))
+        before = text.mul(group.index, frame["channels_of_group"])
+        with text.loop("0", frame["depth"], frame["depth_at_a_time"]) as part:
+            channels = text.least(text.sub(frame["depth"], part.index), frame["depth_at_a_time"])
+            some = text.at(elements, text.mul(part.index, frame["channel_size"]))
+            is_first = text.let(f"icmp eq i64 {part.index}, 0")
+            is_last = text.let(f"icmp eq i64 {text.add(part.index, channels)}, {frame['depth']}")
+            terms = text.mul(channels, frame["taps"])
+            first_term = text.mul(part.index, frame["taps"])
+            with text.loop(frame["first_place"], frame["last_place"], str(tile.places)) as place:
+                count = text.least(text.sub(frame["last_place"], place.index), str(tile.places))
+                _pack(text, tile, stride, frame, some, channels, place.index, count)
+                block = _Block(text, tile, frame, (place.index, count), (first_term, terms), (is_first, is_last))
+                block.of_channels(before, rest, activation, attributes)
+    return text.module(activation)
+
+
+class Strided:
+    """Reads a vector of elements that are evenly spaced, and 0 outside of a row; nothing outside is touched."""
+
+    def __init__(self, text: Text, row: str, first: str, stride: int, step: str, size: str) -> None:
+        """`row` is how far behind a base the row begins, and `first` how far behind that the first element lies, with a
+        sign; `step` is how far the next one, if `stride` is 0."""
+        self._text, self._stride = text, stride
+        self._start = text.add(row, first)
+        width = text.width
+        if stride in (1, 2):
+            lanes = [text.lanes(text.add(first, str(number * width))) for number in range(stride)]
+            self._masks = [text.below(each, size) for each in lanes]
+        else:
+            indices = f"<{width} x i32>"
+            numbers = ", ".join(f"i32 {number}" for number in range(width))
+            steps = text.spread(text.let(f"trunc i64 {step} to i32"), "i32")
+            far = text.let(f"mul {indices} {steps}, <{numbers}>")
+            begin = text.spread(text.let(f"trunc i64 {first} to i32"), "i32")
+            self._masks = [text.below(text.let(f"add {indices} {begin}, {far}"), size)]
+            self._far = text.let(f"sext {indices} {far} to <{width} x i64>")
+
+    def read(self, base: str) -> str:
+        text, width = self._text, self._text.width
+        start = text.at(base, self._start)
+        if self._stride == 1:
+            return text.load(start, self._masks[0])
+        if self._stride == 2:
+            low, high = (
+                text.load(text.at(start, str(number * width)), mask) for number, mask in enumerate(self._masks)
+            )
+            even = ", ".join(f"i32 {2 * number}" for number in range(width))
+            return text.let(f"shufflevector {text.vector} {low}, {text.vector} {high}, <{width} x i32> <{even}>")
+        pointers = text.let(f"getelementptr float, ptr {start}, <{width} x i64> {self._far}")
+        return text.gather(pointers, self._masks[0])
+
+
+def outside_is_empty(text: Text, coordinates: Sequence[tuple[str, str]], size: str) -> tuple[str, str]:
+    """How far into a channel a row at these coordinates, with the sizes along their axes, lies, and how long it is,
+    which is 0 if there is no such row."""
+    inside, row = "", "0"
+    for coordinate, along in coordinates:
+        here = text.let(f"icmp ult i64 {coordinate}, {along}")
+        inside = text.let(f"and i1 {inside}, {here}") if inside else here
+        row = text.add(text.mul(row, along), coordinate)
+    row = text.mul(row, size)
+    return tuple(text.let(f"select i1 {inside}, i64 {each}, i64 0") for each in (row, size))  # type: ignore[return-value]
+
+
+def _pack(
+    text: Text,
+    tile: Tile,
+    stride: int,
+    frame: dict[str, str],
+    elements: str,
+    channels: str,
+    place: str,
+    count: str,
+) -> None:
+    """The panel of `count` places from `place` on, with what so many channels have there."""
+    with text.loop("0", count, "") as segment:  # places of one row
+        here = text.add(place, segment.index)
+        x = text.let(f"urem i64 {here}, {frame['positions_x']}")
+        row = text.let(f"udiv i64 {here}, {frame['positions_x']}")
+        y = text.let(f"urem i64 {row}, {frame['positions_y']}")
+        z = text.let(f"udiv i64 {row}, {frame['positions_y']}")
+        segment.step = text.least(text.sub(frame["positions_x"], x), text.sub(count, segment.index))
+        with text.loop("0", segment.step, str(tile.width)) as along:
+            kept = text.below(text.lanes(along.index), segment.step)
+            first = [
+                text.sub(text.mul(each, frame[f"stride_{axis}"]), frame[f"start_{axis}"])
+                for each, axis in zip((z, y, text.add(x, along.index)), AXES, strict=True)
+            ]
+            there = text.at(frame["panel"], text.add(segment.index, along.index))
+            with text.loop("0", frame["extent_z"], "1") as k_z, text.loop("0", frame["extent_y"], "1") as k_y:
+                met = [
+                    (text.add(begin, text.mul(k.index, frame[f"dilation_{axis}"])), frame[f"size_{axis}"])
+                    for begin, k, axis in zip(first, (k_z, k_y), AXES, strict=False)
+                ]
+                start, size = outside_is_empty(text, met, frame["size_x"])
+                rows_before = text.add(text.mul(k_z.index, frame["extent_y"]), k_y.index)
+                with text.loop("0", frame["extent_x"], "1") as k_x:
+                    begin = text.add(first[2], text.mul(k_x.index, frame["dilation_x"]))
+                    elements_met = Strided(text, start, begin, stride, frame["stride_x"], size)
+                    tap = text.add(text.mul(rows_before, frame["extent_x"]), k_x.index)
+                    with text.loop("0", channels, "1") as channel:
+                        found = elements_met.read(text.at(elements, text.mul(channel.index, frame["channel_size"])))
+                        term = text.add(text.mul(channel.index, frame["taps"]), tap)
+                        text.store(found, text.at(there, text.mul(term, str(tile.places))), kept)
+
+
+class _Block:
+    """The results of a tile's places."""
+
+    def __init__(
+        self,
+        text: Text,
+        tile: Tile,
+        frame: dict[str, str],
+        places: tuple[str, str],
+        terms: tuple[str, str],
+        ends: tuple[str, str],
+    ) -> None:
+        """`places` are the first one and how many, `terms` too; `ends` say whether these are the first terms, and the
+        last ones."""
+        self._text, self._tile, self._frame = text, tile, frame
+        self._place, self._count = places
+        self._first_term, self._terms = terms
+        self._is_first, self._is_last = ends
+        lanes = [text.lanes(str(number * tile.width)) for number in range(tile.vectors)]
+        self._masks = [text.below(each, self._count) for each in lanes]
+        first = text.spread(self._is_first, "i1")
+        self._known = [
+            text.let(
+                f"select <{tile.width} x i1> {first}, <{tile.width} x i1> zeroinitializer, <{tile.width} x i1> {mask}"
+            )
+            for mask in self._masks
+        ]
+
+    def of_channels(self, before: str, rest: int, activation: Element | None, attributes: Sequence[str]) -> None:
+        """Of all channels; the group begins with channel `before`."""
+        text, rows, first, last = (
+            self._text,
+            self._tile.channels,
+            self._frame["first_channel"],
+            self._frame["last_channel"],
+        )
+        left = text.let(f"urem i64 {text.sub(last, first)}, {rows}")
+        whole = text.sub(last, left)
+        with (
+            text.when(text.let(f"icmp ult i64 {first}, {whole}")),
+            text.loop(first, whole, str(rows)) as block,
+        ):
+            self._rows(text.add(before, block.index), rows, activation, attributes)
+        if rest:
+            with text.when(text.let(f"icmp ne i64 {left}, 0")):
+                self._rows(text.add(before, whole), rest, activation, attributes)
+
+    def _rows(self, channel: str, count: int, activation: Element | None, attributes: Sequence[str]) -> None:
+        text, tile, frame = self._text, self._tile, self._frame
+        vector, rows, weights, results, sums = text.vector, range(count), [], [], []
+        weights_of_channel = text.mul(frame["depth"], frame["taps"])
+        for row in rows:
+            own = text.add(channel, str(row))
+            behind = text.add(text.mul(own, weights_of_channel), self._first_term)
+            weights.append(text.at(frame["weights"], behind))
+            results.append(text.at(frame["results"], text.add(text.mul(own, frame["results_of_channel"]), self._place)))
+            bias = text.spread(text.let(f"load float, ptr {text.at(frame['bias'], own)}, align 4"))
+            for number in range(tile.vectors):
+                there = text.at(results[row], str(number * tile.width))
+                sums.append((vector, text.load(there, self._known[number], bias)))
+        # what is not known is biased: the first terms
+        with text.loop("0", self._terms, "1", sums, note="") as term:
+            panel = text.at(frame["panel"], text.mul(term.index, str(tile.places)))
+            met = [
+                text.let(f"load {vector}, ptr {text.at(panel, str(number * tile.width))}, align {4 * tile.width}")
+                for number in range(tile.vectors)
+            ]
+            for row in rows:
+                weight = text.spread(text.let(f"load float, ptr {text.at(weights[row], term.index)}, align 4"))
+                for number in range(tile.vectors):
+                    term.next.append(text.fused(weight, met[number], term.values[row * tile.vectors + number]))
+        for row in rows:
+            for number, mask in enumerate(self._masks):
+                there = text.at(results[row], str(number * tile.width))
+                text.store(term.results[row * tile.vectors + number], there, mask)
+        if activation:
+            with text.when(self._is_last):
+                for row in rows:
+                    text.activate(activation, attributes, results[row], self._count)

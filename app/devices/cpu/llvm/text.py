@@ -1,0 +1,204 @@
+"""Loops and vectors of float32 in LLVM's assembly, for code that is written instruction by instruction."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from app.devices.cpu.llvm.lowering import Element, llvm_type
+
+_PARALLEL, ROLLED = ", !llvm.loop !0", ", !llvm.loop !3"
+_METADATA = [
+    "!0 = distinct !{!0, !1}",
+    '!1 = !{!"llvm.loop.parallel_accesses", !2}',
+    "!2 = distinct !{}",
+    "!3 = distinct !{!3, !4, !5}",
+    '!4 = !{!"llvm.loop.unroll.disable"}',
+    '!5 = !{!"llvm.loop.vectorize.enable", i1 false}',
+]
+"""Says of one loop that what a turn stores, no other one loads, and of others that they are best as they are written,
+which halves the time to compile them."""
+
+
+class Text:
+    """Lines of a function that takes the address of 64-bit numbers, its frame, and fresh names. Vectors have `width`
+    elements."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.vector = f"<{width} x float>"
+        self.lines: list[str] = []
+        self._declarations: set[str] = set()
+        self._names = 0
+
+    def frame(self, fields: Sequence[str], addresses: int) -> dict[str, str]:
+        """What the frame has, loaded: so many addresses, then numbers."""
+        kinds = ["ptr"] * addresses + ["i64"] * (len(fields) - addresses)
+        return {
+            name: self.let(f"load {kind}, ptr {self.at('%frame', str(number), 'i64')}")
+            for number, (name, kind) in enumerate(zip(fields, kinds, strict=True))
+        }
+
+    def name(self) -> str:
+        self._names += 1
+        return f"%n{self._names}"
+
+    def let(self, expression: str) -> str:
+        name = self.name()
+        self.lines.append(f"{name} = {expression}")
+        return name
+
+    def do(self, line: str) -> None:
+        self.lines.append(line)
+
+    def at(self, pointer: str, index: str, type_: str = "float") -> str:
+        return self.let(f"getelementptr {type_}, ptr {pointer}, i64 {index}")
+
+    def add(self, a: str, b: str) -> str:
+        return self.let(f"add i64 {a}, {b}")
+
+    def sub(self, a: str, b: str) -> str:
+        return self.let(f"sub i64 {a}, {b}")
+
+    def mul(self, a: str, b: str) -> str:
+        return self.let(f"mul i64 {a}, {b}")
+
+    def least(self, a: str, b: str) -> str:
+        return self.call("i64", "llvm.umin.i64", f"i64 {a}, i64 {b}")
+
+    def call(self, result: str, name: str, arguments: str) -> str:
+        """Of a function that is declared elsewhere."""
+        self.declare(result, name, arguments)
+        return self.let(f"call {result} @{name}({arguments})")
+
+    def declare(self, result: str, name: str, arguments: str) -> None:
+        types = ", ".join(each.rsplit(" ", 1)[0] for each in arguments.split(", "))
+        self._declarations.add(f"declare {result} @{name}({types})")
+
+    def fused(self, a: str, b: str, c: str) -> str:
+        """a * b + c of vectors, rounded once."""
+        v = self.vector
+        return self.call(v, f"llvm.fma.v{self.width}f32", f"{v} {a}, {v} {b}, {v} {c}")
+
+    def spread(self, value: str, type_: str = "float") -> str:
+        """A vector of the same in all elements."""
+        vector = f"<{self.width} x {type_}>"
+        one = self.let(f"insertelement {vector} poison, {type_} {value}, i64 0")
+        return self.let(f"shufflevector {vector} {one}, {vector} poison, <{self.width} x i32> zeroinitializer")
+
+    def lanes(self, start: str, step: int = 1) -> str:
+        """32-bit integers that go up by `step` from `start`, of 64 bits."""
+        vector = f"<{self.width} x i32>"
+        numbers = ", ".join(f"i32 {step * number}" for number in range(self.width))
+        return self.let(f"add {vector} {self.spread(self.let(f'trunc i64 {start} to i32'), 'i32')}, <{numbers}>")
+
+    def below(self, lanes: str, end: str) -> str:
+        """Which of the lanes, without a sign, are below `end`, of 64 bits."""
+        return self.let(
+            f"icmp ult <{self.width} x i32> {lanes}, {self.spread(self.let(f'trunc i64 {end} to i32'), 'i32')}"
+        )
+
+    def load(self, pointer: str, mask: str, otherwise: str = "zeroinitializer") -> str:
+        """A vector from memory; what is not in the mask is not read, and is as `otherwise` has it."""
+        v = self.vector
+        arguments = f"ptr {pointer}, i32 4, <{self.width} x i1> {mask}, {v} {otherwise}"
+        self._declarations.add(f"declare {v} @llvm.masked.load.v{self.width}f32.p0(ptr, i32, <{self.width} x i1>, {v})")
+        return self.let(f"call {v} @llvm.masked.load.v{self.width}f32.p0({arguments})")
+
+    def store(self, value: str, pointer: str, mask: str) -> None:
+        """Those elements of a vector that are in the mask."""
+        v = self.vector
+        self._declarations.add(
+            f"declare void @llvm.masked.store.v{self.width}f32.p0({v}, ptr, i32, <{self.width} x i1>)"
+        )
+        self.do(
+            f"call void @llvm.masked.store.v{self.width}f32.p0({v} {value}, ptr {pointer}, i32 4, "
+            f"<{self.width} x i1> {mask})"
+        )
+
+    def gather(self, pointers: str, mask: str) -> str:
+        """Elements from anywhere; what is not in the mask is not read, and 0."""
+        v, n = self.vector, self.width
+        self._declarations.add(f"declare {v} @llvm.masked.gather.v{n}f32.v{n}p0(<{n} x ptr>, i32, <{n} x i1>, {v})")
+        return self.let(
+            f"call {v} @llvm.masked.gather.v{n}f32.v{n}p0(<{n} x ptr> {pointers}, i32 4, <{n} x i1> {mask}, "
+            f"{v} zeroinitializer)"
+        )
+
+    @contextmanager
+    def loop(
+        self, begin: str, end: str, step: str, carried: list[tuple[str, str]] | None = None, note: str = ROLLED
+    ) -> Iterator["Loop"]:
+        """A loop from `begin` to below `end`, which is larger. `carried` are types and first values of what each turn
+        gives to the next one. Where turns differ, they set the loop's `step`. The `note` is metadata."""
+        loop = Loop(self, begin, end, step, carried or [])
+        yield loop
+        loop.close(note)
+
+    @contextmanager
+    def when(self, condition: str) -> Iterator[None]:
+        """What is done on a condition."""
+        then, after = self.name()[1:], self.name()[1:]
+        self.do(f"br i1 {condition}, label %{then}, label %{after}")
+        self.do(f"{then}:")
+        yield
+        self.do(f"br label %{after}")
+        self.do(f"{after}:")
+
+    def attributes(self, activation: Element, place: int) -> list[str]:
+        """Those of an activation, which the frame has from a place on, with their types."""
+        made = []
+        for number, each in enumerate(activation.parameters):
+            type_, address = llvm_type(each.type), self.at("%frame", str(place + number), "i64")
+            made.append(f"{type_} {self.let(f'load {type_}, ptr {address}')}")
+        return made
+
+    def activate(self, activation: Element, attributes: Sequence[str], pointer: str, count: str) -> None:
+        """So many elements, at least one, in place."""
+        with self.loop("0", count, "1", note=_PARALLEL) as each:
+            place = self.at(pointer, each.index)
+            value = self.let(f"load float, ptr {place}, align 4, !llvm.access.group !2")
+            given = [f"{type_} {value}" for type_ in activation.inputs.values()]
+            made = self.let(f"call float @{activation.name}({', '.join([*given, *attributes])})")
+            self.do(f"store float {made}, ptr {place}, align 4, !llvm.access.group !2")
+
+    def module(self, activation: Element | None = None) -> str:
+        """The function `kernel`, after that of the activation."""
+        declared, defined = self._declarations, []
+        if activation:
+            declared, defined = declared | activation.declarations, activation.definition
+        body = [f"  {line}" if not line.endswith(":") else line for line in [*self.lines, "ret void"]]
+        return "\n".join(
+            [*sorted(declared), *defined, "define void @kernel(ptr noalias %frame) {", *body, "}", *_METADATA]
+        )
+
+
+class Loop:
+    """One that is being written: its index, and the values carried from turn to turn."""
+
+    def __init__(self, text: Text, begin: str, end: str, step: str, carried: list[tuple[str, str]]) -> None:
+        self._text, self._end, self.step = text, end, step
+        before, self._label = text.name()[1:], text.name()[1:]
+        text.do(f"br label %{before}")
+        text.do(f"{before}:")
+        text.do(f"br label %{self._label}")
+        text.do(f"{self._label}:")
+        self.index = text.name()
+        self._head = len(text.lines)
+        self._before, self._begin, self._carried = before, begin, carried
+        self.values = [text.name() for _ in carried]
+        self.next: list[str] = []
+        self.results: list[str] = []
+
+    def close(self, note: str) -> None:
+        text = self._text
+        last, after = text.name()[1:], text.name()[1:]
+        text.do(f"br label %{last}")
+        text.do(f"{last}:")
+        following = text.let(f"add i64 {self.index}, {self.step}")
+        more = text.let(f"icmp ult i64 {following}, {self._end}")
+        text.do(f"br i1 {more}, label %{self._label}, label %{after}{note}")
+        text.do(f"{after}:")
+        phis = [f"{self.index} = phi i64 [{self._begin}, %{self._before}], [{following}, %{last}]"]
+        for name, (type_, first), value in zip(self.values, self._carried, self.next, strict=True):
+            phis.append(f"{name} = phi {type_} [{first}, %{self._before}], [{value}, %{last}]")
+        text.lines[self._head : self._head] = phis
+        self.results = self.next
