@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import pytest
 
-from app.devices.cpu import convolution
+from app.devices.cpu import convolution, convolution_loops
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler
 from tests.gpu import first_gpu
@@ -13,15 +14,21 @@ from tests.operators import calls
 from tests.operators.indexing import running
 
 
+@cache
+def compiler() -> Compiler:
+    """One for all tests: many of them need the same loops."""
+    return Compiler()
+
+
 @pytest.fixture(params=["numpy", "llvm", pytest.param("gpu", marks=pytest.mark.gpu)])
 def on_each_device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Where `calls.run` computes."""
     if request.param == "llvm":
         monkeypatch.setattr(convolution, "LEAST", 0)
-        monkeypatch.setattr(convolution, "WORTH_A_PIECE", 100)
-        monkeypatch.setattr(convolution, "MOST_SCRATCH", 1 << 14)
+        monkeypatch.setattr(convolution_loops, "WORTH_A_PIECE", 100)
+        monkeypatch.setattr(convolution_loops, "TERMS", 16)
         with ThreadPoolExecutor(1) as helpers:
-            monkeypatch.setattr(calls, "DEVICE", NumpyDevice(helpers, 2, Compiler()))
+            monkeypatch.setattr(calls, "DEVICE", NumpyDevice(helpers, 2, compiler()))
             yield
         return
     if request.param == "gpu":

@@ -12,18 +12,22 @@ from app.devices.cpu.llvm.sums import Tile
 from app.devices.cpu.llvm.text import Text
 
 AXES = ("z", "y", "x")
+OF_AXES = (
+    *(f"{what}_{axis}" for what in ("extent", "dilation", "stride", "start", "size") for axis in AXES),
+    *("positions_y", "positions_x"),
+)
+"""Numbers of the filter and, `size`, of the tensor along axes, and how many positions there are."""
 
 FIELDS = (
     *("elements", "weights", "bias", "results", "panel"),
     *("first_group", "last_group", "first_channel", "last_channel", "first_place", "last_place"),
     *("depth", "depth_at_a_time", "taps", "channel_size", "channels_of_group", "results_of_channel"),
-    *(f"{what}_{axis}" for what in ("extent", "dilation", "stride", "start", "size") for axis in AXES),
-    *("positions_y", "positions_x"),
+    *OF_AXES,
 )
 """What the frame has, 8 bytes each: five addresses, then numbers, then the activation's attributes. From `first` to
 before `last` of each is computed: groups, channels of each group, and places, that is positions one after the other.
 `depth` are the channels that a filter has, of which a panel has so many at a time, and `taps` its elements in each.
-Numbers that end in an axis are those of the filter and, `size`, of the tensor. All are below 2^31."""
+All are below 2^31."""
 
 
 def source(tile: Tile, rest: int, stride: int, activation: Element | None) -> str:
@@ -88,16 +92,14 @@ class Strided:
         return text.gather(pointers, self._masks[0])
 
 
-def outside_is_empty(text: Text, coordinates: Sequence[tuple[str, str]], size: str) -> tuple[str, str]:
-    """How far into a channel a row at these coordinates, with the sizes along their axes, lies, and how long it is,
-    which is 0 if there is no such row."""
-    inside, row = "", "0"
-    for coordinate, along in coordinates:
-        here = text.let(f"icmp ult i64 {coordinate}, {along}")
-        inside = text.let(f"and i1 {inside}, {here}") if inside else here
-        row = text.add(text.mul(row, along), coordinate)
-    row = text.mul(row, size)
-    return tuple(text.let(f"select i1 {inside}, i64 {each}, i64 0") for each in (row, size))  # type: ignore[return-value]
+def offset_of(text: Text, coordinates: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    """Whether there is something at these coordinates, each with the size along its axis, and how far behind the
+    first."""
+    inside, offset = "true", "0"
+    for coordinate, size in coordinates:
+        inside = text.let(f"and i1 {inside}, {text.let(f'icmp ult i64 {coordinate}, {size}')}")
+        offset = text.add(text.mul(offset, size), coordinate)
+    return inside, offset
 
 
 def _pack(
@@ -130,7 +132,9 @@ def _pack(
                     (text.add(begin, text.mul(k.index, frame[f"dilation_{axis}"])), frame[f"size_{axis}"])
                     for begin, k, axis in zip(first, (k_z, k_y), AXES, strict=False)
                 ]
-                start, size = outside_is_empty(text, met, frame["size_x"])
+                inside, row = offset_of(text, met)
+                size = text.let(f"select i1 {inside}, i64 {frame['size_x']}, i64 0")
+                start = text.mul(row, frame["size_x"])
                 rows_before = text.add(text.mul(k_z.index, frame["extent_y"]), k_y.index)
                 with text.loop("0", frame["extent_x"], "1") as k_x:
                     begin = text.add(first[2], text.mul(k_x.index, frame["dilation_x"]))

@@ -78,6 +78,12 @@ class Text:
         v = self.vector
         return self.call(v, f"llvm.fma.v{self.width}f32", f"{v} {a}, {v} {b}, {v} {c}")
 
+    def total(self, value: str) -> str:
+        """The sum of a vector's elements, added up pair by pair."""
+        v, name = self.vector, f"llvm.vector.reduce.fadd.v{self.width}f32"
+        self._declarations.add(f"declare float @{name}(float, {v})")
+        return self.let(f"call reassoc float @{name}(float -0.0, {v} {value})")
+
     def spread(self, value: str, type_: str = "float") -> str:
         """A vector of the same in all elements."""
         vector = f"<{self.width} x {type_}>"

@@ -1,0 +1,322 @@
+"""Which loop a convolution is computed by, in which pieces, and what the loop is told of each."""
+
+import math
+import threading
+from array import array
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from app.devices.cpu.activations import LoweredActivation
+from app.devices.cpu.llvm import channelwise, dots, panels
+from app.devices.cpu.llvm.channelwise import Rows
+from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.llvm.sums import Tile
+from app.devices.cpu.threads import parts
+from app.memory.arrays import Array
+from app.operators.convolution.windows import Windows
+
+WORTH_A_PIECE, MOST_OF_A_PIECE = 1 << 21, 1 << 28
+"""Products that take a thread some 20 us, and some 3 ms, after which it looks whether it is to go on."""
+
+MOST_PIECES = 16
+"""For each thread: while the last ones are computed, the others have nothing to do."""
+
+TERMS = 512
+"""Elements of a filter that are packed at a time: the filters' and what they meet stay in the second cache."""
+
+Addresses: TypeAlias = tuple[int, int, int, int]
+"""Of an item: the elements, the filters, the biases and the results."""
+
+MOST_SCRATCH = 4 << 20
+"""Bytes that a thread packs at most."""
+
+MOST_CHANNELWISE, MOST_COPIED = 2, 1 << 19
+"""Filters to a group of channels for which these are copied, and bytes of the copy, which is read at once."""
+
+CHANNELWISE_WORK = 4
+"""How many times as long a product takes there, where each waits for what is loaded."""
+
+FARTHEST = 1 << 30
+"""Coordinates are computed in 32 bits."""
+
+
+class Space(NamedTuple):
+    """Where filters lie over channels of three dimensions, z, y and x: `Windows`, those that are missing filled up in
+    front."""
+
+    sizes: tuple[int, ...]
+    positions: tuple[int, ...]
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    starts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, windows: Windows) -> "Space":
+        ones = (1, 1, 1)
+        if windows.is_pointwise:
+            row = (1, 1, math.prod(windows.sizes))
+            return cls(row, row, ones, ones, ones, (0, 0, 0))
+        front = ones[len(windows.sizes) :]
+        of_all = (windows.sizes, windows.positions, windows.extents, windows.strides, windows.dilations)
+        sizes, positions, extents, strides, dilations = ((*front, *each) for each in of_all)
+        return cls(sizes, positions, extents, strides, dilations, (*[0] * len(front), *windows.starts))
+
+    @property
+    def elements(self) -> int:
+        """Of a channel."""
+        return math.prod(self.sizes)
+
+    @property
+    def places(self) -> int:
+        return math.prod(self.positions)
+
+    @property
+    def taps(self) -> int:
+        """Elements of a filter in a channel."""
+        return math.prod(self.extents)
+
+    @property
+    def farthest(self) -> int:
+        """No coordinate is larger, nor are those of the elements that a vector has besides."""
+        along = zip(self.sizes, self.positions, self.extents, self.strides, self.dilations, self.starts, strict=True)
+        far: list[int] = [
+            size + start + (count + 64) * stride + extent * dilation
+            for size, count, extent, stride, dilation, start in along
+        ]
+        return max(far)
+
+
+class _Scratch(threading.local):
+    """Memory that each thread uses again and again."""
+
+    def __init__(self) -> None:
+        self._held = np.empty(0, np.float32)
+
+    def address(self, size: int) -> int:
+        """Of so many float32, with anything in them, until this thread asks again; it is a multiple of 64."""
+        if self._held.size < size + 16:
+            self._held = np.empty(size + 16, np.float32)
+        start: int = self._held.ctypes.data
+        return -(-start // 64) * 64
+
+
+_scratch = _Scratch()
+
+
+class _Piece(NamedTuple):
+    """What one thread computes at a time."""
+
+    groups: range
+    channels: range
+    """Of each group."""
+    places: range
+
+
+class ConvolutionLoop:
+    """The code for a convolution, and what it is told of each piece but for addresses."""
+
+    def __init__(self, code: Code, frames: Sequence["array[int]"], scratch: int, table: Array | None = None) -> None:
+        """`scratch` is how many float32 are packed. The frames have the address of the `table`."""
+        self.code = code
+        self._table = table
+        self.pieces = len(frames)
+        self._frames = frames
+        self._scratch = scratch
+
+    def run(self, piece: int, memory: Addresses) -> None:
+        """Compute one, on any thread."""
+        frame = self._frames[piece][:]
+        frame[0], frame[1], frame[2], frame[3] = memory
+        frame[4] = _scratch.address(self._scratch)
+        self.code(frame)
+
+
+class Work(NamedTuple):
+    """What is to be done for one item."""
+
+    space: Space
+    groups: int
+    depth: int
+    """Channels of a filter."""
+    outputs: int
+    """Channels of the output in a group."""
+    items: int
+    threads: int
+
+    @property
+    def products(self) -> int:
+        return self.groups * self.outputs * self.depth * self.space.taps * self.space.places
+
+    def pieces(self, factor: int = 1) -> int:
+        """How many of an item are wanted, where a product takes `factor` times as long as others."""
+        work = self.products * self.items * factor
+        most = MOST_PIECES * self.threads if self.threads > 1 else 1
+        return -(-max(1, min(most, work // WORTH_A_PIECE), work // MOST_OF_A_PIECE) // self.items)
+
+    @property
+    def channel_numbers(self) -> list[int]:
+        """What a frame has of channels: elements of the input's, how many a group has of the output, and elements."""
+        return [self.space.elements, self.outputs, self.space.places]
+
+
+def loop_of(work: Work, compiler: Compiler, activation: LoweredActivation | None) -> ConvolutionLoop | None:
+    """None where a loop would pack too much, or count too far."""
+    space, width = work.space, compiler.vector_floats
+    if space.farthest >= FARTHEST:
+        return None
+    if work.outputs <= MOST_CHANNELWISE and space.taps > 1 and 4 * _Copy.of(work).size <= MOST_COPIED:
+        return _channelwise(work, compiler, activation)
+    few = _rows_of_dots(compiler, space.places)
+    if few and work.outputs > 1 and 4 * space.places * (work.depth * space.taps + width) <= MOST_SCRATCH:
+        return _dots(work, few, compiler, activation)
+    if 4 * space.taps * _widest(compiler).places * 2 <= MOST_SCRATCH:
+        return _panels(work, compiler, activation)
+    return None
+
+
+def _widest(compiler: Compiler) -> Tile:
+    """32 registers of AVX-512 and NEON hold the sums of 8 channels, two vectors each, 16 of AVX2 those of 4."""
+    return Tile(8 if compiler.vector_floats != 8 else 4, 2, compiler.vector_floats)
+
+
+def _panels(work: Work, compiler: Compiler, activation: LoweredActivation | None) -> ConvolutionLoop:
+    space, most = work.space, _widest(compiler)
+    channels = min(most.channels, work.outputs)
+    width = most.width
+    vectors = min(most.vectors if channels > most.channels // 2 else 2 * most.vectors, -(-space.places // width))
+    tile = Tile(channels, vectors, width)
+    at_a_time = min(max(1, TERMS // space.taps), work.depth)
+    frames = []
+    for groups, own, places in _cut(work, tile):
+        numbers = [groups.start, groups.stop, own.start, own.stop, places.start, places.stop]
+        numbers += [work.depth, at_a_time, space.taps, *work.channel_numbers, *_along(space)]
+        frames.append(array("q", [*[0] * 5, *numbers, *_attributes(activation)]))
+    code = Code(compiler, _panels_source(tile, work.outputs % channels, _stride(space), activation))
+    return ConvolutionLoop(code, frames, at_a_time * space.taps * tile.places)
+
+
+@lru_cache(256)
+def _panels_source(tile: Tile, rest: int, stride: int, activation: LoweredActivation | None) -> str:
+    return panels.source(tile, rest, stride, activation.element if activation else None)
+
+
+def _rows_of_dots(compiler: Compiler, places: int) -> int:
+    """How many filters are read at a time for so many positions, of which there are few; else 0."""
+    registers = 12 if compiler.vector_floats == 8 else 24
+    return min(8, 1 << (registers // places).bit_length() - 1) if 2 * places <= registers else 0
+
+
+def _dots(work: Work, rows: int, compiler: Compiler, activation: LoweredActivation | None) -> ConvolutionLoop:
+    space, width = work.space, compiler.vector_floats
+    packed = (-(-work.depth * space.taps // width) + 1) * width  # one more, so that rows differ in their cache lines
+    numbers = [work.depth, space.taps, packed, space.elements, work.outputs, *_along(space)]
+    rows = min(rows, work.outputs)
+    frames = [
+        array("q", [*[0] * 5, groups.start, groups.stop, own.start, own.stop, *numbers, *_attributes(activation)])
+        for groups, own, _ in _cut(work, Tile(rows, space.places, 1))
+    ]
+    code = Code(compiler, _dots_source(rows, space.places, width, activation))
+    return ConvolutionLoop(code, frames, packed * space.places)
+
+
+@lru_cache(256)
+def _dots_source(rows: int, places: int, width: int, activation: LoweredActivation | None) -> str:
+    return dots.source(rows, places, width, activation.element if activation else None)
+
+
+def _cut(work: Work, tile: Tile) -> Iterator[_Piece]:
+    """Groups, or places, or channels, each of which needs a panel of its own, where their filters are what is much."""
+    groups, channels, places = range(work.groups), range(work.outputs), range(work.space.places)
+    tiles, blocks = range(-(-len(places) // tile.places)), range(max(1, work.outputs // tile.channels))
+    if len(groups) >= work.pieces():
+        yield from (_Piece(each, channels, places) for each in parts(groups, work.pieces()))
+    elif 2 * work.outputs > len(places) and len(blocks) > 1:
+        for part in parts(blocks, min(work.pieces(), 2 * work.threads)):
+            end = work.outputs if part.stop == len(blocks) else part.stop * tile.channels
+            yield _Piece(groups, range(part.start * tile.channels, end), places)
+    else:
+        for part in parts(tiles, work.pieces()):
+            yield _Piece(groups, channels, range(part.start * tile.places, min(part.stop * tile.places, len(places))))
+
+
+class _Copy(NamedTuple):
+    """How the copy of a group's channels lies in memory."""
+
+    rows: tuple[int, int]
+    """Along z and y."""
+    part: int
+    phases: int
+    phase_step: int
+    size: int
+    """Of all channels."""
+
+    @classmethod
+    def of(cls, work: Work) -> "_Copy":
+        space = work.space
+        far = [(k - 1) * step for k, step in zip(space.extents, space.dilations, strict=True)]
+        rows = [
+            (count - 1) * step + more + 1 for count, step, more in zip(space.positions, space.strides, far, strict=True)
+        ]
+        stride = space.strides[2]
+        phase_step = math.gcd(space.dilations[2], stride)
+        phases = stride // phase_step if space.extents[2] > 1 else 1
+        part = space.positions[2] + far[2] // stride
+        return cls((rows[0], rows[1]), part, phases, phase_step, work.depth * rows[0] * rows[1] * phases * part)
+
+    def table(self, work: Work) -> Array:
+        """How far behind a position's place each term meets its own."""
+        space, row = work.space, self.phases * self.part
+        k_z, k_y, k_x = (np.arange(count) * step for count, step in zip(space.extents, space.dilations, strict=True))
+        along_x = k_x % space.strides[2] // self.phase_step * self.part + k_x // space.strides[2]
+        rows = (np.arange(work.depth)[:, None, None] * self.rows[0] + k_z[:, None]) * self.rows[1] + k_y
+        made: Array = (rows[..., None] * row + along_x).reshape(-1)
+        return made
+
+
+def _channelwise(work: Work, compiler: Compiler, activation: LoweredActivation | None) -> ConvolutionLoop:
+    space, copy = work.space, _Copy.of(work)
+    vectors = min(4, -(-space.positions[2] // compiler.vector_floats))
+    most = min(8 // vectors, space.positions[1])
+    tile = Rows(1 << most.bit_length() - 1, vectors, compiler.vector_floats)
+    table, row = copy.table(work), copy.phases * copy.part
+    of_rows = []
+    for axis in range(2):  # those of the tensor that are in the copy
+        start = space.starts[axis]
+        of_rows += [start, max(0, min(space.sizes[axis], copy.rows[axis] - start))]
+    numbers = [work.depth, len(table), copy.size, *work.channel_numbers, *space.sizes[1:], copy.rows[1], row, copy.part]
+    numbers += [copy.phases, copy.phase_step, space.starts[2], space.strides[2], *of_rows, copy.size // work.depth]
+    numbers += [*space.positions, space.strides[0] * copy.rows[1] * row, space.strides[1] * row]
+    numbers += _attributes(activation)
+    frames = [
+        array("q", [*[0] * 5, table.ctypes.data, groups.start, groups.stop, *numbers])
+        for groups in parts(range(work.groups), work.pieces(CHANNELWISE_WORK))
+    ]
+    code = Code(compiler, _channelwise_source(tile, _stride(space), activation))
+    return ConvolutionLoop(code, frames, copy.size + 5 * compiler.vector_floats, table)
+
+
+@lru_cache(256)
+def _channelwise_source(tile: Rows, stride: int, activation: LoweredActivation | None) -> str:
+    return channelwise.source(tile, stride, activation.element if activation else None)
+
+
+def _along(space: Space) -> list[int]:
+    """What the frame of panels has of axes."""
+    return [
+        *(*space.extents, *space.dilations, *space.strides, *space.starts, *space.sizes),
+        *space.positions[1:],
+    ]
+
+
+def _stride(space: Space) -> int:
+    """That along x for which there is code of its own, or 0."""
+    return space.strides[2] if space.strides[2] <= 2 else 0
+
+
+def _attributes(activation: LoweredActivation | None) -> tuple[int, ...]:
+    return activation.attributes if activation else ()
