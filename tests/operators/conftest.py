@@ -20,20 +20,24 @@ def compiler() -> Compiler:
     return Compiler()
 
 
+@pytest.fixture
+def loops(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """LLVM's, of two threads, also for the smallest tensors and in small pieces, where `calls.run` computes."""
+    monkeypatch.setattr(convolution, "LEAST", 0)
+    monkeypatch.setattr(convolution_loops, "WORTH_A_PIECE", 100)
+    monkeypatch.setattr(convolution_loops, "TERMS", 16)
+    with ThreadPoolExecutor(1) as helpers:
+        monkeypatch.setattr(calls, "DEVICE", NumpyDevice(helpers, 2, compiler()))
+        yield
+
+
 @pytest.fixture(params=["numpy", "llvm", pytest.param("gpu", marks=pytest.mark.gpu)])
-def on_each_device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def on_each_device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where `calls.run` computes."""
     if request.param == "llvm":
-        monkeypatch.setattr(convolution, "LEAST", 0)
-        monkeypatch.setattr(convolution_loops, "WORTH_A_PIECE", 100)
-        monkeypatch.setattr(convolution_loops, "TERMS", 16)
-        with ThreadPoolExecutor(1) as helpers:
-            monkeypatch.setattr(calls, "DEVICE", NumpyDevice(helpers, 2, compiler()))
-            yield
-        return
+        request.getfixturevalue("loops")
     if request.param == "gpu":
         monkeypatch.setattr(calls, "DEVICE", first_gpu())
-    yield
 
 
 @pytest.fixture(params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])

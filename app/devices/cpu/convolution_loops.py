@@ -37,6 +37,9 @@ MOST_SCRATCH = 4 << 20
 MOST_CHANNELWISE, MOST_COPIED = 2, 1 << 19
 """Filters to a group of channels for which these are copied, and bytes of the copy, which is read at once."""
 
+MOST_WRITTEN = 25
+"""Elements of a filter for which code is written one by one."""
+
 CHANNELWISE_WORK = 4
 """How many times as long a product takes there, where each waits for what is loaded."""
 
@@ -280,9 +283,7 @@ class _Copy(NamedTuple):
 
 def _channelwise(work: Work, compiler: Compiler, activation: LoweredActivation | None) -> ConvolutionLoop:
     space, copy = work.space, _Copy.of(work)
-    vectors = min(4, -(-space.positions[2] // compiler.vector_floats))
-    most = min(8 // vectors, space.positions[1])
-    tile = Rows(1 << most.bit_length() - 1, vectors, compiler.vector_floats)
+    tile = _rows_of(space, work.depth, compiler.vector_floats)
     table, row = copy.table(work), copy.phases * copy.part
     of_rows = []
     for axis in range(2):  # those of the tensor that are in the copy
@@ -298,6 +299,16 @@ def _channelwise(work: Work, compiler: Compiler, activation: LoweredActivation |
     ]
     code = Code(compiler, _channelwise_source(tile, _stride(space), activation))
     return ConvolutionLoop(code, frames, copy.size + 5 * compiler.vector_floats, table)
+
+
+def _rows_of(space: Space, depth: int, width: int) -> Rows:
+    """Eight vectors of results, in such rows that few are computed twice."""
+    _, lines, columns = space.positions
+    vectors = 1 if -(-columns // width) % 2 else 2
+    most = [rows for rows in (8, 4, 2, 1) if rows * vectors <= 8 and rows <= lines]
+    rows = min(most, key=lambda rows: -(-lines // rows) * (rows + 1))
+    is_written = depth == space.extents[0] == space.dilations[1] == 1 and space.taps <= MOST_WRITTEN
+    return Rows(rows, vectors, width, (space.extents[1], space.extents[2], space.strides[1]) if is_written else None)
 
 
 @lru_cache(256)

@@ -19,6 +19,7 @@ from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Loop, LoopCall, LoopCode
 from app.devices.cpu.numpy.lowering import Calls, Step
 from app.devices.cpu.products import product_kernel
+from app.devices.cpu.recurrent import recurrent_kernel
 from app.devices.cpu.routines import Routine, routine_of, run_routine
 from app.devices.cpu.rows import NumpyRowKernel
 from app.devices.cpu.threads import RAN, Threads
@@ -92,6 +93,7 @@ class NumpyDevice:
             by_loop: Kernel | None = None
             if self._compiler:
                 by_loop = convolution_kernel(compiled, self._compiler, self._threads)
+                by_loop = by_loop or recurrent_kernel(compiled, self._compiler, self._threads)
             by_loop = by_loop or product_kernel(compiled, self._compiler, self._threads, known or {})
             return by_loop or CallKernel(compiled)
         by_arrays = array_kernel(compiled)

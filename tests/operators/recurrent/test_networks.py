@@ -1,15 +1,21 @@
 """RNN, LSTM and GRU against loops over items in float64, written from the equations; optional tensors; refusals."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from app.contract.constants import DataType
+from app.contract.constants import NEWEST, DataType
+from app.devices.cpu import recurrent
+from app.devices.cpu.coordinates import CallKernel
+from app.devices.device import Cancelled
 from app.memory.arrays import Array
 from app.operators.catalog import OPERATORS
+from app.operators.compiled import compile_operator
 from tests.contract.refusals import check_wording
+from tests.operators import calls
 from tests.operators.calls import desc_of, laid_out, run
 from tests.operators.descriptors import descriptor, refusals
 
@@ -93,13 +99,15 @@ def expected(kind: str, t: dict[str, Array | None], functions: list[str], docume
 
 
 def request(
-    rng: np.random.Generator, kind: str, dtype: str, direction: str
+    rng: np.random.Generator, kind: str, dtype: str, direction: str, larger: int = 0
 ) -> tuple[dict[str, Any], dict[str, Array | None], list[str]]:
+    """Weights and states are `larger` by so much."""
     steps, batch, width, hidden = (int(each) for each in rng.integers(1, 6, 4))
+    width, hidden = width + larger, hidden + larger
     many, gates = 2 if direction == "BIDIRECTIONAL" else 1, GATES[kind]
 
     def random(*sizes: int) -> Array:
-        return laid_out(rng, rng.normal(size=sizes).astype(dtype) / 2)
+        return laid_out(rng, (rng.normal(size=sizes) / (2 + larger / 4)).astype(dtype))
 
     def perhaps(*sizes: int) -> Array | None:
         return random(*sizes) if rng.random() < 0.6 else None
@@ -143,18 +151,55 @@ def test_networks_are_their_equations(
     monkeypatch.setattr("app.operators.recurrent.steps.SCRATCH", {"numpy": scratch})
     rng = np.random.default_rng(len(kind))
     for _ in range(8):
-        document, tensors, functions = request(rng, kind, dtype, direction)
-        right = expected(kind, tensors, functions, document)
-        for name in right:
-            if rng.random() < 0.7:
-                document[name] = desc_of(laid_out(rng, np.zeros(right[name].shape, dtype)))
-        if not right.keys() & document.keys():
-            document["OutputSingleTensor"] = desc_of(np.zeros(right["OutputSingleTensor"].shape, dtype))
-        made = run(document, tensors)
-        assert made.keys() == right.keys() & document.keys()
-        for name, array in made.items():
-            tolerance = 1e-5 if dtype == "float32" else 1e-3
-            np.testing.assert_allclose(array, right[name], rtol=tolerance, atol=tolerance)
+        check(rng, dtype, *request(rng, kind, dtype, direction))
+
+
+def check(
+    rng: np.random.Generator,
+    dtype: str,
+    document: dict[str, Any],
+    tensors: dict[str, Array | None],
+    functions: list[str],
+) -> None:
+    right = expected(document["Type"], tensors, functions, document)
+    for name in right:
+        if rng.random() < 0.7:
+            document[name] = desc_of(laid_out(rng, np.zeros(right[name].shape, dtype)))
+    if not right.keys() & document.keys():
+        document["OutputSingleTensor"] = desc_of(np.zeros(right["OutputSingleTensor"].shape, dtype))
+    made = run(document, tensors)
+    assert made.keys() == right.keys() & document.keys()
+    for name, array in made.items():
+        tolerance = 1e-5 if dtype == "float32" else 1e-3
+        np.testing.assert_allclose(array, right[name], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.usefixtures("loops")
+@pytest.mark.parametrize("kind", GATES)
+def test_loops_are_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With states shorter than a vector, and longer; a step at a time, and all; inputs weighted by BLAS, and not."""
+    monkeypatch.setattr(CallKernel, "dispatch", None)
+    rng = np.random.default_rng(1)
+    for turn, direction in enumerate(["FORWARD", "BACKWARD", "BIDIRECTIONAL"] * 2):
+        monkeypatch.setattr(recurrent, "AT_A_TIME", 1 if turn % 2 else 1 << 20)
+        monkeypatch.setattr(recurrent, "FEW_ROWS", 0 if turn > 3 else 8)
+        dtype = "float16" if turn == 2 else "float32"
+        check(rng, dtype, *request(rng, kind, dtype, direction, larger=turn % 3 * 13))
+
+
+@pytest.mark.usefixtures("loops")
+def test_a_long_loop_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"InputTensor": [1, 64, 1, 64], "WeightTensor": [1, 1, 64, 64], "RecurrenceTensor": [1, 1, 64, 64]}
+    tensors = {name: {"DataType": "FLOAT32", "Sizes": each} for name, each in sizes.items()}
+    document = {"Type": "RNN", "Direction": "FORWARD", "ActivationDescs": [FUNCTIONS["tanh"][0]]}
+    output = {"OutputSingleTensor": {"DataType": "FLOAT32", "Sizes": [1, 1, 1, 64]}}
+    model = OPERATORS["DML_OPERATOR_RNN"].model_validate(document | tensors | output)
+    monkeypatch.setattr(recurrent, "AT_A_TIME", 8 * 64 * 128)
+    kernel = calls.DEVICE.prepare(compile_operator(model, NEWEST))
+    asked = iter([False, False])
+    given = [memoryview(bytearray(4 * math.prod(each))) for each in sizes.values()]
+    with pytest.raises(Cancelled):
+        kernel.dispatch(given, [memoryview(bytearray(256))], lambda: next(asked, True))
 
 
 def test_all_repeated_inputs() -> None:

@@ -33,6 +33,9 @@ class Rows:
     rows: int
     vectors: int
     width: int
+    taps: tuple[int, int, int] | None = None
+    """Of filters that lie in one plane: how many there are along y and x, and the stride along y, if the code is to be
+    written for them. What an element of the tensor meets for several rows is then loaded once."""
 
 
 def source(tile: Rows, stride: int, activation: Element | None) -> str:
@@ -53,7 +56,7 @@ def source(tile: Rows, stride: int, activation: Element | None) -> str:
             _channel(text, tile, frame, weights, text.spread(bias), results)
             if activation:
                 text.activate(activation, attributes, results, frame["results_of_channel"])
-    return text.module(activation)
+    return text.module(*[activation] if activation else [])
 
 
 def _copy(text: Text, stride: int, frame: dict[str, str], first: str) -> None:
@@ -83,7 +86,7 @@ def _copy(text: Text, stride: int, frame: dict[str, str], first: str) -> None:
 
 def _channel(text: Text, tile: Rows, frame: dict[str, str], weights: str, bias: str, results: str) -> None:
     """One of the output."""
-    rows, vectors, vector = range(tile.rows), range(tile.vectors), text.vector
+    rows, vectors = range(tile.rows), range(tile.vectors)
     last_y = text.sub(frame["positions_y"], str(tile.rows))
     with (
         text.loop("0", frame["positions_z"], "1") as z,
@@ -93,16 +96,7 @@ def _channel(text: Text, tile: Rows, frame: dict[str, str], weights: str, bias: 
         y = text.least(block.index, last_y)  # the last tile goes back to where the one before has been
         begin = text.add(text.mul(z.index, frame["step_z"]), text.mul(y, frame["step_y"]))
         here = text.at(frame["copy"], text.add(begin, x.index))
-        places = [text.at(here, text.mul(frame["step_y"], str(row))) for row in rows]
-        with text.loop("0", frame["terms"], "1", [(vector, bias)] * (len(rows) * len(vectors)), note="") as term:
-            offset = text.let(f"load i64, ptr {text.at(frame['table'], term.index, 'i64')}")
-            weight = text.spread(text.let(f"load float, ptr {text.at(weights, term.index)}, align 4"))
-            for row in rows:
-                there = text.at(places[row], offset)
-                for number in vectors:
-                    place = text.at(there, str(number * tile.width))
-                    met = text.let(f"load {vector}, ptr {place}, align 4")
-                    term.next.append(text.fused(weight, met, term.values[row * len(vectors) + number]))
+        sums = (_written if tile.taps else _looped)(text, tile, frame, weights, bias, here)
         left = text.sub(frame["positions_x"], x.index)
         masks = [text.below(text.lanes(str(number * tile.width)), left) for number in vectors]
         before = text.add(text.mul(z.index, frame["positions_y"]), y)
@@ -111,4 +105,47 @@ def _channel(text: Text, tile: Rows, frame: dict[str, str], weights: str, bias: 
             there = text.at(results, text.add(own, x.index))
             for number in vectors:
                 place = text.at(there, str(number * tile.width))
-                text.store(term.results[row * len(vectors) + number], place, masks[number])
+                text.store(sums[row * len(vectors) + number], place, masks[number])
+
+
+def _looped(text: Text, tile: Rows, frame: dict[str, str], weights: str, bias: str, here: str) -> list[str]:
+    """The sums of a tile, term after term."""
+    places = [text.at(here, text.mul(frame["step_y"], str(row))) for row in range(tile.rows)]
+    sums = [(text.vector, bias)] * (tile.rows * tile.vectors)
+    with text.loop("0", frame["terms"], "1", sums, note="") as term:
+        offset = text.let(f"load i64, ptr {text.at(frame['table'], term.index, 'i64')}")
+        weight = text.spread(text.let(f"load float, ptr {text.at(weights, term.index)}, align 4"))
+        for row, place in enumerate(places):
+            for number, met in enumerate(_vectors(text, tile, text.at(place, offset))):
+                term.next.append(text.fused(weight, met, term.values[row * tile.vectors + number]))
+    return term.results
+
+
+def _written(text: Text, tile: Rows, frame: dict[str, str], weights: str, bias: str, here: str) -> list[str]:
+    """The same for the taps of the tile, in the same order for each sum."""
+    assert tile.taps
+    along_y, along_x, stride = tile.taps
+    sums = [bias] * (tile.rows * tile.vectors)
+    spread = [
+        text.spread(text.let(f"load float, ptr {text.at(weights, str(term))}, align 4"))
+        for term in range(along_y * along_x)
+    ]
+    offsets = [text.let(f"load i64, ptr {text.at(frame['table'], str(place), 'i64')}") for place in range(along_x)]
+    for line in range((tile.rows - 1) * stride + along_y):
+        start = text.at(here, text.mul(frame["row"], str(line)))
+        for k_x, offset in enumerate(offsets):
+            met = _vectors(text, tile, text.at(start, offset))
+            for row in range(tile.rows):
+                k_y = line - row * stride
+                if 0 <= k_y < along_y:
+                    weight = spread[k_y * along_x + k_x]
+                    for number, each in enumerate(met):
+                        place = row * tile.vectors + number
+                        sums[place] = text.fused(weight, each, sums[place])
+    return sums
+
+
+def _vectors(text: Text, tile: Rows, pointer: str) -> list[str]:
+    """Those that lie there."""
+    places = [text.at(pointer, str(number * tile.width)) for number in range(tile.vectors)]
+    return [text.let(f"load {text.vector}, ptr {place}, align 4") for place in places]

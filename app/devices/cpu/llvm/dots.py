@@ -4,6 +4,8 @@ What the filters meet is packed for one position after the other, each as a filt
 zeros to whole vectors.
 """
 
+from collections.abc import Mapping
+
 from app.devices.cpu.llvm.lowering import Element
 from app.devices.cpu.llvm.panels import AXES, OF_AXES, offset_of
 from app.devices.cpu.llvm.text import Text
@@ -25,7 +27,6 @@ def source(rows: int, places: int, width: int, activation: Element | None) -> st
     text = Text(width)
     frame = text.frame(FIELDS, 5)
     attributes = text.attributes(activation, len(FIELDS)) if activation else []
-    terms = text.mul(frame["depth"], frame["taps"])
     with text.loop("0", text.mul(str(places), frame["packed"]), str(width)) as each:
         text.do(f"store {text.vector} zeroinitializer, ptr {text.at(frame['panel'], each.index)}, align 4")
     with text.loop(frame["first_group"], frame["last_group"], "1") as group:
@@ -33,18 +34,13 @@ def source(rows: int, places: int, width: int, activation: Element | None) -> st
         _pack(text, places, frame, text.at(frame["elements"], before))
         before = text.mul(group.index, frame["channels_of_group"])
         first, last = frame["first_channel"], frame["last_channel"]
-        whole = text.sub(last, text.let(f"urem i64 {text.sub(last, first)}, {rows}"))
-        for step, begin, end in ((rows, first, whole), (1, whole, last)):
-            with (
-                text.when(text.let(f"icmp ult i64 {begin}, {end}")),
-                text.loop(begin, end, str(step)) as block,
-            ):
-                _rows(text, step, places, frame, text.add(before, block.index), terms)
+        channels = (text.add(before, first), text.add(before, last))
+        products(text, (rows, places), frame, channels, text.mul(frame["depth"], frame["taps"]))
         if activation:
             start = text.mul(text.add(before, first), str(places))
             count = text.mul(text.sub(last, first), str(places))
             text.activate(activation, attributes, text.at(frame["results"], start), count)
-    return text.module(activation)
+    return text.module(*[activation] if activation else [])
 
 
 def _pack(text: Text, places: int, frame: dict[str, str], elements: str) -> None:
@@ -73,7 +69,23 @@ def _pack(text: Text, places: int, frame: dict[str, str], elements: str) -> None
                 text.do(f"store float {found}, ptr {text.at(panel, term)}, align 4")
 
 
-def _rows(text: Text, rows: int, places: int, frame: dict[str, str], channel: str, terms: str) -> None:
+def products(
+    text: Text, tile: tuple[int, int], frame: Mapping[str, str], channels: tuple[str, str], terms: str
+) -> None:
+    """The results of channels from the first to before the last, which there may be none of: `weights` of so many terms
+    times the `panel`, where there are so many `packed` for each of the places, and `bias`. The tile are channels and
+    places."""
+    (rows, places), (first, last) = tile, channels
+    whole = text.sub(last, text.let(f"urem i64 {text.sub(last, first)}, {rows}"))
+    for step, begin, end in ((rows, first, whole), (1, whole, last)):
+        with (
+            text.when(text.let(f"icmp ult i64 {begin}, {end}")),
+            text.loop(begin, end, str(step)) as block,
+        ):
+            _rows(text, step, places, frame, block.index, terms)
+
+
+def _rows(text: Text, rows: int, places: int, frame: Mapping[str, str], channel: str, terms: str) -> None:
     """The results of some channels from one on."""
     vector, width = text.vector, text.width
     own = [text.add(channel, str(row)) for row in range(rows)]

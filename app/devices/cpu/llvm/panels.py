@@ -53,7 +53,7 @@ def source(tile: Tile, rest: int, stride: int, activation: Element | None) -> st
                 _pack(text, tile, stride, frame, some, channels, place.index, count)
                 block = _Block(text, tile, frame, (place.index, count), (first_term, terms), (is_first, is_last))
                 block.of_channels(before, rest, activation, attributes)
-    return text.module(activation)
+    return text.module(*[activation] if activation else [])
 
 
 class Strided:

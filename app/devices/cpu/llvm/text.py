@@ -1,6 +1,6 @@
 """Loops and vectors of float32 in LLVM's assembly, for code that is written instruction by instruction."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from app.devices.cpu.llvm.lowering import Element, llvm_type
@@ -159,18 +159,26 @@ class Text:
 
     def activate(self, activation: Element, attributes: Sequence[str], pointer: str, count: str) -> None:
         """So many elements, at least one, in place."""
-        with self.loop("0", count, "1", note=_PARALLEL) as each:
-            place = self.at(pointer, each.index)
-            value = self.let(f"load float, ptr {place}, align 4, !llvm.access.group !2")
-            given = [f"{type_} {value}" for type_ in activation.inputs.values()]
-            made = self.let(f"call float @{activation.name}({', '.join([*given, *attributes])})")
-            self.do(f"store float {made}, ptr {place}, align 4, !llvm.access.group !2")
 
-    def module(self, activation: Element | None = None) -> str:
-        """The function `kernel`, after that of the activation."""
-        declared, defined = self._declarations, []
-        if activation:
-            declared, defined = declared | activation.declarations, activation.definition
+        def made(value: str) -> str:
+            given = [f"{type_} {value}" for type_ in activation.inputs.values()]
+            return self.let(f"call float @{activation.name}({', '.join([*given, *attributes])})")
+
+        self.each(count, [pointer], [pointer], made)
+
+    def each(self, count: str, reads: Sequence[str], writes: Sequence[str], made: Callable[..., str]) -> None:
+        """Of so many elements of each of `reads`, at least one, what is `made` to all of `writes`, of which some may be
+        one of `reads`."""
+        with self.loop("0", count, "1", note=_PARALLEL) as each:
+            places = [self.at(pointer, each.index) for pointer in reads]
+            value = made(*[self.let(f"load float, ptr {place}, align 4, !llvm.access.group !2") for place in places])
+            for pointer in writes:
+                self.do(f"store float {value}, ptr {self.at(pointer, each.index)}, align 4, !llvm.access.group !2")
+
+    def module(self, *activations: Element) -> str:
+        """The function `kernel`, after those of activations."""
+        declared = self._declarations.union(*(each.declarations for each in activations))
+        defined = [line for each in activations for line in each.definition]
         body = [f"  {line}" if not line.endswith(":") else line for line in [*self.lines, "ret void"]]
         return "\n".join(
             [*sorted(declared), *defined, "define void @kernel(ptr noalias %frame) {", *body, "}", *_METADATA]
