@@ -174,7 +174,7 @@ def loop_of(work: Work, compiler: Compiler, activation: LoweredActivation | None
         return None
     if work.outputs <= MOST_CHANNELWISE and space.taps > 1 and 4 * _Copy.of(work).size <= MOST_COPIED:
         return _channelwise(work, compiler, activation)
-    few = _rows_of_dots(compiler, space.places)
+    few = dots.rows_for(space.places, width)
     if few and work.outputs > 1 and 4 * space.places * (work.depth * space.taps + width) <= MOST_SCRATCH:
         return _dots(work, few, compiler, activation)
     if 4 * space.taps * _widest(compiler).places * 2 <= MOST_SCRATCH:
@@ -208,16 +208,10 @@ def _panels_source(tile: Tile, rest: int, stride: int, activation: LoweredActiva
     return panels.source(tile, rest, stride, activation.element if activation else None)
 
 
-def _rows_of_dots(compiler: Compiler, places: int) -> int:
-    """How many filters are read at a time for so many positions, of which there are few; else 0."""
-    registers = 12 if compiler.vector_floats == 8 else 24
-    return min(8, 1 << (registers // places).bit_length() - 1) if 2 * places <= registers else 0
-
-
 def _dots(work: Work, rows: int, compiler: Compiler, activation: LoweredActivation | None) -> ConvolutionLoop:
     space, width = work.space, compiler.vector_floats
     packed = (-(-work.depth * space.taps // width) + 1) * width  # one more, so that rows differ in their cache lines
-    numbers = [work.depth, space.taps, packed, space.elements, work.outputs, *_along(space)]
+    numbers = [work.depth, space.taps, packed, space.elements, work.outputs, space.places, 1, *_along(space)]
     rows = min(rows, work.outputs)
     frames = [
         array("q", [*[0] * 5, groups.start, groups.stop, own.start, own.stop, *numbers, *_attributes(activation)])

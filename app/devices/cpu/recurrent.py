@@ -13,13 +13,13 @@ from app.devices.cpu.activations import LoweredActivation, lowered_activation
 from app.devices.cpu.llvm import dots
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
-from app.devices.cpu.llvm.recurrent import ROWS, Form, source
+from app.devices.cpu.llvm.recurrent import Form, source
 from app.devices.cpu.tensors import Tensor
-from app.devices.cpu.threads import RAN, Threads
+from app.devices.cpu.threads import RAN, Threads, parts
 from app.devices.device import Cancelled, ExecutionRecord
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
-from app.operators.arrays import SCRATCH, spans
+from app.operators.arrays import SCRATCH
 from app.operators.compiled import CompiledOperator
 from app.operators.recurrent.networks import Gru, Lstm, Rnn
 from app.operators.recurrent.steps import Recurrent
@@ -28,8 +28,8 @@ from app.programs.dispatchable import Dispatchable
 MOST_SEQUENCES = 8
 """Of more than these, weights are multiplied sooner by BLAS."""
 
-FEW_ROWS = 8
-"""Of inputs that are weighted without BLAS, which copies the weights first, and may wake threads of its own."""
+AT_ONCE = 8
+"""Inputs that are weighted at once."""
 
 AT_A_TIME = 1 << 26
 """Products that take some 5 ms, after which it is asked whether to go on."""
@@ -77,6 +77,7 @@ class RecurrentKernel:
         form = Form(
             _kind(operator),
             compiler.vector_floats,
+            self._batch,
             has_lengths="SequenceLengthsTensor" in names,
             has_sequence="OutputSequenceTensor" in names,
             has_peephole="PeepholeTensor" in names,
@@ -92,11 +93,15 @@ class RecurrentKernel:
         self._codes = [Code(compiler, _source(form, own)) for own in some]
         self._attributes = [[number for own in part for number in own.attributes] for part in some]
         self._width = compiler.vector_floats
-        self._weighting = Code(compiler, _weighting(self._width))
         self._work = rows * (self._depth + self._size) * self._batch
-        self._at_a_time = max(
-            min(AT_A_TIME // self._work, SCRATCH["numpy"] // (4 * rows * self._batch), self._steps), 1
-        )
+        at_a_time = max(min(AT_A_TIME // self._work, SCRATCH["numpy"] // (4 * rows * self._batch)), 1)
+        self._parts = list(parts(range(self._steps), -(-self._steps // at_a_time)))
+        self._at_once = min(AT_ONCE, self._batch * min(map(len, self._parts)))
+        packed = -(-self._depth // self._width) * self._width
+        self._panel = self._at_once * packed
+        self._weighting = Code(compiler, _weighting(self._at_once, self._width))
+        along = [*[1] * 6, *(1, 1, self._depth), *(0, 0, 0), *(1, 1, self._at_once * self._depth), 1, self._at_once]
+        self._of_weighting = [0, 1, 0, rows, self._depth, 1, packed, 1, rows, 1, rows, *along]
 
     @property
     def runs_inline(self) -> bool:
@@ -136,8 +141,8 @@ class RecurrentKernel:
         peephole = _packed(given["PeepholeTensor"][0, 0, direction]) if "PeepholeTensor" in given else biases
         lengths = _packed(given["SequenceLengthsTensor"], np.uint32) if "SequenceLengthsTensor" in given else biases
         width = -(-size // self._width) * self._width
-        hidden, reset = np.zeros((batch, width), np.float32), np.zeros(width, np.float32)
-        cell, sums = np.zeros((batch, size), np.float32), np.empty(rows, np.float32)
+        hidden, reset = np.zeros((2, batch, width), np.float32)
+        cell, sums = np.zeros((batch, size), np.float32), np.empty((batch, rows), np.float32)
         for name, state in (("HiddenInitTensor", hidden), ("CellMemInitTensor", cell)):
             if name in given:
                 state[:, :size] = given[name][0, direction]
@@ -145,16 +150,14 @@ class RecurrentKernel:
         target = sequence.ctypes.data + 4 * direction * batch * size if sequence is not None else 0
         fixed = [each.ctypes.data for each in (recurrence, of_states, peephole)]
         after = [each.ctypes.data for each in (lengths, hidden, cell, sums, reset)]
-        numbers = [batch, size, width, len(self._directions) * batch * size, self._threshold]
+        numbers = [size, width, len(self._directions) * batch * size, self._threshold]
         numbers += self._attributes[direction]
-        parts = list(spans(self._steps, self._at_a_time))
         is_backward = self._directions[direction]
-        for part in reversed(parts) if is_backward else parts:
+        for part in reversed(self._parts) if is_backward else self._parts:
             if cancelled():
                 raise Cancelled
-            projected = self._weighted(_packed(x[part]).reshape(-1, self._depth), weights, biases)
-            count = part.stop - part.start
-            order = [part.stop - 1, count, -1] if is_backward else [part.start, count, 1]
+            projected = self._weighted(_packed(x[part.start : part.stop]).reshape(-1, self._depth), weights, biases)
+            order = [part.stop - 1, len(part), -1] if is_backward else [part.start, len(part), 1]
             frame = array("q", [*fixed, projected.ctypes.data, *after, target, *order, part.start, *numbers])
             self._codes[direction](frame)
         for name, state in (("OutputSingleTensor", hidden), ("OutputCellSingleTensor", cell)):
@@ -164,20 +167,11 @@ class RecurrentKernel:
     def _weighted(self, x: Array, weights: Array, biases: Array) -> Array:
         """Inputs, a row each."""
         made = np.empty((len(x), len(weights)), np.float32)
-        if len(x) > FEW_ROWS:
-            with np.errstate(all="ignore"):
-                np.matmul(x, weights.T, out=made)
-                made += biases
-            return made
-        packed = -(-self._depth // self._width) * self._width
-        panel = np.empty(packed, np.float32)
-        addresses = [weights.ctypes.data, biases.ctypes.data, made.ctypes.data, panel.ctypes.data]
-        along = [*[1] * 9, *[0] * 3, *[1] * 5]
-        numbers = [0, 1, 0, len(weights), self._depth, 1, packed, 1, len(weights), *along]
-        for row in range(len(x)):
-            frame = array("q", [x.ctypes.data + 4 * row * self._depth, *addresses, *numbers])
-            frame[3] += 4 * row * len(weights)
-            self._weighting(frame)
+        panel = np.empty(self._panel, np.float32)
+        for turn in range(0, len(x), self._at_once):
+            start = min(turn, len(x) - self._at_once)  # the last ones go back to those before
+            addresses = x[start:].ctypes.data, weights.ctypes.data, biases.ctypes.data, made[start:].ctypes.data
+            self._weighting(array("q", [*addresses, panel.ctypes.data, *self._of_weighting]))
         return made
 
 
@@ -200,7 +194,7 @@ def _source(form: Form, activations: tuple[LoweredActivation, ...]) -> str:
     return source(form, [each.element for each in activations])
 
 
-@lru_cache(4)
-def _weighting(width: int) -> str:
-    """The product of a matrix and one vector."""
-    return dots.source(ROWS, 1, width, None)
+@lru_cache(16)
+def _weighting(at_once: int, width: int) -> str:
+    """The product of a matrix and so many vectors."""
+    return dots.source(dots.rows_for(at_once, width), at_once, width, None)

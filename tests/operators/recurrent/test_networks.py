@@ -177,12 +177,12 @@ def check(
 @pytest.mark.usefixtures("loops")
 @pytest.mark.parametrize("kind", GATES)
 def test_loops_are_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With states shorter than a vector, and longer; a step at a time, and all; inputs weighted by BLAS, and not."""
+    """With states shorter than a vector, and longer; a step at a time, and all."""
     monkeypatch.setattr(CallKernel, "dispatch", None)
     rng = np.random.default_rng(1)
     for turn, direction in enumerate(["FORWARD", "BACKWARD", "BIDIRECTIONAL"] * 2):
         monkeypatch.setattr(recurrent, "AT_A_TIME", 1 if turn % 2 else 1 << 20)
-        monkeypatch.setattr(recurrent, "FEW_ROWS", 0 if turn > 3 else 8)
+        monkeypatch.setattr(recurrent, "AT_ONCE", 2 if turn > 3 else 8)
         dtype = "float16" if turn == 2 else "float32"
         check(rng, dtype, *request(rng, kind, dtype, direction, larger=turn % 3 * 13))
 

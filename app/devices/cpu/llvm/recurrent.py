@@ -3,7 +3,8 @@
 Weights of the states are read as they lie, a gate's row for each hidden element, in vectors along the row.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +14,7 @@ from app.devices.cpu.llvm.text import Text
 
 FIELDS = (
     *("recurrence", "bias", "peephole", "projected", "lengths", "hidden", "cell", "sums", "reset", "sequence"),
-    *("first", "count", "direction", "first_projected", "batch", "size", "packed", "sequence_step", "threshold"),
+    *("first", "count", "direction", "first_projected", "size", "packed", "sequence_step", "threshold"),
 )
 """What the frame has, 8 bytes each: ten addresses, then numbers, then the activations' attributes. Of the steps,
 `count` are taken from the `first` on, each `direction` after the other. Of each, `projected` has the weighted input and
@@ -21,9 +22,6 @@ its biases, from those of a step on, the first one there; `bias` are those of th
 Of each item of the batch `hidden` has `size` elements, followed by zeros to so many as are `packed`, and is as the last
 step left it; `cell` has as many as `size`, `sums` as all gates. `reset` is packed as well. `sequence` is where the
 first step's output goes, and the next one's so far behind. The `threshold` is a float32."""
-
-ROWS = 8
-"""Of weights that are multiplied at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +31,7 @@ class Form:
     kind: Literal["rnn", "lstm", "gru"]
     width: int
     """Of vectors."""
+    batch: int
     has_lengths: bool
     has_sequence: bool
     has_peephole: bool = False
@@ -54,131 +53,181 @@ def source(form: Form, activations: Sequence[Element]) -> str:
     for each in activations:
         attributes.append(text.attributes(each, place))
         place += len(each.parameters)
-    with text.loop("0", frame["count"], "1") as step, text.loop("0", frame["batch"], "1") as item:
+    with text.loop("0", frame["count"], "1") as step:
         at = text.add(frame["first"], text.mul(step.index, frame["direction"]))
-        states = text.mul(frame["size"], item.index)
-        output = text.at(frame["sequence"], text.add(text.mul(at, frame["sequence_step"]), states))
-        row = text.add(text.mul(text.sub(at, frame["first_projected"]), frame["batch"]), item.index)
-        network = _Network(
-            text,
-            form,
-            frame
-            | {
-                "weights": frame["recurrence"],
-                "panel": text.at(frame["hidden"], text.mul(frame["packed"], item.index)),
-                "bias_of_states": frame["bias"],
-                "bias": text.at(frame["projected"], text.mul(row, text.mul(frame["size"], str(form.gates)))),
-                "results": frame["sums"],
-                "cell": text.at(frame["cell"], states),
-            },
-            output,
-            [*zip(activations, attributes, strict=True)],
-        )
-        if not form.has_lengths:
-            network.step()
-        else:
-            length = text.let(f"load i32, ptr {text.at(frame['lengths'], item.index, 'i32')}, align 4")
-            length = text.let(f"zext i32 {length} to i64")
-            with text.when(text.let(f"icmp ult i64 {at}, {length}")):
-                network.step()
-            if form.has_sequence:
-                with text.when(text.let(f"icmp uge i64 {at}, {length}")):
-                    text.each(frame["size"], [], [output], lambda: "0.0")
+        _Network(text, form, frame, at, [*zip(activations, attributes, strict=True)]).write()
     return text.module(*activations)
 
 
 class _Network:
-    """Writes one step of one item."""
+    """Writes one step."""
 
     def __init__(
         self,
         text: Text,
         form: Form,
         frame: dict[str, str],
-        output: str,
+        step: str,
         activations: Sequence[tuple[Element, Sequence[str]]],
     ) -> None:
-        """What `frame` has of weights, panel, bias and results is as `dots.products` wants it."""
-        self._text, self._form, self._frame = text, form, frame
-        self._output = output
+        self._text, self._form, self._step = text, form, step
         self._activations = activations
         self._size = frame["size"]
+        of_place = text.mul(self._size, str(form.gates))
+        before = text.mul(text.mul(text.sub(step, frame["first_projected"]), str(form.batch)), of_place)
+        self._frame = frame | {
+            "projected": text.at(frame["projected"], before),
+            "results_of_place": of_place,
+            "results_of_channel": "1",
+        }
 
-    def step(self) -> None:
+    def write(self) -> None:
         {"rnn": self._rnn, "lstm": self._lstm, "gru": self._gru}[self._form.kind]()
 
     def _rnn(self) -> None:
         self._multiply(0, 1)
-        self._activate(0, 0)
-        self._keep([self._sums(0)], lambda x: x)
+        with self._item() as item:
+            item.activate(0, 0)
+            item.keep([item.sums(0)], lambda x: x)
 
     def _lstm(self) -> None:
-        text, cell = self._text, self._frame["cell"]
+        text = self._text
         i, o, f, c = range(4)
         self._multiply(0, 4)
-        self._gate(i, 0)
-        if self._form.is_coupled:
-            self._each([self._sums(i)], [self._sums(f)], lambda x: text.let(f"fsub float 1.0, {x}"))
-        else:
-            self._gate(f, 2)
-        if self._form.is_clipped:
-            self._each([self._sums(c)], [self._sums(c)], self._clipped)
-        self._activate(c, 1)
-        self._each(
-            [*map(self._sums, (f, i, c)), cell], [cell], lambda kept, added, new, old: self._sum(kept, old, added, new)
-        )
-        self._gate(o, 1)
-        self._each([cell], [self._sums(c)], self._clipped)
-        self._activate(c, 2)
-        self._keep([self._sums(o), self._sums(c)], lambda gate, new: text.let(f"fmul float {gate}, {new}"))
+        with self._item() as item:
+            cell = item.cell
+            item.gate(i, 0)
+            if self._form.is_coupled:
+                item.each([item.sums(i)], [item.sums(f)], lambda x: text.let(f"fsub float 1.0, {x}"))
+            else:
+                item.gate(f, 2)
+            if self._form.is_clipped:
+                item.each([item.sums(c)], [item.sums(c)], item.clipped)
+            item.activate(c, 1)
+            item.each(
+                [*map(item.sums, (f, i, c)), cell],
+                [cell],
+                lambda kept, added, new, old: item.sum(kept, old, added, new),
+            )
+            item.gate(o, 1)
+            item.each([cell], [item.sums(c)], item.clipped)
+            item.activate(c, 2)
+            item.keep([item.sums(o), item.sums(c)], lambda gate, new: text.let(f"fmul float {gate}, {new}"))
 
     def _gru(self) -> None:
-        text, frame = self._text, self._frame
-        hidden, reset = frame["panel"], frame["reset"]
+        text = self._text
         z, r, h = range(3)
-        self._multiply(0, 2)
-        self._activate(z, 0)
-        self._activate(r, 0)
+        self._multiply(z, h)
         if self._form.is_linear:
-            self._multiply(2, 3, bias=frame["bias_of_states"])
-            projected = text.at(frame["bias"], text.mul(self._size, str(h)))
-            self._each(
-                [projected, self._sums(r), self._sums(h)],
-                [self._sums(h)],
-                lambda x, gate, state: text.let(f"fadd float {x}, {text.let(f'fmul float {gate}, {state}')}"),
-            )
+            self._multiply(h, 3, bias=self._frame["bias"], bias_of_place="0")
+            with self._item() as item:
+                self._gru_gates(item)
+                item.each(
+                    [item.projected(h), item.sums(r), item.sums(h)],
+                    [item.sums(h)],
+                    lambda x, gate, state: text.let(f"fadd float {x}, {text.let(f'fmul float {gate}, {state}')}"),
+                )
+                self._gru_state(item)
         else:
-            self._each([self._sums(r), hidden], [reset], lambda gate, state: text.let(f"fmul float {gate}, {state}"))
-            self._multiply(2, 3, panel=reset)
-        self._activate(h, 1)
-        self._keep(
-            [self._sums(z), self._sums(h), hidden],
-            lambda kept, new, old: self._sum(text.let(f"fsub float 1.0, {kept}"), new, kept, old),
+            with self._item(ends=False) as item:
+                self._gru_gates(item)
+                item.each(
+                    [item.sums(r), item.hidden],
+                    [item.reset],
+                    lambda gate, state: text.let(f"fmul float {gate}, {state}"),
+                )
+            self._multiply(h, 3, panel=self._frame["reset"])
+            with self._item() as item:
+                self._gru_state(item)
+
+    def _gru_gates(self, item: "_Item") -> None:
+        item.activate(0, 0)
+        item.activate(1, 0)
+
+    def _gru_state(self, item: "_Item") -> None:
+        item.activate(2, 1)
+        item.keep(
+            [item.sums(0), item.sums(2), item.hidden],
+            lambda kept, new, old: item.sum(self._text.let(f"fsub float 1.0, {kept}"), new, kept, old),
         )
 
     def _multiply(self, first: int, last: int, **others: str) -> None:
-        """The sums of gates."""
-        channels = [self._text.mul(self._size, str(each)) for each in (first, last)]
-        dots.products(self._text, (ROWS, 1), self._frame | others, (channels[0], channels[1]), self._size)
+        """The sums of gates, of all items."""
+        text, frame = self._text, self._frame
+        channels = [text.mul(self._size, str(each)) for each in (first, last)]
+        given = frame | {
+            "weights": frame["recurrence"],
+            "panel": frame["hidden"],
+            "bias": frame["projected"],
+            "bias_of_place": frame["results_of_place"],
+            "results": frame["sums"],
+        }
+        batch = self._form.batch
+        rows = dots.rows_for(batch, text.width)
+        dots.Products(text, rows, batch, given | others).write((channels[0], channels[1]), self._size)
 
-    def _sums(self, gate: int) -> str:
-        return self._text.at(self._frame["sums"], self._text.mul(self._size, str(gate)))
+    @contextmanager
+    def _item(self, *, ends: bool = True) -> Iterator["_Item"]:
+        """What is done for each item of the batch whose sequence is as long. `ends` says whether outputs of others are
+        written here."""
+        text, frame = self._text, self._frame
+        with text.loop("0", str(self._form.batch), "1") as number:
+            item = _Item(text, self._form, frame, number.index, self._step, self._activations)
+            if not self._form.has_lengths:
+                yield item
+                return
+            length = text.let(f"load i32, ptr {text.at(frame['lengths'], number.index, 'i32')}, align 4")
+            length = text.let(f"zext i32 {length} to i64")
+            with text.when(text.let(f"icmp ult i64 {self._step}, {length}")):
+                yield item
+            if self._form.has_sequence and ends:
+                with text.when(text.let(f"icmp uge i64 {self._step}, {length}")):
+                    item.each([], [item.output], lambda: "0.0")
 
-    def _gate(self, gate: int, peephole: int) -> None:
+
+class _Item:
+    """Writes what happens to the elements of one item of the batch."""
+
+    def __init__(
+        self,
+        text: Text,
+        form: Form,
+        frame: dict[str, str],
+        number: str,
+        step: str,
+        activations: Sequence[tuple[Element, Sequence[str]]],
+    ) -> None:
+        self._text, self._form, self._frame = text, form, frame
+        self._activations = activations
+        self._size = frame["size"]
+        states, packed = text.mul(self._size, number), text.mul(frame["packed"], number)
+        gates = text.mul(frame["results_of_place"], number)
+        self._sums, self._projected = text.at(frame["sums"], gates), text.at(frame["projected"], gates)
+        self.hidden, self.reset = text.at(frame["hidden"], packed), text.at(frame["reset"], packed)
+        self.cell = text.at(frame["cell"], states)
+        self.output = text.at(frame["sequence"], text.add(text.mul(step, frame["sequence_step"]), states))
+
+    def sums(self, gate: int) -> str:
+        return self._text.at(self._sums, self._text.mul(self._size, str(gate)))
+
+    def projected(self, gate: int) -> str:
+        return self._text.at(self._projected, self._text.mul(self._size, str(gate)))
+
+    def gate(self, gate: int, peephole: int) -> None:
         """One that may look at the cell, activated."""
-        text, sums, cell = self._text, self._sums(gate), self._frame["cell"]
+        text, sums, cell = self._text, self.sums(gate), self.cell
         if self._form.has_peephole:
             own = text.at(self._frame["peephole"], text.mul(self._size, str(peephole)))
 
             def made(x: str, weight: str, cell: str) -> str:
-                return self._clipped(text.let(f"fadd float {x}, {text.let(f'fmul float {weight}, {cell}')}"))
+                return self.clipped(text.let(f"fadd float {x}, {text.let(f'fmul float {weight}, {cell}')}"))
 
-            self._each([sums, own, cell], [sums], made)
+            self.each([sums, own, cell], [sums], made)
         elif self._form.is_clipped:
-            self._each([sums], [sums], self._clipped)
-        self._activate(gate, 0)
+            self.each([sums], [sums], self.clipped)
+        self.activate(gate, 0)
 
-    def _clipped(self, x: str) -> str:
+    def clipped(self, x: str) -> str:
         """What is no number stays as it is."""
         if not self._form.is_clipped:
             return x
@@ -189,19 +238,19 @@ class _Network:
         x = text.let(f"select i1 {text.let(f'fcmp olt float {x}, {least}')}, float {least}, float {x}")
         return text.let(f"select i1 {text.let(f'fcmp ogt float {x}, {most}')}, float {most}, float {x}")
 
-    def _sum(self, a: str, b: str, c: str, d: str) -> str:
+    def sum(self, a: str, b: str, c: str, d: str) -> str:
         """a * b + c * d"""
         products = [self._text.let(f"fmul float {x}, {y}") for x, y in ((a, b), (c, d))]
         return self._text.let(f"fadd float {products[0]}, {products[1]}")
 
-    def _each(self, reads: Sequence[str], writes: Sequence[str], made: Callable[..., str]) -> None:
+    def each(self, reads: Sequence[str], writes: Sequence[str], made: Callable[..., str]) -> None:
         self._text.each(self._size, reads, writes, made)
 
-    def _activate(self, gate: int, number: int) -> None:
+    def activate(self, gate: int, number: int) -> None:
         activation, attributes = self._activations[number]
-        self._text.activate(activation, attributes, self._sums(gate), self._size)
+        self._text.activate(activation, attributes, self.sums(gate), self._size)
 
-    def _keep(self, reads: Sequence[str], made: Callable[..., str]) -> None:
+    def keep(self, reads: Sequence[str], made: Callable[..., str]) -> None:
         """The state that is the output."""
-        outputs = [self._output] if self._form.has_sequence else []
-        self._each(reads, [self._frame["panel"], *outputs], made)
+        outputs = [self.output] if self._form.has_sequence else []
+        self.each(reads, [self.hidden, *outputs], made)
