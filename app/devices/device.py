@@ -112,15 +112,15 @@ class InTurn:
     """
 
     def __init__(self, kernels: Sequence[Kernel]) -> None:
-        self._kernels = kernels
+        self.kernels = kernels
 
     @property
     def runs_inline(self) -> bool:
-        return all(kernel.runs_inline for kernel in self._kernels)
+        return all(kernel.runs_inline for kernel in self.kernels)
 
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
-        for kernel, output in reversed([*zip(self._kernels, outputs, strict=True)]):
+        for kernel, output in reversed([*zip(self.kernels, outputs, strict=True)]):
             ran = kernel.dispatch(inputs, [output], cancelled)
         return ran

@@ -1,7 +1,7 @@
 """Graphs on the host: one kernel after the other, over inputs, outputs, kept tensors and scratch."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -19,28 +19,47 @@ Prepare: TypeAlias = Callable[[Dispatchable, Mapping[str, Buffer]], Kernel]
 """Makes a kernel, of which those inputs are the same for all dispatches."""
 
 
-def schedule_kernel(graph: InitializedGraph, prepare: Prepare) -> Kernel:
+Rooms: TypeAlias = Mapping[Room, Sequence[Buffer]]
+"""The buffers of a dispatch."""
+
+
+class Part(Protocol):
+    """Some steps of a graph, with their kernels."""
+
+    @property
+    def runs_inline(self) -> bool:
+        """As a kernel's."""
+
+    def run(self, rooms: Rooms, cancelled: Callable[[], bool]) -> ExecutionRecord:
+        """Do the steps. Raises Cancelled soon after `cancelled()` turns true."""
+
+
+Join: TypeAlias = Callable[[Sequence[tuple[Kernel, Step]], Sequence[Buffer]], Part]
+"""Makes one part of all steps, given the kept tensors."""
+
+
+def schedule_kernel(graph: InitializedGraph, prepare: Prepare, join: Join) -> Kernel:
     """The kernel of a graph: that of its only step where it is one over just the graph's inputs and outputs."""
-    return prepare(graph.only, {}) if graph.only else ScheduleKernel(graph, prepare)
+    return prepare(graph.only, {}) if graph.only else ScheduleKernel(graph, prepare, join)
 
 
 class ScheduleKernel:
-    """Implements `Kernel`, for the steps of a graph, whose kernels `prepare` makes.
+    """Implements `Kernel`, for the steps of a graph, whose kernels `prepare` makes and `join` puts together.
 
     Its outputs are the graph's, and after them scratch of the schedule's `scratch_bytes` if that is not 0.
     """
 
-    def __init__(self, graph: InitializedGraph, prepare: Prepare) -> None:
+    def __init__(self, graph: InitializedGraph, prepare: Prepare, join: Join) -> None:
         self._kept = graph.kept
         self._outputs = len(graph.schedule.outputs)
         steps = graph.schedule.steps
-        self._steps = [_Bound(prepare(step.dispatchable, _known(graph, step)), step) for step in steps]
+        self._all = join([(prepare(step.dispatchable, _known(graph, step)), step) for step in steps], graph.kept)
         elements = sum(step.dispatchable.elements for step in steps)
         self._is_small = len(steps) <= INLINE_STEPS and elements <= INLINE_ELEMENTS
 
     @property
     def runs_inline(self) -> bool:
-        return self._is_small and all(step.kernel.runs_inline for step in self._steps)
+        return self._is_small and self._all.runs_inline
 
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
@@ -51,9 +70,7 @@ class ScheduleKernel:
             Room.KEPT: self._kept,
             Room.SCRATCH: outputs[self._outputs :],
         }
-        for step in self._steps:
-            ran = step.run(rooms, cancelled)
-        return ran
+        return self._all.run(rooms, cancelled)
 
 
 def initialize(
@@ -73,27 +90,47 @@ def initialize(
         for source, size in zip(schedule.kept, schedule.kept_bytes, strict=True)
     ]
     for step in schedule.first:
-        _Bound(prepare(step.dispatchable), step).run({Room.KEPT: kept}, cancelled)
+        KernelPart(prepare(step.dispatchable), step).run({Room.KEPT: kept}, cancelled)
     read = {place.number for step in schedule.steps for place in step.reads if place.room is Room.KEPT}
     nothing = memoryview(b"")
     return InitializedGraph(schedule, tuple(each if n in read else nothing for n, each in enumerate(kept)))
 
 
-class _Bound:
-    """A step with its kernel. What is known of its tensors before a dispatch is not looked up in one."""
+class OneByOne:
+    """Implements `Part`: a kernel after the other."""
+
+    def __init__(self, steps: Sequence[tuple[Kernel, Step]], kept: Sequence[Buffer]) -> None:
+        self._parts = [KernelPart(*each) for each in steps]
+
+    @property
+    def runs_inline(self) -> bool:
+        return all(part.runs_inline for part in self._parts)
+
+    def run(self, rooms: Rooms, cancelled: Callable[[], bool]) -> ExecutionRecord:
+        for part in self._parts:
+            ran = part.run(rooms, cancelled)
+        return ran
+
+
+class KernelPart:
+    """Implements `Part`: a step with its kernel. What is known of its tensors is not looked up in a dispatch."""
 
     def __init__(self, kernel: Kernel, step: Step) -> None:
-        self.kernel = kernel
+        self._kernel = kernel
         self._reads, self._writes, self._clears = (
             [*map(_found, each)] for each in (step.reads, step.writes, step.clears)
         )
 
-    def run(self, rooms: Mapping[Room, Sequence[Buffer]], cancelled: Callable[[], bool]) -> ExecutionRecord:
+    @property
+    def runs_inline(self) -> bool:
+        return self._kernel.runs_inline
+
+    def run(self, rooms: Rooms, cancelled: Callable[[], bool]) -> ExecutionRecord:
         for room, number, part in self._clears:
             np.frombuffer(rooms[room][number][part], np.uint8)[:] = 0
         reads = [rooms[room][number][part] for room, number, part in self._reads]
         writes = [rooms[room][number][part] for room, number, part in self._writes]
-        return self.kernel.dispatch(reads, writes, cancelled)
+        return self._kernel.dispatch(reads, writes, cancelled)
 
 
 def _known(graph: InitializedGraph, step: Step) -> dict[str, Buffer]:

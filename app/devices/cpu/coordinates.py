@@ -1,17 +1,19 @@
 """Kernels of the CPU for outputs that are not made element by element: by coordinates, or all at once by a call."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
 
+from app.devices.cpu.calls import Call, Calls, Of, Pointer, part_of, pieces
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.coordinate_loops import CoordinateLoops
 from app.devices.cpu.numpy.coordinates import CoordinateCalls
 from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN, Threads
 from app.devices.device import Cancelled, ExecutionRecord
-from app.devices.layout import Index, blocks
+from app.devices.layout import blocks
 from app.formula.expansions import Ask
 from app.formula.structures import Structures
 from app.memory.arrays import Array
@@ -53,9 +55,11 @@ class CoordinateKernel:
                 numbers,
                 lambda questions: _loops_of(questions.ask, made, desc.rank, compiler),
             )
-        self._run = (
-            partial(self._loops.run, self._loops.arguments(numbers)) if self._loops else partial(calls.run, scalars)
-        )
+        if self._loops:
+            self._arguments = self._loops.arguments(numbers)
+            self._run = partial(self._loops.run, self._arguments)
+        else:
+            self._run = partial(calls.run, scalars)
         reads = (self._loops or calls).inputs
         self._inputs = [Tensor(compiled, name, each) for name, each in compiled.inputs.items()]
         self._reads = [place for place, tensor in enumerate(self._inputs) if tensor.name in reads]
@@ -88,7 +92,7 @@ class CoordinateKernel:
                 raise Cancelled
 
         def work(turn: int) -> None:
-            block = _ranges(self._blocks[turn], self._output.desc.Sizes)
+            block = part_of(self._blocks[turn], self._output.desc.Sizes)
             part = target[0][tuple([slice(along.start, along.stop) for along in block])]
             self._run(stored, block, part, check)
 
@@ -100,6 +104,24 @@ class CoordinateKernel:
             stored.clear()  # a helper in the executor's queue, cancelled or not, is not to keep the tensors
             target.clear()
         return RAN
+
+    def calls(self) -> Calls | None:
+        loops = self._loops
+        if not loops:
+            return None
+        desc, output = self._output.desc, self._output
+        count = pieces(loops.work(self._elements, self._terms), self._threads.most)
+        most = min(-(-self._elements // count), loops.block(self._elements, self._terms, self._threads.most))
+        layouts = {self._inputs[n].name: (self._inputs[n].desc.Sizes, self._inputs[n].strides) for n in self._reads}
+        numbers = {self._inputs[n].name: n for n in self._reads}
+        made = []
+        for block in blocks(desc.Sizes, most):
+            part = part_of(block, desc.Sizes)
+            frame, target, places = loops.frame(self._arguments, part, output.strides, layouts)
+            pointers = [Pointer(place, Of.INPUT, numbers[name]) for name, place in places.items()]
+            work = loops.work(math.prod(map(len, part)), self._terms)
+            made.append(Call(loops.code, frame, [*pointers, Pointer(target, Of.OUTPUT)], work))
+        return Calls([made])
 
 
 class CallKernel:
@@ -144,10 +166,3 @@ def _loops_of(ask: Ask, made: Map, rank: int, compiler: Compiler) -> CoordinateL
         return CoordinateLoops(ask, made.expression, made.stored, rank, compiler)
     except LookupError:
         return None
-
-
-def _ranges(block: Index, sizes: Sequence[int]) -> list[range]:
-    """The coordinates of a block, along all dimensions."""
-    slices = [slice(each, each + 1) if isinstance(each, int) else each for each in block]
-    slices += [slice(None)] * (len(sizes) - len(slices))
-    return [range(size)[each] for size, each in zip(sizes, slices, strict=True)]

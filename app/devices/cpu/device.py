@@ -2,6 +2,7 @@
 tensor.
 """
 
+import math
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
@@ -13,22 +14,25 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.devices.cpu.arrays import array_kernel
+from app.devices.cpu.calls import Calls, call_of_nest, part_of, pieces
 from app.devices.cpu.convolution import convolution_kernel
 from app.devices.cpu.coordinates import CallKernel, CoordinateKernel
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Loop, LoopCall, LoopCode
-from app.devices.cpu.numpy.lowering import Calls, Step
+from app.devices.cpu.numpy import lowering
 from app.devices.cpu.products import product_kernel
 from app.devices.cpu.recurrent import recurrent_kernel
 from app.devices.cpu.routines import Routine, routine_of, run_routine
 from app.devices.cpu.rows import NumpyRowKernel
+from app.devices.cpu.runs import Run
 from app.devices.cpu.threads import RAN, Threads
 from app.devices.device import WHOLE_BYTES, Cancelled, DeviceInfo, ExecutionRecord, InTurn, Kernel
 from app.devices.layout import Index, blocks, walk
-from app.devices.schedules import schedule_kernel
+from app.devices.schedules import OneByOne, Part, schedule_kernel
 from app.formula.expansions import Ask
 from app.formula.structures import Structures
 from app.graphs.schedule import InitializedGraph
+from app.graphs.schedule import Step as GraphStep
 from app.memory.arrays import Array, numpy_type
 from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
@@ -85,7 +89,14 @@ class NumpyDevice:
         )
 
     def prepare(self, work: Dispatchable | InitializedGraph) -> Kernel:
-        return schedule_kernel(work, self._kernel) if isinstance(work, InitializedGraph) else self._kernel(work, None)
+        return (
+            schedule_kernel(work, self._kernel, self._join)
+            if isinstance(work, InitializedGraph)
+            else self._kernel(work, None)
+        )
+
+    def _join(self, steps: Sequence[tuple[Kernel, GraphStep]], kept: Sequence[Buffer]) -> Part:
+        return Run(steps, kept, self._threads, self._compiler) if self._compiler else OneByOne(steps, kept)
 
     def _kernel(self, compiled: Dispatchable, known: Mapping[str, Buffer] | None) -> Kernel:
         """`known` are inputs that are the same for all dispatches; it is None outside of graphs."""
@@ -149,6 +160,7 @@ class NumpyKernel:
         self._threads = threads
         self._sizes, strides = walk(compiled, output)
         self._strides = [[step * size for step in steps] for steps, size in zip(strides, item_sizes, strict=True)]
+        self._item_sizes = item_sizes
         # How many bytes of each buffer are read or written
         self._reaches = [
             sum([(count - 1) * step for count, step in zip(self._sizes, steps, strict=True)]) + size
@@ -159,7 +171,7 @@ class NumpyKernel:
         if loops and isinstance(self._routine, Loop):
             numbers = self._arguments, self._sizes, self._strides, item_sizes
             self._call = LoopCall(self._routine, *numbers, loops.team)
-        elif isinstance(self._routine, Calls):
+        elif isinstance(self._routine, lowering.Calls):
             most = self._routine.block(self._elements, threads.most)
             self._blocks = () if self._elements <= most else list(blocks(self._sizes, most))
         self._tabulated = (
@@ -205,6 +217,22 @@ class NumpyKernel:
             arrays.clear()  # a helper in the executor's queue, cancelled or not, is not to keep the tensors
         return RAN
 
+    def calls(self) -> Calls | None:
+        loop = self._routine
+        if not isinstance(loop, Loop):
+            return None
+        most = -(-self._elements // pieces(loop.work * self._elements, self._threads.most))
+        used = loop.used(self._strides[:-1], self._strides[-1])
+        code = loop.codes_for(self._sizes, self._strides, self._item_sizes).plain
+        made = []
+        for block in blocks(self._sizes, most):
+            part = part_of(block, self._sizes)
+            sizes = [len(along) for along in part]
+            starts = [sum(along.start * step for along, step in zip(part, steps, strict=True)) for steps in used]
+            work = loop.work * math.prod(sizes)
+            made.append(call_of_nest(code, sizes, used, starts, loop.reads, self._arguments, work))
+        return Calls([made])
+
     def _table(self) -> tuple[Routine, tuple[Array, ...]]:
         """The same function of one float16, looked up: all there are of them are computed once, and each only once."""
         every = np.arange(1 << 16, dtype=np.uint16)
@@ -214,7 +242,7 @@ class NumpyKernel:
         def look_up(x: Array, out: Array) -> None:
             np.take(results, x.view(np.uint16), out=out, mode="clip")
 
-        return Calls(("X",), (), (), (Step(look_up, (0,), 1),)), ()
+        return lowering.Calls(("X",), (), (), (lowering.Step(look_up, (0,), 1),)), ()
 
 
 def _memory() -> tuple[int | None, int | None]:

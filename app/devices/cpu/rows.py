@@ -6,6 +6,7 @@ again: each stage goes over all of it, and computes anew what it needs.
 """
 
 import math
+from array import array
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from app.contract.constants import DataType
+from app.devices.cpu.calls import LINE, Calls, Of, Pointer, call_of_nest, part_of, pieces
 from app.devices.cpu.llvm.kernels import Loop, LoopCode, RowCall, RowLoops, layout_of
 from app.devices.cpu.routines import Routine, routine_of, run_routine
 from app.devices.cpu.threads import BLOCK_ELEMENTS, RAN, Threads
@@ -102,7 +104,8 @@ class NumpyRowKernel:
         self._call: RowCall | None = None
         bytes_of_steps, item_sizes = [step for _, step in self._views], [each.itemsize for each in types]
         if loops and rows.loops:
-            numbers_of_rows = rows.loops.arguments(numbers), self._sizes, bytes_of_steps, item_sizes
+            self._loop_arguments = rows.loops.arguments(numbers)
+            numbers_of_rows = self._loop_arguments, self._sizes, bytes_of_steps, item_sizes
             self._call = RowCall(rows.loops, *numbers_of_rows, self._places[-1], loops.team)
         self._form = (len(self._sizes), self._axes, layout_of(bytes_of_steps, item_sizes))
         elements = compiled.outputs[output].elements
@@ -149,6 +152,31 @@ class NumpyRowKernel:
             arrays.clear()  # as in NumpyKernel
         self._rows.compiled.add(self._form)
         return RAN
+
+    def calls(self) -> Calls | None:
+        loops = self._loops
+        if not loops or not self._call:
+            return None
+        most = -(-self._elements // pieces(loops.work * self._elements, self._threads.most))
+        bytes_of_steps = [step for _, step in self._views]
+        code = loops.codes_for(self._sizes, bytes_of_steps, [dtype.itemsize for dtype, _ in self._views]).plain
+        used = loops.used(bytes_of_steps[:-1], bytes_of_steps[-1])
+        kept = [self._sizes[-1] * each for each in loops.kept]
+        made, own = [], 0
+        for index in blocks([*self._sizes[:-1], 1], max(most // self._sizes[-1], 1)):
+            part = part_of(index, self._sizes)[:-1]
+            sizes = [*map(len, part), self._sizes[-1]]
+            starts = [sum(along.start * step for along, step in zip(part, steps, strict=False)) for steps in used]
+            addresses = array("q", [self._places[-1], *[0] * len(kept)])
+            end = addresses + self._loop_arguments
+            call = call_of_nest(code, sizes, used, starts, loops.reads, end, loops.work * math.prod(sizes))
+            first = len(call.frame) - len(end) + 1
+            pointers = list(call.pointers)
+            for number, size in enumerate(kept):
+                pointers.append(Pointer(first + number, Of.OWN, offset=own))
+                own += -(-size // LINE) * LINE
+            made.append(call._replace(pointers=pointers))
+        return Calls([made], own)
 
     @np.errstate(all="ignore")
     def _run(self, inputs: list[Array], output: Array) -> None:

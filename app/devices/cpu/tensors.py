@@ -16,7 +16,8 @@ class Tensor:
         self.name = name
         self.desc = desc
         self._dtype = numpy_type(compiled.stored_types[name])
-        self._strides = [step * self._dtype.itemsize for step in desc.strides]
+        self.strides = [step * self._dtype.itemsize for step in desc.strides]
+        """In bytes."""
 
     def stored(self, buffer: Buffer) -> Stored:
         """Its elements, and those between them."""
@@ -25,7 +26,7 @@ class Tensor:
 
     def view(self, buffer: Buffer) -> Array:
         """Its elements, in its shape."""
-        return np.ndarray(self.desc.Sizes, self._dtype, buffer, 0, self._strides)
+        return np.ndarray(self.desc.Sizes, self._dtype, buffer, 0, self.strides)
 
     def elements(self, buffer: Buffer) -> Array:
         """The same to be read, also where they lie two to a byte."""

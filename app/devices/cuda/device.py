@@ -11,7 +11,7 @@ from app.devices.cuda.shared import ResidentKernel
 from app.devices.cuda.small import SMALL_BYTES, Passage, SmallKernel
 from app.devices.cuda.whole import Resident, WholeKernel
 from app.devices.device import WHOLE_BYTES, DeviceInfo, InTurn, Kernel
-from app.devices.schedules import schedule_kernel
+from app.devices.schedules import OneByOne, schedule_kernel
 from app.graphs.schedule import InitializedGraph
 from app.programs.dispatchable import Dispatchable
 
@@ -53,9 +53,8 @@ class CudaDevice(Context):
 
     def _graph(self, graph: InitializedGraph) -> Kernel:
         if len(graph.schedule.steps) == 1 and not graph.schedule.kept:
-            return schedule_kernel(
-                graph, lambda work, _: self._kernel(work)
-            )  # which moves tensors while it computes others
+            # which moves tensors while it computes others
+            return schedule_kernel(graph, lambda work, _: self._kernel(work), OneByOne)
         return CudaScheduleKernel(graph, self._tensors_of(graph), self)
 
     def _tensors_of(self, graph: InitializedGraph) -> KeptTensors:

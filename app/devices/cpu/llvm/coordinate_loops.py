@@ -52,6 +52,10 @@ class CoordinateLoops:
         """Whether so many elements, each of so many values, are computed at once, by code that is there already."""
         return elements * terms * self._instructions <= SMALL_WORK and self.code.is_compiled
 
+    def work(self, elements: int, terms: int) -> int:
+        """About how many instructions it takes to compute so many elements, each of so many values."""
+        return elements * terms * self._instructions
+
     def block(self, elements: int, terms: int, threads: int) -> int:
         """How many of `elements`, each of so many values, to compute at a time, on at most so many threads."""
         work = elements * terms * self._instructions
@@ -70,26 +74,51 @@ class CoordinateLoops:
 
         `check` is called now and then, and may raise.
         """
-        beginning = output.ctypes.data
-        numbers = [_LOOK, max(BETWEEN_LOOKS // self._instructions, 1)]
-        for along, stride in zip(block, output.strides, strict=True):
-            numbers += (along.start, along.stop)
-            beginning -= along.start * stride
-        numbers += (beginning, *output.strides)
-        for name, rank in self._ranks.items():
+        layouts = {}
+        for name in self._ranks:
             stored = inputs[name]
-            if len(stored.sizes) != rank:
-                raise ValueError(f"{name} has {len(stored.sizes)} dimensions, not {rank}")
             size = stored.elements.itemsize
-            numbers += (stored.elements.ctypes.data, *stored.sizes, *[step * size for step in stored.strides])
-        frame = array("q", numbers) + arguments
-        _watch.check, _watch.error = check, None
-        try:
-            self.code(frame)
-            if _watch.error:
-                raise _watch.error
-        finally:
-            _watch.check = _watch.error = None
+            layouts[name] = (stored.sizes, [step * size for step in stored.strides])
+        frame, target, places = self.frame(arguments, block, output.strides, layouts)
+        before = [along.start * stride for along, stride in zip(block, output.strides, strict=True)]
+        frame[target] = output.ctypes.data - sum(before)
+        for name, place in places.items():
+            frame[place] = inputs[name].elements.ctypes.data
+        watched(check, lambda: self.code(frame))
+
+    def frame(
+        self,
+        arguments: "array[int]",
+        block: Sequence[range],
+        strides: Sequence[int],
+        inputs: Mapping[str, tuple[Sequence[int], Sequence[int]]],
+    ) -> "tuple[array[int], int, dict[str, int]]":
+        """A frame for a block of an output with these strides, without addresses: where in it that of the output's
+        first element goes, and those of inputs, of which sizes and strides are given. Strides are in bytes."""
+        numbers = [_LOOK, max(BETWEEN_LOOKS // self._instructions, 1)]
+        for along in block:
+            numbers += (along.start, along.stop)
+        target = len(numbers)
+        numbers += (0, *strides)
+        places = {}
+        for name, rank in self._ranks.items():
+            sizes, steps = inputs[name]
+            if len(sizes) != rank:
+                raise ValueError(f"{name} has {len(sizes)} dimensions, not {rank}")
+            places[name] = len(numbers)
+            numbers += (0, *sizes, *steps)
+        return array("q", numbers) + arguments, target, places
+
+
+def watched(check: Callable[[], None], work: Callable[[], None]) -> None:
+    """Do `work`, which calls compiled code. Loops in it call `check` now and then, and what that raises ends them."""
+    _watch.check, _watch.error = check, None
+    try:
+        work()
+        if _watch.error:
+            raise _watch.error
+    finally:
+        _watch.check = _watch.error = None
 
 
 class _Watch(threading.local):

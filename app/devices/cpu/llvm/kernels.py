@@ -152,7 +152,7 @@ class _Loops:
         return [*[inputs[number] for number in self.reads], output]
 
     def codes_for(self, sizes: Sequence[int], strides: Sequence[Sequence[int]], item_sizes: Sequence[int]) -> "Codes":
-        """Those for blocks whose tensors have these strides in bytes, the output's last, of tensors of these `sizes`."""
+        """Those for blocks of tensors of these `sizes` that have these strides in bytes, the output's last."""
         used = self.used(strides[:-1], strides[-1])
         layout = layout_of(used, self.used(item_sizes[:-1], item_sizes[-1]))
         plain = self._code.of(self, len(strides[-1]), layout)

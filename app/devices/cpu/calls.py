@@ -1,0 +1,117 @@
+"""What a kernel does, as calls of compiled functions, so that one call of Python's does that of many kernels."""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from app.devices.cpu.llvm.kernels import Code, start_of_frame
+from app.devices.device import InTurn, Kernel
+
+LINE = 64
+"""Bytes: a kernel's own memory begins where a cache line does."""
+
+WORTH_A_CALL = 1 << 20
+"""Work, in bytes and instructions, that takes a thread some 20 us: with less, threads would wait for one another."""
+
+
+class Of(Enum):
+    """What memory an address is in."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    OWN = "own"
+
+
+class Pointer(NamedTuple):
+    """The word of a frame at `place` is the address of the byte `offset` of an input or output, by its `number` among
+    these, or of the kernel's own memory."""
+
+    place: int
+    of: Of
+    number: int = 0
+    offset: int = 0
+
+
+class Call(NamedTuple):
+    """A function with its frame, in which addresses of tensors are left out, and about how many bytes and instructions
+    it is."""
+
+    code: Code
+    frame: "array[int]"
+    pointers: Sequence[Pointer]
+    work: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Calls:
+    """All that a kernel does: stages, one after the other, each of calls that several threads may make at once.
+
+    The kernel has `own_bytes` of memory of its own while it runs, with anything in them.
+    """
+
+    stages: Sequence[Sequence[Call]]
+    own_bytes: int = 0
+
+
+@runtime_checkable
+class Compiled(Kernel, Protocol):
+    """A kernel that may be nothing but calls."""
+
+    def calls(self) -> Calls | None:
+        """Those, over tensors of which none that is read is written; None if there is something that Python does."""
+
+
+def calls_of(kernel: Kernel) -> Calls | None:
+    """What the kernel is, if it is nothing but calls."""
+    if isinstance(kernel, InTurn):
+        return _in_turn([calls_of(each) for each in kernel.kernels])
+    return kernel.calls() if isinstance(kernel, Compiled) else None
+
+
+def _in_turn(each: Sequence[Calls | None]) -> Calls | None:
+    """Those of kernels of one output each, over the same inputs."""
+    stages: list[list[Call]] = []
+    for number, found in enumerate(each):
+        if found is None:
+            return None
+        stages += [[_of_output(call, number) for call in stage] for stage in found.stages]
+    return Calls(stages, max(found.own_bytes for found in each if found))
+
+
+def _of_output(call: Call, number: int) -> Call:
+    """The same with another output than the first."""
+    pointers = [each._replace(number=number) if each.of is Of.OUTPUT else each for each in call.pointers]
+    return call._replace(pointers=pointers)
+
+
+def pieces(work: int, threads: int) -> int:
+    """In how many calls to do so much work on at most so many threads."""
+    return max(1, min(work // WORTH_A_CALL, 2 * threads)) if threads > 1 else 1
+
+
+def call_of_nest(
+    code: Code,
+    sizes: Sequence[int],
+    strides: Sequence[Sequence[int]],
+    starts: Sequence[int],
+    reads: Sequence[int],
+    end: "array[int]",
+    work: int,
+) -> Call:
+    """The call of a nest of `nests.py` over these sizes: strides and where the first elements are, in bytes, of the
+    inputs by number that it `reads`, and of the output. `end` is what its frame has after these."""
+    frame, places = start_of_frame(sizes, strides)
+    pointers = [
+        Pointer(place, Of.INPUT, number, start) for place, number, start in zip(places, reads, starts, strict=False)
+    ]
+    pointers.append(Pointer(places[-1], Of.OUTPUT, 0, starts[-1]))
+    return Call(code, frame + end, pointers, work)
+
+
+def part_of(index: Sequence[slice | int], sizes: Sequence[int]) -> list[range]:
+    """The coordinates of a block of a tensor of these sizes, along all dimensions."""
+    slices = [slice(each, each + 1) if isinstance(each, int) else each for each in index]
+    slices += [slice(None)] * (len(sizes) - len(slices))
+    return [range(size)[each] for size, each in zip(sizes, slices, strict=True)]

@@ -1,0 +1,265 @@
+"""Kernels of a graph that are nothing but calls of compiled functions, as one table that threads go through.
+
+A table is made once, with the addresses of what is kept; a dispatch writes those of its own tensors. Dispatches at the
+same time have a table each.
+"""
+
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from itertools import groupby
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from app.devices.cpu.calls import LINE, Call, Calls, Of, Pointer, calls_of
+from app.devices.cpu.llvm.compiler import Compiler, Function, function_address
+from app.devices.cpu.llvm.coordinate_loops import watched
+from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.llvm.tables import CLEARS, STAGE_WORDS, source
+from app.devices.cpu.threads import RAN, Threads
+from app.devices.device import Cancelled, ExecutionRecord, Kernel
+from app.devices.schedules import KernelPart, Rooms
+from app.graphs.schedule import Place, Room, Step
+from app.memory.addresses import address_of
+from app.memory.arrays import Array
+from app.memory.buffers import Buffer
+
+BETWEEN_LOOKS = 1 << 26
+"""Work, in bytes and instructions, after which a run looks whether it is cancelled: some 20 ms."""
+
+WORTH_A_THREAD = 1 << 23
+"""Work that several threads can share for which another one is woken, which takes some 50 us."""
+
+READY, READY_BYTES = 8, 8 << 20
+"""How many tables are kept for the next dispatches, and how much memory of its own one may have to be kept."""
+
+
+class _Placed(NamedTuple):
+    """A call, and where its kernel's inputs and outputs lie."""
+
+    call: Call
+    places: Mapping[Of, Sequence[Place]]
+
+
+Stages: TypeAlias = Sequence[Sequence[_Placed]]
+
+
+class Run:
+    """Implements `Part`: the steps of a graph. Safe to use from several threads."""
+
+    def __init__(
+        self, steps: Sequence[tuple[Kernel, Step]], kept: Sequence[Buffer], threads: Threads, compiler: Compiler
+    ) -> None:
+        self._kernels = [kernel for kernel, _ in steps]
+        self._threads = threads
+        self._walk = Code(compiler, source())
+        clear = Code(compiler, CLEARS)
+        stages: list[Sequence[_Placed]] = []
+        self._parts: list[KernelPart | _Walk] = []
+        own_bytes = 0
+        known = [(calls_of(kernel), kernel, step) for kernel, step in steps]
+        for _, group in groupby(known, lambda each: each[0] is None):
+            first = len(stages)
+            for found, kernel, step in group:
+                if found is None:
+                    self._parts.append(KernelPart(kernel, step))
+                else:
+                    stages += _placed(found, step, clear)
+                    own_bytes = max(own_bytes, found.own_bytes)
+            works = [[placed.call.work for placed in stage] for stage in stages]
+            self._parts += _walks(range(first, len(stages)), works, threads.most)
+        self._codes = [placed.call.code for stage in stages for placed in stage]
+        self._layout = _Layout(stages, kept, own_bytes)
+        self._ready: deque[_Table] = deque(maxlen=READY)
+        self._functions: Sequence[Function] = ()  # while these live, so does their code
+
+    @property
+    def runs_inline(self) -> bool:
+        return all(kernel.runs_inline for kernel in self._kernels)
+
+    def run(self, rooms: Rooms, cancelled: Callable[[], bool]) -> ExecutionRecord:
+        table, look = self._taken(), _Look(cancelled)
+        walk = partial(watched, look, table.walk)
+        try:
+            table.bind(rooms)
+            for part in self._parts:
+                if isinstance(part, KernelPart):
+                    part.run(rooms, cancelled)
+                    continue
+                look()
+                table.choose(part)
+                if part.helpers:
+                    table.asked += self._threads.ask(part.helpers, walk)
+                walk()
+                look()
+        finally:
+            look.cancelled = None  # a helper that is late is not to keep the request
+            table.asked = [helper for helper in table.asked if not helper.cancel()]
+            if self._layout.own_bytes <= READY_BYTES:
+                self._ready.append(table)
+        return RAN
+
+    def _taken(self) -> "_Table":
+        """A table that nobody else uses, and no helper of an earlier dispatch, which may yet be on its way."""
+        try:
+            table = self._ready.popleft()
+        except IndexError:
+            table = None
+        if table is None or not all(helper.done() for helper in table.asked):
+            if not self._functions:
+                self._functions = [code.function() for code in (self._walk, *self._codes)]
+            return _Table(self._layout, self._functions)
+        table.asked = []
+        return table
+
+
+class _Look:
+    """Raises Cancelled once a dispatch is cancelled."""
+
+    def __init__(self, cancelled: Callable[[], bool]) -> None:
+        self.cancelled: Callable[[], bool] | None = cancelled
+        self._stopped = False
+
+    def __call__(self) -> None:
+        if self._stopped or (self.cancelled and self.cancelled()):
+            self._stopped = True  # what a helper has seen, the others need not ask again
+            raise Cancelled
+
+
+class _Walk(NamedTuple):
+    """Stages, from the `first` to before the one of number `end`, between two looks, and how many helpers they are
+    worth."""
+
+    first: int
+    end: int
+    helpers: int
+
+
+def _walks(stages: range, works: Sequence[Sequence[int]], threads: int) -> Iterator[_Walk]:
+    """Those through `stages`; `works` are those of all calls of each."""
+    first, total = stages.start, 0
+    for number in stages:
+        work = sum(works[number])
+        if total and total + work > BETWEEN_LOOKS:
+            yield _walk(first, number, works, threads)
+            first, total = number, 0
+        total += work
+    if first < stages.stop:
+        yield _walk(first, stages.stop, works, threads)
+
+
+def _walk(first: int, end: int, works: Sequence[Sequence[int]], threads: int) -> _Walk:
+    shared = [stage for stage in works[first:end] if len(stage) > 1]
+    is_worth_it = sum(map(sum, shared)) >= WORTH_A_THREAD
+    return _Walk(first, end, min(max(map(len, shared)), threads) - 1 if is_worth_it else 0)
+
+
+def _placed(found: Calls, step: Step, clear: Code) -> Iterator[list[_Placed]]:
+    """The stages of a step. None has more work than there is to be between two looks, unless one call has."""
+    if step.clears:
+        yield [
+            _Placed(Call(clear, array("q", [0, place.size]), [Pointer(0, Of.OUTPUT)], place.size), {Of.OUTPUT: [place]})
+            for place in step.clears
+        ]
+    places = {Of.INPUT: step.reads, Of.OUTPUT: step.writes}
+    for stage in found.stages:
+        part: list[_Placed] = []
+        for call in stage:
+            if part and sum(placed.call.work for placed in part) + call.work > BETWEEN_LOOKS:
+                yield part
+                part = []
+            part.append(_Placed(call, places))
+        yield part
+
+
+class _Layout:
+    """What all tables of a run have: a head, the stages, the calls, the frames."""
+
+    def __init__(self, stages: Stages, kept: Sequence[Buffer], own_bytes: int) -> None:
+        self.kept = kept
+        self.own_bytes = own_bytes
+        self.stages = len(stages)
+        calls = [placed for stage in stages for placed in stage]
+        self.first_call = STAGE_WORDS * (1 + len(stages))
+        self.words = array("q", bytes(8 * (self.first_call + 2 * len(calls))))
+        self.inner: list[tuple[int, int]] = []
+        """Words that are addresses in the table itself, and of which words."""
+        self.own: list[tuple[int, int]] = []
+        """Words that are addresses in the memory of its own, and of which bytes."""
+        self.reaches: dict[tuple[Room, int], int] = {}
+        """How many bytes of each buffer of a dispatch are used."""
+        self._pointers: list[tuple[int, int, int]] = []
+        call = self.first_call
+        for number, stage in enumerate(stages, 1):
+            self.words[STAGE_WORDS * number] = len(stage)
+            self.inner.append((STAGE_WORDS * number + 3, call))
+            call += 2 * len(stage)
+        for number, placed in enumerate(calls):
+            start = len(self.words)
+            self.inner.append((self.first_call + 2 * number + 1, start))
+            self.words += placed.call.frame
+            for pointer in placed.call.pointers:
+                if pointer.of is Of.OWN:
+                    self.own.append((start + pointer.place, pointer.offset))
+                else:
+                    self._point(start + pointer.place, placed.places[pointer.of][pointer.number], pointer.offset)
+        self.places, self.buffers, self.offsets = np.array(self._pointers, np.int64).reshape(-1, 3).T
+        """Words that are addresses in buffers of a dispatch, in which ones, and of which bytes."""
+
+    def _point(self, word: int, place: Place, offset: int) -> None:
+        """See to it that the word is the address of that byte of `place`."""
+        if place.room is Room.KEPT:
+            self.words[word] = address_of(self.kept[place.number]) + place.offset + offset
+        else:
+            key = place.room, place.number
+            self.reaches[key] = max(self.reaches.get(key, 0), place.offset + place.size)
+            self._pointers.append((word, list(self.reaches).index(key), place.offset + offset))
+
+
+class _Table:
+    """A table for one dispatch at a time."""
+
+    def __init__(self, layout: _Layout, functions: Sequence[Function]) -> None:
+        """`functions` are the one that goes through the table, and that of each call."""
+        self._layout = layout
+        size = 8 * len(layout.words)
+        self._held: Array = np.empty(size + layout.own_bytes + 3 * LINE, np.uint8)
+        start = -self._held.ctypes.data % LINE
+        self._words = self._held[start : start + size].view(np.int64)
+        self._words[:] = layout.words
+        self._address = self._held.ctypes.data + start
+        memory = self._address + -(-size // LINE) * LINE
+        for word, other in layout.inner:
+            self._words[word] = self._address + 8 * other
+        for word, offset in layout.own:
+            self._words[word] = memory + offset
+        self._walk, *called = functions
+        for number, function in enumerate(called):
+            self._words[layout.first_call + 2 * number] = function_address(function)
+        self._counts = self._words[STAGE_WORDS : layout.first_call].reshape(-1, STAGE_WORDS)[:, 1:3]
+        self.asked: list[Future[Any]] = []
+        """Helpers that may be going through it, or are yet to."""
+
+    def bind(self, rooms: Rooms) -> None:
+        """Make it ready for a dispatch over these buffers."""
+        layout = self._layout
+        buffers = [rooms[room][number] for room, number in layout.reaches]
+        if any(buffer.nbytes < reach for buffer, reach in zip(buffers, layout.reaches.values(), strict=True)):
+            raise ValueError("a buffer ends before its tensor")
+        addresses = np.array([address_of(buffer) for buffer in buffers], np.int64)
+        self._words[layout.places] = addresses[layout.buffers] + layout.offsets
+        self._counts[:] = 0
+
+    def choose(self, walk: _Walk) -> None:
+        """Let threads go through these stages next."""
+        self._words[:2] = (
+            self._address + 8 * STAGE_WORDS * (1 + walk.first),
+            self._address + 8 * STAGE_WORDS * (1 + walk.end),
+        )
+
+    def walk(self) -> None:
+        """Go through the chosen stages, together with whoever else does; all are done when this returns."""
+        self._walk(self._address)
