@@ -12,8 +12,8 @@ from app.devices.device import InTurn, Kernel
 LINE = 64
 """Bytes: a kernel's own memory begins where a cache line does."""
 
-WORTH_A_CALL = 1 << 20
-"""Work, in bytes and instructions, that takes a thread some 20 us: with less, threads would wait for one another."""
+WORTH_A_CALL = 1 << 19
+"""Work, in bytes and instructions, that takes a thread some 10 us: with less, threads would wait for one another."""
 
 
 class Of(Enum):

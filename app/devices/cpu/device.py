@@ -89,29 +89,30 @@ class NumpyDevice:
         )
 
     def prepare(self, work: Dispatchable | InitializedGraph) -> Kernel:
-        return (
-            schedule_kernel(work, self._kernel, self._join)
-            if isinstance(work, InitializedGraph)
-            else self._kernel(work, None)
-        )
+        if not isinstance(work, InitializedGraph):
+            return self._kernel(work, None)
+        least = 1 if work.kept else self._least  # with constants it is a model, made for many dispatches
+        return schedule_kernel(work, lambda step, known: self._kernel(step, known, least), self._join)
 
     def _join(self, steps: Sequence[tuple[Kernel, GraphStep]], kept: Sequence[Buffer]) -> Part:
         return Run(steps, kept, self._threads, self._compiler) if self._compiler else OneByOne(steps, kept)
 
-    def _kernel(self, compiled: Dispatchable, known: Mapping[str, Buffer] | None) -> Kernel:
-        """`known` are inputs that are the same for all dispatches; it is None outside of graphs."""
+    def _kernel(self, compiled: Dispatchable, known: Mapping[str, Buffer] | None, least: int | None = None) -> Kernel:
+        """`known` are inputs that are the same for all dispatches; it is None outside of graphs. `least` is how many
+        elements are worth a loop, if not as many as usual."""
+        least = least or self._least
         if compiled.program.call:
             by_loop: Kernel | None = None
             if self._compiler:
                 by_loop = convolution_kernel(compiled, self._compiler, self._threads)
                 by_loop = by_loop or recurrent_kernel(compiled, self._compiler, self._threads)
-            by_loop = by_loop or product_kernel(compiled, self._compiler, self._threads, known or {})
+            by_loop = by_loop or product_kernel(compiled, self._compiler, self._threads, known)
             return by_loop or CallKernel(compiled)
         by_arrays = array_kernel(compiled)
         if by_arrays:
             return by_arrays
-        loops = self._loops if compiled.elements >= self._least else None
-        by_rows = self._least * (COMPILED_ROWS if known is None else 1)
+        loops = self._loops if compiled.elements >= least else None
+        by_rows = least * (COMPILED_ROWS if known is None else 1)
         kernels: list[Kernel] = [
             CoordinateKernel(compiled, output, self._threads, self._structures, self._compiler, by_rows)
             if made.by_coordinates

@@ -1,36 +1,42 @@
-"""GEMM of float32 on the CPU: by NumPy's BLAS, or where one matrix is known before, by a loop that LLVM compiled.
+"""GEMM of float32 on the CPU: by NumPy's BLAS, or in a graph by loops that LLVM compiled.
 
-A known matrix is packed once, in panels as wide as the loop's tiles: so what the loop reads lies one after the other.
-A BLAS would do that at every dispatch, which for a few rows takes longer than the products.
+A matrix that is known before is packed once, in panels as wide as the loops' tiles: so what a loop reads lies one after
+the other. A BLAS would do that at every dispatch, which for a few rows takes longer than the products. Others are read
+as they lie, if they are small.
 """
 
 import math
+import struct
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
 from app.contract.constants import DataType, MatrixTransform
+from app.contract.tensors import TensorDesc
+from app.devices.cpu.calls import Call, Calls, Of, Pointer, pieces
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
-from app.devices.cpu.llvm.sums import Tile, source
+from app.devices.cpu.llvm.products import FIELDS, Addend, ProductTile, source
 from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN, Threads, parts
 from app.devices.device import Cancelled, ExecutionRecord
-from app.memory.addresses import address_of
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
 from app.operators.arrays import Activation, for_blas
 from app.operators.compiled import CompiledOperator
 from app.operators.linear_algebra.products import Gemm
 from app.programs.dispatchable import Dispatchable
+from app.programs.walks import collapse
 
 MOST_ROWS, MOST_PACKED = 1 << 12, 32 << 20
-"""Rows of which the loop reads a panel again and again, and bytes of a matrix that may be kept a second time."""
+"""Rows of which a loop reads a panel again and again, and bytes of a matrix that may be kept a second time."""
 
-WORTH_A_PIECE = 4 << 20
-"""Products that take a thread some 80 us."""
+MOST_READ, MOST_MATRICES = 1 << 18, 1 << 6
+"""Bytes of a matrix that is read as it lies, for all rows from the cache; and calls for matrices that are no even steps
+apart."""
 
 AHEAD = 1 << 10
 """Elements of a packed matrix, which is seldom in a cache."""
@@ -40,10 +46,10 @@ INLINE = 1 << 24
 
 
 def product_kernel(
-    compiled: Dispatchable, compiler: Compiler | None, threads: Threads, known: Mapping[str, Buffer]
+    compiled: Dispatchable, compiler: Compiler | None, threads: Threads, known: Mapping[str, Buffer] | None
 ) -> "ProductKernel | None":
     """For the operator, if it is a product of float32 without repeated elements. `known` are inputs that are the same
-    for all dispatches."""
+    for all dispatches; it is None outside of graphs."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
     if not isinstance(operator, Gemm) or operator.ATensor.DataType is not DataType.FLOAT32:
         return None
@@ -54,20 +60,16 @@ def product_kernel(
     )
     if repeats or not output.is_packed:
         return None
-    return ProductKernel(compiled, operator, compiler, threads, known.get("BTensor"))
+    loops = None
+    if compiler and known is not None:
+        loops = _Loops.of(compiled, operator, compiler, threads, known.get("BTensor"))
+    return ProductKernel(compiled, operator, loops)
 
 
 class ProductKernel:
-    """Implements `Kernel`."""
+    """Implements `Kernel`, and `Compiled` if there are `loops`."""
 
-    def __init__(
-        self,
-        compiled: Dispatchable,
-        operator: Gemm,
-        compiler: Compiler | None,
-        threads: Threads,
-        known: Buffer | None,
-    ) -> None:
+    def __init__(self, compiled: Dispatchable, operator: Gemm, loops: "_Loops | None") -> None:
         *self._given, self._target = (
             Tensor(compiled, name, desc) for name, desc in [*compiled.inputs.items(), *compiled.outputs.items()]
         )
@@ -75,21 +77,15 @@ class ProductKernel:
         self._alpha, self._beta = np.float32(operator.Alpha), np.float32(operator.Beta)
         fused, sizes = operator.FusedActivation, self._target.desc.Sizes
         self._activation = Activation(fused, fused.axes(len(sizes))) if fused else None
-        *batch, self._rows, self._columns = sizes
-        a = operator.ATensor.Sizes
-        depth = a[-1] if operator.TransA is MatrixTransform.NONE else a[-2]
-        self._work = math.prod(sizes) * depth
-        self._threads = threads
-        self._loop: _Loop | None = None
-        is_plain = operator.TransA is MatrixTransform.NONE and operator.ATensor.is_packed and math.prod(batch) == 1
-        fits = 1 < self._rows <= MOST_ROWS and 4 * depth * self._columns <= MOST_PACKED
-        if compiler and known is not None and is_plain and fits:
-            matrix = self._turned(1, self._given[1].view(known)).reshape(depth, self._columns)
-            self._loop = _Loop(matrix, self._rows, compiler, threads)
+        self._work = math.prod(sizes) * _matrix(operator.ATensor, operator.TransA)[0][1]
+        self._loops = loops
 
     @property
     def runs_inline(self) -> bool:
-        return self._work <= INLINE and (self._loop is None or self._loop.is_compiled)
+        return self._work <= INLINE and (self._loops is None or self._loops.are_compiled)
+
+    def calls(self) -> Calls | None:
+        return self._loops.calls() if self._loops else None
 
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
@@ -100,11 +96,11 @@ class ProductKernel:
         given = [tensor.view(buffer) for tensor, buffer in zip(self._given, inputs, strict=True)]
         made = np.empty_like(out) if any(np.may_share_memory(out, each) for each in given) else out
         with np.errstate(all="ignore"):
-            if self._loop:
-                self._loop.run(address_of(inputs[0]), made, cancelled)
-            else:
-                a, b = (for_blas(np, self._turned(place, given[place])) for place in range(2))
-                np.matmul(a, b, out=made)
+            a, b = (
+                for_blas(np, x if transform is MatrixTransform.NONE else x.swapaxes(-1, -2))
+                for x, transform in zip(given[:2], self._transforms, strict=True)
+            )
+            np.matmul(a, b, out=made)
             if self._alpha != 1:
                 made *= self._alpha
             if len(given) > 2:
@@ -115,66 +111,157 @@ class ProductKernel:
                 out[...] = made
         return RAN
 
-    def _turned(self, place: int, x: Array) -> Array:
-        return x if self._transforms[place] is MatrixTransform.NONE else x.swapaxes(-1, -2)
+
+def _matrix(desc: TensorDesc, transform: MatrixTransform) -> tuple[list[int], list[int]]:
+    """Sizes and strides of its matrices as they are multiplied."""
+    sizes, strides = list(desc.Sizes[-2:]), list(desc.strides[-2:])
+    return (sizes, strides) if transform is MatrixTransform.NONE else (sizes[::-1], strides[::-1])
 
 
-class _Loop:
-    """Some rows times a matrix that is known. Safe to use from several threads."""
+@dataclass(frozen=True, eq=False, slots=True)
+class _Loops:
+    """The calls that do a product. Safe to use from several threads."""
 
-    def __init__(self, matrix: Array, rows: int, compiler: Compiler, threads: Threads) -> None:
-        self._threads = threads
-        self._depth, self._columns = matrix.shape
-        width = compiler.vector_floats
-        tiles = list(_tiles(rows, width))
-        wide = tiles[0][0].places
-        panels = -(-self._columns // wide)
-        padded = np.zeros((self._depth, panels * wide), np.float32)
-        padded[:, : self._columns] = matrix
-        self._panels = np.ascontiguousarray(padded.reshape(self._depth, panels, wide).swapaxes(0, 1))
-        self._row = panels * wide
-        self._table = np.arange(self._depth) * wide
-        self._zeros = np.zeros(rows, np.float32)
-        codes = {tile: Code(compiler, source(tile, AHEAD)) for tile, _ in tiles}
-        self._codes = list(codes.values())
-        wanted = min(4 * threads.most, rows * matrix.size // WORTH_A_PIECE) if threads.most > 1 else 1
-        self._pieces = [
-            (codes[tile], self._frame(part, own, wide))
-            for part in parts(range(panels), max(wanted, 1))
-            for tile, own in tiles
+    codes: dict[ProductTile, Code]
+    frame: dict[str, int]
+    """What is the same for all calls."""
+    panels: Array | None
+    """The packed matrix, if it is one."""
+    tiles: Sequence[tuple[ProductTile, range]]
+    """Which rows each is for."""
+    matrices: Sequence[tuple[int, ...]]
+    """Where groups begin, in bytes, of both operands, the addend and the output."""
+    groups: int
+    work: int
+    """Products of a group."""
+    threads: Threads
+
+    @classmethod
+    def of(
+        cls, compiled: Dispatchable, operator: Gemm, compiler: Compiler, threads: Threads, known: Buffer | None
+    ) -> "_Loops | None":
+        """None where a BLAS is better. `known` is the second operand, if it is the same for all dispatches."""
+        a, b, output = operator.ATensor, operator.BTensor, compiled.outputs["OutputTensor"]
+        c = operator.CTensor
+        (rows, depth), (a_row, a_term) = _matrix(a, operator.TransA)
+        _, (b_term, b_column) = _matrix(b, operator.TransB)
+        columns = output.Sizes[-1]
+        batch = output.Sizes[:-2]
+        is_known = known is not None and math.prod(batch) == 1
+        read = 4 * depth * columns
+        if operator.FusedActivation or rows > MOST_ROWS or read > (MOST_PACKED if is_known else MOST_READ):
+            return None
+        if not is_known and b_column != 1 and columns > 1:
+            return None
+        if c and columns > 1 and c.strides[-1] not in (0, 1):
+            return None
+        descs = [a, b, c or output, output]
+        sizes, strides = collapse(batch, [each.strides[:-2] for each in descs])
+        *outer, groups = sizes
+        if math.prod(outer) > MOST_MATRICES:
+            return None
+        addend: Addend = "none"
+        if c:
+            addend = "columns" if c.strides[-1] == 0 else "rows"
+        tiles = list(_tiles(rows, columns, compiler.vector_floats))
+        form = replace(
+            tiles[0][0],
+            is_packed=is_known,
+            addend=addend,
+            is_scaled=operator.Alpha != 1 or (c is not None and operator.Beta != 1),
+            ahead=AHEAD if is_known else 0,
+        )
+        tiles = [(replace(form, rows=tile.rows), own) for tile, own in tiles]
+        wide = form.columns
+        panels: Array | None = None
+        if is_known and known is not None:
+            view = Tensor(compiled, "BTensor", b).view(known).reshape(b.Sizes[-2:])
+            panels = _packed(view if operator.TransB is MatrixTransform.NONE else view.T, wide)
+        frame = dict.fromkeys(FIELDS, 0) | {
+            "b": panels.ctypes.data if panels is not None else 0,
+            "depth": depth,
+            "columns": columns,
+            "a_row": a_row,
+            "a_term": a_term,
+            "b_panel": wide if panels is None else depth * wide,
+            "b_term": b_term if panels is None else wide,
+            "r_row": output.strides[-2],
+            "c_row": c.strides[-2] if c else 0,
+            "alpha": _bits(operator.Alpha),
+            "beta": _bits(operator.Beta),
+        }
+        for name, steps in zip(("a_group", "b_group", "c_group", "r_group"), strides, strict=True):
+            frame[name] = steps[-1]
+        matrices = [
+            tuple(4 * sum(map(int.__mul__, at, steps)) for steps in strides) for at in product(*map(range, outer))
         ]
+        codes = {tile: Code(compiler, source(tile)) for tile, _ in tiles}
+        return cls(codes, frame, panels, tiles, matrices, groups, rows * depth * columns, threads)
 
     @property
-    def is_compiled(self) -> bool:
-        return all(code.is_compiled for code in self._codes)
+    def are_compiled(self) -> bool:
+        return all(code.is_compiled for code in self.codes.values())
 
-    def _frame(self, panels: range, rows: range, wide: int) -> "array[int]":
-        fixed = (self._panels.ctypes.data, 0, self._table.ctypes.data, self._zeros.ctypes.data, 0)
-        numbers = (self._depth, 0, 1, rows.start, rows.stop, panels.start, panels.stop, 0, 0, self._depth, self._row)
-        return array("q", [*fixed, *numbers, self._row, self._depth, (self._depth - 1) * wide])
+    def calls(self) -> Calls:
+        """All in one stage."""
+        count = pieces(self.work * self.groups * len(self.matrices), self.threads.most)
+        wanted = -(-count // len(self.matrices))
+        columns = self.frame["columns"]
+        panels = range(-(-columns // self.tiles[0][0].columns))
+        made: list[Call] = []
+        for starts in self.matrices:
+            for tile, rows in self.tiles:
+                blocks = range(len(rows) // tile.rows)
+                whole = {"group": range(self.groups), "panel": panels, "row": blocks}
+                cut = max(whole, key=lambda name: (len(whole[name]) >= wanted, len(whole[name]) * (name != "row")))
+                for part in parts(whole[cut], wanted):
+                    own = whole | {cut: part}
+                    work = math.prod(map(len, own.values())) * self.work // (len(panels) * self._rows) * tile.rows
+                    own["row"] = range(
+                        rows.start + own["row"].start * tile.rows, rows.start + own["row"].stop * tile.rows
+                    )
+                    made.append(self._call(tile, own, starts, work))
+        return Calls([made])
 
-    def run(self, rows: int, made: Array, cancelled: Callable[[], bool]) -> None:
-        """Into `made`, of the rows at this address."""
-        is_whole = self._row == self._columns
-        results = made if is_whole else np.empty((*made.shape[:-1], self._row), np.float32)
-        self._threads.share(len(self._pieces), partial(self._run, rows, results.ctypes.data), cancelled)
-        if not is_whole:
-            made[...] = results[..., : self._columns]
+    @property
+    def _rows(self) -> int:
+        return sum(len(rows) for _, rows in self.tiles)
 
-    def _run(self, rows: int, results: int, turn: int) -> None:
-        code, frame = self._pieces[turn]
-        frame = frame[:]
-        frame[1], frame[4] = rows, results
-        code(frame)
+    def _call(self, tile: ProductTile, own: Mapping[str, range], starts: tuple[int, ...], work: int) -> Call:
+        frame = dict(self.frame)
+        for name, along in own.items():
+            frame[f"first_{name}"], frame[f"end_{name}"] = along.start, along.stop
+        pointers = [Pointer(FIELDS.index("a"), Of.INPUT, 0, starts[0])]
+        if self.panels is None:
+            pointers.append(Pointer(FIELDS.index("b"), Of.INPUT, 1, starts[1]))
+        if tile.addend != "none":
+            pointers.append(Pointer(FIELDS.index("c"), Of.INPUT, 2, starts[2]))
+        pointers.append(Pointer(FIELDS.index("results"), Of.OUTPUT, 0, starts[3]))
+        return Call(self.codes[tile], array("q", frame.values()), pointers, work)
 
 
-def _tiles(rows: int, width: int) -> Iterator[tuple[Tile, range]]:
-    """Tiles for so many rows, two vectors wide, and which rows each is for: 32 registers of AVX-512 hold 12 rows' sums,
-    16 of AVX2 six."""
+def _packed(matrix: Array, wide: int) -> Array:
+    """Panels of so many columns, one after the other, and behind them zeros."""
+    depth, columns = matrix.shape
+    panels = -(-columns // wide)
+    padded = np.zeros((depth, panels * wide), np.float32)
+    padded[:, :columns] = matrix
+    return np.ascontiguousarray(padded.reshape(depth, panels, wide).swapaxes(0, 1))
+
+
+def _bits(number: float) -> int:
+    made: int = struct.unpack("<q", struct.pack("<f4x", number))[0]
+    return made
+
+
+def _tiles(rows: int, columns: int, width: int) -> Iterator[tuple[ProductTile, range]]:
+    """Tiles for so many rows, and which rows each is for: 32 registers of AVX-512 hold 12 rows' sums of two vectors, 16
+    of AVX2 six. Fewer rows take more vectors, so that sums need not wait for one another."""
     most = 12 if width != 8 else 6
     blocks = -(-rows // most)
     each = -(-rows // blocks)
+    vectors = min(8 if each == 1 else 4 if each <= most // 4 else 2, -(-columns // width))
     whole = rows // each * each
-    yield Tile(each, 2, width), range(whole)
+    yield ProductTile(each, vectors, width), range(whole)
     if whole < rows:
-        yield Tile(rows - whole, 2, width), range(whole, rows)
+        yield ProductTile(rows - whole, vectors, width), range(whole, rows)

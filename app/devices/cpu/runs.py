@@ -27,7 +27,7 @@ from app.memory.addresses import address_of
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
 
-BETWEEN_LOOKS = 1 << 26
+BETWEEN_LOOKS = 1 << 28
 """Work, in bytes and instructions, after which a run looks whether it is cancelled: some 20 ms."""
 
 WORTH_A_THREAD = 1 << 23
