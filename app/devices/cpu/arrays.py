@@ -10,13 +10,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from app.contract.constants import DataType, PaddingMode, ReduceFunction
+from app.contract.constants import NEWEST, DataType, PaddingMode, ReduceFunction
 from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN
 from app.devices.device import Cancelled, ExecutionRecord
+from app.formula.structures import Structures
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
-from app.operators.compiled import CompiledOperator
+from app.operators.compiled import CompiledOperator, compile_operator
 from app.operators.convolution.windows import Windows
 from app.operators.data_movement.joins import Join
 from app.operators.data_movement.padding import Padding1
@@ -24,6 +25,7 @@ from app.operators.data_movement.slices import Slice1
 from app.operators.operator import Operator
 from app.operators.pooling.averages import AveragePooling, AveragePooling1
 from app.operators.pooling.maxima import MaxPooling
+from app.operators.pooling.windows import Pooling
 from app.operators.reduction.reductions import Reduce
 from app.programs.dispatchable import Dispatchable
 
@@ -33,23 +35,53 @@ MOST_ELEMENTS = 1 << 22
 FEW_MEETINGS = 64
 """Calls that a pooling may take, some microseconds each."""
 
+LARGE_WINDOW = 16
+"""Elements of which the loops of a pooling, which are short, are slower than that."""
+
 Work: TypeAlias = Callable[[Sequence[Array], Array], object]
 """Makes the output, whose memory is no input's. What it returns is nothing to anybody."""
 
 _OPERATORS = (Slice1, Join, Padding1, Reduce, AveragePooling, AveragePooling1, MaxPooling)
 
 
-def array_kernel(compiled: Dispatchable) -> "ArrayKernel | None":
-    """For the operator, if it is one of these."""
+def array_kernel(compiled: Dispatchable, *, has_loops: bool) -> "ArrayKernel | None":
+    """For the operator, if it is one of these; where there are loops, which need no Python from kernel to kernel, only
+    if it is one that they are slower at."""
     if not isinstance(compiled, CompiledOperator) or len(compiled.outputs) != 1:
         return None
-    if not isinstance(compiled.operator, _OPERATORS):
+    operator = compiled.operator
+    if not isinstance(operator, _OPERATORS):
+        return None
+    if has_loops and not (isinstance(operator, Pooling) and math.prod(operator.WindowSize) > LARGE_WINDOW):
         return None
     tensors = [*compiled.inputs.values(), *compiled.outputs.values()]
     if sum(desc.elements for desc in tensors) > MOST_ELEMENTS or any(desc.DataType.bits < 8 for desc in tensors):
         return None
     work = _work(compiled, compiled.operator)
     return ArrayKernel(compiled, work) if work else None
+
+
+def as_reduction(compiled: Dispatchable, structures: Structures) -> Dispatchable:
+    """The same as a reduction, if it is a pooling of float32 with one window that is all of the tensor."""
+    operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
+    if not isinstance(operator, AveragePooling | AveragePooling1 | MaxPooling) or not isinstance(
+        compiled, CompiledOperator
+    ):
+        return compiled
+    given, (made,) = operator.InputTensor, compiled.outputs.values()
+    is_whole = given.Sizes[2:] == operator.WindowSize and math.prod(made.Sizes[2:]) == 1
+    is_plain = not any([*operator.StartPadding, *operator.EndPadding]) and set(operator.dilations) == {1}
+    if not is_whole or not is_plain or given.DataType is not DataType.FLOAT32 or len(compiled.outputs) > 1:
+        return compiled
+    function = ReduceFunction.MAX if isinstance(operator, MaxPooling) else ReduceFunction.AVERAGE
+    reduction = Reduce(
+        Type="REDUCE",
+        Function=function,
+        InputTensor=given,
+        OutputTensor=made,
+        Axes=list(range(2, given.rank)),
+    )
+    return compile_operator(reduction, NEWEST, structures)
 
 
 class ArrayKernel:

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from app.contract.constants import DataType
-from app.devices.cpu.arrays import array_kernel
+from app.devices.cpu.arrays import array_kernel, as_reduction
 from app.devices.cpu.calls import Calls, call_of_nest, part_of, pieces
 from app.devices.cpu.convolution import convolution_kernel
 from app.devices.cpu.coordinates import CallKernel, CoordinateKernel
@@ -108,10 +108,13 @@ class NumpyDevice:
                 by_loop = by_loop or recurrent_kernel(compiled, self._compiler, self._threads)
             by_loop = by_loop or product_kernel(compiled, self._compiler, self._threads, known)
             return by_loop or CallKernel(compiled)
-        by_arrays = array_kernel(compiled)
+        loops = self._loops if compiled.elements >= least else None
+        is_of_run = loops is not None and known is not None
+        if is_of_run:
+            compiled = as_reduction(compiled, self._structures)
+        by_arrays = array_kernel(compiled, has_loops=is_of_run)
         if by_arrays:
             return by_arrays
-        loops = self._loops if compiled.elements >= least else None
         by_rows = least * (COMPILED_ROWS if known is None else 1)
         kernels: list[Kernel] = [
             CoordinateKernel(compiled, output, self._threads, self._structures, self._compiler, by_rows)
