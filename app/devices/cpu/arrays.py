@@ -57,7 +57,7 @@ def array_kernel(compiled: Dispatchable, *, has_loops: bool) -> "ArrayKernel | N
     tensors = [*compiled.inputs.values(), *compiled.outputs.values()]
     if sum(desc.elements for desc in tensors) > MOST_ELEMENTS or any(desc.DataType.bits < 8 for desc in tensors):
         return None
-    work = _work(compiled, compiled.operator)
+    work = _work(compiled, operator)
     return ArrayKernel(compiled, work) if work else None
 
 
