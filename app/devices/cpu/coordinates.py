@@ -28,6 +28,11 @@ SMALL_CALL = 1 << 10
 """The same of elements of the largest tensor, where a call does as many steps for each as it likes."""
 
 
+MOST_WORK = 1 << 22
+"""Instructions that a call is taken to be at most: it looks itself whether to go on, and counts that depend on
+coordinates are mostly far less than they are taken to be."""
+
+
 class CoordinateKernel:
     """Implements `Kernel`, for an `output` whose formula goes by coordinates.
 
@@ -119,7 +124,7 @@ class CoordinateKernel:
             part = part_of(block, desc.Sizes)
             frame, target, places = loops.frame(self._arguments, part, output.strides, layouts)
             pointers = [Pointer(place, Of.INPUT, numbers[name]) for name, place in places.items()]
-            work = loops.work(math.prod(map(len, part)), self._terms)
+            work = min(loops.work(math.prod(map(len, part)), self._terms), MOST_WORK)
             made.append(Call(loops.code, frame, [*pointers, Pointer(target, Of.OUTPUT)], work))
         return Calls([made])
 
