@@ -104,16 +104,18 @@ class Run:
 
     def _taken(self) -> "_Table":
         """A table that nobody else uses, and no helper of an earlier dispatch, which may yet be on its way."""
-        try:
-            table = self._ready.popleft()
-        except IndexError:
-            table = None
-        if table is None or not all(helper.done() for helper in table.asked):
-            if not self._functions:
-                self._functions = [code.function() for code in (self._walk, *self._codes)]
-            return _Table(self._layout, self._functions)
-        table.asked = []
-        return table
+        for _ in range(len(self._ready)):
+            try:
+                table = self._ready.popleft()
+            except IndexError:
+                break
+            if all(helper.done() for helper in table.asked):
+                table.asked = []
+                return table
+            self._ready.append(table)
+        if not self._functions:
+            self._functions = [code.function() for code in (self._walk, *self._codes)]
+        return _Table(self._layout, self._functions)
 
 
 class _Look:
