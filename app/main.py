@@ -42,6 +42,7 @@ from app.http.native.dispatch import DispatchRoute
 from app.http.native.dxdispatch import DxDispatchRoute
 from app.http.server.connection import Limits, connections
 from app.http.server.limit import ConnectionLimit, raise_descriptor_limit, room_for_connections
+from app.http.server.machine import suited
 from app.http.server.process import Process
 from app.http.server.proxies import forwarded
 from app.http.server.server import Server, UnixSocket, listen
@@ -55,6 +56,7 @@ from app.http.telemetry.requests import observing
 from app.http.telemetry.slots import Slots
 from app.http.telemetry.tracing import Tracing
 from app.http.web import docs, errors, playground, reference
+from app.memory.neighbours import Neighbour, Neighbours
 from app.models.repository.repository import Repository
 from app.models.repository.repository import check as check_models
 from app.models.repository.switches import SharedSwitches, Switches
@@ -181,6 +183,10 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
 
     Raises Unusable.
     """
+    why = ""
+    if not settings.workers:
+        count, why = suited(settings)
+        settings = settings.model_copy(update={"workers": count})
     keys = Keys(settings.api_keys.get_secret_value(), settings.api_keys_file)
     check_models(settings)
     tracing.check(settings)
@@ -199,6 +205,8 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
         raise
     for sentence in strange_variables(os.environ):
         log.warning(sentence)
+    if why:
+        log.info("Runs in %d process%s: %s", settings.workers, "es" if settings.workers > 1 else "", why)
     slots = Slots(settings.workers + 1)  # one for this process, if others are the workers
     end_seconds = settings.drain_seconds + settings.shutdown_seconds
 
@@ -215,13 +223,15 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
         except Exception:
             log.exception("What SIGHUP asks for failed")
 
+    neighbours = Neighbours(settings.workers) if settings.workers > 1 else None
     folder = _shared_folder() if settings.workers > 1 else None
     supervisor = os.getpid()
 
     def work(number: int, signals: Signals) -> bool:
         entries = SharedEntries(folder, settings.workers, number) if folder else None
         switches = SharedSwitches(folder / "models") if folder else None
-        make = functools.partial(_server, settings, keys, certificate, slots, number, entries, switches)
+        neighbour = neighbours.member(number) if neighbours else None
+        make = functools.partial(_server, settings, keys, certificate, slots, number, entries, switches, neighbour)
         went_well = Process(make, signals, reload, end_seconds, watched).run(sockets)
         if folder and os.getppid() != supervisor:  # it was killed, and will not
             shutil.rmtree(folder, ignore_errors=True)
@@ -272,13 +282,17 @@ def _shared_folder() -> Path:
 
 
 async def _tend(service: Service) -> None:
-    """Have the kept graphs looked after, until cancelled."""
+    """Have the kept graphs and the memory of GPUs looked after, until cancelled."""
     while True:
         await asyncio.sleep(_TENDED_SECONDS)
         try:
             service.graphs.tend()
         except Exception:
             log.exception("The kept graphs cannot be looked after")
+        try:
+            await asyncio.to_thread(service.placement.tend)
+        except Exception:
+            log.exception("The memory of GPUs cannot be looked after")
 
 
 def _server(
@@ -289,11 +303,13 @@ def _server(
     number: int,
     entries: Entries | None,
     switches: Switches | None,
+    neighbour: Neighbour | None,
 ) -> Server:
-    """The server of one process. `entries` are the graphs that several keep, `switches` those of their models."""
+    """The server of one process. `entries` are the graphs that several keep, `switches` those of their models, and it
+    is one `neighbour` of those that share GPUs."""
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTIONS)
-    service = Service(settings, entries)
+    service = Service(settings, entries, neighbour)
     raise_descriptor_limit()
     others = (most_regions() if settings.shared_memory else 0) + (settings.max_graphs if entries else 0)
     limit = ConnectionLimit(room_for_connections(settings.max_connections, others))

@@ -1,6 +1,7 @@
 """Every setting, once: environment variables DMLSERVE_* and the flags of `dmlserve serve` come from here."""
 
 import os
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
@@ -10,14 +11,20 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 
-def _cpus() -> int:
-    """Processors this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def processors() -> int:
+    """Those that this process may run on, or, in a container that may use them for a part of the time, as many as that
+    comes to."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = map(int, Path("/sys/fs/cgroup/cpu.max").read_text().split())
+    except (OSError, ValueError):  # there is no such limit
+        return count
+    return min(count, max(round(quota / period), 1))
 
 
 def _transfer_threads() -> int:
     """On few processors threads that copy take what computes; those that compute leave half of many to them."""
-    cpus = _cpus()
+    cpus = processors()
     return min(cpus // 2, 8) if cpus >= 4 else 0
 
 
@@ -99,7 +106,11 @@ class Settings(BaseSettings):
     )
 
     workers: int = Field(
-        1, ge=1, le=256, description="Processes that share the port, each with threads, a queue and limits of its own."
+        0,
+        ge=0,
+        le=256,
+        description="Processes that share the port, each with threads, a queue and limits of its own; 0: as many as "
+        "suit the machine.",
     )
     shared_memory: bool = Field(
         False,
@@ -112,7 +123,7 @@ class Settings(BaseSettings):
         le=64,
         description="Threads that receive and send large bodies; 0: the thread that does all else of connections.",
     )
-    threads: int = Field(default_factory=_cpus, ge=1, le=1024, description="Worker threads that run dispatches.")
+    threads: int = Field(default_factory=processors, ge=1, le=1024, description="Worker threads that run dispatches.")
     llvm: bool = Field(
         True, description="Compile loops for the CPU where NumPy is slower. Their results may differ in the last bits."
     )
@@ -199,7 +210,7 @@ class Settings(BaseSettings):
     @field_validator("shared_memory")
     @classmethod
     def _is_of_one_process(cls, value: bool, info: ValidationInfo) -> bool:
-        if value and info.data.get("workers") != 1:
+        if value and info.data.get("workers", 2) > 1:
             raise PydanticCustomError("one_worker", "regions are registered with one process, so give one worker")
         return value
 

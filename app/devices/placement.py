@@ -21,6 +21,7 @@ from app.formula.structures import Structures
 from app.graphs.schedule import InitializedGraph
 from app.memory.addresses import address_of
 from app.memory.buffers import Buffer, BufferPool
+from app.memory.neighbours import Neighbour
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
 from app.operators.operator import Role
@@ -44,6 +45,11 @@ NEVER = 1 << 62
 """A crossover that no tensor reaches."""
 
 
+NEIGHBOURS_SECONDS = 2.0
+"""How long a dispatch that finds no memory on a GPU waits for what other processes keep there. They look for that twice
+a second."""
+
+
 class Placement:
     """The devices there are, by name, and the choice among them.
 
@@ -51,16 +57,23 @@ class Placement:
     with the least work in hand. Every dispatch that a GPU does not manage is run by NumPy.
     """
 
-    def __init__(self, settings: Settings, numpy_device: NumpyDevice, structures: Structures | None = None) -> None:
-        """Raises Unusable."""
+    def __init__(
+        self,
+        settings: Settings,
+        numpy_device: NumpyDevice,
+        structures: Structures | None = None,
+        neighbour: Neighbour | None = None,
+    ) -> None:
+        """`neighbour` is this process among those that share the GPUs, if there are several. Raises Unusable."""
         self._settings = settings
         self._numpy = numpy_device
         self.pinned = PinnedMemory(settings.pinned_bytes)
         self.gpus, self.problems = find_gpus(settings, self.pinned, structures)
         check_gpus(settings, self.gpus, self.problems)
         self.devices: dict[str, Device] = {numpy_device.name: numpy_device}
-        self.devices |= {gpu.name: FallbackDevice([gpu], numpy_device) for gpu in self.gpus}
-        self._auto = FallbackDevice(self.gpus, numpy_device)
+        self._neighbour = neighbour
+        self.devices |= {gpu.name: FallbackDevice([gpu], numpy_device, neighbour) for gpu in self.gpus}
+        self._auto = FallbackDevice(self.gpus, numpy_device, neighbour)
         self.crossover = settings.crossover_elements or NEVER
         if not self.gpus:
             self.pinned.limit = 0
@@ -94,10 +107,21 @@ class Placement:
         """The GPU of this name, if there is one."""
         return next((gpu for gpu in self.gpus if gpu.name == name), None)
 
+    def tend(self) -> None:
+        """Give other processes the GPUs' memory that nobody uses here, if they have asked for it. To be called now and
+        then, by a thread that may wait."""
+        if self._neighbour is not None:
+            for gpu in self.gpus:
+                self._neighbour.answer(gpu.ordinal, gpu.free_memory if gpu.out_of_service is None else nothing)
+
     def troubles(self) -> list[str]:
         """Why dispatches run on NumPy that might run on a GPU."""
         lost = [f"{gpu.name} is out of service: {gpu.out_of_service}" for gpu in self.gpus if gpu.out_of_service]
         return [*self.problems, *lost]
+
+
+def nothing() -> None:
+    """A GPU that is lost keeps nothing."""
 
 
 class FallbackDevice:
@@ -105,10 +129,11 @@ class FallbackDevice:
 
     kind: Literal["cpu", "cuda"] = "cuda"
 
-    def __init__(self, gpus: Sequence[CudaDevice], fallback: NumpyDevice) -> None:
+    def __init__(self, gpus: Sequence[CudaDevice], fallback: NumpyDevice, neighbour: Neighbour | None = None) -> None:
         self.name = gpus[0].name if len(gpus) == 1 else "auto"
         self.gpus = gpus
         self.fallback = fallback
+        self.neighbour = neighbour
 
     def info(self) -> DeviceInfo:
         return self.gpus[0].info()
@@ -172,6 +197,8 @@ class FallbackKernel:
             if failure.cause != "memory":
                 raise
             gpu.free_memory()
+            if self._device.neighbour is not None:
+                self._device.neighbour.ask(gpu.ordinal, NEIGHBOURS_SECONDS, cancelled)
             ran = kernel.dispatch(inputs, targets, cancelled)
         for output, target in zip(outputs, targets, strict=True):
             if target is not output:

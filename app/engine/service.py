@@ -27,6 +27,7 @@ from app.engine.workers import Ticket, WorkerPool
 from app.formula.structures import Structures
 from app.memory.accounts import MemoryAccount, MemoryShare
 from app.memory.buffers import Buffer
+from app.memory.neighbours import Neighbour
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
 from app.settings import Settings
@@ -71,8 +72,8 @@ class Cache(Protocol):
 class Service:
     """Devices, workers and limits. Make it inside a running process, close it at the end."""
 
-    def __init__(self, settings: Settings, graphs: Entries | None = None) -> None:
-        """`graphs` are those that several processes keep."""
+    def __init__(self, settings: Settings, graphs: Entries | None = None, neighbour: Neighbour | None = None) -> None:
+        """`graphs` are those that several processes keep, of which this is one `neighbour`."""
         self.settings = settings
         self.state = State.STARTING
         self._is_closed = False
@@ -84,7 +85,7 @@ class Service:
         self.loops = _compiler(settings)
         """Compiles loops for the CPU, if any are."""
         numpy_device = NumpyDevice(self.pool.executor, settings.threads, self.loops, structures=self.structures)
-        self.placement = Placement(settings, numpy_device, self.structures)
+        self.placement = Placement(settings, numpy_device, self.structures, neighbour)
         self.devices: dict[str, Device] = self.placement.devices
         self.compiler = GraphCompiler(
             numpy_device,

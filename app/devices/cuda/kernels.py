@@ -91,6 +91,7 @@ class CudaKernel:
         self._count = made.elements
         self._rows = Rows.of(compiled, output) if self._map.axes else None
         self._coordinates = Coordinates.of(compiled, output) if self._map.by_coordinates else None
+        self._launches: dict[int, Launch] = {}  # by the slot's address: one thread at a time has the slot
         self.is_chunked = False
         """Whether tensors lie alike, so that parts of them can be computed by themselves."""
         if self._coordinates is None:
@@ -186,7 +187,9 @@ class CudaKernel:
             return
 
         def prepare(slot: Slot) -> Callable[[int], None]:
-            launch = self.launch()
+            launch = self._launches.get(slot.address)
+            if launch is None:
+                launch = self._launches[slot.address] = self.launch()
 
             def work(turn: int) -> None:
                 start = starts[turn]

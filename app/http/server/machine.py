@@ -1,0 +1,50 @@
+"""How many processes suit this machine, where nobody says."""
+
+import os
+from pathlib import Path
+
+from app.settings import GIB, Settings, processors
+
+PROCESSORS = 4
+"""For each process. One moves large bodies and computes with several; what further ones add are event loops, of which
+each answers some ten thousand small requests a second."""
+
+MOST = 4
+"""Clients need processors, too."""
+
+MOST_ON_GPU = 2
+"""Each process has a context of its own on a GPU, and pinned memory, and waits while the GPU runs what others sent."""
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def suited(settings: Settings) -> tuple[int, str]:
+    """How many, and why, for the log."""
+    if settings.shared_memory:
+        return 1, "regions of shared memory are registered with one process"
+    if settings.max_batch > 1:
+        return 1, "requests that are run together have to meet in one process"
+    cpus, memory = processors(), memory_bytes()
+    most = {
+        f"{PROCESSORS} of {cpus} processors for each": cpus // PROCESSORS,
+        f"each may hold max_memory_bytes, of {memory / GIB:.0f} GiB half": memory // 2 // settings.max_memory_bytes,
+        f"no more than {MOST} unless they are asked for": MOST,
+    }
+    if _has_gpu(settings):
+        most[f"no more than {MOST_ON_GPU} share a GPU unless they are asked for"] = MOST_ON_GPU
+    why = min(most, key=lambda each: most[each])
+    return max(most[why], 1), why
+
+
+def memory_bytes() -> int:
+    """Bytes that this machine has, or this container may have."""
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        return min(there, int((_CGROUP / "memory.max").read_text()))
+    except (OSError, ValueError):  # there is no such limit
+        return there
+
+
+def _has_gpu(settings: Settings) -> bool:
+    """Whether there seems to be one. CUDA, which knows, does not survive a fork."""
+    return settings.gpus != "none" and any(Path("/dev").glob("nvidia[0-9]*"))
