@@ -303,7 +303,7 @@ def _server(
     number: int,
     entries: Entries | None,
     switches: Switches | None,
-    neighbour: Neighbour | None,
+    neighbour: Neighbour | None = None,
 ) -> Server:
     """The server of one process. `entries` are the graphs that several keep, `switches` those of their models, and it
     is one `neighbour` of those that share GPUs."""

@@ -96,7 +96,7 @@ def running_server(
     log: Path, *flags: str, command: Sequence[str | Path] = SERVER, **environment: str
 ) -> Iterator[RunningServer]:
     """`dmlserve serve` with `flags` on a free port, ready for requests; `environment` is added to ours."""
-    environment = {"PYTHONPATH": str(ROOT)} | environment
+    environment = {"PYTHONPATH": str(ROOT), "DMLSERVE_WORKERS": "1"} | environment  # on large machines, too
     with log.open("wb") as stderr:
         process = subprocess.Popen(
             [*command, "serve", "--port", "0", *flags], stderr=stderr, stdout=stderr, env=os.environ | environment

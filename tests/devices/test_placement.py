@@ -28,6 +28,7 @@ from app.engine.service import Service
 from app.http.server.limit import ConnectionLimit
 from app.http.telemetry.metrics import Metrics
 from app.memory.buffers import Buffer, BufferPool
+from app.memory.neighbours import Neighbour, Neighbours
 from app.operators.compiled import CompiledOperator
 from app.settings import Settings, Unusable
 from tests.gpu import first_gpu
@@ -45,6 +46,7 @@ class FakeGpu:
 
     def __init__(self, numpy_device: NumpyDevice, ordinal: int = 0) -> None:
         self.name = f"cuda:{ordinal}"
+        self.ordinal = ordinal
         self.numpy = numpy_device
         self.load = 0
         self.out_of_service: str | None = None
@@ -232,6 +234,35 @@ def test_without_memory_it_is_tried_again_with_what_the_pool_had(gpus: list[Any]
     failing(gpus[0], "memory")
     assert run(FallbackDevice(gpus[:1], numpy_device), SMALL) == ExecutionRecord("cuda:0", "cuda")
     assert (gpus[0].freed, gpus[0].ran) == (1, 1)
+
+
+def test_without_memory_it_is_tried_again_with_what_other_processes_had(
+    gpus: list[Any], numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not before all have given it, but one that does not answer is not waited for for ever."""
+    neighbours = Neighbours(3)
+    others = [neighbours.member(number) for number in (1, 2)]
+    device = FallbackDevice(gpus[:1], numpy_device, neighbours.member(0))
+    given: list[int] = []
+
+    def dispatch(*answering: Neighbour) -> ExecutionRecord:
+        failing(gpus[0], "memory")
+        asked = ThreadPoolExecutor(1)
+        with asked:
+            ran = asked.submit(run, device, SMALL)
+            while not ran.done():
+                before = len(given)
+                for each in answering:
+                    each.answer(0, lambda: given.append(gpus[0].ran))
+                    each.answer(1, lambda: given.append(-1))
+                assert len(given) - before in (0, len(answering))
+        return ran.result()
+
+    assert dispatch(*others) == ExecutionRecord("cuda:0", "cuda")
+    assert given == [0, 0], "each was asked once, for this GPU, before it was tried again"
+    monkeypatch.setattr(placement, "NEIGHBOURS_SECONDS", 0.05)
+    assert dispatch(others[0]) == ExecutionRecord("cuda:0", "cuda")
+    assert len(given) == 3
 
 
 @pytest.mark.parametrize("causes", [("memory", "memory"), ("lost",), ("error",), ("memory", "lost")])

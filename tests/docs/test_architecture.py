@@ -17,6 +17,7 @@ WAY = [
     "http/server/connection.py",
     "http/server/framing.py",
     "http/server/exchange.py",
+    "http/server/reader.py",
     "http/core/exchange.py",
     "http/telemetry/requests.py",
     "http/core/cors.py",
@@ -38,6 +39,7 @@ WAY = [
     "devices/cuda/device.py",
     "http/core/answers.py",
     "http/server/batch.py",
+    "http/server/sender.py",
 ]
 """From socket to kernel and back."""
 

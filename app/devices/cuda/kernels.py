@@ -15,7 +15,7 @@ from app.devices.cuda.grids import ACCESS_BYTES, Layout, Step, choose_layout, el
 from app.devices.cuda.lowering import lower
 from app.devices.cuda.pinned import Slot, room
 from app.devices.cuda.rows import RowClass, RowLowering, Rows
-from app.devices.cuda.transfers import LEAST_CHUNK, MOST_CHUNK, HostTensor, spread
+from app.devices.cuda.transfers import LEAST_CHUNK, LEAST_COPIED, MOST_CHUNK, HostTensor, spread
 from app.devices.device import Cancelled, DeviceFailed, ExecutionRecord
 from app.devices.layout import walk
 from app.formula.expansions import Ask
@@ -179,10 +179,12 @@ class CudaKernel:
     def _dispatch_chunks(self, buffers: Sequence[HostTensor], cancelled: Callable[[], bool]) -> None:
         fits = room(self._device.slots.size, len(buffers))
         widest = max(self._bytes)
-        wanted = min(max(self._count * widest // (2 * SLOTS), LEAST_CHUNK), MOST_CHUNK, fits)
+        is_pinned = all(buffer.pinned for buffer in buffers)
+        least = LEAST_CHUNK if is_pinned else LEAST_COPIED
+        wanted = min(max(self._count * widest // (2 * SLOTS), least), MOST_CHUNK, fits)
         elements = max(wanted // widest // 16 * 16, 1)
         starts = range(0, self._count, elements)
-        if all(buffer.pinned for buffer in buffers):
+        if is_pinned:
             self._stream_chunks(buffers, starts, elements, cancelled)
             return
 

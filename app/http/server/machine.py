@@ -30,7 +30,7 @@ def suited(settings: Settings) -> tuple[int, str]:
         f"each may hold max_memory_bytes, of {memory / GIB:.0f} GiB half": memory // 2 // settings.max_memory_bytes,
         f"no more than {MOST} unless they are asked for": MOST,
     }
-    if _has_gpu(settings):
+    if settings.gpus != "none" and has_gpu():
         most[f"no more than {MOST_ON_GPU} share a GPU unless they are asked for"] = MOST_ON_GPU
     why = min(most, key=lambda each: most[each])
     return max(most[why], 1), why
@@ -45,6 +45,6 @@ def memory_bytes() -> int:
         return there
 
 
-def _has_gpu(settings: Settings) -> bool:
+def has_gpu() -> bool:
     """Whether there seems to be one. CUDA, which knows, does not survive a fork."""
-    return settings.gpus != "none" and any(Path("/dev").glob("nvidia[0-9]*"))
+    return any(Path("/dev").glob("nvidia[0-9]*"))

@@ -1,0 +1,225 @@
+"""Threads that have connections' sockets for a while."""
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from uvicorn.server import ServerState
+
+from app.codecs.codec import Encoded, Piece
+from app.http.core.exchange import Disconnected, Reply, Request
+from app.http.server import machine, reader, transfers
+from app.http.server.connection import Connection, Limits
+from app.http.server.machine import suited
+from app.http.server.transfers import ALONE, LENT, PAUSE_SECONDS, PROBE, Receiving, Sending, Transfers, split
+from app.settings import GIB, Settings
+
+SIZE = 6 << 20
+DATA = np.random.default_rng(0).bytes(SIZE)
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """A client's socket, and one for a thread."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        socket.create_connection(listening.getsockname()) as client,
+        listening.accept()[0] as lent,
+    ):
+        lent.setblocking(False)
+        yield client, lent
+
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+def test_it_receives_what_was_asked_for_and_no_more(pair: Pair) -> None:
+    client, lent = pair
+    sender = threading.Thread(target=client.sendall, args=(DATA + b"next",))
+    sender.start()
+    work = Receiving(memoryview(bytearray(SIZE)))
+    work.run(lent)
+    sender.join()
+    assert (work.count, bytes(work.buffer)) == (SIZE, DATA)
+    assert lent.recv(100) == b"next"
+    assert lent.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == 1, "the event loop is woken by any byte"
+
+
+def trickle(client: socket.socket, is_over: threading.Event) -> None:
+    """Too slowly for a thread."""
+    while not is_over.wait(PAUSE_SECONDS / 10):
+        client.send(b"x" * (PROBE // 40))
+
+
+@pytest.mark.parametrize("act", ["pauses", "trickles", "ends", "resets"])
+def test_no_client_keeps_a_thread(pair: Pair, act: str) -> None:
+    client, lent = pair
+    client.sendall(DATA[:1000])
+    is_over = threading.Event()
+    slow = threading.Thread(target=trickle, args=(client, is_over))
+    if act == "trickles":
+        slow.start()
+    elif act == "ends":
+        client.shutdown(socket.SHUT_WR)
+    elif act == "resets":
+        lent.send(b"unread")
+        client.close()
+    work = Receiving(memoryview(bytearray(SIZE)))
+    started = time.monotonic()
+    try:
+        work.run(lent)
+    except ConnectionResetError:
+        assert act == "resets"
+    took = time.monotonic() - started
+    is_over.set()
+    if act == "trickles":
+        slow.join()
+    assert took < 50 * PAUSE_SECONDS
+    assert bytes(work.buffer[: min(work.count, 1000)]) == DATA[: min(work.count, 1000)]
+    assert lent.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == 1
+
+
+def test_what_a_slow_client_does_not_take_is_left_in_order(pair: Pair) -> None:
+    client, lent = pair
+    groups: list[list[Piece]] = [[b"head", DATA[: SIZE // 2]], [DATA[SIZE // 2 :]], [b"tail"]]
+    work = Sending(iter(groups))
+    work.run(lent)
+    left = b"".join(map(bytes, [*work.rest, *(piece for group in work.groups for piece in group)]))
+    whole = b"head" + DATA + b"tail"
+    assert 0 < work.sent < len(whole)
+    assert left == whole[work.sent :]
+    received = bytearray()
+    while len(received) < work.sent:
+        received += client.recv(1 << 20)
+    assert received == whole[: work.sent]
+
+
+def test_nothing_goes_on_that_nobody_wants(pair: Pair) -> None:
+    client, lent = pair
+    client.sendall(DATA[:1000])
+    receiving, sending = Receiving(memoryview(bytearray(SIZE))), Sending(iter([[DATA]]))
+    receiving.is_over = sending.is_over = True
+    receiving.run(lent)
+    sending.run(lent)
+    assert (receiving.count, sending.sent) == (0, 0)
+
+
+@pytest.mark.parametrize("size", [0, 1, 4, 5, 9, 10, 11])
+def test_split(size: int) -> None:
+    before, after = split([b"abcd", b"", b"efghij"], size)
+    assert b"".join(before) == b"abcdefghij"[:size]
+    assert b"".join(after) == b"abcdefghij"[size:]
+
+
+def test_a_large_body_by_itself_is_the_event_loops() -> None:
+    threads = Transfers(1)
+    threads.enter()
+    assert not threads.worth(ALONE - 1)
+    assert threads.worth(ALONE)
+    threads.enter()
+    assert threads.worth(LENT)
+    assert not threads.worth(LENT - 1)
+    threads.idle = 0
+    assert not threads.worth(ALONE)
+    threads.idle = 1
+    threads.leave()
+    assert not threads.worth(LENT)
+
+
+class Noting(Transfers):
+    """Knows what was done."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.done: list[Any] = []
+
+    def submit(self, work: Any, *arguments: Any) -> None:
+        self.done.append(work)
+        super().submit(work, *arguments)
+
+
+def echoing(parted: list[bool]) -> Callable[[Request], Any]:
+    async def handler(request: Request) -> Reply:
+        body = memoryview(bytearray(request.body.announced))
+        first = await request.body.read()
+        body[: len(first)] = first
+        try:
+            await request.body.fill(body[len(first) :])
+        except Disconnected:
+            parted.append(True)
+            raise
+        return Reply(200, [(b"content-length", b"%d" % len(body))], Encoded(len(body), (body,)))
+
+    return handler
+
+
+@pytest.mark.parametrize("hangs_up", [False, True])
+def test_a_connection_lends_its_socket_and_has_it_back(hangs_up: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfers, "ALONE", LENT)
+    monkeypatch.setattr(reader, "PROBE", 1)  # whatever the loop finds first is enough
+    threads, parted = Noting(), list[bool]()
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % SIZE
+
+    def ask(port: int) -> bytes:
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+            if hangs_up:
+                client.sendall(head + DATA[: SIZE // 2])
+                return b""
+            with client.makefile("rb") as received:
+                for _ in range(2):
+                    client.sendall(head + DATA)
+                    while received.readline() != b"\r\n":
+                        pass
+                    answer = received.read(SIZE)
+                return answer
+
+    async def serve() -> bytes:
+        loop = asyncio.get_running_loop()
+        make = lambda: Connection(echoing(parted), Limits(), ServerState(), 30, loop, threads)  # noqa: E731
+        async with await loop.create_server(make, "127.0.0.1", 0) as server:
+            answer = await asyncio.to_thread(ask, server.sockets[0].getsockname()[1])
+            end = loop.time() + 10
+            while (threads.idle < 2 or (hangs_up and not parted)) and loop.time() < end:  # noqa: ASYNC110 - of the loop
+                await asyncio.sleep(0.01)
+            return answer
+
+    answer = asyncio.run(serve())
+    assert threads.idle == 2
+    assert any(isinstance(work, Receiving) and work.count for work in threads.done)
+    if hangs_up:
+        assert parted == [True]
+    else:
+        assert answer == DATA
+        assert any(isinstance(work, Sending) and work.sent for work in threads.done)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "memory", "gpu", "given", "count"),
+    [
+        (2, 64, False, {}, 1),
+        (4, 64, False, {}, 1),
+        (8, 64, False, {}, 2),
+        (16, 64, False, {}, 4),
+        (128, 512, False, {}, 4),
+        (16, 16, False, {}, 2),
+        (16, 4, False, {}, 1),
+        (16, 64, True, {}, 2),
+        (16, 64, True, {"gpus": "none"}, 4),
+        (16, 64, False, {"shared_memory": True}, 1),
+        (16, 64, False, {"max_batch": 8}, 1),
+    ],
+)
+def test_as_many_processes_as_suit_the_machine(
+    monkeypatch: pytest.MonkeyPatch, cpus: int, memory: int, gpu: bool, given: dict[str, Any], count: int
+) -> None:
+    monkeypatch.setattr(machine, "processors", lambda: cpus)
+    monkeypatch.setattr(machine, "memory_bytes", lambda: memory * GIB)
+    monkeypatch.setattr(machine, "has_gpu", lambda: gpu)
+    found, why = suited(Settings(**given))
+    assert found == count
+    assert why
