@@ -46,7 +46,7 @@ from app.http.server.machine import suited
 from app.http.server.process import Process
 from app.http.server.proxies import forwarded
 from app.http.server.server import Server, UnixSocket, listen
-from app.http.server.tls import Certificate, certificate_of
+from app.http.server.tls import HANDSHAKES, Certificate, certificate_of
 from app.http.server.transfers import Transfers
 from app.http.server.workers import Supervisor
 from app.http.telemetry import operations, tracing
@@ -312,6 +312,7 @@ def _server(
     service = Service(settings, entries, neighbour)
     raise_descriptor_limit()
     others = (most_regions() if settings.shared_memory else 0) + (settings.max_graphs if entries else 0)
+    others += HANDSHAKES if certificate else 0
     limit = ConnectionLimit(room_for_connections(settings.max_connections, others))
     app = create_app(settings, service, limit, len(keys), number, slots, switches)
     logs.count_dropped_in(app.state.metrics.log_lines_dropped)

@@ -17,6 +17,9 @@ LOCKS = HERE / "locks"
 PYPROJECT = HERE.parent / "pyproject.toml"
 PROJECT = tomllib.loads(PYPROJECT.read_text())
 
+ALWAYS = "otel"
+"""An extra that every image has: whether there are traces is for who runs it to say."""
+
 BUILD = "build"
 """The lock of what the service's own wheel is built with."""
 
@@ -29,7 +32,8 @@ def requirements(name: str) -> str:
     if name == BUILD:
         needed: list[str] = PROJECT["build-system"]["requires"]
         return "\n".join(needed)
-    command = [sys.executable, str(HERE / "requirements.py"), str(PYPROJECT), "" if name == "cpu" else name]
+    extras = ALWAYS if name == "cpu" else f"{name},{ALWAYS}"
+    command = [sys.executable, str(HERE / "requirements.py"), str(PYPROJECT), extras]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603
 
 

@@ -27,6 +27,7 @@ from app.operators.compiled import CompiledOperator, compile_operator
 from app.operators.operator import Role
 from app.programs.dispatchable import Dispatchable
 from app.settings import MIB, Settings, Unusable
+from app.stages import staged
 
 log = logging.getLogger("app.execution")
 
@@ -160,7 +161,7 @@ class FallbackKernel:
         except DeviceFailed as failure:
             if self._numpy is None:
                 self._numpy = self._device.fallback.prepare(self._work)
-            ran = self._numpy.dispatch(inputs, outputs, cancelled)
+            ran = staged("kernel", self._numpy.dispatch, inputs, outputs, cancelled)
             return ExecutionRecord(ran.device, ran.kind, failure.reason, gpu.name, failure.cause)
 
     @property

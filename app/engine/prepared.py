@@ -31,6 +31,8 @@ class Prepared:
         self.in_place = in_place
         self.device = device
         self.kernel = device.prepare(work.runnable)
+        self.stage = "kernel" if device.kind == "cpu" else "dispatch"
+        """What a dispatch is to a trace: that of a GPU has stages of its own."""
         self.input_names = list(work.inputs)
         self.output_bytes = {name: desc.data_bytes for name, desc in work.outputs.items()}
         self.scratch_bytes = work.scratch_bytes

@@ -181,7 +181,7 @@ class Service:
             self.pool.release(place)
         bound = self._admit(prepared, data, memory, runs_inline)
         if runs_inline:
-            return recorded(stages, self.compute, prepared, bound)
+            return self.compute(prepared, bound, stages)
         return await self.run(lambda ticket: self._computed(ticket, prepared, bound), memory, hang_up, stages, place)
 
     async def run(
@@ -220,13 +220,16 @@ class Service:
 
     def _computed(self, ticket: Ticket[None], prepared: Prepared, bound: Bound) -> Outcome:
         started = perf_counter()
-        ran = staged("dispatch", prepared.dispatch, bound, ticket.cancelled)
+        ran = staged(prepared.stage, prepared.dispatch, bound, ticket.cancelled)
         return Outcome(bound.outputs, ticket.queue_seconds, perf_counter() - started, ran)
 
-    def compute(self, prepared: Prepared, bound: Bound) -> Outcome:
+    def compute(self, prepared: Prepared, bound: Bound, stages: Stages | None = None) -> Outcome:
         """Dispatch a kernel that `runs_inline` on what was admitted, here and now."""
         started = perf_counter()
-        ran = staged("dispatch", prepared.dispatch, bound, _never)
+        if stages is None:
+            ran = prepared.dispatch(bound, _never)
+        else:
+            ran = recorded(stages, staged, prepared.stage, prepared.dispatch, bound, _never)
         return Outcome(bound.outputs, 0.0, perf_counter() - started, ran)
 
     def _admit(self, prepared: Prepared, data: Mapping[str, Buffer], memory: MemoryShare, runs_inline: bool) -> Bound:

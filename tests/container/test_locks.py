@@ -63,7 +63,7 @@ def required(name: str) -> list[str]:
     if name == "build":
         return list(PROJECT["build-system"]["requires"])
     project = PROJECT["project"]
-    extras = [] if name == "cpu" else name.split(",")
+    extras = ["otel", *([] if name == "cpu" else name.split(","))]
     return [*project["dependencies"], *(each for extra in extras for each in project["optional-dependencies"][extra])]
 
 

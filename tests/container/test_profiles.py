@@ -14,6 +14,8 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from app.http.telemetry import tracing
+from app.settings import Settings
 from tests.cluster.test_haproxy import Front, front, needs_haproxy
 from tests.container.test_container_files import compose
 from tests.graphs.requests import X, biased, dispatch, keep
@@ -127,6 +129,28 @@ def test_prometheus_reads_what_there_is() -> None:
     assert [name for name, _ in jobs["dmlserve"]] == [name for name in services if name.startswith("dmlserve")]
     text = (ROOT / "docker" / "haproxy" / "haproxy.cfg").read_text()
     assert [f"bind :{port}\n" in text for _, port in jobs["haproxy"]] == [True]
+
+
+def test_the_service_sends_traces_where_it_is_told_to() -> None:
+    """By default nowhere: without the profile there is nobody to take them."""
+    given = {name.lower().removeprefix("dmlserve_"): value for name, value in environment().items()}
+    settings = Settings.model_validate(given)
+    assert (settings.otlp_endpoint, settings.trace_ratio) == ("", Settings().trace_ratio)
+    (url,) = re.findall(r"DMLSERVE_OTLP_ENDPOINT=(\S+) docker compose --profile observe up", README)
+    assert f"DMLSERVE_OTLP_ENDPOINT={url} docker compose --profile observe up" in (ROOT / "compose.yaml").read_text()
+    assert environment(DMLSERVE_OTLP_ENDPOINT=url)["DMLSERVE_OTLP_ENDPOINT"] == url
+    tracing.check(Settings(otlp_endpoint=url))
+    collector = yaml.safe_load((OBSERVE / "collector.yaml").read_text())
+    port = collector["receivers"]["otlp"]["protocols"]["http"]["endpoint"].rpartition(":")[2]
+    assert url == f"http://otel-collector:{port}"
+    assert "otel-collector" in SERVICES
+
+
+def environment(**given: str) -> dict[str, str]:
+    """What both services are told."""
+    services = compose("--profile", "scaled", **given)["services"]
+    told = [services[name]["environment"] for name in ("dmlserve", "dmlserve-replica")]
+    return {name: value for name, value in told[0].items() if told[1][name] == value}
 
 
 def test_traces_reach_their_store() -> None:

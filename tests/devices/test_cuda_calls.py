@@ -17,6 +17,7 @@ from app.graphs.schedule import InitializedGraph, Place, Room, Schedule, Step
 from app.memory.arrays import Array, numpy_type
 from app.operators.compiled import CompiledOperator, compile_operator
 from app.operators.linear_algebra.products import Gemm
+from app.stages import Stages, recorded
 from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu, CudaError, OutOfMemory
 from tests.devices.cuda_on_cpu import COMPILER, BuiltKernels
 from tests.devices.test_coordinates import (
@@ -172,6 +173,18 @@ def test_graphs_run_wholly_on_the_device(on_cpu: CudaDeviceOnCpu, *, with_call: 
 
 
 # On a GPU
+
+
+@needs_compiler
+@pytest.mark.parametrize(("count", "stages"), [(4, ["kernel"]), (2000, ["transfer", "kernel", "transfer"])])
+def test_a_trace_has_transfers_and_kernels(on_cpu: CudaDeviceOnCpu, count: int, stages: list[str]) -> None:
+    """Of what is small all copies are queued with the kernel, and waited for once."""
+    x = np.ones(count, np.float32)
+    for graph in (False, True):
+        kernel = on_cpu.prepare(graph_of(count, with_call=True) if graph else cumulative_sum(x))
+        found = Stages()
+        recorded(found, kernel.dispatch, [buffer_of(x)], [buffer_of(np.zeros_like(x))], lambda: False)
+        assert [each.name for each in found.done] == stages
 
 
 @pytest.mark.gpu

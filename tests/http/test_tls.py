@@ -1,5 +1,6 @@
 """HTTPS: the same service behind TLS, and a certificate that is renewed while it serves."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -17,7 +18,8 @@ import httpx
 import numpy as np
 import pytest
 
-from app.http.server.tls import Certificate, certificate_of
+from app.http.server import tls
+from app.http.server.tls import Certificate, Handshakes, certificate_of
 from app.settings import Settings, Unusable
 from tests.conftest import ASYNCIO_LOOP, SERVER, RunningServer, ours_only, running_server
 from tests.http.load import wait_until
@@ -105,6 +107,46 @@ def test_what_is_no_tls_is_cut_off(secure: RunningServer, secure_client: httpx.C
         assert silent.recv(1) == b""
     assert 1 < time.monotonic() - begun < 10
     assert secure_client.get("/health/live").status_code == 200
+
+
+def test_handshakes_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is silent longest is cut off, and nobody else waits for it."""
+    monkeypatch.setattr(tls, "HANDSHAKES", 2)
+    context = Certificate(str(folder / "first.pem"), str(folder / "first.key")).context
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        made: list[asyncio.Protocol] = []
+
+        def make() -> asyncio.Protocol:
+            made.append(asyncio.Protocol())
+            return made[-1]
+
+        handshakes = Handshakes(context, make, 60)
+        clients = []
+        for number in range(4):
+            client, accepted = socket.socketpair()
+            for each in (client, accepted):
+                each.setblocking(False)
+            handshakes.begin(accepted)
+            clients.append(client)
+            await asyncio.sleep(0.05)
+            if number == 2:
+                assert await asyncio.wait_for(loop.sock_recv(clients[0], 1), 10) == b""
+                trusted = trusting(folder, "first")
+                transport, _ = await loop.create_connection(
+                    asyncio.Protocol, sock=client, ssl=trusted, server_hostname="localhost"
+                )
+        # The third one was agreed with, so that there is room for the fourth.
+        for client in (clients[1], clients[3]):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(loop.sock_recv(client, 1), 0.1)
+        transport.abort()
+        for client in clients:
+            client.close()
+        await asyncio.sleep(0.05)
+
+    asyncio.run(main())
 
 
 def test_clients_that_hang_up_are_noticed(secure: RunningServer, folder: Path, secure_client: httpx.Client) -> None:

@@ -117,7 +117,7 @@ def test_a_small_dispatch(traced_client: httpx.Client, receiver: Receiver) -> No
     root, stages = receiver.trace(TRACE)
     assert root.name == "POST /v1/dispatch"
     assert root.parent_span_id.hex() == SPAN
-    assert stages.keys() - {"receive"} == {"decode", "judge", "dispatch", "encode", "send"}
+    assert stages.keys() - {"receive"} == {"decode", "judge", "kernel", "encode", "send"}
     found = attributes(root)
     assert found["server.port"] == traced_client.base_url.port
     assert found["client.port"] > 0
@@ -149,9 +149,9 @@ def test_a_large_dispatch_the_first_time_and_later(
     ids = [trace_of(traced, post_msgpack(traced_client, message).headers["x-request-id"]) for _ in range(3)]
     first, *_, last = [receiver.trace(each or "") for each in ids]
     assert not first[0].parent_span_id
-    assert first[1].keys() >= {"receive", "queue", "decode", "judge", "compile", "dispatch", "encode", "send"}
+    assert first[1].keys() >= {"receive", "queue", "decode", "judge", "compile", "kernel", "encode", "send"}
     assert attributes(first[0])["dmlserve.kernels.compiled"] >= 1
-    assert last[1].keys() == {"receive", "queue", "dispatch", "encode", "send"}
+    assert last[1].keys() == {"receive", "queue", "kernel", "encode", "send"}
     assert attributes(last[0])["dmlserve.request_cache.hit"] is True
 
 
@@ -160,7 +160,7 @@ def test_an_inference_and_a_refusal(traced: RunningServer, traced_client: httpx.
     answer = traced_client.post("/v2/models/activation_celu/infer", json={"inputs": [tensor]})
     root, stages = receiver.trace(trace_of(traced, answer.headers["x-request-id"]) or "")
     assert root.name == "POST /v2/models/{name}/infer"
-    assert stages.keys() - {"receive"} == {"decode", "judge", "dispatch", "encode", "send"}
+    assert stages.keys() - {"receive"} == {"decode", "judge", "kernel", "encode", "send"}
     answer = traced_client.post("/v1/dispatch", content=b"{", headers={"content-type": "application/json"})
     root, stages = receiver.trace(trace_of(traced, answer.headers["x-request-id"]) or "")
     assert attributes(root)["dmlserve.rejection.reason"] == "unreadable"

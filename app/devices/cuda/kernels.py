@@ -23,6 +23,7 @@ from app.formula.uniform import Evaluate, evaluator, typed
 from app.formula.values import Value
 from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
+from app.stages import staged
 
 STREAMS = 3
 """That take turns where nothing is copied on the host: one in, one computing, one out."""
@@ -171,7 +172,7 @@ class CudaKernel:
             for buffer, size in zip([*inputs, *outputs], self._reach, strict=True)
         ]
         with self._device.at_work(sum(self._reach)):
-            self._dispatch_chunks(buffers, cancelled)
+            staged("kernel", self._dispatch_chunks, buffers, cancelled)  # while other chunks are on their way
         return ExecutionRecord(self._device.name, "cuda")
 
     # No more memory on the device than the slots have

@@ -2,17 +2,19 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from app.devices.cuda.context import Context
 from app.devices.cuda.kernels import Launch
+from app.devices.cuda.pinned import Slot
 from app.devices.cuda.small import BRIEF_VALUES, SMALL_BYTES, Passage
 from app.devices.cuda.transfers import HostTensor, move
 from app.devices.cuda.whole import Queued, Resident
 from app.devices.device import Cancelled, ExecutionRecord
 from app.graphs.schedule import InitializedGraph, Place, Room
 from app.memory.buffers import Buffer
+from app.stages import staged
 
 READY, READY_BYTES = 4, 64 << 20
 """How many arenas a graph keeps for its next dispatches, and how large these may be: of a larger one the time goes into
@@ -85,11 +87,7 @@ class CudaScheduleKernel:
             if cancelled():
                 raise Cancelled
             self._passage.enter(slot, inputs, outputs)
-            try:
-                with self._passage.through(slot, arena.address, self.device):
-                    arena.queue(slot.stream)
-            finally:
-                slot.stream.synchronize()
+            staged("kernel", self._run, slot, arena, self._passage.through(slot, arena.address, self.device))
             self._passage.leave(slot, outputs)
 
     def _dispatch_large(
@@ -105,11 +103,17 @@ class CudaScheduleKernel:
         if cancelled():
             raise Cancelled
         with device.slots.take() as slot:
-            try:
-                arena.queue(slot.stream)
-            finally:
-                slot.stream.synchronize()
+            staged("kernel", self._run, slot, arena, nullcontext())
         move(device, results, cancelled, inward=False)
+
+    @staticmethod
+    def _run(slot: Slot, arena: "_Arena", copies: AbstractContextManager[None]) -> None:
+        """All its work, with `copies` queued around it, until it is done."""
+        try:
+            with copies:
+                arena.queue(slot.stream)
+        finally:
+            slot.stream.synchronize()
 
     @contextmanager
     def _arena(self) -> "Iterator[_Arena]":

@@ -11,6 +11,7 @@ from app.devices.cuda.whole import Queued, Resident
 from app.devices.device import Cancelled, ExecutionRecord
 from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
+from app.stages import staged
 
 SMALL_BYTES = 1 << 20
 """Of all tensors together, what a dispatch takes through one slot: to copy as much on the host takes some 50 us."""
@@ -96,10 +97,7 @@ class SmallKernel:
             if bound is None:
                 bound = self._bound[slot.address] = self._bind(slot)
             passage.enter(slot, inputs, outputs)
-            try:
-                self._queue(slot, bound)
-            finally:
-                slot.stream.synchronize()
+            staged("kernel", self._run, slot, bound)
             passage.leave(slot, outputs)
         return ExecutionRecord(device.name, "cuda")
 
@@ -107,6 +105,13 @@ class SmallKernel:
         start = slot.host_address if self._on_host else slot.address
         reads, writes = ([start + offset for offset in part] for part in (self._passage.inputs, self._passage.outputs))
         return self._resident.bind(reads, writes)
+
+    def _run(self, slot: Slot, bound: Sequence[Queued]) -> None:
+        """All that is queued, copies between the slot's two memories among it, until it is done."""
+        try:
+            self._queue(slot, bound)
+        finally:
+            slot.stream.synchronize()
 
     def _queue(self, slot: Slot, bound: Sequence[Queued]) -> None:
         if self._on_host:

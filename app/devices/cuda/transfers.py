@@ -10,6 +10,7 @@ from app.devices.cuda.pinned import PinnedMemory, Slot
 from app.devices.device import Cancelled
 from app.devices.helpers import run_with
 from app.memory.buffers import Buffer
+from app.stages import staged
 
 MOST_CHUNK, LEAST_CHUNK = 8 << 20, 1 << 20
 """Bytes of one tensor that are moved at a time."""
@@ -64,7 +65,8 @@ def move(
 
         return work
 
-    spread(device, len(parts), prepare, cancelled)
+    if parts:
+        staged("transfer", spread, device, len(parts), prepare, cancelled)
 
 
 def spread(

@@ -13,6 +13,7 @@ from app.devices.device import Cancelled, DeviceFailed, ExecutionRecord
 from app.memory.arrays import numpy_type
 from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
+from app.stages import staged
 
 NOBODY_KNOWS = 1 << 62
 
@@ -87,16 +88,19 @@ class WholeKernel:
                 move(device, [*zip(given, reads, strict=True), *strided], cancelled, inward=True)
                 if cancelled():
                     raise Cancelled
-                with device.slots.take() as slot:
-                    try:
-                        for queue in self._resident.bind(reads, writes):
-                            queue(slot.stream)
-                    finally:
-                        slot.stream.synchronize()  # the memory is the GPU's until then
+                staged("kernel", self._run, reads, writes)
                 move(device, results, cancelled, inward=False)
             finally:
                 del memory
         return ExecutionRecord(device.name, "cuda")
+
+    def _run(self, reads: Sequence[int], writes: Sequence[int]) -> None:
+        with self._device.slots.take() as slot:
+            try:
+                for queue in self._resident.bind(reads, writes):
+                    queue(slot.stream)
+            finally:
+                slot.stream.synchronize()  # the memory is the GPU's until then
 
 
 class _Call:

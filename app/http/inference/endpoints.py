@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from time import perf_counter_ns
+from time import perf_counter_ns, time_ns
 from typing import NamedTuple, cast
 from weakref import WeakKeyDictionary
 
@@ -73,9 +73,11 @@ class _Exchange:
         if only_light and size >= OFFLOADED:
             raise TooHeavy
         stages, reader = self.request.stages, self.reader
-        self.inference, self.parts = recorded(
-            stages, reader.read, self.name, self.model, body, size, self.memory, only_light=only_light
-        )
+        given = self.name, self.model, body, size, self.memory
+        if stages is None:
+            self.inference, self.parts = reader.read(*given, only_light=only_light)
+        else:
+            self.inference, self.parts = recorded(stages, reader.read, *given, only_light=only_light)
         self.request.prepared = self.inference.prepared
 
     @property
@@ -104,7 +106,11 @@ class _Exchange:
 
     def write(self, outcome: Outcome) -> Answer:
         form, id_, regions = self.inference.form, self.parts.id, self.parts.regions
-        answer = recorded(self.request.stages, staged, "encode", form.write, id_, outcome, regions, self.memory)
+        stages = self.request.stages
+        if stages is None:
+            answer = form.write(id_, outcome, regions, self.memory)
+        else:
+            answer = recorded(stages, staged, "encode", form.write, id_, outcome, regions, self.memory)
         if not self.wanted:
             return answer
         return Answer(compress(answer.content.pieces, self.wanted, self.memory), answer.json_bytes)
@@ -237,6 +243,7 @@ class InferEndpoint:
         """The same for a model whose requests are run together: what takes long before and after that is by itself, in
         a worker. Those whose tensors are on a GPU are run alone. Raises NotCompiled."""
         service, memory, hang_up = self._service, exchange.memory, exchange.request.body.hung_up
+        stages = exchange.request.stages
 
         def work(_: Ticket[None]) -> dict[str, Buffer]:
             if not is_read:
@@ -244,17 +251,20 @@ class InferEndpoint:
             return {} if exchange.is_resident else exchange.data()
 
         is_light = is_read and not exchange.wanted and exchange.inference.copied_bytes < OFFLOADED
-        data = exchange.data() if is_light else await service.run(work, memory, hang_up)
+        data = exchange.data() if is_light else await service.run(work, memory, hang_up, stages)
         if exchange.is_resident:
             return await self._alone(exchange, body, arrived, True)
         read = perf_counter_ns()
         admitted: Ticket[None] = Ticket()
+        waited = time_ns()
         outcome = await self._batcher.execute(exchange.inference.prepared, data, memory, hang_up)
+        if stages is not None:
+            stages.add("batch", waited)
         executed = perf_counter_ns()
         if is_light:
             answer = exchange.write(outcome)
         else:
-            answer = await service.run(lambda _: exchange.write(outcome), memory, hang_up, place=admitted)
+            answer = await service.run(lambda _: exchange.write(outcome), memory, hang_up, stages, admitted)
         return _Done(outcome, answer, read - arrived, perf_counter_ns() - executed)
 
 

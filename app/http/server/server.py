@@ -12,6 +12,7 @@ from typing import Any
 
 import uvicorn
 
+from app.http.server.tls import Handshakes, Listener
 from app.settings import Unusable
 
 _BACKLOG = 2048
@@ -121,6 +122,7 @@ class Server(uvicorn.Server):
         self._drain_seconds = drain_seconds
         self._drain_end: float | None = None  # on the loop's clock
         self._loop: asyncio.AbstractEventLoop
+        self._handshakes: Handshakes
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -128,25 +130,25 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         sockets = sockets or []
+        if self.config.ssl:
+            self._handshakes = Handshakes(self.config.ssl, self._protocol, self._handshake_seconds)
         await super().startup([])  # uvicorn itself listens on none
         for listening in sockets:
+            if self.config.ssl:
+                self.servers.append(Listener(listening, self._handshakes))  # type: ignore[arg-type]
+                continue
             duplicates = [socket.socket(fileno=os.dup(listening.fileno())) for _ in range(ADMITTED - 1)]
             self.servers += [await self._listen(each) for each in (listening, *duplicates)]
         self._log_started_message(sockets)
 
     async def _listen(self, listening: socket.socket) -> asyncio.Server:
-        tls: dict[str, Any] = {}
-        if self.config.ssl:
-            tls = {
-                "ssl": self.config.ssl,
-                "ssl_handshake_timeout": self._handshake_seconds,
-                "ssl_shutdown_timeout": 1.0,
-            }
+        backlog = self.config.backlog
         if listening.family != socket.AF_UNIX:
-            return await self._loop.create_server(self._protocol, sock=listening, backlog=self.config.backlog, **tls)
+            return await self._loop.create_server(self._protocol, sock=listening, backlog=backlog)
+        more: dict[str, Any] = {}
         if sys.version_info >= (3, 13) and isinstance(self._loop, asyncio.BaseEventLoop):
-            tls["cleanup_socket"] = False  # other workers still listen there
-        return await self._loop.create_unix_server(self._protocol, sock=listening, backlog=self.config.backlog, **tls)
+            more["cleanup_socket"] = False  # other workers still listen there
+        return await self._loop.create_unix_server(self._protocol, sock=listening, backlog=backlog, **more)
 
     def _protocol(self) -> asyncio.Protocol:
         return self.config.http_protocol_class(  # type: ignore[call-arg]  # as in uvicorn

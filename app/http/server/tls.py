@@ -1,11 +1,95 @@
-"""TLS, with a certificate that can be renewed while the service runs."""
+"""TLS, with a certificate that can be renewed while the service runs, and handshakes that are bounded."""
 
+import asyncio
 import logging
+import socket
 import ssl
+from collections.abc import Callable
 
 from app.settings import Settings, Unusable
 
 log = logging.getLogger("app")
+
+HANDSHAKES = 256
+"""Clients that a process agrees on TLS with at one time. Whoever is silent has buffers of some 300 KiB meanwhile."""
+
+_ACCEPTED = 4
+"""Connections accepted in one turn of the event loop."""
+
+_REST_SECONDS = 1.0
+"""How long nobody is accepted where the system has no descriptor left."""
+
+
+class Handshakes:
+    """Agrees on TLS with those who connect, who become connections, and count as such, then. For one event loop."""
+
+    def __init__(self, context: ssl.SSLContext, make: Callable[[], asyncio.BaseProtocol], seconds: float) -> None:
+        """`make` makes connections' protocols; clients have so many `seconds`."""
+        self._context = context
+        self._make = make
+        self._seconds = seconds
+        self._running: dict[asyncio.Task[None], None] = {}  # the one that came first is the first
+
+    def begin(self, accepted: socket.socket) -> None:
+        """With the client of a socket that was just accepted. One too many, and who has been silent longest is cut off:
+        it takes anybody else a moment."""
+        if len(self._running) >= HANDSHAKES:
+            oldest = next(iter(self._running))
+            del self._running[oldest]
+            oldest.cancel()  # which has begun, and so closes its socket: only those of this turn have not
+        task = asyncio.get_running_loop().create_task(self._agree(accepted))
+        self._running[task] = None
+        task.add_done_callback(lambda done: self._running.pop(done, None))
+
+    async def _agree(self, accepted: socket.socket) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._make,
+                accepted,
+                ssl=self._context,
+                ssl_handshake_timeout=self._seconds,
+                ssl_shutdown_timeout=1.0,
+            )
+        except OSError as error:  # of ssl, too
+            log.debug("No TLS with a client: %s", error)
+
+
+class Listener:
+    """In place of asyncio's server, whose handshakes nobody counts."""
+
+    def __init__(self, listening: socket.socket, handshakes: Handshakes) -> None:
+        """`listening` does so already."""
+        self._socket = listening
+        self._handshakes = handshakes
+        self._loop = asyncio.get_running_loop()
+        listening.setblocking(False)
+        self._listen()
+
+    def close(self) -> None:
+        """Accept nobody any more."""
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket)
+            self._socket.close()
+
+    async def wait_closed(self) -> None:
+        """It is."""
+
+    def _listen(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._loop.add_reader(self._socket, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTED):
+            try:
+                accepted, _ = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return  # another worker has it
+            except OSError as error:
+                log.error("Nobody is accepted for %g seconds: %s", _REST_SECONDS, error)
+                self._loop.remove_reader(self._socket)
+                self._loop.call_later(_REST_SECONDS, self._listen)
+                return
+            self._handshakes.begin(accepted)
 
 
 class Certificate:

@@ -126,6 +126,10 @@ class Tracing:
         self._processor.on_end(root)
         return Traced(f"{context.trace_id:032x}", f"{context.span_id:016x}")
 
+    def flush(self) -> None:
+        """Send what there is, and wait until it is sent."""
+        self._processor.force_flush()
+
     def close(self) -> None:
         """Send what is left, for a moment."""
         closing = threading.Thread(target=self._processor.shutdown, name="dmlserve-traces", daemon=True)
