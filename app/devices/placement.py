@@ -115,6 +115,22 @@ class Placement:
             for gpu in self.gpus:
                 self._neighbour.answer(gpu.ordinal, gpu.free_memory if gpu.out_of_service is None else nothing)
 
+    def step_seconds(
+        self, name: str, graph: InitializedGraph, take: Callable[[int], Buffer], cancelled: Callable[[], bool]
+    ) -> tuple[ExecutionRecord, list[float]]:
+        """Where the device called `name` dispatches the graph, and the seconds that each of its steps takes there, over
+        zeros; on the CPU in memory that `take` gives. Raises Cancelled."""
+        chosen = self.choose(name, graph)
+        failure = None
+        if isinstance(chosen, FallbackDevice):
+            gpu = chosen.least_loaded()
+            try:
+                return ExecutionRecord(gpu.name, "cuda"), gpu.step_seconds(graph, cancelled)
+            except DeviceFailed as error:
+                failure = error.reason
+        ran = ExecutionRecord(self._numpy.name, "cpu", failure)
+        return ran, self._numpy.step_seconds(graph, take, cancelled)
+
     def troubles(self) -> list[str]:
         """Why dispatches run on NumPy that might run on a GPU."""
         lost = [f"{gpu.name} is out of service: {gpu.out_of_service}" for gpu in self.gpus if gpu.out_of_service]
@@ -142,6 +158,13 @@ class FallbackDevice:
     def prepare(self, work: Dispatchable | InitializedGraph) -> "FallbackKernel":
         return FallbackKernel(work, self)
 
+    def least_loaded(self) -> CudaDevice:
+        """The GPU with the least work in hand."""
+        if len(self.gpus) == 1:
+            return self.gpus[0]
+        serving = [gpu for gpu in self.gpus if gpu.out_of_service is None]
+        return min(serving or self.gpus, key=lambda each: each.load)
+
 
 class FallbackKernel:
     """Implements `Kernel`."""
@@ -155,7 +178,7 @@ class FallbackKernel:
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
-        gpu = self._gpu()
+        gpu = self._device.least_loaded()
         try:
             return self._on_gpu(gpu, inputs, outputs, cancelled)
         except DeviceFailed as failure:
@@ -166,16 +189,8 @@ class FallbackKernel:
 
     @property
     def runs_inline(self) -> bool:
-        gpu = self._gpu()
+        gpu = self._device.least_loaded()
         return gpu.out_of_service is None and self._kernel(gpu).runs_inline
-
-    def _gpu(self) -> CudaDevice:
-        """The one with the least work in hand."""
-        gpus = self._device.gpus
-        if len(gpus) == 1:
-            return gpus[0]
-        serving = [gpu for gpu in gpus if gpu.out_of_service is None]
-        return min(serving or gpus, key=lambda each: each.load)
 
     def _kernel(self, gpu: CudaDevice) -> Kernel:
         kernel = self._kernels.get(gpu.name)

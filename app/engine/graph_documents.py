@@ -3,7 +3,7 @@
 import re
 from base64 import b64decode
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -153,6 +153,33 @@ class GraphSummary(TypedDict):
     dispatches: int
     memory_bytes: int
     capability: GraphCapability
+
+
+class KernelTime(TypedDict):
+    """How long a kernel of a graph takes: which nodes are fused into it, by their indices, and seconds."""
+
+    nodes: list[int]
+    seconds: float
+
+
+class GraphTimes(TypedDict):
+    """What each kernel of a dispatch takes, in their order, where it would run: the shorter of two runs over inputs of
+    zeros; on a GPU without what it takes to bring tensors there. `fallback_reason` is as in a dispatch."""
+
+    device: str
+    kind: Literal["cpu", "cuda"]
+    fallback_reason: str | None
+    kernels: list[KernelTime]
+
+
+class GraphTimesQuery(BaseModel):
+    """Where to measure a graph."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    device: Annotated[str, Field(max_length=128)] | None = Field(
+        None, description="`auto`, or a device's name; else as the graph was sent with."
+    )
 
 
 class KeptGraphDescription(GraphSummary):

@@ -19,6 +19,7 @@ from app.devices.device import Device
 from app.devices.placement import Placement
 from app.engine.capabilities import Capabilities
 from app.engine.dispatch import DispatchRequest, Work
+from app.engine.graph_documents import GraphTimes, KernelTime
 from app.engine.graph_entries import Entries, LocalEntries
 from app.engine.graph_store import GraphStore
 from app.engine.graphs import CompiledGraph, GraphCompiler, GraphRequest, limit_tensors
@@ -152,6 +153,22 @@ class Service:
         """Raises ContractError."""
         self.check_device(device)
         return self._prepared(graph, device, None)
+
+    def graph_times(
+        self, graph: CompiledGraph, device: str, memory: MemoryShare, cancelled: Callable[[], bool]
+    ) -> GraphTimes:
+        """What each kernel of the graph takes. It is for a worker. Raises MemoryExhausted, LimitExceeded, Cancelled."""
+        runnable = graph.runnable
+        ran, seconds = self.placement.step_seconds(device, runnable, memory.buffer, cancelled)
+        return GraphTimes(
+            device=ran.device,
+            kind=ran.kind,
+            fallback_reason=ran.fallback_reason,
+            kernels=[
+                KernelTime(nodes=list(step.nodes), seconds=each)
+                for step, each in zip(runnable.schedule.steps, seconds, strict=True)
+            ],
+        )
 
     def _prepared(self, work: Work, device: str, in_place: str | None) -> Prepared:
         chosen = self.placement.choose(device, work.runnable)

@@ -3,6 +3,7 @@ coordinates are built for the CPU."""
 
 import ctypes
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -74,6 +75,7 @@ class Cupy:
             driver=SimpleNamespace(CUDADriverError=CudaError),
             using_allocator=using_allocator,
             MemoryPool=Pool,
+            get_elapsed_time=lambda begun, ended: 1e3 * (ended - begun),
             UnownedMemory=lambda address, size, owner, ordinal: (address, size),
             MemoryPointer=lambda memory, offset: memory,
         )
@@ -97,6 +99,10 @@ class Stream:
 
     def __exit__(self, *error: object) -> None:
         self._log.append("stream left")
+
+    def record(self) -> float:
+        self._log.append("event")
+        return time.perf_counter()
 
     def synchronize(self) -> None:
         self._log.append("synchronized")

@@ -172,6 +172,19 @@ def test_graphs_run_wholly_on_the_device(on_cpu: CudaDeviceOnCpu, *, with_call: 
     assert on_cpu.log.count("kernel") == (4 if with_call else 8)
 
 
+@needs_compiler
+@pytest.mark.parametrize("with_call", [False, True])
+def test_the_kernels_of_a_graph_are_timed(on_cpu: CudaDeviceOnCpu, *, with_call: bool) -> None:
+    """By events around each, over memory that was cleared, three times."""
+    seconds = on_cpu.step_seconds(graph_of(5000, with_call=with_call), lambda: False)
+    assert len(seconds) == 2
+    assert all(0 < each < 5 for each in seconds)
+    assert on_cpu.log[:4] == ["clear", "event", "clear", "kernel"]
+    assert on_cpu.log.count("event") == 3 * 3
+    with pytest.raises(Cancelled):
+        on_cpu.step_seconds(graph_of(5000, with_call=with_call), lambda: True)
+
+
 # On a GPU
 
 
@@ -185,6 +198,13 @@ def test_a_trace_has_transfers_and_kernels(on_cpu: CudaDeviceOnCpu, count: int, 
         found = Stages()
         recorded(found, kernel.dispatch, [buffer_of(x)], [buffer_of(np.zeros_like(x))], lambda: False)
         assert [each.name for each in found.done] == stages
+
+
+@pytest.mark.gpu
+def test_the_kernels_of_a_graph_are_timed_on_a_gpu() -> None:
+    times = [first_gpu().step_seconds(graph_of(count, with_call=False), lambda: False) for count in (100, 1 << 26)]
+    assert all(1e-7 < each < 1 for seconds in times for each in seconds)
+    assert sum(times[1]) > 3 * sum(times[0])
 
 
 @pytest.mark.gpu

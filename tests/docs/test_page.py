@@ -291,6 +291,10 @@ def test_a_graph_is_drawn_kept_dispatched_and_dropped(server: RunningServer, pag
     (kept,) = [each for each in client.get("/v1/graphs").json() if each["id"] in opened.inner_text("main")]
     described = client.get(f"/v1/graphs/{kept['id']}").json()
     assert opened.locator("rect.group").count() == len(described["kernels"])
+    opened.get_by_role("button", name="Time the kernels").click()
+    expect(opened.locator("#announcement")).to_contain_text("The kernels take")
+    (taken,) = opened.get_by_role("region", name="Kernels").locator("td:last-child").all_inner_texts()
+    assert re.fullmatch(r"[\d.]+ [nµm]?s", taken)
     opened.get_by_role("combobox", name="Elements").select_option("text")
     opened.get_by_role("textbox", name="Numbers").first.fill("-4 -2 0 1 2 4")
     opened.get_by_role("button", name="Dispatch").click()

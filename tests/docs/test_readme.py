@@ -108,11 +108,12 @@ def test_the_graphs_are_what_the_readme_says(server: RunningServer, tmp_path: Pa
     assert y(run(once, server, tmp_path)) == [0, 0, 3, 2, 4, 7]
     *prepared, _ = once.splitlines()  # what comes after is asked of the same shell
     commands = ["\n".join([*prepared, command]) for command in kept.splitlines()]
-    created, dispatched, described, dropped = [run(command, server, tmp_path) for command in commands]
+    created, dispatched, timed, described, dropped = [run(command, server, tmp_path) for command in commands]
     assert json.loads(created)["name"] == "biased_relu"
     assert set(re.findall(r"/v1/graphs/(\w+)", kept)) == {json.loads(created)["id"]}
     assert y(dispatched) == [0, 0, 3, 2, 4, 7]
     assert [each["nodes"] for each in json.loads(described)["kernels"]] == [[1, 2]]
+    assert [each["nodes"] for each in json.loads(timed)["kernels"]] == [[1, 2]]
     assert json.loads(described)["dispatches"] == 1
     assert dropped == ""
 

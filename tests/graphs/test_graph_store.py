@@ -30,7 +30,7 @@ from app.http.telemetry.slots import Slots
 from app.main import _server
 from app.settings import Settings
 from tests.conftest import RunningServer, ServerFactory, running_server
-from tests.graphs.documents import between, graph, into, out, relu, tensor
+from tests.graphs.documents import OWNED, between, graph, into, node, out, relu, tensor
 from tests.graphs.requests import BIAS, X, Y, biased, dispatch, keep, post, result, weighted
 from tests.http.load import metric, wait_until
 from tests.http.refusals import error_at, refusal_of
@@ -52,6 +52,56 @@ def client(server: RunningServer) -> Iterator[httpx.Client]:
 def drop_all(client: httpx.Client) -> None:
     for each in client.get(GRAPHS).json():
         client.delete(f"{GRAPHS}/{each['id']}")
+
+
+class TestTimes:
+    """How long each kernel takes."""
+
+    def test_each_kernel_of_a_dispatch_has_a_time(self, client: httpx.Client) -> None:
+        """Of a graph whose kernels cannot be one, with scratch between them, kept tensors and one that is done once."""
+        big = tensor(sizes=(256, 256))
+        owned = big | {"Flags": OWNED["Flags"]}
+        gemm = {"ATensor": big, "BTensor": big, "Alpha": 1, "Beta": 0, "TransA": "NONE", "TransB": "NONE"}
+        document = graph(
+            [
+                node("GEMM", "gemm", **gemm),
+                node("ACTIVATION_SOFTMAX", "softmax", InputTensor=big),
+                relu("w", desc=owned),
+            ],
+            [into("x", "gemm", "ATensor"), into("w", "w", "InputTensor")],
+            [out("softmax", "y", "OutputTensor")],
+            [
+                between("w", "gemm", "BTensor", "OutputTensor"),
+                between("gemm", "softmax", "InputTensor", "OutputTensor"),
+            ],
+        )
+        w = np.ones((256, 256), np.float32).tobytes()
+        path = f"{GRAPHS}/{keep(client, document, inputs={'w': w})['id']}"
+        kernels = [each for each in client.get(path).json()["kernels"] if not each["at_initialization"]]
+        assert len(kernels) > 1
+        for query in ("", "?device=auto", "?device=numpy"):
+            told = client.post(f"{path}/times{query}").raise_for_status().json()
+            assert (told["device"], told["kind"], told["fallback_reason"]) == ("numpy", "cpu", None)
+            assert [each["nodes"] for each in told["kernels"]] == [each["nodes"] for each in kernels]
+            assert all(1e-7 < each["seconds"] < 5 for each in told["kernels"])
+        assert client.get(path).json()["dispatches"] == 0
+
+    def test_refusals(self, client: httpx.Client) -> None:
+        path = f"{GRAPHS}/{keep(client, biased())['id']}"
+        assert refusal_of(client.post(f"{path}/times?device=cuda:7"), 422)["errors"][0]["pointer"] == "/device"
+        assert refusal_of(client.post(f"{path}/times?devices=numpy"), 422)["errors"][0]["pointer"] == "/devices"
+        refusal_of(client.post(f"{GRAPHS}/{'0' * 32}/times"), 404)
+        refusal_of(client.get(f"{path}/times"), 405)
+        assert client.options(f"{path}/times").headers["allow"] == "OPTIONS, POST"
+
+    def test_what_it_takes_is_within_the_memory(self, start_server: ServerFactory) -> None:
+        server = start_server("--max-memory-bytes", str(MIB))
+        with httpx.Client(base_url=server.url) as client:
+            wide = relu("relu", desc=tensor(sizes=(1 << 18,)))
+            ends = [into("x", "relu", "InputTensor")], [out("relu", "y", "OutputTensor")]
+            path = f"{GRAPHS}/{keep(client, graph([wide], *ends))['id']}"
+            assert "max_memory_bytes" in refusal_of(client.post(f"{path}/times"), 413)["detail"]
+            assert "dmlserve_memory_bytes 0.0" in client.get("/metrics").text
 
 
 class TestKeeping:

@@ -8,6 +8,7 @@ from urllib.parse import urljoin, urlsplit
 import httpx
 import pytest
 
+from app.http.native.answers import FORMATS
 from app.operators.catalog import OPERATORS
 from tests.conftest import ServerFactory
 from tests.http.refusals import refusal_of
@@ -21,6 +22,7 @@ OPERATIONS = {
     ("get", "/v1/graphs/{id}"): "getGraph",
     ("delete", "/v1/graphs/{id}"): "dropGraph",
     ("post", "/v1/graphs/{id}/dispatch"): "dispatchGraph",
+    ("post", "/v1/graphs/{id}/times"): "timeGraph",
     ("get", "/v1/capabilities"): "getCapabilities",
     ("get", "/v1/operators"): "listOperators",
     ("get", "/v1/operators/{Type}"): "getOperator",
@@ -100,7 +102,7 @@ def test_the_document(client: httpx.Client) -> None:
     dispatch = document["paths"]["/v1/dispatch"]["post"]
     both = {"application/json", "application/msgpack"}
     assert dispatch["requestBody"]["content"].keys() == both
-    assert dispatch["responses"]["200"]["content"].keys() == both
+    assert dispatch["responses"]["200"]["content"].keys() == both | {*FORMATS}
 
 
 def test_every_example_of_the_document_works(client: httpx.Client) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from app.engine.graph_documents import EXAMPLE, EXAMPLE_DATA
 from tests.codecs.test_tensor_files import npy, npz
 from tests.http.refusals import error_at, refusal_of
 from tests.messages import Array
@@ -109,6 +110,45 @@ def test_accept_says_otherwise(client: httpx.Client) -> None:
     answer = post(client, "ACTIVATION_CELU/dispatch", npy(X), accept="application/json", prefer="return=minimal")
     assert answer.json().keys() == {"outputs", "execution"}
     refusal_of(post(client, "ACTIVATION_CELU/dispatch", npy(X), accept="text/html"), 406)
+
+
+DOCUMENT = {"operator": {"Type": "ACTIVATION_CELU", "Alpha": 2}, "inputs": {"InputTensor": X.tolist()}}
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        (NPY, NPY),
+        (f"{NPY}, application/json;q=0.5, */*;q=0.1", NPY),
+        (NPZ, NPZ),
+        (SAFETENSORS, SAFETENSORS),
+        (f"{NPY};q=0.5, application/json", "application/json"),
+        (f"{NPY}, application/json", "application/json"),
+        ("*/*", "application/json"),
+    ],
+)
+def test_a_document_is_answered_by_a_file(client: httpx.Client, accept: str, kind: str) -> None:
+    for _ in range(3):  # it is remembered
+        response = client.post("/v1/dispatch", json=DOCUMENT, headers={"accept": accept})
+        assert response.headers["content-type"] == kind
+        if kind in (NPY, NPZ, SAFETENSORS):
+            made = loaded(response)
+            np.testing.assert_allclose(made if kind == NPY else made["OutputTensor"], Y, rtol=1e-6)
+    bare = client.post("/v1/dispatch", json=DOCUMENT, headers={"accept": RAW})
+    assert bare.headers["tensor-sizes"] == "2,3"
+    np.testing.assert_allclose(np.frombuffer(bare.content, np.float32).reshape(2, 3), Y, rtol=1e-6)
+
+
+def test_graphs_and_several_outputs_are_answered_by_a_file(client: httpx.Client) -> None:
+    path = client.post("/v1/graphs", json=EXAMPLE).headers["location"]
+    made = loaded(client.post(f"{path}/dispatch", json=EXAMPLE_DATA, headers={"accept": NPY}))
+    np.testing.assert_array_equal(made, np.maximum(X + np.array([1, 2, 3], np.float32), 0))
+    split = {"Type": "SPLIT", "Axis": 1, "OutputTensors": [{"DataType": "FLOAT32", "Sizes": [2, n]} for n in (1, 2)]}
+    document = {"operator": split, "inputs": {"InputTensor": X.tolist()}}
+    several = loaded(client.post("/v1/dispatch", json=document, headers={"accept": NPZ}))
+    np.testing.assert_array_equal(several["OutputTensors[1]"], X[:, 1:])
+    refusal_of(client.post("/v1/dispatch", json=document, headers={"accept": NPY}), 406)
+    refusal_of(client.post("/v1/dispatch", json=document, headers={"accept": "image/png"}), 406)
 
 
 @pytest.mark.parametrize(

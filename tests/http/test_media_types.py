@@ -134,7 +134,7 @@ def test_content_type_that_cannot_be_read(client: httpx.Client, path: str, conte
     assert (content_type or "is missing") in problem["detail"]
 
 
-@pytest.mark.parametrize("coding", ["br", "zstd", "identity, gzip", "x" * 1000])
+@pytest.mark.parametrize("coding", ["br", "compress", "identity, gzip", "x" * 1000])
 def test_content_encoding(client: httpx.Client, coding: str) -> None:
     headers = {"content-type": JSON, "content-encoding": coding}
     problem = refusal_of(client.post("/v1/dispatch", content=BODIES[JSON], headers=headers), 415)

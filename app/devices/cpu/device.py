@@ -26,9 +26,10 @@ from app.devices.cpu.routines import Routine, routine_of, run_routine
 from app.devices.cpu.rows import NumpyRowKernel
 from app.devices.cpu.runs import Run
 from app.devices.cpu.threads import RAN, Threads
+from app.devices.cpu.times import step_seconds
 from app.devices.device import WHOLE_BYTES, Cancelled, DeviceInfo, ExecutionRecord, InTurn, Kernel
 from app.devices.layout import Index, blocks, walk
-from app.devices.schedules import OneByOne, Part, schedule_kernel
+from app.devices.schedules import OneByOne, Part, Prepare, schedule_kernel
 from app.formula.expansions import Ask
 from app.formula.structures import Structures
 from app.graphs.schedule import InitializedGraph
@@ -91,11 +92,20 @@ class NumpyDevice:
     def prepare(self, work: Dispatchable | InitializedGraph) -> Kernel:
         if not isinstance(work, InitializedGraph):
             return self._kernel(work, None)
-        least = 1 if work.kept else self._least  # with constants it is a model, made for many dispatches
-        return schedule_kernel(work, lambda step, known: self._kernel(step, known, least), self._join)
+        return schedule_kernel(work, self._kernel_of_step(work), self._join)
 
     def _join(self, steps: Sequence[tuple[Kernel, GraphStep]], kept: Sequence[Buffer]) -> Part:
         return Run(steps, kept, self._threads, self._compiler) if self._compiler else OneByOne(steps, kept)
+
+    def step_seconds(
+        self, graph: InitializedGraph, take: Callable[[int], Buffer], cancelled: Callable[[], bool]
+    ) -> list[float]:
+        """Seconds of each of the graph's steps, over zeros in memory that `take` gives. Raises Cancelled."""
+        return step_seconds(graph, self._kernel_of_step(graph), take, cancelled)
+
+    def _kernel_of_step(self, graph: InitializedGraph) -> Prepare:
+        least = 1 if graph.kept else self._least  # with constants it is a model, made for many dispatches
+        return lambda step, known: self._kernel(step, known, least)
 
     def _kernel(self, compiled: Dispatchable, known: Mapping[str, Buffer] | None, least: int | None = None) -> Kernel:
         """`known` are inputs that are the same for all dispatches; it is None outside of graphs. `least` is how many

@@ -144,6 +144,10 @@ class Context:
         failed = driver.cuMemGetAddressRange_v2(ctypes.byref(start), ctypes.byref(size), ctypes.c_uint64(address))
         return 0 if failed else start.value + size.value - address
 
+    def seconds_between(self, begun: Any, ended: Any) -> float:
+        """Of two events of CuPy's, which the GPU has come by."""
+        return float(self._cupy.cuda.get_elapsed_time(begun, ended)) / 1e3
+
     def captured(self, queue: Callable[[Any], None], stream: Any) -> Any:
         """What `queue` queues on `stream`, as one CUDA graph, which can be launched again and again; None if a library
         that it calls cannot be captured."""

@@ -1,6 +1,7 @@
 """An NVIDIA GPU: formulas as CUDA kernels and calls of CuPy, tensors moved through pinned memory while others are
 computed."""
 
+from collections.abc import Callable
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -9,6 +10,7 @@ from app.devices.cuda.kernels import CudaKernel
 from app.devices.cuda.schedules import CudaScheduleKernel, KeptTensors
 from app.devices.cuda.shared import ResidentKernel
 from app.devices.cuda.small import SMALL_BYTES, Passage, SmallKernel
+from app.devices.cuda.times import step_seconds
 from app.devices.cuda.whole import Resident, WholeKernel
 from app.devices.device import WHOLE_BYTES, DeviceInfo, InTurn, Kernel
 from app.devices.schedules import OneByOne, schedule_kernel
@@ -60,6 +62,10 @@ class CudaDevice(Context):
     def _tensors_of(self, graph: InitializedGraph) -> KeptTensors:
         with self._lock:
             return self._kept.setdefault(graph, KeptTensors(graph.kept, self))
+
+    def step_seconds(self, graph: InitializedGraph, cancelled: Callable[[], bool]) -> list[float]:
+        """Seconds of each of the graph's steps, over zeros. Raises Cancelled and DeviceFailed."""
+        return step_seconds(graph, self._tensors_of(graph), self, cancelled)
 
     def _kernel(self, compiled: Dispatchable) -> Kernel:
         resident = Resident(compiled, self)

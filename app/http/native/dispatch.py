@@ -11,17 +11,15 @@ from app.engine.workers import Ticket
 from app.http.core.answers import answered
 from app.http.core.bodies import (
     OFFLOADED,
-    codec_of_answer,
     codec_of_request,
     compressed,
-    prefers_minimal,
     read_plain_body,
 )
 from app.http.core.documents import TooHeavy
 from app.http.core.exchange import Reply, Request
 from app.http.core.routes import DirectRoute
 from app.http.native import openapi
-from app.http.native.answers import AnswerForm, document_form
+from app.http.native.answers import AnswerForm, form_of_answer
 from app.http.native.requests import Dispatch, DispatchReader, Reader
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
@@ -45,8 +43,7 @@ class DispatchEndpoint:
 async def answer_dispatch(reader: Reader, request: Request) -> Reply:
     """What comes of a dispatch that `reader` reads: all of it here if that takes no time, else by a worker."""
     headers = request.headers
-    wanted = document_form(codec_of_answer(headers).media_type, prefers_minimal(headers))
-    return await answer_in(wanted, codec_of_request(headers), reader, request)
+    return await answer_in(form_of_answer(headers), codec_of_request(headers), reader, request)
 
 
 async def answer_in(wanted: AnswerForm, given: Decoder, reader: Reader, request: Request) -> Reply:

@@ -1,7 +1,6 @@
 """POST /v1/operators/{Type}/dispatch: tensors as files, all else of the request in the query."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import lru_cache
 from urllib.parse import parse_qsl
 
@@ -10,12 +9,10 @@ from starlette.exceptions import HTTPException
 from app.codecs.codec import Decoder
 from app.codecs.npy import Npy
 from app.codecs.npz import Npz
-from app.codecs.raw import Raw
 from app.codecs.safetensors import Safetensors
 from app.codecs.structure import Unreadable
-from app.codecs.tensor_files import FileCodec, TensorFormat
+from app.codecs.tensor_files import FileCodec
 from app.contract.violations import ContractError
-from app.engine.prepared import Outcome
 from app.http.core.bodies import prefers_minimal
 from app.http.core.documents import CODECS
 from app.http.core.exchange import Reply, Request
@@ -23,15 +20,11 @@ from app.http.core.headers import Headers
 from app.http.core.media_types import media_type, preferred
 from app.http.core.routes import DirectRoute
 from app.http.native import openapi
-from app.http.native.answers import Answer, AnswerForm, DocumentForm, FileForm
+from app.http.native.answers import FORMATS, AcceptedForm
 from app.http.native.attributes import first_input, in_query, read_attributes
 from app.http.native.dispatch import answer_in
-from app.http.native.requests import Dispatch, Reader
-from app.memory.accounts import MemoryShare
+from app.http.native.requests import Reader
 from app.operators.catalog import find_operator, no_operator
-
-FORMATS: dict[str, TensorFormat] = {each.media_type: each for each in (Npy(), Npz(), Safetensors(), Raw())}
-"""By media type."""
 
 _ALIASES = {
     "application/npy": Npy.media_type,
@@ -39,39 +32,9 @@ _ALIASES = {
     "application/zip": Npz.media_type,
     "application/safetensors": Safetensors.media_type,
 }
-_ONE_OF = {Npz.media_type: Npy.media_type}
-"""What one tensor is answered in where several came."""
-
-_OF_ONE = (Npy.media_type, Raw.media_type)
-"""Formats of one tensor alone."""
-
 _MOST_FIELDS = 256
 _LONGEST_QUERY = 1 << 10
 """Bytes of a query that is remembered."""
-
-
-@dataclass(frozen=True, slots=True)
-class AcceptedForm:
-    """Implements `AnswerForm`: what Accept prefers, which depends on how many outputs there are."""
-
-    accept: Sequence[str]
-    given: str
-    minimal: bool
-
-    def _form(self, dispatch: Dispatch) -> AnswerForm:
-        """Raises HTTPException 406."""
-        several = len(dispatch.prepared.work.outputs) > 1
-        of_its_kind = {Npy.media_type: Npz.media_type, Raw.media_type: Npz.media_type} if several else _ONE_OF
-        first = of_its_kind.get(self.given, self.given)
-        others = [each for each in (*FORMATS, *CODECS) if not (several and each in _OF_ONE)]
-        chosen = preferred(self.accept, list(dict.fromkeys([first, *others])))
-        return FileForm(FORMATS[chosen]) if chosen in FORMATS else DocumentForm(CODECS[chosen], self.minimal)
-
-    def takes_long(self, dispatch: Dispatch) -> bool:
-        return self._form(dispatch).takes_long(dispatch)
-
-    def write(self, dispatch: Dispatch, outcome: Outcome, memory: MemoryShare) -> Answer:
-        return self._form(dispatch).write(dispatch, outcome, memory)
 
 
 class FilesEndpoint:

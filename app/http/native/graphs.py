@@ -16,6 +16,8 @@ from app.engine.graph_documents import (
     GraphExecuteRequest,
     GraphKeepRequest,
     GraphSummary,
+    GraphTimes,
+    GraphTimesQuery,
     OnnxKeepRequest,
     hold_parts,
 )
@@ -28,6 +30,8 @@ from app.http.core.bodies import codec_of_answer, codec_of_request, compressed, 
 from app.http.core.documents import read_document
 from app.http.core.exchange import Reply, Request, nothing
 from app.http.core.graphs import MOST, MOST_BYTES, kept_graph, prepared_for
+from app.http.core.openapi import query
+from app.http.core.queries import read_query
 from app.http.core.routes import DirectRoute
 from app.http.native import openapi
 from app.http.native.dispatch import answer_dispatch
@@ -58,6 +62,34 @@ async def graph(request: FastApiRequest) -> Response:
     """A graph that is kept: its descriptor, which nodes were fused into which kernel, what it keeps."""
     kept = await kept_graph(request.app.state.service, request.path_params["id"])
     return json_answer(request, kept.described_whole())
+
+
+@router.post(
+    "/{id}/times",
+    **openapi.answer(
+        "timeGraph",
+        "Measure a kept graph",
+        GraphTimes,
+        404,
+        413,
+        422,
+        503,
+        504,
+        parameters=[openapi.GRAPH_ID, *query(GraphTimesQuery)],
+    ),
+)
+async def times(request: FastApiRequest) -> Response:
+    """Run a graph that is kept on zeros, and tell how long each of its kernels takes."""
+    service: Service = request.app.state.service
+    asked = read_query(request, GraphTimesQuery)
+    kept = await kept_graph(service, request.path_params["id"])
+    device = kept.device if asked.device is None else asked.device
+    service.check_device(device)
+    with service.memory.open() as memory:
+        found = await service.run(
+            lambda ticket: service.graph_times(kept.compiled, device, memory, ticket.cancelled), memory
+        )
+    return json_answer(request, found)
 
 
 @router.delete("/{id}", **openapi.deletion("dropGraph", "Drop a kept graph", 404, parameters=[openapi.GRAPH_ID]))

@@ -18,6 +18,7 @@ from app.engine.graph_documents import (
     example_id,
 )
 from app.http.core.openapi import API, JSON, MSGPACK, OCTETS, WITH_BODY, Json, msgpack, operation, query, ref, union
+from app.http.native.answers import FORMATS
 from app.models.dxdispatch.answer import EXAMPLE as MODEL
 from app.models.dxdispatch.answer import ModelRun
 from app.models.dxdispatch.document import ModelFile
@@ -107,7 +108,7 @@ def dispatch() -> dict[str, Any]:
         JSON: {"schema": union("AnyDispatchRequest", DispatchRequest, GraphDispatchRequest), "examples": examples},
         MSGPACK: msgpack(DispatchRequest, GraphDispatchRequest, suffix="Msgpack"),
     }
-    answers = _dispatched(DISPATCHED)
+    answers = _dispatched(DISPATCHED) | {each: {"schema": _BINARY} for each in FORMATS}
     return _preferring(
         operation("dispatch", "Execute one operator or a graph", answers, *API, *WITH_BODY, 504, body=body)
     )
@@ -159,17 +160,19 @@ def graph_dispatch() -> dict[str, Any]:
         JSON: {"schema": ref(GraphExecuteRequest), "example": EXAMPLE_DATA},
         MSGPACK: msgpack(GraphExecuteRequest, suffix="Msgpack"),
     }
-    answers = _dispatched(GRAPH_DISPATCHED)
+    answers = _dispatched(GRAPH_DISPATCHED) | {each: {"schema": _BINARY} for each in FORMATS}
     made = operation(
         "dispatchGraph", "Execute a kept graph", answers, *API, *WITH_BODY, 404, 504, body=body, parameters=[GRAPH_ID]
     )
     return _preferring(made)
 
 
+_BINARY = {"type": "string", "format": "binary"}
+
+
 def files(media_types: Sequence[str]) -> dict[str, Any]:
     """Of POST /v1/operators/{Type}/dispatch."""
-    binary = {"type": "string", "format": "binary"}
-    of_type = {each: {"schema": binary} for each in media_types}
+    of_type = {each: {"schema": _BINARY} for each in media_types}
     answers = of_type | _dispatched()
     parameters = [
         OPERATOR_NAME,
@@ -239,6 +242,6 @@ def feature_support(kind: Any) -> dict[str, Any]:
 def answer(
     operation_id: str, summary: str, kind: Any, *statuses: int, parameters: Sequence[Json] = ()
 ) -> dict[str, Any]:
-    """Of a GET that answers with `kind` in JSON."""
+    """Of what has no body and answers with `kind` in JSON."""
     schema = {"type": "array", "items": ref(*get_args(kind))} if get_origin(kind) is list else ref(kind)
     return operation(operation_id, summary, {JSON: {"schema": schema}}, *API, *statuses, parameters=parameters)

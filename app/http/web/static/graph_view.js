@@ -61,6 +61,7 @@ export async function mount(container, context, given) {
   const { api, catalog, announce } = context;
   let text = given?.text ?? pretty(EXAMPLE);
   let kept = null; // what the service says of the graph in `text`, once it keeps it
+  let measured = null; // how long its kernels take, once that was asked
   let data = Object.fromEntries(Object.entries(given?.data ?? {}).filter(([, source]) => isSource(source)));
   const picture = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Picture of the graph" });
   const area = h("textarea", {
@@ -173,6 +174,7 @@ export async function mount(container, context, given) {
 
   async function open(id, { keepsText = false } = {}) {
     kept = await api.json(`v1/graphs/${encodeURIComponent(id)}`);
+    measured = null;
     // The data of constants are not told again: who sent them still has them in the text.
     if (!keepsText) text = area.value = pretty(kept.graph);
     say([]);
@@ -195,11 +197,13 @@ export async function mount(container, context, given) {
     about.replaceChildren(
       h("p", {}, `${kept.name ? `${kept.name}, ` : ""}${kept.id}: ${kept.dispatches} dispatches, ${bytes(kept.memory_bytes)} kept, ${bytes(kept.scratch_bytes)} beside inputs and outputs in a dispatch.`),
       h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Kernels" }, h("table", {},
-        h("thead", {}, h("tr", {}, ["Kernel", "Nodes", "Runs", "Reads", "Writes"].map((each) => h("th", { scope: "col" }, each)))),
+        h("thead", {}, h("tr", {}, ["Kernel", "Nodes", "Runs", "Reads", "Writes", "Takes"].map((each) => h("th", { scope: "col" }, each)))),
         h("tbody", {}, kept.kernels.map((each, index) => h("tr", {}, h("th", { scope: "row" }, String(index)),
           h("td", {}, each.nodes.map((node) => kept.graph.Nodes[node]?.Name ?? `#${node}`).join(", ")),
-          h("td", {}, each.at_initialization ? "once" : "each dispatch"), h("td", {}, bytes(each.bytes_read)), h("td", {}, bytes(each.bytes_written))))))),
-      h("button", { type: "button", onclick: drop }, "Drop it"));
+          h("td", {}, each.at_initialization ? "once" : "each dispatch"), h("td", {}, bytes(each.bytes_read)), h("td", {}, bytes(each.bytes_written)),
+          h("td", {}, takes(index))))))),
+      measured ? h("p", { class: "hint" }, `Each kernel by itself over zeros, on ${measured.device} (${measured.kind}).`) : null,
+      h("div", { class: "bar" }, h("button", { type: "button", onclick: measure }, "Time the kernels"), h("button", { type: "button", onclick: drop }, "Drop it")));
     form.replaceChildren(...Object.entries(kept.inputs).map(([name, desc]) => {
       data[name] ??= { kind: "range", from: -4, to: 4 };
       return h("fieldset", {}, h("legend", {}, name), tensorEditor(name, {
@@ -208,6 +212,24 @@ export async function mount(container, context, given) {
         set: (_, source) => (data = { ...data, [name]: source }),
       }));
     }), h("button", { type: "button", onclick: dispatch }, "Dispatch"));
+  }
+
+  /** What is known of how long a kernel takes: of those of the initialization, which come first, nothing. */
+  function takes(index) {
+    const time = measured?.kernels[index - kept.kernels.filter((each) => each.at_initialization).length];
+    return time ? duration(time.seconds) : "";
+  }
+
+  async function measure() {
+    try {
+      measured = await api.json(`v1/graphs/${kept.id}/times`, { method: "POST" });
+      showKept();
+      say([]);
+      announce(`The kernels take ${duration(measured.kernels.reduce((total, each) => total + each.seconds, 0))}.`);
+      about.querySelector("button").focus();
+    } catch (error) {
+      say([sentence(error)]);
+    }
   }
 
   async function drop() {
