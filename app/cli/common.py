@@ -11,6 +11,7 @@ import orjson
 from pydantic import ValidationError
 from rich import box
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 
 from app.contract.constants import FeatureLevel
@@ -22,6 +23,9 @@ from app.operators.operator import PREFIX
 from app.settings import Settings
 
 LISTED = "'dmlserve operators' lists them."
+
+_NARROW = 60
+"""Columns of a terminal in which a table has no room."""
 
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
 
@@ -94,13 +98,23 @@ def say(text: str = "", style: str | None = None) -> None:
 
 
 def print_table(columns: list[str], rows: list[list[str]]) -> None:
-    """Under `columns`, each of the `rows`, whose first cell is never broken."""
+    """Under `columns`, each of the `rows`, whose first cell is never broken; where that is too narrow, row by row."""
+    console = _console()
+    if console.width < _NARROW:
+        for first, *others in rows:
+            console.print(first, style="bold")
+            for column, cell in zip(columns[1:], others, strict=True):
+                console.print(Padding(f"{column}: {cell}", (0, 0, 0, 2), expand=False))
+        return
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     for position, column in enumerate(columns):
         table.add_column(column, no_wrap=position == 0, overflow="fold")
     for row in rows:
         table.add_row(*row)
-    _console().print(table)
+    with console.capture() as made:
+        console.print(table)
+    lines = made.get().splitlines()
+    click.echo("\n".join(lines if sys.stdout.isatty() else map(str.rstrip, lines)))
 
 
 def print_json(value: Any) -> None:

@@ -37,6 +37,7 @@ def test_version() -> None:
 
 def test_operators_are_a_line_each_when_piped() -> None:
     _, _, *lines = printed(dmlserve("operators")).splitlines()
+    assert lines == [line.rstrip() for line in lines]
     for line, operator in zip(lines, OPERATORS.values(), strict=True):
         introduced = operator.support.introduced
         assert " ".join(line.split()) == f"{operator.short_name()} {introduced} {operator.formula_text}"
@@ -194,6 +195,13 @@ def test_tables_fit_the_terminal(command: str, columns: int) -> None:
     assert max(map(len, told.splitlines())) <= columns
     for line in request.splitlines():  # a tensor's data are one word, which to break would be to break the JSON
         assert len(line) <= columns or re.fullmatch(r' *("\w+": )?"[A-Za-z0-9+/]+=*",?', line), line
+
+
+def test_a_table_that_has_no_room_is_read_row_by_row() -> None:
+    lines = printed(dmlserve("operators", "--family", "POOLING", columns=44)).splitlines()
+    assert lines[:2] == ["AVERAGE_POOLING", "  since: 1_0"]
+    assert max(map(len, lines)) <= 44
+    assert min(len(line) for line in lines if line.startswith("  formula: ")) > 20
 
 
 @pytest.mark.parametrize("command", ["operators", "operators ACTIVATION_CELU", "capabilities"])
