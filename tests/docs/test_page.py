@@ -113,6 +113,10 @@ def test_what_is_wrong_stands_beside_its_field(celu: Page) -> None:
     alpha.fill("2")
     expect(alpha).not_to_have_attribute("aria-invalid", "true")
     sizes = celu.get_by_role("textbox", name="Sizes")
+    sizes.fill("-1")
+    expect(celu.get_by_text('Sizes[0] is "-1"; it must be an integer.')).to_be_visible()
+    sizes.fill("10000, 10000, 10000")  # too large to be asked about as one types
+    expect(celu.get_by_text('Sizes[0] is "-1"; it must be an integer.')).to_have_count(0)
     sizes.fill("1, 1, 2, 4")
     expect(celu.get_by_role("button", name="Use the sizes [6]")).to_be_visible()
     expect(celu.get_by_text("32 bytes").first).to_be_visible()

@@ -247,6 +247,7 @@ export async function mount(container, context, given) {
     const isSmall = inputBytes(state, inputs) <= LIVE_BYTES;
     large.hidden = isSmall;
     if (isSmall) waiting();
+    else showErrors([], ""); // those of what was asked before
   }
 
   const views = new Map();
