@@ -4,13 +4,11 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from importlib.metadata import packages_distributions
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -81,7 +79,16 @@ MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted((ROOT / "app").rglob("*.py"))
 }
-MODULE = pytest.mark.parametrize("module", MODULES)
+
+
+def of_each_module(test: Callable[[str], None]) -> Callable[[], None]:
+    """One test, which goes through them: as tests of their own they would take most of a minute."""
+
+    def run() -> None:
+        for module in MODULES:
+            test(module)
+
+    return run
 
 
 @cache
@@ -117,7 +124,7 @@ def test_every_room_has_a_floor() -> None:
     assert {room_of(module) for module in MODULES} == set(FLOOR_OF)
 
 
-@MODULE
+@of_each_module
 def test_imports_come_from_lower_floors_or_the_same_room(module: str) -> None:
     room = room_of(module)
     for imported in imports(module):
@@ -130,7 +137,7 @@ def test_no_import_circle() -> None:
     TopologicalSorter(graph).prepare()  # raises CycleError
 
 
-@MODULE
+@of_each_module
 def test_lower_floors_know_neither_arrays_nor_http(module: str) -> None:
     for imported in imports(module):
         lowest = LOWEST.get(package_of(imported))
@@ -148,21 +155,21 @@ def test_every_imported_package_is_a_declared_dependency() -> None:
         assert {_normal(each) for each in distributions[package]} & declared, f"{package} is imported"
 
 
-@MODULE
+@of_each_module
 def test_connections_know_nothing_of_what_they_carry(module: str) -> None:
     if room_of(module) == "app.http.server":
         for imported in imports(module):
             assert not imported.startswith(("app.engine", "app.operators", "app.devices")), f"{module} imports it"
 
 
-@MODULE
+@of_each_module
 def test_some_packages_are_imported_in_one_room_only(module: str) -> None:
     for imported in imports(module):
         rooms = ONLY.get(package_of(imported))
         assert rooms is None or module.startswith(rooms), f"{module} imports {imported}"
 
 
-@MODULE
+@of_each_module
 def test_what_may_be_missing_is_imported_where_it_is_wanted_and_never_with_the_module(module: str) -> None:
     """Without what extras bring, and llvmlite, the service starts, and with it as fast."""
     top = ast.Module([node for node in ast.parse(MODULES[module].read_text()).body if not _defines(node)], [])
