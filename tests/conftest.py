@@ -46,7 +46,7 @@ QUICK = [
         "docs": ["test_architecture.py"],
         "engine": ["test_service.py", "test_workers.py"],
         "graphs": ["test_graph_rules.py"],
-        "http": ["test_bodies.py", "test_compression.py", "test_dispatch.py"],
+        "http": ["test_bodies.py", "test_dispatch.py"],
         "memory": ["test_buffers.py"],
         "packaging": ["test_floors.py", "test_oldest.py"],
     }.items()
