@@ -65,6 +65,11 @@ OPERATION_IDS = {
     ("post", "/v2/systemsharedmemory/region/{region}/register"): "registerSharedMemory",
     ("post", "/v2/systemsharedmemory/region/{region}/unregister"): "unregisterSharedMemory",
     ("post", "/v2/systemsharedmemory/unregister"): "unregisterAllSharedMemory",
+    ("get", "/v2/cudasharedmemory/status"): "getCudaSharedMemoryStatus",
+    ("get", "/v2/cudasharedmemory/region/{region}/status"): "getCudaSharedMemoryRegion",
+    ("post", "/v2/cudasharedmemory/region/{region}/register"): "registerCudaSharedMemory",
+    ("post", "/v2/cudasharedmemory/region/{region}/unregister"): "unregisterCudaSharedMemory",
+    ("post", "/v2/cudasharedmemory/unregister"): "unregisterAllCudaSharedMemory",
 }
 """Generated clients name their functions by these: a change breaks the code that calls them."""
 
@@ -72,7 +77,11 @@ JSON, MSGPACK, PROBLEM, TEXT = "application/json", "application/msgpack", "appli
 BINARY = "application/octet-stream"
 OPEN = {"live", "ready", "getServerLive", "getServerReady"}  # need no API key
 READINESS = {"ready", "getServerReady", "getModelReady", "getModelVersionReady"}  # 503 is an answer
-SILENT = {"registerSharedMemory", "unregisterSharedMemory", "unregisterAllSharedMemory", "loadModel", "unloadModel"}
+SILENT = {
+    *("registerSharedMemory", "unregisterSharedMemory", "unregisterAllSharedMemory"),
+    *("registerCudaSharedMemory", "unregisterCudaSharedMemory", "unregisterAllCudaSharedMemory"),
+    *("loadModel", "unloadModel"),
+}
 INFER = {"modelInfer", "modelVersionInfer"}
 
 DISPATCHES = {"dispatch", "dispatchGraph"}
@@ -239,7 +248,7 @@ def test_every_refusal_is_listed(document: Json, method: str, path: str) -> None
         expected |= {415}
     if name in READINESS:
         expected |= {503}
-    if name == "registerSharedMemory":
+    if name in ("registerSharedMemory", "registerCudaSharedMemory"):
         expected |= {409}
     assert set(operation["responses"]) == {str(status) for status in expected}
     assert operation.get("security", document["security"]) == ([] if name in OPEN else [{}, {"bearer": []}])

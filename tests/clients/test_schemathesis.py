@@ -94,6 +94,7 @@ INFERENCE = [
     "/v2/models/{name}/infer",
     "/v2/models/{name}/versions/{version}/infer",
     "/v2/systemsharedmemory/region/{region}/register",
+    "/v2/cudasharedmemory/region/{region}/register",
 ]
 schema = load(
     [CLIP1, ADD1],  # with all kinds of fields

@@ -5,6 +5,7 @@ import asyncio
 import base64
 import gc
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -28,6 +29,7 @@ from tests.devices.cuda_on_cpu import COMPILER, BuiltKernels
 from tests.gpu import first_gpu
 from tests.inference.wire import X, behind, body, error_of, listed, split, tensor
 from tests.messages import Array
+from tests.readme import code
 
 STATUS, UNREGISTER = "/v2/cudasharedmemory/status", "/v2/cudasharedmemory/unregister"
 TILE, GEMM = "/v2/models/tile/infer", "/v2/models/gemm/infer"
@@ -560,27 +562,15 @@ sys.stdin.read()
 
 
 @pytest.mark.gpu
-def test_by_nvidias_client(gpu_server: RunningServer) -> None:
+def test_the_lines_of_the_readme_run(gpu_server: RunningServer, tmp_path: Path) -> None:
+    """By NVIDIA's own client, which it needs, and `cuda-bindings`."""
+    pytest.importorskip("tritonclient.http")
     pytest.importorskip("cuda.bindings.runtime")
-    import tritonclient.http as triton
-    from tritonclient.utils import cuda_shared_memory
-
-    handle = cuda_shared_memory.create_shared_memory_region("both", 4096, 0)
-    client = triton.InferenceServerClient(gpu_server.url.removeprefix("http://"))
-    try:
-        cuda_shared_memory.set_shared_memory_region(handle, [X])
-        client.register_cuda_shared_memory("both", cuda_shared_memory.get_raw_handle(handle), 0, 4096)
-        assert client.get_cuda_shared_memory_status() == [{"name": "both", "device_id": 0, "byte_size": 4096}]
-        given = triton.InferInput("InputTensor", [2, 3], "FP32")
-        given.set_shared_memory("both", 24)
-        output = triton.InferRequestedOutput("OutputTensor")
-        output.set_shared_memory("both", 24, 48)
-        client.infer("activation_relu", [given], outputs=[output])
-        found = cuda_shared_memory.get_contents_as_numpy(handle, "FP32", [4, 6])
-        np.testing.assert_array_equal(found.reshape(-1)[12:18], np.maximum(X, 0).reshape(-1))
-        client.unregister_cuda_shared_memory("both")
-        assert client.get_cuda_shared_memory_status() == []
-    finally:
-        client.unregister_cuda_shared_memory()
-        client.close()
-        cuda_shared_memory.destroy_shared_memory_region(handle)
+    script = tmp_path / "example.py"
+    lines = code("python", "import cuda_shared_memory", gpu_server.url)
+    script.write_text(lines.replace("localhost:8000", gpu_server.url.removeprefix("http://")))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    numbers = [float(number) for number in re.findall(r"-?[\d.]+", done.stdout)]
+    assert numbers == pytest.approx([-1.729, -1.264, 0, 1, 2, 4], abs=1e-3)
+    assert httpx.get(f"{gpu_server.url}{STATUS}").json() == []

@@ -95,7 +95,8 @@ class ResidentKernel:
                 reads = [*places.of_inputs(inputs, self._reads, outputs, self._writes)]
                 writes = [*places.of_outputs(outputs, self._writes)]
                 scratch = places.taken(self._work.scratch_bytes) if self._work.scratch_bytes else 0
-                move(device, places.arriving, cancelled, inward=True)
+                if places.arriving:
+                    move(device, places.arriving, cancelled, inward=True)
                 if cancelled():
                     raise Cancelled
                 key = (*reads, *writes, scratch)
@@ -112,7 +113,8 @@ class ResidentKernel:
                         slot.stream.synchronize()  # the memory is the GPU's until then
                 if len(self._bound) < READY and all(isinstance(each, Launch) for each in bound):
                     self._bound[key] = bound
-                move(device, places.leaving, cancelled, inward=False)
+                if places.leaving:
+                    move(device, places.leaving, cancelled, inward=False)
             finally:
                 places.memory.clear()
 

@@ -38,7 +38,7 @@ async def regions(request: Request) -> Response:
     f"{CUDA}/status",
     **openapi.answer(
         "getCudaSharedMemoryStatus",
-        "List regions of GPUs' memory",
+        "List regions of memory on GPUs",
         list[documents.CudaSharedMemoryRegion],
         may_lack=True,
     ),
@@ -47,7 +47,7 @@ async def regions(request: Request) -> Response:
     f"{CUDA_REGION}/status",
     **openapi.answer(
         "getCudaSharedMemoryRegion",
-        "Describe a region of a GPU's memory",
+        "Describe a region of memory on a GPU",
         list[documents.CudaSharedMemoryRegion],
         "region",
     ),
@@ -84,7 +84,7 @@ async def register(request: Request) -> Response:
     f"{CUDA_REGION}/register",
     **openapi.post(
         "registerCudaSharedMemory",
-        "Register a region of a GPU's memory",
+        "Register a region of memory on a GPU",
         documents.CudaSharedMemoryRegisterRequest,
         None,
         404,
@@ -119,11 +119,13 @@ async def unregister(request: Request) -> Response:
 
 @router.post(
     f"{CUDA}/unregister",
-    **openapi.post("unregisterAllCudaSharedMemory", "Unregister all regions of GPUs' memory", None, None, 404),
+    **openapi.post("unregisterAllCudaSharedMemory", "Unregister all regions of memory on GPUs", None, None, 404),
 )
 @router.post(
     f"{CUDA_REGION}/unregister",
-    **openapi.post("unregisterCudaSharedMemory", "Unregister a region of a GPU's memory", None, None, path=("region",)),
+    **openapi.post(
+        "unregisterCudaSharedMemory", "Unregister a region of memory on a GPU", None, None, path=("region",)
+    ),
 )
 async def unregister_cuda(request: Request) -> Response:
     """The same of GPUs' memory. It is closed once no inference uses it any more."""
