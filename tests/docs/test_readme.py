@@ -31,7 +31,8 @@ ADDRESS = "localhost:8000"
 
 def blocks(language: str) -> list[str]:
     """The README's code blocks in `language`, in order."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    return [block for each, block in found if each == language]
 
 
 def block_with(language: str, text: str) -> str:
@@ -138,7 +139,7 @@ def test_a_model_is_served_and_run_as_the_readme_does(tmp_path: Path) -> None:
         Image.new("RGB", (80, 70), (255, 0, 0)).save(tmp_path / "cat.jpg")
         subprocess.run([sys.executable, "-c", block_with("python", "colours (float")], cwd=tmp_path, check=True)
         share = json.loads(run(block_with("sh", "cat.npy"), server, tmp_path))["outputs"][0]["data"]
-        script = block_with("python", "from tritonclient").replace(ADDRESS, server.url.removeprefix("http://"))
+        script = block_with("python", "from tritonclient.http").replace(ADDRESS, server.url.removeprefix("http://"))
         triton = subprocess.run(
             [sys.executable, "-c", script], cwd=tmp_path, check=True, capture_output=True, text=True
         )
@@ -169,7 +170,9 @@ def test_the_inference_answers_what_the_readme_says(server: RunningServer, tmp_p
 
 def test_the_example_of_tritonclient_runs(server: RunningServer, tmp_path: Path) -> None:
     script = tmp_path / "example.py"
-    script.write_text(block_with("python", "import tritonclient").replace(ADDRESS, server.url.removeprefix("http://")))
+    script.write_text(
+        block_with("python", "set_data_from_numpy(x)\nclient").replace(ADDRESS, server.url.removeprefix("http://"))
+    )
     printed = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
     numbers = [float(number) for number in re.findall(r"-?[\d.]+", printed)]
     assert numbers == pytest.approx([-1.729, -1.264, 0, 1, 2, 4], abs=1e-3)

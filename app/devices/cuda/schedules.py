@@ -58,15 +58,14 @@ class CudaScheduleKernel:
         self.scratch_bytes = schedule.scratch_bytes
         self._bytes = self._passage.bytes + self.scratch_bytes
         self._is_small = self._passage.bytes <= min(SMALL_BYTES, device.slots.size)
-        self.values = sum(resident.values for _, resident in self._steps)
-        """How many are computed, by all kernels."""
+        self._is_brief = sum(resident.values for _, resident in self._steps) <= BRIEF_VALUES
         self._ready: list[_Arena] = []
         self._lock = threading.Lock()
 
     @property
     def runs_inline(self) -> bool:
         """While nothing else runs on the GPU, which a small dispatch would wait for."""
-        if self.device.load or not self._is_small or self.values > BRIEF_VALUES:
+        if self.device.load or not (self._is_small and self._is_brief):
             return False
         ready = self._ready[-1:]
         return bool(ready) and ready[0].is_known
@@ -135,11 +134,6 @@ class CudaScheduleKernel:
         scratch = [memory.ptr + self._passage.bytes]
         rooms = {Room.INPUT: inputs, Room.OUTPUT: outputs, Room.KEPT: self.kept_addresses(), Room.SCRATCH: scratch}
         return _Arena(memory, inputs, outputs, self.queue_of(rooms), self.device, is_captured=self._is_captured)
-
-    @property
-    def is_loaded(self) -> bool:
-        """Whether the GPU has all kernels."""
-        return all(resident.is_loaded for _, resident in self._steps)
 
     def kept_addresses(self) -> list[int]:
         """Where the graph's kept tensors are on the device."""

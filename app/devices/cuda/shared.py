@@ -2,13 +2,14 @@
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from math import inf
+from time import perf_counter
 from typing import Any
 
 from app.devices.cuda.context import Context
 from app.devices.cuda.grids import ACCESS_BYTES
 from app.devices.cuda.kernels import Launch
 from app.devices.cuda.schedules import CudaScheduleKernel
-from app.devices.cuda.small import BRIEF_VALUES
 from app.devices.cuda.transfers import HostTensor, move
 from app.devices.cuda.whole import Queued, Resident
 from app.devices.device import Cancelled, DeviceFailed, ExecutionRecord, OnDevice, Tensor
@@ -17,6 +18,10 @@ from app.memory.buffers import Buffer
 
 READY = 4
 """For how many sets of addresses a dispatch's kernels are kept bound."""
+
+BRIEF_SECONDS = 0.001
+"""What a thread that has other things to do may wait for: on a virtual machine whose processors sleep, to wake another
+one takes half of that."""
 
 
 class NotShared(Exception):
@@ -62,16 +67,14 @@ class ResidentKernel:
         self._reads = reads
         self._writes = writes
         self._bound: dict[tuple[int, ...], list[Queued]] = {}
-        self._is_loaded = False
+        self._took = inf
+        """Seconds, the last time."""
 
     @property
     def runs_inline(self) -> bool:
-        """Whether a dispatch over tensors that all are on the device takes, now, no longer than to hand it to another
-        thread: while nothing else runs there, which it would wait for."""
-        if self._device.load or self._work.values > BRIEF_VALUES:
-            return False
-        self._is_loaded = self._is_loaded or self._work.is_loaded
-        return self._is_loaded
+        """Whether a dispatch over tensors that all are on the device takes, now, hardly longer than to hand it to
+        another thread: if the last one did, and while nothing else runs there, which it would wait for."""
+        return self._took < BRIEF_SECONDS and not self._device.load
 
     def dispatch(
         self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], cancelled: Callable[[], bool]
@@ -101,6 +104,7 @@ class ResidentKernel:
                     raise Cancelled
                 key = (*reads, *writes, scratch)
                 bound = self._bound.pop(key, None) or self._bind(reads, writes, scratch)
+                started = perf_counter()
                 with device.slots.take() as slot:
                     try:
                         for copy in places.before:
@@ -111,6 +115,7 @@ class ResidentKernel:
                             device.within(*copy, slot.stream)
                     finally:
                         slot.stream.synchronize()  # the memory is the GPU's until then
+                self._took = perf_counter() - started
                 if len(self._bound) < READY and all(isinstance(each, Launch) for each in bound):
                     self._bound[key] = bound
                 if places.leaving:
