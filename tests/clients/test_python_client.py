@@ -74,21 +74,28 @@ def generated(folder: Path, server: RunningServer) -> Iterator[Generated]:
         yield made
 
 
-def test_the_lines_of_the_readme_run(folder: Path, server: RunningServer) -> None:
+EXAMPLES = {"DispatchRequest(celu": [-1.729, -1.264, 0, 1, 2, 4], "keep_graph": [0, 0, 3, 2, 4, 7]}
+"""What the README's examples have, and what they print."""
+
+
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_the_lines_of_the_readme_run(folder: Path, server: RunningServer, text: str) -> None:
     script = folder / "example.py"
-    script.write_text(code("python", PACKAGE, server.url))
+    script.write_text(code("python", text, server.url))
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     numbers = [float(number) for number in re.findall(r"-?[\d.]+", done.stdout)]
-    assert numbers == pytest.approx([-1.729, -1.264, 0, 1, 2, 4], abs=1e-3)
+    assert numbers == pytest.approx(EXAMPLES[text], abs=1e-3)
 
 
 def test_the_lines_of_the_readme_have_the_right_types(folder: Path, server: RunningServer) -> None:
-    script = folder / "typed.py"
-    script.write_text(code("python", PACKAGE, server.url))
+    scripts = [folder / f"typed{number}.py" for number in range(len(EXAMPLES))]
+    for script, text in zip(scripts, EXAMPLES, strict=True):
+        script.write_text(code("python", text, server.url))
     flags = ["--strict", "--follow-imports=silent", f"--cache-dir={os.devnull}"]  # the generated modules are not strict
+    names = [script.name for script in scripts]
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", *flags, script.name], cwd=folder, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "mypy", *flags, *names], cwd=folder, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

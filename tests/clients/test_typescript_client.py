@@ -15,6 +15,8 @@ from tests.conftest import RunningServer
 from tests.readme import code
 
 SOURCES = Path(__file__).with_name("typescript")
+EXAMPLES = {"example": 'client.POST("/v1/dispatch"', "graph": 'client.POST("/v1/graphs"'}
+"""The README's, by what they have."""
 
 pytestmark = [
     pytest.mark.skipif(not (shutil.which("node") and shutil.which("npm")), reason="Node.js and npm are not installed"),
@@ -56,16 +58,20 @@ def folder(server: RunningServer, node_modules: Path, tmp_path_factory: pytest.T
     (made / "node_modules").symlink_to(node_modules)
     printed = run(made, "bash", "-euc", code("sh", "openapi-typescript", server.url) + " 2>&1")
     (made / "trials.ts").write_text(trials())
-    (made / "example.ts").write_text(code("ts", "createClient", server.url))
+    for name, text in EXAMPLES.items():
+        (made / f"{name}.ts").write_text(code("ts", text, server.url))
     assert "warning" not in printed.lower(), printed
     run(made, str(made / "node_modules/.bin/tsc"), "-p", ".")
     return made
 
 
-def test_the_lines_of_the_readme_run(folder: Path) -> None:
-    printed = run(folder, "node", "built/example.js").partition("[")[2]
+@pytest.mark.parametrize(
+    ("name", "expected"), [("example", [-1.729, -1.264, 0, 1, 2, 4]), ("graph", [0, 0, 3, 2, 4, 7])]
+)
+def test_the_lines_of_the_readme_run(folder: Path, name: str, expected: list[float]) -> None:
+    printed = run(folder, "node", f"built/{name}.js").partition("[")[2]
     numbers = [float(number) for number in re.findall(r"-?[\d.]+", printed)]
-    assert numbers == pytest.approx([-1.729, -1.264, 0, 1, 2, 4], abs=1e-3)
+    assert numbers == pytest.approx(expected, abs=1e-3)
 
 
 def test_every_operation_works(folder: Path, server: RunningServer) -> None:
