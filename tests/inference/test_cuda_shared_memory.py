@@ -428,6 +428,32 @@ def test_a_gpu_that_fails(sharing: Sharing, monkeypatch: pytest.MonkeyPatch, cap
     caplog.clear()  # which has the error, and so what the dispatch had
 
 
+@needs_compiler
+def test_many_places(sharing: Sharing) -> None:
+    """More than are remembered."""
+    memory = page()
+    put(memory, X, 0)
+    sharing.register("r", memory)
+    for _ in range(2):
+        for offset in range(64, 1024, 64):
+            split(sharing.post(TILE, tiled(shared("r", 24), shared("r", 48, offset))))
+            np.testing.assert_array_equal(at(memory, offset, TILED), TILED)
+
+
+def test_a_region_of_a_gpu_that_is_lost(sharing: Sharing, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = page()
+    sharing.register("r", memory)
+    close = sharing.gpu.close_shared
+
+    def lost(address: int) -> None:
+        close(address)
+        raise CudaError("cudaErrorDevicesUnavailable")
+
+    monkeypatch.setattr(sharing.gpu, "close_shared", lost)
+    assert sharing.post(UNREGISTER).status_code == 200
+    assert sharing.gpu.opened == []
+
+
 def test_where_there_is_no_gpu(sharing: Sharing) -> None:
     sharing.join([])
     try:

@@ -2,6 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from math import inf
 from time import perf_counter
 from typing import Any
@@ -46,9 +47,10 @@ class SharedMemory:
 
 
 def _close(device: Context, address: int) -> None:
-    """By whichever thread was the last to use it."""
-    device.use()
-    device.close_shared(address)
+    """By whichever thread was the last to use it. On a GPU that is lost there is nothing to close."""
+    with suppress(*device.errors):
+        device.use()
+        device.close_shared(address)
 
 
 class ResidentKernel:
@@ -116,7 +118,9 @@ class ResidentKernel:
                     finally:
                         slot.stream.synchronize()  # the memory is the GPU's until then
                 self._took = perf_counter() - started
-                if len(self._bound) < READY and all(isinstance(each, Launch) for each in bound):
+                if len(self._bound) >= READY:
+                    self._bound.clear()
+                if all(isinstance(each, Launch) for each in bound):
                     self._bound[key] = bound
                 if places.leaving:
                     move(device, places.leaving, cancelled, inward=False)
