@@ -24,7 +24,7 @@ def compiler() -> Compiler:
 def loops(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """LLVM's, of two threads, also for the smallest tensors and in small pieces, where `calls.run` computes."""
     monkeypatch.setattr(convolution, "LEAST", 0)
-    monkeypatch.setattr(convolution_loops, "WORTH_A_PIECE", 100)
+    monkeypatch.setattr(convolution, "WORTH_A_PIECE", 100)
     monkeypatch.setattr(convolution_loops, "TERMS", 16)
     with ThreadPoolExecutor(1) as helpers:
         monkeypatch.setattr(calls, "DEVICE", NumpyDevice(helpers, 2, compiler()))

@@ -27,23 +27,30 @@ from app.operators.convolution.floats import Convolution
 from app.programs.dispatchable import Dispatchable
 
 LEAST = 1 << 8
-"""Products that are worth the loop."""
+"""Products that are worth the loop, outside of graphs, which are made for more than one dispatch."""
+
+WORTH_A_PIECE = 1 << 21
+"""Products that take a thread some 20 us, for which another one is woken."""
 
 INLINE = 1 << 24
 """Products that are done in less than a millisecond."""
 
 
-def convolution_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads) -> "ConvolutionKernel | None":
+def convolution_kernel(
+    compiled: Dispatchable, compiler: Compiler, threads: Threads, *, is_in_graph: bool
+) -> "ConvolutionKernel | None":
     """For the operator, if it is one that the loops are for."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
     if not isinstance(operator, Convolution) or operator.is_backward:
         return None
     batch, groups = operator.InputTensor.Sizes[0], operator.GroupCount
     outputs, depth = operator.FilterTensor.Sizes[:2]
-    work = Work(Space.of(operator.forward_windows()), groups, depth, outputs // groups, batch, threads.most)
+    work = Work(
+        Space.of(operator.forward_windows()), groups, depth, outputs // groups, batch, threads.most, WORTH_A_PIECE
+    )
     fused = operator.FusedActivation
     lowered = lowered_activation(fused) if fused else None
-    loop = loop_of(work, compiler, lowered) if work.products * batch >= LEAST else None
+    loop = loop_of(work, compiler, lowered) if is_in_graph or work.products * batch >= LEAST else None
     if loop is None:
         return None
     return ConvolutionKernel(

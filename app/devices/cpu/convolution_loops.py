@@ -19,8 +19,8 @@ from app.devices.cpu.threads import parts
 from app.memory.arrays import Array
 from app.operators.convolution.windows import Windows
 
-WORTH_A_PIECE, MOST_OF_A_PIECE = 1 << 21, 1 << 28
-"""Products that take a thread some 20 us, and some 3 ms, after which it looks whether it is to go on."""
+MOST_OF_A_PIECE = 1 << 28
+"""Products that take a thread some 3 ms, after which it looks whether it is to go on."""
 
 MOST_PIECES = 16
 """For each thread: while the last ones are computed, the others have nothing to do."""
@@ -150,6 +150,8 @@ class Work(NamedTuple):
     """Channels of the output in a group."""
     items: int
     threads: int
+    worth_a_piece: int
+    """Products."""
 
     @property
     def products(self) -> int:
@@ -159,7 +161,7 @@ class Work(NamedTuple):
         """How many of an item are wanted, where a product takes `factor` times as long as others."""
         work = self.products * self.items * factor
         most = MOST_PIECES * self.threads if self.threads > 1 else 1
-        return -(-max(1, min(most, work // WORTH_A_PIECE), work // MOST_OF_A_PIECE) // self.items)
+        return -(-max(1, min(most, work // self.worth_a_piece), work // MOST_OF_A_PIECE) // self.items)
 
     @property
     def channel_numbers(self) -> list[int]:
@@ -175,7 +177,7 @@ def loop_of(work: Work, compiler: Compiler, activation: LoweredActivation | None
     if work.outputs <= MOST_CHANNELWISE and space.taps > 1 and 4 * _Copy.of(work).size <= MOST_COPIED:
         return _channelwise(work, compiler, activation)
     few = dots.rows_for(space.places, width)
-    if few and work.outputs > 1 and 4 * space.places * (work.depth * space.taps + width) <= MOST_SCRATCH:
+    if few and 4 * space.places * (work.depth * space.taps + width) <= MOST_SCRATCH:
         return _dots(work, few, compiler, activation)
     if 4 * space.taps * _widest(compiler).places * 2 <= MOST_SCRATCH:
         return _panels(work, compiler, activation)
@@ -212,7 +214,6 @@ def _dots(work: Work, rows: int, compiler: Compiler, activation: LoweredActivati
     space, width = work.space, compiler.vector_floats
     packed = (-(-work.depth * space.taps // width) + 1) * width  # one more, so that rows differ in their cache lines
     numbers = [work.depth, space.taps, packed, space.elements, work.outputs, space.places, 1, *_along(space)]
-    rows = min(rows, work.outputs)
     frames = [
         array("q", [*[0] * 5, groups.start, groups.stop, own.start, own.stop, *numbers, *_attributes(activation)])
         for groups, own, _ in _cut(work, Tile(rows, space.places, 1))
@@ -233,7 +234,8 @@ def _cut(work: Work, tile: Tile) -> Iterator[_Piece]:
     if len(groups) >= work.pieces():
         yield from (_Piece(each, channels, places) for each in parts(groups, work.pieces()))
     elif 2 * work.outputs > len(places) and len(blocks) > 1:
-        for part in parts(blocks, min(work.pieces(), 2 * work.threads)):
+        least = work.products // MOST_OF_A_PIECE
+        for part in parts(blocks, min(work.pieces(), max(2 * work.threads, least))):
             end = work.outputs if part.stop == len(blocks) else part.stop * tile.channels
             yield _Piece(groups, range(part.start * tile.channels, end), places)
     else:

@@ -114,7 +114,7 @@ class NumpyDevice:
         if compiled.program.call:
             by_loop: Kernel | None = None
             if self._compiler:
-                by_loop = convolution_kernel(compiled, self._compiler, self._threads)
+                by_loop = convolution_kernel(compiled, self._compiler, self._threads, is_in_graph=known is not None)
                 by_loop = by_loop or recurrent_kernel(compiled, self._compiler, self._threads)
             by_loop = by_loop or product_kernel(compiled, self._compiler, self._threads, known)
             return by_loop or CallKernel(compiled)

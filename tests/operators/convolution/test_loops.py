@@ -1,0 +1,245 @@
+"""CONVOLUTION by LLVM's loops: exactly the sums of integers, whichever loop it is; pieces; memory of others."""
+
+import ctypes
+import itertools
+import math
+import mmap
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.contract.constants import NEWEST
+from app.devices.cpu import convolution_loops
+from app.devices.cpu.convolution import ConvolutionKernel
+from app.devices.cpu.convolution_loops import Space, Work
+from app.devices.cpu.llvm.sums import Tile
+from app.devices.device import Cancelled
+from app.memory.arrays import Array
+from app.operators.catalog import OPERATORS
+from app.operators.compiled import compile_operator
+from tests.operators import calls
+from tests.operators.calls import desc_of, run
+
+pytestmark = pytest.mark.usefixtures("loops")
+
+LOOPS = ("_panels", "_channelwise", "_dots")
+
+
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each loop is."""
+    count: Counter[str] = Counter()
+    for name in LOOPS:
+        known: Callable[..., Any] = getattr(convolution_loops, name)
+
+        def counted(*arguments: Any, name: str = name, known: Callable[..., Any] = known) -> Any:
+            count[name] += 1
+            return known(*arguments)
+
+        monkeypatch.setattr(convolution_loops, name, counted)
+    return count
+
+
+def document_of(rank: int, **members: Any) -> dict[str, Any]:
+    return {
+        "Type": "DML_OPERATOR_CONVOLUTION",
+        "Mode": "CROSS_CORRELATION",
+        "Direction": "FORWARD",
+        "Strides": [1] * rank,
+        "Dilations": [1] * rank,
+        "StartPadding": [0] * rank,
+        "EndPadding": [0] * rank,
+        "OutputPadding": [0] * rank,
+        "GroupCount": 1,
+        "FusedActivation": {"Type": "ACTIVATION_RELU"},
+    } | members
+
+
+def expected(document: dict[str, Any], x: Array, w: Array, bias: Array) -> Array:
+    """The sums in float64, tap after tap."""
+    groups, along = document["GroupCount"], range(x.ndim - 2)
+    padding = zip(document["StartPadding"], document["EndPadding"], strict=True)
+    padded = np.pad(x.astype(float), [(0, 0), (0, 0), *padding])
+    steps = document["Strides"]
+    reach = [(w.shape[2 + axis] - 1) * document["Dilations"][axis] for axis in along]
+    sizes = [(padded.shape[2 + axis] - reach[axis] - 1) // steps[axis] + 1 for axis in along]
+    filters = w.astype(float).reshape(groups, -1, *w.shape[1:])
+    made = np.zeros((x.shape[0], groups, filters.shape[1], math.prod(sizes)))
+    for tap in itertools.product(*map(range, w.shape[2:])):
+        first = [k * step for k, step in zip(tap, document["Dilations"], strict=True)]
+        there: tuple[Any, ...] = tuple(
+            slice(first[axis], first[axis] + (sizes[axis] - 1) * steps[axis] + 1, steps[axis]) for axis in along
+        )
+        met = padded[(slice(None), slice(None), *there)].reshape(x.shape[0], groups, w.shape[1], -1)
+        of_tap: tuple[Any, ...] = (slice(None), slice(None), slice(None), *tap)
+        made += np.einsum("gok,bgkp->bgop", filters[of_tap], met)
+    made = made.reshape(x.shape[0], w.shape[0], *sizes) + bias.astype(float)
+    results: Array = np.maximum(made, 0)
+    return results
+
+
+def integers(rng: np.random.Generator, *sizes: int) -> Array:
+    """So small that float32 has all of their sums."""
+    return rng.integers(-4, 5, sizes).astype(np.float32)
+
+
+def cases() -> Iterator[tuple[dict[str, Any], tuple[int, ...], tuple[int, ...]]]:
+    """Descriptors with the sizes of input and filters: around widths of vectors and tiles, and at random."""
+    for places in (1, 2, 5, 6, 7, 12, 13, 15, 16, 17, 31, 32, 33, 65):
+        for outputs, depth in ((1, 3), (9, 17), (8, 40)):
+            yield document_of(1), (2, depth, places), (outputs, depth, 1)
+    for width in (1, 7, 15, 16, 17, 33):
+        for stride in (1, 2, 3):
+            padded = document_of(2, StartPadding=[1, 2], EndPadding=[2, 1], Strides=[1, stride])
+            yield padded, (1, 3, 9, width), (9, 3, 3, 3)
+            yield padded | {"GroupCount": 3}, (1, 3, 9, width), (6, 1, 3, 3)
+    rng = np.random.default_rng(18)
+
+    def some(rank: int, least: int, most: int) -> list[int]:
+        return [int(each) for each in rng.integers(least, most + 1, rank)]
+
+    for turn in range(36):
+        rank = 1 + turn % 3
+        groups, depth, each = some(3, 1, 4)
+        document = document_of(
+            rank,
+            Strides=some(rank, 1, 3),
+            Dilations=some(rank, 1, 3),
+            StartPadding=some(rank, 0, 4),
+            EndPadding=some(rank, 0, 4),
+            GroupCount=groups,
+        )
+        extents = some(rank, 1, 4)
+        reach = [(k - 1) * step + 1 for k, step in zip(extents, document["Dilations"], strict=True)]
+        sizes = [size + more for size, more in zip(reach, some(rank, 0, (40, 12, 6)[rank - 1]), strict=True)]
+        yield document, (1 + turn % 2, groups * depth, *sizes), (groups * each, depth, *extents)
+
+
+def test_sums_of_integers_are_exact(chosen: Counter[str]) -> None:
+    rng = np.random.default_rng(0)
+    for document, sizes, filters in cases():
+        x, w, bias = (
+            integers(rng, *sizes),
+            integers(rng, *filters),
+            integers(rng, 1, filters[0], *[1] * (len(sizes) - 2)),
+        )
+        made = run(document, {"InputTensor": x, "FilterTensor": w, "BiasTensor": bias})["OutputTensor"]
+        np.testing.assert_array_equal(made, expected(document, x, w, bias), str((document, sizes, filters)))
+    assert all(chosen[name] > 10 for name in LOOPS), chosen
+
+
+@pytest.mark.parametrize("threads", [1, 2, 64])
+def test_pieces_are_everything_once(threads: int) -> None:
+    rng = np.random.default_rng(threads)
+    for _ in range(300):
+        groups, outputs, places, depth = (int(each) for each in rng.integers(1, 70, 4))
+        row, one = (1, 1, places), (1, 1, 1)
+        work = Work(Space(row, row, one, one, one, (0, 0, 0)), groups, depth, outputs, 1, threads, 100)
+        tile = Tile(int(rng.integers(1, 9)), int(rng.integers(1, 3)), 16)
+        count = np.zeros((groups, outputs, places), int)
+        for of_groups, channels, some in convolution_loops._cut(work, tile):
+            assert min(map(len, (of_groups, channels, some))) > 0
+            count[of_groups.start : of_groups.stop, channels.start : channels.stop, some.start : some.stop] += 1
+        assert (count == 1).all()
+
+
+def kernel_of(document: dict[str, Any], inputs: Sequence[Array], sizes: Sequence[int]) -> ConvolutionKernel:
+    names = ("InputTensor", "FilterTensor", "BiasTensor")
+    tensors = {name: desc_of(each) for name, each in zip(names, inputs, strict=True)}
+    output = {"OutputTensor": {"DataType": "FLOAT32", "Sizes": [*sizes]}}
+    model = OPERATORS["DML_OPERATOR_CONVOLUTION"].model_validate(document | tensors | output)
+    kernel = calls.DEVICE.prepare(compile_operator(model, NEWEST))
+    assert isinstance(kernel, ConvolutionKernel)
+    return kernel
+
+
+SHAPES = [
+    (document_of(1), (1, 5, 37), (9, 5, 1)),
+    (document_of(2, StartPadding=[1, 1], EndPadding=[1, 1]), (1, 5, 9, 11), (9, 5, 3, 3)),
+    (document_of(2, StartPadding=[1, 1], EndPadding=[1, 1], Strides=[2, 2]), (1, 5, 9, 11), (9, 5, 3, 3)),
+    (document_of(2, Strides=[3, 3]), (1, 5, 9, 110), (9, 5, 3, 3)),
+    (document_of(2, StartPadding=[1, 1], EndPadding=[1, 1], GroupCount=5), (1, 5, 9, 11), (5, 1, 3, 3)),
+    (document_of(2, StartPadding=[2, 2], Strides=[2, 2], GroupCount=5), (1, 5, 9, 40), (5, 1, 5, 5)),
+    (document_of(2), (1, 19, 3, 4), (9, 19, 3, 3)),
+]
+"""At least one for each loop."""
+
+
+@pytest.mark.parametrize("shape", range(len(SHAPES)))
+@pytest.mark.parametrize("at_the_end", [True, False])
+def test_nothing_outside_of_the_tensors_is_touched(shape: int, *, at_the_end: bool) -> None:
+    """What is before or behind them may not be read: a loop that does ends the process."""
+    document, sizes, filters = SHAPES[shape]
+    rng = np.random.default_rng(shape)
+    given = [integers(rng, *sizes), integers(rng, *filters), integers(rng, 1, filters[0], *[1] * (len(sizes) - 2))]
+    wanted = expected(document, given[0], given[1], given[2])
+    kernel = kernel_of(document, given, wanted.shape)
+    with fenced([*given, np.zeros(wanted.shape, np.float32)], at_the_end=at_the_end) as (*inputs, output):
+        kernel.dispatch([each.data.cast("B") for each in inputs], [output.data.cast("B")], lambda: False)
+        np.testing.assert_array_equal(output, wanted)
+
+
+class fenced:  # noqa: N801 - a context manager
+    """Copies of arrays in memory of their own, next to pages that nobody may touch."""
+
+    def __init__(self, arrays: list[Array], *, at_the_end: bool) -> None:
+        self._arrays, self._at_the_end = arrays, at_the_end
+        self._fences: list[tuple[int, int]] = []
+        self._libc = ctypes.CDLL(None)
+
+    def __enter__(self) -> list[Array]:
+        made = []
+        for array in self._arrays:
+            size = -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+            memory = np.frombuffer(mmap.mmap(-1, size + 2 * mmap.PAGESIZE), np.uint8)
+            start = memory.ctypes.data
+            begin = mmap.PAGESIZE + (size - array.nbytes if self._at_the_end else 0)
+            copy = memory[begin : begin + array.nbytes].view(np.float32).reshape(array.shape)
+            copy[...] = array
+            made.append(copy)
+            self._fences += [(start, 0), (start + mmap.PAGESIZE + size, 0)]
+        for address, protection in self._fences:
+            assert not self._libc.mprotect(ctypes.c_void_p(address), mmap.PAGESIZE, protection)
+        return made
+
+    def __exit__(self, *exception: object) -> None:
+        for address, _ in self._fences:
+            self._libc.mprotect(ctypes.c_void_p(address), mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+@pytest.mark.parametrize("offset", [0, 4, 64])
+def test_outputs_that_lie_over_inputs(offset: int) -> None:
+    document, sizes, filters = SHAPES[1]
+    rng = np.random.default_rng(offset)
+    x, w, bias = integers(rng, *sizes), integers(rng, *filters), integers(rng, 1, filters[0], 1, 1)
+    wanted = expected(document, x, w, bias)
+    memory = np.zeros(offset // 4 + wanted.size + x.size, np.float32)
+    memory[offset // 4 : offset // 4 + x.size] = x.reshape(-1)
+    kernel = kernel_of(document, (x, w, bias), wanted.shape)
+    given = [memory[offset // 4 :][: x.size], w, bias]
+    output = memory[: wanted.size]
+    kernel.dispatch([each.data.cast("B") for each in given], [output.data.cast("B")], lambda: False)
+    np.testing.assert_array_equal(output.reshape(wanted.shape), wanted)
+
+
+def test_buffers_that_are_too_short_are_not_used() -> None:
+    document, sizes, filters = SHAPES[1]
+    arrays = [np.ones(each, np.float32) for each in (sizes, filters, (1, 9, 1, 1), (1, 9, 9, 11))]
+    kernel = kernel_of(document, arrays[:3], [1, 9, 9, 11])
+    for place in range(4):
+        *inputs, output = [each.data.cast("B")[: -4 if number == place else None] for number, each in enumerate(arrays)]
+        with pytest.raises(ValueError, match="ends before its tensor"):
+            kernel.dispatch(inputs, [output], lambda: False)
+
+
+def test_it_is_cancelled_between_pieces() -> None:
+    document, sizes, filters = SHAPES[1]
+    arrays = [np.ones(each, np.float32) for each in (sizes, filters, (1, 9, 1, 1), (1, 9, 9, 11))]
+    kernel = kernel_of(document, arrays[:3], [1, 9, 9, 11])
+    *inputs, output = [each.data.cast("B") for each in arrays]
+    asked = iter([False])
+    with pytest.raises(Cancelled):
+        kernel.dispatch(inputs, [output], lambda: next(asked, True))
