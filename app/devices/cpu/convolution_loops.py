@@ -31,8 +31,9 @@ TERMS = 512
 Addresses: TypeAlias = tuple[int, int, int, int]
 """Of an item: the elements, the filters, the biases and the results."""
 
-MOST_SCRATCH = 4 << 20
-"""Bytes that a thread packs at most."""
+MOST_SCRATCH, MOST_KEPT = 64 << 20, 4 << 20
+"""Bytes that a thread packs at most, which only the longest filters take, and that it keeps for its next
+convolutions."""
 
 MOST_CHANNELWISE, MOST_COPIED = 2, 1 << 19
 """Filters to a group of channels for which these are copied, and bytes of the copy, which is read at once."""
@@ -100,12 +101,15 @@ class _Scratch(threading.local):
     def __init__(self) -> None:
         self._held = np.empty(0, np.float32)
 
-    def address(self, size: int) -> int:
-        """Of so many float32, with anything in them, until this thread asks again; it is a multiple of 64."""
-        if self._held.size < size + 16:
-            self._held = np.empty(size + 16, np.float32)
-        start: int = self._held.ctypes.data
-        return -(-start // 64) * 64
+    def memory(self, size: int) -> Array:
+        """So many float32 with anything in them, until this thread asks again, and room to begin them at a multiple of
+        64 bytes."""
+        if self._held.size >= size + 16:
+            return self._held
+        made = np.empty(size + 16, np.float32)
+        if made.nbytes <= MOST_KEPT:
+            self._held = made
+        return made
 
 
 _scratch = _Scratch()
@@ -135,7 +139,8 @@ class ConvolutionLoop:
         """Compute one, on any thread."""
         frame = self._frames[piece][:]
         frame[0], frame[1], frame[2], frame[3] = memory
-        frame[4] = _scratch.address(self._scratch)
+        scratch = _scratch.memory(self._scratch)  # held while the loop runs
+        frame[4] = -(-scratch.ctypes.data // 64) * 64
         self.code(frame)
 
 
@@ -177,7 +182,7 @@ def loop_of(work: Work, compiler: Compiler, activation: LoweredActivation | None
     if work.outputs <= MOST_CHANNELWISE and space.taps > 1 and 4 * _Copy.of(work).size <= MOST_COPIED:
         return _channelwise(work, compiler, activation)
     few = dots.rows_for(space.places, width)
-    if few and 4 * space.places * (work.depth * space.taps + width) <= MOST_SCRATCH:
+    if few and 4 * space.places * (work.depth * space.taps + 2 * width) <= MOST_KEPT:
         return _dots(work, few, compiler, activation)
     if 4 * space.taps * _widest(compiler).places * 2 <= MOST_SCRATCH:
         return _panels(work, compiler, activation)

@@ -146,6 +146,27 @@ def test_pieces_are_everything_once(threads: int) -> None:
         assert (count == 1).all()
 
 
+def test_long_filters_are_cut_into_pieces_and_their_panels_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy would take minutes for 80 milliards of products, without asking whether to go on."""
+    document = document_of(2, FusedActivation=None)
+    arrays = [np.broadcast_to(np.float32(1), each) for each in ((1, 1, 1, 300_000), (4, 1, 1, 200_000))]
+    packed = [{"DataType": "FLOAT32", "Sizes": list(each.shape)} for each in arrays]
+    output = {"DataType": "FLOAT32", "Sizes": [1, 4, 1, 100_001]}
+    model = OPERATORS["DML_OPERATOR_CONVOLUTION"].model_validate(
+        document | dict(zip(("InputTensor", "FilterTensor", "OutputTensor"), [*packed, output], strict=True))
+    )
+    kernel = calls.DEVICE.prepare(compile_operator(model, NEWEST))
+    assert isinstance(kernel, ConvolutionKernel)
+    assert kernel._loop.pieces > 200
+    scratch = convolution_loops._Scratch()
+    monkeypatch.setattr(convolution_loops, "_scratch", scratch)
+    monkeypatch.setattr(convolution_loops, "MOST_KEPT", 1 << 10)
+    x, w, bias = (np.ones(each, np.float32) for each in ((1, 2, 90), (9, 2, 40), (1, 9, 1)))
+    made = run(document_of(1), {"InputTensor": x, "FilterTensor": w, "BiasTensor": bias})["OutputTensor"]
+    assert (made == 81).all()
+    assert not scratch._held.size
+
+
 def kernel_of(document: dict[str, Any], inputs: Sequence[Array], sizes: Sequence[int]) -> ConvolutionKernel:
     names = ("InputTensor", "FilterTensor", "BiasTensor")
     tensors = {name: desc_of(each) for name, each in zip(names, inputs, strict=True)}
