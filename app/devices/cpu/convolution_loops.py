@@ -184,7 +184,7 @@ def loop_of(work: Work, compiler: Compiler, activation: LoweredActivation | None
     few = dots.rows_for(space.places, width)
     if few and 4 * space.places * (work.depth * space.taps + 2 * width) <= MOST_KEPT:
         return _dots(work, few, compiler, activation)
-    if 4 * space.taps * _widest(compiler).places * 2 <= MOST_SCRATCH:
+    if 4 * space.taps * width <= MOST_SCRATCH:
         return _panels(work, compiler, activation)
     return None
 
@@ -199,7 +199,7 @@ def _panels(work: Work, compiler: Compiler, activation: LoweredActivation | None
     channels = min(most.channels, work.outputs)
     width = most.width
     vectors = min(most.vectors if channels > most.channels // 2 else 2 * most.vectors, -(-space.places // width))
-    tile = Tile(channels, vectors, width)
+    tile = Tile(channels, max(1, min(vectors, MOST_SCRATCH // (4 * space.taps * width))), width)
     at_a_time = min(max(1, TERMS // space.taps), work.depth)
     frames = []
     for groups, own, places in _cut(work, tile):

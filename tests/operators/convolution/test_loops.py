@@ -147,9 +147,9 @@ def test_pieces_are_everything_once(threads: int) -> None:
 
 
 def test_long_filters_are_cut_into_pieces_and_their_panels_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NumPy would take minutes for 80 milliards of products, without asking whether to go on."""
+    """NumPy would take minutes for 360 milliards of products, without asking whether to go on."""
     document = document_of(2, FusedActivation=None)
-    arrays = [np.broadcast_to(np.float32(1), each) for each in ((1, 1, 1, 300_000), (4, 1, 1, 200_000))]
+    arrays = [np.broadcast_to(np.float32(1), each) for each in ((1, 1, 1, 1_000_000), (4, 1, 1, 900_000))]
     packed = [{"DataType": "FLOAT32", "Sizes": list(each.shape)} for each in arrays]
     output = {"DataType": "FLOAT32", "Sizes": [1, 4, 1, 100_001]}
     model = OPERATORS["DML_OPERATOR_CONVOLUTION"].model_validate(
