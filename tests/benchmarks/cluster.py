@@ -160,14 +160,14 @@ def measure(front: Front, body: Path, connections: int, seconds: int) -> Figures
     return Figures(many.rate, service_us, front_us, one.p50_ms)
 
 
-def failed_in_update(front: Front, body: Path, connections: int) -> tuple[int, int]:
-    """Requests that fail while all replicas are replaced, and requests in all."""
+def failed_in_update(front: Front, bodies: Sequence[Path], connections: int) -> tuple[int, int]:
+    """Requests that fail while all replicas are replaced, and requests in all. Connections take the bodies by turns."""
     ended = threading.Event()
     counts = [0, 0]
     headers = {"content-type": "application/msgpack", "accept": "application/msgpack"}
-    content = body.read_bytes()
+    contents = [each.read_bytes() for each in bodies]
 
-    def ask() -> None:
+    def ask(content: bytes) -> None:
         with httpx.Client(timeout=60) as client:
             while not ended.is_set():
                 try:
@@ -178,7 +178,8 @@ def failed_in_update(front: Front, body: Path, connections: int) -> tuple[int, i
                 counts[1] += 1
                 time.sleep(0.005)
 
-    threads = [threading.Thread(target=ask) for _ in range(connections)]
+    taken = [contents[number % len(contents)] for number in range(connections)]
+    threads = [threading.Thread(target=ask, args=(each,)) for each in taken]
     for each in threads:
         each.start()
     front.update()
@@ -213,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     cells += [f"{found.service_us:,.0f}", f"{found.front_us:,.0f}", f"{found.alone_ms:.3f}"]
                     print("|", " | ".join(map(str, cells)), "|", flush=True)
                 if count > 1:
-                    failed, asked = failed_in_update(front, bodies[given.sizes[0]], given.connections)
+                    failed, asked = failed_in_update(front, [*bodies.values()], given.connections)
                     updates.append(
                         f"{name}, {count} replicas: {failed} of {asked:,} requests failed in a rolling update"
                     )
