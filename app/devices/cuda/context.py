@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from app.devices.cuda.compiler import CompilationError, KernelCache
-from app.devices.cuda.grids import THREADS
-from app.devices.cuda.lowering import KERNEL
+from app.devices.cuda.grids import KERNEL, THREADS
 from app.devices.cuda.pinned import ALIGNMENT, PinnedMemory, Slots
 from app.devices.device import DeviceFailed
 from app.formula.structures import Structures
