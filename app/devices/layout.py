@@ -21,6 +21,14 @@ def walk(compiled: Dispatchable, output: str) -> Walk:
     return [count], [[1] if desc.elements > 1 else [0] for desc in descs]
 
 
+def reaches(sizes: Sequence[int], strides: Sequence[Sequence[int]], item_sizes: Sequence[int]) -> list[int]:
+    """How many bytes of each tensor's buffer are read or written, from strides in bytes."""
+    return [
+        sum([(count - 1) * step for count, step in zip(sizes, steps, strict=True)]) + size
+        for steps, size in zip(strides, item_sizes, strict=True)
+    ]
+
+
 def packed_along(sizes: Sequence[int], chosen: Sequence[bool]) -> list[int]:
     """Row-major strides of the chosen dimensions, 0 for the others."""
     strides = [0] * len(sizes)

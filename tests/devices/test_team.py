@@ -147,9 +147,11 @@ def test_helpers_neither_burn_nor_linger(small_blocks: None) -> None:
     x = np.ones(10_000, np.float32)
     kernel = shared.prepare(compiled(descriptor(CELU, {"DataType": "FLOAT32", "Sizes": [x.size]})))
     assert not helpers_of(before)
+    assert not kernel.runs_inline  # the event loop would start them
     for _ in range(100):
         kernel.dispatch([x.view(np.uint8).data], [memoryview(bytearray(x.nbytes))], never)
     assert len(helpers_of(before)) == 2
+    assert kernel.runs_inline
     time.sleep(0.1)
     started, burnt = time.perf_counter(), time.process_time()
     time.sleep(0.3)

@@ -28,7 +28,7 @@ from app.devices.cpu.runs import Run
 from app.devices.cpu.threads import RAN, Threads
 from app.devices.cpu.times import step_seconds
 from app.devices.device import WHOLE_BYTES, Cancelled, DeviceInfo, ExecutionRecord, InTurn, Kernel
-from app.devices.layout import Index, blocks, walk
+from app.devices.layout import Index, blocks, reaches, walk
 from app.devices.schedules import OneByOne, Part, Prepare, schedule_kernel
 from app.formula.expansions import Ask
 from app.formula.structures import Structures
@@ -175,11 +175,7 @@ class NumpyKernel:
         self._sizes, strides = walk(compiled, output)
         self._strides = [[step * size for step in steps] for steps, size in zip(strides, item_sizes, strict=True)]
         self._item_sizes = item_sizes
-        # How many bytes of each buffer are read or written
-        self._reaches = [
-            sum([(count - 1) * step for count, step in zip(self._sizes, steps, strict=True)]) + size
-            for steps, size in zip(self._strides, item_sizes, strict=True)
-        ]
+        self._reaches = reaches(self._sizes, self._strides, item_sizes)
         self._blocks: Sequence[Index] = ()
         self._call: LoopCall | None = None
         if loops and isinstance(self._routine, Loop):
@@ -199,7 +195,7 @@ class NumpyKernel:
     def runs_inline(self) -> bool:
         if not self._routine.is_small(self._elements):
             return False
-        return self._call is None or self._call.codes.are_compiled
+        return self._call is None or self._call.is_ready
 
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]

@@ -9,6 +9,7 @@ import math
 from array import array
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from operator import le
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from app.devices.cpu.llvm.kernels import Loop, LoopCode, RowCall, RowLoops, layo
 from app.devices.cpu.routines import Routine, routine_of, run_routine
 from app.devices.cpu.threads import BLOCK_ELEMENTS, RAN, Threads
 from app.devices.device import ExecutionRecord
-from app.devices.layout import blocks, packed_along
+from app.devices.layout import blocks, packed_along, reaches
 from app.formula.expansions import Ask
 from app.formula.stages import Stage, Stages
 from app.formula.structures import Structures
@@ -88,6 +89,7 @@ class NumpyRowKernel:
         self._views = [
             (dtype, [each * dtype.itemsize for each in step]) for dtype, step in zip(types, steps, strict=True)
         ]
+        self._reaches = reaches(self._sizes, [step for _, step in self._views], [dtype.itemsize for dtype in types])
         width = math.prod([self._sizes[axis] for axis in self._axes])
         self._long = width > BLOCK_ELEMENTS
         # Loops take group after group through all stages, if groups lie along the innermost dimension.
@@ -121,7 +123,7 @@ class NumpyRowKernel:
     @property
     def runs_inline(self) -> bool:
         if self._loops and self._call:
-            return self._loops.is_small(self._elements) and self._call.codes.are_compiled
+            return self._loops.is_small(self._elements) and self._call.is_ready
         routines = self._rows.routines
         if self._elements > BLOCK_ELEMENTS or not all(each.is_small(self._elements) for each in routines):
             return False
@@ -130,13 +132,15 @@ class NumpyRowKernel:
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
+        if self._call:
+            if not all(map(le, self._reaches, [each.nbytes for each in (*inputs, *outputs)])):
+                raise ValueError("a buffer ends before its tensor")
+            self._call(inputs, outputs[0], cancelled)
+            return RAN
         arrays: list[Array] = [
             np.ndarray(self._sizes, dtype, buffer, 0, strides)
             for buffer, (dtype, strides) in zip([*inputs, *outputs], self._views, strict=True)
         ]
-        if self._call:  # the arrays have shown that no buffer ends before its tensor
-            self._call(inputs, outputs[0], cancelled)
-            return RAN
         try:
             if self._long:
                 for group in self._groups:

@@ -13,7 +13,8 @@ from array import array
 from collections.abc import Callable, Sequence
 
 from app.devices.cpu.llvm.compiler import Function
-from app.devices.cpu.llvm.team import LAST, NEXT, TABLES, Team
+from app.devices.cpu.llvm.team import Team
+from app.devices.cpu.llvm.team_source import LAST, NEXT, TABLES
 from app.devices.device import Cancelled
 
 ALIGNED = 1 << 10

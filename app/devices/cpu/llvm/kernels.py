@@ -152,7 +152,7 @@ class _Loops:
         return [*[inputs[number] for number in self.reads], output]
 
     def codes_for(self, sizes: Sequence[int], strides: Sequence[Sequence[int]], item_sizes: Sequence[int]) -> "Codes":
-        """Those for blocks of tensors of these `sizes` that have these strides in bytes, the output's last."""
+        """Those for blocks whose tensors have these strides in bytes, the output's last, of tensors of such `sizes`."""
         used = self.used(strides[:-1], strides[-1])
         layout = layout_of(used, self.used(item_sizes[:-1], item_sizes[-1]))
         plain = self._code.of(self, len(strides[-1]), layout)
@@ -221,6 +221,11 @@ class LoopCall:
         *read, self._written = places
         self._read = list(zip(loop.reads, read, strict=True))
         self._team = team
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is nothing to compile."""
+        return self.codes.are_compiled and (self._job is None or self._team.is_started)
 
     def __call__(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> None:
         """Compute `output` from `inputs`, each from its buffer's beginning. Raises Cancelled."""
@@ -292,12 +297,17 @@ class RowCall:
         self._scratch = list(zip(self._job.scratch, (team.most * each for each in own), strict=True))
         self._team = team
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is nothing to compile."""
+        return self.codes.are_compiled and self._team.is_started
+
     def __call__(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> None:
         """Compute `output` from `inputs`, each from its buffer's beginning. Raises Cancelled."""
         numbers = self._job.copy()
         kept = [np.empty(size, np.uint8) for _, size in self._scratch]
         for (place, _), memory in zip(self._scratch, kept, strict=True):
-            numbers[place] = memory.ctypes.data
+            numbers[place] = address_of(memory.data)
         for number, place in self._read:
             numbers[place] = address_of(inputs[number])
         numbers[self._written] = address_of(output)

@@ -19,6 +19,8 @@ class Format:
     """What depends on the width of a float. A whole number plus `rounder` has it in its lowest bits."""
 
     rounder: float
+    scale: float
+    """What exponents are changed by to be far from their ends."""
     exponents: float
     """Results of exp lie between 2^-exponents, which is 0, and 2^exponents, which is infinite."""
     least_normal: float
@@ -32,6 +34,7 @@ class Format:
 FORMATS = {
     FLOAT32: Format(
         rounder=1.5 * 2**23,
+        scale=100,
         exponents=151,
         least_normal=2.0**-126,
         digits=24,
@@ -40,6 +43,7 @@ FORMATS = {
     ),
     FLOAT64: Format(
         rounder=1.5 * 2**52,
+        scale=600,
         exponents=1076,
         least_normal=2.0**-1022,
         digits=53,
@@ -83,18 +87,23 @@ def nearest(x: Value, factor: float) -> Value:
 
 
 def scaled(x: Value, n: Value) -> Value:
-    """x * 2^n with one rounding, for a whole `n` of up to twice the format's largest exponent."""
-    half = nearest(n, 0.5)
-    return x * two_to_the(half) * two_to_the(n - half)
+    """x * 2^n with one rounding, for an `x` near 1 and a whole `n` of up to half more than the format's largest
+    exponent: by way of a product that is farther from where exponents end, so that nothing is lost."""
+    farthest = FORMATS[x.type].scale
+    below = n < 0
+    back = where(below, Constant(x.type, 2.0**-farthest), 2.0**farthest)
+    return x * two_to_the(n, where(below, Constant(x.type, farthest), -farthest)) * back
 
 
-def two_to_the(n: Value) -> Value:
-    """2^n of a whole number, for which there is an exponent."""
+def two_to_the(n: Value, more: Value | None = None) -> Value:
+    """2^n of a whole number, or of one and some `more`, for which there is an exponent."""
     rounder = FORMATS[n.type].rounder
     match n:
         case Operation(name="subtract", arguments=(raised, Constant(value=value))) if value == rounder:
-            return Operation(n.type, "two_to_the", (raised,))  # `nearest` has it
-    return Operation(n.type, "two_to_the", (n + rounder,))
+            pass  # `nearest` has it
+        case _:
+            raised = n + rounder
+    return Operation(n.type, "two_to_the", (raised if more is None else raised + more,))
 
 
 def reduced(x: Value) -> tuple[Value, Value]:
