@@ -8,6 +8,7 @@ installed, or lacks the operator, is a dash. With `--ulp` it tells the largest e
 
 import argparse
 import importlib.util
+import math
 import os
 import sys
 import time
@@ -20,12 +21,16 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from operators import COMPILER, NAIVE, A, E, compiled, inputs_of
+from operators import COMPILER, NAIVE, RANGES, A, E, compiled, inputs_of
 
 from app.contract.constants import DataType
 from app.devices.cpu.device import NumpyDevice
 from app.memory.arrays import Array, numpy_type
+from app.operators.operator import PREFIX
 from tests.operators.descriptors import output_of
+from tests.operators.numerics.cases import UNARY
+from tests.operators.numerics.reference import wide
+from tests.operators.numerics.ulp import errors
 
 LOGICAL = {f"LOGICAL_{each}" for each in ("AND", "OR", "XOR", "NOT")}
 
@@ -214,8 +219,6 @@ def of_onnxruntime(name: str, inputs: list[Array], like: Array, threads: int) ->
     helper, types = onnx.helper, onnx.helper.np_dtype_to_tensor_dtype
     names = [f"x{number}" for number in range(len(inputs))]
     given = {each: array for each, array in zip(names, inputs, strict=True) if each not in scalars}
-    if "QLinearAdd" in kind:
-        pass  # DirectML has the same order
     initializers = {**scalars, **{f"c{number}": each for number, each in enumerate(constants)}}
     graph = helper.make_graph(
         [
@@ -243,7 +246,7 @@ def of_onnxruntime(name: str, inputs: list[Array], like: Array, threads: int) ->
     for x, array in given.items():
         binding.bind_input(x, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
     binding.bind_output("y", "cpu", 0, output.dtype, output.shape, output.ctypes.data)
-    kept = list(given.values())
+    kept = [*given.values(), output]  # it has their addresses only
 
     def run() -> object:
         return session.run_with_iobinding(binding), kept
@@ -260,19 +263,24 @@ def of_torch(name: str, inputs: list[Array], like: Array, threads: int) -> tuple
     kind, more = TORCH[name]
     if name.removeprefix(E) in LOGICAL or name == E + "IF":
         inputs = [each.astype(bool) if each.dtype == np.uint8 else each for each in inputs]
-    if "SHIFT" in name:
+    if "BIT_" in name:
         inputs = [each.view(np.int32) for each in inputs]
     output: Array = np.empty(like.shape, bool if "LOGICAL" in name or "IS_" in name else like.dtype)
-    tensors, written = [torch.from_numpy(each) for each in inputs], torch.from_numpy(output)
+    tensors = [torch.from_numpy(each) for each in inputs]
+    written = torch.from_numpy(output.view(np.int32) if "BIT_" in name else output)
     function = getattr(torch.ops.aten, kind)
-    keyword = {"_softmax": "out", "_log_softmax": "out"}.get(kind, "out")
+    return lambda: function(*tensors, *more, out=written), output
+
+
+def does(run: Call) -> bool:
+    """Whether it has the operator for such tensors."""
     try:
-        function(*tensors, *more, **{keyword: written})
+        run()
     except Exception as error:
         if os.environ.get("WHY"):
-            print(name, error, file=sys.stderr)
-        return None
-    return lambda: function(*tensors, *more, out=written), output
+            print(error, file=sys.stderr)
+        return False
+    return True
 
 
 def batch(run: Call) -> float:
@@ -289,33 +297,52 @@ def batch(run: Call) -> float:
             return best
 
 
-def measured(
-    name: str, elements: int, data_type: str, device: NumpyDevice, threads: int, rounds: int
-) -> list[float | None]:
-    """Seconds of ours, onnxruntime's and PyTorch's."""
-    inputs = arrays_of(name, elements, data_type)
-    run, output = ours(name, inputs, device)
-    others = [of_onnxruntime(name, inputs, output, threads), of_torch(name, inputs, output, threads)]
-    run()
-    every: list[Call | None] = [run]
-    for other in others:
-        if other:
-            other[0]()
-            other_output = other[1]
-            np.testing.assert_allclose(
-                output.astype(np.float32),
-                other_output.reshape(output.shape).astype(np.float32),
-                2e-3,
-                1e-3 if "QUANT" not in name else 1,
-            )
-        every.append(other and other[0])
-    best: list[float | None] = [None if each is None else 1e9 for each in every]
+def contenders(name: str, inputs: list[Array], device: NumpyDevice, threads: int) -> list[tuple[Call, Array] | None]:
+    """Ours, onnxruntime's and PyTorch's, which have run once, with about the same results."""
+    own, output = ours(name, inputs, device)
+    own()
+    every: list[tuple[Call, Array] | None] = [(own, output)]
+    for other in (of_onnxruntime(name, inputs, output, threads), of_torch(name, inputs, output, threads)):
+        every.append(other if other and does(other[0]) else None)
+        if other and every[-1]:
+            made = other[1].reshape(output.shape).astype(np.float32)
+            np.testing.assert_allclose(output.astype(np.float32), made, 2e-3, 1 if "QUANT" in name else 1e-3)
+    return every
+
+
+def measured(every: list[tuple[Call, Array] | None], rounds: int) -> list[float | None]:
+    """Seconds of each."""
+    best: list[float | None] = [None for _ in every]
     for _ in range(rounds):
         for place, each in enumerate(every):
             if each:
                 time.sleep(PAUSE)
-                best[place] = min(best[place] or 1e9, batch(each))
+                best[place] = min(best[place] or math.inf, batch(each[0]))
     return best
+
+
+def softmax(x: Array) -> Array:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return np.asarray(e / e.sum(-1, keepdims=True))
+
+
+def apart(name: str, data_type: str, device: NumpyDevice, threads: int) -> list[int | None] | None:
+    """The largest errors in ULP of each for ordinary numbers, of a function of one tensor."""
+    wanted = ATTRIBUTES.get(name, NAIVE[name][0])
+    exact: Callable[..., Array] | None = softmax if name.startswith(A + "SOFTMAX") else None
+    largest: Callable[..., Array] | None = None
+    for case in UNARY:
+        fits = "ScaleBias" not in case.attributes and wanted.items() <= case.attributes.items()
+        if exact is None and case.kind == PREFIX + name and fits:
+            exact, largest = case.exact, case.largest
+    if exact is None:
+        return None
+    (x,) = arrays_of(name, 1 << 20, data_type)
+    x = (x * 2.5).astype(x.dtype) if name not in RANGES else x
+    made = contenders(name, [x], device, threads)
+    with np.errstate(all="ignore"):
+        true, terms = exact(wide(x)), largest and largest(wide(x))
+        return [each and int(errors(each[1].reshape(x.shape), true, terms).max()) for each in made]
 
 
 def main() -> None:
@@ -325,25 +352,29 @@ def main() -> None:
     parser.add_argument("--operators", default="", help="names, or parts of them")
     parser.add_argument("--sizes", default="64 Ki,1 Mi,16 Mi")
     parser.add_argument("--type", default="FLOAT32", choices=["FLOAT32", "FLOAT16"])
+    parser.add_argument("--ulp", action="store_true", help="errors instead of times")
     options = parser.parse_args()
     sizes = options.sizes.split(",")
-    print("| operator | " + " | ".join(f"{size}, us | onnxruntime | torch" for size in sizes) + " |")
-    print("|---|" + "--:|--:|--:|" * len(sizes))
+    heads = ["ours | onnxruntime | torch"] if options.ulp else [f"{each}, us | onnxruntime | torch" for each in sizes]
+    print("| operator | " + " | ".join(heads) + " |")
+    print("|---|" + "--:|--:|--:|" * len(heads))
     with ThreadPoolExecutor(options.threads) as helpers:
         device = NumpyDevice(helpers, options.threads, COMPILER)
         for name in sorted(NAIVE):
-            if not any(each in name for each in options.operators.split(",")):
-                continue
-            if name not in ONNX and name not in TORCH:
+            if not any(each in name for each in options.operators.split(",")) or name not in {*ONNX, *TORCH}:
                 continue
             cells: list[str] = []
-            for size in sizes:
-                times = measured(name, SIZES[size], options.type, device, options.threads, options.rounds)
-                own = times[0]
+            if options.ulp:
+                largest = apart(name, options.type, device, options.threads)
+                cells = ["-" if each is None else f"{each}" for each in largest or ()]
+            for size in () if options.ulp else sizes:
+                inputs = arrays_of(name, SIZES[size], options.type)
+                own, *others = measured(contenders(name, inputs, device, options.threads), options.rounds)
                 assert own
                 cells.append(f"{own * 1e6:.0f}")
-                cells += ["-" if other is None else f"{own / other:.2f}" for other in times[1:]]
-            print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+                cells += ["-" if other is None else f"{own / other:.2f}" for other in others]
+            if cells:
+                print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
 if __name__ == "__main__":
