@@ -260,3 +260,17 @@ def test_what_is_small_or_not_packed_stays_in_the_cache() -> None:
     output = desc | {"Strides": [2048, 2]}
     made = device(2).prepare(compiled(descriptor(CELU, desc, OutputTensor=output)))
     assert made._call.codes.streaming is None  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", [SOFTMAX, HARDMAX, "DML_OPERATOR_ACTIVATION_LOG_SOFTMAX"])
+@pytest.mark.parametrize("odd", [np.nan, -np.nan, np.inf, -np.inf])
+def test_rows_with_a_number_that_is_none(kind: str, odd: float) -> None:
+    """Wherever in its row: among those that are taken many at a time, and those that are left over."""
+    x = np.random.default_rng(9).standard_normal((75, 75), np.float32)
+    np.fill_diagonal(x, odd)
+    x[3] = odd
+    operator = compiled(descriptor(kind, {"DataType": "FLOAT32", "Sizes": [75, 75]}))
+    actual = np.frombuffer(dispatched(2, operator, [x]), np.float32)
+    output = np.empty(x.size, np.float32)
+    NumpyDevice(HELPERS, 1).prepare(operator).dispatch([x.view(np.uint8).data], [output.view(np.uint8).data], never)
+    np.testing.assert_allclose(actual, output, 1e-6)
