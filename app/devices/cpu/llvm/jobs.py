@@ -33,6 +33,12 @@ UNTIL_LOOKED = 1 << 26
 """Work of each thread before somebody looks whether the dispatch is cancelled: a millisecond, or two."""
 
 
+def largest_block(elements: int, work: int, threads: int) -> int:
+    """How many of `elements` a block has at most, of which all are so much `work` for so many threads."""
+    least = max(work // UNTIL_LOOKED, 1 if threads == 1 else BLOCKS * threads)
+    return max(elements // least, 1)
+
+
 class Cut:
     """How an array of `sizes` is cut into blocks: along `axis`, `step` at a time, and one by one along those before."""
 
@@ -42,8 +48,7 @@ class Cut:
         elements = math.prod(sizes)
         total = elements * work
         helped = max(min(threads, total // WORTH_A_THREAD), 1)
-        least = max(total // UNTIL_LOOKED, 1 if helped == 1 else BLOCKS * helped)
-        most = max(elements // least, 1)
+        most = largest_block(elements, total, helped)
         axis = len(sizes) - 1
         while axis > 0 and math.prod(sizes[axis:]) <= most:
             axis -= 1
