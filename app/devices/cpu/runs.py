@@ -4,6 +4,7 @@ A table is made once, with the addresses of what is kept; a dispatch writes thos
 same time have a table each.
 """
 
+import os
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +33,9 @@ BETWEEN_LOOKS = 1 << 28
 
 WORTH_A_THREAD = 1 << 23
 """Work that several threads can share for which another one is woken, which takes some 50 us."""
+
+PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+"""What this process may run on: threads that wait for one another in a run take turns there, instead of sleeping."""
 
 READY, READY_BYTES = 8, 8 << 20
 """How many tables are kept for the next dispatches, and how much memory of its own one may have to be kept."""
@@ -70,15 +74,20 @@ class Run:
                     stages += _placed(found, step, clear)
                     own_bytes = max(own_bytes, found.own_bytes)
             works = [[placed.call.work for placed in stage] for stage in stages]
-            self._parts += _walks(range(first, len(stages)), works, threads.most)
+            self._parts += _walks(range(first, len(stages)), works, min(threads.most, PROCESSORS))
         self._codes = [placed.call.code for stage in stages for placed in stage]
         self._layout = _Layout(stages, kept, own_bytes)
         self._ready: deque[_Table] = deque(maxlen=READY)
+        self._is_quick = False
         self._functions: Sequence[Function] = ()  # while these live, so does their code
 
     @property
     def runs_inline(self) -> bool:
-        return all(kernel.runs_inline for kernel in self._kernels)
+        if not self._is_quick:
+            is_quick = all(kernel.runs_inline for kernel in self._kernels)
+            self._is_quick = is_quick and bool(self._functions)  # it stays so: their code is held
+            return is_quick
+        return all(part.runs_inline for part in self._parts if isinstance(part, KernelPart))
 
     def run(self, rooms: Rooms, cancelled: Callable[[], bool]) -> ExecutionRecord:
         table, look = self._taken(), _Look(cancelled)

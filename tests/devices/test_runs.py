@@ -1,0 +1,220 @@
+"""Graphs on the CPU whose kernels are calls of compiled functions: what several threads and dispatches do to them."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.devices.cpu.device import NumpyDevice
+from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.cpu.products import ProductKernel
+from app.devices.cpu.rows import NumpyRowKernel
+from app.devices.device import Cancelled, Kernel
+from app.devices.schedules import initialize
+from app.formula.structures import Structures
+from app.graphs.graph import Constant, Source
+from app.graphs.schedule import InitializedGraph, schedule
+from app.memory.arrays import Array
+from app.memory.buffers import Buffer
+from tests.graphs.documents import Document, between, constant, graph, into, node, out, resolved, tensor
+
+ROWS, DEPTH = 96, 384
+"""Enough work that another thread is woken for it."""
+
+RANDOM = np.random.default_rng(18)
+WEIGHTS = RANDOM.standard_normal((4, DEPTH, DEPTH), np.float32) / 20
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[NumpyDevice]:
+    with ThreadPoolExecutor(4) as helpers:
+        yield NumpyDevice(helpers, 3, Compiler())
+
+
+def never() -> bool:
+    return False
+
+
+def made(device: NumpyDevice, document: Document, constants: dict[int, Array]) -> InitializedGraph:
+    data = {index: array.tobytes() for index, array in constants.items()}
+    plan = schedule(resolved(document, data=data), Structures())
+    sources: dict[Source, Buffer] = {Constant(index): memoryview(each) for index, each in data.items()}
+    return initialize(plan, sources, lambda size: memoryview(bytearray(size)), device.prepare, never)
+
+
+def network(device: NumpyDevice) -> InitializedGraph:
+    """Products and softmaxes by turns."""
+    desc, weights = tensor(sizes=(1, 1, ROWS, DEPTH)), tensor(sizes=(1, 1, DEPTH, DEPTH))
+    nodes: list[Document] = []
+    edges: list[Document] = []
+    constants: dict[int, Array] = {}
+    last = -1
+    for layer in WEIGHTS:
+        constants[len(nodes)] = layer
+        at = len(nodes)
+        nodes.append(constant())
+        nodes.append(node("GEMM", ATensor=desc, BTensor=weights, TransA="NONE", TransB="NONE", Alpha=1, Beta=1))
+        nodes.append(node("ACTIVATION_SOFTMAX1", InputTensor=desc, Axes=[3]))
+        edges += [between(at, at + 1, 1), between(at + 1, at + 2)]
+        if last >= 0:
+            edges.append(between(last, at + 1))
+        last = at + 2
+    return made(device, graph(nodes, [into(0, 1)], [out(last)], edges), constants)
+
+
+def computed(kernel: Kernel, of: InitializedGraph, x: Array, cancelled: Callable[[], bool] = never) -> Array:
+    plan = of.schedule
+    result = np.zeros(next(iter(plan.outputs.values())).Sizes, np.float32)
+    scratch = [memoryview(bytearray(b"\xff" * plan.scratch_bytes))] if plan.scratch_bytes else []
+    kernel.dispatch([memoryview(x.tobytes())], [result.reshape(-1).view(np.uint8).data, *scratch], cancelled)
+    return result
+
+
+def expected(x: Array) -> Array:
+    for layer in WEIGHTS.astype(np.float64):
+        product = x @ layer
+        exponentials = np.exp(product - product.max(-1, keepdims=True))
+        x = exponentials / exponentials.sum(-1, keepdims=True)
+    return x
+
+
+def inputs(count: int) -> list[Array]:
+    return [*RANDOM.standard_normal((count, 1, 1, ROWS, DEPTH), np.float32)]
+
+
+def by_itself(*_: Any) -> None:
+    raise AssertionError("a step was dispatched by itself")
+
+
+def test_python_is_in_none_of_the_steps(device: NumpyDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    of = network(device)
+    kernel = device.prepare(of)
+
+    for kind in (ProductKernel, NumpyRowKernel):
+        monkeypatch.setattr(kind, "dispatch", by_itself)
+    (x,) = inputs(1)
+    np.testing.assert_allclose(computed(kernel, of, x), expected(x), 1e-4, 1e-7)
+
+
+def test_dispatches_at_the_same_time_share_nothing(device: NumpyDevice) -> None:
+    of = network(device)
+    kernel = device.prepare(of)
+    given = inputs(6)
+    alone = [computed(kernel, of, x) for x in given]
+    start = threading.Barrier(len(given))
+
+    def many(x: Array) -> list[Array]:
+        start.wait()
+        return [computed(kernel, of, x) for _ in range(6)]
+
+    with ThreadPoolExecutor(len(given)) as threads:
+        for one, results in zip(alone, threads.map(many, given), strict=True):
+            for result in results:
+                np.testing.assert_array_equal(result, one)
+
+
+def test_threads_change_no_bit(device: NumpyDevice) -> None:
+    (x,) = inputs(1)
+    results = []
+    for threads in (1, 2, 3):
+        with ThreadPoolExecutor(threads) as helpers:
+            on = NumpyDevice(helpers, threads, Compiler())
+            of = network(on)
+            results.append(computed(on.prepare(of), of, x))
+    np.testing.assert_array_equal(results[1:], [results[0]] * 2)
+
+
+def test_one_that_is_cancelled_is_left_and_the_next_one_is_right(device: NumpyDevice) -> None:
+    of = network(device)
+    kernel = device.prepare(of)
+    (x,) = inputs(1)
+    before = computed(kernel, of, x)
+    for looks in range(2):
+        left = [False] * looks
+        with pytest.raises(Cancelled):
+            computed(kernel, of, x, lambda left=left: not left or left.pop())  # type: ignore[misc]
+        np.testing.assert_array_equal(computed(kernel, of, x), before)
+
+
+def test_buffers_that_end_early_are_refused(device: NumpyDevice) -> None:
+    of = network(device)
+    kernel = device.prepare(of)
+    (x,) = inputs(1)
+    computed(kernel, of, x)
+    with pytest.raises(ValueError, match="a buffer ends before its tensor"):
+        computed(kernel, of, x[..., :-1, :])
+
+
+def strided(sizes: tuple[int, ...], strides: tuple[int, ...] | None) -> Document:
+    return tensor(sizes=sizes, Strides=list(strides)) if strides else tensor(sizes=sizes)
+
+
+PRODUCTS: dict[str, tuple[int, int, int, dict[str, Any]]] = {
+    "one row": (1, 70, 300, {}),
+    "two rows, few columns": (2, 9, 3, {"c": None}),
+    "rows that fill no tile": (31, 17, 45, {"c": (0, 0, 0, 1)}),
+    "a number for each row": (13, 33, 40, {"c": (0, 0, 1, 0)}),
+    "scaled": (12, 8, 33, {"c": None, "Alpha": 0.5, "Beta": -2.0}),
+    "both transposed": (7, 20, 18, {"TransA": "TRANSPOSE", "TransB": "TRANSPOSE"}),
+    "one column": (5, 64, 1, {"c": (0, 0, 1, 0)}),
+    "matrices": (12, 32, 12, {"batch": (2, 3)}),
+    "matrices, one addend": (5, 6, 40, {"batch": (2, 3), "c": (0, 0, 40, 1)}),
+    "many columns on several threads": (24, 128, 400, {"c": None}),
+}
+
+
+CASES = [
+    (name, is_known)
+    for name, (*_, members) in PRODUCTS.items()
+    for is_known in (True, False)
+    if not (is_known and "batch" in members) and (is_known or "TransB" not in members)
+]
+"""Several matrices are not packed, and columns apart from one another are a BLAS'."""
+
+
+@pytest.mark.parametrize(("name", "is_known"), CASES)
+def test_products(device: NumpyDevice, name: str, is_known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against float64; nothing is written behind the results."""
+    rows, depth, columns, stated = PRODUCTS[name]
+    members: dict[str, Any] = {**stated}
+    batch = members.pop("batch", (1, 1))
+    has_c, c_strides = "c" in members, members.pop("c", None)
+    members = {"TransA": "NONE", "TransB": "NONE", "Alpha": 1.0, "Beta": 1.0, **members}
+    of_a = (depth, rows) if members["TransA"] == "TRANSPOSE" else (rows, depth)
+    of_b = (columns, depth) if members["TransB"] == "TRANSPOSE" else (depth, columns)
+    a = RANDOM.standard_normal((*batch, *of_a), np.float32)
+    b = RANDOM.standard_normal((*batch, *of_b), np.float32)
+    target = tensor(sizes=(*batch, rows, columns))
+    tensors: Document = {"ATensor": tensor(sizes=a.shape), "BTensor": tensor(sizes=b.shape)}
+    c = RANDOM.standard_normal((*batch, rows, columns), np.float32)
+    if has_c:
+        tensors["CTensor"] = strided((*batch, rows, columns), c_strides)
+    nodes = [node("GEMM", **tensors, **members), node("ACTIVATION_RELU", InputTensor=target), constant()]
+    given = {"a": a}
+    edges, constants = [into("a", 0)], {2: b}
+    inner = [between(0, 1), between(2, 0, 1)]
+    if not is_known:
+        given["b"], edges = b, [*edges, into("b", 0, 1)]
+        nodes, inner, constants = nodes[:2], inner[:1], {}
+    if has_c:
+        given["c"], edges = c, [*edges, into("c", 0, 2)]
+    of = made(device, graph(nodes, edges, [out(1, "y")], inner), constants)
+    monkeypatch.setattr(ProductKernel, "dispatch", by_itself)
+    size = 4 * rows * columns * batch[0] * batch[1]
+    result = memoryview(bytearray(b"\x07" * (size + 512)))
+    scratch = [memoryview(bytearray(of.schedule.scratch_bytes))] if of.schedule.scratch_bytes else []
+    device.prepare(of).dispatch([memoryview(given[n].tobytes()) for n in of.schedule.inputs], [result, *scratch], never)
+    wide_a, wide_b = (
+        x.astype(np.float64).swapaxes(-1, -2) if members[f"Trans{side}"] == "TRANSPOSE" else x.astype(np.float64)
+        for x, side in ((a, "A"), (b, "B"))
+    )
+    wanted: Array = float(members["Alpha"]) * (wide_a @ wide_b)
+    if has_c:
+        steps = [4 * step for step in c_strides] if c_strides else None
+        wanted = wanted + float(members["Beta"]) * np.ndarray(c.shape, np.float32, c.tobytes(), 0, steps)
+    made_of = np.frombuffer(result, np.float32, size // 4).reshape(wanted.shape)
+    np.testing.assert_allclose(made_of, np.maximum(wanted, 0), 1e-4, 1e-4)
+    assert bytes(result[size:]) == b"\x07" * 512
