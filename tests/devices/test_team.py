@@ -96,6 +96,20 @@ def test_of_rows(small_blocks: None, kind: str, sizes: list[int]) -> None:
         assert all(dispatched(threads, operator, [x]) == alone for threads in (2, 5))
 
 
+@pytest.mark.parametrize("kind", [SOFTMAX, HARDMAX])
+@pytest.mark.parametrize("sizes", [[1, 48], [1, 1, 1, 1000], [3, 48]])
+def test_rows_as_without_loops(kind: str, sizes: list[int]) -> None:
+    """One group by itself, too: its length is no block's."""
+    operator = compiled(descriptor(kind, {"DataType": "FLOAT32", "Sizes": sizes}))
+    x = np.random.default_rng(7).standard_normal(sizes, np.float32)
+    results = []
+    for one in (device(2), NumpyDevice(HELPERS, 2)):
+        output = bytearray(output_of(operator).total_bytes)
+        one.prepare(operator).dispatch([memoryview(x.tobytes())], [memoryview(output)], never)
+        results.append(np.frombuffer(output, np.float32))
+    np.testing.assert_allclose(*results, rtol=1e-6)
+
+
 def test_blocks_are_all_there_is() -> None:
     for sizes in ([1], [1 << 24], [(1 << 24) + 1], [3, 1 << 20], [1 << 20, 3], [5, 7, 100_003]):
         for threads in (1, 2, 16):

@@ -281,12 +281,13 @@ class RowCall:
         team: Team,
     ) -> None:
         """As for `LoopCall`; positions in a group go up by `position_step`."""
+        if len(sizes) == 1:  # a block is some groups: its length is along a dimension before the innermost one
+            sizes, strides = [1, *sizes], [[0, *steps] for steps in strides]
         *outer, width = sizes
-        cut = Cut(outer or [1], loops.work * width, team.most)
-        axis = cut.axis if outer else 0
-        inner = [steps[axis:] for steps in strides]
+        cut = Cut(outer, loops.work * width, team.most)
+        inner = [steps[cut.axis :] for steps in strides]
         self.codes = loops.codes_for(sizes, inner, item_sizes)
-        frame, places = start_of_frame(sizes[axis:], loops.used(inner[:-1], inner[-1]))
+        frame, places = start_of_frame(sizes[cut.axis :], loops.used(inner[:-1], inner[-1]))
         frame.append(position_step)
         own = [-(-each * width // nests.LINE) * nests.LINE for each in loops.kept]
         scratch = [(len(frame) + number, each) for number, each in enumerate(own)]
