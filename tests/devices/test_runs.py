@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.devices.cpu.convolution import ConvolutionKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.products import ProductKernel
@@ -97,6 +98,37 @@ def test_python_is_in_none_of_the_steps(device: NumpyDevice, monkeypatch: pytest
         monkeypatch.setattr(kind, "dispatch", by_itself)
     (x,) = inputs(1)
     np.testing.assert_allclose(computed(kernel, of, x), expected(x), 1e-4, 1e-7)
+
+
+@pytest.mark.parametrize(("channels", "filters", "groups"), [(16, 40, 1), (24, 24, 24), (5, 1, 1)])
+def test_convolutions_are_calls_too(
+    device: NumpyDevice, channels: int, filters: int, groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of several items each, in pieces."""
+    monkeypatch.setattr(ConvolutionKernel, "dispatch", by_itself)
+    x = RANDOM.standard_normal((2, channels, 20, 40), np.float32)
+    weights = RANDOM.standard_normal((filters, channels // groups, 3, 3), np.float32)
+    bias = RANDOM.standard_normal((1, filters, 1, 1), np.float32)
+    shapes = {"InputTensor": x.shape, "FilterTensor": weights.shape, "BiasTensor": bias.shape}
+    members: Document = {
+        **{name: [1, 1] for name in ("Strides", "Dilations", "StartPadding", "EndPadding")},
+        "OutputPadding": [0, 0],
+        "Mode": "CROSS_CORRELATION",
+        "Direction": "FORWARD",
+        "GroupCount": groups,
+        **{name: tensor(sizes=shape) for name, shape in shapes.items()},
+    }
+    target = tensor(sizes=(2, filters, 20, 40))
+    nodes = [node("CONVOLUTION", **members), node("ACTIVATION_RELU", InputTensor=target), constant(), constant()]
+    edges = [between(0, 1), between(2, 0, 1), between(3, 0, 2)]
+    of = made(device, graph(nodes, [into(0, 0)], [out(1)], edges), {2: weights, 3: bias})
+    padded = np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)]).astype(np.float64).reshape(2, groups, -1, 22, 42)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (3, 4))
+    split = weights.reshape(groups, filters // groups, -1, 3, 3)
+    wanted = np.einsum("ngcyxkl,gfckl->ngfyx", windows, split).reshape(2, filters, 20, 40) + bias
+    kernel = device.prepare(of)
+    for _ in range(2):
+        np.testing.assert_allclose(computed(kernel, of, x), np.maximum(wanted, 0), 1e-4, 1e-4)
 
 
 def test_dispatches_at_the_same_time_share_nothing(device: NumpyDevice) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from app.contract.constants import ConvolutionMode, DataType
 from app.devices.cpu.activations import lowered_activation
+from app.devices.cpu.calls import LINE, WORTH_A_CALL, Call, Calls, Of, Pointer
 from app.devices.cpu.convolution_loops import Addresses, ConvolutionLoop, Space, Work, loop_of
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.tensors import Tensor
@@ -32,6 +33,9 @@ LEAST = 1 << 8
 WORTH_A_PIECE = 1 << 21
 """Products that take a thread some 20 us, for which another one is woken."""
 
+MOST_OWN = 4 << 20
+"""Bytes that all pieces of a graph's step may pack."""
+
 INLINE = 1 << 24
 """Products that are done in less than a millisecond."""
 
@@ -45,9 +49,8 @@ def convolution_kernel(
         return None
     batch, groups = operator.InputTensor.Sizes[0], operator.GroupCount
     outputs, depth = operator.FilterTensor.Sizes[:2]
-    work = Work(
-        Space.of(operator.forward_windows()), groups, depth, outputs // groups, batch, threads.most, WORTH_A_PIECE
-    )
+    worth = WORTH_A_CALL if is_in_graph else WORTH_A_PIECE
+    work = Work(Space.of(operator.forward_windows()), groups, depth, outputs // groups, batch, threads.most, worth)
     fused = operator.FusedActivation
     lowered = lowered_activation(fused) if fused else None
     loop = loop_of(work, compiler, lowered) if is_in_graph or work.products * batch >= LEAST else None
@@ -59,7 +62,7 @@ def convolution_kernel(
 
 
 class ConvolutionKernel:
-    """Implements `Kernel`."""
+    """Implements `Kernel`, and `Compiled` where the loop reads and writes the buffers themselves."""
 
     def __init__(
         self,
@@ -90,6 +93,7 @@ class ConvolutionKernel:
         self._bytes = [tensor.desc.data_bytes for tensor in (*self._given, self._target)]
         self._zeros = np.zeros(outputs, np.float32)
         self._no_bias = self._zeros.ctypes.data
+        self._products = work.products
         self._is_small = work.products * work.items <= INLINE
 
     @property
@@ -123,6 +127,24 @@ class ConvolutionKernel:
         if made is not None or self._activation:
             self._finish(made, outputs[0])
         return RAN
+
+    def calls(self) -> Calls | None:
+        loop = self._loop
+        own = -(-4 * loop.scratch // LINE) * LINE
+        count = self._batch * loop.pieces
+        if not self._is_direct or self._activation or not all(self._is_read) or own * count > MOST_OWN:
+            return None
+        made = []
+        for number in range(count):
+            item, piece = divmod(number, loop.pieces)
+            pointers = [Pointer(0, Of.INPUT, 0, 4 * item * self._item), Pointer(1, Of.INPUT, 1)]
+            if len(self._given) > 2:
+                pointers.append(Pointer(2, Of.INPUT, 2))
+            pointers += [Pointer(3, Of.OUTPUT, 0, 4 * item * self._result), Pointer(4, Of.OWN, 0, number * own)]
+            frame = loop.frames[piece][:]
+            frame[2] = self._no_bias
+            made.append(Call(loop.code, frame, pointers, self._products // loop.pieces))
+        return Calls([made], own * count)
 
     @np.errstate(all="ignore")
     def _finish(self, made: Array | None, output: Buffer) -> None:

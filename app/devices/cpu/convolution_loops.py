@@ -128,18 +128,19 @@ class ConvolutionLoop:
     """The code for a convolution, and what it is told of each piece but for addresses."""
 
     def __init__(self, code: Code, frames: Sequence["array[int]"], scratch: int, table: Array | None = None) -> None:
-        """`scratch` is how many float32 are packed. The frames have the address of the `table`."""
+        """`scratch` is how many float32 are packed. Frames begin with the addresses of an item and of scratch; they
+        have the address of the `table`."""
         self.code = code
         self._table = table
         self.pieces = len(frames)
-        self._frames = frames
-        self._scratch = scratch
+        self.frames = frames
+        self.scratch = scratch
 
     def run(self, piece: int, memory: Addresses) -> None:
         """Compute one, on any thread."""
-        frame = self._frames[piece][:]
+        frame = self.frames[piece][:]
         frame[0], frame[1], frame[2], frame[3] = memory
-        scratch = _scratch.memory(self._scratch)  # held while the loop runs
+        scratch = _scratch.memory(self.scratch)  # held while the loop runs
         frame[4] = -(-scratch.ctypes.data // 64) * 64
         self.code(frame)
 
