@@ -35,7 +35,7 @@ def test_all_that_it_names_is_there(client: httpx.Client, page: httpx.Response) 
     named = set(re.findall(r'(?:src|href)="(static/[^"]*)"', page.text))
     for source in STATIC.glob("*.js"):
         named |= {f"static/{name}" for name in re.findall(r'"\./(\w+\.js)"', source.read_text())}
-    assert {f"static/{name}" for name in FILES} - named <= {"static/index.html", "static/docs.js"}
+    assert {f"static/{name}" for name in FILES} - named <= {"static/index.html", "static/docs.js", "static/docs.css"}
     assert named <= {f"static/{name}" for name in FILES}
     preloaded = set(re.findall(r'rel="modulepreload" href="static/([^"]*)"', page.text))
     assert preloaded == needed("operator_view.js") | {"operator_view.js"}

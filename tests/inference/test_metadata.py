@@ -47,9 +47,7 @@ def test_a_draining_service_is_live_but_not_ready(start_server: ServerFactory) -
         index = client.post("/v2/repository/index").json()
         assert {(each["state"], each["reason"]) for each in index} == {("UNAVAILABLE", "the service is draining")}
         assert client.post("/v2/repository/index", json={"ready": True}).json() == []
-        refused = post(client, CELU, {"inputs": [listed("InputTensor", X)]})
-        assert error_of(refused, 503).startswith("The service is shutting down")
-        assert refused.headers["retry-after"]
+        assert post(client, CELU, {"inputs": [listed("InputTensor", X)]}).status_code == 200  # until the drain ends
 
 
 @pytest.mark.parametrize("content", [b"", b"null", b"{}", b'{"ready": true}', b'{"ready": false}'])

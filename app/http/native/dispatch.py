@@ -19,7 +19,8 @@ from app.http.core.documents import TooHeavy
 from app.http.core.exchange import Reply, Request
 from app.http.core.routes import DirectRoute
 from app.http.native import openapi
-from app.http.native.answers import AnswerForm, form_of_answer
+from app.http.native.accepted import form_of_answer
+from app.http.native.answers import AnswerForm
 from app.http.native.requests import Dispatch, DispatchReader, Reader
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer

@@ -20,7 +20,7 @@ from app.http.core.headers import Headers
 from app.http.core.media_types import media_type, preferred
 from app.http.core.routes import DirectRoute
 from app.http.native import openapi
-from app.http.native.answers import FORMATS, AcceptedForm
+from app.http.native.accepted import FORMATS, AcceptedForm
 from app.http.native.attributes import first_input, in_query, read_attributes
 from app.http.native.dispatch import answer_in
 from app.http.native.requests import Reader

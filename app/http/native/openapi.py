@@ -18,7 +18,7 @@ from app.engine.graph_documents import (
     example_id,
 )
 from app.http.core.openapi import API, JSON, MSGPACK, OCTETS, WITH_BODY, Json, msgpack, operation, query, ref, union
-from app.http.native.answers import FORMATS
+from app.http.native.accepted import FORMATS
 from app.models.dxdispatch.answer import EXAMPLE as MODEL
 from app.models.dxdispatch.answer import ModelRun
 from app.models.dxdispatch.document import ModelFile
