@@ -16,7 +16,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from app.engine.graph_documents import EXAMPLE, example_id
 from app.http.core.openapi import DATA
-from app.http.native.answers import FORMATS
+from app.http.native.accepted import FORMATS
 from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX
 from tests.codecs.test_tensor_files import npy

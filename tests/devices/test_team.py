@@ -107,7 +107,8 @@ def test_rows_as_without_loops(kind: str, sizes: list[int]) -> None:
         output = bytearray(output_of(operator).total_bytes)
         one.prepare(operator).dispatch([memoryview(x.tobytes())], [memoryview(output)], never)
         results.append(np.frombuffer(output, np.float32))
-    np.testing.assert_allclose(*results, rtol=1e-6)
+    looped, plain = results
+    np.testing.assert_allclose(looped, plain, rtol=1e-6)
 
 
 def test_blocks_are_all_there_is() -> None:

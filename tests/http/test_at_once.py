@@ -235,7 +235,7 @@ def test_draining(start_server: ServerFactory) -> None:
 
         def is_draining() -> bool:
             with connection(running) as new:
-                return new.ask(REQUEST).headers.get("connection") == "close"
+                return bool(new.ask(REQUEST).headers.get("connection") == "close")
 
         wait_until(is_draining)
         last = client.ask(REQUEST)

@@ -8,7 +8,7 @@ from urllib.parse import urljoin, urlsplit
 import httpx
 import pytest
 
-from app.http.native.answers import FORMATS
+from app.http.native.accepted import FORMATS
 from app.operators.catalog import OPERATORS
 from tests.conftest import ServerFactory
 from tests.http.refusals import refusal_of
