@@ -14,7 +14,7 @@ from app.devices.cpu.llvm import channelwise, dots, panels
 from app.devices.cpu.llvm.channelwise import Rows
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
-from app.devices.cpu.llvm.sums import Tile
+from app.devices.cpu.llvm.panels import Tile
 from app.devices.cpu.threads import parts
 from app.memory.arrays import Array
 from app.operators.convolution.windows import Windows

@@ -15,7 +15,7 @@ from app.contract.constants import NEWEST
 from app.devices.cpu import convolution_loops
 from app.devices.cpu.convolution import ConvolutionKernel
 from app.devices.cpu.convolution_loops import Space, Work
-from app.devices.cpu.llvm.sums import Tile
+from app.devices.cpu.llvm.panels import Tile
 from app.devices.device import Cancelled
 from app.memory.arrays import Array
 from app.operators.catalog import OPERATORS

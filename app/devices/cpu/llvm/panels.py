@@ -6,9 +6,9 @@ and again for the next ones, while it is in the cache.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from app.devices.cpu.llvm.lowering import Element
-from app.devices.cpu.llvm.sums import Tile
 from app.devices.cpu.llvm.text import Text
 
 AXES = ("z", "y", "x")
@@ -28,6 +28,19 @@ FIELDS = (
 before `last` of each is computed: groups, channels of each group, and places, that is positions one after the other.
 `depth` are the channels that a filter has, of which a panel has so many at a time, and `taps` its elements in each.
 All are below 2^31."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Results in registers: so many channels, each with so many vectors of so many float32."""
+
+    channels: int
+    vectors: int
+    width: int
+
+    @property
+    def places(self) -> int:
+        return self.vectors * self.width
 
 
 def source(tile: Tile, rest: int, stride: int, activation: Element | None) -> str:
