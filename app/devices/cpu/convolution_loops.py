@@ -65,10 +65,11 @@ class Space(NamedTuple):
         if windows.is_pointwise:
             row = (1, 1, math.prod(windows.sizes))
             return cls(row, row, ones, ones, ones, (0, 0, 0))
-        front = ones[len(windows.sizes) :]
-        of_all = (windows.sizes, windows.positions, windows.extents, windows.strides, windows.dilations)
-        sizes, positions, extents, strides, dilations = ((*front, *each) for each in of_all)
-        return cls(sizes, positions, extents, strides, dilations, (*[0] * len(front), *windows.starts))
+        of_all = (windows.sizes, windows.positions, windows.extents, windows.strides, windows.dilations, windows.starts)
+        # Axes along which nothing goes on are left out: the innermost one is the one that vectors are along.
+        axes = [each for each in zip(*of_all, strict=True) if each[:3] != ones or each[-1]]
+        axes = [(1, 1, 1, 1, 1, 0)] * (3 - len(axes)) + axes
+        return cls(*zip(*axes, strict=True))
 
     @property
     def elements(self) -> int:

@@ -20,6 +20,7 @@ from app.devices.device import Cancelled
 from app.memory.arrays import Array
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import compile_operator
+from app.operators.convolution.windows import Windows
 from tests.operators import calls
 from tests.operators.calls import desc_of, run
 
@@ -96,6 +97,10 @@ def cases() -> Iterator[tuple[dict[str, Any], tuple[int, ...], tuple[int, ...]]]
             padded = document_of(2, StartPadding=[1, 2], EndPadding=[2, 1], Strides=[1, stride])
             yield padded, (1, 3, 9, width), (9, 3, 3, 3)
             yield padded | {"GroupCount": 3}, (1, 3, 9, width), (6, 1, 3, 3)
+    for height in (5, 17, 65):  # columns, and columns with something beside them
+        for pad in (0, 1):
+            column = document_of(2, StartPadding=[2, pad], EndPadding=[1, 0], Strides=[2, 1])
+            yield column, (2, 3, height, 1), (9, 3, 5, 1)
     rng = np.random.default_rng(18)
 
     def some(rank: int, least: int, most: int) -> list[int]:
@@ -129,6 +134,14 @@ def test_sums_of_integers_are_exact(chosen: Counter[str]) -> None:
         made = run(document, {"InputTensor": x, "FilterTensor": w, "BiasTensor": bias})["OutputTensor"]
         np.testing.assert_array_equal(made, expected(document, x, w, bias), str((document, sizes, filters)))
     assert all(chosen[name] > 10 for name in LOOPS), chosen
+
+
+def test_vectors_are_along_what_goes_on() -> None:
+    """A column is a row, whose positions lie beside each other as well."""
+    row = Windows([1, 9], [1, 5], [1, 5], [3, 1], [1, 2], [0, 2])
+    column = Windows([9, 1], [5, 1], [5, 1], [1, 3], [2, 1], [2, 0])
+    assert Space.of(column) == Space.of(row)
+    assert Space.of(column).positions[-1] == 5
 
 
 @pytest.mark.parametrize("threads", [1, 2, 64])
