@@ -63,10 +63,10 @@ def array_kernel(compiled: Dispatchable, *, has_loops: bool) -> "ArrayKernel | N
 
 def as_reduction(compiled: Dispatchable, structures: Structures) -> Dispatchable:
     """The same as a reduction, if it is a pooling of float32 with one window that is all of the tensor."""
-    operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
-    if not isinstance(operator, AveragePooling | AveragePooling1 | MaxPooling) or not isinstance(
-        compiled, CompiledOperator
-    ):
+    if not isinstance(compiled, CompiledOperator):
+        return compiled
+    operator = compiled.operator
+    if not isinstance(operator, AveragePooling | AveragePooling1 | MaxPooling):
         return compiled
     given, (made,) = operator.InputTensor, compiled.outputs.values()
     is_whole = given.Sizes[2:] == operator.WindowSize and math.prod(made.Sizes[2:]) == 1

@@ -9,9 +9,6 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from app.devices.cpu.llvm.kernels import Code, start_of_frame
 from app.devices.device import InTurn, Kernel
 
-LINE = 64
-"""Bytes: a kernel's own memory begins where a cache line does."""
-
 WORTH_A_CALL = 1 << 19
 """Work, in bytes and instructions, that takes a thread some 10 us: with less, threads would wait for one another."""
 

@@ -13,9 +13,10 @@ import numpy as np
 
 from app.contract.constants import ConvolutionMode, DataType
 from app.devices.cpu.activations import lowered_activation
-from app.devices.cpu.calls import LINE, WORTH_A_CALL, Call, Calls, Of, Pointer
+from app.devices.cpu.calls import WORTH_A_CALL, Call, Calls, Of, Pointer
 from app.devices.cpu.convolution_loops import Addresses, ConvolutionLoop, Space, Work, loop_of
 from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.cpu.llvm.nests import LINE
 from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN, Threads
 from app.devices.device import ExecutionRecord

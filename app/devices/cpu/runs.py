@@ -15,10 +15,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from app.devices.cpu.calls import LINE, Call, Calls, Of, Pointer, calls_of
+from app.devices.cpu.calls import Call, Calls, Of, Pointer, calls_of
 from app.devices.cpu.llvm.compiler import Compiler, Function, function_address
 from app.devices.cpu.llvm.coordinate_loops import watched
 from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.llvm.nests import LINE
 from app.devices.cpu.llvm.tables import CLEARS, STAGE_WORDS, source
 from app.devices.cpu.threads import RAN, Threads
 from app.devices.device import Cancelled, ExecutionRecord, Kernel
