@@ -1,8 +1,7 @@
 """POST /v2/models/{name}/infer, the path that tensors take."""
 
-import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter_ns, time_ns
 from typing import NamedTuple, cast
@@ -21,7 +20,7 @@ from app.http.core.answers import answered
 from app.http.core.bodies import Align, no_data, read_body
 from app.http.core.compression import coding_of_answer, coding_of_request, compress, decompress
 from app.http.core.documents import TooHeavy
-from app.http.core.exchange import Reply, Request, nothing
+from app.http.core.exchange import Reply, Request
 from app.http.core.graphs import MOST, MOST_BYTES
 from app.http.core.headers import JSON_LENGTH, Headers
 from app.http.core.problems import RETRY_AFTER_SECONDS
@@ -33,7 +32,7 @@ from app.http.inference.graph_models import GraphModel
 from app.http.inference.model import Model
 from app.http.inference.models import Models
 from app.http.inference.operator_models import OperatorModel
-from app.http.inference.requests import InferenceReader
+from app.http.inference.requests import Inference, InferenceReader, Parts
 from app.http.inference.shared_memory import Regions
 from app.http.telemetry.inferences import BatchCounts, InferenceCounts
 from app.memory.accounts import MemoryShare
@@ -52,7 +51,7 @@ _MOST_COMPILED = 4
 _LENGTH = JSON_LENGTH.lower().encode()
 
 
-@dataclass
+@dataclass(slots=True)
 class _Exchange:
     """One inference, from its body to its answer, step by step, in the event loop or in a worker."""
 
@@ -64,6 +63,19 @@ class _Exchange:
     wanted: bytes
     request: Request
     memory: MemoryShare
+    inference: Inference = field(init=False)
+    """Of one that was read."""
+    parts: Parts = field(init=False)
+
+    def is_read_here(self, body: Body) -> bool:
+        """Whether it took no time to read it, so that it is read now."""
+        if self.given:
+            return False
+        try:
+            self.read(body, only_light=True)
+        except TooHeavy:
+            return False
+        return True
 
     def read(self, body: Body, *, only_light: bool = False) -> None:
         """Raises TooHeavy for a body that is not light if it should be."""
@@ -142,44 +154,33 @@ class InferEndpoint:
         name = path["name"]
         model = await self.models.find(name, path.get("version"))
         started = perf_counter_ns()
-        memory = self._service.memory.open()
+        service, headers = self._service, request.headers
+        memory = service.memory.open()
+        took: dict[str, int] = {}
 
         def over(how: str) -> None:
             memory.close()
-            model.observe(self._counts, how, perf_counter_ns() - started)
+            took[how] = perf_counter_ns() - started
+            model.observe(self._counts, took)
 
         try:
-            reply = await self._answer(request, name, model, memory)
+            given = coding_of_request(headers.get(b"content-encoding", b""))
+            wanted = coding_of_answer(headers.get(b"accept-encoding", b""))
+            body = await read_body(request, service.settings, memory, _alignment(headers))
+            exchange = _Exchange(service, self._reader_of(model), name, model, given, wanted, request, memory)
+            outcome, answer, took["compute_input"], took["compute_output"] = await self._done(exchange, body)
         except BaseException:
             over("fail")
             raise
-        reply.sent = partial(over, "success")
-        return reply
-
-    async def _answer(
-        self, request: Request, name: str, model: OperatorModel | GraphModel | FileModel, memory: MemoryShare
-    ) -> Reply:
-        service, headers = self._service, request.headers
-        given = coding_of_request(headers.get(b"content-encoding", b""))
-        wanted = coding_of_answer(headers.get(b"accept-encoding", b""))
-        body = await read_body(request, service.settings, memory, _alignment(headers))
-        reader = self._reader_of(model)
-        exchange = _Exchange(service, reader, name, model, given, wanted, request, memory)
-        outcome, answer, input_ns, output_ns = await self._done(exchange, body)
         request.outcome = outcome
         if isinstance(model, FileModel):
             model.use(exchange.inference.prepared)
-        for part, ns in (
-            ("queue", int(outcome.queue_seconds * 1e9)),
-            ("compute_input", input_ns),
-            ("compute_infer", int(outcome.compute_seconds * 1e9)),
-            ("compute_output", output_ns),
-        ):
-            model.observe(self._counts, part, ns)
+        took["queue"] = int(outcome.queue_seconds * 1e9)
+        took["compute_infer"] = int(outcome.compute_seconds * 1e9)
         more = [(b"content-encoding", wanted)] if wanted else []
         if answer.json_bytes is not None:
             more.append((_LENGTH, b"%d" % answer.json_bytes))
-        return answered(answer.content, answer.media_type, nothing, more)
+        return answered(answer.content, answer.media_type, partial(over, "success"), more)
 
     def _reader_of(self, model: OperatorModel | GraphModel | FileModel) -> InferenceReader:
         """That of all operators, or the model's own, which goes with it."""
@@ -192,26 +193,19 @@ class InferEndpoint:
         return reader
 
     async def _done(self, exchange: _Exchange, body: Body) -> _Done:
-        """All of it; what must be compiled first is."""
+        """All that does not take long here, else all of it in one visit to a worker; what must be compiled first is."""
         for _ in range(_MOST_COMPILED):
+            arrived = perf_counter_ns()
             try:
-                return await self._executed(exchange, body)
+                is_read = exchange.is_read_here(body)
+                is_batched = isinstance(exchange.model, FileModel) and exchange.model.batching
+                if is_batched and not (is_read and exchange.is_resident):
+                    return await self._together(exchange, body, arrived, is_read)
+                return await self._alone(exchange, body, arrived, is_read)
             except NotCompiled as missing:
                 model, sizes = missing.model, missing.sizes
             await self.models.repository.compiled(model, sizes)
         raise HTTPException(503, "More sizes of inputs are asked for at once than max_model_graphs allows; try again.")
-
-    async def _executed(self, exchange: _Exchange, body: Body) -> _Done:
-        """All that does not take long here, else all of it in one visit to a worker. Raises NotCompiled."""
-        arrived = perf_counter_ns()
-        is_read = False
-        if not exchange.given:
-            with contextlib.suppress(TooHeavy):
-                exchange.read(body, only_light=True)
-                is_read = True
-        if isinstance(exchange.model, FileModel) and exchange.model.batching and not (is_read and exchange.is_resident):
-            return await self._together(exchange, body, arrived, is_read)
-        return await self._alone(exchange, body, arrived, is_read)
 
     async def _alone(self, exchange: _Exchange, body: Body, arrived: int, is_read: bool) -> _Done:
         service, memory, request = self._service, exchange.memory, exchange.request

@@ -1,6 +1,6 @@
 """Models from files: inputs and outputs are the file's, and each sizes of inputs have a graph of their own."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from app.contract.validation import abbreviate, validate
 from app.contract.violations import ContractError, Hresult, Violation, refused
@@ -73,8 +73,8 @@ class FileModel:
             parameters=documents.ModelMetadataParameters(attributes=[]),
         )
 
-    def observe(self, counts: InferenceCounts, part: str, ns: int) -> None:
-        counts.observe(self._loaded.called, part, ns)
+    def observe(self, counts: InferenceCounts, took: Mapping[str, int]) -> None:
+        counts.observe(self._loaded.called, took)
 
     def use(self, prepared: Prepared) -> None:
         """Note that what was prepared for these sizes was used again."""

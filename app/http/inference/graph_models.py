@@ -1,6 +1,6 @@
 """Models that are graphs which are kept: inputs and outputs are the graph's, by its names for them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from app.contract.tensors import TensorDesc
 from app.contract.validation import abbreviate, validate
@@ -71,11 +71,12 @@ class GraphModel:
             parameters=documents.ModelMetadataParameters(attributes=[]),
         )
 
-    def observe(self, counts: InferenceCounts, part: str, ns: int) -> None:
+    def observe(self, counts: InferenceCounts, took: Mapping[str, int]) -> None:
         """Its own numbers are with the graph, so that they go when it does."""
-        counts.observe(self._graph.name, part, ns)
-        self._entry.observe(part, ns)
-        if part == "compute_infer":
+        counts.observe(self._graph.name, took)
+        for part, ns in took.items():
+            self._entry.observe(part, ns)
+        if "compute_infer" in took:
             self._entry.count()
 
     def _why_not(self, name: str, desc: TensorDesc) -> str | None:

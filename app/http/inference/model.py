@@ -54,8 +54,8 @@ class Model(Protocol):
     def metadata(self, name: str) -> ModelMetadata:
         """What a client has to know of the model that it calls `name`."""
 
-    def observe(self, counts: InferenceCounts, part: str, ns: int) -> None:
-        """Count a part of an inference, which took so long. For the event loop's thread."""
+    def observe(self, counts: InferenceCounts, took: Mapping[str, int]) -> None:
+        """Count an inference, whose parts took so many nanoseconds. For the event loop's thread."""
 
 
 def is_binary(value: object) -> bool:

@@ -68,8 +68,8 @@ class OperatorModel:
     def metadata(self, name: str) -> ModelMetadata:
         return metadata(self._operator, name)
 
-    def observe(self, counts: InferenceCounts, part: str, ns: int) -> None:
-        counts.observe(self._operator.name(), part, ns)
+    def observe(self, counts: InferenceCounts, took: Mapping[str, int]) -> None:
+        counts.observe(self._operator.name(), took)
 
 
 def _broadcast(operator: type[Operator], shapes: Mapping[str, list[int]]) -> dict[str, dict[str, list[int]]]:

@@ -1,6 +1,7 @@
 """What the inferences of the Open Inference Protocol took, and how many were run together, as families of series."""
 
 import time
+from collections.abc import Mapping
 
 from prometheus_client.core import CounterMetricFamily, Metric
 
@@ -15,11 +16,13 @@ class InferenceCounts(Family):
         text = "Time that inferences of the Open Inference Protocol took, and their parts did."
         super().__init__(slot, "dmlserve_inference_seconds", text, ["operator", "part"], 3)
 
-    def observe(self, operator: str, part: str, ns: int) -> None:
-        numbers = self.numbers[operator, part]
-        numbers[0] += 1.0
-        numbers[1] += ns
-        numbers[2] = time.time_ns() // 1_000_000
+    def observe(self, operator: str, took: Mapping[str, int]) -> None:
+        now = time.time_ns() // 1_000_000
+        for part, ns in took.items():
+            numbers = self.numbers[operator, part]
+            numbers[0] += 1.0
+            numbers[1] += ns
+            numbers[2] = now
 
     def metric(self, series: Series) -> Metric:
         """What is to be shown of `series`."""
