@@ -76,7 +76,7 @@ def test_while_draining_everything_is_answered(start_server: ServerFactory) -> N
         assert int(ready.headers["retry-after"]) > 0
         for answer in (post_json(client, SMALL), post_msgpack(client, QUEUED), slow.ask(body[-1:])):
             output_of(answer)
-            assert answer.headers["connection"] == "close"
+            assert "connection" not in answer.headers, "as long as a balancer may not know"
 
         assert client.get("/health/live").json()["status"] == "draining"
         assert client.get("/v1/capabilities").json()["state"] == "draining"

@@ -96,9 +96,9 @@ def _identity(path: str) -> tuple[int, int]:
 class Server(uvicorn.Server):
     """Drains when `stop` is called first, then returns from `run` normally, so that the process can exit with 0.
 
-    1. `on_drain` is called at once, in the event loop: from here on the application reports that it is not ready and
-       takes on no new work.
-    2. For `drain_seconds` everything is answered as before, so that load balancers notice.
+    1. `on_drain` is called at once, in the event loop: from here on the application reports that it is not ready.
+    2. For `drain_seconds` everything is answered as before, so that load balancers notice. In the second half of them
+       each connection ends with its next answer, so that clients that keep theirs go elsewhere.
     3. uvicorn's own shutdown follows: the listening sockets and idle connections are closed, running requests have
        `Config.timeout_graceful_shutdown` seconds to finish, and the application's lifespan ends.
 
@@ -175,13 +175,21 @@ class Server(uvicorn.Server):
         """Returns when the draining ends."""
         if self._drain_end is None:
             self._drain_end = self._loop.time() + self._drain_seconds
-            # Each connection ends with its next answer, so that none is cut off under a request that is on its way.
-            close = [(b"connection", b"close")]
-            self.config.encoded_headers += close
-            self.server_state.default_headers = self.server_state.default_headers + close
             # Through the loop, whose own it is, and where an error does not end the server.
             self._loop.call_soon_threadsafe(self._on_drain)
+            if self._drain_seconds:
+                self._loop.call_soon_threadsafe(
+                    self._loop.call_later, self._drain_seconds / 2, self._close_after_answers
+                )
+            else:
+                self._close_after_answers()
         return self._drain_end
+
+    def _close_after_answers(self) -> None:
+        """Each connection ends with its next answer, so that none is cut off under a request that is on its way."""
+        close = [(b"connection", b"close")]
+        self.config.encoded_headers += close
+        self.server_state.default_headers = self.server_state.default_headers + close
 
     def _abort_connections(self) -> None:
         # From Python 3.12 on, asyncio's Server.wait_closed waits for them, however long that takes.
