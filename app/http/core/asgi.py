@@ -15,6 +15,11 @@ from app.http.core.exchange import Disconnected, Handler, Reply, Request, in_tas
 from app.memory.buffers import Buffer
 
 
+_PART = 1 << 20
+"""Bytes of an answer that are copied at one time. ASGI wants `bytes`, not memory that is the next request's once the
+answer is sent: servers keep them for as long as a client takes, and Ray Serve pickles them."""
+
+
 class AsgiBody:
     """Implements `Incoming` for a body that comes in ASGI's messages."""
 
@@ -95,7 +100,9 @@ class Application:
             else:
                 for group in grouped(reply.content.pieces):
                     for piece in group:
-                        await send({"type": "http.response.body", "body": piece, "more_body": True})
+                        for begin in range(0, len(piece), _PART):
+                            part = bytes(piece[begin : begin + _PART])
+                            await send({"type": "http.response.body", "body": part, "more_body": True})
             await send({"type": "http.response.body", "body": last, "more_body": False})
         finally:
             reply.sent()
