@@ -100,8 +100,10 @@ def test_only_its_user_may_connect(tmp_path: Path) -> None:
 def test_what_is_there_stays(tmp_path: Path, local: RunningServer) -> None:
     file = tmp_path / "file"
     file.write_text("of somebody")
-    for path in (str(file), local.url):
-        with pytest.raises(Unusable, match="somebody listens there"):
+    (tmp_path / "link").symlink_to(local.url)
+    no_sockets = dict.fromkeys([str(file), str(tmp_path), str(tmp_path / "link")], "what is there is no socket")
+    for path, why in {local.url: "somebody listens there", **no_sockets}.items():
+        with pytest.raises(Unusable, match=why):
             UnixSocket(path)
     for path in (str(tmp_path / "none" / "socket"), "x" * 200):
         with pytest.raises(Unusable, match="cannot listen at"):

@@ -63,7 +63,9 @@ class UnixSocket:
             self.socket.listen(_BACKLOG)
         except OSError as error:
             self.socket.close()
-            why = "somebody listens there" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
+            why = error.strerror or str(error)
+            if error.errno == errno.EADDRINUSE:
+                why = "somebody listens there" if _is_socket(path) else "what is there is no socket"
             raise Unusable(f"The service cannot listen at {path}: {why}.") from None
 
     def remove(self) -> None:
@@ -75,9 +77,9 @@ class UnixSocket:
 
 def _is_deserted(path: str) -> bool:
     """Whether there is a socket which nobody listens on. What else may be there is nobody's to remove."""
+    if not _is_socket(path):
+        return False
     try:
-        if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            return False
         with socket.socket(socket.AF_UNIX) as asking:
             asking.settimeout(1.0)
             asking.connect(path)
@@ -86,6 +88,13 @@ def _is_deserted(path: str) -> bool:
     except OSError:
         pass
     return False
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 def _identity(path: str) -> tuple[int, int]:
