@@ -14,7 +14,6 @@ from app.http.core.answers import JOINED, grouped
 from app.http.core.exchange import Disconnected, Handler, Reply, Request, in_task
 from app.memory.buffers import Buffer
 
-
 _PART = 1 << 20
 """Bytes of an answer that are copied at one time. ASGI wants `bytes`, not memory that is the next request's once the
 answer is sent: servers keep them for as long as a client takes, and Ray Serve pickles them."""
