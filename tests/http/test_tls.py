@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from app.http.server import tls
+from app.http.server.sender import Sender
 from app.http.server.tls import Certificate, Handshakes, certificate_of
 from app.settings import Settings, Unusable
 from tests.conftest import ASYNCIO_LOOP, SERVER, RunningServer, ours_only, running_server
@@ -107,6 +108,41 @@ def test_what_is_no_tls_is_cut_off(secure: RunningServer, secure_client: httpx.C
         assert silent.recv(1) == b""
     assert 1 < time.monotonic() - begun < 10
     assert secure_client.get("/health/live").status_code == 200
+
+
+class Written:
+    """A transport that takes all at once."""
+
+    def __init__(self, context: object) -> None:
+        self._context = context
+        self.pieces: list[bytes] = []
+
+    def get_extra_info(self, name: str) -> object:
+        return self._context
+
+    def write(self, piece: memoryview) -> None:
+        self.pieces.append(bytes(piece))
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+def test_openssl_gets_large_answers_piece_by_piece() -> None:
+    """Its buffers stay as large as the largest piece was, for as long as connections last."""
+    answer = bytes(range(256)) * (3 << 12)
+
+    async def written(context: object) -> list[bytes]:
+        transport: Any = Written(context)
+        over = asyncio.Event()
+        sender = Sender(transport, asyncio.get_running_loop(), 5, None, over.set)
+        sender.send(iter([[b"head", memoryview(answer)], [b"end"]]), len(answer), "/")
+        await asyncio.wait_for(over.wait(), 5)
+        return list(transport.pieces)
+
+    for context in (None, object()):
+        pieces = asyncio.run(written(context))
+        assert b"".join(pieces) == b"head" + answer + b"end"
+        assert (max(map(len, pieces)) <= 1 << 18) is (context is not None)
 
 
 def test_handshakes_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,10 @@ log = logging.getLogger("app.http")
 AT_ONCE = 1 << 22
 """Bytes of an answer that are made and handed over before the event loop goes on."""
 
+ENCRYPTED = 1 << 18
+"""The same that TLS gets at one time. OpenSSL grows its buffer for what it gets, copying what is there each time, and
+keeps it for as long as the connection lasts."""
+
 
 class Sender:
     """Hands one answer after another to the transport, or to a thread, and waits for clients that do not read."""
@@ -23,6 +27,7 @@ class Sender:
         "_is_paused",
         "_lent",
         "_loop",
+        "_most",
         "_path",
         "_sent",
         "_transfers",
@@ -44,6 +49,7 @@ class Sender:
         self._transport = transport
         self._loop = loop
         self._transfers = transfers
+        self._most = AT_ONCE if transport.get_extra_info("sslcontext") is None else ENCRYPTED
         self._sent = sent
         self._watch = SendWatch(transport, loop, seconds)
         self._groups: Iterator[list[Piece]] | None = None  # of the answer that is being sent
@@ -60,7 +66,7 @@ class Sender:
 
     def send(self, groups: Iterator[list[Piece]], size: int, path: str) -> None:
         """Begin to send an answer, of about `size` bytes, to a request for `path`."""
-        self._groups = groups if self._transfers is None else _sliced(groups)
+        self._groups = _sliced(groups, self._most)
         self._unsent, self._path = size, path
         if self._transfers is not None and size >= LENT:
             self._is_entered = True
@@ -150,10 +156,10 @@ class Sender:
         self._transport.abort()  # cut short, it can at least be told from a whole one
 
 
-def _sliced(groups: Iterator[list[Piece]]) -> Iterator[list[Piece]]:
-    """The same in groups of at most AT_ONCE bytes."""
+def _sliced(groups: Iterator[list[Piece]], most: int) -> Iterator[list[Piece]]:
+    """The same in groups of at most so many bytes."""
     for group in groups:
         rest = group
         while rest:
-            part, rest = split(rest, AT_ONCE)
+            part, rest = split(rest, most)
             yield part
