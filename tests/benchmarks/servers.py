@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -46,7 +47,7 @@ def free_port() -> int:
 
 def answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=5) as response:
+        with urllib.request.urlopen(url, timeout=5, context=ssl._create_unverified_context()) as response:
             return bool(response.status == 200)
     except (OSError, urllib.error.URLError):
         return False
@@ -54,13 +55,18 @@ def answers(url: str) -> bool:
 
 @contextlib.contextmanager
 def running(
-    name: str, command: Sequence[str], port: int, ready: str, environment: Mapping[str, str] | None = None
+    name: str,
+    command: Sequence[str],
+    port: int,
+    ready: str,
+    environment: Mapping[str, str] | None = None,
+    scheme: str = "http",
 ) -> Iterator[Server]:
     """The server that `command` starts, from its first 200 on the path `ready` until the block ends.
 
     `environment` is added to this process's.
     """
-    url = f"http://127.0.0.1:{port}"
+    url = f"{scheme}://127.0.0.1:{port}"
     with tempfile.TemporaryFile("w+", errors="replace") as log:
         process = subprocess.Popen(
             command,
