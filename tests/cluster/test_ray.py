@@ -11,7 +11,7 @@ import pytest
 
 from app.engine.capabilities import example
 from app.operators.catalog import OPERATORS
-from tests.cluster.load import CONNECTIONS, load
+from tests.cluster.load import ALL_SIZES, CONNECTIONS, load
 from tests.cluster.namespace import own_network
 from tests.cluster.ray_cluster import URL, Cluster, ray_cluster, replicas, wait_until
 from tests.conftest import running_server
@@ -142,7 +142,7 @@ def test_a_keeper_comes_back_when_it_dies_and_ends_when_nobody_needs_it(cluster:
 def test_a_rolling_update_fails_no_request(cluster: Cluster) -> None:
     before = replicas()
     (id_,) = [keep(client, biased())["id"] for client in each_its_own(1)]
-    with load(URL) as running:
+    with load(URL, elements=ALL_SIZES) as running:
         cluster.deploy(2, 2, max_body_bytes=17 * MIB)
         wait_until(lambda: len(replicas()) == 2 and not replicas() & before, cluster.logs)
     assert not running.failed, running.results
