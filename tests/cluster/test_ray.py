@@ -142,7 +142,7 @@ def test_a_keeper_comes_back_when_it_dies_and_ends_when_nobody_needs_it(cluster:
 def test_a_rolling_update_fails_no_request(cluster: Cluster) -> None:
     before = replicas()
     (id_,) = [keep(client, biased())["id"] for client in each_its_own(1)]
-    with load(URL, elements=ALL_SIZES) as running:
+    with load(URL, 0.05, ALL_SIZES) as running:
         cluster.deploy(2, 2, max_body_bytes=17 * MIB)
         wait_until(lambda: len(replicas()) == 2 and not replicas() & before, cluster.logs)
     assert not running.failed, running.results
@@ -153,7 +153,7 @@ def test_a_rolling_update_fails_no_request(cluster: Cluster) -> None:
 
 def test_a_node_that_dies_is_replaced_and_fails_only_what_it_had_in_hand(cluster: Cluster) -> None:
     before = replicas()
-    with load(URL) as running:
+    with load(URL, 0.05) as running:
         cluster.start(THIRD, 2)
         cluster.kill(SECOND)
         running.wait_for_more()
