@@ -193,44 +193,90 @@ def test_what_a_query_names_is_found() -> None:
     assert [*selectors(query)] == [("x_total", {"a", "le", "b", "f"}), ("y", {"a", "le"}), ("z", {"a", "le", "i"})]
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
-def test_the_rules_alert(tmp_path: Path) -> None:
-    def series(name: str, values: str) -> dict[str, str]:
-        return {"series": name, "values": values}
+needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 
-    alerts = {
-        "DmlserveDown": [series('up{job="dmlserve", instance="a"}', "0x40")],
-        "DmlserveNotReady": [series('dmlserve_ready{instance="a"}', "0x40")],
-        "DmlserveFails": [
-            series('dmlserve_http_requests_total{instance="a", status="200"}', "0+90x40"),
-            series('dmlserve_http_requests_total{instance="a", status="500"}', "0+2x40"),
-        ],
-        "DmlserveRefuses": [
-            series('dmlserve_http_requests_total{instance="a", status="200"}', "0+90x40"),
-            series('dmlserve_http_requests_total{instance="a", status="503"}', "0+10x40"),
-        ],
-        "DmlserveQueueIsLong": [series('dmlserve_queue_depth{instance="a"}', "60x40")],
-        "DmlserveRestarts": [series('dmlserve_start_time_seconds{instance="a"}', "1+1x40")],
-        "HaproxyHasNoReplica": [series('haproxy_backend_active_servers{proxy="replicas", instance="a"}', "0x40")],
-    }
-    test = {
-        "rule_files": [str(OBSERVE / "alerts.yaml")],
-        "tests": [
-            {
-                "interval": "1m",
-                "input_series": given,
-                "promql_expr_test": [
-                    {
-                        "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
-                        "eval_time": "30m",
-                        "exp_samples": [{"labels": f'{{alertname="{name}"}}', "value": 1}],
-                    }
-                ],
-            }
-            for name, given in alerts.items()
-        ],
-    }
-    (tmp_path / "test.yaml").write_text(yaml.safe_dump(test))
-    command = ["promtool", "test", "rules", "test.yaml"]
-    done = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, text=True)
+
+def promtool(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(["promtool", *arguments], check=False, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@needs_promtool
+def test_prometheus_reads_its_configuration_and_every_query(tmp_path: Path) -> None:
+    """The dashboard's queries are read as rules; what Grafana puts in place of $__rate_interval is a duration."""
+    checked = promtool(OBSERVE, "check", "config", "--syntax-only", "prometheus.yaml")
+    assert "prometheus.yaml is valid" in checked
+    shown = [
+        {"record": f"panel:{number}", "expr": query.replace("$__rate_interval", "1m")}
+        for number, query in enumerate(queries())
+    ]
+    (tmp_path / "queries.yaml").write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": shown}]}))
+    assert f"{len(shown)} rules found" in promtool(tmp_path, "check", "rules", "queries.yaml")
+
+
+ALERTS = {
+    "DmlserveDown": {'up{job="dmlserve", instance="a"}': "0x40"},
+    "DmlserveNotReady": {'dmlserve_ready{instance="a"}': "0x40"},
+    "DmlserveFails": {
+        'dmlserve_http_requests_total{instance="a", status="200"}': "0+90x40",
+        'dmlserve_http_requests_total{instance="a", status="500"}': "0+2x40",
+    },
+    "DmlserveRefuses": {
+        'dmlserve_http_requests_total{instance="a", status="200"}': "0+90x40",
+        'dmlserve_http_requests_total{instance="a", status="503"}': "0+10x40",
+    },
+    "DmlserveSlow": {
+        'dmlserve_dispatch_queue_seconds_bucket{instance="a", device="cpu", le="1.0"}': "0+98x40",
+        'dmlserve_dispatch_queue_seconds_bucket{instance="a", device="cpu", le="+Inf"}': "0+100x40",
+        'dmlserve_dispatch_queue_seconds_bucket{instance="a", device="cpu", le="2.5"}': "0+100x40",
+    },
+    "DmlserveQueueIsLong": {'dmlserve_queue_depth{instance="a"}': "60x40"},
+    "DmlserveMemoryIsShort": {'dmlserve_memory_bytes{instance="a"}': "2000000000x40"},
+    "DmlserveFallsBack": {'dmlserve_fallbacks_total{instance="a", device="cuda:0", cause="memory"}': "0+1x40"},
+    "DmlserveRestarts": {'dmlserve_start_time_seconds{instance="a"}': "1+1x40"},
+    "DmlserveRefusesConnections": {'dmlserve_connections_refused_total{instance="a"}': "0+1x40"},
+    "DmlserveDropsLogLines": {'dmlserve_log_lines_dropped_total{instance="a"}': "0+1x40"},
+    "HaproxyHasNoReplica": {'haproxy_backend_active_servers{proxy="replicas", instance="a"}': "0x40"},
+    "HaproxyAsksAgain": {'haproxy_backend_redispatch_warnings_total{proxy="replicas", instance="a"}': "0+120x40"},
+}
+"""Of each alert what sets it off, a value a minute."""
+
+QUIET = {
+    'up{job="dmlserve", instance="a"}': "1x40",
+    'dmlserve_ready{instance="a"}': "1x40",
+    'dmlserve_http_requests_total{instance="a", status="200"}': "0+1000x40",
+    'dmlserve_http_requests_total{instance="a", status="422"}': "0+900x40",
+    'dmlserve_http_requests_total{instance="a", status="500"}': "0+1x40",
+    'dmlserve_http_requests_total{instance="a", status="503"}': "0+40x40",
+    'dmlserve_dispatch_queue_seconds_bucket{instance="a", device="cpu", le="1.0"}': "0+100x40",
+    'dmlserve_dispatch_queue_seconds_bucket{instance="a", device="cpu", le="+Inf"}': "0+100x40",
+    'dmlserve_queue_depth{instance="a"}': "40x40",
+    'dmlserve_memory_bytes{instance="a"}': "1900000000x40",
+    'dmlserve_fallbacks_total{instance="a", device="cuda:0", cause="memory"}': "7x40",
+    'dmlserve_start_time_seconds{instance="a"}': "1x20 2x20",
+    'dmlserve_connections_refused_total{instance="a"}': "7x40",
+    'dmlserve_log_lines_dropped_total{instance="a"}': "7x40",
+    'haproxy_backend_active_servers{proxy="replicas", instance="a"}': "1x40",
+    'haproxy_backend_redispatch_warnings_total{proxy="replicas", instance="a"}': "0+30x40",
+}
+"""What sets off none: much is refused that clients got wrong, little for want of room, and a replica was replaced."""
+
+
+@needs_promtool
+def test_each_alert_is_set_off_and_quiet_else(tmp_path: Path) -> None:
+    assert ALERTS.keys() == {rule["alert"] for rule in rules()}
+
+    def tried(given: dict[str, str], *names: str) -> dict[str, Any]:
+        expected = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in names]
+        firing = 'count by (alertname) (ALERTS{alertstate="firing"})'
+        return {
+            "interval": "1m",
+            "input_series": [{"series": series, "values": values} for series, values in given.items()],
+            "promql_expr_test": [{"expr": firing, "eval_time": "30m", "exp_samples": expected}],
+        }
+
+    tests = [tried(given, name) for name, given in ALERTS.items()]
+    test = {"rule_files": [str(OBSERVE / "alerts.yaml")], "tests": [*tests, tried(QUIET)]}
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump(test))
+    promtool(tmp_path, "test", "rules", "test.yaml")
