@@ -207,6 +207,7 @@ class TestMetrics:
         received = grown('http_request_size_bytes_sum{route="/v1/dispatch"}')
         assert received == 3 * len(response.request.content)
         assert grown('http_response_size_bytes_sum{route="/v1/dispatch"}') > 3 * len(response.content)
+        assert 0 < grown("cpu_seconds_total") < series(client)["cpu_seconds_total"] < 3600
         assert metric(client, "ready") == 1
 
     def test_caches(self, start_server: ServerFactory) -> None:

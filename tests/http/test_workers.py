@@ -124,6 +124,10 @@ def test_what_one_that_is_killed_has_counted_is_not_lost(start_server: ServerFac
         with httpx.Client(base_url=running.url, timeout=SECONDS) as observer:
             return metric(observer, "http_requests_total", method="POST", route="/v1/dispatch", status="200")
 
+    def worked() -> float:
+        with httpx.Client(base_url=running.url, timeout=SECONDS) as observer:
+            return metric(observer, "cpu_seconds_total")
+
     def wait_for_more_than(count: float) -> None:
         wait_until(lambda: min(answered) > 0 and counted() > count)
 
@@ -134,11 +138,12 @@ def test_what_one_that_is_killed_has_counted_is_not_lost(start_server: ServerFac
         killed: set[int] = set()
         for _ in range(2):  # the second time perhaps one that went on with a dead one's counts
             wait_for_more_than(before + 100)
-            before, victim = counted(), max(workers_of(running))
+            before, seconds, victim = counted(), worked(), max(workers_of(running))
             os.kill(victim, signal.SIGKILL)
             killed.add(victim)
             after = counted()
             assert after >= before
+            assert worked() >= seconds > 0
             before = after
             wait_until(lambda: len(workers_of(running) - killed) == WORKERS)
         is_over.set()

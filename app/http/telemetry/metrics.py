@@ -5,7 +5,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from time import monotonic, time
+from time import monotonic, process_time, time
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, Info, generate_latest
 from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, Metric
@@ -94,7 +94,8 @@ class Counts:
             "Connections beyond max_connections, on which only health and metrics are answered.",
             [],
         )
-        for alone in (self.log_lines_dropped, self.connections_refused):
+        self.cpu_seconds = Counter(slot, "dmlserve_cpu_seconds", "Processor time of all processes that serve.", [])
+        for alone in (self.log_lines_dropped, self.connections_refused, self.cpu_seconds):
             alone.numbers[()]  # shown before the first one, too
         for reason in {*REASONS.values(), *DENIALS, FAULT}:
             self.rejections.numbers[(reason,)]
@@ -186,6 +187,7 @@ class Metrics:
         self._counts = Counts(slot)
         connections.count_in(self._counts.connections_refused.numbers[()])
         self._gauges = slot.find(_GAUGES, (), 1 + len(GAUGES) + 3 * len(CACHES) + 2 * len(COMPILERS))
+        self._cpu_told = 0.0
         self.gpus = Gpus(service.placement.gpus)
         # To look all of them up for each request would take longer than to count it.
         self._requests = lru_cache(1024)(self._counts.of_requests)
@@ -289,6 +291,9 @@ class Metrics:
 
     def _tell(self) -> None:
         self._gauges[0] = monotonic()
+        used = process_time()
+        self._counts.cpu_seconds.numbers[()][0] += used - self._cpu_told  # to that of the process before this one
+        self._cpu_told = used
         for place, (_, read, _) in enumerate(GAUGES.values(), 1):
             self._gauges[place] = read(self._service, self._connections)
         place = 1 + len(GAUGES)
