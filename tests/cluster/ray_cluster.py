@@ -58,10 +58,13 @@ class Cluster:
             arguments = ["--head", "--port", "6379", "--include-dashboard", "false"]
             arguments += ["--temp-dir", str(self._folder / "ray"), "--system-config", json.dumps(_SYSTEM)]
         log = self._stack.enter_context((self._folder / f"{address}.log").open("wb"))
-        # All of a node's processes die with the first one in their namespace.
+        # All of a node's processes die with the first one in their namespace. Ray gives a node up that is not there
+        # after 30 seconds, as where others have the processors; then what is left of it ends, and it is tried again.
         apart = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        command = [*apart, str(BIN / "ray"), "start", "--block", "--disable-usage-stats", "--node-ip-address", address]
-        command += ["--num-cpus", str(cpus), "--object-store-memory", str(100 << 20), *arguments]
+        again = ["sh", "-c", 'until "$@"; do :; done', "sh"]
+        command = [*apart, *again, *apart, str(BIN / "ray"), "start", "--block", "--disable-usage-stats"]
+        command += ["--node-ip-address", address, "--num-cpus", str(cpus)]
+        command += ["--object-store-memory", str(100 << 20), *arguments]
         process = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log, start_new_session=True)
         self._nodes[address] = process
         self._stack.callback(self.kill, address)
