@@ -460,3 +460,27 @@ def test_as_many_requests_as_a_second_allows_may_come_at_once() -> None:
     waits = [usage.request(100.0) for _ in range(150)]
     assert waits[:100] == [0] * 100
     assert 0 < waits[-1] <= 0.01
+
+
+def test_a_key_that_stays_is_known_while_the_file_is_read_again(tmp_path: Path) -> None:
+    """Requests meet the old keys or the new ones, never a part of them, nor those of a file that cannot be used."""
+    file, other = tmp_path / "keys", tmp_path / "other"
+    file.write_text("stays\n")
+    keys = Keys("", str(file))
+    contents = ["first name=a\nstays name=b\n", "stays name=c\nlast name=d\n", "stays name=e\nno key at all\n"]
+
+    def reload() -> None:
+        for round_ in range(90):
+            other.write_text(contents[round_ % 3])
+            other.rename(file)
+            keys.reload()
+
+    with ThreadPoolExecutor() as pool:
+        reloading = pool.submit(reload)
+        names = set()
+        while not reloading.done():
+            found = keys.find("stays")
+            assert found is not None
+            names.add(found.terms.name)
+        reloading.result()
+    assert names <= {"unnamed", "b", "c"}
