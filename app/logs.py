@@ -41,8 +41,8 @@ class _Handler(logging.Handler):
     """Hands `logging`'s records to the sink."""
 
     def __init__(self, file: str, has_several: bool) -> None:
+        self.sink = Sink(file, has_several, self._line)  # first: `logging` knows no handler that has none
         super().__init__()
-        self.sink = Sink(file, has_several, self._line)
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

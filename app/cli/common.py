@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import click
 import orjson
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 from rich import box
 from rich.console import Console
 from rich.padding import Padding
@@ -50,12 +51,14 @@ def settings_of(flags: dict[str, Any]) -> Settings:
     try:
         return Settings(**given)
     except ValidationError as error:
-        fail(*(_bad_setting(each["loc"][0], each["input"], each["msg"], given) for each in error.errors()), status=2)
+        fail(*(_bad_setting(each["loc"][0], each, given) for each in error.errors()), status=2)
 
 
-def _bad_setting(name: Any, value: object, message: str, flags: dict[str, Any]) -> str:
-    source = flag_of(name) if name in flags else variable_of(name)
-    return f"{source} is {value!r}, but {message.replace('Input', 'it', 1)}."
+def _bad_setting(name: Any, error: ErrorDetails, flags: dict[str, Any]) -> str:
+    begin = f"{flag_of(name) if name in flags else variable_of(name)} is {error['input']!r}"
+    if error["type"] == "string_pattern_mismatch":  # nobody should have to read a regular expression
+        return f"{begin}. {Settings.model_fields[name].description}"
+    return f"{begin}, but {error['msg'].replace('Input', 'it', 1)}."
 
 
 def fail(*lines: str, status: int = 1) -> NoReturn:

@@ -111,9 +111,10 @@ def write_file(file: Path, pieces: Sequence[Piece]) -> None:
 
 
 def document_codec(file: Path, body: Buffer) -> Decoder:
-    """Of a file by its name, and of standard input by how it begins: no document is in MessagePack that begins so."""
+    """Of a file by its name, and of standard input by how it begins: as no JSON does, if it is a map in MessagePack."""
     if file == STANDARD:
-        return CODECS["application/json" if bytes(body[:64]).lstrip()[:1] in (b"{", b"") else "application/msgpack"]
+        is_map = len(body) > 0 and (body[0] >> 4 == 0x8 or body[0] in (0xDE, 0xDF))
+        return CODECS["application/msgpack" if is_map else "application/json"]
     return _document(file)
 
 

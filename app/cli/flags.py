@@ -14,8 +14,7 @@ from app.settings import Settings
 
 _CHOSEN = {
     "Network": (
-        "host",
-        "port",
+        *("host", "port", "uds", "tls_certificate", "tls_key"),
         "cors_origins",
         "workers",
         "transfer_threads",
@@ -24,12 +23,14 @@ _CHOSEN = {
         "shared_memory",
     ),
     "API keys": ("api_keys", "api_keys_file"),
-    "Logs and pages": ("log_level", "log_format", "log_file", "access_log", "docs"),
+    "Logs, traces and pages": (
+        *("log_level", "log_format", "log_file", "access_log", "otlp_endpoint", "trace_ratio", "docs"),
+    ),
     "Devices": (
         *("threads", "llvm", "gpus", "require_gpu", "crossover_elements", "staging_bytes", "pinned_bytes"),
         *("kernel_cache", "compile_ahead"),
     ),
-    "Models from files": ("models", "warm", "max_model_bytes", "max_model_graphs"),
+    "Models from files": (*("models", "warm", "max_model_bytes", "max_model_graphs", "max_batch", "max_delay_us"),),
     "Graphs that are kept": ("max_graphs", "max_graph_bytes", "graph_seconds"),
     "Limits in time": (
         *("deadline_seconds", "header_seconds", "body_seconds", "send_seconds"),
@@ -42,7 +43,7 @@ GROUPS = _CHOSEN | {_OTHERS: tuple(name for name in Settings.model_fields if nam
 """All settings, by what they are about."""
 
 _FILES: dict[str, Complete] = {
-    **dict.fromkeys(("api_keys_file", "log_file"), files("file")),
+    **dict.fromkeys(("api_keys_file", "log_file", "tls_certificate", "tls_key", "uds"), files("file")),
     **dict.fromkeys(("models", "kernel_cache"), files("dir")),
 }
 
@@ -81,7 +82,8 @@ def _setting_flag(name: str, info: FieldInfo) -> Callable[[Callable[..., None]],
     kind = None if isinstance(default, bool) else str  # Settings judge what a value may be, wherever it comes from
     choices = get_args(info.annotation) if get_origin(info.annotation) is Literal else ()
     unit = {"bytes": "BYTES", "seconds": "SECONDS"}.get(name.rpartition("_")[2])
-    metavar = f"[{'|'.join(choices)}]" if choices else unit or ("INTEGER" if isinstance(default, int) else "TEXT")
+    kinds = {int: "INTEGER", float: "NUMBER"}
+    metavar = f"[{'|'.join(choices)}]" if choices else unit or kinds.get(type(default), "TEXT")
     text = f"{info.description}  [env: {variable_of(name)}; default: {shown or 'none'}]"
     complete = names(choices) if choices else _FILES.get(name)
     return click.option(flag, name, type=kind, metavar=metavar, default=None, help=text, shell_complete=complete)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from app.cli.common import LISTED, fail, json_flag, meant, opened_service, print_table, say, short
+from app.cli.common import LISTED, fail, json_flag, meant, opened_service, print_table, say, short, variable_of
 from app.cli.completion import operators_and_files
 from app.cli.files import (
     STANDARD,
@@ -115,8 +115,10 @@ def _failing(service: Service) -> Iterator[None]:
         yield
     except ContractError as error:
         fail(*(f"{violation.pointer}: {violation.message}" for violation in error.violations))
-    except (Unreadable, LimitExceeded) as error:
+    except Unreadable as error:
         fail(str(error))
+    except LimitExceeded as error:
+        fail(f"{error} {variable_of(error.limit)} allows more.")
     except DeadlineExceeded:
         fail(f"The dispatch was not done within deadline_seconds, {service.settings.deadline_seconds:g}.")
 

@@ -1,15 +1,12 @@
-"""What shells complete, by the protocol that click has with each of them, and in a real bash."""
+"""What shells complete, by the protocol that click has with each of them."""
 
 import re
-import shutil
-import subprocess
 
 import pytest
 
 from app.contract.constants import DataType, FeatureLevel
 from app.operators.catalog import OPERATORS
 from tests.cli.command import dmlserve, printed
-from tests.conftest import COMMAND
 from tests.operators.facts import FAMILIES
 from tests.readme import README
 
@@ -63,19 +60,3 @@ def test_the_readme_says_how() -> None:
         assert shell.startswith(("bash", "zsh", "config.fish"))
         made = printed(dmlserve(env={"_DMLSERVE_COMPLETE": re.findall(r"COMPLETE=(\w+)", line)[0]}))
         assert "_DMLSERVE_COMPLETE" in made
-
-
-@pytest.mark.skipif(not shutil.which("bash"), reason="bash is not installed")
-def test_bash_completes() -> None:
-    (line,) = re.findall(r"^eval.*bash_source.*$", README, re.MULTILINE)
-    script = f"""
-        PATH={COMMAND.parent}:$PATH
-        {line}
-        complete -p dmlserve
-        COMP_WORDS=(dmlserve operators ACTIVATION_CE) COMP_CWORD=2
-        _dmlserve_completion dmlserve ACTIVATION_CE operators
-        echo "${{COMPREPLY[@]}}"
-    """
-    done = subprocess.run(["bash", "--norc", "-c", script], capture_output=True, text=True, check=False)
-    assert done.stderr == ""
-    assert done.stdout.splitlines()[-1] == "ACTIVATION_CELU"

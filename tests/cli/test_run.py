@@ -108,6 +108,7 @@ def test_limits_hold_here_too(tmp_path: Path) -> None:
     for limit, value in (("max_body_bytes", "1024"), ("max_tensor_bytes", "1024"), ("deadline_seconds", "1e-6")):
         (line,) = refusal(dmlserve("run", file, env={f"DMLSERVE_{limit.upper()}": value}))
         assert limit in line
+        assert (f"DMLSERVE_{limit.upper()} allows more." in line) == (limit != "deadline_seconds")
 
 
 def test_bad_setting(tmp_path: Path) -> None:
@@ -153,6 +154,11 @@ class TestOperator:
         for body in (json.dumps(as_json(SQUARES)).encode(), msgpack.packb(SQUARES)):
             answer = json.loads(run("-", "--json", given=body))
             np.testing.assert_array_equal(array_of(decoded(answer)["outputs"]["OutputTensor"]), X * X)
+
+    def test_standard_input_that_is_neither(self) -> None:
+        done = subprocess.run([COMMAND, "run", "-"], input=b"oops", capture_output=True, check=False)
+        assert (done.returncode, done.stdout) == (1, b"")
+        assert b"JSON" in done.stderr
 
     def test_bare_elements(self, x: Path) -> None:
         bare = x.with_name("x.bin")

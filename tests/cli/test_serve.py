@@ -46,7 +46,7 @@ def test_help_lists_every_setting_with_flag_variable_default_and_meaning(columns
         assert all(choice in entry for choice in _choices(name))
     assert len(entries) == 1 + len(SETTINGS) + 1, "usage, the settings, --help"
     assert re.findall(r"^(\w.+):$", text, re.MULTILINE) == [*GROUPS, "Other"]
-    assert text.index("API keys:") < text.index("--api-keys-file") < text.index("Logs and pages:")
+    assert text.index("API keys:") < text.index("--api-keys-file") < text.index("Logs, traces and pages:")
     assert max(map(len, text.splitlines())) <= columns
 
 
@@ -177,6 +177,18 @@ def test_an_address_that_is_not_ours(name: str, workers: str) -> None:
 
 def test_every_setting_is_in_one_group() -> None:
     assert sorted(chain(*GROUPS.values())) == sorted(SETTINGS)
+    limits = [name for name in GROUPS["Limits of requests"] if not name.startswith("max_")]
+    assert limits == ["queue_depth", "idle_buffer_bytes"], "these are of another group"
+
+
+def test_a_log_file_that_cannot_be_opened(tmp_path: Path) -> None:
+    line = not_started("--port", "0", "--log-file", str(tmp_path / "none" / "log"))
+    assert line == f"Error: The log file {tmp_path}/none/log cannot be opened: No such file or directory."
+
+
+def test_what_gpus_may_be_is_told_in_words() -> None:
+    (line,) = refusal(dmlserve("serve", "--gpus", "first"), status=2)
+    assert line.startswith("--gpus is 'first'. GPUs to use: all, none, or their numbers")
 
 
 def not_started(*flags: str, **environment: str) -> str:

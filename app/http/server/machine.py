@@ -26,7 +26,7 @@ def suited(settings: Settings) -> tuple[int, str]:
         return 1, "requests that are run together have to meet in one process"
     cpus, memory = processors(), memory_bytes()
     most = {
-        f"{PROCESSORS} of {cpus} processors for each": cpus // PROCESSORS,
+        f"one for {PROCESSORS} processors, of which there are {cpus}": cpus // PROCESSORS,
         f"each may hold max_memory_bytes, of {memory / GIB:.0f} GiB half": memory // 2 // settings.max_memory_bytes,
         f"no more than {MOST} unless they are asked for": MOST,
     }
