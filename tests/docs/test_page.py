@@ -68,6 +68,8 @@ def test_it_is_small_and_there_within_a_second(server: RunningServer, page: Tab,
 
 def test_an_operator_is_found_by_typing(celu: Page, page: Tab) -> None:
     search = celu.get_by_role("combobox", name="Find an operator")
+    search.fill("uint4")
+    expect(celu.get_by_role("option", name="QUANTIZE", exact=False).first).to_be_visible()
     search.fill("softplus")
     option = celu.get_by_role("option", name="ACTIVATION_SOFTPLUS", exact=False).first
     expect(option).to_be_visible()
@@ -128,6 +130,27 @@ def test_what_is_wrong_stands_beside_its_field(celu: Page) -> None:
 def test_numbers_that_are_none(celu: Page) -> None:
     celu.get_by_role("textbox", name="Numbers").first.fill("1, 2, x")
     expect(celu.get_by_text("“x” is no number.").first).to_be_visible()
+
+
+PASTE = """(area, text) => {
+    const clipboardData = new DataTransfer();
+    clipboardData.setData("text/plain", text);
+    area.dispatchEvent(new ClipboardEvent("paste", { clipboardData, cancelable: true }));
+}"""
+
+
+def test_pasted_tables(celu: Page) -> None:
+    numbers_of = celu.get_by_role("textbox", name="Numbers").first
+    numbers_of.fill("1;2;3\n-4;5;6\n7;8;9")
+    celu.get_by_role("button", name="Use the sizes [3, 3]").click()
+    expect(celu.locator(".numbers td")).to_have_text(["1", "2", "3", "-0.9816843", "5", "6", "7", "8", "9"])
+    long = celu.get_by_text("The tensors are too long to be copied")
+    expect(long).to_have_count(0)
+    numbers_of.select_text()
+    numbers_of.evaluate(PASTE, "1,2,3,4\n" * 5000)
+    celu.get_by_role("button", name="Use the sizes [5000, 4]").click()
+    expect(celu.get_by_text("of 20000 elements.")).to_be_visible()
+    expect(long).to_be_visible()
 
 
 def test_memory_is_a_picture(celu: Page) -> None:

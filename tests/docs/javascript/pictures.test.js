@@ -141,5 +141,6 @@ test("what operators take", () => {
   assert.deepEqual(names({ level: "2_0" }), ["ACTIVATION_RELU"]);
   assert.deepEqual(names({ type: "INT8", level: "2_0" }), []);
   assert.deepEqual(names({ words: "exponential RELU" }), ["ACTIVATION_CELU"]);
+  assert.deepEqual([names({ words: "int8" }), names({ words: "relu 2_0" }), names({ words: "int" })], [["ACTIVATION_RELU"], ["ACTIVATION_RELU"], []]);
   assert.deepEqual(ranked([...operators].reverse(), "relu").map((each) => each.name), ["ACTIVATION_RELU", "ACTIVATION_CELU"]);
 });

@@ -59,8 +59,15 @@ test("a state is of its operator, or is not taken", () => {
   for (const good of [CELU, state({ Alpha: "x" }), state({ Others: [F32] }), state({ InputTensor: { ...F32, Sizes: [2, "x"] } }), state({}, { curve: { low: 1, high: 2 } })])
     assert.ok(isOfOperator(good, fields), JSON.stringify(good));
   for (const bad of [state({ InputTensor: null }), state({ InputTensor: [F32] }), state({ InputTensor: { ...F32, DataType: "X" } }), state({ InputTensor: { ...F32, Sizes: "2" } }),
-    state({ InputTensor: { ...F32, Strides: {} } }), state({ Others: F32 }), state({ Others: [] }), state({}, { curve: { low: "x", high: 2 } }), state({}, { curve: null })])
+    state({ InputTensor: { ...F32, Strides: {} } }), state({ Others: F32 }), state({ Others: [] }), state({ Others: Array(65).fill(F32) }), state({}, { curve: { low: "x", high: 2 } }), state({}, { curve: null })])
     assert.ok(!isOfOperator(bad, fields), JSON.stringify(bad));
+});
+
+test("numbers that are too many to be read", () => {
+  const long = { kind: "text", text: "1,".repeat(1 << 20) };
+  assert.throws(() => dispatchBody({ ...CELU, data: { InputTensor: long } }, ["InputTensor"]), /2097152 characters, of which this page reads 1048576/);
+  const { text, isWhole } = toFragment("operator", { ...CELU, data: { InputTensor: long } });
+  assert.ok(!isWhole && text.length < 1000);
 });
 
 test("members of a request", () => {

@@ -2,7 +2,7 @@
 
 import { copyButton, field, h, later, math, options, setError } from "./dom.js";
 import { TYPES, convert, decode, encode, formatValue, fromBase64, isFloat, shortType, toBase64 } from "./types.js";
-import { dataOf, dispatchBody, inputBytes, inputTensors, isOfOperator, toFragment, valueAt, withValue } from "./requests.js";
+import { MOST_COPIED, MOST_LISTED, dataOf, dispatchBody, inputBytes, inputTensors, isOfOperator, toFragment, valueAt, withValue } from "./requests.js";
 import { controlFor } from "./forms.js";
 import { controlView } from "./form_view.js";
 import { descriptionView, tensorEditor } from "./tensor_editor.js";
@@ -152,7 +152,7 @@ export async function mount(container, context, given) {
     };
     return h("div", {}, state.operator[each.name].map((_, index) => h("fieldset", {}, h("legend", {}, `${each.name}[${index}]`),
       one(each, `${each.name}[${index}]`, [each.name, index]))),
-      h("p", { class: "bar" }, h("button", { type: "button", onclick: () => resize(count + 1) }, "One more"),
+      h("p", { class: "bar" }, count < MOST_LISTED ? h("button", { type: "button", onclick: () => resize(count + 1) }, "One more") : null,
         count > 1 ? h("button", { type: "button", onclick: () => resize(count - 1) }, "One less") : null));
   }
 
@@ -272,7 +272,8 @@ export async function mount(container, context, given) {
     let text = "";
     try {
       const body = dispatchBody(state, inputs);
-      const why = language === "triton" ? withoutTriton(body) : null;
+      const long = JSON.stringify(body).length > MOST_COPIED;
+      const why = long ? "The tensors are too long to be copied; send them as files." : language === "triton" ? withoutTriton(body) : null;
       text = why ?? { curl, python, typescript, triton: tritonclient }[language](api.url, body, api.isKeyed);
     } catch (error) {
       text = `${error.tensor ?? "The request"}: ${error.message}`;

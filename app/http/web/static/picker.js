@@ -13,7 +13,7 @@ export function operatorPicker(operators, { choose, announce, label = "Find an o
   const list = h("ul", { role: "listbox", id: listId, "aria-label": "Operators", hidden: true });
   const input = h("input", {
     type: "search", role: "combobox", id: newId("search"), autocomplete: "off", spellcheck: "false", "aria-expanded": "false",
-    "aria-controls": listId, "aria-autocomplete": "list", placeholder: "name, family or what it does",
+    "aria-controls": listId, "aria-autocomplete": "list", placeholder: "name, family, type, level or what it does",
     oninput: () => open(),
     onfocus: () => open(),
     onblur: () => setTimeout(close, 150), // after a click into the list

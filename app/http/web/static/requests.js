@@ -31,8 +31,17 @@ export function placesOf(desc) {
 /** More than a page should make by itself. */
 export const MOST_ELEMENTS = 1 << 22;
 
+/** Characters of numbers that are read, and of a request that are shown: more of them, and the page stands still. */
+const MOST_TEXT = 1 << 20;
+export const MOST_COPIED = 1 << 16;
+
+/** Tensors of a list, as of JOIN, that there are fields for. */
+export const MOST_LISTED = 64;
+
 /** The elements of a source for a tensor, and the sizes that they say. Throws an Error. */
 export function dataOf(source, desc) {
+  if (source.kind === "text" && source.text.length > MOST_TEXT)
+    throw new Error(`These are ${source.text.length} characters, of which this page reads ${MOST_TEXT}; drop a .npy file instead.`);
   const count = placesOf(desc);
   if (count > MOST_ELEMENTS) throw new Error(`The tensor has ${count} elements; this page makes at most ${MOST_ELEMENTS}.`);
   return elementsOf(source, shortType(desc.DataType), count);
@@ -85,10 +94,11 @@ export function toFragment(view, state) {
   if (!state?.data) return { text: fragment(view, state), isWhole: true };
   const without = (isLong) => Object.fromEntries(Object.entries(state.data).map(([name, source]) =>
     [name, isLong(source) ? { kind: "range", from: -4, to: 4 } : source]));
-  const isFile = (source) => source.kind === "file";
-  const whole = fragment(view, { ...state, data: without(isFile) });
-  if (whole.length <= LONGEST_LINK) return { text: whole, isWhole: !Object.values(state.data).some(isFile) };
-  const isLong = (source) => isFile(source) || (source.kind === "text" && source.text.length > 256);
+  const longer = (most) => (source) => source.kind === "file" || (source.kind === "text" && source.text.length > most);
+  const isLongest = longer(LONGEST_LINK);
+  const whole = fragment(view, { ...state, data: without(isLongest) });
+  if (whole.length <= LONGEST_LINK) return { text: whole, isWhole: !Object.values(state.data).some(isLongest) };
+  const isLong = longer(256);
   return { text: fragment(view, { ...state, data: without(isLong) }), isWhole: false };
 }
 
@@ -128,7 +138,7 @@ export function isOfOperator(state, fields) {
   return isCurve && fields.filter((each) => each.kind !== "attribute").every(({ name, type, required }) => {
     const given = state.operator[name];
     if (given === undefined || given === null) return !required;
-    return type.endsWith("[]") ? Array.isArray(given) && given.length > 0 && given.every(isTensor) : isTensor(given);
+    return type.endsWith("[]") ? Array.isArray(given) && given.length > 0 && given.length <= MOST_LISTED && given.every(isTensor) : isTensor(given);
   });
 }
 

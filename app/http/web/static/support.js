@@ -26,16 +26,22 @@ export function addedAt(operator, level) {
   return made.length ? made : ["more combinations of tensors"];
 }
 
-/** The operators that a search means: by words of name, summary and formula, by family, type and level. */
+/**
+ * The operators that a search means: by words of name, summary and formula, a type that they take and a level that added
+ * something to them; and by family, type and level.
+ */
 export function select(operators, { words = "", family = "", type = "", level = "" }) {
   const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
   return operators.filter((operator) => {
     const row = level ? rowAt(operator, level) : operator.support.at(-1);
     const text = `${operator.name} ${operator.family} ${operator.summary} ${operator.formula}`.toLowerCase();
     return row && (!family || operator.family === family) && (!type || typesOf(row).has(type)) &&
-      wanted.every((word) => text.includes(word));
+      wanted.every((word) => text.includes(word) || isTypeOrLevel(operator, row, word));
   });
 }
+
+const isTypeOrLevel = (operator, row, word) =>
+  typesOf(row).has(word.toUpperCase()) || operator.support.some((each) => each.level === word);
 
 /** `operators` with those first whose name has the words, or begins with them. */
 export function ranked(operators, words) {
