@@ -153,6 +153,15 @@ def test_pasted_tables(celu: Page) -> None:
     expect(long).to_be_visible()
 
 
+def test_a_long_graph_is_pasted(server: RunningServer, page: Tab) -> None:
+    opened = go(page, server, "graph")
+    document = opened.locator("textarea.json")
+    text = document.input_value()
+    document.select_text()
+    document.evaluate(PASTE, "\n" * 5000 + text.replace('"relu"', '"last"'))
+    expect(opened.locator("svg.graph")).to_contain_text("last")
+
+
 def test_memory_is_a_picture(celu: Page) -> None:
     celu.get_by_role("textbox", name="Sizes").fill("2, 3")
     celu.get_by_role("textbox", name="Strides").fill("0, 1")

@@ -1,6 +1,6 @@
 /** Graphs: their JSON beside a picture of them, what was fused into which kernel, and their dispatches. */
 
-import { copyButton, field, h, later, options, svg } from "./dom.js";
+import { copyButton, field, h, later, options, pasteQuickly, svg } from "./dom.js";
 import { NODE, edgePath, layOut, ports, readGraph, withEdge, withOperator } from "./graphs.js";
 import { dispatchBody, isSource, toFragment } from "./requests.js";
 import { outputsOf, resultView } from "./result_view.js";
@@ -71,6 +71,7 @@ export async function mount(container, context, given) {
       kept = null;
       changed();
     },
+    onpaste: pasteQuickly,
   });
   const trouble = h("div", { role: "alert" });
   const about = h("div");

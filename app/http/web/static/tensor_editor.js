@@ -1,6 +1,6 @@
 /** What a person fills in for a tensor: its description, where its elements come from, and how they lie in memory. */
 
-import { field, h, options, setError, svg } from "./dom.js";
+import { field, h, options, pasteQuickly, setError, svg } from "./dom.js";
 import { convert, decode, formatValue, isFloat, shortType } from "./types.js";
 import { isLayout, memoryMap } from "./layout.js";
 import { MOST_ELEMENTS, dataOf } from "./requests.js";
@@ -11,9 +11,6 @@ const KINDS = { text: "Numbers", range: "A range", random: "Random", special: "S
 
 /** Elements of a file that are written out as numbers, which can be changed and put into a link. */
 const MOST_WRITTEN = 1024;
-
-/** Characters from which a paste is put in by us: Chromium's own way takes minutes for some thousand lines. */
-const LONG_PASTE = 4096;
 
 /** Pixels of a picture's longer side; larger ones are made smaller. */
 const MOST_PIXELS = 256;
@@ -120,13 +117,7 @@ export function tensorEditor(name, { desc, source, pointer, dataPointer, types, 
           source = { kind: "text", text: area.value };
           changed();
         },
-        onpaste(event) {
-          const text = event.clipboardData.getData("text/plain");
-          if (text.length < LONG_PASTE) return;
-          event.preventDefault();
-          area.setRangeText(text, area.selectionStart, area.selectionEnd, "end");
-          area.dispatchEvent(new Event("input"));
-        },
+        onpaste: pasteQuickly,
       });
       inside.replaceChildren(field("Numbers, as they lie in memory; lists, lines or CSV", area));
     } else if (source.kind === "range") inside.replaceChildren(h("div", { class: "fields" }, real("from", "From"), real("to", "To")));
