@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import threading
+from array import array
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest import mock
@@ -33,7 +34,7 @@ from app.engine.dispatch import DispatchRequest
 from app.engine.service import Service
 from app.formula.expansions import EXPANSIONS as NUMPY_EXPANSIONS
 from app.formula.structures import Questions, Structures
-from app.formula.values import FLOAT32, FLOAT64, Input, sin
+from app.formula.values import FLOAT32, FLOAT64, Input, exp, sin
 from app.memory.arrays import Array, numpy_type
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator
@@ -90,13 +91,33 @@ def assembly_of(source: str, triple: str, processor: str) -> str:
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
     machine = binding.Target.from_triple(triple).create_target_machine(cpu=processor, opt=3)
-    return str(machine.emit_assembly(COMPILER.optimized(source, machine)))
+    return str(machine.emit_assembly(COMPILER.optimized(source, machine, scales=processor == "sapphirerapids")))
+
+
+def test_powers_of_two_are_multiplied_by_an_instruction_where_there_is_one() -> None:
+    """The same numbers come of both ways: what is subnormal is rounded once."""
+    source = nests.elements(lower(ask, exp(X), DataType.FLOAT32), ["X"], 1, ["packed", "packed"])
+    for processor, is_there in (("x86-64-v3", False), ("sapphirerapids", True)):
+        assert ("vscalefps" in assembly_of(source, "x86_64-unknown-linux-gnu", processor)) is is_there
+    x = np.concatenate(
+        [np.linspace(-110, 90, 1 << 16, dtype=np.float32), np.array([np.inf, -np.inf, np.nan], np.float32)]
+    )
+    made = []
+    for scales in {False, COMPILER.scales}:
+        with mock.patch.object(Compiler, "scales", scales):
+            y = np.empty_like(x)
+            frame = array("q", [x.size, x.ctypes.data, 4, y.ctypes.data, 4])
+            Compiler().function(source)(frame.buffer_info()[0])
+            made.append(y.tobytes())
+    assert made[0] == made[-1]
+    with np.errstate(over="ignore", under="ignore"):
+        np.testing.assert_allclose(y, np.exp(x.astype(np.float64)).astype(np.float32), 2e-7, 2e-45)
 
 
 def test_every_operation_is_done_by_loops_or_left_to_numpy() -> None:
     every = set(NUMPY_FUNCTIONS) - {"clip", "floor_divide"} | set(NUMPY_EXPANSIONS)
     assert every - set(FUNCTIONS) - set(EXPANSIONS) == LEFT_TO_NUMPY
-    assert set(FUNCTIONS) - every == {"fused", "two_to_the", "exponent_of", "fraction_of"}
+    assert set(FUNCTIONS) - every == {"fused", "scaled", "two_to_the", "exponent_of", "fraction_of"}
 
 
 def test_every_operator_computes_what_numpy_does() -> None:

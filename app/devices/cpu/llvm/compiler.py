@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from app.devices.cpu.llvm import scaling
 from app.memory.addresses import address_of
 from app.stages import staged
 
@@ -16,6 +17,10 @@ KEPT = 512
 
 NEEDED = {"x86_64": ("avx2", "fma", "f16c")}
 """Features without which LLVM would call functions that are not there, one element at a time."""
+
+
+SCALES = 22
+"""LLVM's first version that has an instruction of AVX-512 for `ldexp` of vectors."""
 
 
 class Function(Protocol):
@@ -68,6 +73,11 @@ class Compiler:
         return 16 if self._features.get("avx512f") else 8 if self._features.get("avx2") else 4
 
     @property
+    def scales(self) -> bool:
+        """Whether the processor multiplies vectors by powers of two at once, and LLVM knows."""
+        return bool(self._features.get("avx512f")) and self._llvm.llvm_version_info[0] >= SCALES
+
+    @property
     def kernels(self) -> int:
         """How many compiled loops are kept."""
         return len(self._compiled)
@@ -95,9 +105,9 @@ class Compiler:
                 self._compiled.popitem(last=False)
         return function
 
-    def optimized(self, source: str, machine: Any) -> Any:
-        """A module as llvmlite has it, made quick for llvmlite's `machine`."""
-        module = self._llvm.parse_assembly(source)
+    def optimized(self, source: str, machine: Any, *, scales: bool) -> Any:
+        """A module as llvmlite has it, made quick for llvmlite's `machine`, which `scales` floats by an instruction."""
+        module = self._llvm.parse_assembly(scaling.defined(source, at_once=scales))
         module.verify()
         options = self._llvm.create_pipeline_tuning_options(speed_level=2)
         options.loop_vectorization = True
@@ -127,7 +137,7 @@ class Compiler:
         machine = target.create_target_machine(
             cpu=self._llvm.get_host_cpu_name(), features=self._features.flatten(), opt=3
         )
-        engine = self._llvm.create_mcjit_compiler(self.optimized(source, machine), machine)
+        engine = self._llvm.create_mcjit_compiler(self.optimized(source, machine, scales=self.scales), machine)
         engine.finalize_object()
         return engine
 

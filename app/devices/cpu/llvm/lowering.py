@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from app.contract.constants import DataType
+from app.devices.cpu.llvm import scaling
 from app.devices.cpu.llvm.math.functions import EXPANSIONS, FOR_HALF
 from app.formula.expansions import Ask
 from app.formula.precision import inverse_of, is_for_half, is_smooth, narrowed, operations
@@ -149,8 +150,12 @@ class Lowering:
     def call(self, name: str, type_: str, *arguments: str, result: str | None = None) -> str:
         """A call of an intrinsic function of LLVM whose arguments, and result unless `result` says, are of one type."""
         declaration, expression = intrinsic(name, type_, arguments, result)
-        self._declarations.add(declaration)
+        self.declare(declaration)
         return expression
+
+    def declare(self, declaration: str) -> None:
+        """Say so in the module, once."""
+        self._declarations.add(declaration)
 
     def inverse(self, divisor: Value) -> str | None:
         """The name of what to multiply by instead of dividing, where that will do."""
@@ -428,6 +433,12 @@ _ROOT_OF_HALF = {FLOAT32: 0x3F3504F3, FLOAT64: 0x3FE6A09E667F3BCD}
 """The bits of sqrt(1/2)."""
 
 
+def _scaled(lowering: Lowering, node: Operation, arguments: Sequence[str]) -> str:
+    """A function that the compiler defines, since it knows the processor."""
+    lowering.declare(scaling.declaration(node.type))
+    return scaling.call(node.type, *arguments)
+
+
 def _two_to_the(lowering: Lowering, node: Operation, arguments: Sequence[str]) -> str:
     """Of a whole number plus the format's rounder: its lowest bits are put where the exponent is."""
     type_, below = _layout(node)
@@ -496,6 +507,7 @@ FUNCTIONS: dict[str, Writer] = {
     "trunc": _intrinsic("trunc"),
     "rint": _intrinsic("roundeven"),
     "fused": _intrinsic("fma"),
+    "scaled": _scaled,
     "two_to_the": _two_to_the,
     "exponent_of": _exponent_of,
     "fraction_of": _fraction_of,

@@ -1,8 +1,8 @@
 """What functions of floats are made of in loops compiled with LLVM: polynomials, and what is on the bits of a float.
 
 They are formulas over the operations of `app/formula/values.py` and some that LLVM's lowering has besides: `fused` is
-a * b + c rounded once, `kept` says what to compute first, and `two_to_the`, `exponent_of` and `fraction_of` are on the
-bits of a float.
+a * b + c rounded once, `kept` says what to compute first, and `scaled`, `two_to_the`, `exponent_of` and `fraction_of`
+are on the bits of a float.
 """
 
 import math
@@ -88,22 +88,22 @@ def nearest(x: Value, factor: float) -> Value:
 
 def scaled(x: Value, n: Value) -> Value:
     """x * 2^n with one rounding, for an `x` near 1 and a whole `n` of up to half more than the format's largest
-    exponent: by way of a product that is farther from where exponents end, so that nothing is lost."""
-    farthest = FORMATS[x.type].scale
-    below = n < 0
-    back = where(below, Constant(x.type, 2.0**-farthest), 2.0**farthest)
-    return x * two_to_the(n, where(below, Constant(x.type, farthest), -farthest)) * back
+    exponent."""
+    return Operation(x.type, "scaled", (x, _raised(n)))
 
 
-def two_to_the(n: Value, more: Value | None = None) -> Value:
-    """2^n of a whole number, or of one and some `more`, for which there is an exponent."""
+def two_to_the(n: Value) -> Value:
+    """2^n of a whole number for which there is an exponent."""
+    return Operation(n.type, "two_to_the", (_raised(n),))
+
+
+def _raised(n: Value) -> Value:
+    """A whole number plus the format's rounder, in whose lowest bits it is."""
     rounder = FORMATS[n.type].rounder
     match n:
         case Operation(name="subtract", arguments=(raised, Constant(value=value))) if value == rounder:
-            pass  # `nearest` has it
-        case _:
-            raised = n + rounder
-    return Operation(n.type, "two_to_the", (raised if more is None else raised + more,))
+            return raised  # `nearest` has it
+    return n + rounder
 
 
 def reduced(x: Value) -> tuple[Value, Value]:
