@@ -51,7 +51,7 @@ X = Input(FLOAT32, "X", DataType.FLOAT32)
 Y = Input(FLOAT32, "Y", DataType.FLOAT32)
 WIDE = Input(FLOAT64, "X", DataType.FLOAT64)
 
-LEFT_TO_NUMPY = {"cos", "expm1", "fmod", "quotient", "remainder", "sin", "tan"}
+LEFT_TO_NUMPY = {"cos", "expm1", "quotient", "sin", "tan"}
 """Operations that loops would compute one element at a time, as NumPy does."""
 
 
@@ -112,6 +112,29 @@ def test_powers_of_two_are_multiplied_by_an_instruction_where_there_is_one() -> 
     assert made[0] == made[-1]
     with np.errstate(over="ignore", under="ignore"):
         np.testing.assert_allclose(y, np.exp(x.astype(np.float64)).astype(np.float32), 2e-7, 2e-45)
+
+
+@pytest.mark.parametrize(("stored", "bits"), [(DataType.FLOAT32, np.uint32), (DataType.FLOAT16, np.uint16)])
+def test_remainders_of_floats_are_those_of_c(stored: DataType, bits: type[np.unsignedinteger[Any]]) -> None:
+    """Bit for bit, of quotients of up to 277 digits too, of some that are whole, and at the ends."""
+    type_ = numpy_type(stored)
+    rng = np.random.default_rng(7)
+    a, b = rng.integers(0, np.iinfo(bits).max, (2, 1 << 16), bits, endpoint=True).view(type_)
+    ends = np.array(
+        [0, -0.0, 1, np.inf, -np.inf, np.nan, np.finfo(type_).max, np.finfo(type_).smallest_subnormal], type_
+    )
+    a[:64], b[:64] = np.repeat(ends, 8), np.tile(ends, 8)
+    with np.errstate(all="ignore"):
+        b[64:20000] = a[64:20000] / rng.integers(1, 1000, 19936).astype(type_)
+        expected = np.fmod(a, b)
+    operator = compiled(
+        descriptor("DML_OPERATOR_ELEMENT_WISE_MODULUS_TRUNCATE", {"DataType": stored.value, "Sizes": [a.size]})
+    )
+    with ThreadPoolExecutor(1) as helpers:
+        made = dispatch(NumpyDevice(helpers, 1, COMPILER, least=1), operator, [a, b])
+    assert np.isnan(made).tolist() == np.isnan(expected).tolist()
+    known = ~np.isnan(expected)
+    np.testing.assert_array_equal(made[known].view(bits), expected[known].view(bits))
 
 
 def test_every_operation_is_done_by_loops_or_left_to_numpy() -> None:

@@ -8,6 +8,7 @@ computes as many elements at a time as the processor's vectors hold.
 import math
 from collections.abc import Callable, Sequence
 
+from app.contract.constants import DataType
 from app.devices.cpu.llvm.math import powers
 from app.devices.cpu.llvm.math.primitives import (
     FORMATS,
@@ -25,6 +26,7 @@ from app.formula.precision import MODERATE
 from app.formula.values import (
     FLOAT32,
     FLOAT64,
+    Input,
     Number,
     Parameter,
     Value,
@@ -35,11 +37,13 @@ from app.formula.values import (
     equal,
     exp,
     expm1_of_negative,
+    is_float,
     is_nan,
     log1p,
     maximum,
     minimum,
     sqrt,
+    trunc,
     where,
     widen,
 )
@@ -64,6 +68,13 @@ EXPM1_IS_MINUS_1 = -26.0
 
 EXP_IS_0 = -128.0
 """exp of this is less than half of the least float32."""
+
+
+MORE_THAN_ANY = 2.0**200
+"""What serves as an infinite divisor: more than any finite float32."""
+
+QUOTIENTS, QUOTIENTS_OF_HALF = 6, 1
+"""As many as make up the digits that a quotient of two float32 may have, 277, or of two float16, 40."""
 
 
 def _exp(x: Value) -> Value:
@@ -167,6 +178,21 @@ def _normal_cdf(x: Value) -> Value:
     return where(x < 0, tail, 1 - tail)
 
 
+def _fmod(a: Value, b: Value) -> Value:
+    """C's, exactly, of floats that float64 has room for.
+
+    A quotient that is rounded to 53 digits leaves a remainder that is exact, and whose quotient has 53 digits fewer. It
+    may be below 0, where the quotient was rounded up.
+    """
+    if not is_float(a.type):
+        raise LookupError("an integer is divided by NumPy")
+    of_half = all(isinstance(each, Input) and each.stored is DataType.FLOAT16 for each in (a, b))
+    rest, divisor = absolute(widen(a)), minimum(absolute(widen(b)), MORE_THAN_ANY)
+    for _ in range(QUOTIENTS_OF_HALF if of_half else QUOTIENTS):
+        rest = fused(-trunc(rest / divisor), divisor, rest)
+    return copysign(cast(where(rest < 0, rest + divisor, rest), a.type), a)
+
+
 def _sinh(x: Value) -> Value:
     size = absolute(x)
     square, e = x * x, exp(size)
@@ -249,6 +275,8 @@ EXPANSIONS: dict[str, Expansion] = {
     "arctan2": _wide(_arctan2),
     "erf": _wide(_erf),
     "normal_cdf": plain(_normal_cdf),
+    "fmod": plain(_fmod),
+    "remainder": SHARED["remainder"],
     "log1p_of_fraction": SHARED["log1p_of_fraction"],
 }
 """By the operation's name: it, as a function of `ask` and its arguments, made of others. Those of NumPy serve too."""
