@@ -34,7 +34,7 @@ from app.engine.dispatch import DispatchRequest
 from app.engine.service import Service
 from app.formula.expansions import EXPANSIONS as NUMPY_EXPANSIONS
 from app.formula.structures import Questions, Structures
-from app.formula.values import FLOAT32, FLOAT64, Input, exp, sin
+from app.formula.values import FLOAT32, FLOAT64, Input, ceil, exp, floor, rint, sin, trunc
 from app.memory.arrays import Array, numpy_type
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator
@@ -135,6 +135,16 @@ def test_remainders_of_floats_are_those_of_c(stored: DataType, bits: type[np.uns
     assert np.isnan(made).tolist() == np.isnan(expected).tolist()
     known = ~np.isnan(expected)
     np.testing.assert_array_equal(made[known].view(bits), expected[known].view(bits))
+
+
+def test_halves_are_made_whole_many_at_a_time() -> None:
+    """LLVM's own functions of halves would be computed one by one."""
+    half = Input(FLOAT32, "X", DataType.FLOAT16)
+    for function in (floor, ceil, trunc, rint):
+        source = nests.elements(lower(ask, function(half), DataType.FLOAT16), ["X"], 1, ["packed", "packed"])
+        assembly = assembly_of(source, "x86_64-unknown-linux-gnu", "x86-64-v3")
+        assert re.search(r"vroundps\s.*ymm", assembly), function
+        assert re.search(r"vcvtph2ps\s.*ymm", assembly), function
 
 
 def test_every_operation_is_done_by_loops_or_left_to_numpy() -> None:

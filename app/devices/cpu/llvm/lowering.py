@@ -342,6 +342,20 @@ def _intrinsic(name: str) -> Writer:
     return write
 
 
+def _to_whole(name: str) -> Writer:
+    """A number that is whole, of the sign of the argument, which is said once more where that was a half: LLVM would
+    go back to this type, for which processors have no instruction, and take the elements one by one."""
+
+    def write(lowering: Lowering, node: Operation, arguments: Sequence[str]) -> str:
+        whole = _intrinsic(name)(lowering, node, arguments)
+        match node.arguments[0]:
+            case Input(stored=DataType.FLOAT16):
+                return _intrinsic("copysign")(lowering, node, [lowering.emit(whole), arguments[0]])
+        return whole
+
+    return write
+
+
 def _multiply_add(lowering: Lowering, node: Operation, arguments: Sequence[str]) -> str:
     if node.type == FLOAT32:
         return _intrinsic("fma")(lowering, node, arguments)
@@ -502,10 +516,10 @@ FUNCTIONS: dict[str, Writer] = {
     "through_float16": _through_float16,
     "saturate": _saturate,
     "sqrt": _intrinsic("sqrt"),
-    "floor": _intrinsic("floor"),
-    "ceil": _intrinsic("ceil"),
-    "trunc": _intrinsic("trunc"),
-    "rint": _intrinsic("roundeven"),
+    "floor": _to_whole("floor"),
+    "ceil": _to_whole("ceil"),
+    "trunc": _to_whole("trunc"),
+    "rint": _to_whole("roundeven"),
     "fused": _intrinsic("fma"),
     "scaled": _scaled,
     "two_to_the": _two_to_the,
