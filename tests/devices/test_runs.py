@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.devices.cpu import recurrent_calls
 from app.devices.cpu.convolution import ConvolutionKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.products import ProductKernel
+from app.devices.cpu.recurrent import RecurrentKernel
 from app.devices.cpu.rows import NumpyRowKernel
 from app.devices.device import Cancelled, Kernel
 from app.devices.schedules import initialize
@@ -20,6 +22,8 @@ from app.graphs.graph import Constant, Source
 from app.graphs.schedule import InitializedGraph, schedule
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
+from app.operators.catalog import OPERATORS
+from app.operators.operator import Role
 from tests.graphs.documents import Document, between, constant, graph, into, node, out, resolved, tensor
 
 ROWS, DEPTH = 96, 384
@@ -129,6 +133,57 @@ def test_convolutions_are_calls_too(
     kernel = device.prepare(of)
     for _ in range(2):
         np.testing.assert_allclose(computed(kernel, of, x), np.maximum(wanted, 0), 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize(("kind", "gates"), [("RNN", 1), ("LSTM", 4), ("GRU", 3)])
+@pytest.mark.parametrize("steps", [1, 9])
+def test_recurrent_networks_are_calls_too(
+    device: NumpyDevice, kind: str, gates: int, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what they can be given and without, the same bits as by themselves."""
+    monkeypatch.setattr(recurrent_calls, "AT_A_TIME", 1 << 12)
+    width, size, batch = 21, 19, 2
+    state = (1, 2, batch, size)
+    needed = {
+        "InputTensor": (1, steps, batch, width),
+        "WeightTensor": (1, 2, gates * size, width),
+        "RecurrenceTensor": (1, 2, gates * size, size),
+    }
+    optional = {"BiasTensor": (1, 1, 2, 2 * gates * size), "HiddenInitTensor": state}
+    optional |= {"CellMemInitTensor": state, "PeepholeTensor": (1, 1, 2, 3 * size)} if kind == "LSTM" else {}
+    functions = {"RNN": ["TANH"], "LSTM": ["SIGMOID", "TANH", "TANH"], "GRU": ["SIGMOID", "TANH"]}[kind]
+    of_kind: Document = {
+        "LSTM": {"UseClipThreshold": False, "ClipThreshold": 0.0, "CoupleInputForget": False},
+        "GRU": {"LinearBeforeReset": True},
+    }.get(kind, {})
+    for given in (needed, needed | optional):
+        arrays = {name: RANDOM.standard_normal(shape, np.float32) / 4 for name, shape in given.items()}
+        document = node(
+            kind,
+            **{name: tensor(sizes=shape) for name, shape in given.items()},
+            OutputSequenceTensor=tensor(sizes=(steps, 2, batch, size)),
+            ActivationDescs=[{"Type": f"ACTIVATION_{name}"} for name in functions * 2],
+            Direction="BIDIRECTIONAL",
+            **of_kind,
+        )
+        order = list(OPERATORS[f"DML_OPERATOR_{kind}"].tensor_names(Role.INPUT))
+        edges = [into(number, 0, order.index(name)) for number, name in enumerate(given)]
+        relu = node("ACTIVATION_RELU", InputTensor=tensor(sizes=(steps, 2, batch, size)))
+        of = made(device, graph([document, relu], edges, [out(1)], [between(0, 1)]), {})
+        step = of.schedule.steps[0]
+        alone = device.prepare(step.dispatchable)
+        data = [memoryview(arrays[name].tobytes()) for name in step.dispatchable.inputs]
+        right = np.zeros((steps, 2, batch, size), np.float32)
+        alone.dispatch(data, [right.reshape(-1).view(np.uint8).data], never)
+        with monkeypatch.context() as patch:
+            patch.setattr(RecurrentKernel, "dispatch", by_itself)
+            kernel = device.prepare(of)
+            inputs = [memoryview(array.tobytes()) for array in arrays.values()]
+            for _ in range(2):
+                result = np.zeros_like(right)
+                scratch = memoryview(bytearray(b"\xff" * of.schedule.scratch_bytes))
+                kernel.dispatch(inputs, [result.reshape(-1).view(np.uint8).data, scratch], never)
+                np.testing.assert_array_equal(result, np.maximum(right, 0))
 
 
 def test_dispatches_at_the_same_time_share_nothing(device: NumpyDevice) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.contract.constants import NEWEST, DataType
-from app.devices.cpu import recurrent
+from app.devices.cpu import recurrent_calls
 from app.devices.cpu.coordinates import CallKernel
 from app.devices.device import Cancelled
 from app.memory.arrays import Array
@@ -181,8 +181,8 @@ def test_loops_are_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CallKernel, "dispatch", None)
     rng = np.random.default_rng(1)
     for turn, direction in enumerate(["FORWARD", "BACKWARD", "BIDIRECTIONAL"] * 2):
-        monkeypatch.setattr(recurrent, "AT_A_TIME", 1 if turn % 2 else 1 << 20)
-        monkeypatch.setattr(recurrent, "AT_ONCE", 2 if turn > 3 else 8)
+        monkeypatch.setattr(recurrent_calls, "AT_A_TIME", 1 if turn % 2 else 1 << 20)
+        monkeypatch.setattr(recurrent_calls, "AT_ONCE", 2 if turn > 3 else 8)
         dtype = "float16" if turn == 2 else "float32"
         check(rng, dtype, *request(rng, kind, dtype, direction, larger=turn % 3 * 13))
 
@@ -194,7 +194,7 @@ def test_a_long_loop_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     document = {"Type": "RNN", "Direction": "FORWARD", "ActivationDescs": [FUNCTIONS["tanh"][0]]}
     output = {"OutputSingleTensor": {"DataType": "FLOAT32", "Sizes": [1, 1, 1, 64]}}
     model = OPERATORS["DML_OPERATOR_RNN"].model_validate(document | tensors | output)
-    monkeypatch.setattr(recurrent, "AT_A_TIME", 8 * 64 * 128)
+    monkeypatch.setattr(recurrent_calls, "AT_A_TIME", 8 * 64 * 128)
     kernel = calls.DEVICE.prepare(compile_operator(model, NEWEST))
     asked = iter([False, False])
     given = [memoryview(bytearray(4 * math.prod(each))) for each in sizes.values()]

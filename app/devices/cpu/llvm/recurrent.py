@@ -1,6 +1,6 @@
-"""Recurrent networks: all steps of one direction of a layer, for inputs that are weighted already.
+"""Recurrent networks: what one direction of a layer begins with, its inputs weighted, all its steps, and its end.
 
-Weights of the states are read as they lie, a gate's row for each hidden element, in vectors along the row.
+Weights are read as they lie, a gate's row for each hidden element, in vectors along the row.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +22,24 @@ its biases, from those of a step on, the first one there; `bias` are those of th
 Of each item of the batch `hidden` has `size` elements, followed by zeros to so many as are `packed`, and is as the last
 step left it; `cell` has as many as `size`, `sums` as all gates. `reset` is packed as well. `sequence` is where the
 first step's output goes, and the next one's so far behind. The `threshold` is a float32."""
+
+
+BEGIN_FIELDS = (
+    *("given_bias", "given_hidden", "given_cell", "bias", "hidden", "reset", "cell"),
+    *("rows", "together", "size", "packed"),
+)
+"""The same of what comes before: seven addresses, of which those that are given may be missing, then numbers. `bias`
+has so many `rows`; the first ones, so many as are `together`, are sums of the weights' biases and the states'."""
+
+WEIGHTING_FIELDS = (
+    *("elements", "weights", "bias", "results", "panel"),
+    *("first", "last", "count", "depth", "packed", "rows"),
+)
+"""The same of the inputs' weights: five addresses, then numbers. Of `count` inputs of `depth` elements, those from the
+`first` to before the `last` are taken; `packed` is the depth in whole vectors. `panel` is memory for those at once."""
+
+END_FIELDS = ("hidden", "cell", "single", "cell_single", "size", "packed")
+"""The same of what is left: four addresses, of which the last two may be missing, then numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +75,72 @@ def source(form: Form, activations: Sequence[Element]) -> str:
         at = text.add(frame["first"], text.mul(step.index, frame["direction"]))
         _Network(text, form, frame, at, [*zip(activations, attributes, strict=True)]).write()
     return text.module(*activations)
+
+
+def beginning(width: int, batch: int, *, has_bias: bool, has_hidden: bool, has_cell: bool) -> str:
+    """The module whose function `kernel` makes states and biases of what is given, and zeros of what is not."""
+    text = Text(width)
+    frame = text.frame(BEGIN_FIELDS, 7)
+    size, packed, rows, together = (frame[name] for name in ("size", "packed", "rows", "together"))
+    if has_bias:
+        given, bias = frame["given_bias"], frame["bias"]
+        text.each(
+            together, [given, text.at(given, rows)], [bias], lambda own, other: text.let(f"fadd float {own}, {other}")
+        )
+        with text.when(text.let(f"icmp ult i64 {together}, {rows}")):
+            text.each(text.sub(rows, together), [text.at(given, together)], [text.at(bias, together)], lambda own: own)
+    else:
+        text.each(rows, [], [frame["bias"]], lambda: "0.0")
+    text.each(text.mul(packed, str(batch)), [], [frame["hidden"], frame["reset"]], lambda: "0.0")
+    if has_hidden:
+        _rows(text, batch, size, (frame["given_hidden"], size), (frame["hidden"], packed))
+    given_cell = [frame["given_cell"]] if has_cell else []
+    text.each(text.mul(size, str(batch)), given_cell, [frame["cell"]], lambda *given: given[0] if given else "0.0")
+    return text.module()
+
+
+def weighting(width: int, at_once: int) -> str:
+    """The module whose function `kernel` weights inputs, so many at once, to which the last ones go back."""
+    text = Text(width)
+    frame = text.frame(WEIGHTING_FIELDS, 5)
+    depth, packed, rows = (frame[name] for name in ("depth", "packed", "rows"))
+    text.each(text.mul(packed, str(at_once)), [], [frame["panel"]], lambda: "0.0")
+    with text.loop(frame["first"], frame["last"], str(at_once)) as turn:
+        start = text.least(turn.index, text.sub(frame["count"], str(at_once)))
+        _rows(
+            text, at_once, depth, (text.at(frame["elements"], text.mul(start, depth)), depth), (frame["panel"], packed)
+        )
+        own = {
+            "results": text.at(frame["results"], text.mul(start, rows)),
+            "results_of_place": rows,
+            "results_of_channel": "1",
+        }
+        dots.Products(text, dots.rows_for(at_once, width), at_once, frame | own).write(("0", rows), depth)
+    return text.module()
+
+
+def ending(width: int, batch: int, *, has_single: bool, has_cell: bool) -> str:
+    """The module whose function `kernel` stores the last states."""
+    text = Text(width)
+    frame = text.frame(END_FIELDS, 4)
+    size = frame["size"]
+    if has_single:
+        _rows(text, batch, size, (frame["hidden"], frame["packed"]), (frame["single"], size))
+    if has_cell:
+        _rows(text, batch, size, (frame["cell"], size), (frame["cell_single"], size))
+    return text.module()
+
+
+def _rows(text: Text, count: int, size: str, source: tuple[str, str], target: tuple[str, str]) -> None:
+    """Copy rows of so many elements; each array is where it begins, and how far it is to the next row."""
+    with text.loop("0", str(count), "1") as row:
+        (read, read_step), (written, written_step) = source, target
+        text.each(
+            size,
+            [text.at(read, text.mul(row.index, read_step))],
+            [text.at(written, text.mul(row.index, written_step))],
+            lambda x: x,
+        )
 
 
 class _Network:
