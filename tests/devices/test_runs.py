@@ -149,22 +149,24 @@ def test_recurrent_networks_are_calls_too(
         "WeightTensor": (1, 2, gates * size, width),
         "RecurrenceTensor": (1, 2, gates * size, size),
     }
-    optional = {"BiasTensor": (1, 1, 2, 2 * gates * size), "HiddenInitTensor": state}
+    optional: dict[str, tuple[int, ...]] = {"BiasTensor": (1, 1, 2, 2 * gates * size), "HiddenInitTensor": state}
     optional |= {"CellMemInitTensor": state, "PeepholeTensor": (1, 1, 2, 3 * size)} if kind == "LSTM" else {}
     functions = {"RNN": ["TANH"], "LSTM": ["SIGMOID", "TANH", "TANH"], "GRU": ["SIGMOID", "TANH"]}[kind]
-    of_kind: Document = {
+    of_kinds: dict[str, Document] = {
+        "RNN": {},
         "LSTM": {"UseClipThreshold": False, "ClipThreshold": 0.0, "CoupleInputForget": False},
         "GRU": {"LinearBeforeReset": True},
-    }.get(kind, {})
+    }
     for given in (needed, needed | optional):
         arrays = {name: RANDOM.standard_normal(shape, np.float32) / 4 for name, shape in given.items()}
+        members: Document = {name: tensor(sizes=shape) for name, shape in given.items()}
         document = node(
             kind,
-            **{name: tensor(sizes=shape) for name, shape in given.items()},
+            **members,
             OutputSequenceTensor=tensor(sizes=(steps, 2, batch, size)),
             ActivationDescs=[{"Type": f"ACTIVATION_{name}"} for name in functions * 2],
             Direction="BIDIRECTIONAL",
-            **of_kind,
+            **of_kinds[kind],
         )
         order = list(OPERATORS[f"DML_OPERATOR_{kind}"].tensor_names(Role.INPUT))
         edges = [into(number, 0, order.index(name)) for number, name in enumerate(given)]

@@ -27,6 +27,7 @@ from app.devices.cpu.rows import NumpyRowKernel
 from app.devices.cpu.runs import Run
 from app.devices.cpu.threads import RAN, Threads
 from app.devices.cpu.times import step_seconds
+from app.devices.cpu.transposed import transposed_kernel
 from app.devices.device import WHOLE_BYTES, Cancelled, DeviceInfo, ExecutionRecord, InTurn, Kernel
 from app.devices.layout import Index, blocks, reaches, walk
 from app.devices.schedules import OneByOne, Part, Prepare, schedule_kernel
@@ -115,6 +116,7 @@ class NumpyDevice:
             by_loop: Kernel | None = None
             if self._compiler:
                 by_loop = convolution_kernel(compiled, self._compiler, self._threads, is_in_graph=known is not None)
+                by_loop = by_loop or transposed_kernel(compiled, self._compiler, self._threads, known)
                 by_loop = by_loop or recurrent_kernel(compiled, self._compiler, self._threads)
             by_loop = by_loop or product_kernel(compiled, self._compiler, self._threads, known)
             return by_loop or CallKernel(compiled)

@@ -1,17 +1,18 @@
 """RNN, LSTM and GRU on the CPU: loops that LLVM compiled take all steps of a few sequences."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from app.contract.constants import DataType
 from app.devices.cpu.activations import LoweredActivation, lowered_activation
-from app.devices.cpu.calls import Call, Calls, Of
+from app.devices.cpu.alone import make_calls
+from app.devices.cpu.calls import Calls
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.recurrent_calls import RecurrentCalls
 from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN, Threads
-from app.devices.device import Cancelled, ExecutionRecord
+from app.devices.device import ExecutionRecord
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
 from app.operators.compiled import CompiledOperator
@@ -23,9 +24,6 @@ MOST_SEQUENCES = 8
 
 INLINE = 1 << 23
 """Products that are done in less than a millisecond."""
-
-WORTH_A_THREAD = 1 << 21
-"""Products that take a thread some 100 us, for which another one is woken."""
 
 MOST_OWN = 16 << 20
 """Bytes that a graph's step may have of its own."""
@@ -79,36 +77,11 @@ class RecurrentKernel:
             for tensor, each in zip(self._inputs, inputs, strict=True)
         ]
         made = [np.empty(sizes, np.float32) for sizes in self._sizes]
-        own = np.empty(self._layer.calls.own_bytes, np.uint8)
-        memory = {Of.INPUT: _addresses(given), Of.OUTPUT: _addresses(made), Of.OWN: _addresses([own])}
-        for stage in self._layer.calls.stages:
-
-            def work(turn: int, stage: Sequence[Call] = stage) -> None:
-                _run(stage[turn], memory)
-
-            if sum(call.work for call in stage) >= WORTH_A_THREAD:
-                self._threads.share(len(stage), work, cancelled)
-                continue
-            if cancelled():
-                raise Cancelled
-            for turn in range(len(stage)):
-                work(turn)
+        make_calls(self._layer.calls, given, made, self._threads, cancelled)
         with np.errstate(all="ignore"):
             for tensor, array, each in zip(self._outputs, made, outputs, strict=True):
                 tensor.store(array, each)
         return RAN
-
-
-def _addresses(arrays: Sequence[Array]) -> list[int]:
-    return [each.ctypes.data for each in arrays]
-
-
-def _run(call: Call, memory: Mapping[Of, Sequence[int]]) -> None:
-    """Make a call over tensors at these addresses."""
-    frame = call.frame[:]
-    for pointer in call.pointers:
-        frame[pointer.place] = memory[pointer.of][pointer.number] + pointer.offset
-    call.code(frame)
 
 
 def _packed(x: Array, dtype: type) -> Array:

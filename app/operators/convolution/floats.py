@@ -92,7 +92,7 @@ class Convolution(attributes.Spatial):
         channels = filters[1] * groups if self.is_backward else filters[0]
         sizes = [
             size + more if size > 0 else size
-            for size, more in zip(self._result_sizes(), self.OutputPadding, strict=True)
+            for size, more in zip(self.result_sizes(), self.OutputPadding, strict=True)
         ]
         return [batch, channels, *sizes]
 
@@ -107,10 +107,8 @@ class Convolution(attributes.Spatial):
         if self.Mode is ConvolutionMode.CONVOLUTION:
             filters = filters[(..., *[slice(None, None, -1)] * (x.ndim - 2))]
         bias = inputs["BiasTensor"] if self.BiasTensor else None
-        results = self._result_sizes()
-        windows = self.forward_windows()
-        if self.is_backward:
-            windows = Windows(results, x.shape[2:], filters.shape[2:], self.Strides, self.Dilations, self.StartPadding)
+        results = self.result_sizes()
+        windows = self.backward_windows() if self.is_backward else self.forward_windows()
         sizes = self.implied_sizes("OutputTensor")
         dtype = numpy_type(self.InputTensor.DataType)
         made = self._by_library(xp, x, filters, bias, windows, sizes[1])
@@ -157,7 +155,14 @@ class Convolution(attributes.Spatial):
     def is_backward(self) -> bool:
         return self.Direction is ConvolutionDirection.BACKWARD
 
-    def _result_sizes(self) -> list[int]:
+    def backward_windows(self) -> Windows:
+        """Where filters lie over the output, without OutputPadding: each element of the input is one's position."""
+        sizes = self.InputTensor.Sizes[2:]
+        return Windows(
+            self.result_sizes(), sizes, self.FilterTensor.Sizes[2:], self.Strides, self.Dilations, self.StartPadding
+        )
+
+    def result_sizes(self) -> list[int]:
         """Of the output, along the spatial dimensions, without OutputPadding."""
         if not self.is_backward:
             return self.forward_sizes()

@@ -1,7 +1,7 @@
 """Loops and vectors of float32 in LLVM's assembly, for code that is written instruction by instruction."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from app.devices.cpu.llvm.lowering import Element, llvm_type
 
@@ -169,11 +169,16 @@ class Text:
     def each(self, count: str, reads: Sequence[str], writes: Sequence[str], made: Callable[..., str]) -> None:
         """Of so many elements of each of `reads`, at least one, what is `made` to all of `writes`, of which some may be
         one of `reads`."""
-        with self.loop("0", count, "1", note=_PARALLEL) as each:
+        with self.parallel(count) as each:
             places = [self.at(pointer, each.index) for pointer in reads]
             value = made(*[self.let(f"load float, ptr {place}, align 4, !llvm.access.group !2") for place in places])
             for pointer in writes:
                 self.do(f"store float {value}, ptr {self.at(pointer, each.index)}, align 4, !llvm.access.group !2")
+
+    def parallel(self, count: str) -> AbstractContextManager["Loop"]:
+        """A loop of so many turns, at least one, of which none loads what another one stores: what they do so is of
+        access group 2."""
+        return self.loop("0", count, "1", note=_PARALLEL)
 
     def module(self, *activations: Element) -> str:
         """The function `kernel`, after those of activations."""

@@ -1,0 +1,134 @@
+"""CONVOLUTION on the CPU, BACKWARD (also called transposed), by loops that LLVM compiled."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from app.contract.constants import ConvolutionMode, DataType
+from app.devices.cpu.activations import lowered_activation
+from app.devices.cpu.alone import make_calls
+from app.devices.cpu.calls import Calls
+from app.devices.cpu.convolution_loops import Space
+from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.cpu.tensors import Tensor
+from app.devices.cpu.threads import RAN, Threads
+from app.devices.cpu.transposed_calls import Layer, TransposedCalls
+from app.devices.device import ExecutionRecord
+from app.memory.arrays import Array
+from app.memory.buffers import Buffer
+from app.operators.arrays import Activation
+from app.operators.compiled import CompiledOperator
+from app.operators.convolution.floats import Convolution
+from app.programs.dispatchable import Dispatchable
+
+LEAST = 1 << 8
+"""Products that are worth the loops, outside of graphs, which are made for more than one dispatch."""
+
+MOST_ITEMS = 1 << 6
+"""Of a batch; each has calls of its own."""
+
+MOST_KEPT = 32 << 20
+"""Bytes of filters that may be kept a second time, turned."""
+
+INLINE = 1 << 24
+"""Products that are done in less than a millisecond."""
+
+
+def transposed_kernel(
+    compiled: Dispatchable, compiler: Compiler, threads: Threads, known: Mapping[str, Buffer] | None
+) -> "TransposedKernel | None":
+    """For the operator, if it is one that the loops are for. `known` are inputs that are the same for all dispatches;
+    it is None outside of graphs."""
+    operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
+    if not isinstance(operator, Convolution) or not operator.is_backward:
+        return None
+    items, channels = operator.InputTensor.Sizes[:2]
+    groups = operator.GroupCount
+    space = Space.of(operator.backward_windows())
+    layer = Layer(space, items, groups, channels // groups, operator.FilterTensor.Sizes[1])
+    if items > MOST_ITEMS or (known is None and layer.products < LEAST):
+        return None
+    try:
+        return TransposedKernel(compiled, operator, layer, compiler, threads, known or {})
+    except LookupError:
+        return None
+
+
+class TransposedKernel:
+    """Implements `Kernel`, and `Compiled` where the filters are known and loops read and write the buffers themselves.
+
+    Raises LookupError if it takes too much memory.
+    """
+
+    def __init__(
+        self,
+        compiled: Dispatchable,
+        operator: Convolution,
+        layer: Layer,
+        compiler: Compiler,
+        threads: Threads,
+        known: Mapping[str, Buffer],
+    ) -> None:
+        *self._given, self._target = (
+            Tensor(compiled, name, desc) for name, desc in [*compiled.inputs.items(), *compiled.outputs.items()]
+        )
+        self._threads, self._layer = threads, layer
+        self._is_turned = operator.Mode is ConvolutionMode.CONVOLUTION
+        fused = operator.FusedActivation
+        lowered = lowered_activation(fused) if fused else None
+        self._activation = Activation(fused) if fused and lowered is None else None
+        """What is left of it after the loops."""
+        sizes = self._target.desc.Sizes
+        self._results = (*sizes[:2], *operator.result_sizes())
+        self._filters: Array | None = None
+        if "FilterTensor" in known and operator.FilterTensor.total_bytes <= MOST_KEPT:
+            self._filters = self._packed(1, known["FilterTensor"])
+        own = TransposedCalls(
+            layer, compiler, lowered, threads.most, has_bias=len(self._given) > 2, filters=self._filters
+        )
+        self._own = own
+        others = [tensor for place, tensor in enumerate(self._given) if place != 1]
+        is_direct = all(
+            each.desc.is_packed and each.desc.DataType is DataType.FLOAT32 for each in (*others, self._target)
+        )
+        is_whole = math.prod(self._results) == self._target.desc.elements
+        self._calls = (
+            own.calls if is_direct and is_whole and self._filters is not None and not self._activation else None
+        )
+
+    @property
+    def runs_inline(self) -> bool:
+        return self._layer.products <= INLINE and all(code.is_compiled for code in self._own.codes)
+
+    def calls(self) -> Calls | None:
+        return self._calls
+
+    def dispatch(
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
+    ) -> ExecutionRecord:
+        given = [
+            self._filters if place == 1 and self._filters is not None else self._packed(place, buffer)
+            for place, buffer in enumerate(inputs)
+        ]
+        made = np.empty(self._results, np.float32)
+        make_calls(self._own.calls, given, [made], self._threads, cancelled)
+        with np.errstate(all="ignore"):
+            if self._activation:
+                self._activation.apply(np, made)
+            out = self._target.view(outputs[0])
+            if out.shape != made.shape:
+                out[...] = 0
+            out[tuple(map(slice, made.shape))] = made
+        return RAN
+
+    def _packed(self, place: int, buffer: Buffer) -> Array:
+        """An input as the loops read it."""
+        found = self._given[place].view(buffer)
+        if place != 1:
+            return np.ascontiguousarray(found, np.float32)
+        if self._is_turned:
+            found = np.flip(found, tuple(range(2, found.ndim)))
+        layer = self._layer
+        apart = found.reshape(layer.groups, layer.depth, layer.outputs * layer.space.taps)
+        return np.ascontiguousarray(apart.swapaxes(1, 2), np.float32)

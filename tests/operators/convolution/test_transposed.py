@@ -1,0 +1,144 @@
+"""Transposed CONVOLUTION by compiled loops: against what it says in float64, and alone and in graphs the same bits."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.contract.constants import NEWEST
+from app.devices.cpu import transposed_calls
+from app.devices.cpu.coordinates import CallKernel
+from app.devices.cpu.device import NumpyDevice
+from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.cpu.transposed import TransposedKernel
+from app.devices.schedules import initialize
+from app.formula.structures import Structures
+from app.graphs.graph import Constant, Source
+from app.graphs.schedule import schedule
+from app.memory.arrays import Array
+from app.memory.buffers import Buffer
+from app.operators.catalog import OPERATORS
+from app.operators.compiled import compile_operator
+from tests.graphs.documents import Document, between, constant, graph, into, node, out, resolved, tensor
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[NumpyDevice]:
+    with ThreadPoolExecutor(4) as helpers:
+        yield NumpyDevice(helpers, 3, Compiler())
+
+
+def never() -> bool:
+    return False
+
+
+def by_itself(*_: Any) -> None:
+    raise AssertionError("Python made the calls")
+
+
+def expected(x: Array, w: Array, bias: Array | None, document: Document, sizes: list[int]) -> Array:
+    """Each element, at each place of the filter, added to what it meets."""
+    groups, rank = document["GroupCount"], x.ndim - 2
+    made = np.zeros((x.shape[0], groups * w.shape[1], *sizes))
+    x, w = x.astype(float), w.astype(float)
+    if document["Mode"] == "CONVOLUTION":
+        w = np.flip(w, tuple(range(2, w.ndim)))
+    depth = x.shape[1] // groups
+    for group in range(groups):
+        some, own = slice(group * depth, (group + 1) * depth), slice(group * w.shape[1], (group + 1) * w.shape[1])
+        for at in np.ndindex(*x.shape[2:]):
+            for k in np.ndindex(*w.shape[2:]):
+                met = [
+                    at[axis] * document["Strides"][axis]
+                    + k[axis] * document["Dilations"][axis]
+                    - document["StartPadding"][axis]
+                    for axis in range(rank)
+                ]
+                if all(0 <= place < size for place, size in zip(met, sizes, strict=True)):
+                    made[(slice(None), own, *met)] += x[(slice(None), some, *at)] @ w[(some, slice(None), *k)]
+    return made if bias is None else made + bias
+
+
+def members_of(rng: np.random.Generator, rank: int, extent: list[int], *, is_dense: bool) -> Document:
+    def some(most: int, least: int) -> list[int]:
+        return [int(each) for each in rng.integers(least, most + 1, rank)]
+
+    return {
+        "Mode": str(rng.choice(["CONVOLUTION", "CROSS_CORRELATION"])),
+        "Direction": "BACKWARD",
+        "Strides": extent if is_dense else some(5, 1),
+        "Dilations": [1] * rank if is_dense else some(3, 1),
+        "StartPadding": [0] * rank if is_dense else some(6, 0),
+        "EndPadding": [0] * rank if is_dense else some(6, 0),
+        "OutputPadding": [0] * rank,
+        "GroupCount": int(rng.integers(1, 4)),
+        "FusedActivation": {"Type": "ACTIVATION_LEAKY_RELU", "Alpha": 0.25} if rng.random() < 0.5 else None,
+    }
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_transposed_convolutions_alone_and_in_graphs(
+    device: NumpyDevice, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one to three dimensions, some channels after the others in every third one, with strides and paddings that
+    reach beyond the filter."""
+    monkeypatch.setattr(CallKernel, "dispatch", by_itself)
+    if seed % 3 == 0:
+        monkeypatch.setattr(transposed_calls, "MOST_AT_ONCE", 1 << 12)
+    rng = np.random.default_rng(seed)
+    while True:
+        rank = int(rng.integers(1, 4))
+        extent = [int(each) for each in rng.integers(1, 5 if rank < 3 else 3, rank)]
+        members = members_of(rng, rank, extent, is_dense=seed % 2 == 0)
+        sizes = [int(each) for each in rng.integers(1, 20 if rank == 2 else 9 if rank == 3 else 99, rank)]
+        results = [
+            (size - 1) * stride + (k - 1) * dilation + 1 - start - end
+            for size, k, stride, dilation, start, end in zip(
+                sizes,
+                extent,
+                *(members[name] for name in ("Strides", "Dilations", "StartPadding", "EndPadding")),
+                strict=True,
+            )
+        ]
+        if min(results) > 0:
+            break
+    groups = members["GroupCount"]
+    depth, each, batch = int(rng.integers(1, 40)), int(rng.integers(1, 20)), int(rng.integers(1, 3))
+    x = rng.standard_normal((batch, groups * depth, *sizes), np.float32)
+    w = rng.standard_normal((groups * depth, each, *extent), np.float32)
+    bias = rng.standard_normal((1, groups * each, *[1] * rank), np.float32) if rng.random() < 0.5 else None
+    given = {"InputTensor": x, "FilterTensor": w} | ({"BiasTensor": bias} if bias is not None else {})
+    members |= {name: tensor(sizes=array.shape) for name, array in given.items()}
+    shape = (batch, groups * each, *results)
+    right = expected(x, w, bias, members, results)
+    if members["FusedActivation"]:
+        right = np.where(right < 0, right * 0.25, right)
+
+    kind = OPERATORS["DML_OPERATOR_CONVOLUTION"]
+    document: dict[str, Any] = {"Type": "CONVOLUTION", **members, "OutputTensor": tensor(sizes=shape)}
+    alone = device.prepare(compile_operator(kind.model_validate(document), NEWEST))
+    result = np.full(shape, np.nan, np.float32)
+    if isinstance(alone, CallKernel):  # too little to compute
+        return
+    assert isinstance(alone, TransposedKernel)
+    alone.dispatch(
+        [memoryview(each.tobytes()) for each in given.values()], [result.reshape(-1).view(np.uint8).data], never
+    )
+    np.testing.assert_allclose(result, right, 1e-4, 1e-4)
+
+    nodes = [node("CONVOLUTION", **members), node("ACTIVATION_RELU", InputTensor=tensor(sizes=shape))]
+    constants = {number + 1: array for number, array in enumerate(given.values()) if number}
+    edges = [between(0, 1), *(between(number, 0, number - 1) for number in constants)]
+    nodes += [constant() for _ in constants]
+    data = {index: array.tobytes() for index, array in constants.items()}
+    plan = schedule(resolved(graph(nodes, [into(0, 0)], [out(1)], edges), data=data), Structures())
+    kept: dict[Source, Buffer] = {Constant(index): memoryview(each) for index, each in data.items()}
+    of = initialize(plan, kept, lambda size: memoryview(bytearray(size)), device.prepare, never)
+    monkeypatch.setattr(TransposedKernel, "dispatch", by_itself)
+    in_graph = np.full(shape, np.nan, np.float32)
+    scratch = memoryview(bytearray(b"\xff" * plan.scratch_bytes))
+    outputs = [in_graph.reshape(-1).view(np.uint8).data, *([scratch] if plan.scratch_bytes else [])]
+    device.prepare(of).dispatch([memoryview(x.tobytes())], outputs, never)
+    np.testing.assert_array_equal(in_graph, np.maximum(result, 0))
