@@ -23,7 +23,8 @@ from app.memory.arrays import Array, numpy_type
 from app.models.dxdispatch.files import FolderFiles
 from app.models.dxdispatch.model import run_model
 from app.models.onnx import reading
-from app.models.onnx.importer import NotSupported, Tensor, UnsupportedNode, WrongSizes
+from app.models.onnx.errors import NotSupported, UnsupportedNode, WrongSizes
+from app.models.onnx.importer import Tensor
 from app.models.onnx.reading import Port
 from app.models.repository.model import LoadedModel, SizedModel, read, request_of
 from app.models.repository.warm import Stated, parse_stated

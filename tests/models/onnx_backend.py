@@ -8,7 +8,8 @@ from typing import Any
 from onnx import ModelProto
 from onnx.backend.base import Backend, BackendRep
 
-from app.models.onnx.importer import Imported, NotSupported, import_model
+from app.models.onnx.errors import NotSupported
+from app.models.onnx.importer import Imported, import_model
 from app.models.onnx.reading import Unreadable, read_model, signature
 from tests.models.onnx_runs import Array, run_imported
 

@@ -8,7 +8,8 @@ import pytest
 from onnx import ModelProto, helper, parser
 from onnx.reference import ReferenceEvaluator
 
-from app.models.onnx.importer import NotSupported, WrongSizes, import_model
+from app.models.onnx.errors import NotSupported, WrongSizes
+from app.models.onnx.importer import import_model
 from app.models.onnx.reading import Unreadable, read_model, signature
 from tests.models.documents import affine, model, unsupported, with_external_data
 from tests.models.onnx_runs import Array, run
@@ -95,6 +96,21 @@ def test_loops_are_unrolled() -> None:
     np.testing.assert_array_equal(sums["all"], np.cumsum(rows, 0)[::-1])
     with pytest.raises(NotSupported, match="too many nodes"):
         import_model(model(LOOP.replace("Less(i, two)", "Identity(go)"), **known | {"trips": np.array(1 << 40)}), {})
+
+
+ENDLESS = """m (float[2] x) => (float[2] y, float[2] z) {
+  y, z = Loop<body = b (int64 i, bool go, float[2] c, float[2] k) => (bool go, float[2] c, float[2] k) { }>
+    (trips, yes, x, zero) }"""
+
+
+def test_turns_without_nodes_carry_what_is_known_and_are_counted() -> None:
+    known = {"yes": np.array(True), "zero": np.zeros(2, np.float32)}
+    rows = X[0, 0, :2]
+    made = run(model(ENDLESS, **known, trips=np.array(3)), {"x": rows})
+    np.testing.assert_array_equal(made["y"], rows)
+    np.testing.assert_array_equal(made["z"], known["zero"])
+    with pytest.raises(NotSupported, match="too many nodes"):
+        import_model(model(ENDLESS, **known, trips=np.array(1 << 40)), {})
 
 
 def test_functions_are_what_they_are_made_of() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from onnx.parser import parse_model
 
-from app.models.onnx.importer import NotSupported
+from app.models.onnx.errors import NotSupported
 from tests.models.onnx_cases import RNG, Case, bytes_, floats, scalar, told
 from tests.models.onnx_runs import Array, run
 

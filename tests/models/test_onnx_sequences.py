@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.models.onnx.importer import NotSupported
+from app.models.onnx.errors import NotSupported
 from tests.models.onnx_nodes import RANDOM, OneNode, floats, integers
 from tests.models.onnx_runs import run
 

@@ -13,7 +13,8 @@ from app.http.core.media_types import media_type
 from app.http.core.openapi import OCTETS
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
-from app.models.onnx.importer import Imported, NotSupported, WrongSizes, import_model
+from app.models.onnx.errors import NotSupported, WrongSizes
+from app.models.onnx.importer import Imported, import_model
 from app.models.onnx.reading import Unreadable, read_model, signature
 from app.models.onnx.tensors import Sizes
 from app.models.repository.model import blaming_nodes, pausing, request_of

@@ -15,7 +15,8 @@ from app.memory.buffers import Buffer
 from app.models.dxdispatch.document import Bindings, OnnxDispatchable, Source
 from app.models.dxdispatch.execution import Dispatchable, Run
 from app.models.dxdispatch.resources import Held, read_file
-from app.models.onnx.importer import NotSupported, Tensor, WrongSizes, import_model, never_supported
+from app.models.onnx.errors import NotSupported, WrongSizes
+from app.models.onnx.importer import Tensor, import_model, never_supported
 from app.models.onnx.reading import Port, Signature, Unreadable, read_model, signature
 from app.models.onnx.tensors import Sizes
 from app.models.repository.model import compile_imported, pausing

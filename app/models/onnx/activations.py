@@ -7,7 +7,8 @@ from typing import Any
 from app.contract.constants import DataType
 from app.models.onnx.element_wise import binary, linear
 from app.models.onnx.mapping import MAPPINGS, Node, Value, maps
-from app.models.onnx.operands import FLOATS, axis_of, broadcast, operate, require_equal
+from app.models.onnx.operands import FLOATS, broadcast, operate, require_equal
+from app.models.onnx.shapes import axis_of
 from app.models.onnx.tensors import Unsupported, View
 
 ACTIVATIONS: dict[str, tuple[str, dict[str, tuple[str, float]]]] = {

@@ -1,5 +1,6 @@
 """Nodes of which all inputs are known, computed by the reference of the `onnx` package: arithmetic with sizes."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING
@@ -10,6 +11,8 @@ from app.models.onnx.builder import Array
 
 if TYPE_CHECKING:
     from onnx import NodeProto
+
+log = logging.getLogger("app")
 
 SMALL = 1 << 14
 """Elements of a node's inputs, and of its outputs. What is larger is for the graph's initialization."""
@@ -42,6 +45,16 @@ def is_foldable(node: "NodeProto") -> bool:
 
 def folded(node: "NodeProto", opsets: Mapping[str, int], inputs: Sequence[Array | None]) -> list[Array | None] | None:
     """The node's outputs, or None if it should not be computed here. `node` has no attributes of who calls it."""
+    try:
+        return _computed(node, opsets, inputs)
+    except Exception:  # whatever the reference says to a node that is invalid: the mapping will say it better
+        log.debug("%s cannot be folded", node.name, exc_info=True)
+        return None
+
+
+def _computed(
+    node: "NodeProto", opsets: Mapping[str, int], inputs: Sequence[Array | None]
+) -> list[Array | None] | None:
     import onnx  # noqa: PLC0415 - an extra
     from onnx import defs, helper, numpy_helper, shape_inference  # noqa: PLC0415
     from onnx.reference import ReferenceEvaluator  # noqa: PLC0415

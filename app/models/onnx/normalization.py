@@ -8,9 +8,10 @@ import numpy as np
 from app.contract.constants import DataType, ReduceFunction
 from app.models.onnx.element_wise import binary, sum_of
 from app.models.onnx.mapping import Node, Value, maps
-from app.models.onnx.operands import along, axis_of, broadcast, operate, wider
+from app.models.onnx.operands import along, broadcast, operate, wider
 from app.models.onnx.reductions import reduced
 from app.models.onnx.scaling import scaled_convolution
+from app.models.onnx.shapes import axis_of
 from app.models.onnx.tensors import Unsupported, View
 
 SMALLEST = 1.1754943508222875e-38

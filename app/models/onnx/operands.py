@@ -79,13 +79,6 @@ def views(node: Node, least: int = 1) -> list[View]:
     return [node.view(index) for index in range(max(least, len(node.inputs)))]
 
 
-def axis_of(axis: int, rank: int, what: str = "axis") -> int:
-    """From 0 on. Raises Unsupported if there is no such dimension."""
-    if not -rank <= axis < rank:
-        raise Unsupported(f"its {what} is {axis}, of {rank} dimensions")
-    return axis % rank
-
-
 def number(node: Node, value: float, data_type: DataType, sizes: Sequence[int] = ()) -> View:
     """`value` as a tensor, repeated to `sizes`."""
     return node.build.constant(np.array(value, data_type.lower())).broadcast(sizes)

@@ -10,7 +10,6 @@ from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.operands import (
     alike,
     along,
-    axis_of,
     broadcast,
     number,
     one_element,
@@ -19,6 +18,7 @@ from app.models.onnx.operands import (
     takes,
     wider,
 )
+from app.models.onnx.shapes import axis_of
 from app.models.onnx.tensors import Sizes, Unsupported, View
 
 

@@ -9,7 +9,8 @@ from app.contract.constants import NEWEST, DataType, ReduceFunction
 from app.models.onnx.builder import Array
 from app.models.onnx.folding import SMALL
 from app.models.onnx.mapping import Node, Value, maps
-from app.models.onnx.operands import axis_of, operate, read_as, require
+from app.models.onnx.operands import operate, read_as, require
+from app.models.onnx.shapes import axis_of
 from app.models.onnx.tensors import Sizes, Unsupported, View
 from app.operators.reduction.reductions import Reduce
 

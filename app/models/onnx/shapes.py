@@ -13,10 +13,10 @@ from app.models.onnx.tensors import Sizes, View
 MOST_DIMENSIONS = 8
 
 
-def axis_of(axis: int, rank: int) -> int:
-    """From 0 on; negative ones count from the end. Raises Unsupported beyond `rank`."""
+def axis_of(axis: int, rank: int, what: str = "axis") -> int:
+    """From 0 on; negative ones count from the end. Raises Unsupported beyond `rank`; `what` is its name."""
     if not -rank <= axis < rank:
-        raise Unsupported(f"axis {axis} is none of its {rank} dimensions")
+        raise Unsupported(f"its {what} is {axis}, of {rank} dimensions")
     return axis % rank
 
 

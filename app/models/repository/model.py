@@ -17,7 +17,9 @@ from app.graphs.descriptor import GraphDesc
 from app.memory.accounts import MemoryShare
 from app.memory.addresses import address_of
 from app.models.onnx.builder import Array
-from app.models.onnx.importer import Imported, NotSupported, UnsupportedNode, import_model, never_supported, operator_of
+from app.models.onnx.errors import NotSupported, UnsupportedNode
+from app.models.onnx.importer import Imported, import_model, never_supported
+from app.models.onnx.protos import operator_of
 from app.models.onnx.reading import Port, Signature, Unreadable, detached, read_model, signature
 from app.models.onnx.tensors import Sizes, Unsupported
 from app.models.repository.batching import Batching, batching_of

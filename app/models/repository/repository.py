@@ -16,7 +16,7 @@ from app.engine.graphs import CompiledGraph
 from app.engine.service import Service
 from app.engine.workers import Ticket
 from app.memory.accounts import LimitExceeded, MemoryExhausted
-from app.models.onnx.importer import NotSupported, WrongSizes
+from app.models.onnx.errors import NotSupported, WrongSizes
 from app.models.onnx.reading import Missing, Unreadable
 from app.models.repository import layout
 from app.models.repository.config import BadConfig

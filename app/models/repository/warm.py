@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from app.models.onnx.importer import WrongSizes
+from app.models.onnx.errors import WrongSizes
 from app.models.onnx.reading import Signature
 from app.models.onnx.tensors import Sizes
 from app.models.repository.model import SizesOfAll

@@ -1,0 +1,218 @@
+"""If, Loop and Scan of ONNX, unrolled: which branch is taken, and how many turns there are, must be known."""
+
+from collections import ChainMap
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+
+from app.models.onnx.booleans import mark
+from app.models.onnx.builder import Array, Builder
+from app.models.onnx.mapping import Unsupported, Value
+from app.models.onnx.protos import sizes_of
+from app.models.onnx.reading import attributes_of
+from app.models.onnx.tensors import View
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
+
+
+class Nothing:
+    """What an unsupported node would have made."""
+
+
+NOTHING = Nothing()
+
+Scope: TypeAlias = MutableMapping[str, Value | Nothing]
+"""Tensors by name."""
+
+
+class Runner(Protocol):
+    """What imports a graph."""
+
+    @property
+    def build(self) -> Builder:
+        """Where its operators are made."""
+
+    def run(
+        self,
+        graph: "GraphProto | FunctionProto",
+        scope: Scope,
+        opsets: Mapping[str, int],
+        outputs: Sequence[str],
+        outer: Mapping[str, "AttributeProto"],
+    ) -> list[Value | Nothing]:
+        """What `outputs` of `graph` are, whose inputs are in `scope`."""
+
+    def turn(self, number: int) -> AbstractContextManager[None]:
+        """A turn of a loop, which counts as a node. Raises Unsupported if there were too many."""
+
+
+def _if(
+    runner: Runner,
+    proto: "NodeProto",
+    scope: Scope,
+    opsets: Mapping[str, int],
+    inputs: Sequence[Value | None],
+    outer: Mapping[str, "AttributeProto"],
+) -> Sequence[Value | Nothing | None]:
+    graphs = {each.name: each.g for each in proto.attribute}
+    branch = graphs["then_branch" if _known(inputs[0], "condition").all() else "else_branch"]
+    return runner.run(branch, ChainMap({}, scope), opsets, [each.name for each in branch.output], outer)
+
+
+def _loop(
+    runner: Runner,
+    proto: "NodeProto",
+    scope: Scope,
+    opsets: Mapping[str, int],
+    inputs: Sequence[Value | None],
+    outer: Mapping[str, "AttributeProto"],
+) -> Sequence[Value | Nothing | None]:
+    body = {each.name: each.g for each in proto.attribute}["body"]
+    names, outputs = [each.name for each in body.input], [each.name for each in body.output]
+    most = None if inputs[0] is None else int(_known(inputs[0], "trip count").reshape(()))
+    goes_on: Any = inputs[1] if len(inputs) > 1 else None
+    carried: list[Any] = list(inputs[2:])
+    scanned: list[list[Any]] = [[] for _ in outputs[1 + len(carried) :]]
+    turn = 0
+    while most is None or turn < most:
+        if goes_on is not None and not _known(goes_on, "condition").all():
+            break
+        if goes_on is None and most is None:
+            raise Unsupported("it goes on forever")
+        inner: ChainMap[str, Value | Nothing] = ChainMap({}, scope)
+        inner.update(zip(names, [np.array(turn, np.int64), np.array(True), *carried], strict=False))
+        with runner.turn(turn):
+            made = runner.run(body, inner, opsets, outputs, outer)
+        if any(each is NOTHING for each in made):
+            return [NOTHING] * len(proto.output)
+        goes_on, carried = made[0] if inputs[1:2] != [None] or most is None else None, made[1 : 1 + len(carried)]
+        for each, value in zip(scanned, made[1 + len(carried) :], strict=True):
+            each.append(value)
+        turn += 1
+    return [*carried, *(_stacked(runner.build, each, 0) for each in scanned)]
+
+
+def _scan(
+    runner: Runner,
+    proto: "NodeProto",
+    scope: Scope,
+    opsets: Mapping[str, int],
+    inputs: Sequence[Value | None],
+    outer: Mapping[str, "AttributeProto"],
+) -> Sequence[Value | Nothing | None]:
+    opset = opsets.get("", 1)
+    if opset < 9:
+        raise Unsupported("it is of opset 8, whose inputs have a batch dimension")
+    attributes = attributes_of(proto, opset, outer)
+    body, count = attributes["body"], attributes["num_scan_inputs"]
+    names, outputs = [each.name for each in body.input], [each.name for each in body.output]
+    if not 0 < count <= len(inputs):
+        raise Unsupported(f"its num_scan_inputs is {count}, and it has {len(inputs)} inputs")
+    carried: list[Any] = list(inputs[: len(inputs) - count])
+    read: list[Any] = list(inputs[len(inputs) - count :])
+    written = len(outputs) - len(carried)
+    backward = attributes.get("scan_input_directions") or [0] * count
+    from_last = attributes.get("scan_output_directions") or [0] * written
+    axes = attributes.get("scan_input_axes") or [0] * count
+    output_axes = attributes.get("scan_output_axes") or [0] * written
+    lengths = {sizes_of(each)[axis] for each, axis in zip(read, axes, strict=True)}
+    if len(lengths) != 1:
+        raise Unsupported(f"its inputs have {sorted(lengths)} elements, which must be as many")
+    (turns,) = lengths
+    scanned: list[list[Any]] = [[] for _ in range(written)]
+    for turn in range(turns):
+        inner: ChainMap[str, Value | Nothing] = ChainMap({}, scope)
+        parts = [
+            _part(runner.build, each, axis, turns - 1 - turn if back else turn)
+            for each, axis, back in zip(read, axes, backward, strict=True)
+        ]
+        inner.update(zip(names, [*carried, *parts], strict=True))
+        with runner.turn(turn):
+            made = runner.run(body, inner, opsets, outputs, outer)
+        if any(each is NOTHING for each in made):
+            return [NOTHING] * len(proto.output)
+        carried = made[: len(carried)]
+        for each, value in zip(scanned, made[len(carried) :], strict=True):
+            each.append(value)
+    stacked = [
+        _stacked(runner.build, each[::-1] if last else each, axis)
+        for each, axis, last in zip(scanned, output_axes, from_last, strict=True)
+    ]
+    return [*carried, *stacked]
+
+
+def _part(build: Builder, value: Value, axis: int, place: int) -> Value:
+    """One along `axis`, which it then has no more."""
+    if not isinstance(value, View):
+        taken: Array = np.take(value, place, axis)
+        return taken
+    axis += len(value.sizes) if axis < 0 else 0
+    sizes = [1 if n == axis else each for n, each in enumerate(value.sizes)]
+    made = build.operator(
+        "SLICE1",
+        {"InputTensor": value},
+        {
+            "InputWindowOffsets": [place if n == axis else 0 for n in range(len(sizes))],
+            "InputWindowSizes": sizes,
+            "InputWindowStrides": [1] * len(sizes),
+        },
+        {"OutputTensor": (value.data_type, tuple(sizes))},
+    )["OutputTensor"].reshaped([each for n, each in enumerate(value.sizes) if n != axis])
+    assert made is not None, "it is packed"
+    if build.is_boolean(value):
+        mark(build, made)
+    return made
+
+
+def _stacked(build: Builder, values: list[Value], axis: int) -> Value:
+    """All of them along a new `axis`."""
+    if not values:
+        raise Unsupported("it has no turns")
+    arrays = [each for each in values if not isinstance(each, View)]
+    if len(arrays) == len(values):
+        return np.stack(arrays, axis)
+    rank = len(sizes_of(values[0])) + 1
+    axis += rank if axis < 0 else 0
+    parts: list[View] = []
+    for each in values:
+        view = each if isinstance(each, View) else build.constant(each)
+        made = view.reshaped((*view.sizes[:axis], 1, *view.sizes[axis:]))
+        assert made is not None, "strides can have one more"
+        parts.append(made)
+    stacked = _joined(build, parts, axis)
+    if build.is_boolean(values[0]):
+        mark(build, stacked)
+    return stacked
+
+
+def _joined(build: Builder, parts: list[View], axis: int) -> View:
+    while len(parts) > 1:
+        parts = [_join(build, parts[start : start + 64], axis) for start in range(0, len(parts), 64)]
+    return parts[0]
+
+
+def _join(build: Builder, parts: list[View], axis: int) -> View:
+    sizes = list(parts[0].sizes)
+    sizes[axis] = sum(each.sizes[axis] for each in parts)
+    return build.operator(
+        "JOIN", {"InputTensors": parts}, {"Axis": axis}, {"OutputTensor": (parts[0].data_type, tuple(sizes))}
+    )["OutputTensor"]
+
+
+def _known(value: Value | None, what: str) -> Array:
+    if value is None or isinstance(value, View):
+        raise Unsupported(f"its {what} is not constant")
+    return value
+
+
+CONTROL: Mapping[
+    str,
+    Callable[
+        [Runner, "NodeProto", Scope, Mapping[str, int], Sequence[Value | None], Mapping[str, "AttributeProto"]],
+        Sequence[Value | Nothing | None],
+    ],
+] = {"If": _if, "Loop": _loop, "Scan": _scan}
+"""By operator."""
