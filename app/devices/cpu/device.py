@@ -19,6 +19,7 @@ from app.devices.cpu.convolution import convolution_kernel
 from app.devices.cpu.coordinates import CallKernel, CoordinateKernel
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Loop, LoopCall, LoopCode
+from app.devices.cpu.maxima import maxima_kernel
 from app.devices.cpu.numpy import lowering
 from app.devices.cpu.products import product_kernel
 from app.devices.cpu.recurrent import recurrent_kernel
@@ -120,6 +121,10 @@ class NumpyDevice:
                 by_loop = by_loop or recurrent_kernel(compiled, self._compiler, self._threads)
             by_loop = by_loop or product_kernel(compiled, self._compiler, self._threads, known)
             return by_loop or CallKernel(compiled)
+        if self._compiler and compiled.elements >= least:
+            of_windows = maxima_kernel(compiled, self._compiler, self._threads)
+            if of_windows:
+                return of_windows
         loops = self._loops if compiled.elements >= least else None
         is_of_run = loops is not None and known is not None
         if is_of_run:

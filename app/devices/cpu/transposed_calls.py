@@ -89,7 +89,7 @@ class TransposedCalls:
         blocks = list(_blocks(layer))
         widest = max(block.size for block in blocks)
         self._zeros = np.zeros(max(widest * layer.space.taps, layer.groups * layer.outputs), np.float32)
-        self._table, together = _table(layer.space)
+        self._table, together = meetings_of(layer.space)
         self._held = filters, self._zeros, self._table
         self._spread = Code(compiler, _source(compiler.vector_floats, together, activation))
         self.codes = [self._spread]
@@ -167,8 +167,8 @@ def _blocks(layer: Layer) -> Iterator[_Block]:
             yield _Block(range(group, group + 1), channels)
 
 
-def _table(space: Space) -> tuple[Array, int]:
-    """What `spreading` reads, and how many elements along x it takes at once, or 0."""
+def meetings_of(space: Space) -> tuple[Array, int]:
+    """The table of `spreading`, and how many elements along x it takes at once, or 0."""
     made: list[list[list[int]]] = []
     axes = zip(space.sizes, space.positions, space.extents, space.strides, space.dilations, space.starts, strict=True)
     for size, positions, extent, stride, dilation, start in axes:
