@@ -28,6 +28,9 @@ MOST_AT_ONCE = 4 << 20
 MOST_OWN = 16 << 20
 """Bytes of memory of its own."""
 
+MOST_OF_A_CALL = 1 << 25
+"""Work of adding, after which a thread looks whether it is to go on: some 5 ms."""
+
 MOST_TOGETHER = 4
 """Elements along x that are taken at once."""
 
@@ -146,7 +149,8 @@ class TransposedCalls:
         channel = block.groups.start * layer.outputs + block.channels.start
         result = (item * layer.groups * layer.outputs + channel) * space.elements
         work = 4 * (space.elements + layer.products_of_channel)
-        for part in parts(range(block.size), pieces(work * block.size, self._threads)):
+        count = max(pieces(work * block.size, self._threads), work * block.size // MOST_OF_A_CALL)
+        for part in parts(range(block.size), count):
             numbers = [part.start, part.stop, space.places, space.elements, *space.extents]
             numbers += [*space.positions[1:], *space.sizes[1:], *space.strides, *self._attributes]
             frame = array("q", [0, self._zeros.ctypes.data, 0, self._table.ctypes.data, *numbers])
