@@ -10,8 +10,8 @@ from app.devices.cpu.threads import Threads
 from app.devices.device import Cancelled
 from app.memory.arrays import Array
 
-WORTH_A_THREAD = 1 << 21
-"""Work of a stage, in products, that takes a thread some 100 us, for which another one is woken."""
+WORTH_A_THREAD = 1 << 23
+"""Work of a stage, in products, that takes a thread some 300 us, for which another one is woken."""
 
 
 def make_calls(
