@@ -11,6 +11,7 @@ import pytest
 from app.devices.cpu import recurrent_calls
 from app.devices.cpu.convolution import ConvolutionKernel
 from app.devices.cpu.device import NumpyDevice
+from app.devices.cpu.llvm import coordinate_loops
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.products import ProductKernel
 from app.devices.cpu.recurrent import RecurrentKernel
@@ -226,6 +227,31 @@ def test_one_that_is_cancelled_is_left_and_the_next_one_is_right(device: NumpyDe
         with pytest.raises(Cancelled):
             computed(kernel, of, x, lambda left=left: not left or left.pop())  # type: ignore[misc]
         np.testing.assert_array_equal(computed(kernel, of, x), before)
+
+
+def test_helpers_ask_whether_to_go_on(device: NumpyDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the midst of a loop; what one of them is told ends the others, too."""
+    monkeypatch.setattr(coordinate_loops, "BETWEEN_LOOKS", 1 << 12)
+    members: Document = {"Strides": [1, 1], "WindowSize": [33, 33], "StartPadding": [16, 16], "EndPadding": [16, 16]}
+    desc = tensor(sizes=(1, 1, 64, 64))
+    nodes = [node("AVERAGE_POOLING", InputTensor=desc, OutputTensor=desc, IncludePadding=False, **members)]
+    nodes.append(node("ACTIVATION_SOFTMAX1", InputTensor=desc, Axes=[3]))
+    of = made(device, graph(nodes, [into(0, 0)], [out(1)], [between(0, 1)]), {})
+    kernel = device.prepare(of)
+    x = np.ones((1, 1, 64, 64), np.float32)
+    asked: set[int] = set()
+
+    def cancelled() -> bool:
+        asked.add(threading.get_ident())
+        return len(asked) > 1
+
+    def until_one_comes() -> None:
+        for _ in range(1000):
+            computed(kernel, of, x, cancelled)
+
+    with pytest.raises(Cancelled):
+        until_one_comes()
+    np.testing.assert_array_equal(computed(kernel, of, x), np.full_like(x, 1 / 64))
 
 
 def test_buffers_that_end_early_are_refused(device: NumpyDevice) -> None:

@@ -1,5 +1,6 @@
 """Loops on several threads: blocks of any layout, bit for bit as on one, and threads that neither burn nor linger."""
 
+import ctypes
 import gc
 import mmap
 import os
@@ -14,9 +15,11 @@ import numpy as np
 import pytest
 
 from app.devices.cpu.device import NumpyDevice
-from app.devices.cpu.llvm import jobs, kernels
+from app.devices.cpu.llvm import jobs, kernels, tables
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.jobs import Cut
+from app.devices.cpu.llvm.team import Team
+from app.devices.cpu.llvm.waiting import lot
 from app.devices.device import Cancelled
 from app.memory.addresses import address_of
 from app.memory.arrays import Array
@@ -177,6 +180,39 @@ def test_helpers_neither_burn_nor_linger(small_blocks: None) -> None:
     while helpers_of(before):
         assert time.monotonic() < ends
         time.sleep(0.01)
+
+
+def test_who_waits_for_others_in_a_table_sleeps() -> None:
+    """And is woken when they are done: of two calls, one takes its time, and then comes another stage."""
+    done: list[tuple[int, int]] = []
+
+    def call(number: int) -> None:
+        if number == 1:
+            time.sleep(0.3)
+        done.append((number, threading.get_ident()))
+
+    function = ctypes.CFUNCTYPE(None, ctypes.c_int64)(call)
+    called = ctypes.cast(function, ctypes.c_void_p).value or 0
+    walk, team = COMPILER.function(tables.source()), Team(COMPILER, 2)
+    words = np.zeros(tables.HEAD_WORDS + 2 * tables.STAGE_WORDS + 8, np.int64)
+    first = tables.HEAD_WORDS
+    calls = first + 2 * tables.STAGE_WORDS
+    start = words.ctypes.data
+    words[[0, tables.FIRST, tables.END]] = walk.address, start + 8 * first, start + 8 * calls
+    words[[first, first + 3]] = 2, start + 8 * calls
+    words[[first + tables.STAGE_WORDS, first + tables.STAGE_WORDS + 3]] = 2, start + 8 * (calls + 4)
+    words[calls:] = called, 1, called, 2, called, 3, called, 4
+    lot(COMPILER, start + 8 * tables.LOT)
+    team.run(walk, start, 0, wakes=True)
+    assert [number for number, _ in done] == [1, 2, 3, 4]
+    words[[first + 1, first + 2, first + tables.STAGE_WORDS + 1, first + tables.STAGE_WORDS + 2]] = 0
+    done.clear()
+    burnt = time.process_time()
+    team.run(walk, start, 1, wakes=True)
+    assert time.process_time() - burnt < 0.15  # of which starting the team takes some
+    assert [number for number, _ in done[:2]] == [2, 1]
+    assert sorted(number for number, _ in done[2:]) == [3, 4]
+    assert len({thread for _, thread in done}) == 2
 
 
 def test_little_wakes_nobody_but_in_a_burst() -> None:

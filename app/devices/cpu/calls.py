@@ -14,11 +14,12 @@ WORTH_A_CALL = 1 << 19
 
 
 class Of(Enum):
-    """What memory an address is in."""
+    """What memory an address is in. That of the watch is the dispatch's, which loops ask whether to go on."""
 
     INPUT = "input"
     OUTPUT = "output"
     OWN = "own"
+    WATCH = "watch"
 
 
 class Pointer(NamedTuple):

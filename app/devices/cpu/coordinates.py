@@ -8,7 +8,7 @@ import numpy as np
 
 from app.devices.cpu.calls import Call, Calls, Of, Pointer, part_of, pieces
 from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.llvm.coordinate_loops import CoordinateLoops
+from app.devices.cpu.llvm.coordinate_loops import WATCH, CoordinateLoops
 from app.devices.cpu.numpy.coordinates import CoordinateCalls
 from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN, Threads
@@ -125,7 +125,8 @@ class CoordinateKernel:
             frame, target, places = loops.frame(self._arguments, part, output.strides, layouts)
             pointers = [Pointer(place, Of.INPUT, numbers[name]) for name, place in places.items()]
             work = min(loops.work(math.prod(map(len, part)), self._terms), MOST_WORK)
-            made.append(Call(loops.code, frame, [*pointers, Pointer(target, Of.OUTPUT)], work))
+            pointers += Pointer(target, Of.OUTPUT), Pointer(WATCH, Of.WATCH)
+            made.append(Call(loops.code, frame, pointers, work))
         return Calls([made])
 
 

@@ -97,7 +97,7 @@ class NumpyDevice:
         return schedule_kernel(work, self._kernel_of_step(work), self._join)
 
     def _join(self, steps: Sequence[tuple[Kernel, GraphStep]], kept: Sequence[Buffer]) -> Part:
-        return Run(steps, kept, self._threads, self._compiler) if self._compiler else OneByOne(steps, kept)
+        return Run(steps, kept, self._loops.team) if self._loops else OneByOne(steps, kept)
 
     def step_seconds(
         self, graph: InitializedGraph, take: Callable[[int], Buffer], cancelled: Callable[[], bool]

@@ -8,20 +8,20 @@ import os
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from functools import partial
 from itertools import groupby
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from app.devices.cpu.calls import Call, Calls, Of, Pointer, calls_of
-from app.devices.cpu.llvm.compiler import Compiler, Function, function_address
-from app.devices.cpu.llvm.coordinate_loops import watched
+from app.devices.cpu.llvm.compiler import Function
+from app.devices.cpu.llvm.coordinate_loops import Watch
 from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.nests import LINE
-from app.devices.cpu.llvm.tables import CLEARS, STAGE_WORDS, source
-from app.devices.cpu.threads import RAN, Threads
+from app.devices.cpu.llvm.tables import CLEARS, END, FIRST, HEAD_WORDS, LOT, STAGE_WORDS, source
+from app.devices.cpu.llvm.team import Team
+from app.devices.cpu.llvm.waiting import lot
+from app.devices.cpu.threads import RAN
 from app.devices.device import Cancelled, ExecutionRecord, Kernel
 from app.devices.schedules import KernelPart, Rooms
 from app.graphs.schedule import Place, Room, Step
@@ -36,7 +36,7 @@ WORTH_A_THREAD = 1 << 23
 """Work that several threads can share for which another one is woken, which takes some 50 us."""
 
 PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-"""What this process may run on: threads that wait for one another in a run take turns there, instead of sleeping."""
+"""What this process may run on: threads that wait for one another after each stage only pay on several."""
 
 READY, READY_BYTES = 8, 8 << 20
 """How many tables are kept for the next dispatches, and how much memory of its own one may have to be kept."""
@@ -55,13 +55,11 @@ Stages: TypeAlias = Sequence[Sequence[_Placed]]
 class Run:
     """Implements `Part`: the steps of a graph. Safe to use from several threads."""
 
-    def __init__(
-        self, steps: Sequence[tuple[Kernel, Step]], kept: Sequence[Buffer], threads: Threads, compiler: Compiler
-    ) -> None:
+    def __init__(self, steps: Sequence[tuple[Kernel, Step]], kept: Sequence[Buffer], team: Team) -> None:
         self._kernels = [kernel for kernel, _ in steps]
-        self._threads = threads
-        self._walk = Code(compiler, source())
-        clear = Code(compiler, CLEARS)
+        self._team = team
+        self._walk = Code(team.compiler, source())
+        clear = Code(team.compiler, CLEARS)
         stages: list[Sequence[_Placed]] = []
         self._parts: list[KernelPart | _Walk] = []
         own_bytes = 0
@@ -75,7 +73,8 @@ class Run:
                     stages += _placed(found, step, clear)
                     own_bytes = max(own_bytes, found.own_bytes)
             works = [[placed.call.work for placed in stage] for stage in stages]
-            self._parts += _walks(range(first, len(stages)), works, min(threads.most, PROCESSORS))
+            self._parts += _walks(range(first, len(stages)), works, min(team.most, PROCESSORS))
+        self._is_alone = all(part.helpers == 0 for part in self._parts if isinstance(part, _Walk))
         self._codes = [placed.call.code for stage in stages for placed in stage]
         self._layout = _Layout(stages, kept, own_bytes)
         self._ready: deque[_Table] = deque(maxlen=READY)
@@ -85,60 +84,41 @@ class Run:
     @property
     def runs_inline(self) -> bool:
         if not self._is_quick:
-            is_quick = all(kernel.runs_inline for kernel in self._kernels)
+            is_ready = self._is_alone or self._team.is_started
+            is_quick = is_ready and all(kernel.runs_inline for kernel in self._kernels)
             self._is_quick = is_quick and bool(self._functions)  # it stays so: their code is held
             return is_quick
         return all(part.runs_inline for part in self._parts if isinstance(part, KernelPart))
 
     def run(self, rooms: Rooms, cancelled: Callable[[], bool]) -> ExecutionRecord:
-        table, look = self._taken(), _Look(cancelled)
-        walk = partial(watched, look, table.walk)
+        def check() -> None:
+            if cancelled():
+                raise Cancelled
+
+        watch, table = Watch(check), self._taken()
         try:
-            table.bind(rooms)
+            table.bind(rooms, watch)
             for part in self._parts:
                 if isinstance(part, KernelPart):
                     part.run(rooms, cancelled)
                     continue
-                look()
-                table.choose(part)
-                if part.helpers:
-                    table.asked += self._threads.ask(part.helpers, walk)
-                walk()
-                look()
+                watch.look()
+                table.walk(part, self._team)
+                watch.look()
         finally:
-            look.cancelled = None  # a helper that is late is not to keep the request
-            table.asked = [helper for helper in table.asked if not helper.cancel()]
             if self._layout.own_bytes <= READY_BYTES:
                 self._ready.append(table)
         return RAN
 
     def _taken(self) -> "_Table":
-        """A table that nobody else uses, and no helper of an earlier dispatch, which may yet be on its way."""
-        for _ in range(len(self._ready)):
-            try:
-                table = self._ready.popleft()
-            except IndexError:
-                break
-            if all(helper.done() for helper in table.asked):
-                table.asked = []
-                return table
-            self._ready.append(table)
+        """A table that nobody else uses."""
+        try:
+            return self._ready.popleft()
+        except IndexError:
+            pass
         if not self._functions:
             self._functions = [code.function() for code in (self._walk, *self._codes)]
-        return _Table(self._layout, self._functions)
-
-
-class _Look:
-    """Raises Cancelled once a dispatch is cancelled."""
-
-    def __init__(self, cancelled: Callable[[], bool]) -> None:
-        self.cancelled: Callable[[], bool] | None = cancelled
-        self._stopped = False
-
-    def __call__(self) -> None:
-        if self._stopped or (self.cancelled and self.cancelled()):
-            self._stopped = True  # what a helper has seen, the others need not ask again
-            raise Cancelled
+        return _Table(self._layout, self._functions, self._team)
 
 
 class _Walk(NamedTuple):
@@ -195,19 +175,21 @@ class _Layout:
         self.own_bytes = own_bytes
         self.stages = len(stages)
         calls = [placed for stage in stages for placed in stage]
-        self.first_call = STAGE_WORDS * (1 + len(stages))
+        self.first_call = HEAD_WORDS + STAGE_WORDS * len(stages)
         self.words = array("q", bytes(8 * (self.first_call + 2 * len(calls))))
         self.inner: list[tuple[int, int]] = []
         """Words that are addresses in the table itself, and of which words."""
         self.own: list[tuple[int, int]] = []
         """Words that are addresses in the memory of its own, and of which bytes."""
+        self.watches: list[int] = []
+        """Words that are a dispatch's watch."""
         self.reaches: dict[tuple[Room, int], int] = {}
         """How many bytes of each buffer of a dispatch are used."""
         self._pointers: list[tuple[int, int, int]] = []
         call = self.first_call
-        for number, stage in enumerate(stages, 1):
-            self.words[STAGE_WORDS * number] = len(stage)
-            self.inner.append((STAGE_WORDS * number + 3, call))
+        for start, stage in zip(range(HEAD_WORDS, self.first_call, STAGE_WORDS), stages, strict=True):
+            self.words[start] = len(stage)
+            self.inner.append((start + 3, call))
             call += 2 * len(stage)
         for number, placed in enumerate(calls):
             start = len(self.words)
@@ -216,6 +198,8 @@ class _Layout:
             for pointer in placed.call.pointers:
                 if pointer.of is Of.OWN:
                     self.own.append((start + pointer.place, pointer.offset))
+                elif pointer.of is Of.WATCH:
+                    self.watches.append(start + pointer.place)
                 else:
                     self._point(start + pointer.place, placed.places[pointer.of][pointer.number], pointer.offset)
         self.places, self.buffers, self.offsets = np.array(self._pointers, np.int64).reshape(-1, 3).T
@@ -234,7 +218,7 @@ class _Layout:
 class _Table:
     """A table for one dispatch at a time."""
 
-    def __init__(self, layout: _Layout, functions: Sequence[Function]) -> None:
+    def __init__(self, layout: _Layout, functions: Sequence[Function], team: Team) -> None:
         """`functions` are the one that goes through the table, and that of each call."""
         self._layout = layout
         size = 8 * len(layout.words)
@@ -250,12 +234,12 @@ class _Table:
             self._words[word] = memory + offset
         self._walk, *called = functions
         for number, function in enumerate(called):
-            self._words[layout.first_call + 2 * number] = function_address(function)
-        self._counts = self._words[STAGE_WORDS : layout.first_call].reshape(-1, STAGE_WORDS)[:, 1:3]
-        self.asked: list[Future[Any]] = []
-        """Helpers that may be going through it, or are yet to."""
+            self._words[layout.first_call + 2 * number] = function.address
+        self._words[0] = self._walk.address
+        lot(team.compiler, self._address + 8 * LOT)
+        self._counts = self._words[HEAD_WORDS : layout.first_call].reshape(-1, STAGE_WORDS)[:, 1:3]
 
-    def bind(self, rooms: Rooms) -> None:
+    def bind(self, rooms: Rooms, watch: Watch) -> None:
         """Make it ready for a dispatch over these buffers."""
         layout = self._layout
         buffers = [rooms[room][number] for room, number in layout.reaches]
@@ -263,15 +247,12 @@ class _Table:
             raise ValueError("a buffer ends before its tensor")
         addresses = np.array([address_of(buffer) for buffer in buffers], np.int64)
         self._words[layout.places] = addresses[layout.buffers] + layout.offsets
+        self._words[layout.watches] = id(watch)
         self._counts[:] = 0
 
-    def choose(self, walk: _Walk) -> None:
-        """Let threads go through these stages next."""
-        self._words[:2] = (
-            self._address + 8 * STAGE_WORDS * (1 + walk.first),
-            self._address + 8 * STAGE_WORDS * (1 + walk.end),
-        )
-
-    def walk(self) -> None:
-        """Go through the chosen stages, together with whoever else does; all are done when this returns."""
-        self._walk(self._address)
+    def walk(self, walk: _Walk, team: Team) -> None:
+        """Go through these stages, together with those of the team who are free; all are done when this returns."""
+        stages = self._address + 8 * HEAD_WORDS
+        self._words[FIRST] = stages + 8 * STAGE_WORDS * walk.first
+        self._words[END] = stages + 8 * STAGE_WORDS * walk.end
+        team.run(self._walk, self._address, walk.helpers, wakes=True)

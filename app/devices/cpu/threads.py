@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 
 from app.devices.device import Cancelled, ExecutionRecord
 from app.devices.helpers import run_with
@@ -39,10 +39,6 @@ class Threads:
                 work(turn)
 
         run_with(self._helpers, min(self.most, count) - 1, inherited(run))
-
-    def ask(self, count: int, work: Callable[[], None]) -> "list[Future[None]]":
-        """Ask so many helpers to do `work` too, each when it is idle."""
-        return [self._helpers.submit(work) for _ in range(count)]
 
 
 def parts(whole: range, count: int) -> Iterator[range]:

@@ -142,11 +142,6 @@ class Compiler:
         return engine
 
 
-def function_address(function: Function) -> int:
-    """Where its code begins."""
-    return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]  # it is ctypes' own
-
-
 def _may_execute() -> bool:
     """Whether the system lets memory that was written be executed; where it does not, LLVM would end the process."""
     with mmap.mmap(-1, mmap.PAGESIZE) as memory:

@@ -2,7 +2,6 @@
 
 import ctypes
 import struct
-import threading
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 
@@ -27,6 +26,9 @@ BETWEEN_LOOKS = 1 << 26
 
 SMALL_WORK = 1 << 23
 """Instructions, about, that are done in 2 ms."""
+
+WATCH = 1
+"""Where in a frame a watch is, by its `id`."""
 
 
 class CoordinateLoops:
@@ -84,7 +86,10 @@ class CoordinateLoops:
         frame[target] = output.ctypes.data - sum(before)
         for name, place in places.items():
             frame[place] = inputs[name].elements.ctypes.data
-        watched(check, lambda: self.code(frame))
+        watch = Watch(check)
+        frame[WATCH] = id(watch)
+        self.code(frame)
+        watch.end()
 
     def frame(
         self,
@@ -93,9 +98,9 @@ class CoordinateLoops:
         strides: Sequence[int],
         inputs: Mapping[str, tuple[Sequence[int], Sequence[int]]],
     ) -> "tuple[array[int], int, dict[str, int]]":
-        """A frame for a block of an output with these strides, without addresses: where in it that of the output's
-        first element goes, and those of inputs, of which sizes and strides are given. Strides are in bytes."""
-        numbers = [_LOOK, max(BETWEEN_LOOKS // self._instructions, 1)]
+        """A frame for a block of an output with these strides, without addresses or watch: where in it that of the
+        output's first element goes, and those of inputs, of which sizes and strides are given. Strides are in bytes."""
+        numbers = [_LOOK, 0, max(BETWEEN_LOOKS // self._instructions, 1)]
         for along in block:
             numbers += (along.start, along.stop)
         target = len(numbers)
@@ -110,37 +115,36 @@ class CoordinateLoops:
         return array("q", numbers) + arguments, target, places
 
 
-def watched(check: Callable[[], None], work: Callable[[], None]) -> None:
-    """Do `work`, which calls compiled code. Loops in it call `check` now and then, and what that raises ends them."""
-    _watch.check, _watch.error = check, None
+class Watch:
+    """What loops ask now and then, on any threads, whether to go on: they end when `check` has raised."""
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        self._check = check
+        self._error: BaseException | None = None
+
+    def look(self) -> None:
+        """Call `check`, unless it has raised already, for any thread. Raises what it raises, or has raised."""
+        if not self._error:
+            try:
+                self._check()
+            except BaseException as error:
+                self._error = error
+        self.end()
+
+    def end(self) -> None:
+        """Raises what `check` has raised."""
+        if self._error:
+            raise self._error
+
+
+def _stops(watch: Watch) -> int:
+    """Whether a loop is to stop."""
     try:
-        work()
-        if _watch.error:
-            raise _watch.error
-    finally:
-        _watch.check = _watch.error = None
-
-
-class _Watch(threading.local):
-    """What a thread's loop calls now and then, and what that raised."""
-
-    check: Callable[[], None] | None = None
-    error: BaseException | None = None
-
-
-_watch = _Watch()
-
-
-def _stops() -> int:
-    """Whether the loop that this thread is in is to stop."""
-    try:
-        if _watch.check:
-            _watch.check()
-    except BaseException as error:  # it is raised again when the loop has ended
-        _watch.error = error
+        watch.look()
+    except BaseException:  # it is raised again when the loop has ended
         return 1
     return 0
 
 
-_look = ctypes.CFUNCTYPE(ctypes.c_int)(_stops)
+_look = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.py_object)(_stops)
 _LOOK = ctypes.cast(_look, ctypes.c_void_p).value or 0

@@ -1,10 +1,10 @@
 """Loop nests for formulas that go by coordinates.
 
 A nest is a module with a function `kernel`, whose argument is a list of 64-bit numbers, its frame: the address of a
-function that says whether to stop, and after how many iterations it is asked; the first coordinate along each dimension
-of a block, and the one after the last; the address of the output's first element, and the output's strides in bytes;
-for each input its address, its sizes and its strides in bytes; then the numbers that are the same for all elements,
-each in the lowest bytes of its number. So one nest serves all sizes, strides and attributes.
+function that says whether to stop, that of what it is given, and after how many iterations it is asked; the first
+coordinate along each dimension of a block, and the one after the last; the address of the output's first element, and
+the output's strides in bytes; for each input its address, its sizes and its strides in bytes; then the numbers that are
+the same for all elements, each in the lowest bytes of its number. So one nest serves all sizes, strides and attributes.
 
 A total whose elements lie along the output's innermost dimension is accumulated for STRIP elements of the output at
 once, so that loops go through memory as it lies; others, one after the other, along their last index.

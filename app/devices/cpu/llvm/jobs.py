@@ -1,20 +1,22 @@
-"""Work of compiled loops cut into blocks, as several threads share it: a `team.py` job.
+"""Work of compiled loops cut into blocks, as several threads share it: a task of a team.
 
-A job is a list of 64-bit numbers: the address of the function, the next block and the one to stop before, the length
-of the frame, the dimensions that blocks are cut along, the arrays, how far a block reaches along the last of these
-dimensions and how long that is, the scratch, whether there is a burst, and then its tables. They are the frame that
-each block gets a copy of, whose first number is the block's length; how many blocks there are along each dimension; for
-each array the place of its address in the frame and by how many bytes it moves from block to block along each
-dimension; and for each scratch the place of its address and by how many bytes a thread's is apart from the one before.
+A job is a list of 64-bit numbers, after those of every task: the address of the loop, how many threads have come, the
+next block and the one to stop before, the length of the frame, the dimensions that blocks are cut along, the arrays,
+how far a block reaches along the last of these dimensions and how long that is, the scratch, and then its tables. They
+are the frame that each block gets a copy of, whose first number is the block's length; how many blocks there are along
+each dimension; for each array the place of its address in the frame and by how many bytes it moves from block to block
+along each dimension; and for each scratch the place of its address and by how many bytes a thread's is apart from the
+one before.
 """
 
 import math
 from array import array
 from collections.abc import Callable, Sequence
 
+from app.devices.cpu.llvm.blocks import FUNCTION, LAST, NEXT, TABLES, THREAD, source
 from app.devices.cpu.llvm.compiler import Function
 from app.devices.cpu.llvm.team import Team
-from app.devices.cpu.llvm.team_source import LAST, NEXT, TABLES
+from app.devices.cpu.llvm.team_source import TASK_WORDS
 from app.devices.device import Cancelled
 
 ALIGNED = 1 << 10
@@ -31,6 +33,9 @@ BLOCKS = 4
 
 UNTIL_LOOKED = 1 << 26
 """Work of each thread before somebody looks whether the dispatch is cancelled: a millisecond, or two."""
+
+
+_BLOCKS = source()
 
 
 def largest_block(elements: int, work: int, threads: int) -> int:
@@ -71,6 +76,7 @@ class Job:
 
     def __init__(
         self,
+        team: Team,
         cut: Cut,
         frame: "array[int]",
         places: Sequence[int],
@@ -80,6 +86,7 @@ class Job:
         """`frame` is that of a nest over the dimensions from the one that is cut on, and `places` where its arrays'
         addresses go; `strides` are those of all dimensions, in bytes. Each `scratch` is such a place, and how many
         bytes of it a thread has."""
+        self._team = team
         self._cut = cut
         arrays = [
             number
@@ -87,21 +94,32 @@ class Job:
             for number in (place, *steps[: cut.axis], steps[cut.axis] * cut.step)
         ]
         own = [number for each in scratch for number in each]
-        head = [0, 0, 0, len(frame), len(cut.counts), len(places), cut.step, cut.size, len(scratch), 0]
-        self._numbers = array("q", head) + frame + array("q", [*cut.counts, *arrays, *own])
+        numbers = [0, 0, 0, 0, len(frame), len(cut.counts), len(places), cut.step, cut.size, len(scratch)]
+        self._numbers = array("q", [*[0] * TASK_WORDS, *numbers]) + frame + array("q", [*cut.counts, *arrays, *own])
         self.places = [TABLES + place for place in places]
         self.scratch = [TABLES + place for place, _ in scratch]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is nothing to compile and nobody to start."""
+        is_compiled = self._team.compiler.known(_BLOCKS) is not None
+        return is_compiled and (self._cut.helpers == 0 or self._team.is_started)
+
+    @property
+    def threads(self) -> int:
+        """How many share it, at most."""
+        return self._cut.helpers + 1
 
     def copy(self) -> "array[int]":
         """What `run` takes, once addresses are where `places` and `scratch` say."""
         return self._numbers[:]
 
-    def run(self, numbers: "array[int]", function: Function, team: Team, cancelled: Callable[[], bool]) -> None:
+    def run(self, numbers: "array[int]", function: Function, cancelled: Callable[[], bool]) -> None:
         """Compute all blocks, on several threads. Raises Cancelled."""
-        cut = self._cut
-        numbers[0] = function.address
+        cut, blocks = self._cut, self._team.compiler.function(_BLOCKS)
+        numbers[0], numbers[FUNCTION] = blocks.address, function.address
         for first in range(0, cut.blocks, cut.at_once):
             if cancelled():
                 raise Cancelled
-            numbers[NEXT], numbers[LAST] = first, min(first + cut.at_once, cut.blocks)
-            team.run(numbers, cut.helpers, wakes=cut.wakes)
+            numbers[THREAD], numbers[NEXT], numbers[LAST] = 0, first, min(first + cut.at_once, cut.blocks)
+            self._team.run(blocks, numbers.buffer_info()[0], cut.helpers, wakes=cut.wakes)

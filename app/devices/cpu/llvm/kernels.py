@@ -216,16 +216,15 @@ class LoopCall:
         self._frame += arguments
         self._job: Job | None = None
         if cut.blocks > 1:
-            self._job = Job(cut, self._frame, places, loop.used(strides[:-1], strides[-1]))
+            self._job = Job(team, cut, self._frame, places, loop.used(strides[:-1], strides[-1]))
             places = self._job.places
         *read, self._written = places
         self._read = list(zip(loop.reads, read, strict=True))
-        self._team = team
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is nothing to compile."""
-        return self.codes.are_compiled and (self._job is None or self._team.is_started)
+        """Whether there is nothing to compile, and nobody to start."""
+        return self.codes.are_compiled and (self._job is None or self._job.is_ready)
 
     def __call__(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> None:
         """Compute `output` from `inputs`, each from its buffer's beginning. Raises Cancelled."""
@@ -240,7 +239,7 @@ class LoopCall:
             self.codes.plain(numbers)
         else:
             code = self.codes.choose([numbers[place] for _, place in self._read], numbers[self._written])
-            job.run(numbers, code.function(), self._team, cancelled)
+            job.run(numbers, code.function(), cancelled)
 
 
 class RowLoops(_Loops):
@@ -292,16 +291,15 @@ class RowCall:
         own = [-(-each * width // nests.LINE) * nests.LINE for each in loops.kept]
         scratch = [(len(frame) + number, each) for number, each in enumerate(own)]
         frame += array("q", [0] * len(own)) + arguments
-        self._job = Job(cut, frame, places, loops.used(strides[:-1], strides[-1]), scratch)
+        self._job = Job(team, cut, frame, places, loops.used(strides[:-1], strides[-1]), scratch)
         *read, self._written = self._job.places
         self._read = list(zip(loops.reads, read, strict=True))
-        self._scratch = list(zip(self._job.scratch, (team.most * each for each in own), strict=True))
-        self._team = team
+        self._scratch = list(zip(self._job.scratch, (self._job.threads * each for each in own), strict=True))
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is nothing to compile."""
-        return self.codes.are_compiled and self._team.is_started
+        """Whether there is nothing to compile, and nobody to start."""
+        return self.codes.are_compiled and self._job.is_ready
 
     def __call__(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> None:
         """Compute `output` from `inputs`, each from its buffer's beginning. Raises Cancelled."""
@@ -313,7 +311,7 @@ class RowCall:
             numbers[place] = address_of(inputs[number])
         numbers[self._written] = address_of(output)
         code = self.codes.choose([numbers[place] for _, place in self._read], numbers[self._written])
-        self._job.run(numbers, code.function(), self._team, cancelled)
+        self._job.run(numbers, code.function(), cancelled)
 
 
 def start_of_frame(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple["array[int]", list[int]]:

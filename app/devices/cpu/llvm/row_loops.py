@@ -75,7 +75,7 @@ class Rows(Writer):
         self.tensors: dict[str, Tensor] = {}
         self.lanes: dict[Total, Sequence[str]] = {}
         """The memory that totals are in which are there for several elements."""
-        self._look, self._between_looks = self.address(), self.number()
+        self._look, self._watch, self._between_looks = self.address(), self.address(), self.number()
         self._counter = self.emit("alloca i64")
         self.store("i64", "0", self._counter)
 
@@ -297,7 +297,7 @@ class Rows(Writer):
         many = self.emit(f"icmp uge i64 {count}, {self._between_looks}")
         self.scope.lines += [f"br i1 {many}, label {asks}, label {on}", f"{asks[1:]}:"]
         self.store("i64", "0", self._counter)
-        stop = self.emit(f"icmp ne i32 {self.emit(f'call i32 {self._look}()')}, 0")
+        stop = self.emit(f"icmp ne i32 {self.emit(f'call i32 {self._look}(ptr {self._watch})')}, 0")
         self.scope.lines.append(f"br i1 {stop}, label %end, label {on}")
         self.begin(on[1:])
 

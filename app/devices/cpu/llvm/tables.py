@@ -1,36 +1,33 @@
-"""The loop that goes through a table of compiled functions, on as many threads as come.
+"""The loop that goes through a table of compiled functions, on as many threads as come: a task of a team.
 
-The table has 8 bytes for each of: the address of the first stage to go through, the address after the last one. A stage
-takes STAGE_WORDS: how many calls it is, how many of these are taken, how many are done, and the address of the calls;
-and a call the address of a function and that of its frame. The calls of a stage are taken one by one by any of the
-threads, and no thread goes on to the next stage before all of them are done. A thread that comes late goes through what
-is done already without doing anything.
+A table has HEAD_WORDS of 8 bytes: those of every task, the address of the first stage to go through, the address after
+the last one, and a lot for threads that wait at the end of a stage. A stage takes STAGE_WORDS: how many calls it is,
+how many of these are taken, how many are done, and the address of the calls; and a call the address of a function and
+that of its frame. The calls of a stage are taken one by one by any of the threads, and no thread goes on to the next
+stage before all of them are done. A thread that comes late goes through what is done already without doing anything.
 """
 
-import platform
+from app.devices.cpu.llvm import waiting
+from app.devices.cpu.llvm.team_source import TASK_WORDS
+from app.devices.cpu.llvm.waiting import LOT_WORDS
 
 STAGE_WORDS = 8
-"""Of 8 bytes: a cache line, so that threads that count one stage do not disturb those that read another."""
+"""A cache line, so that threads that count one stage do not disturb those that read another."""
 
-SPINS = 1 << 8
-"""How often a thread that waits for others looks before it lets the system run somebody else."""
-
-_PAUSES = {
-    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
-    "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
-}
-"""What tells a processor that it waits."""
+FIRST, END, LOT = TASK_WORDS, TASK_WORDS + 1, STAGE_WORDS
+HEAD_WORDS = LOT + LOT_WORDS
+"""Whole cache lines, and where in them is what."""
 
 
 def source() -> str:
     """The module whose function `kernel` takes the address of a table."""
-    declaration, pause = _PAUSES.get(platform.machine(), ("", ""))
-    return f"""{declaration}
-declare i32 @sched_yield()
+    return f"""{waiting.source()}
 define void @kernel(ptr %table) {{
 entry:
-  %first = load i64, ptr %table
-  %end_place = getelementptr i64, ptr %table, i64 1
+  %lot = getelementptr i64, ptr %table, i64 {LOT}
+  %first_place = getelementptr i64, ptr %table, i64 {FIRST}
+  %first = load i64, ptr %first_place
+  %end_place = getelementptr i64, ptr %table, i64 {END}
   %end = load i64, ptr %end_place
   br label %stages
 stages:
@@ -60,22 +57,16 @@ run:
   %function = load ptr, ptr %call
   %frame = load ptr, ptr %frame_place
   call void %function(ptr %frame)
-  %counted = atomicrmw add ptr %done_place, i64 1 acq_rel
-  br label %look
+  %counted = atomicrmw add ptr %done_place, i64 1 seq_cst
+  %done = add i64 %counted, 1
+  %last = icmp eq i64 %done, %count
+  br i1 %last, label %tell, label %look
+tell:
+  call void @wake(ptr %lot)
+  br label %finished
 wait:
-  %spins = phi i64 [0, %look], [0, %take], [%spun, %spin], [%spun, %yield]
-  %done = load atomic i64, ptr %done_place acquire, align 8
-  %all = icmp uge i64 %done, %count
-  br i1 %all, label %finished, label %spin
-spin:
-  {pause}
-  %spun = add i64 %spins, 1
-  %low = and i64 %spun, {SPINS - 1}
-  %long = icmp eq i64 %low, 0
-  br i1 %long, label %yield, label %wait
-yield:
-  %yielded = call i32 @sched_yield()
-  br label %wait
+  %all = call i64 @await(ptr %done_place, i64 %count, ptr %lot, i1 true)
+  br label %finished
 finished:
   %following = add i64 %at, {8 * STAGE_WORDS}
   br label %stages

@@ -1,15 +1,16 @@
-"""Threads that take blocks of a loop without Python in between: a job goes to them in less than a microsecond while
-they are awake, and in what the system takes to wake them while they are not.
+"""Threads that do a task together without Python in between: it goes to them in less than a microsecond while they are
+awake, and in what the system takes to wake them while they are not.
 
-A helper is a thread that waits in compiled code. It watches its mail for SPIN_NS after a job, if that came within
-as short a time of the one before, or if it was woken too late for a job, and else sleeps at once: nothing is burnt but
-in a burst of dispatches.
+A helper is a thread that waits in compiled code. It watches its mail for a while after a task, if that came soon after
+the one before, or if it was woken too late for a task, and else sleeps at once (`waiting.py`): nothing is burnt but in
+a burst of dispatches.
 
 What is shared with it, in 64-bit words:
 
-- mail: 0 if it is free, the address of a job that it is offered, WORKING, or DONE until the job's owner has seen that.
-  Its owner takes the offer back if it finds no block left before the helper has come.
-- A job: see `jobs.py`.
+- mail: 0 if it is free, the address of a task that it is offered, WORKING, or DONE until the task's owner has seen it.
+  Its owner takes the offer back if all is done before the helper has come.
+- A task: TASK_WORDS, and what its function makes of those that follow. That is called by all who come, and returns when
+  there is no more to do: blocks of one loop (`jobs.py`), or the steps of a graph (`tables.py`).
 """
 
 import ctypes
@@ -17,16 +18,16 @@ import mmap
 import os
 import threading
 import weakref
-from array import array
 from collections.abc import Callable
 from typing import Any
 
-from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.llvm.team_source import HELPER_WORDS, HELPERS, team_source
+from app.devices.cpu.llvm.compiler import Compiler, Function
+from app.devices.cpu.llvm.team_source import HELPER_WORDS, HELPERS, LOT, team_source
+from app.devices.cpu.llvm.waiting import lot
 from app.memory.addresses import address_of
 
 MOST = 64
-"""Threads that share a job: a bit stands for each."""
+"""Threads that share a task: a bit stands for each."""
 
 
 class Team:
@@ -37,18 +38,22 @@ class Team:
     """
 
     def __init__(self, compiler: Compiler, most: int) -> None:
+        self.compiler = compiler
         self.most = min(most, MOST)
-        self._compiler = compiler
         self._starting = threading.Lock()
         self._of_process = 0
         self._run: Any = None
         self._address = 0
 
-    def run(self, job: "array[int]", wanted: int, *, wakes: bool) -> None:
-        """Do all of `job` with up to `wanted` helpers; those that sleep are only woken in a burst, or if it `wakes`."""
+    def run(self, function: Function, task: int, wanted: int, *, wakes: bool) -> None:
+        """Do the task at an address, which begins with that of its `function`, with up to `wanted` helpers; those that
+        sleep are only woken in a burst, or if it `wakes`. None of them is in it any more when this returns."""
+        if wanted == 0:
+            function(task)
+            return
         if self._of_process != os.getpid():
             self._start()
-        self._run(self._address, job.buffer_info()[0], wanted, wakes)
+        self._run(self._address, task, wanted, wakes)
 
     @property
     def is_started(self) -> bool:
@@ -60,10 +65,9 @@ class Team:
             if self.is_started:
                 return
             number, address = ctypes.c_int64, ctypes.c_void_p
-            begin, help_, stop, run = self._compiler.functions(
+            help_, stop, run = self.compiler.functions(
                 team_source(),
                 {
-                    "begin": ctypes.CFUNCTYPE(None, address, number),
                     "help": ctypes.CFUNCTYPE(None, address, number),
                     "stop": ctypes.CFUNCTYPE(None, address, number),
                     "run": ctypes.CFUNCTYPE(None, address, address, number, number),
@@ -74,7 +78,7 @@ class Team:
             at = address_of(memoryview(memory))
             ctypes.c_int64.from_address(at + 8 * HELPERS).value = helpers
             for helper in range(helpers):
-                begin(at, helper)
+                lot(self.compiler, at + 8 * (HELPER_WORDS * (helper + 1) + LOT))
 
                 def wait(helper: int = helper, memory: mmap.mmap = memory) -> None:
                     help_(at, helper)
