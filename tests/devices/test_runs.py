@@ -1,6 +1,9 @@
 """Graphs on the CPU whose kernels are calls of compiled functions: what several threads and dispatches do to them."""
 
+import contextlib
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -227,6 +230,23 @@ def test_one_that_is_cancelled_is_left_and_the_next_one_is_right(device: NumpyDe
         with pytest.raises(Cancelled):
             computed(kernel, of, x, lambda left=left: not left or left.pop())  # type: ignore[misc]
         np.testing.assert_array_equal(computed(kernel, of, x), before)
+
+
+def test_what_is_cancelled_keeps_no_tensors(device: NumpyDevice) -> None:
+    """Not even until garbage is collected."""
+    of = network(device)
+    kernel = device.prepare(of)
+    given = memoryview(inputs(1)[0].tobytes())
+    there = weakref.ref(given)
+    scratch = [memoryview(bytearray(of.schedule.scratch_bytes))] if of.schedule.scratch_bytes else []
+    gc.disable()
+    try:
+        with contextlib.suppress(Cancelled):
+            kernel.dispatch([given], [memoryview(bytearray(given.nbytes)), *scratch], lambda: True)
+        del given
+        assert there() is None
+    finally:
+        gc.enable()
 
 
 def test_helpers_ask_whether_to_go_on(device: NumpyDevice, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,29 +122,28 @@ class Watch:
         self._check = check
         self._error: BaseException | None = None
 
-    def look(self) -> None:
-        """Call `check`, unless it has raised already, for any thread. Raises what it raises, or has raised."""
-        if not self._error:
+    def stops(self) -> bool:
+        """Call `check`, unless it has raised for some thread already. True if it has, or does."""
+        if self._error is None:
             try:
                 self._check()
             except BaseException as error:
                 self._error = error
+        return self._error is not None
+
+    def look(self) -> None:
+        """The same for a thread that no other one works with. Raises what `check` raises, or has raised."""
+        self.stops()
         self.end()
 
     def end(self) -> None:
         """Raises what `check` has raised."""
         if self._error:
-            raise self._error
+            try:
+                raise self._error
+            finally:
+                self._error = None  # which has the frames that it goes through, and with them tensors
 
 
-def _stops(watch: Watch) -> int:
-    """Whether a loop is to stop."""
-    try:
-        watch.look()
-    except BaseException:  # it is raised again when the loop has ended
-        return 1
-    return 0
-
-
-_look = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.py_object)(_stops)
+_look = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.py_object)(Watch.stops)
 _LOOK = ctypes.cast(_look, ctypes.c_void_p).value or 0

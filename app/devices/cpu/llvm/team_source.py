@@ -19,7 +19,7 @@ _WORKING, _DONE, _ENDS = 1, 2, 3
 
 
 def team_source() -> str:
-    """`run` does a task with others, `help` is what a helper does, `stop` ends it."""
+    """`run` does a task with others, `help` is what a helper does, `stop` ends those that do nothing."""
     return f"""{waiting.source()}
 define internal ptr @helper(ptr %team, i64 %number) alwaysinline {{
   %after = add i64 %number, 1
@@ -151,7 +151,7 @@ entry:
 each:
   %h = phi i64 [0, %entry], [%h.next, %each]
   %helper = call ptr @helper(ptr %team, i64 %h)
-  store atomic i64 {_ENDS}, ptr %helper seq_cst, align 8
+  %pair = cmpxchg ptr %helper, i64 0, i64 {_ENDS} seq_cst seq_cst
   call void @rouse(ptr %helper)
   %h.next = add i64 %h, 1
   %more = icmp slt i64 %h.next, %helpers
