@@ -176,7 +176,9 @@ class Settings(BaseSettings):
     )
     max_graphs: int = Field(64, ge=1, le=1024, description="Graphs that are kept; more get 507.")
     max_graph_bytes: int = Field(
-        1 * GIB, ge=1 * KIB, description="Tensors and descriptions of all kept graphs, in each process; more get 507."
+        1 * GIB,
+        ge=1 * KIB,
+        description="Tensors, packed matrices and descriptions of all kept graphs, in each process; more get 507.",
     )
     graph_seconds: float = Field(0, ge=0, description="Graphs that nobody used for so long are dropped; 0: never.")
     max_numbers: int = Field(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from app.contract.constants import DataType
 from app.graphs.schedule import InitializedGraph
@@ -103,6 +103,20 @@ class Kernel(Protocol):
         inputs if the operator permits that. Bytes between an output's elements are left as they are. Raises Cancelled
         soon after `cancelled()` turns true, and DeviceFailed if the device is at fault.
         """
+
+
+@runtime_checkable
+class Packing(Kernel, Protocol):
+    """A kernel that takes memory beside its buffers."""
+
+    @property
+    def own_bytes(self) -> int:
+        """How much a dispatch takes at most."""
+
+
+def own_bytes(kernel: Kernel) -> int:
+    """How much memory a dispatch takes beside its buffers, but for the few MiB that a thread uses again and again."""
+    return kernel.own_bytes if isinstance(kernel, Packing) else 0
 
 
 class InTurn:

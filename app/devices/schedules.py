@@ -5,7 +5,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from app.devices.device import ExecutionRecord, Kernel
+from app.devices.device import ExecutionRecord, Kernel, own_bytes
 from app.graphs.graph import Source
 from app.graphs.schedule import InitializedGraph, Place, Room, Schedule, Step
 from app.memory.buffers import Buffer
@@ -29,6 +29,10 @@ class Part(Protocol):
     @property
     def runs_inline(self) -> bool:
         """As a kernel's."""
+
+    @property
+    def own_bytes(self) -> int:
+        """Memory that a dispatch takes beside the rooms."""
 
     def run(self, rooms: Rooms, cancelled: Callable[[], bool]) -> ExecutionRecord:
         """Do the steps. Raises Cancelled soon after `cancelled()` turns true."""
@@ -60,6 +64,10 @@ class ScheduleKernel:
     @property
     def runs_inline(self) -> bool:
         return self._is_small and self._all.runs_inline
+
+    @property
+    def own_bytes(self) -> int:
+        return self._all.own_bytes
 
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
@@ -106,6 +114,10 @@ class OneByOne:
     def runs_inline(self) -> bool:
         return all(part.runs_inline for part in self._parts)
 
+    @property
+    def own_bytes(self) -> int:
+        return max(part.own_bytes for part in self._parts)
+
     def run(self, rooms: Rooms, cancelled: Callable[[], bool]) -> ExecutionRecord:
         for part in self._parts:
             ran = part.run(rooms, cancelled)
@@ -124,6 +136,10 @@ class KernelPart:
     @property
     def runs_inline(self) -> bool:
         return self._kernel.runs_inline
+
+    @property
+    def own_bytes(self) -> int:
+        return own_bytes(self._kernel)
 
     def run(self, rooms: Rooms, cancelled: Callable[[], bool]) -> ExecutionRecord:
         for room, number, part in self._clears:

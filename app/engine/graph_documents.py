@@ -144,7 +144,8 @@ class GraphKernel(TypedDict):
 
 class GraphSummary(TypedDict):
     """A kept graph in a list. `created` is Unix time in seconds; `dispatches` are those of all workers since; and
-    `memory_bytes` are what it counts for within max_graph_bytes: the tensors that it keeps, and its description."""
+    `memory_bytes` are what it counts for within max_graph_bytes: the tensors that it keeps, its description, and
+    matrices that are kept a second time, packed for the CPU's loops."""
 
     id: str
     name: str | None

@@ -195,13 +195,12 @@ class GraphStore:
         compiled = self._compiled(graph, memory, cancelled)
         id_ = compiled.subject.id
         descriptor = _descriptor(graph)
-        tensors = sum(each.nbytes for each in compiled.runnable.kept)
         record = Record(
             id_,
             request.name,
             request.device,
             time.time(),
-            tensors + DESCRIBED * len(descriptor),
+            compiled.memory_bytes + DESCRIBED * len(descriptor),
             compiled.subject.capability,
         )
         with self._lock, self._entries.adding():
@@ -262,6 +261,7 @@ class GraphStore:
 
     def _compiled(self, graph: GraphRequest, memory: MemoryShare, cancelled: Callable[[], bool]) -> CompiledGraph:
         compiled = self._compiler.compile(graph, memory.buffer, cancelled)
+        memory.take(compiled.packed_bytes)
         owned = compiled.runnable.schedule.owned
         violations = [
             Violation(

@@ -9,7 +9,7 @@ from app.contract.constants import FeatureLevel
 from app.contract.tensors import TensorDesc, path_of
 from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, Hresult, Path, Violation
-from app.devices.device import Device
+from app.devices.cpu.device import NumpyDevice
 from app.devices.schedules import initialize
 from app.engine.dispatch import GraphFacts
 from app.formula.structures import Structures
@@ -28,14 +28,16 @@ class CompiledGraph:
 
     name = "graph"
 
-    def __init__(self, facts: GraphFacts, graph: Graph, initialized: InitializedGraph) -> None:
+    def __init__(self, facts: GraphFacts, graph: Graph, initialized: InitializedGraph, packed_bytes: int) -> None:
+        """The CPU keeps `packed_bytes` of matrices a second time."""
         schedule = initialized.schedule
         self.subject = facts
         self.runnable = initialized
         self.inputs: Mapping[str, TensorDesc] = schedule.inputs
         self.outputs: Mapping[str, TensorDesc] = schedule.outputs
         self.scratch_bytes = schedule.scratch_bytes
-        self.memory_bytes = sum(each.nbytes for each in initialized.kept)
+        self.packed_bytes = packed_bytes
+        self.memory_bytes = sum(each.nbytes for each in initialized.kept) + packed_bytes
         self._lengths = {name: set(_lengths(graph.inputs[name], least)) for name, least in schedule.read_bytes.items()}
         self.reusable = initialized.reusable
 
@@ -71,7 +73,12 @@ class GraphCompiler:
     """Compiles and initializes graphs, on any thread. `device` computes what is computed once."""
 
     def __init__(
-        self, device: Device, structures: Structures, max_nodes: int, max_tensor_bytes: int, max_memory_bytes: int
+        self,
+        device: NumpyDevice,
+        structures: Structures,
+        max_nodes: int,
+        max_tensor_bytes: int,
+        max_memory_bytes: int,
     ) -> None:
         self._device = device
         self._structures = structures
@@ -82,7 +89,8 @@ class GraphCompiler:
     def compile(
         self, request: GraphRequest, take: Callable[[int], Buffer], cancelled: Callable[[], bool]
     ) -> CompiledGraph:
-        """The graph, with its kept tensors in what `take` gives, or where they were.
+        """The graph, with its kept tensors in what `take` gives, or where they were. Who has it dispatched is to charge
+        its `packed_bytes` before.
 
         Of `inputs` those that are OWNED_BY_DML must be there; others are not looked at. Raises ContractError, whose
         paths start at the request, LimitExceeded, Cancelled, and what `take` raises.
@@ -103,9 +111,8 @@ class GraphCompiler:
         initialized = initialize(planned, sources, take, self._device.prepare, cancelled)
         operators = dict.fromkeys(node.compiled.operator.name() for node in graph.nodes.values())
         kernels = len(planned.steps)
-        return CompiledGraph(
-            GraphFacts(id_, request.level, len(request.desc.Nodes), kernels, tuple(operators)), graph, initialized
-        )
+        facts = GraphFacts(id_, request.level, len(request.desc.Nodes), kernels, tuple(operators))
+        return CompiledGraph(facts, graph, initialized, self._device.packed_bytes(initialized))
 
     def _limit(self, graph: Graph) -> None:
         for index, node in graph.nodes.items():

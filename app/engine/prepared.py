@@ -7,7 +7,7 @@ import numpy as np
 
 from app.contract.tensors import in_fields
 from app.contract.violations import ContractError
-from app.devices.device import Device, ExecutionRecord
+from app.devices.device import Device, ExecutionRecord, own_bytes
 from app.engine.capabilities import capability
 from app.engine.dispatch import DispatchResponse, Execution, GraphFacts, OutputTensor, T, Work, bind
 from app.memory.buffers import Buffer
@@ -36,6 +36,8 @@ class Prepared:
         self.input_names = list(work.inputs)
         self.output_bytes = {name: desc.data_bytes for name, desc in work.outputs.items()}
         self.scratch_bytes = work.scratch_bytes
+        self.own_bytes = own_bytes(self.kernel)
+        """What a dispatch takes beside its buffers."""
         self._with_gaps = [name for name, desc in work.outputs.items() if not desc.gapless]
         # A GPU that fails halfway must leave the inputs to NumPy.
         self.reusable: list[int] = []

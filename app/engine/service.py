@@ -147,7 +147,9 @@ class Service:
 
         Raises ContractError, LimitExceeded, MemoryExhausted, Cancelled.
         """
-        return self.compiler.compile(request, memory.buffer, cancelled)
+        compiled = self.compiler.compile(request, memory.buffer, cancelled)
+        memory.take(compiled.packed_bytes)
+        return compiled
 
     def prepare_graph(self, graph: CompiledGraph, device: str) -> Prepared:
         """Raises ContractError."""
@@ -159,6 +161,7 @@ class Service:
     ) -> GraphTimes:
         """What each kernel of the graph takes. It is for a worker. Raises MemoryExhausted, LimitExceeded, Cancelled."""
         runnable = graph.runnable
+        memory.take(graph.packed_bytes)  # the steps are timed by themselves, with matrices of their own
         ran, seconds = self.placement.step_seconds(device, runnable, memory.buffer, cancelled)
         return GraphTimes(
             device=ran.device,
@@ -282,6 +285,8 @@ class Service:
 
     @classmethod
     def _bound(cls, prepared: Prepared, inputs: list[Buffer], memory: MemoryShare) -> Bound:
+        if prepared.own_bytes:
+            memory.take(prepared.own_bytes)
         (first, size), *others = prepared.output_bytes.items()
         outputs = {first: cls._first_output(prepared, size, inputs, memory)}
         for name, each in others:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.devices.cpu import recurrent_calls
+from app.devices.cpu import recurrent_calls, runs
 from app.devices.cpu.convolution import ConvolutionKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm import coordinate_loops
@@ -19,8 +19,9 @@ from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.products import ProductKernel
 from app.devices.cpu.recurrent import RecurrentKernel
 from app.devices.cpu.rows import NumpyRowKernel
-from app.devices.device import Cancelled, Kernel
-from app.devices.schedules import initialize
+from app.devices.cpu.runs import Run
+from app.devices.device import Cancelled, Kernel, own_bytes
+from app.devices.schedules import ScheduleKernel, initialize
 from app.formula.structures import Structures
 from app.graphs.graph import Constant, Source
 from app.graphs.schedule import InitializedGraph, schedule
@@ -353,3 +354,31 @@ def test_products(device: NumpyDevice, name: str, is_known: bool, monkeypatch: p
     made_of = np.frombuffer(result, np.float32, size // 4).reshape(wanted.shape)
     np.testing.assert_allclose(made_of, np.maximum(wanted, 0), 1e-4, 1e-4)
     assert bytes(result[size:]) == b"\x07" * 512
+
+
+def test_tables_that_are_kept_are_within_a_bound(device: NumpyDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what one takes is told."""
+    for most in range(3):
+        kernel = device.prepare(network(device))
+        assert isinstance(kernel, ScheduleKernel)
+        monkeypatch.setattr(runs, "READY_BYTES", most * own_bytes(kernel))
+        made = device.prepare(network(device))
+        assert isinstance(made, ScheduleKernel)
+        run = made._all
+        assert isinstance(run, Run)
+        tables = [run._taken() for _ in range(3)]
+        assert {each._held.nbytes for each in tables} == {own_bytes(made)}
+        run._ready.extend(tables)
+        assert len(run._ready) == most
+
+
+def test_a_graph_has_one_kernel_whatever_name_it_is_asked_for_by(device: NumpyDevice) -> None:
+    """So its matrices are packed once."""
+    of = network(device)
+    kernel = device.prepare(of)
+    assert device.prepare(of) is kernel
+    assert device.packed_bytes(of) == len(WEIGHTS) * 4 * DEPTH * DEPTH
+    gone = weakref.ref(kernel)
+    del of, kernel
+    gc.collect()
+    assert gone() is None

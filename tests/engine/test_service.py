@@ -165,6 +165,30 @@ def test_idle_buffers_are_within_the_limit() -> None:
     assert account.used == 0
 
 
+def test_what_a_kernel_packs_is_charged() -> None:
+    """A filter of 100,000 elements meets 16 times as many at a time, each of which is packed."""
+    sizes = {"InputTensor": 150_000, "FilterTensor": 100_000}
+    stated = {
+        "Type": "CONVOLUTION",
+        **{name: {"DataType": "FLOAT32", "Sizes": [1, 1, 1, size]} for name, size in sizes.items()},
+        "Mode": "CROSS_CORRELATION",
+        "Direction": "FORWARD",
+        **{name: [1, 1] for name in ("Strides", "Dilations")},
+        **{name: [0, 0] for name in ("StartPadding", "EndPadding", "OutputPadding")},
+        "GroupCount": 1,
+    }
+    made = Service(Settings(threads=1, max_memory_bytes=2 << 20))
+    try:
+        request = validate(DispatchRequest, {"operator": stated, "inputs": {}})
+        prepared = made.prepare(request)
+        data = {name: memoryview(bytearray(4 * size)) for name, size in sizes.items()}
+        with made.memory.open() as memory, pytest.raises(LimitExceeded, match="max_memory_bytes"):
+            made._bound(prepared, prepared.bind(data), memory)
+        assert made.memory.used == 0
+    finally:
+        made.close()
+
+
 def test_what_can_never_fit_is_told_from_what_does_not_fit_now() -> None:
     account = MemoryAccount(100)
     with account.open() as one, account.open() as other:

@@ -563,3 +563,59 @@ def test_what_compiles_stops_a_server_for_a_moment_only(monkeypatch: pytest.Monk
     ((first, second, full),) = thresholds
     assert (first, second) == gc.get_threshold()[:2]
     assert full >= 1000
+
+
+class TestPackedMatrices:
+    """A known matrix is kept a second time, packed for the CPU's loops: that is charged, and counts as kept."""
+
+    SIZES = (256, 256)
+
+    def product(self, nodes: int = 1, sizes: tuple[int, int] = SIZES) -> dict[str, Any]:
+        """So many products of what comes with one matrix, each of the result before."""
+        gemm = {
+            "ATensor": tensor(sizes=(1, sizes[0])),
+            "BTensor": tensor(sizes=sizes) | {"Flags": OWNED["Flags"]},
+            "TransA": "NONE",
+            "TransB": "NONE",
+            "Alpha": 1,
+            "Beta": 0,
+        }
+        return graph(
+            [
+                *(node("GEMM", f"gemm{number}", **gemm) for number in range(nodes)),
+                *(relu(f"relu{number}", desc=tensor(sizes=(1, sizes[1]))) for number in range(nodes)),
+            ],
+            [
+                into("x", "gemm0", "ATensor"),
+                *(into("w", f"gemm{number}", "BTensor") for number in range(nodes)),
+            ],
+            [out(f"relu{nodes - 1}", "y", "OutputTensor")],
+            [
+                *(between(f"gemm{n}", f"relu{n}", "InputTensor", "OutputTensor") for n in range(nodes)),
+                *(between(f"relu{n}", f"gemm{n + 1}", "ATensor", "OutputTensor") for n in range(nodes - 1)),
+            ],
+        )
+
+    def test_count_as_kept(self, client: httpx.Client) -> None:
+        matrix = 4 * 256 * 256
+        for nodes in (1, 3):
+            told = keep(client, self.product(nodes), inputs={"w": bytes(matrix)})
+            assert (1 + nodes) * matrix <= told["memory_bytes"] < (1 + nodes) * matrix + 20_000 * nodes
+
+    def test_are_refused_before_they_are_made(self, start_server: ServerFactory) -> None:
+        running = start_server("--max-graph-bytes", str(MIB), "--max-memory-bytes", str(2 * MIB))
+        inputs = {"w": bytes(4 * 256 * 256)}
+        with httpx.Client(base_url=running.url) as client:
+            alone = post(client, GRAPHS, {"graph": self.product(4), "inputs": inputs})
+            assert error_at("/graph", alone, 413)["allowed"] == [MIB]
+            described = {"graph": self.product(12), "inputs": inputs | {"x": bytes(4 * 256)}}
+            assert "max_memory_bytes" in refusal_of(post(client, "/v1/dispatch", described), 413)["detail"]
+            fits = {"graph": self.product(2), "inputs": inputs | {"x": bytes(4 * 256)}}
+            assert post(client, "/v1/dispatch", fits).status_code == 200
+            wait_until(lambda: metric(client, "memory_bytes") == 0)
+
+    def test_panels_of_one_column_are_within_the_bound_of_a_matrix(self, client: httpx.Client) -> None:
+        """They would be filled up to a vector, which is 16 times as many."""
+        depth = 1 << 20
+        told = keep(client, self.product(sizes=(depth, 1)), inputs={"w": bytes(4 * depth)})
+        assert told["memory_bytes"] < 4 * depth + 20_000

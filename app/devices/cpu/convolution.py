@@ -101,6 +101,16 @@ class ConvolutionKernel:
     def runs_inline(self) -> bool:
         return self._is_small and self._loop.code.is_compiled
 
+    @property
+    def own_bytes(self) -> int:
+        """What threads pack at the same time, and copies of tensors that the loop cannot read or write."""
+        threads = min(self._threads.most, self._batch * self._loop.pieces)
+        copied = 0 if self._is_direct else self._batch * self._result
+        for place, tensor in enumerate(self._given):
+            if not self._is_read[place]:
+                copied += tensor.desc.elements if place else self._item * min(self._batch, 2)  # the next one, and this
+        return 4 * (threads * self._loop.scratch + copied)
+
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:

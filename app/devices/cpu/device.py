@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from operator import le
 from typing import Any, Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Loop, LoopCall, LoopCode
 from app.devices.cpu.maxima import maxima_kernel
 from app.devices.cpu.numpy import lowering
-from app.devices.cpu.products import product_kernel
+from app.devices.cpu.products import packed_bytes, product_kernel
 from app.devices.cpu.recurrent import recurrent_kernel
 from app.devices.cpu.routines import Routine, routine_of, run_routine
 from app.devices.cpu.rows import NumpyRowKernel
@@ -34,7 +35,7 @@ from app.devices.layout import Index, blocks, reaches, walk
 from app.devices.schedules import OneByOne, Part, Prepare, schedule_kernel
 from app.formula.expansions import Ask
 from app.formula.structures import Structures
-from app.graphs.schedule import InitializedGraph
+from app.graphs.schedule import InitializedGraph, Room
 from app.graphs.schedule import Step as GraphStep
 from app.memory.arrays import Array, numpy_type
 from app.memory.buffers import Buffer
@@ -76,6 +77,8 @@ class NumpyDevice:
         self._compiler = compiler
         self._least = least
         self._structures = structures or Structures()
+        self._graphs: WeakKeyDictionary[InitializedGraph, Kernel] = WeakKeyDictionary()
+        """The kernels of graphs that there are, so that each has its matrices packed once."""
         self._loops = LoopCode(compiler, self._structures, threads) if compiler else None
 
     def info(self) -> DeviceInfo:
@@ -94,10 +97,25 @@ class NumpyDevice:
     def prepare(self, work: Dispatchable | InitializedGraph) -> Kernel:
         if not isinstance(work, InitializedGraph):
             return self._kernel(work, None)
-        return schedule_kernel(work, self._kernel_of_step(work), self._join)
+        known = self._graphs.get(work)
+        if known is None:  # else under another of the device's names
+            made = schedule_kernel(work, self._kernel_of_step(work), self._join)
+            known = self._graphs.setdefault(work, made)
+        return known
 
     def _join(self, steps: Sequence[tuple[Kernel, GraphStep]], kept: Sequence[Buffer]) -> Part:
         return Run(steps, kept, self._loops.team) if self._loops else OneByOne(steps, kept)
+
+    def packed_bytes(self, graph: InitializedGraph) -> int:
+        """Of the matrices that a kernel of the graph keeps a second time, packed."""
+        if not self._compiler or graph.only:
+            return 0
+        total = 0
+        for step in graph.schedule.steps:
+            places = zip(step.dispatchable.inputs, step.reads, strict=True)
+            known = [name for name, place in places if place.room is Room.KEPT]
+            total += packed_bytes(step.dispatchable, self._compiler, known)
+        return total
 
     def step_seconds(
         self, graph: InitializedGraph, take: Callable[[int], Buffer], cancelled: Callable[[], bool]

@@ -8,7 +8,7 @@ as they lie, if they are small.
 import math
 import struct
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -32,7 +32,7 @@ from app.programs.dispatchable import Dispatchable
 from app.programs.walks import collapse
 
 MOST_ROWS, MOST_PACKED = 1 << 12, 32 << 20
-"""Rows of which a loop reads a panel again and again, and bytes of a matrix that may be kept a second time."""
+"""Rows of which a loop reads a panel again and again, and bytes that one packed matrix may have, beside the matrix."""
 
 MOST_READ, MOST_MATRICES = 1 << 18, 1 << 6
 """Bytes of a matrix that is read as it lies, for all rows from the cache; and calls for matrices that are no even steps
@@ -50,6 +50,26 @@ def product_kernel(
 ) -> "ProductKernel | None":
     """For the operator, if it is a product of float32 without repeated elements. `known` are inputs that are the same
     for all dispatches; it is None outside of graphs."""
+    operator = _product_of(compiled)
+    if operator is None:
+        return None
+    loops = None
+    if compiler and known is not None:
+        loops = _Loops.of(compiled, operator, compiler, threads, known.get("BTensor"))
+    return ProductKernel(compiled, operator, loops)
+
+
+def packed_bytes(compiled: Dispatchable, compiler: Compiler, known: Collection[str]) -> int:
+    """Of the matrix that `product_kernel` packs in a graph, whose inputs of the names `known` are the same for all
+    dispatches; 0 if it packs none."""
+    operator = _product_of(compiled)
+    if operator is None or not _is_packed(operator, compiled, known):
+        return 0
+    return _panel_bytes(operator, compiled, compiler) if _is_for_loops(operator, compiled, compiler, True) else 0
+
+
+def _product_of(compiled: Dispatchable) -> Gemm | None:
+    """The operator, if it is a product of float32 without repeated elements."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
     if not isinstance(operator, Gemm) or operator.ATensor.DataType is not DataType.FLOAT32:
         return None
@@ -58,12 +78,36 @@ def product_kernel(
     repeats = any(
         stride == 0 and size > 1 for each in operands for stride, size in zip(each.strides, each.Sizes, strict=True)
     )
-    if repeats or not output.is_packed:
-        return None
-    loops = None
-    if compiler and known is not None:
-        loops = _Loops.of(compiled, operator, compiler, threads, known.get("BTensor"))
-    return ProductKernel(compiled, operator, loops)
+    return operator if output.is_packed and not repeats else None
+
+
+def _is_packed(operator: Gemm, compiled: Dispatchable, known: Collection[str]) -> bool:
+    """Whether its second operand is one matrix that is known before."""
+    return "BTensor" in known and math.prod(compiled.outputs["OutputTensor"].Sizes[:-2]) == 1
+
+
+def _is_for_loops(operator: Gemm, compiled: Dispatchable, compiler: Compiler, is_packed: bool) -> bool:
+    """Whether loops are better than a BLAS, its matrix being packed or not."""
+    c, (rows, depth) = operator.CTensor, _matrix(operator.ATensor, operator.TransA)[0]
+    columns = compiled.outputs["OutputTensor"].Sizes[-1]
+    if operator.FusedActivation or rows > MOST_ROWS:
+        return False
+    if is_packed and _panel_bytes(operator, compiled, compiler) > MOST_PACKED:
+        return False
+    if not is_packed and (4 * depth * columns > MOST_READ or (_column_stride(operator) != 1 and columns > 1)):
+        return False
+    return not c or columns == 1 or c.strides[-1] in (0, 1)
+
+
+def _column_stride(operator: Gemm) -> int:
+    return _matrix(operator.BTensor, operator.TransB)[1][1]
+
+
+def _panel_bytes(operator: Gemm, compiled: Dispatchable, compiler: Compiler) -> int:
+    """Of its packed matrix. Panels of few columns are filled up to a vector, which is up to 16 times as many."""
+    rows, columns = compiled.outputs["OutputTensor"].Sizes[-2:]
+    wide = next(_tiles(rows, columns, compiler.vector_floats))[0].columns
+    return 4 * _matrix(operator.BTensor, operator.TransB)[0][0] * -(-columns // wide) * wide
 
 
 class ProductKernel:
@@ -144,16 +188,11 @@ class _Loops:
         a, b, output = operator.ATensor, operator.BTensor, compiled.outputs["OutputTensor"]
         c = operator.CTensor
         (rows, depth), (a_row, a_term) = _matrix(a, operator.TransA)
-        _, (b_term, b_column) = _matrix(b, operator.TransB)
+        _, (b_term, _) = _matrix(b, operator.TransB)
         columns = output.Sizes[-1]
         batch = output.Sizes[:-2]
-        is_known = known is not None and math.prod(batch) == 1
-        read = 4 * depth * columns
-        if operator.FusedActivation or rows > MOST_ROWS or read > (MOST_PACKED if is_known else MOST_READ):
-            return None
-        if not is_known and b_column != 1 and columns > 1:
-            return None
-        if c and columns > 1 and c.strides[-1] not in (0, 1):
+        is_known = known is not None and _is_packed(operator, compiled, ("BTensor",))
+        if not _is_for_loops(operator, compiled, compiler, is_known):
             return None
         descs = [a, b, c or output, output]
         sizes, strides = collapse(batch, [each.strides[:-2] for each in descs])

@@ -39,7 +39,7 @@ PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") el
 """What this process may run on: threads that wait for one another after each stage only pay on several."""
 
 READY, READY_BYTES = 8, 8 << 20
-"""How many tables are kept for the next dispatches, and how much memory of its own one may have to be kept."""
+"""How many tables are kept for the next dispatches, and bytes of all of these."""
 
 
 class _Placed(NamedTuple):
@@ -77,7 +77,7 @@ class Run:
         self._is_alone = all(part.helpers == 0 for part in self._parts if isinstance(part, _Walk))
         self._codes = [placed.call.code for stage in stages for placed in stage]
         self._layout = _Layout(stages, kept, own_bytes)
-        self._ready: deque[_Table] = deque(maxlen=READY)
+        self._ready: deque[_Table] = deque(maxlen=min(READY, READY_BYTES // self._layout.table_bytes))
         self._is_quick = False
         self._functions: Sequence[Function] = ()  # while these live, so does their code
 
@@ -89,6 +89,11 @@ class Run:
             self._is_quick = is_quick and bool(self._functions)  # it stays so: their code is held
             return is_quick
         return all(part.runs_inline for part in self._parts if isinstance(part, KernelPart))
+
+    @property
+    def own_bytes(self) -> int:
+        parts = [part.own_bytes for part in self._parts if isinstance(part, KernelPart)]
+        return self._layout.table_bytes + max(parts, default=0)
 
     def run(self, rooms: Rooms, cancelled: Callable[[], bool]) -> ExecutionRecord:
         def check() -> None:
@@ -106,8 +111,7 @@ class Run:
                 table.walk(part, self._team)
                 watch.look()
         finally:
-            if self._layout.own_bytes <= READY_BYTES:
-                self._ready.append(table)
+            self._ready.append(table)
         return RAN
 
     def _taken(self) -> "_Table":
@@ -205,6 +209,11 @@ class _Layout:
         self.places, self.buffers, self.offsets = np.array(self._pointers, np.int64).reshape(-1, 3).T
         """Words that are addresses in buffers of a dispatch, in which ones, and of which bytes."""
 
+    @property
+    def table_bytes(self) -> int:
+        """Of a table, with the memory of its own and what it takes to begin both at cache lines."""
+        return 8 * len(self.words) + self.own_bytes + 3 * LINE
+
     def _point(self, word: int, place: Place, offset: int) -> None:
         """See to it that the word is the address of that byte of `place`."""
         if place.room is Room.KEPT:
@@ -222,7 +231,7 @@ class _Table:
         """`functions` are the one that goes through the table, and that of each call."""
         self._layout = layout
         size = 8 * len(layout.words)
-        self._held: Array = np.empty(size + layout.own_bytes + 3 * LINE, np.uint8)
+        self._held: Array = np.empty(layout.table_bytes, np.uint8)
         start = -self._held.ctypes.data % LINE
         self._words = self._held[start : start + size].view(np.int64)
         self._words[:] = layout.words

@@ -107,7 +107,7 @@ class LoadedModel:
         memory = service.memory.open()
         try:
             graph = compile_imported(imported, service, memory, cancelled)
-            kept = sum(
+            kept = graph.packed_bytes + sum(
                 each.nbytes for each in graph.runnable.kept if each.nbytes and address_of(each) not in self._addresses
             )
             if kept > memory.held:

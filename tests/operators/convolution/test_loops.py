@@ -4,6 +4,7 @@ import ctypes
 import itertools
 import math
 import mmap
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -277,3 +278,27 @@ def test_it_is_cancelled_between_pieces() -> None:
     asked = iter([False])
     with pytest.raises(Cancelled):
         kernel.dispatch(inputs, [output], lambda: next(asked, True))
+
+
+@pytest.mark.parametrize("shape", range(len(SHAPES)))
+@pytest.mark.parametrize("is_copied", [False, True], ids=["direct", "copied"])
+def test_what_a_dispatch_takes_is_told(shape: int, *, is_copied: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    document, sizes, filters = SHAPES[shape]
+    given = [np.ones(each, np.float32) for each in ((2, *sizes[1:]), filters, (1, filters[0], *[1] * (len(sizes) - 2)))]
+    wanted = expected(document, given[0], given[1], given[2])
+    if is_copied:
+        document |= {"Mode": "CONVOLUTION"}
+        given[0] = np.asarray(np.repeat(given[0], 2, -1)[..., ::2])
+    kernel = kernel_of(document, given, wanted.shape)
+    output = np.zeros(wanted.size, np.float32)
+    bytes_of = [np.ones(2 * each.size, np.float32).view(np.uint8).data for each in given]
+    kernel.dispatch(bytes_of, [output.view(np.uint8).data], lambda: False)  # compiles
+    monkeypatch.setattr(convolution_loops, "_scratch", convolution_loops._Scratch())
+    tracemalloc.start()
+    try:
+        kernel.dispatch(bytes_of, [output.view(np.uint8).data], lambda: False)
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert taken < kernel.own_bytes + 16_000  # and Python's own
+    assert kernel.own_bytes >= 4 * kernel._loop.scratch
