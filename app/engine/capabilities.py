@@ -127,7 +127,8 @@ class OperatorSummary(TypedDict):
 
 
 class OperatorDescription(OperatorSummary):
-    """Everything known of an operator. `notes` are choices made where DirectML's documentation is silent."""
+    """Everything known of an operator. `notes` are choices made where DirectML's documentation is silent, and how exact
+    results are."""
 
     struct: str
     fields: list[FieldDescription]
@@ -182,7 +183,7 @@ def describe(operator: type[Operator]) -> OperatorDescription:
             SupportRow(feature_level=row.level.full_name, tensors=_tensors(operator, row.level))
             for row in reversed(operator.support.rows)
         ],
-        notes=list(operator.notes),
+        notes=[*operator.notes, str(operator.accuracy)],
         example=example(operator),
     )
 

@@ -17,6 +17,7 @@ from app.contract.support import SupportTable
 from app.contract.tensors import MAX_TENSORS, TensorDesc, element_name, members
 from app.contract.violations import Violation
 from app.formula.values import Number, Value, is_float, multiply_add, saturate, widen
+from app.operators.accuracy import Accuracy
 from app.operators.parameters import Parameters, numbers_in
 
 PREFIX = "DML_OPERATOR_"
@@ -84,14 +85,16 @@ class Operator(BaseModel):
     """Base of the operator descriptors.
 
     A subclass states its fields as DirectML names them (tensors in the structure's order, `Annotated` with their
-    `Role`), its support table, which inputs its output may alias, the formula as the documentation prints it, and
-    `formula` itself. Optional attributes have their default in the field. `forms.py` has the usual sets of fields.
+    `Role`), its support table, which inputs its output may alias, the formula as the documentation prints it, how exact
+    it is, and `formula` itself. Optional attributes have their default in the field. `forms.py` has the usual sets of
+    fields.
     """
 
     # Defaults are validated since they are to be FLOAT as well: 0.2 left out and 0.2 given are one number.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
 
     formula_text: ClassVar[str]
+    accuracy: ClassVar[Accuracy]
     support: ClassVar[SupportTable]
     in_place: ClassVar[tuple[str, ...]] = ()
     same_types: ClassVar[tuple[tuple[str, ...], ...] | None] = None

@@ -13,6 +13,7 @@ from app.contract.scalars import Float
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.values import Value, expm1, expm1_of_negative, maximum, minimum, scaled_expm1, widen
+from app.operators.accuracy import FUNCTION
 from app.operators.forms import Unary
 from app.operators.parameters import Parameters
 
@@ -24,6 +25,7 @@ class ActivationElu(Unary):
     Alpha: Float = Field(1.0, description="Minus the limit for very negative x.")
 
     formula_text = "f(x) = x if x >= 0, else Alpha * (exp(x) - 1)"
+    accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "2_0 4-5 F32-16",
@@ -44,6 +46,7 @@ class ActivationCelu(Unary):
     Alpha: Float = Field(1.0, description="Minus the limit for very negative x. Not 0.")
 
     formula_text = "f(x) = max(0, x) + min(0, Alpha * (exp(x / Alpha) - 1))"
+    accuracy = FUNCTION
     support = SupportTable.of("3_0 1-8 F32-16")
     notes = (
         "Alpha 0 is refused. DirectML's documentation does not mention it; the formula would divide by it and answer "
@@ -70,6 +73,7 @@ class ActivationScaledElu(Unary):
     Gamma: Float = Field(1.0507, description="Scale of the result.")
 
     formula_text = "f(x) = Gamma * x if x > 0, else Gamma * (Alpha * exp(x) - Alpha)"
+    accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "2_0 4-5 F32-16",

@@ -10,6 +10,7 @@ from pydantic import Field
 from app.contract.scalars import Float
 from app.contract.support import SupportTable
 from app.formula.values import Value
+from app.operators.accuracy import EXACT, LINEAR
 from app.operators.forms import Unary
 from app.operators.parameters import Parameters
 
@@ -20,6 +21,7 @@ class ActivationIdentity(Unary):
     Type: Literal["DML_OPERATOR_ACTIVATION_IDENTITY", "ACTIVATION_IDENTITY"]
 
     formula_text = "f(x) = x"
+    accuracy = EXACT
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "2_0 4-5 F32-16",
@@ -41,6 +43,7 @@ class ActivationLinear(Unary):
     Beta: Float = Field(description="Value of the line at 0.", examples=[1.0])
 
     formula_text = "f(x) = Alpha * x + Beta"
+    accuracy = LINEAR
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "2_0 4-5 F32-16",

@@ -11,6 +11,7 @@ from pydantic import Field
 from app.contract.scalars import Float
 from app.contract.support import SupportTable
 from app.formula.values import Value, converted, derived, is_float, maximum, where
+from app.operators.accuracy import EXACT, LINEAR
 from app.operators.forms import Unary
 from app.operators.operator import WRAPPING, InputTensorDesc, Operator, OutputTensorDesc
 from app.operators.parameters import Parameters
@@ -22,6 +23,7 @@ class ActivationRelu(Unary):
     Type: Literal["DML_OPERATOR_ACTIVATION_RELU", "ACTIVATION_RELU"]
 
     formula_text = "f(x) = max(0, x)"
+    accuracy = EXACT
     support = SupportTable.of(
         "5_1 1-8 F32-16 I32-8",
         "3_0 1-8 F32-16",
@@ -40,6 +42,7 @@ class ActivationLeakyRelu(Unary):
     Alpha: Float = Field(0.01, description="Slope below 0.")
 
     formula_text = "f(x) = x if x >= 0, else Alpha * x"
+    accuracy = LINEAR
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "2_0 4-5 F32-16",
@@ -61,6 +64,7 @@ class ActivationParameterizedRelu(Operator):
     OutputTensor: OutputTensorDesc = None
 
     formula_text = "f(x, slope) = x if x >= 0, else slope * x"
+    accuracy = LINEAR
     in_place = ("InputTensor",)
     support = SupportTable.of(
         "5_1 1-8 F32-16 I32-8",
@@ -81,6 +85,7 @@ class ActivationThresholdedRelu(Unary):
     Alpha: Float = Field(1.0, description="The threshold, which itself gives 0.")
 
     formula_text = "f(x) = x if x > Alpha, else 0"
+    accuracy = EXACT
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "2_0 4-5 F32-16",
@@ -100,6 +105,7 @@ class ActivationShrink(Unary):
     Threshold: Float = Field(0.5, description="Greatest magnitude that gives 0.")
 
     formula_text = "f(x) = x - Bias if x > Threshold; x + Bias if x < -Threshold; else 0"
+    accuracy = LINEAR
     support = SupportTable.of(
         "5_1 1-8 F32-16 I32-8 U32-8",
         "3_0 1-8 F32-16",
@@ -128,6 +134,7 @@ class ActivationReluGrad(Operator):
     OutputGradientTensor: OutputTensorDesc = None
 
     formula_text = "f(x, gradient) = gradient if x > 0, else 0"
+    accuracy = EXACT
     support = SupportTable.of(
         "5_1 1-8 F32-16 I32-8",
         "4_0 1-8 F32-16",

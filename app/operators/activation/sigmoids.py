@@ -25,6 +25,7 @@ from app.formula.values import (
     tanh,
     widen,
 )
+from app.operators.accuracy import FUNCTION, LINEAR
 from app.operators.forms import Unary
 from app.operators.parameters import Parameters
 
@@ -35,6 +36,7 @@ class ActivationSigmoid(Unary):
     Type: Literal["DML_OPERATOR_ACTIVATION_SIGMOID", "ACTIVATION_SIGMOID"]
 
     formula_text = "f(x) = 1 / (1 + exp(-x))"
+    accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "2_0 4-5 F32-16",
@@ -53,6 +55,7 @@ class ActivationHardSigmoid(Unary):
     Beta: Float = Field(0.5, description="Value of the line at 0.")
 
     formula_text = "f(x) = max(0, min(Alpha * x + Beta, 1))"
+    accuracy = LINEAR
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "2_0 4-5 F32-16",
@@ -69,6 +72,7 @@ class ActivationTanh(Unary):
     Type: Literal["DML_OPERATOR_ACTIVATION_TANH", "ACTIVATION_TANH"]
 
     formula_text = "f(x) = (1 - exp(-2 * x)) / (1 + exp(-2 * x))"
+    accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "2_0 4-5 F32-16",
@@ -87,6 +91,7 @@ class ActivationScaledTanh(Unary):
     Beta: Float = Field(0.5, description="Scale of x.")
 
     formula_text = "f(x) = Alpha * tanh(Beta * x)"
+    accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "2_0 4-5 F32-16",
@@ -105,6 +110,7 @@ class ActivationSoftsign(Unary):
     Type: Literal["DML_OPERATOR_ACTIVATION_SOFTSIGN", "ACTIVATION_SOFTSIGN"]
 
     formula_text = "f(x) = x / (1 + abs(x))"
+    accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "2_0 4-5 F32-16",
@@ -124,6 +130,7 @@ class ActivationSoftplus(Unary):
     Steepness: Float = Field(1.0, description="How close to the corner the curve keeps. Below 6_4 at least 1; not 0.")
 
     formula_text = "f(x) = ln(1 + exp(Steepness * x)) / Steepness"
+    accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "2_0 4-5 F32-16",
@@ -169,6 +176,7 @@ class ActivationParametricSoftplus(Unary):
     Beta: Float = Field(description="Scale of x.", examples=[2.0])
 
     formula_text = "f(x) = Alpha * ln(1 + exp(Beta * x))"
+    accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "2_0 4-5 F32-16",
@@ -190,6 +198,7 @@ class ActivationSwish(Unary):
     SigmoidInputScale: Float = Field(1.0, description="Scale of x inside the sigmoid.")
 
     formula_text = "f(x) = x * sigmoid(SigmoidInputScale * x), sigmoid(z) = 1 / (1 + exp(-z))"
+    accuracy = FUNCTION
     support = SupportTable.of("6_2 1-8 F32-16")
     notes = ("Where the sigmoid of an infinity is 0 the result is its limit, 0.",)
 
@@ -212,6 +221,7 @@ class ActivationHardSwish(Unary):
     Beta: Float = Field(0.5, description="Value of the hard sigmoid at 0.")
 
     formula_text = "f(x) = x * max(0, min(Alpha * x + Beta, 1))"
+    accuracy = LINEAR
     support = SupportTable.of("6_2 1-8 F32-16")
 
     def formula(self, p: Parameters, x: Value) -> Value:
@@ -224,6 +234,7 @@ class ActivationGelu(Unary):
     Type: Literal["DML_OPERATOR_ACTIVATION_GELU", "ACTIVATION_GELU"]
 
     formula_text = "f(x) = 0.5 * x * (1 + erf(x / sqrt(2)))"
+    accuracy = FUNCTION
     support = SupportTable.of("5_1 1-8 F32-16")
     notes = ("-inf gives the limit, 0.",)
 

@@ -25,6 +25,7 @@ from app.formula.values import (
     sum_of,
     where,
 )
+from app.operators.accuracy import EXACT, FUNCTION
 from app.operators.forms import Unary
 from app.operators.operator import Count
 from app.operators.parameters import Parameters
@@ -125,6 +126,7 @@ class ActivationSoftmax(OfRows):
     Type: Literal["DML_OPERATOR_ACTIVATION_SOFTMAX", "ACTIVATION_SOFTMAX"]
 
     formula_text = "f(x) = exp(x) / sum(exp(x_k)) over the row of x"
+    accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "2_0 4-5 F32-16",
@@ -142,6 +144,7 @@ class ActivationSoftmax1(OfAxes):
     Type: Literal["DML_OPERATOR_ACTIVATION_SOFTMAX1", "ACTIVATION_SOFTMAX1"]
 
     formula_text = "f(x) = exp(x) / sum(exp(x_k)) over the elements that differ from x only along Axes"
+    accuracy = FUNCTION
     support = SupportTable.of("5_1 1-8 F32-16")
     notes = (SPECIAL, AXES)
 
@@ -155,6 +158,7 @@ class ActivationLogSoftmax(OfRows):
     Type: Literal["DML_OPERATOR_ACTIVATION_LOG_SOFTMAX", "ACTIVATION_LOG_SOFTMAX"]
 
     formula_text = "f(x) = ln(exp(x) / sum(exp(x_k))) over the row of x"
+    accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "2_0 4-5 F32-16",
@@ -172,6 +176,7 @@ class ActivationLogSoftmax1(OfAxes):
     Type: Literal["DML_OPERATOR_ACTIVATION_LOG_SOFTMAX1", "ACTIVATION_LOG_SOFTMAX1"]
 
     formula_text = "f(x) = ln(exp(x) / sum(exp(x_k))) over the elements that differ from x only along Axes"
+    accuracy = FUNCTION
     support = SupportTable.of("5_1 1-8 F32-16")
     notes = (
         SPECIAL,
@@ -189,6 +194,7 @@ class ActivationHardmax(OfRows):
     Type: Literal["DML_OPERATOR_ACTIVATION_HARDMAX", "ACTIVATION_HARDMAX"]
 
     formula_text = "f(x) = 1 if x is the first maximum of its row, else 0"
+    accuracy = EXACT
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "2_0 4-5 F32-16",
@@ -206,6 +212,7 @@ class ActivationHardmax1(OfAxes):
     Type: Literal["DML_OPERATOR_ACTIVATION_HARDMAX1", "ACTIVATION_HARDMAX1"]
 
     formula_text = "f(x) = 1 if x is the first maximum of the elements that differ from it only along Axes, else 0"
+    accuracy = EXACT
     support = SupportTable.of("5_1 1-8 F32-16")
     notes = (FIRST, AXES, "Elements of a group follow each other row-major along Axes in ascending order.")
 

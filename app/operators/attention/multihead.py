@@ -14,6 +14,7 @@ from app.contract.scalars import Float, Uint
 from app.contract.support import SupportTable
 from app.contract.tensors import TensorDesc
 from app.contract.violations import Violation
+from app.operators.accuracy import Accuracy
 from app.operators.arrays import SCRATCH, boxes, for_blas, stored
 from app.operators.attention import sizes as shapes
 from app.operators.operator import (
@@ -62,6 +63,14 @@ _NOTES = (
     "RelativePositionBiasTensor and the BOOLEAN mask are { batch, heads, queries, keys }, and repeat by strides of 0; "
     "of the mask all but 0 is true.",
     "PastKeyTensor and PastValueTensor are given both, or neither.",
+)
+
+
+_ACCURACY = Accuracy(
+    4,
+    "the largest magnitude of a value, times one more than the largest sum of magnitudes in a score",
+    0.5,
+    "the elements of a head, and the keys",
 )
 
 
@@ -297,6 +306,7 @@ class MultiheadAttention(_Attention):
 
     head_counts = ("HeadCount", "HeadCount")
     formula_text = _FORMULA
+    accuracy = _ACCURACY
     same_types = ((*_FLOATS, *_OUTPUTS),)
     support = SupportTable.of(f"6_1 {_SUPPORT.format(more='')}")
     example: ClassVar[Mapping[str, Any]] = {
@@ -332,6 +342,7 @@ class MultiheadAttention1(_Attention):
 
     head_counts = ("QueryHeadCount", "KeyValueHeadCount")
     formula_text = f"{_FORMULA}; query head h goes with key head floor(h * KeyValueHeadCount / QueryHeadCount)"
+    accuracy = _ACCURACY
     same_types = ((*_FLOATS, "PastSequenceLengthsTensor", *_OUTPUTS),)
     support = SupportTable.of(f"6_3 {_SUPPORT.format(more=' PastSequenceLengthsTensor')}")
     example: ClassVar[Mapping[str, Any]] = _EXAMPLE

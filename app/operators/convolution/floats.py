@@ -14,6 +14,7 @@ from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.values import FLOAT32
 from app.memory.arrays import numpy_type
+from app.operators.accuracy import PRODUCTS
 from app.operators.arrays import Activation, computed, stored
 from app.operators.convolution import attributes
 from app.operators.convolution.library import convolution
@@ -53,6 +54,7 @@ class Convolution(attributes.Spatial):
         "w[o, c, k]), x = 0 outside; BACKWARD: every x[n, c, p] * w[c, f, k] is added to "
         "y[n, g * F + f, p * Strides + k * Dilations - StartPadding]"
     )
+    accuracy = PRODUCTS
     only_queues = True
     same_sizes = ()
     same_ranks = (("InputTensor", "FilterTensor", "BiasTensor", "OutputTensor"),)

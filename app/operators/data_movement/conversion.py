@@ -14,6 +14,7 @@ from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates
 from app.formula.values import Value, cast, compute_type, equal, is_float, saturate, where, widen
+from app.operators.accuracy import ONCE, SUM
 from app.operators.operator import Count, InputTensorDesc, Operator, OutputTensorDesc, StatedOutputTensorDesc
 from app.operators.parameters import Parameters, TensorParameters
 
@@ -26,6 +27,7 @@ class Cast(Operator):
     OutputTensor: StatedOutputTensorDesc
 
     formula_text = "f(x) = x, converted to the data type of OutputTensor"
+    accuracy = ONCE
     same_types = ()
     example: ClassVar = {"OutputTensor": {"DataType": "INT8"}}
     support = SupportTable.of(
@@ -69,6 +71,7 @@ class ValueScale2D(Operator):
     )
 
     formula_text = "f(x)[n, c, h, w] = Scale * x[n, c, h, w] + Bias[c]"
+    accuracy = SUM
     by_coordinates = True
     same_types = (("InputTensor", "OutputTensor"),)
     same_sizes = (("InputTensor", "OutputTensor"),)

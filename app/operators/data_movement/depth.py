@@ -13,6 +13,7 @@ from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates
 from app.formula.values import Value, quotient, remainder_of_floor
+from app.operators.accuracy import EXACT
 from app.operators.data_movement.attributes import Positive
 from app.operators.operator import InputTensorDesc, Operator, OutputTensorDesc
 from app.operators.parameters import TensorParameters
@@ -54,6 +55,7 @@ class SpaceToDepth(_Moved):
         "f(x)[n, (bh * B + bw) * C + c, h, w] = x[n, c, h * B + bh, w * B + bw], B = BlockSize, C input channels, bh "
         "and bw from 0 to B - 1"
     )
+    accuracy = EXACT
     example: ClassVar = {"InputTensor": {"Sizes": [1, 1, 2, 4]}}
     support = OLD_TABLE
     notes = (SIZES,)
@@ -81,6 +83,7 @@ class SpaceToDepth1(_Moved):
         "f(x)[n, d, h, w] = x[n, c, h * B + bh, w * B + bw], B = BlockSize, C input channels, bh and bw from 0 to B - "
         "1, d = (bh * B + bw) * C + c for DEPTH_COLUMN_ROW, (c * B + bh) * B + bw for COLUMN_ROW_DEPTH"
     )
+    accuracy = EXACT
     example: ClassVar = {"InputTensor": {"Sizes": [1, 1, 2, 4]}}
     support = TABLE
     notes = (SIZES,)
@@ -107,6 +110,7 @@ class DepthToSpace(_Moved):
         "f(x)[n, c, h * B + bh, w * B + bw] = x[n, (bh * B + bw) * C + c, h, w], B = BlockSize, C output channels, bh "
         "and bw from 0 to B - 1"
     )
+    accuracy = EXACT
     example: ClassVar = {"InputTensor": {"Sizes": [1, 4, 1, 2]}}
     support = OLD_TABLE
 
@@ -133,6 +137,7 @@ class DepthToSpace1(_Moved):
         "f(x)[n, c, h * B + bh, w * B + bw] = x[n, d, h, w], B = BlockSize, C output channels, bh and bw from 0 to B "
         "- 1, d = (bh * B + bw) * C + c for DEPTH_COLUMN_ROW, (c * B + bh) * B + bw for COLUMN_ROW_DEPTH"
     )
+    accuracy = EXACT
     example: ClassVar = {"InputTensor": {"Sizes": [1, 4, 1, 2]}}
     support = TABLE
 

@@ -16,6 +16,7 @@ from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates
 from app.formula.values import FLOAT64, INT64, Constant, Number, cast, converted, equal, is_float, where, widen
 from app.formula.values import Value as Expression
+from app.operators.accuracy import EXACT, ONCE
 from app.operators.data_movement.attributes import SCALAR, number_violations, raw
 from app.operators.operator import (
     Operator,
@@ -39,6 +40,7 @@ class DiagonalMatrix(Operator):
     Value: Float = Field(1.0, description="What is there, converted to the tensor's type.")
 
     formula_text = "f()[..., i, j] = Value if j = i + Offset, else 0"
+    accuracy = EXACT
     by_coordinates = True
     same_types = ()
     same_sizes = ()
@@ -84,6 +86,7 @@ class DiagonalMatrix1(Operator):
         "f(x)[..., i, j] = Value if Begin <= d < End, d = j - i, or where Begin > End if d >= Begin or d < End, else "
         "x[..., i, j], or 0 without InputTensor; Begin = DiagonalFillBegin, End = DiagonalFillEnd"
     )
+    accuracy = EXACT
     by_coordinates = True
     same_types = (("InputTensor", "OutputTensor"),)
     same_sizes = (("InputTensor", "OutputTensor"),)
@@ -130,6 +133,7 @@ class FillValueConstant(Operator):
     Value: Scalar = Field(description=f"The number. {SCALAR}", examples=[7])
 
     formula_text = "f()[c] = Value"
+    accuracy = EXACT
     by_coordinates = True
     same_types = ()
     same_sizes = ()
@@ -166,6 +170,7 @@ class FillValueSequence(Operator):
     ValueDelta: Scalar = Field(description=f"The step from one to the next. {SCALAR}", examples=[-2])
 
     formula_text = "f()[c] = ValueStart + i * ValueDelta, i the row-major index of c from 0"
+    accuracy = ONCE
     by_coordinates = True
     same_types = ()
     same_sizes = ()

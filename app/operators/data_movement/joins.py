@@ -15,6 +15,7 @@ from app.contract.tensors import TensorDesc, element_name
 from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates, whole
 from app.formula.values import Value, where
+from app.operators.accuracy import EXACT
 from app.operators.data_movement.attributes import axis_violations
 from app.operators.operator import (
     Count,
@@ -40,6 +41,7 @@ class Split(Operator):
         "f(x)[k][c] = x[c], but at begin + c along Axis, where begin is the sum of the sizes of outputs 0 to k - 1 "
         "there"
     )
+    accuracy = EXACT
     by_coordinates = True
     same_types = (("InputTensor", "OutputTensors"),)
     same_sizes = ()
@@ -99,6 +101,7 @@ class Join(Operator):
         "f(x0, x1, ...)[c] = xk[c], but at c - begin along Axis, where begin, the sum of the sizes of x0 to xk-1 "
         "there, is the largest that is not above c"
     )
+    accuracy = EXACT
     by_coordinates = True
     same_types = (("InputTensors", "OutputTensor"),)
     same_sizes = ()

@@ -15,6 +15,7 @@ from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates
 from app.formula.values import Number, Parameter, Value, minimum, remainder_of_floor, where
+from app.operators.accuracy import EXACT
 from app.operators.data_movement.attributes import SCALAR, Uints, length_violations, number_violations, raw
 from app.operators.operator import Count, InputTensorDesc, Operator, OutputTensorDesc
 from app.operators.parameters import TensorParameters
@@ -60,6 +61,7 @@ class Padding(_Padded):
         "nearest element, REFLECTION mirrored (period 2n - 2), SYMMETRIC mirrored with the edge twice (period 2n), "
         "WRAP x[i mod n]"
     )
+    accuracy = EXACT
     example: ClassVar = {"StartPadding": [0, 0, 0, 1], "EndPadding": [0, 0, 1, 2]}
     support = SupportTable.of(
         "5_0 1-8 F64-16 I64-8 U64-8",
@@ -99,6 +101,7 @@ class Padding1(_Padded):
     EndPadding: Uints = Field(description="Elements behind the tensor, along each dimension.")
 
     formula_text = Padding.formula_text
+    accuracy = EXACT
     example: ClassVar = {"StartPadding": [0, 0, 0, 1], "EndPadding": [0, 0, 1, 2]}
     support = SupportTable.of("5_0 1-8 F64-16 I64-8 U64-8")
     notes = (FOLDED, WRAPPED)

@@ -15,6 +15,7 @@ from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates
 from app.formula.values import Value, equal, maximum, minimum, quotient, remainder_of_floor, where, widen
+from app.operators.accuracy import EXACT, SUM
 from app.operators.data_movement.attributes import Positives, length_violations
 from app.operators.operator import Count, InputTensorDesc, Operator, OutputTensorDesc
 from app.operators.parameters import TensorParameters
@@ -30,6 +31,7 @@ class Tile(Operator):
     Repeats: Positives = Field(description="How often the tensor is there, along each dimension.")
 
     formula_text = "f(x)[c] = x[c mod InputTensor.Sizes]"
+    accuracy = EXACT
     by_coordinates = True
     same_types = (("InputTensor", "OutputTensor"),)
     same_sizes = ()
@@ -75,6 +77,7 @@ class Upsample2D(Operator):
         "at the edges at most: NEAREST_NEIGHBOR the nearest element, LINEAR the mean of the 2 x 2 around, by their "
         "nearness"
     )
+    accuracy = SUM
     by_coordinates = True
     same_types = (("InputTensor", "OutputTensor"),)
     same_sizes = ()

@@ -14,6 +14,7 @@ from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates
 from app.formula.values import Value, cast, minimum, where
+from app.operators.accuracy import EXACT
 from app.operators.data_movement.attributes import axis_violations
 from app.operators.operator import InputTensorDesc, Operator, OutputTensorDesc
 from app.operators.parameters import STRUCTURAL, TensorParameters
@@ -32,6 +33,7 @@ class ReverseSubsequences(Operator):
         "f(x, lengths)[.., i, ..] = x[.., L - 1 - i, ..] if i < L, else x[.., i, ..], along Axis, L = min(lengths[.., "
         "0, ..], size along Axis)"
     )
+    accuracy = EXACT
     by_coordinates = True
     same_types = (("InputTensor", "OutputTensor"),)
     same_sizes = (("InputTensor", "OutputTensor"),)

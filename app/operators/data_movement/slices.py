@@ -13,6 +13,7 @@ from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates
 from app.formula.values import Value, equal, quotient, where
+from app.operators.accuracy import EXACT
 from app.operators.data_movement.attributes import Positives, Strides, Uints, length_violations
 from app.operators.operator import Count, InputTensorDesc, Operator, OutputTensorDesc, StatedOutputTensorDesc
 from app.operators.parameters import TensorParameters
@@ -32,6 +33,7 @@ class Slice(Operator):
     Strides: Positives = Field(description="Steps from one to the next in elements, along each dimension.")
 
     formula_text = "f(x)[c] = x[Offsets + Strides * c]"
+    accuracy = EXACT
     by_coordinates = True
     same_types = (("InputTensor", "OutputTensor"),)
     same_sizes = ()
@@ -95,6 +97,7 @@ class Slice1(Operator):
         "f(x)[c] = x[start + InputWindowStrides * c], start = InputWindowOffsets, plus InputWindowSizes - 1 where "
         "InputWindowStrides < 0"
     )
+    accuracy = EXACT
     by_coordinates = True
     same_types = (("InputTensor", "OutputTensor"),)
     same_sizes = ()
@@ -149,6 +152,7 @@ class SliceGrad(Operator):
         "f(gradient) = 0, but f(gradient)[start + InputWindowStrides * c] = gradient[c], start = InputWindowOffsets, "
         "plus InputWindowSizes - 1 where InputWindowStrides < 0"
     )
+    accuracy = EXACT
     by_coordinates = True
     same_types = (("InputGradientTensor", "OutputGradientTensor"),)
     same_sizes = ()

@@ -16,6 +16,7 @@ from app.contract.tensors import TensorDesc
 from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates, sum_over
 from app.formula.values import Value, equal, quotient, remainder_of_floor, where, widen
+from app.operators.accuracy import EXACT, SUM
 from app.operators.data_movement.attributes import Positive
 from app.operators.operator import Count, InputTensorDesc, Operator, OutputTensorDesc, StatedOutputTensorDesc
 from app.operators.parameters import TensorParameters
@@ -61,6 +62,7 @@ class Fold(_Windowed):
         "f(x)[n, c, q] = sum of x[n, c * K + k, b] over all places k of the window, row-major, and windows b, "
         "row-major, with q = b * Strides + k * Dilations - StartPadding, K = product of WindowSizes"
     )
+    accuracy = SUM
     example: ClassVar = {
         "InputTensor": {"Sizes": [1, 4, 4]},
         "OutputTensor": {"Sizes": [1, 1, 3, 3]},
@@ -131,6 +133,7 @@ class Unfold(_Windowed):
         "f(x)[n, c * K + k, b] = x[n, c, q], or 0 outside of it, q = b * Strides + k * Dilations - StartPadding, of "
         "places k of the window, row-major, and windows b, row-major, K = product of WindowSizes"
     )
+    accuracy = EXACT
     example: ClassVar = {
         "InputTensor": {"Sizes": [1, 1, 3, 3]},
         "WindowSizes": [2, 2],

@@ -21,6 +21,7 @@ from app.formula.values import (
     remainder_of_floor,
     remainder_of_truncation,
 )
+from app.operators.accuracy import EXACT, LINEAR, Accuracy
 from app.operators.forms import Binary, ScaledUnary, Unary
 from app.operators.fusion import OptionalFusedActivation
 from app.operators.operator import SCALED_INTEGERS, WRAPPING
@@ -35,6 +36,7 @@ class ElementWiseIdentity(ScaledUnary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_IDENTITY", "ELEMENT_WISE_IDENTITY"]
 
     formula_text = "f(x) = g(x), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    accuracy = Accuracy(1)
     support = SupportTable.of(
         "4_1 1-8 F64-16 I64-8 U64-8",
         "3_0 1-8 F32-16 I32-8 U32-8",
@@ -56,6 +58,7 @@ class ElementWiseAbs(ScaledUnary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_ABS", "ELEMENT_WISE_ABS"]
 
     formula_text = "f(x) = abs(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    accuracy = Accuracy(1)
     support = SupportTable.of(
         "4_1 1-8 F32-16 I64-8",
         "3_0 1-8 F32-16 I32-8",
@@ -74,6 +77,7 @@ class ElementWiseNegate(Unary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_NEGATE", "ELEMENT_WISE_NEGATE"]
 
     formula_text = "f(x) = -x"
+    accuracy = EXACT
     support = SupportTable.of("5_0 1-8 F32-16 I64-8")
     notes = ("The least number of an integer type stays as it is: it has no opposite in the type.",)
 
@@ -87,6 +91,7 @@ class ElementWiseSign(Unary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_SIGN", "ELEMENT_WISE_SIGN"]
 
     formula_text = "f(x) = -1 if x < 0; 1 if x > 0; 0 otherwise"
+    accuracy = EXACT
     support = SupportTable.of(
         "4_1 1-8 F32-16 I64-8 U64-8",
         "3_0 1-8 F32-16 I32-8 U32-8",
@@ -105,6 +110,7 @@ class ElementWiseRecip(ScaledUnary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_RECIP", "ELEMENT_WISE_RECIP"]
 
     formula_text = "f(x) = 1 / g(x), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    accuracy = Accuracy(1)
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "1_0 4 F32-16",
@@ -121,6 +127,7 @@ class ElementWiseAdd(Binary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_ADD", "ELEMENT_WISE_ADD"]
 
     formula_text = "f(a, b) = a + b"
+    accuracy = EXACT
     support = SupportTable.of(
         "5_1 1-8 F32-16 I64-8 U64-8",
         "4_1 1-8 F32-16 I64-32 U64-32",
@@ -141,6 +148,7 @@ class ElementWiseAdd1(Binary):
     FusedActivation: OptionalFusedActivation = None
 
     formula_text = "f(a, b) = act(a + b), act = FusedActivation, else the identity"
+    accuracy = EXACT
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "2_0 4-5 F32-16",
@@ -167,6 +175,7 @@ class ElementWiseSubtract(Binary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_SUBTRACT", "ELEMENT_WISE_SUBTRACT"]
 
     formula_text = "f(a, b) = a - b"
+    accuracy = EXACT
     support = SupportTable.of(
         "5_1 1-8 F32-16 I64-8 U64-8",
         "4_1 1-8 F32-16 I64-32 U64-32",
@@ -186,6 +195,7 @@ class ElementWiseMultiply(Binary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_MULTIPLY", "ELEMENT_WISE_MULTIPLY"]
 
     formula_text = "f(a, b) = a * b"
+    accuracy = EXACT
     support = SupportTable.of(
         "5_1 1-8 F32-16 I64-8 U64-8",
         "4_1 1-8 F32-16 I64-32 U64-32",
@@ -205,6 +215,7 @@ class ElementWiseDivide(Binary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_DIVIDE", "ELEMENT_WISE_DIVIDE"]
 
     formula_text = "f(a, b) = a / b; of integers, truncated toward zero"
+    accuracy = EXACT
     support = SupportTable.of(
         "6_0 1-8 F32-16 I64-8 U64-8",
         "5_1 1-8 F32-16 I32-8 U32-8",
@@ -224,6 +235,7 @@ class ElementWiseModulusTruncate(Binary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_MODULUS_TRUNCATE", "ELEMENT_WISE_MODULUS_TRUNCATE"]
 
     formula_text = "f(a, b) = a - b * trunc(a / b)"
+    accuracy = EXACT
     support = SupportTable.of(
         "6_0 1-8 F32-16 I64-8 U64-8",
         "3_0 1-8 F32-16 I32-8 U32-8",
@@ -241,6 +253,7 @@ class ElementWiseModulusFloor(Binary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_MODULUS_FLOOR", "ELEMENT_WISE_MODULUS_FLOOR"]
 
     formula_text = "f(a, b) = a - b * floor(a / b)"
+    accuracy = Accuracy(1)
     support = SupportTable.of(
         "6_0 1-8 F32-16 I64-8 U64-8",
         "3_0 1-8 F32-16 I32-8 U32-8",
@@ -261,6 +274,7 @@ class ElementWiseMax(Binary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_MAX", "ELEMENT_WISE_MAX"]
 
     formula_text = "f(a, b) = max(a, b)"
+    accuracy = EXACT
     support = SupportTable.of(
         "5_0 1-8 F32-16 I64-8 U64-8",
         "3_0 1-8 F32-16 I32-8 U32-8",
@@ -279,6 +293,7 @@ class ElementWiseMin(Binary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_MIN", "ELEMENT_WISE_MIN"]
 
     formula_text = "f(a, b) = min(a, b)"
+    accuracy = EXACT
     support = SupportTable.of(
         "5_0 1-8 F32-16 I64-8 U64-8",
         "3_0 1-8 F32-16 I32-8 U32-8",
@@ -297,6 +312,7 @@ class ElementWiseMean(Binary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_MEAN", "ELEMENT_WISE_MEAN"]
 
     formula_text = "f(a, b) = (a + b) / 2"
+    accuracy = Accuracy(1)
     support = SupportTable.of(
         "3_0 1-8 F32-16 I32 U32",
         "2_1 4 F32-16 I32 U32",
@@ -320,6 +336,7 @@ class ElementWiseDifferenceSquare(Binary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_DIFFERENCE_SQUARE", "ELEMENT_WISE_DIFFERENCE_SQUARE"]
 
     formula_text = "f(a, b) = (a - b) * (a - b)"
+    accuracy = LINEAR
     support = SupportTable.of("3_1 1-8 F32-16 I32 U32")
     notes = (WRAPPING,)
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from app.contract.support import SupportTable
 from app.formula.values import Value, bit_count
+from app.operators.accuracy import EXACT
 from app.operators.forms import Binary, Predicate, Unary
 from app.operators.parameters import Parameters
 
@@ -27,6 +28,7 @@ class ElementWiseBitAnd(Bitwise):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_BIT_AND", "ELEMENT_WISE_BIT_AND"]
 
     formula_text = "f(a, b) = a & b"
+    accuracy = EXACT
     support = SupportTable.of(
         "4_1 1-8 F64-16 I64-8 U64-8",
         "3_0 1-8 U32-8",
@@ -42,6 +44,7 @@ class ElementWiseBitOr(Bitwise):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_BIT_OR", "ELEMENT_WISE_BIT_OR"]
 
     formula_text = "f(a, b) = a | b"
+    accuracy = EXACT
     support = SupportTable.of(
         "4_1 1-8 F64-16 I64-8 U64-8",
         "3_0 1-8 U32-8",
@@ -57,6 +60,7 @@ class ElementWiseBitXor(Bitwise):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_BIT_XOR", "ELEMENT_WISE_BIT_XOR"]
 
     formula_text = "f(a, b) = a ^ b"
+    accuracy = EXACT
     support = SupportTable.of(
         "4_1 1-8 F64-16 I64-8 U64-8",
         "3_0 1-8 U32-8",
@@ -72,6 +76,7 @@ class ElementWiseBitShiftLeft(Bitwise):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_BIT_SHIFT_LEFT", "ELEMENT_WISE_BIT_SHIFT_LEFT"]
 
     formula_text = "f(a, b) = a << b"
+    accuracy = EXACT
     support = SupportTable.of(
         "4_1 1-8 U64-8",
         "3_0 1-8 U32-8",
@@ -89,6 +94,7 @@ class ElementWiseBitShiftRight(Bitwise):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_BIT_SHIFT_RIGHT", "ELEMENT_WISE_BIT_SHIFT_RIGHT"]
 
     formula_text = "f(a, b) = a >> b"
+    accuracy = EXACT
     support = SupportTable.of(
         "4_1 1-8 U64-8",
         "3_0 1-8 U32-8",
@@ -106,6 +112,7 @@ class ElementWiseBitNot(Unary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_BIT_NOT", "ELEMENT_WISE_BIT_NOT"]
 
     formula_text = "f(x) = ~x"
+    accuracy = EXACT
     support = SupportTable.of(
         "4_1 1-8 F64-16 I64-8 U64-8",
         "3_0 1-8 U32-8",
@@ -124,6 +131,7 @@ class ElementWiseBitCount(Predicate, Unary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_BIT_COUNT", "ELEMENT_WISE_BIT_COUNT"]
 
     formula_text = "f(x) = number of bits of x that are 1"
+    accuracy = EXACT
     in_place = ()
     support = SupportTable.of(
         "4_1 1-8 F64-16 I64-8 U64-8, OutputTensor U32 U8",

@@ -10,6 +10,7 @@ from pydantic import Field
 from app.contract import constants
 from app.contract.support import SupportTable
 from app.formula.values import INFINITY, Value, absolute, equal, is_nan
+from app.operators.accuracy import EXACT
 from app.operators.forms import PREDICATE_OUTPUT, Binary, Predicate, Unary
 from app.operators.parameters import Parameters
 
@@ -30,6 +31,7 @@ class ElementWiseLogicalEquals(Comparison):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_LOGICAL_EQUALS", "ELEMENT_WISE_LOGICAL_EQUALS"]
 
     formula_text = "f(a, b) = 1 if a == b, else 0"
+    accuracy = EXACT
     support = SupportTable.of(
         "4_1 1-8 F32-16 I64-8 U64-8, OutputTensor U32 U8",
         "3_0 1-8 F32-16 I32-8 U32-8, OutputTensor U32 U8",
@@ -49,6 +51,7 @@ class ElementWiseLogicalGreaterThan(Comparison):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_LOGICAL_GREATER_THAN", "ELEMENT_WISE_LOGICAL_GREATER_THAN"]
 
     formula_text = "f(a, b) = 1 if a > b, else 0"
+    accuracy = EXACT
     support = SupportTable.of(
         "4_1 1-8 F32-16 I64-8 U64-8, OutputTensor U32 U8",
         "3_0 1-8 F32-16 I32-8 U32-8, OutputTensor U32 U8",
@@ -68,6 +71,7 @@ class ElementWiseLogicalLessThan(Comparison):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_LOGICAL_LESS_THAN", "ELEMENT_WISE_LOGICAL_LESS_THAN"]
 
     formula_text = "f(a, b) = 1 if a < b, else 0"
+    accuracy = EXACT
     support = SupportTable.of(
         "4_1 1-8 F32-16 I64-8 U64-8, OutputTensor U32 U8",
         "3_0 1-8 F32-16 I32-8 U32-8, OutputTensor U32 U8",
@@ -89,6 +93,7 @@ class ElementWiseLogicalGreaterThanOrEqual(Comparison):
     ]
 
     formula_text = "f(a, b) = 1 if a >= b, else 0"
+    accuracy = EXACT
     support = SupportTable.of(
         "4_1 1-8 F32-16 I64-8 U64-8, OutputTensor U32 U8",
         "3_0 1-8 F32-16 I32-8 U32-8, OutputTensor U32 U8",
@@ -105,6 +110,7 @@ class ElementWiseLogicalLessThanOrEqual(Comparison):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_LOGICAL_LESS_THAN_OR_EQUAL", "ELEMENT_WISE_LOGICAL_LESS_THAN_OR_EQUAL"]
 
     formula_text = "f(a, b) = 1 if a <= b, else 0"
+    accuracy = EXACT
     support = SupportTable.of(
         "4_1 1-8 F32-16 I64-8 U64-8, OutputTensor U32 U8",
         "3_0 1-8 F32-16 I32-8 U32-8, OutputTensor U32 U8",
@@ -121,6 +127,7 @@ class ElementWiseIsNan(Predicate, Unary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_IS_NAN", "ELEMENT_WISE_IS_NAN"]
 
     formula_text = "f(x) = 1 if x is NaN, else 0"
+    accuracy = EXACT
     in_place = ()
     support = SupportTable.of(
         "3_0 1-8 F32-16, OutputTensor U32 U8",
@@ -142,6 +149,7 @@ class ElementWiseIsInfinity(Predicate, Unary):
     ]
 
     formula_text = "f(x) = 1 if x is an infinity of InfinityMode, else 0"
+    accuracy = EXACT
     in_place = ()
     support = SupportTable.of(
         "3_0 1-8 F32-16, OutputTensor U8",

@@ -14,6 +14,7 @@ from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.functions import constant_power, integer_power
 from app.formula.values import Value, cast, erf, exp, is_float, log, power, saturate, sqrt, widen
+from app.operators.accuracy import FUNCTION, Accuracy
 from app.operators.forms import ScaledUnary
 from app.operators.operator import (
     SCALED_INTEGERS,
@@ -33,6 +34,7 @@ class ElementWiseExp(ScaledUnary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_EXP", "ELEMENT_WISE_EXP"]
 
     formula_text = "f(x) = exp(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "1_0 4 F32-16",
@@ -48,6 +50,7 @@ class ElementWiseLog(ScaledUnary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_LOG", "ELEMENT_WISE_LOG"]
 
     formula_text = "f(x) = ln(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "1_0 4 F32-16",
@@ -64,6 +67,7 @@ class ElementWiseSqrt(ScaledUnary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_SQRT", "ELEMENT_WISE_SQRT"]
 
     formula_text = "f(x) = sqrt(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    accuracy = Accuracy(1)
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "1_0 4 F32-16",
@@ -80,6 +84,7 @@ class ElementWiseErf(ScaledUnary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_ERF", "ELEMENT_WISE_ERF"]
 
     formula_text = "f(x) = erf(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "2_0 4 F32-16",
@@ -99,6 +104,7 @@ class ElementWisePow(Operator):
     ScaleBias: OptionalScaleBias = None
 
     formula_text = "f(x, e) = pow(g(x), e), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    accuracy = FUNCTION
     in_place = ("InputTensor",)
     same_types = (("InputTensor", "OutputTensor"),)
     support = SupportTable.of(
@@ -141,6 +147,7 @@ class ElementWiseConstantPow(ScaledUnary):
     Exponent: Float = Field(description="The power.", examples=[2.5])
 
     formula_text = "f(x) = pow(g(x), Exponent), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "1_0 4 F32-16",

@@ -7,6 +7,7 @@ from typing import Literal
 
 from app.contract.support import SupportTable
 from app.formula.values import Value, equal, not_equal
+from app.operators.accuracy import EXACT
 from app.operators.forms import Binary, Unary
 from app.operators.parameters import Parameters
 
@@ -17,6 +18,7 @@ class ElementWiseLogicalAnd(Binary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_LOGICAL_AND", "ELEMENT_WISE_LOGICAL_AND"]
 
     formula_text = "f(a, b) = 1 if a && b, else 0"
+    accuracy = EXACT
     support = SupportTable.of(
         "3_0 1-8 U32 U8",
         "2_0 4 U32 U8",
@@ -33,6 +35,7 @@ class ElementWiseLogicalOr(Binary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_LOGICAL_OR", "ELEMENT_WISE_LOGICAL_OR"]
 
     formula_text = "f(a, b) = 1 if a || b, else 0"
+    accuracy = EXACT
     support = SupportTable.of(
         "3_0 1-8 U32 U8",
         "2_0 4 U32 U8",
@@ -49,6 +52,7 @@ class ElementWiseLogicalXor(Binary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_LOGICAL_XOR", "ELEMENT_WISE_LOGICAL_XOR"]
 
     formula_text = "f(a, b) = 1 if !!a != !!b, else 0"
+    accuracy = EXACT
     support = SupportTable.of(
         "3_0 1-8 U32 U8",
         "2_0 4 U32 U8",
@@ -65,6 +69,7 @@ class ElementWiseLogicalNot(Unary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_LOGICAL_NOT", "ELEMENT_WISE_LOGICAL_NOT"]
 
     formula_text = "f(x) = 1 if !x, else 0"
+    accuracy = EXACT
     support = SupportTable.of(
         "3_0 1-8 U32 U8",
         "2_0 4 U32 U8",

@@ -13,6 +13,7 @@ from app.contract.support import SupportTable
 from app.contract.tensors import TensorDesc
 from app.contract.violations import Violation
 from app.formula.values import FLOAT64, Value, cast, rint, saturate, widen
+from app.operators.accuracy import NEAREST, ONCE
 from app.operators.operator import InputTensorDesc, Operator, OptionalInputTensorDesc, OutputTensorDesc
 from app.operators.parameters import Parameters
 
@@ -32,6 +33,7 @@ class ElementWiseQuantizeLinear(Operator):
     OutputTensor: OutputTensorDesc = None
 
     formula_text = "f(x, scale, zero) = clamp(round(x / scale) + zero, least of the type, greatest of the type)"
+    accuracy = NEAREST
     same_types = (("ZeroPointTensor", "OutputTensor"),)
     support = SupportTable.of(
         "6_2 1-8 F32-16 I32, ScaleTensor F32-16, ZeroPointTensor OutputTensor I8 U8",
@@ -72,6 +74,7 @@ class ElementWiseDequantizeLinear(Operator):
     OutputTensor: OutputTensorDesc = None
 
     formula_text = "f(x, scale, zero) = (x - zero) * scale"
+    accuracy = ONCE
     same_types = (("InputTensor", "ZeroPointTensor"), ("ScaleTensor", "OutputTensor"))
     support = SupportTable.of(
         "6_2 1-8 I32-8 U32-8, ScaleTensor OutputTensor F32-16",
@@ -110,6 +113,7 @@ class ElementWiseQuantizedLinearAdd(Operator):
         "f(a, b) = clamp(round((va + vb) / OutputScale) + OutputZeroPoint, least of the type, greatest of the type), "
         "va = (a - AZeroPoint) * AScale, vb = (b - BZeroPoint) * BScale"
     )
+    accuracy = NEAREST
     same_types = (
         ("ATensor", "AZeroPointTensor"),
         ("BTensor", "BZeroPointTensor"),

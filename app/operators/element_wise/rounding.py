@@ -11,6 +11,7 @@ from app.contract import constants
 from app.contract.support import SupportTable
 from app.formula.functions import round_half_away
 from app.formula.values import Value, ceil, floor, rint, trunc
+from app.operators.accuracy import EXACT, Accuracy
 from app.operators.forms import ScaledUnary, Unary
 from app.operators.parameters import Parameters
 
@@ -21,6 +22,7 @@ class ElementWiseFloor(ScaledUnary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_FLOOR", "ELEMENT_WISE_FLOOR"]
 
     formula_text = "f(x) = floor(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    accuracy = Accuracy(1)
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "1_0 4 F32-16",
@@ -36,6 +38,7 @@ class ElementWiseCeil(ScaledUnary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_CEIL", "ELEMENT_WISE_CEIL"]
 
     formula_text = "f(x) = ceil(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    accuracy = Accuracy(1)
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "1_0 4 F32-16",
@@ -58,6 +61,7 @@ class ElementWiseRound(Unary):
     ]
 
     formula_text = "f(x) = x rounded to the nearest whole number, ties to even or away from zero, or truncated"
+    accuracy = EXACT
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "2_1 4 F32-16",

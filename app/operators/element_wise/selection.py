@@ -16,6 +16,7 @@ from app.contract.tensors import TensorDesc
 from app.contract.validation import abbreviate
 from app.contract.violations import Violation
 from app.formula.values import Number, Value, converted, maximum, minimum, not_equal, where
+from app.operators.accuracy import EXACT
 from app.operators.forms import ScaledUnary
 from app.operators.operator import SCALED_INTEGERS, InputTensorDesc, Operator, OutputTensorDesc
 from app.operators.parameters import Parameters
@@ -36,6 +37,7 @@ class ElementWiseClip(ScaledUnary):
     Max: Bound = Field(description="Upper bound.", examples=[1.0])
 
     formula_text = "f(x) = max(Min, min(g(x), Max)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    accuracy = EXACT
     support = SupportTable.of(
         "5_0 1-8 F32-16 I64-8 U64-8",
         "3_0 1-8 F32-16 I32-8 U32-8",
@@ -60,6 +62,7 @@ class ElementWiseClip1(ScaledUnary):
     Max: Scalar = Field(description="Upper bound: a number, or DML_SCALAR_UNION.", examples=[1.0])
 
     formula_text = "f(x) = max(Min, min(g(x), Max)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    accuracy = EXACT
     support = SupportTable.of("5_0 1-8 F32-16 I64-8 U64-8")
     notes = (CROSSED + " It gives Min.", NAN, SCALED_INTEGERS)
 
@@ -85,6 +88,7 @@ class ElementWiseClipGrad(Operator):
     Max: Bound = Field(description="Upper bound, where the gradient is 0.", examples=[1.0])
 
     formula_text = "f(x, gradient) = 0 if x <= Min or x >= Max, else gradient"
+    accuracy = EXACT
     in_place = ("InputTensor",)
     support = SupportTable.of(
         "5_0 1-8 F32-16 I64-8 U64-8",
@@ -116,6 +120,7 @@ class ElementWiseClipGrad1(Operator):
     )
 
     formula_text = "f(x, gradient) = 0 if x <= Min or x >= Max, else gradient"
+    accuracy = EXACT
     in_place = ("InputTensor",)
     support = SupportTable.of("5_0 1-8 F32-16 I64-8 U64-8")
     notes = (CROSSED, "Where x is NaN the result is the gradient: x is beyond neither bound.")
@@ -167,6 +172,7 @@ class ElementWiseThreshold(ScaledUnary):
     Min: Bound = Field(description="Lower bound.", examples=[0.5])
 
     formula_text = "f(x) = max(g(x), Min), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    accuracy = EXACT
     support = SupportTable.of(
         "3_0 1-8 F32-16 I32-8 U32-8",
         "2_1 4 F32-16 I32-8 U32-8",
@@ -188,6 +194,7 @@ class ElementWiseIf(Operator):
     OutputTensor: OutputTensorDesc = None
 
     formula_text = "f(c, a, b) = a if c != 0, else b"
+    accuracy = EXACT
     same_types = (("ATensor", "BTensor", "OutputTensor"),)
     support = SupportTable.of(
         "5_0 1-8 U8, ATensor BTensor OutputTensor F64-16 I64-8 U64-8",

@@ -22,6 +22,7 @@ from app.formula.values import (
     tan,
     tanh,
 )
+from app.operators.accuracy import FUNCTION
 from app.operators.forms import Binary, ScaledUnary
 from app.operators.parameters import Parameters
 
@@ -32,6 +33,7 @@ class ElementWiseSin(ScaledUnary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_SIN", "ELEMENT_WISE_SIN"]
 
     formula_text = "f(x) = sin(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "1_0 4 F32-16",
@@ -47,6 +49,7 @@ class ElementWiseCos(ScaledUnary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_COS", "ELEMENT_WISE_COS"]
 
     formula_text = "f(x) = cos(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "1_0 4 F32-16",
@@ -62,6 +65,7 @@ class ElementWiseTan(ScaledUnary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_TAN", "ELEMENT_WISE_TAN"]
 
     formula_text = "f(x) = tan(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "1_0 4 F32-16",
@@ -77,6 +81,7 @@ class ElementWiseAsin(ScaledUnary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_ASIN", "ELEMENT_WISE_ASIN"]
 
     formula_text = "f(x) = asin(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "1_0 4 F32-16",
@@ -93,6 +98,7 @@ class ElementWiseAcos(ScaledUnary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_ACOS", "ELEMENT_WISE_ACOS"]
 
     formula_text = "f(x) = acos(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "1_0 4 F32-16",
@@ -109,6 +115,7 @@ class ElementWiseAtan(ScaledUnary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_ATAN", "ELEMENT_WISE_ATAN"]
 
     formula_text = "f(x) = atan(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "1_0 4 F32-16",
@@ -124,6 +131,7 @@ class ElementWiseSinh(ScaledUnary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_SINH", "ELEMENT_WISE_SINH"]
 
     formula_text = "f(x) = sinh(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "2_0 4 F32-16",
@@ -139,6 +147,7 @@ class ElementWiseCosh(ScaledUnary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_COSH", "ELEMENT_WISE_COSH"]
 
     formula_text = "f(x) = cosh(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "2_0 4 F32-16",
@@ -154,6 +163,7 @@ class ElementWiseTanh(ScaledUnary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_TANH", "ELEMENT_WISE_TANH"]
 
     formula_text = "f(x) = tanh(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "2_0 4 F32-16",
@@ -169,6 +179,7 @@ class ElementWiseAsinh(ScaledUnary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_ASINH", "ELEMENT_WISE_ASINH"]
 
     formula_text = "f(x) = asinh(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "2_0 4 F32-16",
@@ -184,6 +195,7 @@ class ElementWiseAcosh(ScaledUnary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_ACOSH", "ELEMENT_WISE_ACOSH"]
 
     formula_text = "f(x) = acosh(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "2_0 4 F32-16",
@@ -200,6 +212,7 @@ class ElementWiseAtanh(ScaledUnary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_ATANH", "ELEMENT_WISE_ATANH"]
 
     formula_text = "f(x) = atanh(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
         "2_0 4 F32-16",
@@ -216,6 +229,7 @@ class ElementWiseAtanYx(Binary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_ATAN_YX", "ELEMENT_WISE_ATAN_YX"]
 
     formula_text = "f(a, b) = atan2(a, b): a is the y coordinate, b the x coordinate"
+    accuracy = FUNCTION
     support = SupportTable.of("3_1 1-8 F32-16")
     notes = ("At the origin, which DirectML leaves undefined, as in C: 0 or pi by the sign of b, with the sign of a.",)
 

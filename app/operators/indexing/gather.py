@@ -14,6 +14,7 @@ from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates
 from app.formula.values import INT64, Constant, Value
+from app.operators.accuracy import EXACT
 from app.operators.indexing.places import (
     INDICES,
     NEGATIVE,
@@ -69,6 +70,7 @@ class Gather(Gathering):
         "y[a..., i..., b...] = x[a..., indices[i...], b...], a = the coordinates before Axis, i = the last "
         "IndexDimensions coordinates of IndicesTensor, b = the coordinates after Axis"
     )
+    accuracy = EXACT
     support = SupportTable.of(
         f"4_1 1-8 F64-16 I64-8 U64-8{INDICES}",
         f"3_0 1-8 F32-16 I32-8 U32-8{INDICES}",
@@ -122,6 +124,7 @@ class GatherElements(Gathering):
     Axis: AxisUint
 
     formula_text = "y[c] = x[c with coordinate Axis replaced by indices[c]]"
+    accuracy = EXACT
     support = SupportTable.of(
         f"4_1 1-8 F64-16 I64-8 U64-8{INDICES}",
         f"3_0 1-8 F32-16 I32-8 U32-8{INDICES}",
@@ -189,6 +192,7 @@ class GatherNd(ByTuples):
         "y[i..., b...] = x[indices[i..., 0], ..., indices[i..., t-1], b...], t = IndicesTensor.Sizes[last] = "
         "coordinates per tuple, b = the remaining input coordinates"
     )
+    accuracy = EXACT
     support = SupportTable.of(
         f"4_1 1-8 F64-16 I64-8 U64-8{INDICES}",
         f"3_0 1-8 F32-16 I32-8 U32-8{INDICES}",
@@ -218,6 +222,7 @@ class GatherNd1(ByTuples):
         "BatchDimensionCount meaningful coordinates, t = IndicesTensor.Sizes[last] = coordinates per tuple, b = the "
         "remaining input coordinates"
     )
+    accuracy = EXACT
     support = SupportTable.of(
         f"4_1 1-8 F64-16 I64-8 U64-8{INDICES}",
         f"3_0 1-8 F32-16 I32-8 U32-8{INDICES}",

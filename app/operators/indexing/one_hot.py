@@ -11,6 +11,7 @@ from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates
 from app.formula.values import INT64, Constant, Value, equal, where
+from app.operators.accuracy import EXACT
 from app.operators.indexing.places import (
     INDICES,
     NEGATIVE,
@@ -36,6 +37,7 @@ class OneHot(Moved):
         "y[c] = OnValue if c[Axis] == indices[c with coordinate Axis 0], else OffValue; OffValue = values[0], "
         "OnValue = values[1]"
     )
+    accuracy = EXACT
     support = SupportTable.of(
         f"4_1 1-8 F64-16 I64-8 U64-8{INDICES}",
         f"3_0 1-8 F32-16 I32-8 U32-8{INDICES}",
@@ -104,6 +106,7 @@ class NonzeroCoordinates(Operator):
         "OutputCount = number of elements != 0; row m of OutputCoordinatesTensor = the last N coordinates of the m-th "
         "non-zero element in row-major order"
     )
+    accuracy = EXACT
     support = SupportTable.of(
         "4_0 1-8 F32-16 I32-8 U32-8, OutputCountTensor U32, OutputCoordinatesTensor 2-8 U32",
         "3_0 4-5 F32-16 I32-8 U32-8, OutputCountTensor OutputCoordinatesTensor U32",

@@ -12,6 +12,7 @@ from app.contract.constants import AxisDirection, FeatureLevel
 from app.contract.scalars import Bool
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
+from app.operators.accuracy import ONCE, SUM
 from app.operators.indexing import on_gpu
 from app.operators.indexing.places import AxisUint, Direction, axis_violations
 from app.operators.indexing.rows import back, pieces, rows_of
@@ -64,6 +65,7 @@ class CumulativeSummation(Scan):
         "y[.., i, ..] = sum of x[.., j, ..] over j <= i (AxisDirection INCREASING) or j >= i (DECREASING) along Axis; "
         "with HasExclusiveSum over j < i or j > i, and 0 where nothing is left"
     )
+    accuracy = SUM
     support = SupportTable.of(
         "5_0 1-8 F32-16 I64-32 U64-32",
         "4_0 1-8 F32-16 I32 U32",
@@ -87,6 +89,7 @@ class CumulativeProduct(Scan):
         "y[.., i, ..] = product of x[.., j, ..] over j <= i (AxisDirection INCREASING) or j >= i (DECREASING) along "
         "Axis; with HasExclusiveProduct over j < i or j > i, and 1 where nothing is left"
     )
+    accuracy = ONCE
     support = SupportTable.of(
         "5_0 1-8 F32-16 I64-32 U64-32",
         "4_0 1-8 F32-16 I32 U32",

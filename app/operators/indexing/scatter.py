@@ -12,6 +12,7 @@ import numpy as np
 from app.contract.constants import FeatureLevel
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
+from app.operators.accuracy import EXACT
 from app.operators.indexing.places import (
     INDICES,
     NEGATIVE,
@@ -54,6 +55,7 @@ class Scatter(Scattering):
     formula_text = (
         "y = x, then y[c with coordinate Axis replaced by indices[c]] = updates[c] for every c of IndicesTensor"
     )
+    accuracy = EXACT
     support = SupportTable.of(
         f"4_1 1-8 F64-16 I64-8 U64-8{INDICES}",
         f"3_0 1-8 F32-16 I32-8 U32-8{INDICES}",
@@ -99,6 +101,7 @@ class ScatterNd(Scattering):
         "y = x, then y[indices[i..., 0], ..., indices[i..., t-1], b...] = updates[i..., b...], "
         "t = IndicesTensor.Sizes[last] = coordinates per tuple, b = the remaining coordinates"
     )
+    accuracy = EXACT
     support = SupportTable.of(
         f"4_1 1-8 F64-16 I64-8 U64-8{INDICES}",
         f"3_0 1-8 F32-16 I32-8 U32-8{INDICES}",

@@ -12,6 +12,7 @@ from app.contract.constants import AxisDirection, DataType, FeatureLevel
 from app.contract.scalars import Uint
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
+from app.operators.accuracy import EXACT
 from app.operators.indexing import on_gpu
 from app.operators.indexing.places import AxisUint, Direction, axis_violations
 from app.operators.indexing.rows import back, pieces, rows_of
@@ -90,6 +91,7 @@ class TopK(Sorting):
     formula_text = (
         "per sequence along Axis: the K largest elements in descending order, and their positions in the sequence"
     )
+    accuracy = EXACT
     support = SupportTable.of(
         "5_0 1-8 F32-16 I64-8 U64-8, OutputIndexTensor U64-32",
         "3_1 1-8 F32-16 I32-8 U32-8, OutputIndexTensor U32",
@@ -108,6 +110,7 @@ class TopK1(Sorting):
         "per sequence along Axis: the K largest elements in descending order (AxisDirection DECREASING) or the K "
         "smallest in ascending order (INCREASING), and their positions in the sequence"
     )
+    accuracy = EXACT
     support = SupportTable.of(
         "5_0 1-8 F32-16 I64-8 U64-8, OutputIndexTensor U64-32",
         "3_1 1-8 F32-16 I32-8 U32-8, OutputIndexTensor U32",

@@ -12,6 +12,7 @@ from app.contract.constants import FeatureLevel, MatrixTransform
 from app.contract.scalars import Float
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
+from app.operators.accuracy import PRODUCTS
 from app.operators.arrays import Activation, computed, product, stored, unrepeated
 from app.operators.fusion import OptionalFusedActivationOfGemm
 from app.operators.linear_algebra.sizes import product_sizes, product_violations
@@ -33,6 +34,7 @@ class Gemm(Operator):
     FusedActivation: OptionalFusedActivationOfGemm = None
 
     formula_text = "Output = act(Alpha * A x B + Beta * C), act = FusedActivation, else the identity"
+    accuracy = PRODUCTS
     only_queues = True
     same_sizes = ()
     same_ranks = (("ATensor", "BTensor", "CTensor", "OutputTensor"),)

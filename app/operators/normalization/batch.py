@@ -13,6 +13,7 @@ from app.contract.scalars import Bool, Float
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.values import Value, multiply_add, sqrt
+from app.operators.accuracy import Accuracy
 from app.operators.fusion import OptionalFusedActivation, activation_violations
 from app.operators.normalization.fields import ACTIVATION, activated, repetition_violations
 from app.operators.operator import InputTensorDesc, Operator, OutputTensorDesc
@@ -44,6 +45,7 @@ class BatchNormalization(Operator):
         "f(x, m, v, s, b) = act(s * (x - m) / sqrt(v + Epsilon) + b), m = Mean, v = Variance, s = Scale, b = Bias, "
         "each repeated where its size is 1, act = FusedActivation, else the identity"
     )
+    accuracy = Accuracy(3, "the sum of the magnitudes of its terms")
     support = SupportTable.of(
         "3_1 1-8 F32-16",
         "1_0 4 F32-16",

@@ -15,6 +15,7 @@ from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates
 from app.formula.values import Value, cast, maximum, sqrt, widen
+from app.operators.accuracy import SUM
 from app.operators.fusion import OptionalFusedActivation, activation_violations
 from app.operators.normalization.fields import (
     ACTIVATION,
@@ -51,6 +52,7 @@ class BatchNormalizationTraining(Operator):
         "in which ScaleTensor has size 1; s = Scale, b = Bias, a = FusedAdd or 0, act = FusedActivation, else the "
         "identity; OutputMeanTensor = m, OutputVarianceTensor = v"
     )
+    accuracy = SUM
     support = SupportTable.of("4_1 1-8 F32-16")
     same_sizes = (
         ("InputTensor", "FusedAddTensor", "OutputTensor"),
@@ -156,6 +158,7 @@ class BatchNormalizationGrad(Gradient):
     Type: Literal["DML_OPERATOR_BATCH_NORMALIZATION_GRAD", "BATCH_NORMALIZATION_GRAD"]
 
     formula_text = f"dX = g * Scale / sqrt(Variance + Epsilon), {_OF_GROUPS}"
+    accuracy = SUM
     support = SupportTable.of("3_1 1-8 F32-16")
     notes = (IN_FLOAT64,)
 
@@ -176,6 +179,7 @@ class BatchNormalizationTrainingGrad(Gradient):
         "dX = Scale / sqrt(Variance + Epsilon) * (g - mean(g) - (x - mean(x)) * mean(g * (x - mean(x))) / "
         f"(Variance + Epsilon)), {_OF_GROUPS}, as mean is over these"
     )
+    accuracy = SUM
     support = SupportTable.of("4_1 1-8 F32-16")
     notes = (
         "InputCentered, which the page defines by itself, is read as the input less its mean, computed from the input.",

@@ -15,6 +15,7 @@ from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates, sum_over
 from app.formula.values import Value, cast, maximum, minimum, power, quotient, widen
+from app.operators.accuracy import ONCE, SUM
 from app.operators.forms import Unary
 from app.operators.normalization.fields import IN_FLOAT64
 from app.operators.operator import InputTensorDesc, Operator, OutputTensorDesc
@@ -58,6 +59,7 @@ class LocalResponseNormalization(Unary):
     Bias: Float = Field(1.0, description="Added to the mean square.")
 
     formula_text = f"f(x) = x / s^Beta, {_SUM}"
+    accuracy = ONCE
     support = SupportTable.of("1_0 4 F32-16")
     in_place = ()
     same_sizes = (("InputTensor", "OutputTensor"),)
@@ -104,6 +106,7 @@ class LocalResponseNormalizationGrad(Operator):
         "f(x, g) = g * s^-Beta - 2 * Alpha * Beta / LocalSize * x * sum(g_j * x_j * s_j^(-Beta - 1)) over all j in "
         f"whose region x is, {_SUM}"
     )
+    accuracy = SUM
     support = SupportTable.of("3_1 4 F32-16")
     same_sizes = (("InputTensor", "InputGradientTensor", "OutputGradientTensor"),)
     notes = (

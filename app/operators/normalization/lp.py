@@ -13,6 +13,7 @@ from app.contract.scalars import Float, Uint
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.values import Value, absolute, cast, maximum, sqrt, sum_of, widen
+from app.operators.accuracy import ONCE
 from app.operators.forms import Unary
 from app.operators.normalization.fields import IN_FLOAT64
 from app.operators.parameters import STRUCTURAL, Parameters
@@ -32,6 +33,7 @@ class LpNormalization(Unary):
         "f(x) = x / max(norm, Epsilon), norm = sum(abs(x_k)) for P = 1 or sqrt(sum(x_k^2)) for P = 2, over the "
         "elements that differ from x only along Axis"
     )
+    accuracy = ONCE
     support = SupportTable.of(
         "3_1 1-8 F32-16",
         "1_0 4 F32-16",

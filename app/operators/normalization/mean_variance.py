@@ -14,6 +14,7 @@ from app.contract.scalars import Bool, Float
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.values import FLOAT64, Number, Parameter, Value, sqrt, sum_of, widen
+from app.operators.accuracy import SUM
 from app.operators.activation.softmax import AXES, AxisList, axes_violations
 from app.operators.fusion import Fused, OptionalFusedActivation, activation_violations
 from app.operators.normalization.fields import ACTIVATION, IN_FLOAT64, POPULATION, activated, repetition_violations
@@ -89,6 +90,7 @@ class MeanVarianceNormalization(Normalization):
         "NormalizeVariance, over the dimensions 2 and 3 or, with CrossChannel, 1 to 3; s = Scale or 1, b = Bias or 0, "
         "each repeated where its size is 1, act = FusedActivation, else the identity"
     )
+    accuracy = SUM
     support = SupportTable.of("1_0 4 F32-16")
     notes = (POPULATION, IN_FLOAT64, ACTIVATION)
 
@@ -115,6 +117,7 @@ class MeanVarianceNormalization1(Normalization):
         "NormalizeVariance, over the elements that differ from x only along Axes; s = Scale or 1, b = Bias or 0, each "
         "repeated where its size is 1, act = FusedActivation, else the identity"
     )
+    accuracy = SUM
     support = SupportTable.of(
         "3_1 1-8 F32-16",
         "2_1 4 F32-16",
@@ -170,6 +173,7 @@ class MeanVarianceNormalization2(Normalization):
         "(x - m)^2, without the division unless UseVariance, over the elements that differ from x only along Axes; "
         "s = Scale or 1, b = Bias or 0, each repeated where its size is 1, act = FusedActivation, else the identity"
     )
+    accuracy = SUM
     support = SupportTable.of("6_3 1-8 F32-16")
     counts: ClassVar[Mapping[str, tuple[str, ...]]] = {"AxisCount": ("Axes",)}
     notes = (

@@ -29,6 +29,7 @@ from app.formula.values import (
     where,
     widen,
 )
+from app.operators.accuracy import NEAREST, ONCE, SUM
 from app.operators.element_wise.quantization import SCALE_0, TIES, quantized
 from app.operators.operator import (
     InputTensorDesc,
@@ -87,6 +88,7 @@ class AveragePooling(Pooling, OneInput):
         "f(x) = sum of the window / divisor, which is the number of its elements, or where IncludePadding is false of "
         "those that lie inside the input"
     )
+    accuracy = SUM
     support = SupportTable.of("1_0 4-5 F32-16")
     notes = (PADDING_ALONE, EXACT, AT_LEAST_1)
 
@@ -101,6 +103,7 @@ class AveragePooling1(DilatedPooling, OneInput):
     IncludePadding: IncludePadding
 
     formula_text = AveragePooling.formula_text
+    accuracy = SUM
     support = SupportTable.of("6_2 4-5 F32-16")
     notes = (PADDING_ALONE, EXACT, DILATED_SIZES, AT_LEAST_1)
 
@@ -135,6 +138,7 @@ class LpPooling(Pooling, OneInput):
     P: Positive = Field(description="Exponent of the norm, at least 1; usually 1 or 2.", examples=[2])
 
     formula_text = "f(x) = (sum of |x|^P over the window)^(1/P)"
+    accuracy = ONCE
     support = SupportTable.of("1_0 4-5 F32-16")
     notes = (ABSOLUTE, P_0, EXACT, AT_LEAST_1)
 
@@ -149,6 +153,7 @@ class LpPooling1(DilatedPooling, OneInput):
     P: Positive = Field(description="Exponent of the norm, at least 1; usually 1 or 2.", examples=[2])
 
     formula_text = LpPooling.formula_text
+    accuracy = ONCE
     support = SupportTable.of("6_2 4-5 F32-16")
     notes = (ABSOLUTE, P_0, EXACT, DILATED_SIZES, AT_LEAST_1)
 
@@ -170,6 +175,7 @@ class AveragePoolingGrad(Windows, _Gradients):
     IncludePadding: IncludePadding
 
     formula_text = "f(dy) = sum of dy / divisor over the windows that hold the element; divisors as in AVERAGE_POOLING"
+    accuracy = SUM
     by_coordinates = True
     same_types = (("InputGradientTensor", "OutputGradientTensor"),)
     same_ranks = (("InputGradientTensor", "OutputGradientTensor"),)
@@ -240,6 +246,7 @@ class QuantizedLinearAveragePooling(DilatedPooling, _QuantizedTensors):
         "f(x) = clamp(round(average / OutputScale) + OutputZeroPoint, least of the type, greatest of the type), where "
         "average is that of (x - InputZeroPoint) * InputScale as in AVERAGE_POOLING1"
     )
+    accuracy = NEAREST
     same_types = (("InputTensor", "InputZeroPointTensor"), ("OutputZeroPointTensor", "OutputTensor"))
     support = SupportTable.of(
         "6_2 4-5 I8 U8, InputScaleTensor OutputScaleTensor 1-5 F32, "

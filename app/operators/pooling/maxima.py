@@ -14,6 +14,7 @@ from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates, maximum_over, position_over
 from app.formula.values import Value, cast, quotient, remainder_of_truncation, where
+from app.operators.accuracy import EXACT, SUM
 from app.operators.operator import (
     InputTensorDesc,
     Operator,
@@ -69,6 +70,7 @@ class MaxPooling(Pooling, OneInput):
     Type: Literal["DML_OPERATOR_MAX_POOLING", "MAX_POOLING"]
 
     formula_text = "f(x) = maximum of the window"
+    accuracy = EXACT
     support = SupportTable.of(
         "5_0 4-5 F32-16 I64-8 U64-8",
         "3_0 4-5 F32-16 I8 U8",
@@ -92,6 +94,7 @@ class MaxPooling1(Pooling, _WithIndices):
     Type: Literal["DML_OPERATOR_MAX_POOLING1", "MAX_POOLING1"]
 
     formula_text = "f(x) = maximum of the window, and the index of the first such element in the whole input, row-major"
+    accuracy = EXACT
     same_ranks = (("InputTensor", "OutputTensor", "OutputIndicesTensor"),)
     support = SupportTable.of(
         "5_0 4-5 F32-16 I64-8 U64-8, OutputIndicesTensor U64-32",
@@ -110,6 +113,7 @@ class MaxPooling2(DilatedPooling, _WithIndices):
     Type: Literal["DML_OPERATOR_MAX_POOLING2", "MAX_POOLING2"]
 
     formula_text = MaxPooling1.formula_text
+    accuracy = EXACT
     same_ranks = (("InputTensor", "OutputTensor", "OutputIndicesTensor"),)
     support = SupportTable.of(
         "5_0 4-5 F32-16 I64-8 U64-8, OutputIndicesTensor U64-32",
@@ -131,6 +135,7 @@ class MaxUnpooling(Operator):
     OutputTensor: StatedOutputTensorDesc
 
     formula_text = "f(x, i) = 0 everywhere, but x at the index i in the whole output, row-major"
+    accuracy = EXACT
     same_types = (("InputTensor", "OutputTensor"),)
     same_sizes = (("InputTensor", "IndicesTensor"),)
     support = SupportTable.of(
@@ -173,6 +178,7 @@ class MaxPoolingGrad(Dilated, _Gradients):
     Type: Literal["DML_OPERATOR_MAX_POOLING_GRAD", "MAX_POOLING_GRAD"]
 
     formula_text = "f(x, dy) = sum of dy over the windows whose first maximum the element of x is"
+    accuracy = SUM
     same_types = (("InputTensor", "InputGradientTensor", "OutputGradientTensor"),)
     same_ranks = (("InputTensor", "InputGradientTensor", "OutputGradientTensor"),)
     support = SupportTable.of(

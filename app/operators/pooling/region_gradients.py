@@ -12,6 +12,7 @@ from app.contract import constants
 from app.contract.constants import FeatureLevel, ReduceFunction
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
+from app.operators.accuracy import SUM
 from app.operators.operator import InputTensorDesc, Operator, OptionalInputTensorDesc, OptionalOutputTensorDesc
 from app.operators.pooling.regions import (
     ALIGNED,
@@ -50,6 +51,7 @@ class RoiAlignGrad(Corners, Samples, Offsets, Sampling, _Tensors):
         "f(x, dy, roi) = sum of dy * the weight of x in ROI_ALIGN1's result; for regions the sums of gx * (width - "
         "ox), gy * (height - oy), gx * ox and gy * oy, of dy at (ox, oy) times the sample's slopes along x and y"
     )
+    accuracy = SUM
     same_types = (
         (
             *("InputTensor", "InputGradientTensor", "ROITensor"),

@@ -34,6 +34,7 @@ from app.formula.values import (
     where,
     widen,
 )
+from app.operators.accuracy import EXACT, SUM
 from app.operators.element_wise.quantization import TIES
 from app.operators.operator import InputTensorDesc, Operator, OutputTensorDesc, StatedOutputTensorDesc
 from app.operators.parameters import TensorParameters
@@ -61,6 +62,7 @@ class RoiPooling(Operator):
         "ceil((i + 1) * height / PooledSize.Height) + y1, and the columns alike; x1, y1, x2, y2 = round(roi * "
         "SpatialScale), height = y2 - y1 + 1"
     )
+    accuracy = EXACT
     by_coordinates = True
     same_sizes = ()
     sizes_from = ("InputTensor", "ROITensor", "PooledSize")
@@ -360,6 +362,7 @@ class RoiAlign(_Align, OutOfBounds, Sampling, AlignTensors):
         "along each dimension, s from out * n to below out * n + n, n = clamp(ceil(region / output), "
         "MinimumSamplesPerOutput, MaximumSamplesPerOutput), step = region / (output * n)"
     )
+    accuracy = SUM
     support = SupportTable.of(
         "5_0 4 F32-16, ROITensor 2-4 F32-16, BatchIndicesTensor 1-4 U64-32",
         "3_0 4 F32-16, ROITensor 2-4 F32-16, BatchIndicesTensor 1-4 U32",
@@ -380,6 +383,7 @@ class RoiAlign1(Corners, _Align, OutOfBounds, Offsets, Sampling, AlignTensors):
         "SpatialScale - InputPixelOffset along each dimension, s from out * n to below out * n + n, n = "
         "clamp(ceil(region / output), MinimumSamplesPerOutput, MaximumSamplesPerOutput), step = region / (output * n)"
     )
+    accuracy = SUM
     support = SupportTable.of(
         "5_0 4 F32-16, ROITensor 2-4 F32-16, BatchIndicesTensor 1-4 U64-32",
         "4_0 4 F32-16, ROITensor 2-4 F32-16, BatchIndicesTensor 1-4 U32",

@@ -13,6 +13,7 @@ from app.contract.support import SupportTable
 from app.contract.tensors import TensorDesc
 from app.contract.violations import Violation
 from app.memory.arrays import numpy_type
+from app.operators.accuracy import EXACT, NEAREST
 from app.operators.convolution import attributes
 from app.operators.convolution.windows import Finish, forward
 from app.operators.element_wise.quantization import SCALE_0, TIES
@@ -92,6 +93,7 @@ class ConvolutionInteger(_Convolutions):
         "y[n, o, p] = sum over c, k of (x[n, g * Cg + c, p * Strides + k * Dilations - StartPadding] - InputZeroPoint) "
         "* (w[o, c, k] - FilterZeroPoint[o])"
     )
+    accuracy = EXACT
     same_types = (("InputTensor", "InputZeroPointTensor"), ("FilterTensor", "FilterZeroPointTensor"))
     same_ranks = (("InputZeroPointTensor", "FilterZeroPointTensor"), ("InputTensor", "FilterTensor", "OutputTensor"))
     support = SupportTable.of(
@@ -149,6 +151,7 @@ class QuantizedLinearConvolution(_Convolutions):
         "InputScale * FilterScale[o] * (bias[o] + sum over c, k of (x[n, g * Cg + c, p * Strides + k * Dilations - "
         "StartPadding] - InputZeroPoint) * (w[o, c, k] - FilterZeroPoint[o]))"
     )
+    accuracy = NEAREST
     same_types = (
         ("OutputZeroPointTensor", "OutputTensor"),
         ("InputTensor", "InputZeroPointTensor"),

@@ -15,6 +15,7 @@ from app.contract.constants import DataType, FeatureLevel
 from app.contract.support import SupportTable
 from app.contract.tensors import TensorDesc
 from app.contract.violations import Violation
+from app.operators.accuracy import NEAREST, ONCE
 from app.operators.arrays import stored
 from app.operators.element_wise.quantization import TIES
 from app.operators.operator import Count, InputTensorDesc, InputTensorDescs, Operator, OutputTensorDesc
@@ -41,6 +42,7 @@ class DynamicQuantizeLinear(Operator):
         "OutputScale), Lo, Hi); y = clamp(round(x / OutputScale) + OutputZeroPoint, Lo, Hi), Lo and Hi the ends of the "
         "type"
     )
+    accuracy = NEAREST
     same_types = (("OutputTensor", "OutputZeroPointTensor"),)
     same_sizes = (("InputTensor", "OutputTensor"),)
     same_ranks = (("InputTensor", "OutputTensor", "OutputScaleTensor", "OutputZeroPointTensor"),)
@@ -172,6 +174,7 @@ class Quantize(_InBlocks):
     OutputTensor: OutputTensorDesc = None
 
     formula_text = "f(x, scale, zero) = clamp(round(x / scale) + zero, least of the type, greatest of the type)"
+    accuracy = NEAREST
     support = SupportTable.of(
         "6_3 1-8 F32-16, QuantizationTensors F32-16 I8-4 U8-4, OutputTensor I8-4 U8-4",
     )
@@ -221,6 +224,7 @@ class Dequantize(_InBlocks):
     OutputTensor: OutputTensorDesc = None
 
     formula_text = "f(x, scale, zero) = (x - zero) * scale"
+    accuracy = ONCE
     support = SupportTable.of(
         "6_3 1-8 I8-4 U8-4, QuantizationTensors F32-16 I8-4 U8-4, OutputTensor F32-16",
     )

@@ -11,6 +11,7 @@ from app.contract.constants import FeatureLevel
 from app.contract.support import SupportTable
 from app.contract.tensors import TensorDesc
 from app.contract.violations import Violation
+from app.operators.accuracy import EXACT, NEAREST, SUM
 from app.operators.arrays import stored, unrepeated
 from app.operators.element_wise.quantization import SCALE_0, TIES
 from app.operators.linear_algebra.sizes import product_sizes, product_violations
@@ -78,6 +79,7 @@ class MatrixMultiplyInteger(_Products):
     OutputTensor: OutputTensorDesc = None
 
     formula_text = "y = sum over k of (A[m, k] - AZeroPoint) * (B[k, n] - BZeroPoint)"
+    accuracy = EXACT
     same_types = (("BTensor", "BZeroPointTensor"), ("ATensor", "AZeroPointTensor"))
     same_ranks = (("ATensor", "BTensor", "OutputTensor"),)
     support = SupportTable.of(
@@ -120,6 +122,7 @@ class QuantizedLinearMatrixMultiply(_Products):
         "y = clamp(round(s / OutputScale) + OutputZeroPoint, least of the type, greatest of the type), s = sum over k "
         "of (A[m, k] - AZeroPoint) * AScale * (B[k, n] - BZeroPoint) * BScale"
     )
+    accuracy = NEAREST
     same_types = (
         ("BTensor", "BZeroPointTensor"),
         ("OutputZeroPointTensor", "OutputTensor"),
@@ -175,6 +178,7 @@ class MatrixMultiplyIntegerToFloat(_Products):
     OutputTensor: OutputTensorDesc = None
 
     formula_text = "y = sum over k of (A[m, k] - AZeroPoint) * AScale * (B[k, n] - BZeroPoint) * BScale + Bias[m, n]"
+    accuracy = SUM
     same_types = (
         ("ATensor", "AZeroPointTensor", "BTensor", "BZeroPointTensor"),
         ("AScaleTensor", "BScaleTensor", "BiasTensor", "OutputTensor"),

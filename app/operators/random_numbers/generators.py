@@ -15,6 +15,7 @@ from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates
 from app.formula.values import INT64, Constant, Value, cast, equal, where
+from app.operators.accuracy import EXACT
 from app.operators.operator import InputTensorDesc, Operator, OptionalOutputTensorDesc, StatedOutputTensorDesc
 from app.operators.parameters import TensorParameters
 
@@ -42,6 +43,7 @@ class RandomGenerator(Operator):
         "output = consecutive 32-bit words of Philox 4x32-10 for the counters N, N+1, ... and key K of "
         "InputStateTensor, 4 words a counter value; OutputStateTensor = counter + ceil(elements / 4), same key"
     )
+    accuracy = EXACT
     support = SupportTable.of("4_0 1-8 U32", "3_0 4 U32")
     same_types = ()
     same_sizes = (("InputStateTensor", "OutputStateTensor"),)

@@ -15,6 +15,7 @@ from app.contract.constants import FeatureLevel, RecurrentNetworkDirection
 from app.contract.scalars import Bool, Float
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
+from app.operators.accuracy import Accuracy
 from app.operators.fusion import FusedActivation
 from app.operators.operator import Count, InputTensorDesc, OptionalInputTensorDesc, OptionalOutputTensorDesc
 from app.operators.recurrent import steps
@@ -53,6 +54,14 @@ def _example(gates: int, activations: list[str], **members: Any) -> dict[str, An
     }
 
 
+_ACCURACY = Accuracy(
+    4,
+    "the largest sum of magnitudes in a step, where weights do not magnify what the steps before lost",
+    0.5,
+    "the terms of a gate's sum times the steps",
+)
+
+
 class Rnn(steps.Recurrent):
     """A layer whose output is its state: an activation of the input and of the state before, both weighted."""
 
@@ -72,6 +81,7 @@ class Rnn(steps.Recurrent):
     gates = 1
     activations = ("f",)
     formula_text = "H_t = f(X_t W^T + H_(t-1) R^T + Wb + Rb), per direction"
+    accuracy = _ACCURACY
     same_types = (
         (
             *("InputTensor", "WeightTensor", "RecurrenceTensor", "BiasTensor", "HiddenInitTensor"),
@@ -119,6 +129,7 @@ class Lstm(steps.Recurrent):
         "with CoupleInputForget; c = g(X W_c^T + H R_c^T + Wb_c + Rb_c); C_t = fg * C + i * c; o = f(X W_o^T + H R_o^T "
         "+ P_o * C_t + Wb_o + Rb_o); H_t = o * h(C_t)"
     )
+    accuracy = _ACCURACY
     same_types = (
         (
             *("InputTensor", "WeightTensor", "RecurrenceTensor", "BiasTensor", "HiddenInitTensor"),
@@ -194,6 +205,7 @@ class Gru(steps.Recurrent):
         "z = f(X W_z^T + H R_z^T + Wb_z + Rb_z); r = f(X W_r^T + H R_r^T + Wb_r + Rb_r); h = g(X W_h^T + (r * H) R_h^T "
         "+ Wb_h + Rb_h), or with LinearBeforeReset g(X W_h^T + r * (H R_h^T + Rb_h) + Wb_h); H_t = (1 - z) * h + z * H"
     )
+    accuracy = _ACCURACY
     same_types = Rnn.same_types
     support = SupportTable.of("1_0 4 F32-16, SequenceLengthsTensor U32")
     example: ClassVar[Mapping[str, Any]] = _example(3, ["SIGMOID", "TANH"])

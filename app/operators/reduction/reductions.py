@@ -37,6 +37,7 @@ from app.formula.values import (
     where,
     widen,
 )
+from app.operators.accuracy import EXACT, SUM
 from app.operators.operator import WRAPPING, Count, InputTensorDesc, Operator, OutputTensorDesc
 from app.operators.parameters import STRUCTURAL, TensorParameters
 
@@ -155,6 +156,7 @@ class Reduce(OfAxes, _ByFunction):
         "MIN, MAX, L1 sum(|x|), L2 sqrt(sum(x^2)), SUM_SQUARE sum(x^2), LOG_SUM ln(sum(x)), LOG_SUM_EXP "
         "ln(sum(exp(x))), ARGMAX and ARGMIN the index of the largest and the smallest element"
     )
+    accuracy = SUM
     support = SupportTable.of(
         "5_0 1-8 F32-16 I64-8 U64-8",
         "4_1 1-8 F32-16 I64-8 U64-8",
@@ -296,6 +298,7 @@ class Argmin(PositionOfBound):
     Type: Literal["DML_OPERATOR_ARGMIN", "ARGMIN"]
 
     formula_text = "f(x) = index of the smallest of the elements that differ only along Axes, row-major along Axes"
+    accuracy = EXACT
 
     def formula(self, p: TensorParameters, x: Operand) -> Value:
         return self.position(p, x, "first_minimum", "last_minimum")
@@ -307,6 +310,7 @@ class Argmax(PositionOfBound):
     Type: Literal["DML_OPERATOR_ARGMAX", "ARGMAX"]
 
     formula_text = "f(x) = index of the largest of the elements that differ only along Axes, row-major along Axes"
+    accuracy = EXACT
 
     def formula(self, p: TensorParameters, x: Operand) -> Value:
         return self.position(p, x, "first_maximum", "last_maximum")

@@ -26,6 +26,7 @@ from app.formula.values import (
     where,
     widen,
 )
+from app.operators.accuracy import SUM
 from app.operators.operator import InputTensorDesc, Operator, StatedOutputTensorDesc
 from app.operators.parameters import TensorParameters
 from app.operators.resampling.grid import (
@@ -132,6 +133,7 @@ class ResampleGrad(ResamplingGradient):
     OutputPixelOffsets: OutputOffsets
 
     formula_text = f"{_FORMULA} by RESAMPLE1"
+    accuracy = SUM
     support = SupportTable.of(
         "5_1 1-4 F32-16",
         "3_0 4 F32-16",
@@ -153,6 +155,7 @@ class ResampleGrad1(ResamplingGradient):
     OutputPixelOffsets: OutputOffsets
 
     formula_text = f"{_FORMULA} by RESAMPLE2"
+    accuracy = SUM
     support = SupportTable.of("5_1 1-4 F32-16")
     notes = _NOTES
 

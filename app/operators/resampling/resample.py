@@ -31,6 +31,7 @@ from app.formula.values import (
     where,
     widen,
 )
+from app.operators.accuracy import SUM
 from app.operators.operator import Count, InputTensorDesc, Operator, OutputTensorDesc
 from app.operators.parameters import TensorParameters
 from app.operators.resampling.grid import (
@@ -181,6 +182,7 @@ class Resample(Resampling):
     Scales: ScaleList
 
     formula_text = f"f(c) = x at (c + 0.5) / Scales - 0.5, for each coordinate c: {_SAMPLE}"
+    accuracy = SUM
     support = SupportTable.of(
         "6_2 1-4 F32-16 I8 U8",
         "5_1 1-4 F32-16",
@@ -203,6 +205,7 @@ class Resample1(Resampling):
     OutputPixelOffsets: OutputOffsets
 
     formula_text = _FORMULA
+    accuracy = SUM
     support = SupportTable.of(
         "6_2 1-4 F32-16 I8 U8",
         "5_1 1-4 F32-16",
@@ -226,6 +229,7 @@ class Resample2(Resampling):
     OutputPixelOffsets: OutputOffsets
 
     formula_text = f"{_FORMULA}; NEAREST_NEIGHBOR rounds up with INCREASING, down with DECREASING"
+    accuracy = SUM
     support = SupportTable.of(
         "6_2 1-4 F32-16 I8 U8",
         "5_1 1-4 F32-16",
@@ -256,6 +260,7 @@ class Resample3(Resampling):
         f"{_FORMULA}; NEAREST_NEIGHBOR rounds up with INCREASING, down with DECREASING; Antialiased with LINEAR, along "
         "dimensions with Scales < 0.5: sum(x_k * w_k) / sum(w_k), w_k = max(1 - abs(coordinate - k) * Scales, 0)"
     )
+    accuracy = SUM
     support = SupportTable.of("6_4 1-4 F32-16 I8 U8")
     counts = COUNTS
     notes = (

@@ -13,6 +13,7 @@ from app.contract.scalars import Float
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.values import Value, cast, power, sqrt, widen
+from app.operators.accuracy import SUM
 from app.operators.operator import InputTensorDesc, Operator, OutputTensorDesc
 from app.operators.parameters import Parameters
 
@@ -38,6 +39,7 @@ class AdamOptimizer(Operator):
         "f(x, m, v, g, t) = x - LearningRate * a * m' / (sqrt(v') + Epsilon), m' = Beta1 * m + (1 - Beta1) * g, "
         "v' = Beta2 * v + (1 - Beta2) * g * g, a = sqrt(1 - Beta2^t) / (1 - Beta1^t)"
     )
+    accuracy = SUM
     in_place = ("InputParametersTensor", "InputFirstMomentTensor", "InputSecondMomentTensor", "GradientTensor")
     same_types = (
         (
