@@ -11,6 +11,7 @@ from app.formula.values import FLOAT32, INT64, Input, Parameter
 from app.memory.arrays import numpy_type
 from app.operators import blas
 from app.operators.fusion import Fused
+from app.operators.looks import look
 from app.operators.parameters import Parameters, numbers_in
 
 SCRATCH = {"numpy": 4 << 20, "cupy": 256 << 20}
@@ -80,13 +81,14 @@ def _known(kind: type[Fused], text: str, axes: tuple[int, ...]) -> ArrayFormula:
 
 
 def spans(size: int, most: int) -> Iterator[slice]:
-    """`size` elements, `most` at a time."""
+    """`size` elements, `most` at a time, with a look before each."""
     for begin in range(0, size, most):
+        look()
         yield slice(begin, min(begin + most, size))
 
 
 def boxes(sizes: Sequence[int], most: int) -> Iterator[tuple[range, ...]]:
-    """All coordinates in boxes of at most `most` elements, row-major; at least one."""
+    """All coordinates in boxes of at most `most` elements, row-major, with a look before each; at least one."""
     if not sizes:
         yield ()
         return
@@ -95,6 +97,7 @@ def boxes(sizes: Sequence[int], most: int) -> Iterator[tuple[range, ...]]:
     for begin in range(0, sizes[0], step):
         along = range(begin, min(begin + step, sizes[0]))
         if rest <= most:
+            look()
             yield (along, *map(range, sizes[1:]))
         else:
             yield from ((along, *inner) for inner in boxes(sizes[1:], most))

@@ -18,6 +18,7 @@ from app.formula.expansions import Ask
 from app.formula.structures import Structures
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
+from app.operators.looks import looking
 from app.programs.dispatchable import Dispatchable
 from app.programs.program import Map
 
@@ -150,9 +151,14 @@ class CallKernel:
         arrays = {tensor.name: tensor.elements(each) for tensor, each in zip(self._inputs, inputs, strict=True)}
         for array in arrays.values():
             array.flags.writeable = False
-        made = self._made(arrays)
-        if cancelled():
-            raise Cancelled
+
+        def ensure() -> None:
+            if cancelled():
+                raise Cancelled
+
+        with looking(ensure):
+            made = self._made(arrays)
+        ensure()
         for tensor, each in zip(self._outputs, outputs, strict=True):
             tensor.store(made[tensor.name], each)
         return RAN

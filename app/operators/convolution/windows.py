@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from app.operators.arrays import SCRATCH, boxes, for_blas
+from app.operators.looks import look
 
 Finish: TypeAlias = Callable[[Any], None]
 """What becomes of results, { batch, channels, spatial... } and packed, in place, before they are stored."""
@@ -54,6 +55,7 @@ class Windows:
         """
         along = [list(self._along(axis, positions)) for axis, positions in enumerate(box)]
         for combination in itertools.product(*along):
+            look()
             places, positions, elements = zip(*combination, strict=True)
             yield places, positions, elements
 

@@ -17,6 +17,7 @@ from app.formula.coordinates import Operand, coordinates, sum_over
 from app.formula.values import Value, cast, maximum, minimum, power, quotient, widen
 from app.operators.accuracy import ONCE, SUM
 from app.operators.forms import Unary
+from app.operators.looks import look
 from app.operators.normalization.fields import IN_FLOAT64
 from app.operators.operator import InputTensorDesc, Operator, OutputTensorDesc
 from app.operators.parameters import TensorParameters
@@ -122,6 +123,7 @@ class LocalResponseNormalizationGrad(Operator):
         made = xp.empty(x.shape, x.dtype)
         images = max(_PIECE * len(x) // x.size, 1)
         for start in range(0, len(x), images):
+            look()
             piece = slice(start, start + images)
             made[piece] = self._gradient(xp, x[piece].astype(xp.float64), gradient[piece].astype(xp.float64))
         return {"OutputGradientTensor": made}

@@ -15,6 +15,7 @@ from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates, maximum_over, position_over
 from app.formula.values import Value, cast, quotient, remainder_of_truncation, where
 from app.operators.accuracy import EXACT, SUM
+from app.operators.looks import look
 from app.operators.operator import (
     InputTensorDesc,
     Operator,
@@ -214,6 +215,7 @@ class MaxPoolingGrad(Dilated, _Gradients):
         x, dy = x.reshape(planes, *x.shape[2:]), dy.reshape(planes, windows)
         rows = made.reshape(planes, plane)
         for begin in range(0, planes, at_once):
+            look()
             piece = slice(begin, begin + at_once)
             rows[piece] = _scattered(xp, x[piece], dy[piece], spans)
         return {"OutputGradientTensor": made}
@@ -277,6 +279,7 @@ def _maxima(xp: Any, values: Any, span: _Spans) -> tuple[Any, Any]:
     most = int(span.counts.max())
     at_once = max(_PIECE // best.size, 1)
     for first in range(0, most, at_once):
+        look()
         steps = xp.arange(first, min(first + at_once, most))
         at = xp.clip(begins[:, None] + steps * span.step, 0, size - 1)
         taken = xp.where(steps < counts[:, None], values[:, at], nothing)

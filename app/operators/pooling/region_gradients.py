@@ -13,6 +13,7 @@ from app.contract.constants import FeatureLevel, ReduceFunction
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.operators.accuracy import SUM
+from app.operators.looks import look
 from app.operators.operator import InputTensorDesc, Operator, OptionalInputTensorDesc, OptionalOutputTensorDesc
 from app.operators.pooling.regions import (
     ALIGNED,
@@ -166,6 +167,7 @@ class RoiAlignGrad(Corners, Samples, Offsets, Sampling, _Tensors):
                 if gradient:
                     for i in y.lines:
                         for j in x.lines:
+                            look()
                             weight = i.weight * j.weight
                             index = (planes * height + i.index) * width + j.index
                             gradient.add(index, xp.where(weight != 0, share * weight, 0))  # not NaN * 0
@@ -315,9 +317,10 @@ def _alike(xp: Any, down: Any, across: Any, each: int, channels: int) -> Iterato
 
 
 def _spans(size: int, most: int) -> Iterator[slice]:
-    """`size` things, `most` at a time, at least one."""
+    """`size` things, `most` at a time, at least one, with a look before each."""
     step = max(most, 1)
     for begin in range(0, size, step):
+        look()
         yield slice(begin, min(begin + step, size))
 
 

@@ -10,6 +10,7 @@ from app.contract.violations import Violation
 from app.memory.arrays import numpy_type
 from app.operators.arrays import SCRATCH, Activation, computed, product, spans
 from app.operators.fusion import Fused, activation_violations
+from app.operators.looks import look
 from app.operators.operator import Operator, Role
 
 LENGTHS: dict[str, Sequence[float]] = {"SequenceLengthsTensor": (3,)}
@@ -118,6 +119,7 @@ class Recurrent(Operator):
             )
             states = tuple(state[0, each] for state in initial)
             for step, projected in _projected(xp, x[0], part):
+                look()
                 new = self.step(xp, part, projected, states)
                 if lengths is not None:
                     there = lengths > step
