@@ -38,6 +38,11 @@ class CompiledOperator(Dispatchable):
         return self.operator.only_queues
 
     @property
+    def working_bytes(self) -> int:
+        each = [desc.elements for desc in (*self.inputs.values(), *self.outputs.values())]
+        return self.operator.working_bytes * sum(each) if self.operator.call else 0
+
+    @property
     def name(self) -> str:
         return self.operator.name()
 

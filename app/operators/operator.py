@@ -136,6 +136,10 @@ class Operator(BaseModel):
     and by name, made of the inputs, which are strided arrays in the types they are stored in and are not written. `xp`
     is numpy or cupy. Attributes and sizes are those of the descriptor."""
 
+    working_bytes: ClassVar[int] = 8
+    """How much memory `call` takes at most, with NumPy, for each element of all its tensors, beside these and some
+    40 MiB."""
+
     only_queues: ClassVar[bool] = False
     """Whether `call`, with CuPy, neither waits for results nor brings data from the host, so that what it queues can be
     queued again, on what the inputs hold then, without calling it."""

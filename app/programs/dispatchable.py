@@ -61,6 +61,11 @@ class Dispatchable:
         return None
 
     @property
+    def working_bytes(self) -> int:
+        """Memory that `call` takes at most with NumPy, beside its tensors and some MiB."""
+        return 0
+
+    @property
     def only_queues(self) -> bool:
         """Whether what `call` queues on a GPU can be queued again without calling it."""
         return False

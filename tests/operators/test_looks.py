@@ -1,12 +1,13 @@
 """Operators that are calls on whole arrays end soon after nobody waits for them any more."""
 
+import tracemalloc
 from time import monotonic
 from typing import Any
 
 import numpy as np
 import pytest
 
-from app.devices.device import Cancelled
+from app.devices.device import Cancelled, own_bytes
 from app.memory.arrays import Array
 from app.operators.looks import look, looking
 from tests.operators.calls import DEVICE, compiled, desc_of
@@ -90,3 +91,45 @@ def test_nobody_looks_afterwards() -> None:
     with pytest.raises(Cancelled), looking(ensure):
         look()
     look()
+
+
+MANY: dict[str, tuple[dict[str, Any], dict[str, Array]]] = {
+    "LOCAL_RESPONSE_NORMALIZATION_GRAD": (
+        {"CrossChannel": False, "LocalSize": 3},
+        {name: ones(1, 1, 1 << 20, 2) for name in ("InputTensor", "InputGradientTensor")},
+    ),
+    "TOP_K1": ({"Axis": 3, "K": 1 << 21, "AxisDirection": "INCREASING"}, {"InputTensor": ones(1, 1, 1, 1 << 21)}),
+    "NONZERO_COORDINATES": ({}, {"InputTensor": ones(1, 1, 1, 1 << 22)}),
+    "CUMULATIVE_PRODUCT": (
+        {"Axis": 0, "AxisDirection": "INCREASING", "HasExclusiveProduct": False},
+        {"InputTensor": ones(1 << 20, 1, 2, 2, dtype="float16")},
+    ),
+    "DYNAMIC_QUANTIZE_LINEAR": ({}, {"InputTensor": ones(1, 1, 1, 1 << 22)}),
+    "GEMM": (
+        {"TransA": "NONE", "TransB": "NONE", "Alpha": 1.0, "Beta": 0.5},
+        {
+            "ATensor": ones(1, 1, 1 << 11, 1 << 12)[..., ::2],
+            "BTensor": np.broadcast_to(ones(1, 1, 1, 8), (1, 1, 1 << 11, 8)),
+            "CTensor": ones(1, 1, 1 << 11, 8),
+        },
+    ),
+}
+FIXED = 40 << 20
+"""What pieces take, however many."""
+
+
+@pytest.mark.parametrize("kind", MANY)
+def test_what_calls_take_is_told(kind: str) -> None:
+    document, inputs = MANY[kind]
+    operator = compiled({"Type": kind, **document} | {name: desc_of(each) for name, each in inputs.items()})
+    outputs = [memoryview(bytearray(desc.data_bytes)) for desc in operator.outputs.values()]
+    buffers = [memoryview(bytearray(desc.data_bytes)) for desc in operator.inputs.values()]
+    kernel = DEVICE.prepare(operator)
+    tracemalloc.start()
+    try:
+        kernel.dispatch(buffers, outputs, lambda: False)
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 0 < taken < own_bytes(kernel) + FIXED
+    assert own_bytes(kernel) < 1 << 28

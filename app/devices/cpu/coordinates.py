@@ -143,6 +143,10 @@ class CallKernel:
     def runs_inline(self) -> bool:
         return self._compiled.elements <= SMALL_CALL
 
+    @property
+    def own_bytes(self) -> int:
+        return self._compiled.working_bytes
+
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:

@@ -128,6 +128,14 @@ class ProductKernel:
     def runs_inline(self) -> bool:
         return self._work <= INLINE and (self._loops is None or self._loops.are_compiled)
 
+    @property
+    def own_bytes(self) -> int:
+        """Copies of operands that do not lie as BLAS takes them, of an addend that is scaled, and of the output where
+        it lies over an operand."""
+        operands = [tensor.desc for tensor in self._given[:2] if not tensor.desc.is_packed]
+        added = 2 if len(self._given) > 2 and self._beta != 1 else 1
+        return 4 * (sum(desc.elements for desc in operands) + added * self._target.desc.elements)
+
     def calls(self) -> Calls | None:
         return self._loops.calls() if self._loops else None
 

@@ -114,6 +114,7 @@ class LocalResponseNormalizationGrad(Operator):
         "The formula is the derivative of LOCAL_RESPONSE_NORMALIZATION. DirectML's page has none.",
         *_REGION,
     )
+    working_bytes = 32
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
         yield from _size_violations(self.LocalSize)
