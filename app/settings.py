@@ -186,7 +186,9 @@ class Settings(BaseSettings):
     )
     max_tensor_bytes: int = Field(256 * MIB, ge=4, description="Buffer of one tensor, input or output.")
     max_memory_bytes: int = Field(
-        4 * GIB, ge=1 * MIB, description="Bodies, tensors and answers of all requests at one time; more get 503."
+        4 * GIB,
+        ge=1 * MIB,
+        description="Bodies, tensors, answers and what kernels take beside them, of all requests; more get 503.",
     )
     idle_buffer_bytes: int = Field(
         768 * MIB, ge=0, description="Memory kept for the next large requests, within max_memory_bytes."

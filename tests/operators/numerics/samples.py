@@ -78,7 +78,7 @@ def off_by(made: Array, exact: Exact) -> float:
         off = np.abs(made.astype(np.longdouble) - exact.values)
         if made.dtype == np.float16:
             off = np.maximum(off - 0.501 * np.spacing(np.abs(made)).astype(np.longdouble), 0)
-        off = np.where(made == exact.values.astype(made.dtype), 0, off)  # also beyond the largest number
+        off = np.where(np.isinf(made) & (made == exact.values.astype(made.dtype)), 0, off)
         of = np.abs(exact.values if exact.of is None else exact.of)
         units = off / (np.maximum(of, np.finfo(np.float32).tiny) * 2.0**-23)
     return float(units.max()) if np.isfinite(units).all() else float("inf")
