@@ -71,7 +71,7 @@ def launch(gpu: CudaDevice) -> None:
     kernel = cupy.ElementwiseKernel("T x", "T y", "y = fmaxf(0.f, fminf(0.2f * x + 0.5f, 1.f))", "peer")
     raw = cupy.RawKernel('extern "C" __global__ void k(const float* x, float* y) {}', "k")
     calls: dict[str, Callable[[], object]] = {name: partial(bound, stream) for name, bound in cases.items()}
-    first = cases["HARD_SIGMOID, bound once"]
+    first = gpu.kernels(hard_sigmoid(KIB))[0].launch()
     calls["HARD_SIGMOID, bound anew each time"] = lambda: first.bind([x.data.ptr, y.data.ptr], KIB)(stream)
     calls["cupy.ElementwiseKernel, output given"] = lambda: kernel(x, y)
     calls["cupy.RawKernel, 2 arguments"] = lambda: raw((1,), (256,), (x, y))

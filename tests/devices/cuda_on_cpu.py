@@ -19,6 +19,7 @@ from app.devices.cuda.functions import PRIMITIVES
 from app.devices.cuda.grids import KERNEL, THREADS
 from app.devices.cuda.lowering import Arithmetic, lower
 from app.devices.cuda.rows import REDUCERS
+from app.devices.cuda.splits import LANES, SplitLowering, Splits
 from app.formula.structures import Questions
 from app.formula.uniform import Numbers, evaluator, typed
 from app.formula.values import Value
@@ -158,6 +159,9 @@ assert "float_of_half" in PRIMITIVES  # these stand in for those
 _LANES = 8
 """Threads of a block here, where 128 would only take turns."""
 
+_IN_ROWS, _OF_ROWS = "of_rows[THREADS]", 2 * LANES
+"""Kernels whose threads go along rows have more."""
+
 _THREADS = rf"""
 #include <pthread.h>
 #include <thread>
@@ -165,6 +169,8 @@ _THREADS = rf"""
 #include <vector>
 #define THREADS {_LANES}
 #define __restrict__
+#define __shared__ static
+#define __syncthreads() pthread_barrier_wait(&barrier)
 struct grid_index {{ unsigned x; }};
 static thread_local grid_index blockIdx, threadIdx;
 static pthread_barrier_t barrier;
@@ -181,16 +187,17 @@ template <class... A, std::size_t... N>
 static void called(void (*kernel)(A...), void** table, std::index_sequence<N...>) {{
     kernel(*(std::remove_const_t<A>*)table[N]...);
 }}
-template <class... A> static void launched(void (*kernel)(A...), void** table, unsigned blocks, bool together) {{
+template <class... A>
+static void launched(void (*kernel)(A...), void** table, unsigned blocks, unsigned threads, bool together) {{
     auto lane = [&](unsigned thread) {{
         threadIdx.x = thread;
         for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x)
             called(kernel, table, std::index_sequence_for<A...>());
     }};
-    if (!together) {{ for (unsigned n = 0; n < THREADS; ++n) lane(n); return; }}
-    pthread_barrier_init(&barrier, nullptr, THREADS);
+    if (!together) {{ for (unsigned n = 0; n < threads; ++n) lane(n); return; }}
+    pthread_barrier_init(&barrier, nullptr, threads);
     std::vector<std::thread> lanes;
-    for (unsigned n = 0; n < THREADS; ++n) lanes.emplace_back(lane, n);
+    for (unsigned n = 0; n < threads; ++n) lanes.emplace_back(lane, n);
     for (auto& each : lanes) each.join();
     pthread_barrier_destroy(&barrier);
 }}
@@ -202,10 +209,11 @@ _HEAD = f'extern "C" __global__ void __launch_bounds__({THREADS}) {KERNEL}('
 class BuiltKernels:
     """Kernels of formulas that go by coordinates, built from their sources, those of `operators` all at once."""
 
-    def __init__(self, folder: Path, operators: Sequence[CompiledOperator] = ()) -> None:
+    def __init__(self, folder: Path, operators: Sequence[CompiledOperator] = (), sources: Sequence[str] = ()) -> None:
         self._folder = folder
         self._built: dict[str, _Built] = {}
-        self._build({coordinate_source(each, output)[0] for each in operators for output in each.program.maps})
+        of_operators = {coordinate_source(each, output)[0] for each in operators for output in each.program.maps}
+        self._build(of_operators | {*sources})
 
     def find(self, source: str) -> "_Built":
         """The kernel of this source, built now if it was not before."""
@@ -220,7 +228,7 @@ class BuiltKernels:
         library = _built(self._folder / f"kernels{len(self._built)}.cpp", parts, "-O0")
         for number, source in enumerate(sources):
             whole = "for (unsigned turn = threadIdx.x" in source
-            self._built[source] = _Built(library[f"kernel{number}"], REDUCERS in source, whole)
+            self._built[source] = _Built(library[f"kernel{number}"], REDUCERS in source or _IN_ROWS in source, whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +253,19 @@ def coordinate_source(operator: CompiledOperator, output: str) -> tuple[str, int
     return lowering.source(Coordinates.of(operator, output).kind)
 
 
+def split_sources(operator: CompiledOperator, output: str) -> list[str]:
+    """The kernels of an output whose terms are split."""
+    splits = Splits.of(operator, output, Coordinates.of(operator, output))
+    made, sources = operator.program.maps[output], []
+    inputs = list(operator.program.inputs.items())
+    assert splits, "it has many terms"
+    for number in range(splits.stages):
+        for kernel in (SplitLowering.partial, SplitLowering.joined):
+            lowering = SplitLowering(Questions(operator.numbers).ask, made.expression, inputs, made.stored)
+            sources.append(kernel(lowering, splits.kind, number)[0])
+    return sources
+
+
 def _namespace(source: str, number: int) -> str:
     body = source.removeprefix(PRIMITIVES).replace(f"#define THREADS {THREADS}\n", "")
     assert body.count(_HEAD) == 1
@@ -252,8 +273,9 @@ def _namespace(source: str, number: int) -> str:
         parts = REDUCERS.partition("template <class T> DEVICE T larger(")
         body = body.replace(REDUCERS, "".join(parts[1:]))
     body = body.replace(_HEAD, f"static void {KERNEL}(")
-    call = f"launched(n{number}::{KERNEL}, table, blocks, together)"
+    threads = _OF_ROWS if _IN_ROWS in body else _LANES
+    call = f"launched(n{number}::{KERNEL}, table, blocks, {threads}, together)"
     return (
-        f"namespace n{number} {{\n{body}\n}}\n"
+        f"#undef THREADS\n#define THREADS {threads}\nnamespace n{number} {{\n{body}\n}}\n"
         f'extern "C" void kernel{number}(void** table, unsigned blocks, bool together) {{ {call}; }}'
     )

@@ -6,21 +6,25 @@ that no loop does again what an inner one might. Reductions of a block are those
 """
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from app.contract.constants import DataType
+from app.contract.tensors import TensorDesc
+from app.devices.cuda.folds import CHOICE, fold_of, is_position
 from app.devices.cuda.functions import PRIMITIVES, library
 from app.devices.cuda.grids import KERNEL, THREADS
-from app.devices.cuda.lowering import C_TYPES, Lowering, convert, literal
+from app.devices.cuda.lowering import C_TYPES, Lowering, convert
 from app.devices.cuda.rows import REDUCERS
-from app.formula.coordinates import Coordinate, Element, Index, Total, accumulated_type
+from app.devices.cuda.vectors import NEIGHBOURS, Along, vector_width
+from app.formula.coordinates import Coordinate, Element, Index, Total
 from app.formula.expansions import Ask
 from app.formula.ranges import Ranges
-from app.formula.uniform import is_uniform, typed, uniform_parts
-from app.formula.values import INT64, Number, Value, integer_range, is_float, parts
+from app.formula.uniform import is_uniform, uniform_parts
+from app.formula.values import INT64, Number, Operation, Value, parts
 from app.programs.dispatchable import Dispatchable
 
 FEW = 1 << 14
@@ -30,6 +34,9 @@ CHUNKS = (512, 256, 128)
 """Elements of a row that a block computes, at most a fourth of them for nothing: what they have in common, its threads
 find out once."""
 
+LEAST_VECTORS = 1 << 16
+"""Elements of an output that are fewer are not worth finding out which of them lie together."""
+
 LONG, MOST = 1 << 8, 1 << 32
 """Totals of so many combinations are worth a block's threads, which count them with 32 bits."""
 
@@ -37,7 +44,7 @@ MOST_TERMS, MOST_WORK = 1 << 28, 1 << 40
 """Terms that one thread may compute for an element, and that a kernel may for all: seconds of an H200's time, since a
 kernel under way cannot be stopped. More is NumPy's, which can."""
 
-_PLACES = r"""
+DIVISION = r"""
 /* n / d for any 32-bit n and d > 0: with 2^(l-1) < d <= 2^l, `magic` is 2^32 (2^l - d) / d + 1 and `shift` is l. */
 DEVICE unsigned divided(unsigned n, unsigned magic, unsigned shift)
 {
@@ -51,29 +58,16 @@ DEVICE unsigned long long inside(long long at, unsigned size)
 }
 """
 
-_CHOICE = r"""
-/* NaN before numbers, the better before the worse, and of equals the first or the last; at < 0 is none. */
-template <bool LEAST, bool LAST, class T> DEVICE place<T> chosen(place<T> a, place<T> b)
-{
-    if (a.at < 0) return b;
-    if (b.at < 0) return a;
-    bool nan_a = a.value != a.value, nan_b = b.value != b.value;
-    if (nan_a != nan_b) return nan_a ? a : b;
-    if (!nan_a && a.value != b.value) return (a.value > b.value) != LEAST ? a : b;
-    return (a.at < b.at) != LAST ? a : b;
-}
-template <class T> DEVICE T smaller(T a, T b) { return a < b || a != a ? a : b; }
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class CoordinateClass:
     """What of the tensors chooses code: the ranks of the inputs and, last, of the output, whether that has few
-    elements, and which of CHUNKS its rows are cut into, or 0."""
+    elements, which of CHUNKS its rows are cut into, or 0, and how many neighbours along a row a thread computes."""
 
     ranks: tuple[int, ...]
     few: bool
     chunk: int
+    width: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,28 +84,38 @@ class Coordinates:
 
     Some 64 bytes for each tensor. Of 50 and more, kernels have more than 4 KiB of arguments, which CUDA 12.1 permits.
     """
-    blocks: int
-    """Of a kernel that goes by rows."""
+    pieces: int
+    """Of a kernel that goes by rows: blocks, or groups of neighbours."""
 
     @classmethod
     def of(cls, compiled: Dispatchable, output: str) -> "Coordinates":
-        made, inputs = compiled.outputs[output], list(compiled.inputs.values())
-        divisions = [division(size) for size in made.Sizes]
-        flat = [*made.Sizes, *(magic for magic, _ in divisions), *(shift for _, shift in divisions), *made.strides]
-        chunk = _chunk(made.Sizes[-1])
-        chunks = -(-made.Sizes[-1] // chunk) if chunk else 1
-        flat += [chunks, *division(chunks)]
-        for desc in inputs:
-            flat += [*desc.Sizes, *desc.strides]
-        ranks = (*(desc.rank for desc in inputs), made.rank)
-        terms = Ranges(compiled.program.maps[output].expression, compiled.numbers, made.Sizes).terms()
-        kind = CoordinateClass(ranks, made.elements < FEW, chunk)
-        blocks = made.elements // made.Sizes[-1] * chunks
-        return cls(kind, made.elements, terms, np.array(flat, np.uint32), blocks)
+        made, root = compiled.outputs[output], compiled.program.maps[output].expression
+        width = vector_width(root, compiled.numbers, made) if made.elements >= LEAST_VECTORS else 1
+        chunk = 0 if width > 1 else _chunk(made.Sizes[-1])
+        pieces = -(-made.Sizes[-1] // (chunk or width)) if chunk or width > 1 else 1
+        terms = Ranges(root, compiled.numbers, made.Sizes).terms()
+        kind = CoordinateClass(ranks_of(compiled, made), made.elements < FEW, chunk, width)
+        shape = np.array(shape_of(compiled, made, pieces), np.uint32)
+        return cls(kind, made.elements, terms, shape, made.elements // made.Sizes[-1] * pieces)
 
     def is_too_much(self, *, shared: bool) -> bool:
         """Whether a kernel, whose blocks' threads may have `shared` the terms of an element, is not to be started."""
         return self.terms > (MOST if shared else MOST_TERMS) or self.elements * self.terms > MOST_WORK
+
+
+def ranks_of(compiled: Dispatchable, made: TensorDesc) -> tuple[int, ...]:
+    """Of the inputs and, last, of the output."""
+    return (*(desc.rank for desc in compiled.inputs.values()), made.rank)
+
+
+def shape_of(compiled: Dispatchable, made: TensorDesc, pieces: int) -> list[int]:
+    """What kernels are told of sizes and strides, an output's rows being cut into so many `pieces`."""
+    divisions = [division(size) for size in made.Sizes]
+    flat = [*made.Sizes, *(magic for magic, _ in divisions), *(shift for _, shift in divisions), *made.strides]
+    flat += [pieces, *division(pieces)]
+    for desc in compiled.inputs.values():
+        flat += [*desc.Sizes, *desc.strides]
+    return flat
 
 
 def _chunk(size: int) -> int:
@@ -125,12 +129,12 @@ def division(size: int) -> tuple[int, int]:
 
 
 @dataclass(eq=False, slots=True)
-class _Scope:
+class Scope:
     """The body of the kernel, or of a loop: what is known there, and its lines."""
 
     indices: frozenset[Index]
     """Those that change with each turn of the loop."""
-    outer: "_Scope | None"
+    outer: "Scope | None"
     lines: list[str] = field(default_factory=list)
     written: dict[Value, str] = field(default_factory=dict)
 
@@ -147,25 +151,29 @@ class CoordinateLowering(Lowering):
         self._shared: dict[Total, bool] = {}
         self._along: Index | None = None
         self._inner = -1
-        self._scope = _Scope(frozenset(), None)
+        self._width = 1
+        self._uses: dict[Value, int] = {}
+        self._guards: dict[Value, list[tuple[str, Scope]]] = {}
+        self._scope = Scope(frozenset(), None)
         self._lines = self._scope.lines
 
     def source(self, kind: CoordinateClass) -> tuple[str, int, tuple[Value, ...]]:
         """The kernel, the elements that a block computes, 0 if it goes by rows, and what its last arguments are."""
         for node in parts(self._root):
             if isinstance(node, Total) and not self._free_of(node) and self._uniform.issuperset(node.counts):
-                self._shared[node] = (kind.few or self._is_along_rows(node)) and bool(self.ask(_is_long, *node.counts))
+                self._shared[node] = (kind.few or self._is_along_rows(node)) and bool(self.ask(is_long, *node.counts))
         shared = any(self._shared.values())
-        rank, last = kind.ranks[-1], len(self.inputs)
+        rank = kind.ranks[-1]
         chunk = 0 if shared else kind.chunk
-        if chunk:
-            self._along, self._inner = Index(INT64), rank - 1
-            self._free.clear()  # that coordinate is an index from here on
-            self._scope = _Scope(frozenset([self._along]), self._scope)
-            self._lines = self._scope.lines
+        if chunk or kind.width > 1:
+            self.go_along(rank - 1, kind.width)
+            self.enter(Scope(self.along_rows, self._scope))
         result = self._store(self.write(self._root), self._root.type)
-        store = f"out[{' + '.join(f'(unsigned long long)c{n} * shape.strides[{n}]' for n in range(rank))}] = {result};"
-        if chunk:
+        store = f"out[{_offset(rank)}] = {result};"
+        if kind.width > 1:
+            assert self._scope.outer, "neighbours are in the kernel"
+            lines = self._neighbours(rank, [*self._scope.lines, f"made.at[k] = {result};"], self._scope.outer.lines)
+        elif chunk:
             assert self._scope.outer, "rows are in the kernel"
             lines = self._rows(chunk, rank, [*self._scope.lines, store], self._scope.outer.lines)
         else:
@@ -175,28 +183,74 @@ class CoordinateLowering(Lowering):
                 else "const unsigned long long i = (unsigned long long)blockIdx.x * THREADS + threadIdx.x;",
                 "if (i >= count) return;",
                 "unsigned left = (unsigned)i;",  # a tensor has fewer than 2^32 elements
-                *_places(range(rank)),
+                *places_of(range(rank)),
                 *self._scope.lines,
                 f"if (threadIdx.x == 0) {store}" if shared else store,
             ]
-        members = [f"unsigned {name}[{rank}];" for name in ("sizes", "magic", "shifts", "strides")]
-        members += ["unsigned chunks, chunks_magic, chunks_shift;"]
-        members += [
-            f"unsigned {name}{n}[{each}];" for n, each in enumerate(kind.ranks[:last]) for name in ("sizes", "strides")
-        ]
+        text, arguments = self.kernel(kind.ranks, lines, shared=shared)
+        return text, 1 if shared else 0 if chunk else THREADS, arguments
+
+    def kernel(
+        self,
+        ranks: Sequence[int],
+        lines: Sequence[str],
+        *,
+        shared: bool,
+        more: str = "",
+        members: Sequence[str] = (),
+        pointers: Sequence[str] = (),
+    ) -> tuple[str, tuple[Value, ...]]:
+        """The source of a kernel with these `lines`, and what its last arguments are. `shared`: a block's threads join
+        values. `more` is defined before it, `members` are the last of what it is told of sizes, and `pointers` come
+        after the output's."""
+        members = [*_members(ranks, len(self.inputs)), *members]
         stored = [C_TYPES[stored.value.lower()] for _, stored in self.inputs]
         declared = [f"const {each}* __restrict__ in{n}" for n, each in enumerate(stored)]
-        declared += [f"{C_TYPES[self.stored.value.lower()]}* __restrict__ out", "unsigned long long count"]
+        declared += [f"{C_TYPES[self.stored.value.lower()]}* __restrict__ out", *pointers, "unsigned long long count"]
         declared += [
             "const shape shape",
             *(f"{C_TYPES[value.type]} {name}" for name, value in self._arguments.values()),
         ]
         head = f'extern "C" __global__ void __launch_bounds__({THREADS}) {KERNEL}({", ".join(declared)})'
         source = (
-            f"{PRIMITIVES}#define THREADS {THREADS}\n{REDUCERS + _CHOICE if shared else ''}{_PLACES}"
-            f"{library(self._functions)}\nstruct shape {{ {' '.join(members)} }};\n\n{head}\n{_braced(lines)}"
+            f"{PRIMITIVES}#define THREADS {THREADS}\n{REDUCERS if shared else ''}{CHOICE}{DIVISION}"
+            f"{NEIGHBOURS if self._width > 1 else ''}{more}{library(self._functions)}\n"
+            f"struct shape {{ {' '.join(members)} }};\n\n{head}\n{braced(lines)}"
         )
-        return source, 1 if shared else 0 if chunk else THREADS, tuple(value for _, value in self._arguments.values())
+        return source, tuple(value for _, value in self._arguments.values())
+
+    @property
+    def along_rows(self) -> frozenset[Index]:
+        """What changes from one element of a row to the next."""
+        assert self._along, "threads go along rows"
+        return frozenset([self._along])
+
+    def go_along(self, axis: int, width: int) -> None:
+        """From here on the coordinate along `axis` is an index. `width` is how many neighbours a thread computes."""
+        self._along, self._inner, self._width = Index(INT64), axis, width
+        self._free.clear()
+
+    def enter(self, scope: Scope) -> None:
+        """Write in `scope` what belongs nowhere else."""
+        self._scope, self._lines = scope, scope.lines
+
+    def _neighbours(self, rank: int, inner: Sequence[str], outer: Sequence[str]) -> list[str]:
+        """The body of a kernel whose threads have some neighbours along a row each."""
+        last, width, kind = rank - 1, self._width, C_TYPES[self.stored.value.lower()]
+        return [
+            "const unsigned long long i = (unsigned long long)blockIdx.x * THREADS + threadIdx.x;",
+            "if (i >= count) return;",
+            "unsigned left = divided((unsigned)i, shape.pieces_magic, shape.pieces_shift);",
+            f"const long long from = (long long)((unsigned)i - left * shape.pieces) * {width};",
+            *places_of(range(last)),
+            *outer,
+            f"neighbours<{kind}, {width}> made;",
+            "#pragma unroll",
+            f"for (int k = 0; k < {width}; ++k)",
+            braced([f"const long long c{last} = from + k;", *inner]),
+            f"scattered(out{''.join(f' + {each}' for each in _steps(last))}, made, from, shape.sizes[{last}], "
+            f"shape.strides[{last}]);",
+        ]
 
     def _rows(self, chunk: int, rank: int, inner: Sequence[str], outer: Sequence[str]) -> list[str]:
         """The body of a kernel whose blocks have a chunk of a row each."""
@@ -207,13 +261,13 @@ class CoordinateLowering(Lowering):
             *inner,
         ]
         return [
-            "unsigned left = divided(blockIdx.x, shape.chunks_magic, shape.chunks_shift);",
-            f"const unsigned start = (blockIdx.x - left * shape.chunks) * {chunk}u;",
-            *_places(range(last)),
+            "unsigned left = divided(blockIdx.x, shape.pieces_magic, shape.pieces_shift);",
+            f"const unsigned start = (blockIdx.x - left * shape.pieces) * {chunk}u;",
+            *places_of(range(last)),
             *outer,
             "#pragma unroll",
             f"for (unsigned turn = threadIdx.x; turn < {chunk}u; turn += THREADS)",
-            _braced(across),
+            braced(across),
         ]
 
     def _is_along_rows(self, total: Total) -> bool:
@@ -229,15 +283,20 @@ class CoordinateLowering(Lowering):
 
     def write(self, node: Value) -> str:
         """The C++ expression of `node`: a name or a literal, known from where it stands on."""
-        home, free = self._scope, self._free_of(node)
-        while home.outer and free.isdisjoint(home.indices):
-            home = home.outer
+        home = self._home(node)
         found = home.written.get(node)
         if found is None:
             before, self._scope, self._lines = self._scope, home, home.lines
             found = home.written[node] = self._write(node)
             self._scope, self._lines = before, before.lines
         return found
+
+    def _home(self, node: Value) -> Scope:
+        """The outermost scope that knows all that `node` is made of."""
+        home, free = self._scope, self._free_of(node)
+        while home.outer and free.isdisjoint(home.indices):
+            home = home.outer
+        return home
 
     def declare(self, kind: str, expression: str) -> str:
         name = self._new("v")
@@ -273,19 +332,65 @@ class CoordinateLowering(Lowering):
                 return self._element(node)
             case Total():
                 return self._total(node)
+            case Operation(name="where"):
+                self._guard(node)
         return super()._write(node)
 
     # Elements
 
     def _element(self, node: Element) -> str:
-        number = [name for name, _ in self.inputs].index(node.name)
+        number, scope = [name for name, _ in self.inputs].index(node.name), self._scope
+        stored, last = C_TYPES[node.stored.value.lower()], len(node.at) - 1
+        first = self._first(node) if self._width > 1 and scope.indices == self.along_rows else None
         steps = [
             f"inside({self.write(at)}, shape.sizes{number}[{axis}]) * shape.strides{number}[{axis}]"
-            for axis, at in enumerate(node.at)
+            for axis, at in enumerate(node.at[: last if first else None])
         ]
-        return self.declare(
-            node.type, convert(f"in{number}[{' + '.join(steps) or '0'}]", node.stored.value.lower(), node.type)
-        )
+        if first is None:
+            value, test = f"in{number}[{' + '.join(steps) or '0'}]", self._test(node, scope)
+            value = f"({test} ? {value} : ({stored})0)" if test else value
+        else:
+            assert scope.outer, "neighbours are in the kernel"
+            name, test = self._new("near"), self._test(node, scope.outer)
+            scope.outer.lines += [
+                f"neighbours<{stored}, {self._width}> {name} = {{}};",
+                f"{f'if ({test}) ' if test else ''}gathered({name}, {' + '.join([f'in{number}', *steps])}, {first}, "
+                f"shape.sizes{number}[{last}], shape.strides{number}[{last}]);",
+            ]
+            value = f"{name}.at[k]"
+        return self.declare(node.type, convert(value, node.stored.value.lower(), node.type))
+
+    def _first(self, node: Element) -> str | None:
+        """The last coordinate of the first of a thread's elements, if these are neighbours."""
+        along = Along(self._inner, lambda each: not self._free_of(each).isdisjoint(self.along_rows), self.is_one)
+        return along.first(node, self.write)
+
+    def _guard(self, node: Operation) -> None:
+        """Elements that only one side of a choice needs are read where it is chosen. In a total's loop, all are, so
+        that no read waits for another."""
+        if self._free_of(node) - (self.along_rows if self._along else frozenset()):
+            return
+        test, home = self.write(node.arguments[0]), self._home(node.arguments[0])
+        for sign, side in zip(("", "!"), node.arguments[1:], strict=True):
+            for element in self._only_of(side):
+                self._guards.setdefault(element, []).append((sign + test, home))
+
+    def _only_of(self, node: Value) -> Iterator[Element]:
+        """The elements that nothing else is made of."""
+        self._uses = self._uses or Counter(each for parent in parts(self._root) for each in parent.operands())
+        if self._uses[node] == 1:
+            if isinstance(node, Element):
+                yield node
+            elif isinstance(node, Operation):
+                for each in node.arguments:
+                    yield from self._only_of(each)
+
+    def _test(self, node: Element, scope: Scope) -> str:
+        """What of an element's guards is known in `scope`."""
+        known = [scope]
+        while known[-1].outer:
+            known.append(known[-1].outer)
+        return " && ".join(test for test, home in self._guards.get(node, []) if any(home is each for each in known))
 
     # Totals
 
@@ -295,41 +400,41 @@ class CoordinateLowering(Lowering):
         counts = [self.write(each) for each in node.counts]
         shared = self._shared.get(node, False)
         if shared:
-            inner, at = self._turns(node, counts), f"(long long)j{made}"
+            inner, at = self._turns(node, counts), f"j{made}"
         else:
             inner = outer
             for index in node.indices:
                 self._indices[index] = self._new("i")
-                inner = _Scope(frozenset([index]), inner)
+                inner = Scope(frozenset([index]), inner)
         self._scope, self._lines = inner, inner.lines
-        fold = _fold(node, made, self.write(node.argument), at)
+        fold = fold_of(node, made, self.write(node.argument), at, "unsigned" if shared else "long long")
         self._scope, self._lines = outer, lines
-        lines += fold.start
-        inner.lines += fold.update
+        lines += [f"{fold.kind} {made} = {fold.start};"]
+        inner.lines += [fold.update]
         if shared:
             sizes = " * ".join([f"({each} < 0 ? 0 : {each})" for each in counts])
             lines += [f"const unsigned n{made} = (unsigned)({sizes});"]
             inner.lines.insert(0, f"unsigned rest = j{made};")
             lines += [
                 f"for (unsigned j{made} = threadIdx.x; j{made} < n{made}; j{made} += THREADS)",
-                _braced(inner.lines),
+                braced(inner.lines),
             ]
-            lines += [fold.join]
-        else:
-            if _is_position(node):
-                lines += [f"long long {at} = 0;"]
-                inner.lines += [f"++{at};"]
-            for index, count in zip(reversed(node.indices), reversed(counts), strict=True):
-                name = self._indices[index]
-                assert inner.outer, "each index has a loop"
-                loop = [f"for (long long {name} = 0; {name} < {count}; ++{name})", _braced(inner.lines)]
-                inner = inner.outer
-                inner.lines += loop
-        return self.declare(node.type, fold.result)
+            lines += [f"const {fold.packed} all_{made} = {fold.reduced()};"]
+            return self.declare(node.type, fold.result(f"all_{made}"))
+        if is_position(node):
+            lines += [f"long long {at} = 0;"]
+            inner.lines += [f"++{at};"]
+        for index, count in zip(reversed(node.indices), reversed(counts), strict=True):
+            name = self._indices[index]
+            assert inner.outer, "each index has a loop"
+            loop = [f"for (long long {name} = 0; {name} < {count}; ++{name})", braced(inner.lines)]
+            inner = inner.outer
+            inner.lines += loop
+        return self.declare(node.type, fold.result(fold.pack))
 
-    def _turns(self, node: Total, counts: Sequence[str]) -> _Scope:
+    def _turns(self, node: Total, counts: Sequence[str]) -> Scope:
         """The body of a loop in which a thread takes its turns at all combinations, `rest` being which it is."""
-        scope = _Scope(frozenset(node.indices), self._scope)
+        scope = Scope(frozenset(node.indices), self._scope)
         for index, count in reversed([*zip(node.indices, counts, strict=True)][1:]):
             name, above = self._new("i"), self._new("above")
             scope.lines += [f"const unsigned {above} = rest / (unsigned){count};"]
@@ -340,7 +445,26 @@ class CoordinateLowering(Lowering):
         return scope
 
 
-def _places(axes: range) -> list[str]:
+def _members(ranks: Sequence[int], inputs: int) -> list[str]:
+    """What a kernel is told of sizes, in C++: `shape_of`."""
+    made = [f"unsigned {name}[{ranks[-1]}];" for name in ("sizes", "magic", "shifts", "strides")]
+    made += ["unsigned pieces, pieces_magic, pieces_shift;"]
+    return made + [
+        f"unsigned {name}{n}[{rank}];" for n, rank in enumerate(ranks[:inputs]) for name in ("sizes", "strides")
+    ]
+
+
+def _steps(rank: int) -> list[str]:
+    """What of an output element's place is due to each of the first dimensions."""
+    return [f"(unsigned long long)c{n} * shape.strides[{n}]" for n in range(rank)]
+
+
+def _offset(rank: int) -> str:
+    """An output element's place."""
+    return " + ".join(_steps(rank))
+
+
+def places_of(axes: range) -> list[str]:
     """The coordinates along these dimensions, the first ones, of the place that is number `left`."""
     lines = []
     for axis in reversed(axes[1:]):
@@ -352,70 +476,10 @@ def _places(axes: range) -> list[str]:
     return [*lines, "const long long c0 = left;"] if axes else lines
 
 
-def _is_long(*counts: Number) -> bool:
+def is_long(*counts: Number) -> bool:
     return LONG <= math.prod(max(int(each), 0) for each in counts) < MOST
 
 
-def _is_position(node: Total) -> bool:
-    return node.name.startswith(("first", "last"))
-
-
-@dataclass(frozen=True, slots=True)
-class _Fold:
-    """How a total is made: before its loop, in each turn, by joining those of several threads; and its value."""
-
-    start: list[str]
-    update: list[str]
-    join: str
-    result: str
-
-
-def _fold(node: Total, made: str, value: str, at: str) -> _Fold:
-    """The total `made` of an argument's `value`, the combination that is number `at`."""
-    type_ = accumulated_type(node)
-    kind, least = C_TYPES[type_], node.name.endswith("minimum")
-    sign = "<" if least else ">"
-    if _is_position(node):
-        last = node.name.startswith("last")
-        best = f"best_{made}"
-        is_better = f"{made} < 0 || {value} {sign}{'=' if last else ''} {best}"
-        if is_float(type_):
-            is_better += f" || ({value} != {value}" + (")" if last else f" && {best} == {best})")
-        join = f"chosen<{_truth(least)}, {_truth(last)}>(a, b)"
-        return _Fold(
-            [f"{kind} {best} = 0;", f"long long {made} = -1;"],
-            [f"if ({is_better}) {{ {best} = {value}; {made} = {at}; }}"],
-            f"{made} = reduced(place<{kind}>{{{best}, {made}}}, "
-            f"[](place<{kind}> a, place<{kind}> b) {{ return {join}; }}).at;",
-            f"{made} < 0 ? 0 : {made}",
-        )
-    if node.name in ("maximum", "minimum"):
-        if is_float(type_):
-            nothing: Number = math.inf if least else -math.inf
-            is_beyond = f"{value} {sign} {made} || {value} != {value}"
-        else:
-            nothing = integer_range(type_)[least]
-            is_beyond = f"{value} {sign} {made}"
-        start = literal(typed(type_, nothing))
-        update, join = f"if ({is_beyond}) {made} = {value};", f"{'smaller' if least else 'larger'}(a, b)"
-    else:
-        operator, start = ("+", "0") if node.name == "sum" else ("*", "1")
-        wide = "unsigned long long" if np.dtype(type_).itemsize == 8 else "unsigned"
-        wide = kind if is_float(type_) else wide  # integers wrap around, which only unsigned ones may do in C++
-        update = f"{made} = ({kind})(({wide}){made} {operator} ({wide}){value});"
-        join = f"({kind})(({wide})a {operator} ({wide})b)"
-    return _Fold(
-        [f"{kind} {made} = {start};"],
-        [update],
-        f"{made} = reduced({made}, []({kind} a, {kind} b) {{ return {join}; }});",
-        convert(made, type_, node.type),
-    )
-
-
-def _truth(value: bool) -> str:
-    return "true" if value else "false"
-
-
-def _braced(lines: Sequence[str]) -> str:
+def braced(lines: Sequence[str]) -> str:
     inner = "\n".join(lines).replace("\n", "\n    ")
     return f"{{\n    {inner}\n}}"

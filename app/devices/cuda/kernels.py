@@ -11,10 +11,20 @@ import numpy as np
 
 from app.devices.cuda.context import SLOTS, Context
 from app.devices.cuda.coordinates import CoordinateClass, CoordinateLowering, Coordinates
-from app.devices.cuda.grids import ACCESS_BYTES, Layout, Step, choose_layout, elements_of_block, is_packed, render
+from app.devices.cuda.grids import (
+    ACCESS_BYTES,
+    THREADS,
+    Layout,
+    Step,
+    choose_layout,
+    elements_of_block,
+    is_packed,
+    render,
+)
 from app.devices.cuda.lowering import lower
 from app.devices.cuda.pinned import Slot, room
 from app.devices.cuda.rows import RowClass, RowLowering, Rows
+from app.devices.cuda.splits import SplitLowering, Splits
 from app.devices.cuda.transfers import LEAST_CHUNK, LEAST_COPIED, MOST_CHUNK, HostTensor, spread
 from app.devices.device import Cancelled, DeviceFailed, ExecutionRecord
 from app.devices.layout import walk
@@ -60,6 +70,19 @@ class Launch:
         self._device.launch(self._function, self._blocks, stream, self._address)
 
 
+class Launches:
+    """Kernels one after the other, with memory that they alone use."""
+
+    def __init__(self, launches: Sequence[Launch], memory: Any) -> None:
+        self._launches = launches
+        self._memory = memory
+
+    def __call__(self, stream: Any) -> None:
+        """Queue them on `stream`, CuPy's."""
+        for launch in self._launches:
+            launch(stream)
+
+
 @dataclass(frozen=True, slots=True)
 class _Form:
     """A kernel for all sizes and numbers: its source, elements or groups of a block, and its last arguments, each with
@@ -92,6 +115,7 @@ class CudaKernel:
         self._count = made.elements
         self._rows = Rows.of(compiled, output) if self._map.axes else None
         self._coordinates = Coordinates.of(compiled, output) if self._map.by_coordinates else None
+        self._splits = Splits.of(compiled, output, self._coordinates) if self._coordinates else None
         self._launches: dict[int, Launch] = {}  # by the slot's address: one thread at a time has the slot
         self.is_chunked = False
         """Whether tensors lie alike, so that parts of them can be computed by themselves."""
@@ -110,11 +134,14 @@ class CudaKernel:
         form: _Form = self._device.structures.find(
             ("cuda", self._map, kind), self._numbers, lambda questions: self._form(questions.ask, kind)
         )
+        self._check(shared=form.per_block == 1)
+        return self._launch(form, self._shape(kind))
+
+    def _check(self, *, shared: bool) -> None:
         places = self._coordinates
-        if places and places.is_too_much(shared=form.per_block == 1):
+        if places and places.is_too_much(shared=shared):
             work = f"{places.elements} elements of {places.terms} terms"
             raise DeviceFailed("error", f"{self._device.name} cannot be stopped once it computes {work}")
-        return self._launch(form, self._shape(kind))
 
     @property
     def values(self) -> int:
@@ -124,6 +151,9 @@ class CudaKernel:
     @property
     def is_loaded(self) -> bool:
         """Whether the GPU has the kernel, for tensors that are aligned."""
+        if self._splits:
+            forms = self._device.structures.known(("cuda splits", self._map, self._splits.kind), self._numbers)
+            return forms is not None and all(self._device.has_function(form.source) for form in forms)
         form = self._device.structures.known(("cuda", self._map, self._kind(aligned=True)), self._numbers)
         return form is not None and self._device.has_function(form.source)
 
@@ -154,15 +184,44 @@ class CudaKernel:
         arithmetic = lower(ask, expression, self._inputs, stored)
         return _Form.of(render(arithmetic, kind), elements_of_block(arithmetic, kind), arithmetic.arguments)
 
-    def _launch(self, form: "_Form", shape: Sequence[object]) -> Launch:
+    def _launch(self, form: "_Form", shape: Sequence[object], tensors: int = 0) -> Launch:
         arguments = [typed(type_, evaluate(self._numbers)) for type_, evaluate in form.arguments]
-        return Launch(self._device, form.source, form.per_block, len(self._bytes), [*shape, *arguments])
+        return Launch(self._device, form.source, form.per_block, tensors or len(self._bytes), [*shape, *arguments])
 
-    def bind(self, pointers: Sequence[int]) -> Launch:
-        """The kernel over tensors on the device at these addresses, ready to be queued."""
-        launch = self.launch(aligned=all(pointer % ACCESS_BYTES == 0 for pointer in pointers))
-        by_rows = launch.per_block == 0 and self._coordinates
-        return launch.bind(pointers, by_rows.blocks if by_rows else self._rows.groups if self._rows else self._count)
+    def bind(self, pointers: Sequence[int], pool: Any = None) -> Launch | Launches:
+        """The kernel over tensors on the device at these addresses, ready to be queued. What it needs besides is taken
+        from `pool`, the device's if there is none."""
+        if self._splits:
+            return self._bind_splits(self._splits, pointers, pool or self._device.pool)
+        launch, places = (
+            self.launch(aligned=all(pointer % ACCESS_BYTES == 0 for pointer in pointers)),
+            self._coordinates,
+        )
+        if places and (launch.per_block == 0 or places.kind.width > 1):
+            return launch.bind(pointers, places.pieces)
+        return launch.bind(pointers, self._rows.groups if self._rows else self._count)
+
+    def _bind_splits(self, splits: Splits, pointers: Sequence[int], pool: Any) -> Launches:
+        forms: tuple[_Form, ...] = self._device.structures.find(
+            ("cuda splits", self._map, splits.kind), self._numbers, lambda questions: self._forms(questions.ask, splits)
+        )
+        self._check(shared=True)
+        memory = pool.malloc(splits.scratch_bytes)
+        launches = [self._launch(form, [splits.shape], len(self._bytes) + 1) for form in forms]
+        for launch in launches:
+            launch.bind([*pointers, memory.ptr], splits.elements if launch.per_block else splits.blocks)
+        return Launches(launches, memory)
+
+    def _forms(self, ask: Ask, splits: Splits) -> "tuple[_Form, ...]":
+        """The kernels, in their order."""
+        expression, stored, kind, made = self._map.expression, self._map.stored, splits.kind, []
+        for number in range(splits.stages):
+            first, second = (SplitLowering(ask, expression, self._inputs, stored) for _ in range(2))
+            source, arguments = first.partial(kind, number)
+            made.append(_Form.of(source, 0, arguments))
+            source, arguments = second.joined(kind, number)
+            made.append(_Form.of(source, 1 if kind.joined_by_blocks else THREADS, arguments))
+        return tuple(made)
 
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]

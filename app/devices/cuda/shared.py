@@ -9,7 +9,7 @@ from typing import Any
 
 from app.devices.cuda.context import Context
 from app.devices.cuda.grids import ACCESS_BYTES
-from app.devices.cuda.kernels import Launch
+from app.devices.cuda.kernels import Launch, Launches
 from app.devices.cuda.schedules import CudaScheduleKernel
 from app.devices.cuda.transfers import HostTensor, move
 from app.devices.cuda.whole import Queued, Resident
@@ -120,7 +120,7 @@ class ResidentKernel:
                 self._took = perf_counter() - started
                 if len(self._bound) >= READY:
                     self._bound.clear()
-                if all(isinstance(each, Launch) for each in bound):
+                if all(isinstance(each, Launch | Launches) for each in bound):
                     self._bound[key] = bound
                 if places.leaving:
                     move(device, places.leaving, cancelled, inward=False)

@@ -52,11 +52,11 @@ class Resident:
         return self.compiled.program.call is None and all(kernel.is_loaded for kernel in self.kernels)
 
     def bind(self, reads: Sequence[int], writes: Sequence[int], pool: Any = None) -> list[Queued]:
-        """All its work, over inputs and outputs on the device at these addresses. Calls take memory from `pool`, the
-        device's if there is none."""
+        """All its work, over inputs and outputs on the device at these addresses. Memory that it needs besides it
+        takes from `pool`, the device's if there is none."""
         if self.compiled.program.call:
             return [_Call(self.compiled, self.device, reads, writes, pool or self.device.pool)]
-        return [kernel.bind([*reads, write]) for kernel, write in zip(self.kernels, writes, strict=True)]
+        return [kernel.bind([*reads, write], pool) for kernel, write in zip(self.kernels, writes, strict=True)]
 
 
 class WholeKernel:
@@ -96,8 +96,9 @@ class WholeKernel:
 
     def _run(self, reads: Sequence[int], writes: Sequence[int]) -> None:
         with self._device.slots.take() as slot:
+            bound = self._resident.bind(reads, writes)
             try:
-                for queue in self._resident.bind(reads, writes):
+                for queue in bound:
                     queue(slot.stream)
             finally:
                 slot.stream.synchronize()  # the memory is the GPU's until then

@@ -1,0 +1,128 @@
+"""Elements that lie together along a row of the output and in memory, which one thread loads and stores at once."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from app.contract.tensors import TensorDesc
+from app.devices.cuda.grids import ACCESS_BYTES
+from app.formula.coordinates import Coordinate, Element, Total
+from app.formula.uniform import Numbers, evaluator, uniform_parts
+from app.formula.values import BOOL, Constant, Operation, Value, parts
+
+MOST_OPERATIONS = 64
+"""Of an element that are worth being written several times over, once for each neighbour."""
+
+NEIGHBOURS = r"""
+template <class T, int N> struct alignas(sizeof(T) * N) neighbours { T at[N]; };
+template <int N> struct width {};
+template <class T> DEVICE void loaded(T* to, const T* from, width<1>) { *to = *from; }
+/* At once if they are aligned, else by halves. */
+template <class T, int N> DEVICE void loaded(T* to, const T* from, width<N>)
+{
+    if ((unsigned long long)from % (sizeof(T) * N) == 0) {
+        const neighbours<T, N> made = *(const neighbours<T, N>*)from;
+        #pragma unroll
+        for (int k = 0; k < N; ++k) to[k] = made.at[k];
+        return;
+    }
+    loaded(to, from, width<N / 2>());
+    loaded(to + N / 2, from + N / 2, width<N / 2>());
+}
+/* Elements from place `at` on along a dimension, each the nearest that is inside. */
+template <class T, int N>
+DEVICE void gathered(neighbours<T, N>& made, const T* from, long long at, unsigned size, unsigned stride)
+{
+    if (stride == 1 && at >= 0 && at + N <= (long long)size) {
+        loaded(made.at, from + at, width<N>());
+        return;
+    }
+    if (at + N <= 0 || at >= (long long)size) {
+        const T one = from[inside(at, size) * stride];
+        #pragma unroll
+        for (int k = 0; k < N; ++k) made.at[k] = one;
+        return;
+    }
+    #pragma unroll
+    for (int k = 0; k < N; ++k) made.at[k] = from[inside(at + k, size) * stride];
+}
+/* Those that are inside of a row, from place `at` on. */
+template <class T, int N>
+DEVICE void scattered(T* to, const neighbours<T, N>& made, long long at, unsigned size, unsigned stride)
+{
+    to += (unsigned long long)at * stride;
+    if (stride == 1 && at + N <= (long long)size && (unsigned long long)to % (sizeof(T) * N) == 0) {
+        *(neighbours<T, N>*)to = made;
+        return;
+    }
+    #pragma unroll
+    for (int k = 0; k < N; ++k)
+        if (at + k < (long long)size) to[(unsigned long long)k * stride] = made.at[k];
+}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Along:
+    """What is known of a formula whose coordinate along `axis` goes up by one: what `changes` then, and what `is_one`
+    for all elements."""
+
+    axis: int
+    changes: Callable[[Value], bool]
+    is_one: Callable[[Value], bool]
+
+    def first(self, node: Element, write: Callable[[Value], str]) -> str | None:
+        """The last coordinate of `node` where that coordinate is `from`, if it goes up by one with it and nothing else
+        changes."""
+        if not node.at or any(map(self.changes, node.at[:-1])):
+            return None
+        return self._first(node.at[-1], write)
+
+    def _first(self, node: Value, write: Callable[[Value], str]) -> str | None:
+        match node:
+            case Coordinate() if node.axis == self.axis:
+                return "from"
+            case Operation(name="add" | "multiply", arguments=(a, b)):
+                other, rest = (a, b) if self.changes(b) else (b, a)
+                if self.changes(other) or (node.name == "multiply" and not self.is_one(other)):
+                    return None
+                found = self._first(rest, write)
+                return found if found is None or node.name == "multiply" else f"({found} + {write(other)})"
+            case Operation(name="subtract", arguments=(a, b)) if not self.changes(b):
+                found = self._first(a, write)
+                return found and f"({found} - {write(b)})"
+        return None
+
+
+def along_axis(root: Value, axis: int, numbers: Numbers) -> Along:
+    """What is known of a request's formula."""
+    changing: set[Value] = set()
+    uniform = uniform_parts(root)
+    for node in parts(root):
+        here = isinstance(node, Coordinate) and node.axis == axis
+        if here or any(each in changing for each in node.operands()):
+            changing.add(node)
+
+    def is_one(node: Value) -> bool:
+        if isinstance(node, Constant):
+            return node.type != BOOL and node.value == 1
+        return node in uniform and node.type != BOOL and evaluator(node)(numbers) == 1
+
+    return Along(axis, changing.__contains__, is_one)
+
+
+def vector_width(root: Value, numbers: Numbers, made: TensorDesc) -> int:
+    """How many neighbours along a row of an output one thread computes."""
+    nodes = list(parts(root))
+    operations = sum(isinstance(node, Operation) for node in nodes)
+    if operations > MOST_OPERATIONS or any(isinstance(node, Total) for node in nodes):
+        return 1
+    along = along_axis(root, made.rank - 1, numbers)
+    found = [node.stored.bytes for node in nodes if isinstance(node, Element) and along.first(node, lambda _: "")]
+    return fitting(ACCESS_BYTES // max(made.DataType.bytes, *found), made.Sizes[-1]) if found else 1
+
+
+def fitting(width: int, size: int) -> int:
+    """The most neighbours, at most `width`, of which threads compute no more than a fourth beyond a row."""
+    while width > 1 and -(-size // width) * width * 3 > 4 * size:
+        width //= 2
+    return width

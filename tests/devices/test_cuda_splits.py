@@ -1,0 +1,189 @@
+"""CUDA kernels whose terms are split over blocks, and whose threads have several neighbours, against NumPy: built for
+the CPU, and on a GPU."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.contract.constants import DataType
+from app.devices.cpu.device import NumpyDevice
+from app.devices.cuda import coordinates as cuda_coordinates
+from app.devices.cuda import splits as cuda_splits
+from app.devices.cuda.compiler import compile_source, nvrtc_version
+from app.devices.cuda.coordinates import Coordinates
+from app.devices.cuda.device import CudaDevice
+from app.devices.cuda.splits import Splits
+from tests.devices.coordinate_cases import Case, case, same
+from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu
+from tests.devices.cuda_on_cpu import COMPILER, BuiltKernels, split_sources
+from tests.devices.test_coordinates import desc_of, elements, laid_out, run
+from tests.gpu import first_gpu
+from tests.operators.coordinate_operators import Gather, Join, Reduce, Slice1
+
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+BLOCKS = 6
+"""That are wanted here, where threads take turns on one processor."""
+
+
+@pytest.fixture(scope="module")
+def numpy_device() -> Iterator[NumpyDevice]:
+    with ThreadPoolExecutor(1) as helpers:
+        yield NumpyDevice(helpers, 1)
+
+
+def reductions(scale: int = 1) -> Iterator[Case]:
+    """Over outer dimensions with rows that are wide, narrow and of one element, and over all; NaN, ties, infinities."""
+    rng = np.random.default_rng(3)
+    layouts = [
+        ([300, 70], [0]),
+        ([2, 140, 9, 66], [0, 1]),
+        ([3, 400, 1], [1]),
+        ([20, 2, 30], [0, 1, 2]),
+        ([513, 3], [0]),
+    ]
+    chosen = [
+        *(("SUM", each) for each in (DataType.FLOAT32, DataType.FLOAT16, DataType.INT64)),
+        *(("MAX", each) for each in (DataType.FLOAT16, DataType.UINT8)),
+        *(("ARGMAX", each) for each in (DataType.FLOAT32, DataType.FLOAT64, DataType.INT8, DataType.UINT64)),
+        *(("ARGMIN", each) for each in (DataType.FLOAT16, DataType.INT32)),
+        *(("LOG_SUM_EXP", DataType.FLOAT32), ("AVERAGE", DataType.FLOAT32)),
+    ]
+    for place, (function, data_type) in enumerate(chosen):
+        for number in range(len(layouts)) if function in ("SUM", "ARGMAX") else [place % len(layouts), 0]:
+            sizes, axes = layouts[number]
+            x = elements(
+                rng, [scale * size if axis == axes[-1] else size for axis, size in enumerate(sizes)], data_type
+            )
+            is_float = x.dtype.kind == "f"
+            if is_float and function == "LOG_SUM_EXP":
+                x = rng.standard_normal(x.shape, np.float32)
+            elif is_float:
+                flat = x.reshape(-1)
+                flat[3 :: x.shape[-1] + 1] = flat[1]  # ties
+                flat[0], flat[x.size // 2 + 1] = np.nan, -np.inf
+                x[..., -1] = -np.inf
+                x[0, ..., 0] = -0.0
+            out = np.zeros([1 if axis in axes else size for axis, size in enumerate(x.shape)], x.dtype)
+            out = out.astype(np.uint32) if function.startswith("ARG") else out
+            for last in (False, True) if function.startswith("ARG") and number in (0, 3) else (False,):
+                members = {"OutputTensor": desc_of(laid_out(rng, out)), "Function": function, "Axes": axes}
+                yield case(
+                    f"{function} {data_type} {sizes} {'last' if last else ''}",
+                    Reduce,
+                    members | {"Last": last},
+                    exact=function not in ("LOG_SUM_EXP", "AVERAGE") and not (function == "SUM" and is_float),
+                    InputTensor=laid_out(rng, x),
+                )
+
+
+def moves() -> Iterator[Case]:
+    """Aligned and not, from the ends of rows and beyond them, choices along rows and across."""
+    rng = np.random.default_rng(4)
+    for data_type in (DataType.FLOAT16, DataType.FLOAT32, DataType.INT8, DataType.INT64):
+        x = elements(rng, [5, 7, 40], data_type)
+        for offset in (0, 1, 8):
+            members: dict[str, Any] = {
+                "InputWindowOffsets": [1, 2, offset],
+                "InputWindowSizes": [4, 5, 32],
+                "InputWindowStrides": [1, -2, 1],
+                "OutputTensor": desc_of(np.zeros((4, 3, 32), x.dtype)),
+            }
+            yield case(f"slice {data_type} from {offset}", Slice1, members, InputTensor=x)
+        for axis, sizes in ((0, (2, 3, 4)), (2, (24, 9, 31))):
+            tensors = [elements(rng, [n if at == axis else 24 for at in range(3)], data_type) for n in sizes]
+            out = np.concatenate(tensors, axis)
+            members = {"OutputTensor": desc_of(laid_out(rng, out)), "Axis": axis}
+            yield case(f"join {data_type} {axis}", Join, members, InputTensors=tensors)
+        rows = elements(rng, [6, 50], data_type)
+        indices = np.array([0, 5, -1, -6, 6, 77, -7], np.int32)
+        for beyond in ({}, {"Beyond": 3.0}) if rows.dtype.kind == "f" else ({},):
+            members = {"Axis": 0, "OutputTensor": desc_of(np.zeros((7, 50), rows.dtype))}
+            name = f"gather {data_type} {beyond}"
+            yield case(name, Gather, members | beyond, InputTensor=rows, IndicesTensor=indices)
+
+
+def differing(device: CudaDevice, numpy_device: NumpyDevice, cases: list[Case]) -> list[str]:
+    """The cases that `device` computes otherwise."""
+    return [
+        each.name
+        for each in cases
+        if not same(each, run(device, each.operator, each.inputs), run(numpy_device, each.operator, each.inputs))
+    ]
+
+
+@needs_compiler
+def test_terms_are_split_over_blocks(
+    tmp_path: Path, numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda_splits, "LEAST_WORK", 0)
+    monkeypatch.setattr(cuda_splits, "BLOCKS", BLOCKS)
+    cases = list(reductions())
+    sources = [source for each in cases for source in split_sources(each.operator, "OutputTensor")]
+    assert len(sources) > len(cases)
+    device = CudaDeviceOnCpu(BuiltKernels(tmp_path, sources=sources))
+    assert differing(device, numpy_device, cases) == []
+    assert device.log.count("kernel") == len(sources)
+
+
+@needs_compiler
+def test_threads_have_neighbours(tmp_path: Path, numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_coordinates, "LEAST_VECTORS", 0)
+    cases = list(moves())
+    assert {Coordinates.of(each.operator, "OutputTensor").kind.width for each in cases} == {2, 4, 8, 16}
+    device = CudaDeviceOnCpu(BuiltKernels(tmp_path, [each.operator for each in cases]))
+    assert differing(device, numpy_device, cases) == []
+
+
+def split_of(sizes: list[int], axes: list[int], data_type: DataType = DataType.FLOAT32) -> Splits | None:
+    x = np.broadcast_to(np.zeros(1, np.float32 if data_type is DataType.FLOAT32 else np.float16), sizes)
+    out = np.zeros([1 if axis in axes else size for axis, size in enumerate(sizes)], x.dtype)
+    desc = {"DataType": data_type, "Sizes": sizes}
+    members = {"OutputTensor": desc_of(out), "Function": "SUM", "Axes": axes, "InputTensor": desc}
+    operator = case("", Reduce, members).operator
+    return Splits.of(operator, "OutputTensor", Coordinates.of(operator, "OutputTensor"))
+
+
+def test_splits_keep_a_gpu_busy() -> None:
+    """Threads go along rows where these are kept; as many blocks as there is room for, and little to join."""
+    outer = split_of([1 << 16, 1 << 10], [0])
+    assert outer
+    assert (outer.kind.lanes, outer.kind.width) == (32, 4)
+    assert outer.blocks == 1 << 11
+    assert outer.scratch_bytes < 1 << 23
+    half = split_of([1 << 16, 1 << 10], [0], DataType.FLOAT16)
+    assert half
+    assert half.kind.width == 8
+    whole = split_of([1 << 13, 1 << 13], [0, 1])
+    assert whole
+    assert (whole.kind.lanes, whole.blocks) == (0, 1 << 11)
+    assert split_of([1 << 16, 1 << 10], [1]) is None  # a block for each
+    assert split_of([1 << 6, 1 << 10], [0]) is None  # little
+    assert split_of([1 << 10, 1 << 17], [0]) is None  # a thread for each
+
+
+def test_kernels_compile() -> None:
+    """For Ampere and for Hopper."""
+    try:
+        nvrtc_version()
+    except Exception as error:
+        pytest.skip(f"there is no NVRTC: {error}")
+    cases = [each for each in reductions(scale=300) if Splits.of(each.operator, "OutputTensor", _places(each))]
+    sources = {source for each in cases for source in split_sources(each.operator, "OutputTensor")}
+    assert len(sources) > 20
+    for number, source in enumerate(sorted(sources)):
+        assert compile_source(source, (80, 90)[number % 2]).startswith(b"\x7fELF")
+
+
+def _places(each: Case) -> Coordinates:
+    return Coordinates.of(each.operator, "OutputTensor")
+
+
+@pytest.mark.gpu
+def test_a_gpu_computes_what_numpy_does(numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_splits, "LEAST_WORK", 0)
+    monkeypatch.setattr(cuda_coordinates, "LEAST_VECTORS", 0)
+    assert differing(first_gpu(), numpy_device, [*reductions(), *moves(), *reductions(scale=7)]) == []
