@@ -103,17 +103,18 @@ def boxes(sizes: Sequence[int], most: int) -> Iterator[tuple[range, ...]]:
             yield from ((along, *inner) for inner in boxes(sizes[1:], most))
 
 
-def product(xp: Any, a: Any, b: Any, *, rounded: bool = False) -> Any:
+def product(xp: Any, a: Any, b: Any, *, rounded: bool = False, into: Any = None) -> Any:
     """The matrix products of the last two dimensions, by the library's BLAS, in float32 or the arrays' integer type.
 
     Leading dimensions are equal or, where they repeat, 1. So are rows of `a` and columns of `b`, which then have
-    dimension 1 in what is made. Of float16, if they are to be `rounded`, they may come in that type.
+    dimension 1 in what is made. Of float16, if they are to be `rounded`, they may come in that type. They may be made
+    in the array `into`.
     """
     a, b = _rows(a), _rows(b.swapaxes(-1, -2)).swapaxes(-1, -2)
     is_repeated = 0 in (a.strides[-1], b.strides[-2]) and a.shape[-1] > 1
     if xp.__name__ == "cupy" and a.dtype.name in blas.TYPES and not is_repeated and 0 not in (*a.shape, *b.shape):
         dtype = a.dtype if rounded else FLOAT32
-        return blas.product_of_floats(xp, for_blas(xp, a), for_blas(xp, b), dtype)
+        return blas.product_of_floats(xp, for_blas(xp, a), for_blas(xp, b), dtype, into)
     a, b = (xp.broadcast_to(computed(x), x.shape) for x in (a, b))
     if is_repeated:
         return _product_of_repeated(xp, a, b)
@@ -123,6 +124,13 @@ def product(xp: Any, a: Any, b: Any, *, rounded: bool = False) -> Any:
         made = xp.matmul(a.reshape(-1, depth), b.reshape(b.shape[-2:]))
         return made.reshape(*batch, rows, made.shape[-1])
     return xp.ascontiguousarray(xp.matmul(a, b))  # whose leading dimensions may lie as those of `a` do
+
+
+def multiplied(xp: Any, a: Any, b: Any) -> Any:
+    """The matrix products of float32, whatever they are made of; on a GPU so that they can be captured."""
+    if xp.__name__ != "cupy" or 0 in (*a.shape, *b.shape):
+        return xp.matmul(a, b)
+    return blas.product_of_floats(xp, for_blas(xp, a), for_blas(xp, b), FLOAT32)
 
 
 def _rows(x: Any) -> Any:

@@ -28,15 +28,17 @@ _ONE, _ZERO = np.ones(1, np.float32), np.zeros(1, np.float32)
 _of_thread = threading.local()
 
 
-def product_of_floats(cupy: Any, a: Any, b: Any, dtype: Any) -> Any:
+def product_of_floats(cupy: Any, a: Any, b: Any, dtype: Any, into: Any = None) -> Any:
     """The matrix products of { ..., M, K } and { ..., K, N }, both float16 or both float32, added up in float32, in
-    `dtype`, which is one of the two.
+    `dtype`, which is one of the two; made in `into` if that is packed and as the products are.
 
     Leading dimensions are equal or 1, none is 0, and matrices have one dimension of stride 1 and no rows that overlap.
     """
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     (rows, depth), columns = a.shape[-2:], b.shape[-1]
-    made = cupy.empty((*batch, rows, columns), dtype)
+    sizes = (*batch, rows, columns)
+    fits = into is not None and into.shape == sizes and into.dtype == dtype and into.flags.c_contiguous
+    made = into if fits else cupy.empty(sizes, dtype)
     a, b = (_stacked(cupy, x, batch) for x in (a, b))
     (a_form, a_width), (b_form, b_width) = _lies(a), _lies(b)
     a_step, b_step = (x.strides[0] // x.itemsize if len(x) > 1 else 0 for x in (a, b))

@@ -34,6 +34,10 @@ class CompiledOperator(Dispatchable):
         return self.operator.call
 
     @property
+    def makes_in(self) -> bool:
+        return self.operator.makes_in
+
+    @property
     def only_queues(self) -> bool:
         return self.operator.only_queues
 

@@ -140,6 +140,10 @@ class Operator(BaseModel):
     """How much memory `call` takes at most, with NumPy, for each element of all its tensors, beside these and some
     40 MiB."""
 
+    makes_in: ClassVar[bool] = False
+    """Whether `call` takes arrays for the outputs, too, by name: `call(xp, inputs, into)`. They are as the outputs lie,
+    none shares memory with an input, and what it makes in them need not be copied."""
+
     only_queues: ClassVar[bool] = False
     """Whether `call`, with CuPy, neither waits for results nor brings data from the host, so that what it queues can be
     queued again, on what the inputs hold then, without calling it."""

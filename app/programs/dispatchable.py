@@ -66,6 +66,11 @@ class Dispatchable:
         return 0
 
     @property
+    def makes_in(self) -> bool:
+        """Whether `call` takes arrays to make the outputs in, as a third argument."""
+        return False
+
+    @property
     def only_queues(self) -> bool:
         """Whether what `call` queues on a GPU can be queued again without calling it."""
         return False

@@ -105,6 +105,16 @@ def cases(data_type: str) -> Iterator[Case]:
         for axis in (1, 0):
             document = {"Function": function, "InputTensor": whole, "Axes": [2 + axis]}
             yield Case(f"{function} over axis {axis}", "REDUCE", document, partial(theirs, x, axis))
+    image = x.view(64, 32, 32, 1024)
+    several = desc(data_type, *image.shape)
+    document = {"Function": "SUM", "InputTensor": several, "Axes": [0, 1, 2]}
+    yield Case("SUM over all but the last of 1024", "REDUCE", document, lambda: image.sum((0, 1, 2)))
+    document = {"Function": "SUM", "InputTensor": several, "Axes": [1, 2]}
+    yield Case("SUM over axes 1 and 2 of 64 x 32 x 32 x 1024", "REDUCE", document, lambda: image.sum((1, 2)))
+    document = {"Function": "SUM", "InputTensor": whole, "Axes": [2, 3]}
+    yield Case("SUM over all", "REDUCE", document, x.sum)
+    document = {"Function": "AVERAGE", "InputTensor": several, "Axes": [0, 2, 3]}
+    yield Case("AVERAGE over all but axis 1 of 32", "REDUCE", document, lambda: image.mean((0, 2, 3)))
     document = {"InputTensor": whole, "Axis": 3, "K": 8}
     yield Case("8 of 1024", "TOP_K", document, lambda: x.topk(8, 1))
     document = {"InputTensor": whole, "Axis": 3, "AxisDirection": "INCREASING", "HasExclusiveSum": False}
@@ -123,6 +133,11 @@ def cases(data_type: str) -> Iterator[Case]:
     halves = x[: ROWS // 2].clone(), x[ROWS // 2 :].clone()
     document = {"InputTensors": [desc(data_type, 1, 1, ROWS // 2, ROW)] * 2, "Axis": 2}
     yield Case("of two", "JOIN", document, lambda: torch.cat(halves))
+    document = {"InputTensors": [desc(data_type, 1, 1, ROWS // 2, ROW)] * 2, "Axis": 3}
+    yield Case("of two, along rows", "JOIN", document, lambda: torch.cat(halves, 1))
+    padding: dict[str, Any] = {"StartPadding": [0, 0, 1, 8], "EndPadding": [0, 0, 1, 8]}
+    document = padding | {"InputTensor": whole, "PaddingMode": "CONSTANT", "PaddingValue": 0.0}
+    yield Case("8 around 1024", "PADDING", document, lambda: functional.pad(x, (8, 8, 1, 1)))
     places = torch.randint(0, ROWS, (ROWS // 2,), device="cuda")
     indices = desc("UINT32", 1, 1, 1, ROWS // 2)
     document = {"InputTensor": whole, "IndicesTensor": indices, "Axis": 2, "IndexDimensions": 1}
@@ -137,6 +152,44 @@ def cases(data_type: str) -> Iterator[Case]:
     document |= {"Epsilon": 1e-5}
     kind = "MEAN_VARIANCE_NORMALIZATION1"
     yield Case("rows", kind, document, lambda: functional.layer_norm(x, (ROW,), scale, scale))
+    yield from layers(data_type, random)
+
+
+def layers(data_type: str, random: Callable[..., Any]) -> Iterator[Case]:
+    """Attention and recurrent networks."""
+    for batch, heads, items, size in ((1, 12, 128, 64), (8, 12, 512, 64), (1, 16, 2048, 64)):
+        q, k, v = (random(batch, items, heads * size) for _ in range(3))
+        document = dict.fromkeys(_LEFT_OUT) | {
+            name: desc(data_type, batch, items, heads * size) for name in ("QueryTensor", "KeyTensor", "ValueTensor")
+        }
+        document |= {"Scale": size**-0.5, "HeadCount": heads, "MaskType": "NONE"}
+        parts = [each.view(batch, items, heads, size).transpose(1, 2) for each in (q, k, v)]
+        name = f"{batch} x {heads} x {items} x {size}"
+        attention = partial(functional.scaled_dot_product_attention, *parts)
+        yield Case(name, "MULTIHEAD_ATTENTION", document, attention)
+    for kind, gates, activations in (("LSTM", 4, ("SIGMOID", "TANH", "TANH")), ("GRU", 3, ("SIGMOID", "TANH"))):
+        steps, batch, width, hidden = 64, 32, 512, 512
+        document = {
+            "InputTensor": desc(data_type, 1, steps, batch, width),
+            "WeightTensor": desc(data_type, 1, 1, gates * hidden, width),
+            "RecurrenceTensor": desc(data_type, 1, 1, gates * hidden, hidden),
+            "BiasTensor": desc(data_type, 1, 1, 1, 2 * gates * hidden),
+            "OutputSequenceTensor": desc(data_type, steps, 1, batch, hidden),
+            "ActivationDescs": [{"Type": f"DML_OPERATOR_ACTIVATION_{each}"} for each in activations],
+            "Direction": "FORWARD",
+        }
+        more = {"ClipThreshold": 0.0, "UseClipThreshold": False, "CoupleInputForget": False}
+        document |= more if kind == "LSTM" else {"LinearBeforeReset": True}
+        layer = getattr(torch.nn, kind)(width, hidden, device="cuda", dtype=TYPES[data_type]).requires_grad_(False)
+        x = random(steps, batch, width)
+        yield Case(f"{steps} steps of {batch} x {width}, {hidden} hidden", kind, document, partial(layer, x))
+
+
+_LEFT_OUT = (
+    *("StackedQueryKeyTensor", "StackedKeyValueTensor", "StackedQueryKeyValueTensor", "BiasTensor", "MaskTensor"),
+    *("RelativePositionBiasTensor", "PastKeyTensor", "PastValueTensor"),
+    *("OutputPresentKeyTensor", "OutputPresentValueTensor"),
+)
 
 
 def ours(gpu: CudaDevice, case: Case) -> float:

@@ -105,7 +105,8 @@ class WholeKernel:
 
 
 class _Call:
-    """An operator's `call` over tensors on the device. Its results are copied into the outputs."""
+    """An operator's `call` over tensors on the device. Results that it has not made in the outputs are
+    copied there."""
 
     def __init__(
         self, compiled: Dispatchable, device: Context, reads: Sequence[int], writes: Sequence[int], pool: Any
@@ -122,14 +123,16 @@ class _Call:
         assert call, "its program says so"
         with self._device.functions_on(stream, self._pool) as cupy, np.errstate(all="ignore"):
             inputs = {name: self._array(name, desc, address) for (name, desc), address in self._inputs}
+            outputs = {name: self._array(name, desc, address) for (name, desc), address in self._outputs}
             try:
-                made = call(cupy, inputs)
+                made = call(cupy, inputs, outputs) if self._compiled.makes_in else call(cupy, inputs)
             except (ImportError, NotImplementedError) as error:
                 reason = f"{self._device.name} cannot compute {self._compiled.name}: {error}"
                 raise DeviceFailed("error", reason) from error
             self._compiled.check_results(made)
-            for (name, desc), address in self._outputs:
-                cupy.copyto(self._array(name, desc, address), made[name])
+            for name, output in outputs.items():
+                if made[name] is not output:
+                    cupy.copyto(output, made[name])
 
     def _array(self, name: str, desc: TensorDesc, address: int) -> object:
         dtype = numpy_type(self._compiled.stored_types[name])

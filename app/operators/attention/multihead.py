@@ -15,7 +15,7 @@ from app.contract.support import SupportTable
 from app.contract.tensors import TensorDesc
 from app.contract.violations import Violation
 from app.operators.accuracy import Accuracy
-from app.operators.arrays import SCRATCH, boxes, for_blas, stored
+from app.operators.arrays import SCRATCH, boxes, for_blas, multiplied, stored
 from app.operators.attention import sizes as shapes
 from app.operators.operator import (
     Operator,
@@ -82,6 +82,7 @@ class _Attention(Operator):
         MaskFilterValue: float
         MaskType: MultiheadAttentionMaskType
 
+    only_queues = True
     same_sizes = ()
     sizes_from = (*(name for name in _FLOATS if not name.endswith("BiasTensor")),)
     head_counts: ClassVar[tuple[str, str]]
@@ -182,7 +183,7 @@ class _Attention(Operator):
         made = xp.empty((sizes.batch, sizes.queries, sizes.key_heads, groups, sizes.value_size), "float32")
         for box in boxes([sizes.batch, sizes.key_heads, groups, sizes.queries], self._most(xp, sizes)):
             b, h, g, s = (slice(along.start, along.stop) for along in box)
-            scores = xp.matmul(query[b, h, g, s], turned[b, h, None])
+            scores = multiplied(xp, query[b, h, g, s], turned[b, h, None])
             scores *= self.Scale
             if relative is not None:
                 scores += relative[b, h, g, s]
@@ -193,7 +194,7 @@ class _Attention(Operator):
             scores -= scores.max(axis=-1, keepdims=True)
             xp.exp(scores, out=scores)
             scores /= scores.sum(axis=-1, keepdims=True)
-            made[b, s, h, g] = xp.matmul(scores, values[b, h, None]).transpose(0, 3, 1, 2, 4)
+            made[b, s, h, g] = multiplied(xp, scores, values[b, h, None]).transpose(0, 3, 1, 2, 4)
         results = {"OutputTensor": made, "OutputPresentKeyTensor": key, "OutputPresentValueTensor": value}
         dtype = next(inputs[name].dtype for name in _FLOATS if name in inputs)
         data_type = DataType(dtype.name.upper())

@@ -55,7 +55,7 @@ class Convolution(attributes.Spatial):
         "y[n, g * F + f, p * Strides + k * Dilations - StartPadding]"
     )
     accuracy = PRODUCTS
-    only_queues = True
+    only_queues = makes_in = True
     same_sizes = ()
     same_ranks = (("InputTensor", "FilterTensor", "BiasTensor", "OutputTensor"),)
     sizes_from = (
@@ -104,7 +104,7 @@ class Convolution(attributes.Spatial):
         if self.FusedActivation:
             yield from (each.below("FusedActivation") for each in self.FusedActivation.violations(level))
 
-    def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    def call(self, xp: Any, inputs: Mapping[str, Any], into: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         x, filters = inputs["InputTensor"], inputs["FilterTensor"]
         if self.Mode is ConvolutionMode.CONVOLUTION:
             filters = filters[(..., *[slice(None, None, -1)] * (x.ndim - 2))]
@@ -113,7 +113,7 @@ class Convolution(attributes.Spatial):
         windows = self.backward_windows() if self.is_backward else self.forward_windows()
         sizes = self.implied_sizes("OutputTensor")
         dtype = numpy_type(self.InputTensor.DataType)
-        made = self._by_library(xp, x, filters, bias, windows, sizes[1])
+        made = self._by_library(xp, x, filters, bias, windows, sizes[1], into["OutputTensor"] if into else None)
         if made is None:
             made = xp.empty((*sizes[:2], *results), dtype)
             self._by_products(xp, x, filters, bias, windows, made)
@@ -123,13 +123,13 @@ class Convolution(attributes.Spatial):
             made = padded
         return {"OutputTensor": stored(made, self.InputTensor.DataType)}
 
-    def _by_library(self, xp: Any, x: Any, filters: Any, bias: Any, windows: Windows, channels: int) -> Any:
-        """By cuDNN; None where that does not do it."""
+    def _by_library(self, xp: Any, x: Any, filters: Any, bias: Any, windows: Windows, channels: int, into: Any) -> Any:
+        """By cuDNN; None where that does not do it. It may be made in the array `into`."""
         if xp.__name__ != "cupy":
             return None
         made_type = numpy_type(self.InputTensor.DataType) if self.FusedActivation is None else FLOAT32
         contiguous = xp.ascontiguousarray(filters)
-        made = convolution(xp, x, contiguous, bias, windows, channels, made_type, backward=self.is_backward)
+        made = convolution(xp, x, contiguous, bias, windows, channels, made_type, into, backward=self.is_backward)
         if made is not None:
             Activation(self.FusedActivation).apply(xp, made)
         return made

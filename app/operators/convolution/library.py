@@ -36,10 +36,20 @@ class Shape(NamedTuple):
 
 
 def convolution(
-    cupy: Any, x: Any, filters: Any, bias: Any, windows: Windows, channels: int, made_type: Any, *, backward: bool
+    cupy: Any,
+    x: Any,
+    filters: Any,
+    bias: Any,
+    windows: Windows,
+    channels: int,
+    made_type: Any,
+    into: Any,
+    *,
+    backward: bool,
 ) -> Any:
     """The convolution, to so many `channels`, with the `bias` added if that is not None, in `made_type`, which is
-    float32 or that of `x`. None if there is no cuDNN, or it does not do this.
+    float32 or that of `x`; made in the array `into`, if there is one, and that is packed and as it is. None if there is
+    no cuDNN, or it does not do this.
 
     `windows` are over `x`, or if `backward` over what is made. Float32 is computed in float32, and float16 added up in
     float32, neither by transforms that lose much of that.
@@ -57,7 +67,9 @@ def convolution(
         return None  # cuDNN would have one position more
     missing = max(4 - x.ndim, 0)
     x, filters = (_with_ones(cupy, each, missing) for each in (x, filters))
-    result = cupy.empty((len(x), channels, *(windows.sizes if backward else windows.positions)), made_type)
+    sizes = (len(x), channels, *(windows.sizes if backward else windows.positions))
+    fits = into is not None and into.shape == sizes and into.dtype == made_type and into.flags.c_contiguous
+    result = into if fits else cupy.empty(sizes, made_type)
     target = _with_ones(cupy, result, missing)
     ones, nothing = (1,) * missing, (0,) * missing
     shape = Shape(

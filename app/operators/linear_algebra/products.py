@@ -35,7 +35,7 @@ class Gemm(Operator):
 
     formula_text = "Output = act(Alpha * A x B + Beta * C), act = FusedActivation, else the identity"
     accuracy = PRODUCTS
-    only_queues = True
+    only_queues = makes_in = True
     same_sizes = ()
     same_ranks = (("ATensor", "BTensor", "CTensor", "OutputTensor"),)
     sizes_from = ("ATensor", "BTensor", "TransA", "TransB")
@@ -74,14 +74,15 @@ class Gemm(Operator):
             output = self.OutputTensor or self.implied("OutputTensor", level)
             yield from (each.below("FusedActivation") for each in self.FusedActivation.violations(level, output))
 
-    def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    def call(self, xp: Any, inputs: Mapping[str, Any], into: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         a, b = (
             x if transform is MatrixTransform.NONE else x.swapaxes(-1, -2)
             for x, transform in ((inputs["ATensor"], self.TransA), (inputs["BTensor"], self.TransB))
         )
         sizes = (*a.shape[:-1], b.shape[-1])
         plain = self.Alpha == 1 and not self.CTensor and not self.FusedActivation
-        made = product(xp, *(xp.broadcast_to(unrepeated(x), _matrices(x)) for x in (a, b)), rounded=plain)
+        operands = (xp.broadcast_to(unrepeated(x), _matrices(x)) for x in (a, b))
+        made = product(xp, *operands, rounded=plain, into=into["OutputTensor"] if into else None)
         if made.shape != sizes:
             made = xp.ascontiguousarray(xp.broadcast_to(made, sizes))
         if self.Alpha != 1:

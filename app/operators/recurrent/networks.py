@@ -16,6 +16,7 @@ from app.contract.scalars import Bool, Float
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.operators.accuracy import Accuracy
+from app.operators.arrays import multiplied
 from app.operators.fusion import FusedActivation
 from app.operators.operator import Count, InputTensorDesc, OptionalInputTensorDesc, OptionalOutputTensorDesc
 from app.operators.recurrent import steps
@@ -95,7 +96,7 @@ class Rnn(steps.Recurrent):
 
     def step(self, xp: Any, part: steps.Part, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
         (f,) = part.activations
-        return (f(xp, projected + xp.matmul(states[0], part.recurrence) + part.recurrence_bias),)
+        return (f(xp, projected + multiplied(xp, states[0], part.recurrence) + part.recurrence_bias),)
 
 
 class Lstm(steps.Recurrent):
@@ -167,7 +168,7 @@ class Lstm(steps.Recurrent):
         hidden, cell = states
         f, g, h = part.activations
         size = hidden.shape[-1]
-        sums = projected + xp.matmul(hidden, part.recurrence) + part.recurrence_bias
+        sums = projected + multiplied(xp, hidden, part.recurrence) + part.recurrence_bias
         i, o, fg, c = (sums[:, gate * size : (gate + 1) * size] for gate in range(4))
         p_i, p_o, p_f = (part.peephole[gate * size : (gate + 1) * size] for gate in range(3))
         i = f(xp, self._clipped(xp, i + p_i * cell))
@@ -217,12 +218,12 @@ class Gru(steps.Recurrent):
         f, g = part.activations
         size = hidden.shape[-1]
         gates, rest = slice(0, 2 * size), slice(2 * size, None)
-        both = projected[:, gates] + xp.matmul(hidden, part.recurrence[:, gates]) + part.recurrence_bias[gates]
+        both = projected[:, gates] + multiplied(xp, hidden, part.recurrence[:, gates]) + part.recurrence_bias[gates]
         both = f(xp, both)
         z, r = both[:, :size], both[:, size:]
         if self.LinearBeforeReset:
-            weighted = r * (xp.matmul(hidden, part.recurrence[:, rest]) + part.recurrence_bias[rest])
+            weighted = r * (multiplied(xp, hidden, part.recurrence[:, rest]) + part.recurrence_bias[rest])
         else:
-            weighted = xp.matmul(r * hidden, part.recurrence[:, rest]) + part.recurrence_bias[rest]
+            weighted = multiplied(xp, r * hidden, part.recurrence[:, rest]) + part.recurrence_bias[rest]
         h = g(xp, projected[:, rest] + weighted)
         return ((1 - z) * h + z * hidden,)

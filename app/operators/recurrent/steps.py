@@ -46,6 +46,7 @@ class Recurrent(Operator):
     gates: ClassVar[int]
     activations: ClassVar[tuple[str, ...]]
     """The names of those of one direction."""
+    only_queues = True
     same_sizes = ()
     sizes_from = ("InputTensor", "RecurrenceTensor", "Direction")
     counts: ClassVar[Mapping[str, tuple[str, ...]]] = {"ActivationDescCount": ("ActivationDescs",)}
