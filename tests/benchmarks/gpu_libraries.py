@@ -135,8 +135,8 @@ def cases(data_type: str) -> Iterator[Case]:
     yield Case("of two", "JOIN", document, lambda: torch.cat(halves))
     document = {"InputTensors": [desc(data_type, 1, 1, ROWS // 2, ROW)] * 2, "Axis": 3}
     yield Case("of two, along rows", "JOIN", document, lambda: torch.cat(halves, 1))
-    padding: dict[str, Any] = {"StartPadding": [0, 0, 1, 8], "EndPadding": [0, 0, 1, 8]}
-    document = padding | {"InputTensor": whole, "PaddingMode": "CONSTANT", "PaddingValue": 0.0}
+    around: dict[str, Any] = {"StartPadding": [0, 0, 1, 8], "EndPadding": [0, 0, 1, 8]}
+    document = around | {"InputTensor": whole, "PaddingMode": "CONSTANT", "PaddingValue": 0.0}
     yield Case("8 around 1024", "PADDING", document, lambda: functional.pad(x, (8, 8, 1, 1)))
     places = torch.randint(0, ROWS, (ROWS // 2,), device="cuda")
     indices = desc("UINT32", 1, 1, 1, ROWS // 2)

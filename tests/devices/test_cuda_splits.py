@@ -53,8 +53,8 @@ def reductions(scale: int = 1) -> Iterator[Case]:
         *(("LOG_SUM_EXP", DataType.FLOAT32), ("AVERAGE", DataType.FLOAT32)),
     ]
     for place, (function, data_type) in enumerate(chosen):
-        for number in range(len(layouts)) if function in ("SUM", "ARGMAX") else [place % len(layouts), 0]:
-            sizes, axes = layouts[number]
+        for layout in range(len(layouts)) if function in ("SUM", "ARGMAX") else [place % len(layouts), 0]:
+            sizes, axes = layouts[layout]
             x = elements(
                 rng, [scale * size if axis == axes[-1] else size for axis, size in enumerate(sizes)], data_type
             )
@@ -69,7 +69,7 @@ def reductions(scale: int = 1) -> Iterator[Case]:
                 x[0, ..., 0] = -0.0
             out = np.zeros([1 if axis in axes else size for axis, size in enumerate(x.shape)], x.dtype)
             out = out.astype(np.uint32) if function.startswith("ARG") else out
-            for last in (False, True) if function.startswith("ARG") and number in (0, 3) else (False,):
+            for last in (False, True) if function.startswith("ARG") and layout in (0, 3) else (False,):
                 members = {"OutputTensor": desc_of(laid_out(rng, out)), "Function": function, "Axes": axes}
                 yield case(
                     f"{function} {data_type} {sizes} {'last' if last else ''}",
