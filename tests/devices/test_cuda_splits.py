@@ -55,7 +55,7 @@ def reductions(scale: int = 1) -> Iterator[Case]:
     for place, (function, data_type) in enumerate(chosen):
         for layout in range(len(layouts)) if function in ("SUM", "ARGMAX") else [place % len(layouts), 0]:
             sizes, axes = layouts[layout]
-            x = elements(
+            x: Any = elements(
                 rng, [scale * size if axis == axes[-1] else size for axis, size in enumerate(sizes)], data_type
             )
             is_float = x.dtype.kind == "f"

@@ -118,7 +118,9 @@ def vector_width(root: Value, numbers: Numbers, made: TensorDesc) -> int:
         return 1
     along = along_axis(root, made.rank - 1, numbers)
     found = [node.stored.bytes for node in nodes if isinstance(node, Element) and along.first(node, lambda _: "")]
-    return fitting(ACCESS_BYTES // max([made.DataType.bytes, *found]), made.Sizes[-1]) if found else 1
+    if not any(isinstance(node, Element) for node in nodes):
+        return 1
+    return fitting(ACCESS_BYTES // max([made.DataType.bytes, *found]), made.Sizes[-1])
 
 
 def fitting(width: int, size: int) -> int:
