@@ -58,7 +58,7 @@ LOWEST = {"numpy": "app.memory", "fastapi": "app.http.core", "starlette": "app.h
 
 ONLY = {
     "uvicorn": ("app.http.server", "app.main"),
-    "cudnn": ("app.operators.convolution.library",),
+    "cudnn": ("app.operators.convolution.library", "app.operators.attention.library", "app.operators.cudnn"),
     "cupy": ("app.devices.cuda", "app.devices.placement"),
     "cupy_backends": ("app.devices.cuda",),
     "llvmlite": ("app.devices.cpu.llvm.compiler",),

@@ -17,6 +17,8 @@ from app.contract.violations import Violation
 from app.operators.accuracy import Accuracy
 from app.operators.arrays import SCRATCH, boxes, for_blas, multiplied, stored
 from app.operators.attention import sizes as shapes
+from app.operators.attention.library import attention
+from app.operators.attention.softmax import softmax
 from app.operators.operator import (
     Operator,
     OptionalInputTensorDesc,
@@ -57,6 +59,8 @@ _EXAMPLE: dict[str, Any] = {
 _NOTES = (
     "Computed in float32, FLOAT16 too, and rounded once: of the present outputs, of products, and of softmax, whose "
     "largest exponential is 1, each sum of K terms is within K * 2^-24 of the sum of their magnitudes.",
+    "On a GPU with cuDNN, large FLOAT16 without mask, bias, past and present outputs has each exponential rounded to "
+    "FLOAT16 before it weights its value: 2^-11 of it.",
     "MaskFilterValue is added where the mask masks. DirectML's documentation also has it take the score's place.",
     "Of KEY_QUERY_SEQUENCE_LENGTH_START_END the key lengths have an effect alone: starts and ends are those of the "
     "padded tensors. DirectML's documentation does not say.",
@@ -82,7 +86,7 @@ class _Attention(Operator):
         MaskFilterValue: float
         MaskType: MultiheadAttentionMaskType
 
-    only_queues = True
+    only_queues = makes_in = True
     same_sizes = ()
     sizes_from = (*(name for name in _FLOATS if not name.endswith("BiasTensor")),)
     head_counts: ClassVar[tuple[str, str]]
@@ -169,8 +173,11 @@ class _Attention(Operator):
             right = shapes.mask_sizes(self.MaskType, sizes)
             yield from shapes.wrong_sizes("MaskTensor", self.MaskTensor, right, f"since MaskType is {self.MaskType}")
 
-    def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    def call(self, xp: Any, inputs: Mapping[str, Any], into: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         sizes = self._sizes()
+        quick = self._by_library(xp, inputs, sizes, into["OutputTensor"] if into else None)
+        if quick is not None:
+            return {"OutputTensor": quick}
         groups = sizes.heads // sizes.key_heads
         query, key, value = self._parts(xp, inputs, sizes)
         key, value, beyond = self._with_past(xp, inputs, key, value)
@@ -179,21 +186,23 @@ class _Attention(Operator):
         masked, of_keys = self._masks(xp, inputs, sizes)
         if beyond is not None:
             of_keys = xp.where(beyond, -xp.inf, xp.zeros((), "float32") if of_keys is None else of_keys)
+        is_plain = relative is None and masked is None and of_keys is None
         turned, values = for_blas(xp, key.swapaxes(-1, -2)), for_blas(xp, value)
         made = xp.empty((sizes.batch, sizes.queries, sizes.key_heads, groups, sizes.value_size), "float32")
         for box in boxes([sizes.batch, sizes.key_heads, groups, sizes.queries], self._most(xp, sizes)):
             b, h, g, s = (slice(along.start, along.stop) for along in box)
             scores = multiplied(xp, query[b, h, g, s], turned[b, h, None])
-            scores *= self.Scale
+            scale = self.Scale
+            if not is_plain:
+                scores *= scale
+                scale = 1.0
             if relative is not None:
                 scores += relative[b, h, g, s]
             if masked is not None:
                 scores += xp.where(masked[b, h, g, s] == 0, self.MaskFilterValue, 0).astype("float32")
             if of_keys is not None:
                 scores += of_keys[b, None, None, None]
-            scores -= scores.max(axis=-1, keepdims=True)
-            xp.exp(scores, out=scores)
-            scores /= scores.sum(axis=-1, keepdims=True)
+            softmax(xp, scores, scale)
             made[b, s, h, g] = multiplied(xp, scores, values[b, h, None]).transpose(0, 3, 1, 2, 4)
         results = {"OutputTensor": made, "OutputPresentKeyTensor": key, "OutputPresentValueTensor": value}
         dtype = next(inputs[name].dtype for name in _FLOATS if name in inputs)
@@ -201,6 +210,23 @@ class _Attention(Operator):
         return {
             name: stored(results[name], data_type).reshape(self.implied_sizes(name)) for name in self.output_names()
         }
+
+    def _by_library(self, xp: Any, inputs: Mapping[str, Any], sizes: shapes.Sizes, into: Any) -> Any:
+        """By cuDNN; None where that does not do it."""
+        others = inputs.keys() - {name for names in shapes.SOURCES.values() for name in names}
+        is_half = all(each.dtype == "float16" for each in inputs.values())
+        if xp.__name__ != "cupy" or others or not is_half or [*self.output_names()] != ["OutputTensor"]:
+            return None
+        query = _heads_of(inputs, "query", sizes.heads)
+        key, value = (_heads_of(inputs, part, sizes.key_heads) for part in ("key", "value"))
+        made = attention(xp, query, key, value, self.Scale, into)
+        if made is None:
+            return None
+        return (
+            into
+            if into is not None and made.data.ptr == into.data.ptr
+            else made.reshape(self.implied_sizes("OutputTensor"))
+        )
 
     @staticmethod
     def _most(xp: Any, sizes: shapes.Sizes) -> int:
@@ -212,13 +238,7 @@ class _Attention(Operator):
         bias = inputs["BiasTensor"].reshape(-1).astype("float32") if "BiasTensor" in inputs else None
         made, begin = [], 0
         for part, heads in (("query", sizes.heads), ("key", sizes.key_heads), ("value", sizes.key_heads)):
-            name = next(each for each in shapes.SOURCES[part] if each in inputs)
-            x = inputs[name]
-            if name in shapes.PLACES:
-                x = x[:, :, :, shapes.PLACES[name].index(part)]
-            else:
-                x = x.reshape(*x.shape[-3:-1], heads, -1)
-            x = x.astype("float32").transpose(0, 2, 1, 3)
+            x = _heads_of(inputs, part, heads).astype("float32")
             size = x.shape[-1]
             if bias is not None:
                 x = x + bias[begin : begin + heads * size].reshape(heads, 1, size)
@@ -272,6 +292,15 @@ class _Attention(Operator):
 
     def _sizes(self) -> shapes.Sizes:
         return shapes.sizes_of(self.tensors(Role.INPUT), *self._heads)
+
+
+def _heads_of(inputs: Mapping[str, Any], part: str, heads: int) -> Any:
+    """Query, key or value, { batch, heads, items, size }."""
+    name = next(each for each in shapes.SOURCES[part] if each in inputs)
+    x = inputs[name]
+    stacked = shapes.PLACES.get(name)
+    x = x[:, :, :, stacked.index(part)] if stacked else x.reshape(*x.shape[-3:-1], heads, -1)
+    return x.transpose(0, 2, 1, 3)
 
 
 def _grouped(x: Any, sizes: shapes.Sizes) -> Any:

@@ -1,21 +1,19 @@
 """Convolutions by cuDNN, on a GPU with NVIDIA's frontend installed."""
 
-import importlib.util
 import logging
-import threading
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from app.operators import cudnn as frontend
 from app.operators.convolution.windows import Windows
+from app.operators.cudnn import Plan
 
 log = logging.getLogger("app.execution")
 
 MOST_PLANS = 512
 """Shapes whose plans are kept: to make one takes 5 to 500 ms."""
-
-_of_thread = threading.local()
 
 
 class Shape(NamedTuple):
@@ -54,7 +52,7 @@ def convolution(
     `windows` are over `x`, or if `backward` over what is made. Float32 is computed in float32, and float16 added up in
     float32, neither by transforms that lose much of that.
     """
-    if importlib.util.find_spec("cudnn") is None:
+    if not frontend.is_there():
         return None
     ends = [
         (count - 1) * stride + (extent - 1) * dilation + 1 - start - size
@@ -89,8 +87,7 @@ def convolution(
     if plan is None:
         return None
     tensors = [x, filters, *([cupy.ascontiguousarray(bias)] if bias is not None else []), target]
-    workspace = cupy.cuda.alloc(max(plan.workspace_bytes, 1))
-    plan.run([each.data.ptr for each in tensors], workspace.ptr, cupy.cuda.get_current_stream().ptr)
+    plan.run(cupy, tensors)
     return result
 
 
@@ -105,28 +102,8 @@ def _lies(x: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return x.shape, tuple(max(step // x.itemsize, 1) for step in x.strides)
 
 
-class _Plan:
-    """A graph of cuDNN's, built. Threads take turns at it."""
-
-    def __init__(self, ordinal: int, graph: Any, tensors: list[int]) -> None:
-        self._ordinal = ordinal
-        self._graph = graph
-        self._tensors = tensors
-        self._lock = threading.Lock()
-        self.workspace_bytes: int = graph.get_workspace_size()
-
-    def run(self, addresses: list[int], workspace: int, stream: int) -> None:
-        """Queue it on `stream`."""
-        import cudnn  # noqa: PLC0415 - part of the GPU extras
-
-        handle = _handle(self._ordinal)
-        cudnn.set_stream(handle=handle, stream=stream)
-        with self._lock:
-            self._graph.execute(dict(zip(self._tensors, addresses, strict=True)), workspace, handle=handle)
-
-
 @lru_cache(MOST_PLANS)
-def _plan(ordinal: int, shape: Shape) -> _Plan | None:
+def _plan(ordinal: int, shape: Shape) -> Plan | None:
     """For the GPU number `ordinal`, the current one; None if cuDNN has no engine for it."""
     try:
         return _built(ordinal, shape)
@@ -137,7 +114,7 @@ def _plan(ordinal: int, shape: Shape) -> _Plan | None:
         return None
 
 
-def _built(ordinal: int, shape: Shape) -> _Plan:
+def _built(ordinal: int, shape: Shape) -> Plan:
     import cudnn  # noqa: PLC0415 - part of the GPU extras
 
     types = {"float16": cudnn.data_type.HALF, "float32": cudnn.data_type.FLOAT}
@@ -145,7 +122,7 @@ def _built(ordinal: int, shape: Shape) -> _Plan:
         io_data_type=types[shape.data_type],
         intermediate_data_type=cudnn.data_type.FLOAT,
         compute_data_type=cudnn.data_type.FLOAT,
-        handle=_handle(ordinal),
+        handle=frontend.handle_on(ordinal),
     )
 
     def tensor(name: str, sizes: tuple[int, ...], strides: tuple[int, ...]) -> Any:
@@ -186,14 +163,4 @@ def _built(ordinal: int, shape: Shape) -> _Plan:
     graph.deselect_numeric_notes(avoided)
     graph.check_support()
     graph.build_plans(cudnn.build_plan_policy.HEURISTICS_CHOICE)
-    return _Plan(ordinal, graph, [each.get_uid() for each in tensors])
-
-
-def _handle(ordinal: int) -> Any:
-    """This thread's on the GPU number `ordinal`, the current one."""
-    import cudnn  # noqa: PLC0415 - part of the GPU extras
-
-    handles: dict[int, Any] = _of_thread.__dict__.setdefault("handles", {})
-    if ordinal not in handles:
-        handles[ordinal] = cudnn.create_handle()
-    return handles[ordinal]
+    return Plan(ordinal, graph, [each.get_uid() for each in tensors])

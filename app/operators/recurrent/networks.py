@@ -166,11 +166,18 @@ class Lstm(steps.Recurrent):
 
     def step(self, xp: Any, part: steps.Part, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
         hidden, cell = states
-        f, g, h = part.activations
         size = hidden.shape[-1]
-        sums = projected + multiplied(xp, hidden, part.recurrence) + part.recurrence_bias
-        i, o, fg, c = (sums[:, gate * size : (gate + 1) * size] for gate in range(4))
-        p_i, p_o, p_f = (part.peephole[gate * size : (gate + 1) * size] for gate in range(3))
+        sums = projected, multiplied(xp, hidden, part.recurrence), part.recurrence_bias
+        terms = [each[..., gate * size : (gate + 1) * size] for gate in range(4) for each in sums]
+        peephole = [part.peephole[gate * size : (gate + 1) * size] for gate in range(3)]
+        made: tuple[Any, ...] = self.at_once(xp, part, self._gates)(*terms, *peephole, cell)
+        return made
+
+    def _gates(self, xp: Any, part: steps.Part, *arrays: Any) -> tuple[Any, Any]:
+        """The state and the cell: of the terms of each gate, peepholes and the cell before."""
+        f, g, h = part.activations
+        *_, p_i, p_o, p_f, cell = arrays
+        i, o, fg, c = (arrays[gate] + arrays[gate + 1] + arrays[gate + 2] for gate in range(0, 12, 3))
         i = f(xp, self._clipped(xp, i + p_i * cell))
         fg = 1 - i if self.CoupleInputForget else f(xp, self._clipped(xp, fg + p_f * cell))
         cell = fg * cell + i * g(xp, self._clipped(xp, c))
@@ -215,15 +222,21 @@ class Gru(steps.Recurrent):
 
     def step(self, xp: Any, part: steps.Part, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
         (hidden,) = states
-        f, g = part.activations
         size = hidden.shape[-1]
         gates, rest = slice(0, 2 * size), slice(2 * size, None)
-        both = projected[:, gates] + multiplied(xp, hidden, part.recurrence[:, gates]) + part.recurrence_bias[gates]
-        both = f(xp, both)
+        weighted = multiplied(xp, hidden, part.recurrence[:, gates])
+        both = self.at_once(xp, part, self._gates)(projected[:, gates], weighted, part.recurrence_bias[gates])
         z, r = both[:, :size], both[:, size:]
-        if self.LinearBeforeReset:
-            weighted = r * (multiplied(xp, hidden, part.recurrence[:, rest]) + part.recurrence_bias[rest])
-        else:
-            weighted = multiplied(xp, r * hidden, part.recurrence[:, rest]) + part.recurrence_bias[rest]
-        h = g(xp, projected[:, rest] + weighted)
-        return ((1 - z) * h + z * hidden,)
+        weighted = multiplied(xp, hidden if self.LinearBeforeReset else r * hidden, part.recurrence[:, rest])
+        arrays = z, r, projected[:, rest], weighted, part.recurrence_bias[rest], hidden
+        return (self.at_once(xp, part, self._state)(*arrays),)
+
+    def _gates(self, xp: Any, part: steps.Part, projected: Any, weighted: Any, bias: Any) -> Any:
+        return part.activations[0](xp, projected + weighted + bias)
+
+    def _state(
+        self, xp: Any, part: steps.Part, z: Any, r: Any, projected: Any, weighted: Any, bias: Any, hidden: Any
+    ) -> Any:
+        weighted = weighted + bias
+        h = part.activations[1](xp, projected + (r * weighted if self.LinearBeforeReset else weighted))
+        return (1 - z) * h + z * hidden

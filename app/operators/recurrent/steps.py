@@ -1,8 +1,12 @@
 """What recurrent networks have in common: sizes and rules, directions, and the way from step to step."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
 
 from app.contract.constants import FeatureLevel, RecurrentNetworkDirection
 from app.contract.tensors import TensorDesc
@@ -12,6 +16,8 @@ from app.operators.arrays import SCRATCH, Activation, computed, product, spans
 from app.operators.fusion import Fused, activation_violations
 from app.operators.looks import look
 from app.operators.operator import Operator, Role
+
+log = logging.getLogger("app.execution")
 
 LENGTHS: dict[str, Sequence[float]] = {"SequenceLengthsTensor": (3,)}
 """The example's."""
@@ -30,6 +36,9 @@ class Part:
     peephole: Any
     activations: Sequence[Activation]
     is_backward: bool
+    number: int
+    fused: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    """Functions that are one kernel each, by name."""
 
 
 class Recurrent(Operator):
@@ -54,6 +63,15 @@ class Recurrent(Operator):
     def step(self, xp: Any, part: Part, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
         """The states after a step, from those before; `projected` is its input, weighted, with the weights' bias."""
         raise NotImplementedError
+
+    def at_once(self, xp: Any, part: Part, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function(xp, part, *arrays)`, which goes element by element, of arrays; on a GPU as one kernel."""
+        if xp.__name__ != "cupy":
+            return partial(function, xp, part)
+        name = function.__name__
+        if name not in part.fused:
+            part.fused[name] = _fused(xp, type(self), self.model_dump_json(), part.number, name)
+        return part.fused[name]
 
     def implied_sizes(self, name: str) -> list[int]:
         return self._sizes()[name]
@@ -108,15 +126,15 @@ class Recurrent(Operator):
         sequence = made.get("OutputSequenceTensor")
         singles = ("OutputSingleTensor", "OutputCellSingleTensor")
         for each in range(many):
-            some = slice(each * len(self.activations), (each + 1) * len(self.activations))
             part = Part(
                 weights[0, each].T,
                 bias[0, 0, each, : self.gates * hidden],
                 recurrence[0, each].T,
                 bias[0, 0, each, self.gates * hidden :],
                 peephole[0, 0, each],
-                [Activation(fused) for fused in self.ActivationDescs[some]],
+                self._activations(each),
                 each == 1 or self.Direction is RecurrentNetworkDirection.BACKWARD,
+                each,
             )
             states = tuple(state[0, each] for state in initial)
             for step, projected in _projected(xp, x[0], part):
@@ -135,6 +153,10 @@ class Recurrent(Operator):
                 if name in made:
                     made[name][0, each] = state
         return made
+
+    def _activations(self, direction: int) -> list[Activation]:
+        first = direction * len(self.activations)
+        return [Activation(fused) for fused in self.ActivationDescs[first : first + len(self.activations)]]
 
     @property
     def _directions(self) -> int:
@@ -167,6 +189,38 @@ class Recurrent(Operator):
     def _optional(xp: Any, inputs: Mapping[str, Any], name: str, sizes: tuple[int, ...]) -> Any:
         """The input, or zeros where it is left out."""
         return _whole(xp, inputs[name]) if name in inputs else xp.broadcast_to(xp.zeros((), "float32"), sizes)
+
+
+class _Fused:
+    """A function of arrays as one kernel; as those of its operations, if CuPy does not fuse these."""
+
+    def __init__(self, cupy: Any, function: Callable[..., Any]) -> None:
+        self._plain = function
+        self._fused = cupy.fuse(function)
+
+    def __call__(self, *arrays: Any) -> Any:
+        if self._fused is not None:
+            try:
+                return self._fused(*arrays)
+            except (AttributeError, NotImplementedError, TypeError, ValueError) as error:
+                log.info("CuPy does not fuse a step of a recurrent network: %s", error)
+                self._fused = None
+        return self._plain(*arrays)
+
+
+@lru_cache(256)
+def _fused(cupy: Any, kind: type[Recurrent], text: str, direction: int, name: str) -> _Fused:
+    """The method `name` of the operator that `text` states, of one direction's arrays: to make it takes milliseconds,
+    which are not for each dispatch."""
+    operator = kind.model_validate_json(text)
+    activations = operator._activations(direction)
+    nothing = np.zeros(0, np.float32)
+    part = Part(nothing, nothing, nothing, nothing, nothing, activations, False, direction)  # of which arrays are given
+
+    def function(*arrays: Any) -> Any:
+        return getattr(operator, name)(cupy, part, *arrays)
+
+    return _Fused(cupy, function)
 
 
 def _whole(xp: Any, x: Any) -> Any:

@@ -1,0 +1,81 @@
+"""Softmax of scores; on a GPU by one kernel that reads and writes each of them once."""
+
+from functools import cache
+from typing import Any
+
+THREADS = 128
+"""Of a block, which has one row."""
+
+KEPT = 16
+"""Scores that a thread keeps in registers; those of longer rows are read three times."""
+
+_SOFTMAX = r"""
+#define NOTHING __int_as_float(0xff800000)
+template <class Join> __device__ __forceinline__ float all_of(float value, Join join)
+{
+    __shared__ float of_warps[%(threads)d / 32];
+    for (int apart = 16; apart > 0; apart /= 2) value = join(value, __shfl_xor_sync(~0u, value, apart));
+    __syncthreads();
+    if (threadIdx.x %% 32 == 0) of_warps[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = of_warps[0];
+    for (int n = 1; n < %(threads)d / 32; ++n) value = join(value, of_warps[n]);
+    return value;
+}
+/* Each row x becomes exp(scale x - m) / sum(exp(scale x - m)), m being the largest scale x. */
+extern "C" __global__ void __launch_bounds__(%(threads)d) softmax(float* scores, unsigned length, float scale)
+{
+    float* row = scores + (unsigned long long)blockIdx.x * length;
+    auto larger = [](float a, float b) { return fmaxf(a, b); };
+    auto sum = [](float a, float b) { return a + b; };
+    float most = NOTHING, total = 0;
+    if (length <= %(threads)d * %(kept)d) {
+        float kept[%(kept)d];
+        #pragma unroll
+        for (int n = 0; n < %(kept)d; ++n) {
+            const unsigned at = threadIdx.x + n * %(threads)d;
+            kept[n] = at < length ? __fmul_rn(row[at], scale) : NOTHING;
+            most = fmaxf(most, kept[n]);
+        }
+        most = all_of(most, larger);
+        #pragma unroll
+        for (int n = 0; n < %(kept)d; ++n) {
+            kept[n] = expf(kept[n] - most);
+            if (threadIdx.x + n * %(threads)d < length) total += kept[n];
+        }
+        total = all_of(total, sum);
+        #pragma unroll
+        for (int n = 0; n < %(kept)d; ++n) {
+            const unsigned at = threadIdx.x + n * %(threads)d;
+            if (at < length) row[at] = kept[n] / total;
+        }
+        return;
+    }
+    for (unsigned at = threadIdx.x; at < length; at += %(threads)d) most = fmaxf(most, __fmul_rn(row[at], scale));
+    most = all_of(most, larger);
+    for (unsigned at = threadIdx.x; at < length; at += %(threads)d) {
+        row[at] = expf(__fmul_rn(row[at], scale) - most);
+        total += row[at];
+    }
+    total = all_of(total, sum);
+    for (unsigned at = threadIdx.x; at < length; at += %(threads)d) row[at] /= total;
+}
+"""
+
+
+def softmax(xp: Any, scores: Any, scale: float) -> None:
+    """Of the last dimension of packed float32 `scores` times `scale`, in their place; NaN of a row with NaN."""
+    if xp.__name__ != "cupy":
+        if scale != 1:
+            scores *= scale
+        scores -= scores.max(axis=-1, keepdims=True)
+        xp.exp(scores, out=scores)
+        scores /= scores.sum(axis=-1, keepdims=True)
+        return
+    length = scores.shape[-1]
+    _kernel(xp)((scores.size // length,), (THREADS,), (scores, xp.uint32(length), xp.float32(scale)))
+
+
+@cache
+def _kernel(cupy: Any) -> Any:
+    return cupy.RawKernel(_SOFTMAX % {"threads": THREADS, "kept": KEPT}, "softmax")
