@@ -19,7 +19,7 @@ from app.devices.cuda.functions import PRIMITIVES, library
 from app.devices.cuda.grids import KERNEL, THREADS
 from app.devices.cuda.lowering import C_TYPES, Lowering, convert
 from app.devices.cuda.rows import REDUCERS
-from app.devices.cuda.vectors import NEIGHBOURS, Along, vector_width
+from app.devices.cuda.vectors import NEIGHBOURS, Along, goes_up, vector_width
 from app.formula.coordinates import Coordinate, Element, Index, Total
 from app.formula.expansions import Ask
 from app.formula.ranges import Ranges
@@ -225,9 +225,11 @@ class CoordinateLowering(Lowering):
         assert self._along, "threads go along rows"
         return frozenset([self._along])
 
-    def go_along(self, axis: int, width: int) -> None:
-        """From here on the coordinate along `axis` is an index. `width` is how many neighbours a thread computes."""
-        self._along, self._inner, self._width = Index(INT64), axis, width
+    def go_along(self, axis: int | Index, width: int) -> None:
+        """From here on the coordinate along `axis` is an index, or threads go along an index. `width` is how many
+        neighbours a thread computes."""
+        self._inner, self._width = (axis, width) if isinstance(axis, int) else (-1, width)
+        self._along = Index(INT64) if isinstance(axis, int) else axis
         self._free.clear()
 
     def enter(self, scope: Scope) -> None:
@@ -362,7 +364,11 @@ class CoordinateLowering(Lowering):
 
     def _first(self, node: Element) -> str | None:
         """The last coordinate of the first of a thread's elements, if these are neighbours."""
-        along = Along(self._inner, lambda each: not self._free_of(each).isdisjoint(self.along_rows), self.is_one)
+        along = Along(
+            lambda each: each is self._along or goes_up(each, self._inner),
+            lambda each: not self._free_of(each).isdisjoint(self.along_rows),
+            self.is_one,
+        )
         return along.first(node, self.write)
 
     def _guard(self, node: Operation) -> None:

@@ -26,7 +26,7 @@ from app.devices.cuda.coordinates import (
 )
 from app.devices.cuda.folds import Fold, fold_of
 from app.devices.cuda.grids import ACCESS_BYTES, THREADS
-from app.devices.cuda.vectors import along_axis, fitting
+from app.devices.cuda.vectors import fitting, going_along
 from app.formula.coordinates import Element, Index, Total
 from app.formula.expansions import Ask
 from app.formula.uniform import Numbers, evaluator, uniform_parts
@@ -71,7 +71,8 @@ DEVICE divisor divisor_of(unsigned size)
 @dataclass(frozen=True, slots=True)
 class SplitClass:
     """What chooses code: the tensors' ranks, the output's last; threads of a block that go along a row, 0 if none do;
-    neighbours that each of them has; and whether a block's threads join partial totals, not one."""
+    neighbours that each of them has, of a row or of the terms; and whether a block's threads join partial totals, not
+    one."""
 
     ranks: tuple[int, ...]
     lanes: int
@@ -104,20 +105,23 @@ class Splits:
             return None
         width = _width(root, totals, numbers, made.rank - 1)
         lanes, groups = 0, 1
-        if width:
+        if not width:
+            width = _width_of_terms(root, totals, numbers)
+        else:
             while width > 1 and made.Sizes[-1] // LANES < width:
                 width //= 2
             width = fitting(width, made.Sizes[-1])
             lanes = min(LANES, 1 << max(-(-made.Sizes[-1] // width) - 1, 0).bit_length())
             groups = -(-made.Sizes[-1] // (lanes * width))
-        rows = THREADS // lanes if lanes else THREADS
+        rows = THREADS // lanes if lanes else THREADS * width
         blocks = (made.elements // made.Sizes[-1] if lanes else made.elements) * groups
         splits = max(min(-(-max(terms) // (rows * TURNS)), BLOCKS // blocks), 1)
         if splits == 1 and not lanes:
             return None
-        each = [-(-count // splits) for count in terms]
+        step = 1 if lanes else width
+        each = [-(-count // (splits * step)) * step for count in terms]
         shape = [*shape_of(compiled, made, groups), blocks // groups, splits, made.elements, *each]
-        kind = SplitClass(ranks_of(compiled, made), lanes, max(width, 1), splits > FEW_SPLITS)
+        kind = SplitClass(ranks_of(compiled, made), lanes, width, splits > FEW_SPLITS)
         scratch = (splits + len(totals)) * made.elements * PARTIAL_BYTES
         return cls(kind, len(totals), made.elements, blocks * splits, np.array(shape, np.uint32), scratch)
 
@@ -146,7 +150,7 @@ def _terms(total: Total, numbers: Numbers) -> int:
 
 def _width(root: Value, totals: Sequence[Total], numbers: Numbers, axis: int) -> int:
     """How many neighbours along rows of the output make one load of what is added up; 0 if terms lie together."""
-    along = along_axis(root, axis, numbers)
+    along = going_along(root, axis, numbers)
     found = []
     for total in totals:
         elements = [node for node in parts(total.argument) if isinstance(node, Element) and node.at]
@@ -154,6 +158,19 @@ def _width(root: Value, totals: Sequence[Total], numbers: Numbers, axis: int) ->
             return 0
         found += [node.stored.bytes for node in elements if along.first(node, lambda _: "")]
     return ACCESS_BYTES // max(found) if found else 0
+
+
+def _width_of_terms(root: Value, totals: Sequence[Total], numbers: Numbers) -> int:
+    """How many neighbouring terms make one load, and do not go beyond a row of terms."""
+    width = ACCESS_BYTES
+    for total in totals:
+        along = going_along(root, total.indices[-1], numbers)
+        elements = [node for node in parts(total.argument) if isinstance(node, Element) and node.at]
+        found = [node.stored.bytes for node in elements if along.first(node, lambda _: "")]
+        width = min(width, ACCESS_BYTES // max(found)) if found else 1
+        while int(evaluator(total.counts[-1])(numbers)) % width:
+            width //= 2
+    return width
 
 
 class SplitLowering(CoordinateLowering):
@@ -169,27 +186,35 @@ class SplitLowering(CoordinateLowering):
         """The kernel that makes partial totals of the total that is `number`."""
         total, rank = self._totals[number], kind.ranks[-1]
         last, lanes, width = rank - 1, kind.lanes, kind.width
-        if lanes:
-            self.go_along(last, width)
+        if lanes or width > 1:
+            self.go_along(last if lanes else total.indices[-1], width)
         self._know(number, f"row * shape.sizes[{last}] + inside(c{last}, shape.sizes[{last}])" if lanes else "row")
         kernel = self._scope
         counts = [self.write(each) for each in total.counts]
         turn = self._turns(total, counts)
-        inner = Scope(self.along_rows, turn) if lanes else turn
+        inner = Scope(self.along_rows, turn) if lanes or width > 1 else turn
         self.enter(inner)
         value = self.write(total.argument)
-        fold = fold_of(total, "all[k]", value, "j", "unsigned")
-        of_each = [*(inner.lines if lanes else []), fold.update]
+        fold = fold_of(total, "all[k]", value, "j" if lanes else "j + k", "unsigned")
+        of_each = [*(inner.lines if inner is not turn else []), fold.update]
         each = ["#pragma unroll", f"for (int k = 0; k < {width}; ++k)"]
         column = [f"const long long c{last} = from + k;"] if lanes else []
-        begin, step = (f"threadIdx.x / {lanes}", f"THREADS / {lanes}") if lanes else ("threadIdx.x", "THREADS")
+        if width > 1 and not lanes:
+            column = [f"const long long {self._indices[total.indices[-1]]} = from + k;"]
+        begin, step = f"threadIdx.x * {width}", f"THREADS * {width}"
+        if lanes:
+            begin, step = f"threadIdx.x / {lanes}", f"THREADS / {lanes}"
         lines = [
             "unsigned left = divided(blockIdx.x, shape.pieces_magic, shape.pieces_shift);",
             "const unsigned group = blockIdx.x - left * shape.pieces;",
             "const unsigned split = left / shape.outer;",
             "const unsigned long long row = left = left - split * shape.outer;",
             *places_of(range(last) if lanes else range(rank)),
-            f"const long long from = ((long long)group * {lanes} + threadIdx.x % {max(lanes, 1)}) * {width};",
+            *(
+                [f"const long long from = ((long long)group * {lanes} + threadIdx.x % {lanes}) * {width};"]
+                if lanes
+                else []
+            ),
             *kernel.lines,
             f"const unsigned long long terms = {' * '.join(f'(unsigned long long){each}' for each in counts)};",
             f"const unsigned long long first = (unsigned long long)split * shape.terms[{number}];",
@@ -202,7 +227,7 @@ class SplitLowering(CoordinateLowering):
             f"for (unsigned j = (unsigned)first + {begin}; j < end; j += {step})",
             braced(["unsigned rest = j;", *turn.lines, *each, braced([*column, *of_each])]),
             f"{fold.packed}* const partial = ({fold.packed}*)scratch;",
-            *(self._joined_rows(fold, lanes, width, last) if lanes else _joined_block(fold)),
+            *(self._joined_rows(fold, lanes, width, last) if lanes else _joined_block(fold, width)),
         ]
         return self._kernel(kind, lines, shared=not lanes)
 
@@ -300,14 +325,22 @@ class SplitLowering(CoordinateLowering):
             self._indices[index] = name
         name = self._indices[node.indices[0]] = self._new("i")
         scope.lines += [f"const long long {name} = rest;"]
+        last = self._indices[node.indices[-1]]
+        if self._along is node.indices[-1]:  # of the first of the neighbours
+            scope.lines.append(f"const long long from = {last};")
+            self._indices[node.indices[-1]] = self._new("i")
         return scope
 
 
-def _joined_block(fold: Fold) -> list[str]:
+def _joined_block(fold: Fold, width: int) -> list[str]:
     """What a block's threads have, joined."""
     return [
-        "const int k = 0;",
-        f"const {fold.packed} whole = {fold.reduced()};",
+        f"auto packed = [&](int k) {{ return {fold.pack}; }};",
+        f"{fold.packed} mine = packed(0);",
+        "#pragma unroll",
+        f"for (int k = 1; k < {width}; ++k)",
+        braced([f"const {fold.packed} a = mine, b = packed(k);", f"mine = {fold.joined};"]),
+        f"const {fold.packed} whole = reduced(mine, []({fold.packed} a, {fold.packed} b) {{ return {fold.joined}; }});",
         "if (threadIdx.x == 0) partial[row * shape.splits + split] = whole;",
     ]
 

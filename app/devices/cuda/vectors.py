@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from app.contract.tensors import TensorDesc
 from app.devices.cuda.grids import ACCESS_BYTES
-from app.formula.coordinates import Coordinate, Element, Total
+from app.formula.coordinates import Coordinate, Element, Index, Total
 from app.formula.uniform import Numbers, evaluator, uniform_parts
 from app.formula.values import BOOL, Constant, Operation, Value, parts
 
@@ -63,24 +63,24 @@ DEVICE void scattered(T* to, const neighbours<T, N>& made, long long at, unsigne
 
 @dataclass(frozen=True, slots=True)
 class Along:
-    """What is known of a formula whose coordinate along `axis` goes up by one: what `changes` then, and what `is_one`
-    for all elements."""
+    """What is known of a formula in which a coordinate or an index goes up by one: which nodes it `is`, what `changes`
+    then, and what `is_one` for all elements."""
 
-    axis: int
+    is_it: Callable[[Value], bool]
     changes: Callable[[Value], bool]
     is_one: Callable[[Value], bool]
 
     def first(self, node: Element, write: Callable[[Value], str]) -> str | None:
-        """The last coordinate of `node` where that coordinate is `from`, if it goes up by one with it and nothing else
+        """The last coordinate of `node` where what goes up is `from`, if it goes up by one with it and nothing else
         changes."""
         if not node.at or any(map(self.changes, node.at[:-1])):
             return None
         return self._first(node.at[-1], write)
 
     def _first(self, node: Value, write: Callable[[Value], str]) -> str | None:
+        if self.is_it(node):
+            return "from"
         match node:
-            case Coordinate() if node.axis == self.axis:
-                return "from"
             case Operation(name="add" | "multiply", arguments=(a, b)):
                 other, rest = (a, b) if self.changes(b) else (b, a)
                 if self.changes(other) or (node.name == "multiply" and not self.is_one(other)):
@@ -93,13 +93,17 @@ class Along:
         return None
 
 
-def along_axis(root: Value, axis: int, numbers: Numbers) -> Along:
-    """What is known of a request's formula."""
+def goes_up(node: Value, along: int | Index) -> bool:
+    """Whether it is the output's coordinate along that dimension, or that index."""
+    return node is along or (isinstance(node, Coordinate) and node.axis == along)
+
+
+def going_along(root: Value, along: int | Index, numbers: Numbers) -> Along:
+    """What is known of a request's formula, along a dimension of the output or with an index of a total."""
     changing: set[Value] = set()
     uniform = uniform_parts(root)
     for node in parts(root):
-        here = isinstance(node, Coordinate) and node.axis == axis
-        if here or any(each in changing for each in node.operands()):
+        if goes_up(node, along) or any(each in changing for each in node.operands()):
             changing.add(node)
 
     def is_one(node: Value) -> bool:
@@ -107,7 +111,7 @@ def along_axis(root: Value, axis: int, numbers: Numbers) -> Along:
             return node.type != BOOL and node.value == 1
         return node in uniform and node.type != BOOL and evaluator(node)(numbers) == 1
 
-    return Along(axis, changing.__contains__, is_one)
+    return Along(lambda node: goes_up(node, along), changing.__contains__, is_one)
 
 
 def vector_width(root: Value, numbers: Numbers, made: TensorDesc) -> int:
@@ -116,7 +120,7 @@ def vector_width(root: Value, numbers: Numbers, made: TensorDesc) -> int:
     operations = sum(isinstance(node, Operation) for node in nodes)
     if operations > MOST_OPERATIONS or any(isinstance(node, Total) for node in nodes):
         return 1
-    along = along_axis(root, made.rank - 1, numbers)
+    along = going_along(root, made.rank - 1, numbers)
     found = [node.stored.bytes for node in nodes if isinstance(node, Element) and along.first(node, lambda _: "")]
     if not any(isinstance(node, Element) for node in nodes):
         return 1

@@ -224,11 +224,16 @@ class Gru(steps.Recurrent):
         (hidden,) = states
         size = hidden.shape[-1]
         gates, rest = slice(0, 2 * size), slice(2 * size, None)
-        weighted = multiplied(xp, hidden, part.recurrence[:, gates])
+        if self.LinearBeforeReset and xp.__name__ == "cupy":  # where each product is a kernel more
+            products = multiplied(xp, hidden, part.recurrence)
+            weighted, of_rest = products[:, gates], products[:, rest]
+        else:
+            weighted, of_rest = multiplied(xp, hidden, part.recurrence[:, gates]), None
         both = self.at_once(xp, part, self._gates)(projected[:, gates], weighted, part.recurrence_bias[gates])
         z, r = both[:, :size], both[:, size:]
-        weighted = multiplied(xp, hidden if self.LinearBeforeReset else r * hidden, part.recurrence[:, rest])
-        arrays = z, r, projected[:, rest], weighted, part.recurrence_bias[rest], hidden
+        if of_rest is None:
+            of_rest = multiplied(xp, hidden if self.LinearBeforeReset else r * hidden, part.recurrence[:, rest])
+        arrays = z, r, projected[:, rest], of_rest, part.recurrence_bias[rest], hidden
         return (self.at_once(xp, part, self._state)(*arrays),)
 
     def _gates(self, xp: Any, part: steps.Part, projected: Any, weighted: Any, bias: Any) -> Any:
