@@ -14,10 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from app.contract.constants import DataType
-from app.devices.cuda.coordinates import CoordinateLowering, Coordinates
+from app.devices.cuda.coordinates import CoordinateLowering
 from app.devices.cuda.functions import PRIMITIVES
 from app.devices.cuda.grids import KERNEL, THREADS
 from app.devices.cuda.lowering import Arithmetic, lower
+from app.devices.cuda.places import Coordinates
 from app.devices.cuda.rows import REDUCERS
 from app.devices.cuda.splits import LANES, SplitLowering, Splits
 from app.formula.structures import Questions

@@ -88,6 +88,35 @@ def test_calls_are_cancelled_before_and_after(on_cpu: CudaDeviceOnCpu, after: in
     assert on_cpu.load == on_cpu.slots.taken == 0
 
 
+class Given(CumulativeSum):
+    """Makes its output where it lies, along axis 0, and beside it along others."""
+
+    makes_in: ClassVar[bool] = True
+
+    def call(self, xp: Any, inputs: Any, into: Any = None) -> Any:
+        if self.Axis:
+            return {"OutputTensor": inputs["InputTensor"] + 1}
+        into["OutputTensor"][...] = inputs["InputTensor"] + 1
+        return into
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_what_a_call_makes_in_an_output_is_not_copied(
+    on_cpu: CudaDeviceOnCpu, axis: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    copied: list[Any] = []
+
+    def copyto(target: Any, source: Any) -> None:
+        copied.append(target.shape)
+        np.copyto(target, source)
+
+    monkeypatch.setattr(on_cpu._cupy, "copyto", copyto, raising=False)
+    operator = compiled(Given, {"InputTensor": desc_of(x), "OutputTensor": desc_of(x), "Axis": axis})
+    np.testing.assert_array_equal(run(on_cpu, operator, {"InputTensor": x})["OutputTensor"], x + 1)
+    assert copied == ([(2, 3)] if axis else [])
+
+
 class Failing(CumulativeSum):
     """As CuPy's functions fail."""
 

@@ -5,127 +5,22 @@ The formula's totals are loops. What is computed stands in the outermost loop th
 that no loop does again what an inner one might. Reductions of a block are those of `rows.py`.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from app.contract.constants import DataType
-from app.contract.tensors import TensorDesc
 from app.devices.cuda.folds import CHOICE, fold_of, is_position
 from app.devices.cuda.functions import PRIMITIVES, library
 from app.devices.cuda.grids import KERNEL, THREADS
 from app.devices.cuda.lowering import C_TYPES, Lowering, convert
+from app.devices.cuda.places import DIVISION, CoordinateClass, is_long
 from app.devices.cuda.rows import REDUCERS
-from app.devices.cuda.vectors import NEIGHBOURS, Along, goes_up, vector_width
+from app.devices.cuda.vectors import NEIGHBOURS, Along, goes_up
 from app.formula.coordinates import Coordinate, Element, Index, Total
 from app.formula.expansions import Ask
-from app.formula.ranges import Ranges
 from app.formula.uniform import is_uniform, uniform_parts
-from app.formula.values import INT64, Number, Operation, Value, parts
-from app.programs.dispatchable import Dispatchable
-
-FEW = 1 << 14
-"""Elements of an output that are fewer leave most of a GPU idle if each is computed by one thread."""
-
-CHUNKS = (512, 256, 128)
-"""Elements of a row that a block computes, at most a fourth of them for nothing: what they have in common, its threads
-find out once."""
-
-LEAST_VECTORS = 1 << 16
-"""Elements of an output that are fewer are not worth finding out which of them lie together."""
-
-LONG, MOST = 1 << 8, 1 << 32
-"""Totals of so many combinations are worth a block's threads, which count them with 32 bits."""
-
-MOST_TERMS, MOST_WORK = 1 << 28, 1 << 40
-"""Terms that one thread may compute for an element, and that a kernel may for all: seconds of an H200's time, since a
-kernel under way cannot be stopped. More is NumPy's, which can."""
-
-DIVISION = r"""
-/* n / d for any 32-bit n and d > 0: with 2^(l-1) < d <= 2^l, `magic` is 2^32 (2^l - d) / d + 1 and `shift` is l. */
-DEVICE unsigned divided(unsigned n, unsigned magic, unsigned shift)
-{
-    unsigned high = (unsigned)(((unsigned long long)n * magic) >> 32);
-    return (unsigned)(((unsigned long long)high + n) >> shift);
-}
-/* The coordinate nearest to `at` that is inside. */
-DEVICE unsigned long long inside(long long at, unsigned size)
-{
-    return (unsigned)(at < 0 ? 0 : at < (long long)size ? at : (long long)size - 1);
-}
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinateClass:
-    """What of the tensors chooses code: the ranks of the inputs and, last, of the output, whether that has few
-    elements, which of CHUNKS its rows are cut into, or 0, and how many neighbours along a row a thread computes."""
-
-    ranks: tuple[int, ...]
-    few: bool
-    chunk: int
-    width: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Coordinates:
-    """How the tensors of an output lie that is made by coordinates."""
-
-    kind: CoordinateClass
-    elements: int
-    terms: int
-    """Of an element, at most."""
-    shape: np.ndarray[tuple[int], np.dtype[np.uint32]]
-    """The kernel's argument: of the output sizes, what divides by them, strides, and chunks of a row with what divides
-    by these; of each input sizes and strides.
-
-    Some 64 bytes for each tensor. Of 50 and more, kernels have more than 4 KiB of arguments, which CUDA 12.1 permits.
-    """
-    pieces: int
-    """Of a kernel that goes by rows: blocks, or groups of neighbours."""
-
-    @classmethod
-    def of(cls, compiled: Dispatchable, output: str) -> "Coordinates":
-        made, root = compiled.outputs[output], compiled.program.maps[output].expression
-        width = vector_width(root, compiled.numbers, made) if made.elements >= LEAST_VECTORS else 1
-        chunk = 0 if width > 1 else _chunk(made.Sizes[-1])
-        pieces = -(-made.Sizes[-1] // (chunk or width)) if chunk or width > 1 else 1
-        terms = Ranges(root, compiled.numbers, made.Sizes).terms()
-        kind = CoordinateClass(ranks_of(compiled, made), made.elements < FEW, chunk, width)
-        shape = np.array(shape_of(compiled, made, pieces), np.uint32)
-        return cls(kind, made.elements, terms, shape, made.elements // made.Sizes[-1] * pieces)
-
-    def is_too_much(self, *, shared: bool) -> bool:
-        """Whether a kernel, whose blocks' threads may have `shared` the terms of an element, is not to be started."""
-        return self.terms > (MOST if shared else MOST_TERMS) or self.elements * self.terms > MOST_WORK
-
-
-def ranks_of(compiled: Dispatchable, made: TensorDesc) -> tuple[int, ...]:
-    """Of the inputs and, last, of the output."""
-    return (*(desc.rank for desc in compiled.inputs.values()), made.rank)
-
-
-def shape_of(compiled: Dispatchable, made: TensorDesc, pieces: int) -> list[int]:
-    """What kernels are told of sizes and strides, an output's rows being cut into so many `pieces`."""
-    divisions = [division(size) for size in made.Sizes]
-    flat = [*made.Sizes, *(magic for magic, _ in divisions), *(shift for _, shift in divisions), *made.strides]
-    flat += [pieces, *division(pieces)]
-    for desc in compiled.inputs.values():
-        flat += [*desc.Sizes, *desc.strides]
-    return flat
-
-
-def _chunk(size: int) -> int:
-    return next((chunk for chunk in CHUNKS if -(-size // chunk) * chunk * 3 <= 4 * size), 0)
-
-
-def division(size: int) -> tuple[int, int]:
-    """What `divided` takes for a divisor."""
-    shift = (size - 1).bit_length()
-    return ((1 << 32) * ((1 << shift) - size)) // size + 1, shift
+from app.formula.values import INT64, Operation, Value, parts
 
 
 @dataclass(eq=False, slots=True)
@@ -480,10 +375,6 @@ def places_of(axes: range) -> list[str]:
             f"left = above{axis};",
         ]
     return [*lines, "const long long c0 = left;"] if axes else lines
-
-
-def is_long(*counts: Number) -> bool:
-    return LONG <= math.prod(max(int(each), 0) for each in counts) < MOST
 
 
 def braced(lines: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from app.devices.cuda.context import SLOTS, Context
-from app.devices.cuda.coordinates import CoordinateClass, CoordinateLowering, Coordinates
+from app.devices.cuda.coordinates import CoordinateLowering
 from app.devices.cuda.grids import (
     ACCESS_BYTES,
     THREADS,
@@ -23,6 +23,7 @@ from app.devices.cuda.grids import (
 )
 from app.devices.cuda.lowering import lower
 from app.devices.cuda.pinned import Slot, room
+from app.devices.cuda.places import CoordinateClass, Coordinates
 from app.devices.cuda.rows import RowClass, RowLowering, Rows
 from app.devices.cuda.splits import SplitLowering, Splits
 from app.devices.cuda.transfers import LEAST_CHUNK, LEAST_COPIED, MOST_CHUNK, HostTensor, spread

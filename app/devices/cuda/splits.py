@@ -13,19 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.contract.constants import DataType
-from app.devices.cuda.coordinates import (
-    LONG,
-    CoordinateLowering,
-    Coordinates,
-    Scope,
-    braced,
-    is_long,
-    places_of,
-    ranks_of,
-    shape_of,
-)
+from app.devices.cuda.coordinates import CoordinateLowering, Scope, braced, places_of
 from app.devices.cuda.folds import Fold, fold_of
 from app.devices.cuda.grids import ACCESS_BYTES, THREADS
+from app.devices.cuda.places import LONG, Coordinates, is_long, ranks_of, shape_of
 from app.devices.cuda.vectors import fitting, going_along
 from app.formula.coordinates import Element, Index, Total
 from app.formula.expansions import Ask
