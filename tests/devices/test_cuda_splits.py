@@ -18,10 +18,11 @@ from app.devices.cuda.compiler import compile_source, nvrtc_version
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.places import Coordinates
 from app.devices.cuda.splits import Splits
+from app.formula.coordinates import coordinates
 from tests.devices.coordinate_cases import Case, case, same
 from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu
 from tests.devices.cuda_on_cpu import COMPILER, BuiltKernels, coordinate_source, split_sources
-from tests.devices.test_coordinates import desc_of, elements, laid_out, run
+from tests.devices.test_coordinates import N, desc_of, elements, laid_out, of_expression, operand, run
 from tests.gpu import first_gpu
 from tests.operators.coordinate_operators import Gather, Join, Reduce, Slice1
 
@@ -86,6 +87,10 @@ def reductions(scale: int = 1) -> Iterator[Case]:
 def moves() -> Iterator[Case]:
     """Aligned and not, from the ends of rows and beyond them, choices along rows and across."""
     rng = np.random.default_rng(4)
+    x = np.arange(40, dtype=np.int32)
+    of, (i,) = operand(x), coordinates(1)
+    for start in (-50, -37, 30, (1 << 63) - 18):  # whose sums with coordinates wrap around
+        yield Case(f"from {start}", of_expression(of[[i + N]], [40], DataType.INT32, x, n=start), {"X": x})
     for data_type in (DataType.FLOAT16, DataType.FLOAT32, DataType.INT8, DataType.INT64):
         x = elements(rng, [5, 7, 40], data_type)
         for offset in (0, 1, 8):
@@ -136,7 +141,12 @@ def test_terms_are_split_over_blocks(
 def test_threads_have_neighbours(tmp_path: Path, numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_places, "LEAST_VECTORS", 0)
     cases = list(moves())
-    assert {Coordinates.of(each.operator, "OutputTensor").kind.width for each in cases} == {2, 4, 8, 16}
+    assert {Coordinates.of(each.operator, next(iter(each.operator.outputs))).kind.width for each in cases} == {
+        2,
+        4,
+        8,
+        16,
+    }
     device = CudaDeviceOnCpu(BuiltKernels(tmp_path, [each.operator for each in cases]))
     assert differing(device, numpy_device, cases) == []
 

@@ -32,18 +32,18 @@ template <class T, int N> DEVICE void loaded(T* to, const T* from, width<N>)
 template <class T, int N>
 DEVICE void gathered(neighbours<T, N>& made, const T* from, long long at, unsigned size, unsigned stride)
 {
-    if (stride == 1 && at >= 0 && at + N <= (long long)size) {
+    if (stride == 1 && at >= 0 && at <= (long long)size - N) { /* at + N may wrap around */
         loaded(made.at, from + at, width<N>());
         return;
     }
-    if (at + N <= 0 || at >= (long long)size) {
+    if (at <= -N || (at >= (long long)size && at < 1ll << 62)) {
         const T one = from[inside(at, size) * stride];
         #pragma unroll
         for (int k = 0; k < N; ++k) made.at[k] = one;
         return;
     }
     #pragma unroll
-    for (int k = 0; k < N; ++k) made.at[k] = from[inside(at + k, size) * stride];
+    for (int k = 0; k < N; ++k) made.at[k] = from[inside((long long)((unsigned long long)at + k), size) * stride];
 }
 /* Those that are inside of a row, from place `at` on. */
 template <class T, int N>
@@ -86,11 +86,16 @@ class Along:
                 if self.changes(other) or (node.name == "multiply" and not self.is_one(other)):
                     return None
                 found = self._first(rest, write)
-                return found if found is None or node.name == "multiply" else f"({found} + {write(other)})"
+                return found if found is None or node.name == "multiply" else _wrapped(found, "+", write(other))
             case Operation(name="subtract", arguments=(a, b)) if not self.changes(b):
                 found = self._first(a, write)
-                return found and f"({found} - {write(b)})"
+                return found and _wrapped(found, "-", write(b))
         return None
+
+
+def _wrapped(a: str, sign: str, b: str) -> str:
+    """The sum or difference of int64 values, which wraps around."""
+    return f"(long long)((unsigned long long){a} {sign} (unsigned long long){b})"
 
 
 def goes_up(node: Value, along: int | Index) -> bool:

@@ -1,6 +1,7 @@
 """Attention of FLOAT16 by cuDNN, on a GPU with NVIDIA's frontend installed."""
 
 import logging
+import math
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -37,7 +38,9 @@ def attention(cupy: Any, query: Any, key: Any, value: Any, scale: float, into: A
     """
     sizes = query.shape[-1], value.shape[-1]
     scores = query.shape[0] * query.shape[1] * query.shape[2] * key.shape[2]
-    if scores < LEAST_SCORES or any(size % 8 or size > MOST_SIZE for size in sizes) or not frontend.is_there():
+    if not 0 < scale < math.inf or scores < LEAST_SCORES:
+        return None  # its kernels take the largest product for the largest score
+    if any(size % 8 or size > MOST_SIZE for size in sizes) or not frontend.is_there():
         return None
     query, key, value = (_packed(cupy, each) for each in (query, key, value))
     made = (query.shape[0], query.shape[2], query.shape[1], value.shape[-1])
