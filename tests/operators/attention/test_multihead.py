@@ -1,11 +1,14 @@
 """Attention against loops over items, heads and queries in float64, written from the documented formula; refusals."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from app.contract.constants import NEWEST
 from app.memory.arrays import Array
+from app.operators.attention.multihead import MultiheadAttention
 from tests.contract.refusals import check_wording
 from tests.operators.calls import desc_of, laid_out, run
 from tests.operators.descriptors import descriptor, refusals
@@ -256,3 +259,41 @@ def test_numbers_of_heads(members: dict[str, Any], pointers: list[str]) -> None:
     for each in found:
         check_wording(each)
     assert [each.pointer for each in found] == pointers
+
+
+def test_only_plain_halves_are_the_librarys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets heads before items, as the tensors lie, and what it makes is the output."""
+    given: list[Any] = []
+
+    def attention(xp: Any, *arguments: Any) -> Any:
+        given.append(arguments)
+        return np.ones((2, 3, 4, 8), np.float16)
+
+    monkeypatch.setattr("app.operators.attention.multihead.attention", attention)
+    plain = {name: np.zeros((2, items, 32), np.float16) for name, items in _ITEMS.items()}
+    mask = np.zeros((1, 1, 1, 2), np.int32)
+    others: list[tuple[Any, dict[str, Array], dict[str, Any]]] = [
+        (np, plain, {}),
+        (_CUPY, {name: each.astype(np.float32) for name, each in plain.items()}, {}),
+        (_CUPY, plain | {"MaskTensor": mask}, {"MaskType": "KEY_SEQUENCE_LENGTH"}),
+        (_CUPY, plain, {"OutputPresentKeyTensor": desc_of(np.zeros((2, 4, 5, 8), np.float16))}),
+    ]
+    for xp, inputs, members in others:
+        assert _by_library(xp, inputs, members) is None
+    assert given == []
+    assert _by_library(_CUPY, plain, {}).shape == (2, 3, 32)
+    ((query, key, value, scale, into),) = given
+    assert (query.shape, key.shape, value.shape) == ((2, 4, 3, 8), (2, 4, 5, 8), (2, 4, 5, 8))
+    assert (scale, into) == (0.5, None)
+    assert all(np.shares_memory(each, made) for each, made in zip(plain.values(), (query, key, value), strict=True))
+
+
+_ITEMS = {"QueryTensor": 3, "KeyTensor": 5, "ValueTensor": 5}
+_CUPY = SimpleNamespace(__name__="cupy")
+
+
+def _by_library(xp: Any, inputs: dict[str, Array], members: dict[str, Any]) -> Any:
+    stated = {"Type": "MULTIHEAD_ATTENTION", "Scale": 0.5, "HeadCount": 4, "MaskType": "NONE"} | members
+    operator = MultiheadAttention.model_validate(stated | {name: desc_of(each) for name, each in inputs.items()})
+    made = operator.model_copy(update={"OutputTensor": operator.implied("OutputTensor", NEWEST)})
+    return made._by_library(xp, inputs, made._sizes(), None)
