@@ -38,6 +38,7 @@ using std::fabs; using std::truncf; using std::copysignf; using std::fmaf; using
 #define DEVICE static inline
 #define OUT_OF_LINE static
 #define INFINITE __builtin_inff()
+#define NOT_A_NUMBER __builtin_nanf("")
 typedef unsigned short half_bits;
 DEVICE int ones_of(unsigned long long x) { return __builtin_popcountll(x); }
 DEVICE float normcdff(float x) { return (float)(std::erfc((double)x * -0.70710678118654752) / 2); }
@@ -65,6 +66,7 @@ DEVICE half_bits half_of_double(double x) {
     return sign | (half_bits)(units < 1024.0 ? units : (exponent + 14) * 1024 + (units - 1024.0));
 }
 DEVICE half_bits half_of_float(float x) { return half_of_double(x); }
+DEVICE int shifted(long long x, int n) { return (int)(x >> n); }
 DEVICE float reciprocal_approx(float x) { return 1.0f / x; }
 DEVICE float reciprocal_of_normal(float x) { return 1.0f / x; }
 DEVICE float sqrt_approx(float x) { return std::sqrt(x); }

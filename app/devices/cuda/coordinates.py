@@ -37,6 +37,8 @@ class Scope:
 class CoordinateLowering(Lowering):
     """Writes a formula as the body of a kernel."""
 
+    looks_again = False
+
     def __init__(self, ask: Ask, root: Value, inputs: Sequence[tuple[str, DataType]], stored: DataType) -> None:
         super().__init__(ask, root, inputs, stored, exact=True)
         self._uniform = uniform_parts(root)
@@ -63,7 +65,7 @@ class CoordinateLowering(Lowering):
         if chunk or kind.width > 1:
             self.go_along(rank - 1, kind.width)
             self.enter(Scope(self.along_rows, self._scope))
-        result = self._store(self.write(self._root), self._root.type)
+        result = self.result()
         store = f"out[{_offset(rank)}] = {result};"
         if kind.width > 1:
             assert self._scope.outer, "neighbours are in the kernel"

@@ -4,6 +4,9 @@ All but PRIMITIVES is plain C++, so that the tests can build it for the CPU. Ker
 of products and sums: what is fused is written as fmaf.
 """
 
+from app.devices.cuda.quantized import ROUNDED_QUOTIENT, ROUNDED_SUM
+from app.devices.cuda.wide import ANGLES, EXPONENTIALS, LOGARITHM, NORMAL_DISTRIBUTION, PAIRS, POWER, WIDES
+
 PRIMITIVES = r"""
 #define DEVICE static __device__ __forceinline__
 #define OUT_OF_LINE static __device__ __noinline__
@@ -30,6 +33,8 @@ DEVICE unsigned word_of(int a, int b, int c, int d)
 {
     return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
 }
+/* (int)(x >> n) for n from 0 to 31. */
+DEVICE int shifted(long long x, int n) { return __funnelshift_r((unsigned)x, (unsigned)(x >> 32), n); }
 DEVICE float reciprocal_approx(float x) { float y; asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 DEVICE float reciprocal_of_normal(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 DEVICE float sqrt_approx(float x) { float y; asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
@@ -40,6 +45,13 @@ DEVICE float exp2_approx(float x) { float y; asm("ex2.approx.f32 %0, %1;" : "=f"
 subnormal numbers, except for reciprocal_of_normal and exp2_flushed."""
 
 LIBRARY: dict[str, str] = {
+    "wide": PAIRS + WIDES,
+    "exponentials": EXPONENTIALS,
+    "power_of_wide": LOGARITHM + POWER,
+    "normal_cdf_times": NORMAL_DISTRIBUTION,
+    "angles": ANGLES,
+    "rounded_quotient": ROUNDED_QUOTIENT,
+    "rounded_sum": ROUNDED_SUM,
     "power_far": r"""
 /* pow where the quick way does not lead: subnormal, infinite, NaN, negative, or a result near the ends of the range. */
 OUT_OF_LINE float power_far(float x, float exponent)
@@ -49,7 +61,7 @@ OUT_OF_LINE float power_far(float x, float exponent)
         bool odd = exponent == truncf(exponent) && fabsf(exponent * 0.5f) != truncf(fabsf(exponent * 0.5f));
         return odd ? copysignf(size, x) : size;
     }
-    return (float)pow((double)x, (double)exponent);
+    return power_of_wide(x, exponent);
 }
 """,
     "power_near": r"""
@@ -89,6 +101,23 @@ DEVICE float power_near(float base, float exponent, bool& far)
     float result = float_of_bits(bits_of_float(p) + (bits_of_float(rounder) << 23));
     far |= bits - 0x00800000u >= 0x7f000000u || !(fabsf(n) <= 125.0f);
     return ODD ? copysignf(result, base) : result;
+}
+""",
+    "power_of_each": r"""
+/* pow, if NEAR for a normal base and 2^-60 <= |exponent| <= 16; 2 ULP. */
+template <bool NEAR> DEVICE float power_of_each(float base, float exponent, bool& far)
+{
+    if (!NEAR) return power_far(base, exponent);
+    float size = power_near<false, false, false>(fabsf(base), exponent, far), half = exponent * 0.5f;
+    far |= !(fabsf(exponent) >= 0x1p-60f && fabsf(exponent) <= 16.0f);
+    float of_negative = truncf(exponent) != exponent ? NOT_A_NUMBER : truncf(half) != half ? -size : size;
+    return base < 0.0f ? of_negative : size;
+}
+DEVICE float power_of_each(float base, float exponent)
+{
+    bool far = false;
+    float made = power_of_each<true>(base, exponent, far);
+    return far ? power_far(base, exponent) : made;
 }
 """,
     "power_wide": r"""
@@ -168,7 +197,14 @@ DEVICE double expm1_of_negative_for_float(double x)
 }
 
 NEEDS: dict[str, tuple[str, ...]] = {
-    "power_near": ("power_far",),
+    "exponentials": ("wide",),
+    "power_of_wide": ("wide", "exponentials"),
+    "power_far": ("wide", "exponentials", "power_of_wide"),
+    "power_near": ("wide", "exponentials", "power_of_wide", "power_far"),
+    "power_of_each": ("wide", "exponentials", "power_of_wide", "power_far", "power_near"),
+    "normal_cdf_times": ("wide", "exponentials"),
+    "angles": ("wide",),
+    "rounded_sum": ("wide",),
     "expm1_of_negative_for_float": ("expm1_of_negative",),
 }
 """Functions of LIBRARY that others call."""

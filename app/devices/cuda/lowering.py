@@ -8,12 +8,13 @@ values of an attribute; only what chooses code becomes part of the source: types
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
 from app.contract.constants import DataType
 from app.devices.cuda.functions import library
+from app.devices.cuda.shortcuts import Shortcut, in_float32, in_integers
 from app.formula.expansions import EXPANSIONS, Ask
 from app.formula.precision import MODERATE, NEAR_FOR_HALF, inverse_of, is_for_half, is_smooth, narrowed
 from app.formula.uniform import is_uniform, typed
@@ -37,6 +38,9 @@ C_TYPES = {
 
 _NEAR = 16.0
 """Exponents up to this have quick powers."""
+
+HAVE_FAR = frozenset({"power_near", "power_of_each", "normal_cdf_times", "rounded_sum"})
+"""Functions whose quick way does not lead everywhere."""
 
 Writer: TypeAlias = "Callable[[Lowering, Operation, Sequence[str]], str]"
 """Gives the C++ expression of an operation from those of its arguments."""
@@ -67,6 +71,10 @@ def lower(ask: Ask, expression: Value, inputs: Sequence[tuple[str, DataType]], s
 class Lowering:
     """Writes the nodes of one formula as declarations of C++; as `exact` as they say, or as the stored type needs."""
 
+    looks_again: ClassVar[bool] = True
+    """Whether what is written is a template over NEAR, that elements are computed with a second time if it was too far.
+    If not, functions look themselves."""
+
     def __init__(
         self,
         ask: Ask,
@@ -88,7 +96,7 @@ class Lowering:
         self._functions: set[str] = set()
 
     def arithmetic(self) -> Arithmetic:
-        result = self._store(self.write(self._root), self._root.type)
+        result = self.result()
         types = tuple(C_TYPES[stored.value.lower()] for _, stored in self.inputs)
         output = C_TYPES[self.stored.value.lower()]
         parameters = tuple(C_TYPES[value.type] for _, value in self._arguments.values())
@@ -100,7 +108,7 @@ class Lowering:
                 f"{library(self._functions)}\ntemplate <bool NEAR>\n"
                 f"DEVICE {output} element({', '.join([*declared, 'bool& far'])})\n{{\n{body}}}\n"
             ),
-            far="power_near" in self._functions,
+            far=bool(self._functions & HAVE_FAR),
             inputs=types,
             output=output,
             parameters=parameters,
@@ -141,8 +149,32 @@ class Lowering:
             number = [name for name, _ in self.inputs].index(node.name)
             return self.declare(node.type, convert(f"x{number}", node.stored.value.lower(), node.type))
         assert isinstance(node, Operation)
+        shortcut = in_integers(node)
+        if shortcut:
+            return self.declare(node.type, self._taken(shortcut))
+        if node.name in ("cast", "through_float16") and node.type == FLOAT32:
+            rounded = self._rounded(node.arguments[0])
+            if rounded:
+                return rounded if node.name == "cast" else self.declare(FLOAT32, _through_half(rounded, FLOAT32))
         arguments = [self.write(argument) for argument in node.arguments]
         return self.declare(node.type, FUNCTIONS[node.name](self, node, arguments))
+
+    def _rounded(self, node: Value) -> str | None:
+        """The float64 `node` in float32, where that needs no float64."""
+        shortcut = in_float32(node)
+        return self.declare(FLOAT32, self._taken(shortcut)) if shortcut else None
+
+    def _taken(self, shortcut: Shortcut) -> str:
+        template = [str(each) for each in shortcut.template]
+        arguments = [self.write(each) if each else "0" for each in shortcut.arguments]
+        return self.call(shortcut.function, arguments, template, far=shortcut.far)
+
+    def call(self, name: str, arguments: Sequence[str], template: Sequence[str] = (), *, far: bool = True) -> str:
+        """A call of a function that may have led too `far`."""
+        if far and self.looks_again:
+            template, arguments = ["NEAR", *template], [*arguments, "far"]
+        types = f"<{', '.join(template)}>" if template else ""
+        return f"{self.function(name)}{types}({', '.join(arguments)})"
 
     def declare(self, kind: str, expression: str) -> str:
         """The name of a variable with this value."""
@@ -150,7 +182,10 @@ class Lowering:
         self._lines.append(f"{C_TYPES[kind]} {name} = {expression};")
         return name
 
-    def _store(self, value: str, kind: str) -> str:
+    def result(self) -> str:
+        """What is stored."""
+        rounded = self._rounded(self._root)
+        value, kind = (rounded, FLOAT32) if rounded else (self.write(self._root), self._root.type)
         return convert(value, kind, self.stored.value.lower())
 
 
@@ -285,8 +320,11 @@ def _power(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> s
             return f"NEAR ? {near} : {lowering.function('power_far')}({', '.join(arguments)})"
     if not _is_float(node):
         return f"({C_TYPES[node.type]}){lowering.function('power_of_integers')}({', '.join(arguments)})"
-    name = lowering.function("power_far" if node.type == FLOAT32 else "power_wide")
-    return f"{name}({', '.join(arguments)})"
+    if node.type == FLOAT64:
+        return f"{lowering.function('power_wide')}({', '.join(arguments)})"
+    if is_uniform(exponent):
+        return f"{lowering.function('power_far')}({', '.join(arguments)})"
+    return lowering.call("power_of_each", arguments)
 
 
 def _multiply_add(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
@@ -327,7 +365,11 @@ def _cast(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> st
 
 
 def _through_float16(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
-    return convert(convert(arguments[0], node.arguments[0].type, "float16"), "float16", FLOAT32)
+    return _through_half(arguments[0], node.arguments[0].type)
+
+
+def _through_half(value: str, kind: str) -> str:
+    return convert(convert(value, kind, "float16"), "float16", FLOAT32)
 
 
 def _where(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
@@ -421,6 +463,18 @@ def _saturate(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -
     return f"{x} != {x} ? ({kind})0 : {x} <= {below} ? {ends[0]} : {x} >= {above} ? {ends[1]} : ({kind}){x}"
 
 
+def _angle(name: str, double: str) -> Writer:
+    """CUDA's own take float64 for large angles."""
+
+    def write(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
+        if node.type == FLOAT64:
+            return f"{double}({arguments[0]})"
+        lowering.function("angles")
+        return f"{name}({arguments[0]})"
+
+    return write
+
+
 def _bit_count(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -> str:
     argument = node.arguments[0]
     mask = hex((1 << _width(argument)) - 1)
@@ -466,6 +520,8 @@ FUNCTIONS: dict[str, Writer] = {
     "scaled_expm1": _scaled_expm1,
     "log1p_of_fraction": _call("log1p"),
     "normal_cdf": _call("normcdf"),
+    "sin": _angle("sine_of", "sin"),
+    "cos": _angle("cosine_of", "cos"),
     "arcsin": _call("asin"),
     "arccos": _call("acos"),
     "arctan": _call("atan"),
@@ -482,8 +538,6 @@ FUNCTIONS: dict[str, Writer] = {
         "log1p",
         "tanh",
         "erf",
-        "sin",
-        "cos",
         "tan",
         "sinh",
         "cosh",

@@ -140,6 +140,8 @@ class RowClass:
 class RowLowering(Lowering):
     """Writes a formula as one function for each reduction's elements, and one for the output's."""
 
+    looks_again = False
+
     def __init__(self, ask: Ask, root: Value, inputs: Sequence[tuple[str, DataType]], stored: DataType) -> None:
         super().__init__(ask, root, inputs, stored)
         self.smooth = self.half = False
@@ -174,9 +176,8 @@ class RowLowering(Lowering):
 
     def _define(self, name: str, node: Value, kind: str | None) -> None:
         self._lines, self._written = [], {}
-        value = self.write(node)
-        if kind is None:
-            value, kind = self._store(value, node.type), self.stored.value.lower()
+        value = self.write(node) if kind else self.result()
+        kind = kind or self.stored.value.lower()
         inputs = [f"{C_TYPES[stored.value.lower()]} x{n}" for n, (_, stored) in enumerate(self.inputs)]
         results = [f"{C_TYPES[node.type]} {known}" for node, known in self._known.items()]
         declared = ", ".join([*inputs, "long long at", "bool& far", *results])

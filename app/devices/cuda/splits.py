@@ -279,7 +279,7 @@ class SplitLowering(CoordinateLowering):
             store = f"(({fold.packed}*)(scratch + {_results(number)}))[i] = whole;"
         else:
             self._made[total] = "whole"
-            result = self._store(self.write(self._root), self._root.type)
+            result = self.result()
             lines += ["unsigned left = (unsigned)i;", *places_of(range(rank)), *self._scope.lines]
             place = " + ".join(f"(unsigned long long)c{n} * shape.strides[{n}]" for n in range(rank))
             store = f"out[{place}] = {result};"

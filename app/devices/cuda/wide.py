@@ -1,0 +1,323 @@
+"""What stands for float64 in C++, in the few places of kernels for smaller types where float32 will not do.
+
+Most GPUs have one unit for float64 where they have 64 for float32. A `pair` is the sum of two floats, 48 bits with the
+range of float32; a `wide` has an exponent of its own besides, and so more range than float64.
+"""
+
+PAIRS = r"""
+struct pair { float hi, lo; };            /* hi + lo, hi being what is next to that */
+DEVICE float two_to(int n) { return float_of_bits((unsigned)(n + 127) << 23); }
+DEVICE bool is_number(float x) { return fabsf(x) <= 0x1.fffffep+127f; }
+DEVICE pair quick_sum(float a, float b) { float s = a + b; return pair{s, b - (s - a)}; } /* for |a| >= |b| */
+DEVICE pair two_sum(float a, float b)
+{
+    float s = a + b, t = s - a;
+    return pair{s, (a - (s - t)) + (b - t)};
+}
+DEVICE pair two_product(float a, float b) { float p = a * b; return pair{p, fmaf(a, b, -p)}; }
+DEVICE pair negative(pair a) { return pair{-a.hi, -a.lo}; }
+DEVICE pair plus(pair a, pair b)
+{
+    pair s = two_sum(a.hi, b.hi);
+    return quick_sum(s.hi, s.lo + (a.lo + b.lo));
+}
+DEVICE pair times(pair a, pair b)
+{
+    float p = a.hi * b.hi;
+    return quick_sum(p, fmaf(a.hi, b.lo, fmaf(a.lo, b.hi, fmaf(a.hi, b.hi, -p))));
+}
+DEVICE pair over(pair a, pair b)
+{
+    float q = a.hi / b.hi, rest = (fmaf(-q, b.hi, a.hi) + a.lo) - q * b.lo;
+    return quick_sum(q, rest * reciprocal_approx(b.hi));
+}
+DEVICE pair pair_of_integer(long long n) { float hi = (float)n; return quick_sum(hi, (float)(n - (long long)hi)); }
+"""
+
+WIDES = r"""
+struct wide { float hi, lo; int e; };     /* (hi + lo) * 2^e, hi from 1 to 2; or hi alone: zeros, infinities, NaN */
+DEVICE bool is_ordinary(wide a) { return a.hi != 0.0f && is_number(a.hi); }
+DEVICE wide negative(wide a) { return wide{-a.hi, -a.lo, a.e}; }
+/* hi + lo times 2^e, whatever they are. */
+DEVICE wide normal(float hi, float lo, int e)
+{
+    if (hi == 0.0f || !is_number(hi)) return wide{hi, 0.0f, 0};
+    float size = fabsf(hi);
+    float scale = size < 0x1p-50f ? 0x1p+100f : size > 0x1p+50f ? 0x1p-100f : 1.0f;
+    e += size < 0x1p-50f ? -100 : size > 0x1p+50f ? 100 : 0;
+    hi *= scale; lo *= scale;
+    int k = (int)(bits_of_float(hi) >> 23 & 255u) - 127;
+    return wide{hi * two_to(-k), lo * two_to(-k), e + k};
+}
+DEVICE wide widened(float x) { return normal(x, 0.0f, 0); }
+/* Rounded once, also where it is subnormal: its last bit is made odd before, unless nothing is beyond. */
+DEVICE float narrowed(wide a)
+{
+    if (!is_ordinary(a)) return a.hi;
+    unsigned bits = bits_of_float(a.hi);
+    if (a.e < -126 && a.lo != 0.0f) bits = (bits - ((a.hi < 0.0f) != (a.lo < 0.0f))) | 1u;
+    int n = a.e < -250 ? -250 : a.e > 250 ? 250 : a.e, half = n / 2;
+    return float_of_bits(bits) * two_to(half) * two_to(n - half);
+}
+OUT_OF_LINE wide plus(wide a, wide b)
+{
+    if (!is_number(a.hi) || !is_number(b.hi)) return wide{a.hi + b.hi, 0.0f, 0};
+    if (a.hi == 0.0f || b.hi == 0.0f) return a.hi != 0.0f ? a : b.hi != 0.0f ? b : wide{a.hi + b.hi, 0.0f, 0};
+    if (a.e < b.e) { wide c = a; a = b; b = c; }
+    if (a.e - b.e > 60) return a;
+    float scale = two_to(b.e - a.e);
+    pair s = plus(pair{a.hi, a.lo}, pair{b.hi * scale, b.lo * scale});
+    return normal(s.hi, s.lo, a.e);
+}
+OUT_OF_LINE wide times(wide a, wide b)
+{
+    if (!is_ordinary(a) || !is_ordinary(b)) return wide{a.hi * b.hi, 0.0f, 0};
+    pair p = times(pair{a.hi, a.lo}, pair{b.hi, b.lo});
+    return normal(p.hi, p.lo, a.e + b.e);
+}
+OUT_OF_LINE wide over(wide a, wide b)
+{
+    if (!is_ordinary(a) || !is_ordinary(b)) return wide{a.hi / b.hi, 0.0f, 0};
+    pair q = over(pair{a.hi, a.lo}, pair{b.hi, b.lo});
+    return normal(q.hi, q.lo, a.e - b.e);
+}
+"""
+"""Over PAIRS. Sums and products are exact where they have 48 bits at most."""
+
+EXPONENTIALS = r"""
+/* exp(hi + lo) = (1 + result) 2^n, for |hi| up to 1000, to 2^-35 of the result. */
+DEVICE pair expm1_reduced(float hi, float lo, int& n)
+{
+    float rounder = fmaf(hi, 0x1.715476p+0f, 0x1.8p+23f);
+    float k = rounder - 0x1.8p+23f;
+    n = (int)(bits_of_float(rounder) - 0x4b400000u);
+    float f = fmaf(k, -0x1.62e4p-1f, hi);
+    pair p = two_product(k, -0x1.7f7d1cp-20f), r = two_sum(f, p.hi);
+    r.lo += fmaf(k, -0x1.ef357ap-45f, p.lo) + lo;
+    r = quick_sum(r.hi, r.lo);
+    float x = r.hi;
+    float q = fmaf(fmaf(0x1.a01a02p-16f, x, 0x1.a01a02p-13f), x, 0x1.6c16c2p-10f);
+    q = fmaf(fmaf(q, x, 0x1.111112p-7f), x, 0x1.555556p-5f);
+    pair square = times(r, r), sixth = times(pair{0x1.555556p-3f, -0x1.555556p-28f}, r);
+    pair inner = plus(pair{0.5f, 0.0f}, plus(sixth, pair{x * x * q, 0.0f}));
+    return plus(r, times(square, inner));
+}
+OUT_OF_LINE wide exp_of(wide x)
+{
+    if (x.hi != x.hi) return x;
+    if (is_number(x.hi) && x.e < 9) {
+        int n;
+        float scale = two_to(x.hi == 0.0f || x.e < -100 ? -100 : x.e);
+        pair e = plus(pair{1.0f, 0.0f}, expm1_reduced(x.hi * scale, x.lo * scale, n));
+        return normal(e.hi, e.lo, n);
+    }
+    return wide{x.hi > 0.0f ? INFINITE : 0.0f, 0.0f, 0};
+}
+"""
+
+LOGARITHM = r"""
+/* To 2^-40 of the result. */
+OUT_OF_LINE wide log_of(wide x)
+{
+    if (x.hi == 0.0f) return wide{-INFINITE, 0.0f, 0};
+    if (!is_number(x.hi) || x.hi < 0.0f) return wide{x.hi > 0.0f ? x.hi : NOT_A_NUMBER, 0.0f, 0};
+    float hi = x.hi, lo = x.lo;
+    int k = x.e;
+    if (hi > 0x1.6a09e6p+0f) { hi *= 0.5f; lo *= 0.5f; ++k; }
+    pair f = two_sum(hi - 1.0f, lo), d = two_sum(hi, 1.0f);
+    d.lo += lo;
+    pair s = over(f, d), square = times(s, s);
+    float z = s.hi * s.hi;
+    float rest = fmaf(fmaf(fmaf(0x1.3b13b2p-3f, z, 0x1.745d18p-3f), z, 0x1.c71c72p-3f), z, 0x1.24924ap-2f);
+    pair inner = plus(pair{0x1.99999ap-2f, -0x1.99999ap-28f}, pair{z * rest, 0.0f});
+    inner = plus(pair{0x1.555556p-1f, -0x1.555556p-26f}, times(square, inner));
+    pair m = plus(pair{2.0f * s.hi, 2.0f * s.lo}, times(times(s, square), inner));
+    pair high = two_product((float)k, 0x1.62e43p-1f);
+    high.lo = fmaf((float)k, -0x1.05c61p-29f, high.lo);
+    if (k != 0) m = plus(high, m);
+    return normal(m.hi, m.lo, 0);
+}
+"""
+
+POWER = r"""
+DEVICE bool is_whole(float x) { return truncf(x) == x; }
+/* IEEE 754's pow, to 2^-30 before it is rounded. */
+OUT_OF_LINE float power_of_wide(float x, float y)
+{
+    if (y == 0.0f || x == 1.0f) return 1.0f;
+    if (x != x || y != y) return NOT_A_NUMBER;
+    bool minus = bits_of_float(x) >> 31 && is_number(y) && is_whole(y) && !is_whole(y * 0.5f);
+    float size = fabsf(x), made;
+    if (size == 0.0f || !is_number(size) || !is_number(y)) {
+        bool grows = is_number(y) ? (size == 0.0f) == (y < 0.0f) : (size > 1.0f) == (y > 0.0f);
+        made = size == 1.0f ? 1.0f : grows ? INFINITE : 0.0f;
+    } else {
+        if (x < 0.0f && !is_whole(y)) return NOT_A_NUMBER;
+        made = narrowed(exp_of(times(widened(y), log_of(widened(size)))));
+    }
+    return minus ? -made : made;
+}
+"""
+"""Over LOGARITHM and EXPONENTIALS."""
+
+NORMAL_DISTRIBUTION = r"""
+/* exp(-y^2 / 2) times what is left of the normal distribution's area beyond y >= 0: a polynomial in (y - 3) / (y + 3)
+   over 1 + y, up to 14.6. */
+DEVICE pair normal_tail(float y, int& n)
+{
+    y = y > 30.0f ? 30.0f : y;
+    pair square = two_product(y, y);
+    pair p = expm1_reduced(-0.5f * square.hi, -0.5f * square.lo, n);
+    pair e = quick_sum(1.0f, p.hi);
+    e.lo += p.lo;
+    float d = y + 3.0f, t = (y - 3.0f) * reciprocal_of_normal(d);
+    float q = fmaf(fmaf(0x1.87bceap-15f, t, 0x1.a98738p-17f), t, -0x1.ec1deap-12f);
+    q = fmaf(fmaf(fmaf(q, t, -0x1.6555ecp-12f), t, 0x1.87fdcap-9f), t, 0x1.2ed454p-10f);
+    q = fmaf(fmaf(fmaf(q, t, -0x1.7459dap-6f), t, 0x1.71fd1ap-5f), t, -0x1.0d3a60p-6f);
+    q = fmaf(q, t, -0x1.8b5facp-4f);
+    float first = q * t;
+    pair numerator = quick_sum(0x1.f1b89cp-2f, first);
+    numerator.lo += fmaf(q, t, -first) + 0x1.1f323cp-28f;
+    pair divisor = two_sum(y, 1.0f);
+    float inverse = reciprocal_of_normal(divisor.hi), quotient = numerator.hi * inverse;
+    float rest = (fmaf(-quotient, divisor.hi, numerator.hi) + numerator.lo - quotient * divisor.lo) * inverse;
+    float product = quotient * e.hi;
+    return quick_sum(product, fmaf(quotient, e.lo, fmaf(rest, e.hi, fmaf(quotient, e.hi, -product))));
+}
+OUT_OF_LINE float normal_cdf_times_far(float a, float x)
+{
+    if (x != x || a != a) return NOT_A_NUMBER;
+    int n;
+    pair tail = normal_tail(fabsf(x), n);
+    wide area = normal(tail.hi, tail.lo, n);
+    if (x >= 0.0f) area = plus(widened(1.0f), negative(area));
+    return narrowed(times(widened(a), area));
+}
+/* a times the normal distribution's area left of x, 2 ULP. */
+template <bool NEAR> DEVICE float normal_cdf_times(float a, float x, bool& far)
+{
+    if (!NEAR) return normal_cdf_times_far(a, x);
+    float y = fabsf(x);
+    far |= !(x >= -12.0f && y <= 0x1p+100f);
+    y = y > 13.0f ? 13.0f : y;
+    float square = y * y, rest = fmaf(y, y, -square);
+    float rounder = fmaf(square, -0x1.715476p-1f, 0x1.8p+23f), k = rounder - 0x1.8p+23f;
+    float f = fmaf(k, -0x1.62e4p-1f, -0.5f * square);
+    f = fmaf(rest, -0.5f, fmaf(k, -0x1.7f7d1cp-20f, f));
+    float p = fmaf(fmaf(fmaf(0x1.a01a02p-13f, f, 0x1.6c16c2p-10f), f, 0x1.111112p-7f), f, 0x1.555556p-5f);
+    float beyond = fmaf(fmaf(p, f, 0x1.555556p-3f), f, 0.5f) * (f * f);
+    p = f + beyond;
+    float p_rest = beyond - (p - f);
+    float scale = float_of_bits((bits_of_float(rounder) << 23) + 0x3f800000u);
+    float t = (y - 3.0f) * reciprocal_of_normal(y + 3.0f);
+    float q = fmaf(fmaf(0x1.87bceap-15f, t, 0x1.a98738p-17f), t, -0x1.ec1deap-12f);
+    q = fmaf(fmaf(fmaf(q, t, -0x1.6555ecp-12f), t, 0x1.87fdcap-9f), t, 0x1.2ed454p-10f);
+    q = fmaf(fmaf(fmaf(q, t, -0x1.7459dap-6f), t, 0x1.71fd1ap-5f), t, -0x1.0d3a60p-6f);
+    q = fmaf(q, t, -0x1.8b5facp-4f);
+    float n = fmaf(q, t, 0x1.f1b89cp-2f), n_rest = fmaf(q, t, 0x1.f1b89cp-2f - n);
+    float e = fmaf(n, p, n), e_rest = fmaf(n, p_rest, fmaf(n, p, n - e) + n_rest);
+    float d = y + 1.0f, d_rest = y > 1.0f ? 1.0f - (d - y) : y - (d - 1.0f), inverse = reciprocal_of_normal(d);
+    float tail = e * inverse;
+    float tail_rest = fmaf(-tail, d_rest, fmaf(-tail, d, e) + e_rest) * inverse * scale;
+    tail *= scale;
+    return x < 0.0f ? fmaf(a, tail, a * tail_rest) : a * (1.0f - (tail + tail_rest));
+}
+
+DEVICE float normal_cdf_times(float a, float x)
+{
+    bool far = false;
+    float made = normal_cdf_times<true>(a, x, far);
+    return far ? normal_cdf_times_far(a, x) : made;
+}
+"""
+"""Over EXPONENTIALS."""
+
+ANGLES = r"""
+/* m 2^e = q pi / 2 + result, q modulo 4, for m from 1 to 2 and e from 1 to 254. */
+OUT_OF_LINE pair angle_of_large(float m, int e, int& q)
+{
+    static const unsigned two_over_pi[40] = { /* 32 bits each, a byte apart */
+        0xa2u, 0xa2f9u, 0xa2f983u, 0xa2f9836eu, 0xf9836e4eu, 0x836e4e44u, 0x6e4e4415u, 0x4e441529u,
+        0x441529fcu, 0x1529fc27u, 0x29fc2757u, 0xfc2757d1u, 0x2757d1f5u, 0x57d1f534u, 0xd1f534ddu, 0xf534ddc0u,
+        0x34ddc0dbu, 0xddc0db62u, 0xc0db6295u, 0xdb629599u, 0x6295993cu, 0x95993c43u, 0x993c4390u, 0x3c439041u,
+        0x439041feu, 0x9041fe51u, 0x41fe5163u, 0xfe5163abu, 0x5163abdeu, 0x63abdebbu, 0xabdebbc5u, 0xdebbc561u,
+        0xbbc561b7u, 0xc561b724u, 0x61b7246eu, 0xb7246e3au, 0x246e3a42u, 0x6e3a424du, 0x3a424dd2u, 0x424dd2e0u};
+    const unsigned* at = two_over_pi + ((e - 1) >> 3);
+    unsigned factor = ((bits_of_float(m) & 0x7fffffu) | 0x800000u) << ((e - 1) & 7);
+    unsigned long long all = (unsigned long long)(factor * at[0]) << 32;
+    all |= ((unsigned long long)factor * at[8]) >> 32;
+    all += (unsigned long long)factor * at[4];
+    unsigned long long n = (all + (1ull << 61)) >> 62;
+    pair r = times(pair_of_integer((long long)(all - (n << 62))), pair{0x1.921fb6p-62f, -0x1.777a5cp-87f});
+    bool minus = m < 0.0f;
+    q = minus ? -(int)n : (int)n;
+    return minus ? negative(r) : r;
+}
+/* x = q pi / 2 + result. */
+DEVICE pair angle_of(float x, int& q)
+{
+    if (!(fabsf(x) < 0x1p+15f)) {
+        q = 0;
+        wide y = widened(x);
+        return is_number(x) ? angle_of_large(y.hi, y.e, q) : pair{NOT_A_NUMBER, 0.0f};
+    }
+    float k = rintf(x * 0x1.45f306p-1f);
+    q = (int)k;
+    pair first = two_product(k, -0x1.921fb6p+0f), second = two_product(k, 0x1.777a5cp-25f);
+    pair r = two_sum(x, first.hi), low = two_sum(first.lo, second.hi);
+    low.lo += fmaf(k, 0x1.ee59dap-50f, second.lo);
+    pair all = two_sum(r.hi, low.hi);
+    return quick_sum(all.hi, all.lo + (r.lo + low.lo));
+}
+DEVICE pair sine(pair r)
+{
+    float z = r.hi * r.hi;
+    float p = fmaf(fmaf(fmaf(0x1.71de3ap-19f, z, -0x1.a01a02p-13f), z, 0x1.111112p-7f), z, -0x1.555556p-3f);
+    return quick_sum(r.hi, fmaf(r.hi * z, p, fmaf(-0.5f * z, r.lo, r.lo)));
+}
+DEVICE pair cosine(pair r)
+{
+    pair square = two_product(r.hi, r.hi);
+    float z = square.hi;
+    float p = fmaf(fmaf(fmaf(-0x1.27e4fcp-22f, z, 0x1.a01a02p-16f), z, -0x1.6c16c2p-10f), z, 0x1.555556p-5f);
+    pair made = quick_sum(1.0f, -0.5f * z);
+    return quick_sum(made.hi, made.lo + fmaf(z * z, p, fmaf(-r.hi, r.lo, -0.5f * square.lo)));
+}
+DEVICE float sine_of_angle(pair r, int q)
+{
+    float made = q & 1 ? cosine(r).hi : sine(r).hi;
+    return q & 2 ? -made : made;
+}
+OUT_OF_LINE float sine_of_any(float x, int quarters)
+{
+    int q;
+    pair r = angle_of(x, q);
+    return sine_of_angle(r, q + quarters);
+}
+/* The same for |x| < 2^16, of which k times the first part of pi / 2 is taken exactly. */
+DEVICE float small_angle(float x, int& q, float& rest)
+{
+    float rounder = fmaf(x, 0x1.45f306p-1f, 0x1.8p+23f), k = rounder - 0x1.8p+23f;
+    q = (int)bits_of_float(rounder);
+    pair second = two_product(k, -0x1.4442d2p-24f), r = two_sum(fmaf(k, -0x1.921fb4p+0f, x), second.hi);
+    rest = fmaf(k, 0x1.ee59dap-50f, r.lo + second.lo);
+    float whole = r.hi + rest;
+    rest -= whole - r.hi;
+    return whole;
+}
+DEVICE float sine_of(float x, int quarters)
+{
+    int q;
+    float rest, r = small_angle(x, q, rest), z = r * r;
+    bool other = (q + quarters) & 1;
+    float s = fmaf(fmaf(0x1.71de3ap-19f, z, -0x1.a01a02p-13f), z, 0x1.111112p-7f);
+    float c = fmaf(fmaf(-0x1.27e4fcp-22f, z, 0x1.a01a02p-16f), z, -0x1.6c16c2p-10f);
+    c = fmaf(fmaf(c, z, 0x1.555556p-5f), z, -0.5f);
+    float made = fmaf(other ? c : fmaf(s, z, -0x1.555556p-3f), other ? z : r * z, other ? 1.0f : r);
+    made = (q + quarters) & 2 ? -made : made;
+    return fabsf(x) < 0x1p+16f ? made : sine_of_any(x, quarters);
+}
+DEVICE float sine_of(float x) { return x == 0.0f ? x : sine_of(x, 0); }
+DEVICE float cosine_of(float x) { return sine_of(x, 1); }
+"""
+"""Over WIDES."""

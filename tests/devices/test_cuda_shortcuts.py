@@ -1,0 +1,98 @@
+"""What kernels compute in float32 and in integers where formulas say float64: the same, next to halves and at all sizes."""
+
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.memory.arrays import Array
+from app.operators.compiled import CompiledOperator
+from tests.devices.cuda_on_cpu import COMPILER, arithmetic_of, build
+from tests.operators.descriptors import compiled
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+
+SCALES = (0.1, 0.2, 1.0, 1 / 3, 6.0, -0.1, 3e-5, 7e4, 1e-39, 1e-30, 3e38, 0.0, np.inf, np.nan)
+"""Of some, quotients are halves; the others are beyond what the quick ways are for."""
+RANDOM = np.random.default_rng(7)
+
+
+def tensor(data_type: str, size: int) -> dict[str, Any]:
+    return {"DataType": data_type, "Sizes": [size]}
+
+
+def quantize_linear(data_type: str, size: int) -> CompiledOperator:
+    return compiled(
+        {
+            "Type": "ELEMENT_WISE_QUANTIZE_LINEAR",
+            "InputTensor": tensor("FLOAT32", size),
+            "ScaleTensor": tensor("FLOAT32", size),
+            "ZeroPointTensor": tensor(data_type, size),
+            "OutputTensor": tensor(data_type, size),
+        }
+    )
+
+
+def quantized_add(data_type: str, size: int) -> CompiledOperator:
+    document: dict[str, Any] = {"Type": "ELEMENT_WISE_QUANTIZED_LINEAR_ADD"}
+    for name in ("A", "B", "Output"):
+        document |= {f"{name}Tensor": tensor(data_type, size)}
+        document |= {f"{name}ScaleTensor": tensor("FLOAT32", 1), f"{name}ZeroPointTensor": tensor(data_type, 1)}
+    return compiled(document)
+
+
+def saturated(quotient: Array, zero: Array, dtype: np.dtype[Any]) -> Array:
+    ends = np.iinfo(dtype)
+    moved = np.rint(quotient) + zero
+    return np.where(np.isnan(moved), 0, np.clip(moved, ends.min, ends.max)).astype(dtype)
+
+
+def scales() -> Iterator[tuple[np.float32, ...]]:
+    for each in product(SCALES, repeat=3):
+        yield tuple(map(np.float32, each))
+    for _ in range(2000):
+        a, b, c = RANDOM.standard_normal(3)
+        yield np.float32(a), np.float32(b), np.float32(c)
+
+
+@pytest.mark.parametrize("data_type", ["INT8", "UINT8"])
+def test_quantized_numbers(tmp_path: Path, data_type: str) -> None:
+    dtype = np.dtype(data_type.lower())
+    halves = np.arange(-600, 600) / 2
+    x, s, zero = [], [], []
+    for scale in (*SCALES, *RANDOM.standard_normal(300), *2.0 ** RANDOM.uniform(-149, 127, 300)):
+        scale = np.float32(scale)
+        with np.errstate(all="ignore"):
+            near = (halves * np.float64(scale)).astype(np.float32)  # halves, and what is next to them
+            x += [near, np.nextafter(near, np.float32(np.inf)), np.nextafter(near, np.float32(-np.inf))]
+        s.append(np.full(3 * halves.size, scale))
+        zero.append(RANDOM.integers(0, 256, 3 * halves.size).astype(np.uint8).view(dtype))
+    given = np.concatenate(x), np.concatenate(s), np.concatenate(zero)
+    (element,) = build(tmp_path, [quantize_linear(data_type, given[0].size)])
+    with np.errstate(all="ignore"):
+        expected = saturated(given[0].astype(np.float64) / given[1], given[2], dtype)
+    np.testing.assert_array_equal(element(*given), expected)
+
+
+@pytest.mark.parametrize("data_type", ["INT8", "UINT8"])
+def test_sums_of_quantized_numbers(tmp_path: Path, data_type: str) -> None:
+    dtype = np.dtype(data_type.lower())
+    count = 256
+    columns: list[list[Array]] = [[] for _ in range(8)]
+    for a_scale, b_scale, scale in scales():
+        a, b = (RANDOM.integers(0, 256, count).astype(np.uint8).view(dtype) for _ in range(2))
+        zeros = RANDOM.integers(0, 256, 3).astype(np.uint8).view(dtype)
+        given = (a, a_scale, zeros[0], b, b_scale, zeros[1], scale, zeros[2])
+        for column, each in zip(columns, given, strict=True):
+            column.append(np.broadcast_to(np.asarray(each), count))
+    inputs = [np.concatenate(column) for column in columns]
+    (element,) = build(tmp_path, [quantized_add(data_type, inputs[0].size)])
+    a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = (each.astype(np.float64) for each in inputs)
+    with np.errstate(all="ignore"):
+        expected = saturated(((a - a_zero) * a_scale + (b - b_zero) * b_scale) / scale, zero, dtype)
+    np.testing.assert_array_equal(element(*inputs), expected)
+
+
