@@ -163,18 +163,6 @@ DEVICE float exp_of_difference(float a, float b)
     return difference < -128.0f ? 0.0f : fmaf(whole, rest, whole);
 }
 """,
-    "divided_by_one_of_many": r"""
-/* a / b, to the same bits, given 1 / b: the quotient is improved twice by what is left of a, of which the first time
-   makes it one of the two next to a / b, and the second the nearer one (Markstein). */
-DEVICE float divided_by_one_of_many(float a, float b, float inverse)
-{
-    float q = a * inverse;
-    q = fmaf(fmaf(-q, b, a), inverse, q);
-    q = fmaf(fmaf(-q, b, a), inverse, q);
-    bool ordinary = fabsf(b) >= 0x1p-20f && fabsf(b) <= 0x1p+60f && fabsf(a) >= 0x1p-60f && fabsf(a) <= 0x1p+60f;
-    return ordinary ? q : a / b;
-}
-""",
     "expm1_of_negative": r"""
 /* exp(x) - 1 for x <= 0, 2 ULP. With x = n ln 2 + f it is 2^n (exp(f) - 1) + (2^n - 1), the last term being exact. */
 DEVICE float expm1_of_negative(float x)

@@ -1,8 +1,7 @@
 """CUDA kernels of formulas with reductions: a block for each group, which it goes over once for each reduction and once
 more for the elements. Groups that fit are read into registers first, and then no more.
 
-Sums are added in float64, each thread's part first; those of numbers from 0 to 1, few for each thread, as integers, which
-is quicker and loses less. Nothing is written before all reductions are done, so the output
+Sums are added in float64, each thread's part first. Nothing is written before all reductions are done, so the output
 may be one of the inputs.
 """
 
@@ -17,7 +16,7 @@ from app.devices.cuda.grids import KERNEL, THREADS
 from app.devices.cuda.lowering import C_TYPES, Lowering
 from app.devices.layout import packed_along
 from app.formula.expansions import Ask
-from app.formula.values import FLOAT32, Constant, Input, Operation, Position, Reduction, Value, parts
+from app.formula.values import Position, Reduction, Value, parts
 from app.programs.dispatchable import Dispatchable
 from app.programs.walks import collapse
 
@@ -64,27 +63,6 @@ template <class T> DEVICE place<T> first(place<T> a, place<T> b)
     return a.at < b.at ? a : b;
 }
 """
-
-SHARES = r"""
-/* The sum of at most 16 numbers from 0 to 1: `all` stays in one binade, so that what of a number it has no digits for,
-   at most 2^-19, is found without rounding. NaN stays. */
-struct shares { float all, rest; };
-DEVICE shares no_shares() { return shares{32.0f, 0.0f}; }
-DEVICE void add_share(shares& sum, float x)
-{
-    float all = sum.all + x;
-    sum.rest += x - (all - sum.all);
-    sum.all = all;
-}
-/* Times 2^38, or -2^54 or less if it is NaN. */
-DEVICE long long fixed(shares sum)
-{
-    int whole = (int)(bits_of_float(sum.all) - 0x42000000u);
-    return sum.all != sum.all ? -(1ll << 54) : ((long long)whole << 20) + (int)rintf(sum.rest * 0x1p+38f);
-}
-DEVICE float float_of_fixed(long long sum) { return sum <= -(1ll << 54) ? NOT_A_NUMBER : (float)sum * 0x1p-38f; }
-"""
-"""With `reduced` over integers: threads have 128 of them at most."""
 
 
 BLOCKS = 16
@@ -159,27 +137,6 @@ class RowClass:
     units: tuple[bool, ...]
 
 
-def is_share(value: Value) -> bool:
-    """Whether `value` is from 0 to 1 or NaN, for all elements."""
-    match value:
-        case Operation(name="exp_of_difference", arguments=(x, Reduction(name="maximum", argument=y))):
-            return x is y
-        case Operation(name="where", arguments=(_, a, b)):
-            return is_share(a) and is_share(b)
-        case Operation(name="cast", arguments=(Value(type="bool"),)):
-            return True
-        case Constant():
-            return 0 <= value.value <= 1
-    return False
-
-
-def _is_of_group(value: Value) -> bool:
-    """Whether `value` is the same for all elements of a group."""
-    if isinstance(value, Reduction):
-        return True
-    return not isinstance(value, Input | Position) and all(_is_of_group(each) for each in value.operands())
-
-
 class RowLowering(Lowering):
     """Writes a formula as one function for each reduction's elements, and one for the output's."""
 
@@ -204,19 +161,14 @@ class RowLowering(Lowering):
         body = "\n".join(text for _, _, text in self._functions_written)
         signature = self._declared()
         body = body.replace("PARAMETERS", "".join(f", {each}" for each in signature))
-        source = PRIMITIVES + define + REDUCERS + SHARES + library(self._functions) + body + kernel
+        source = PRIMITIVES + define + REDUCERS + library(self._functions) + body + kernel
         return source, arguments
 
     def _write(self, node: Value) -> str:
         if node in self._known:
             return self._known[node]
-        match node:
-            case Position():
-                return "at"
-            case Operation(type="float32", name="divide", arguments=(a, b)) if _is_of_group(b):
-                dividend, divisor = self.write(a), self.write(b)
-                name = self.function("divided_by_one_of_many")
-                return self.declare(FLOAT32, f"{name}({dividend}, {divisor}, 1.0f / {divisor})")
+        if isinstance(node, Position):
+            return "at"
         return super()._write(node)
 
     def _declared(self) -> list[str]:
@@ -288,9 +240,6 @@ class RowLowering(Lowering):
             kind, result = C_TYPES[node.argument.type], C_TYPES[node.type]
             value = call(f"stage{number}", number)
             match node.name:
-                case "sum" if kept and node.argument.type == node.type == FLOAT32 and is_share(node.argument):
-                    start, update = "shares all = no_shares();", [f"add_share(all, {value});"]
-                    join = "float_of_fixed(reduced(fixed(all), [](long long a, long long b) { return a + b; }))"
                 case "sum":
                     start, update = "double all = 0;", [f"all += (double){value};"]
                     join = "reduced(all, [](double a, double b) { return a + b; })"
