@@ -27,11 +27,18 @@ template <int AT, bool SIGN> DEVICE int byte_of(unsigned word)
 {
     int y;
     asm("prmt.b32 %0, %1, 0, %2;" : "=r"(y) : "r"(word), "n"((SIGN ? 8 + AT : 4) * 0x1110 + AT));
+    __builtin_assume(SIGN ? y >= -128 && y <= 127 : (y & ~255) == 0); /* or the compiler sees to it */
     return y;
 }
 DEVICE unsigned word_of(int a, int b, int c, int d)
 {
     return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
+}
+DEVICE long long multiply_add(int a, int b, long long c)
+{
+    long long y;
+    asm("mad.wide.s32 %0, %1, %2, %3;" : "=l"(y) : "r"(a), "r"(b), "l"(c));
+    return y;
 }
 /* (int)(x >> n) for n from 0 to 31. */
 DEVICE int shifted(long long x, int n) { return __funnelshift_r((unsigned)x, (unsigned)(x >> 32), n); }

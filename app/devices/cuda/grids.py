@@ -69,8 +69,13 @@ class Tuning:
     blocks: int
 
 
-LONG = ("acosh", "asinh", "log1p")
-"""CUDA's functions in which one instruction waits for another so long that two vectors are worth their registers."""
+LONG = {
+    **dict.fromkeys(("acosh", "asinh", "log1p"), Tuning(2, 16)),
+    **dict.fromkeys(("sine_of", "rounded_quotient"), Tuning(2, 12)),
+    "rounded_sum": Tuning(4, 8),
+}
+"""Functions in which one instruction waits for another so long that vectors are worth their registers, or that compute
+something beforehand."""
 
 
 def tune(arithmetic: Arithmetic, layout: Layout) -> Tuning:
@@ -78,7 +83,10 @@ def tune(arithmetic: Arithmetic, layout: Layout) -> Tuning:
     arithmetic two vectors each, so that the instructions of one fill the waits of the other."""
     if not is_packed(layout) or layout.width == 1:
         return Tuning(1, 0)
-    if arithmetic.far or any(f" {name}" in arithmetic.source for name in LONG):
+    for name, tuning in LONG.items():
+        if f" {name}" in arithmetic.source:
+            return tuning
+    if arithmetic.far:
         return Tuning(2, 16)
     return Tuning(2, 12) if "double" in arithmetic.parameters else Tuning(1, 0)
 

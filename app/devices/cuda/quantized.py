@@ -27,7 +27,7 @@ DEVICE share share_of(float a, float s)
 {
     unsigned a_bits = bits_of_float(a), s_bits = bits_of_float(s);
     float x = float_of_bits((a_bits & 0x807fffffu) | 0x3f800000u), y = float_of_bits((s_bits & 0x807fffffu) | 0x3f800000u);
-    float inverse = reciprocal_of_normal(y), q = x * inverse, rest = fmaf(-q, y, x) * inverse;
+    float inverse = 1.0f / y, q = x * inverse, rest = fmaf(-q, y, x) * inverse;
     share made;
     made.factor = (int)(q * 0x1p+29f) + (int)rintf(rest * 0x1p+29f);
     made.e = (int)(a_bits >> 23 & 255u) - (int)(s_bits >> 23 & 255u);
@@ -36,12 +36,12 @@ DEVICE share share_of(float a, float s)
 }
 DEVICE void divide_by_power(share& made, int n)
 {
-    if (n == 0) return;
-    int half = n > 30 ? 0 : 1 << (n - 1), factor = n > 30 ? 0 : (made.factor + half) >> n;
-    made.exact = made.exact && n <= 30 && factor << n == made.factor;
+    n = n > 31 ? 31 : n;
+    int factor = (made.factor + (int)(1u << n >> 1)) >> n;
+    made.exact = made.exact & (int)((unsigned)factor << n) == made.factor;
     made.factor = factor;
 }
-DEVICE bool is_normal(float x) { return fabsf(x) >= 0x1p-126f && fabsf(x) <= 0x1.fffffep+127f; }
+DEVICE bool is_normal(float x) { return (fabsf(x) >= 0x1p-126f) & (fabsf(x) <= 0x1.fffffep+127f); }
 /* What is next to ((a - a_zero) a_scale + (b - b_zero) b_scale) / s otherwise. */
 template <int LEAST, int MOST> OUT_OF_LINE int rounded_sum_far(int a, float a_scale, int b, float b_scale, float s, int zero)
 {
@@ -68,16 +68,17 @@ DEVICE int rounded_sum(int a, int a_zero, float a_scale, int b, int b_zero, floa
     divide_by_power(x, most - x.e + further);
     divide_by_power(y, most - y.e + further);
     places -= further;
-    bool exact = x.exact && y.exact;
-    far |= !(is_normal(a_scale) && is_normal(b_scale) && is_normal(s)) || places < 10;
+    bool exact = x.exact & y.exact;
+    far |= !(is_normal(a_scale) & is_normal(b_scale) & is_normal(s)) | (places < 10);
     places = places < 10 ? 10 : places;
-    unsigned doubt = exact ? 0u : 2u * 520u, mask = (1u << places) - 1u; /* 255 (1 + 1), and some */
-    long long half = (1ll << (places - 1)) + (exact ? 0 : 520);
-    half -= (long long)a_zero * x.factor + (long long)b_zero * y.factor;
-    long long sum = (long long)a * x.factor + ((long long)b * y.factor + half);
-    int n = shifted(sum, places), near = ((unsigned)sum & mask) <= doubt;
-    far |= near && !exact;
-    n += zero - (near & n); /* of two the even one */
+    unsigned doubt = exact ? 0u : 2u * 520u + 1u, mask = (1u << places) - 1u; /* 255 (1 + 1), and some */
+    long long others = ((long long)zero << places) + (1ll << (places - 1)) + (exact ? 0 : 520);
+    others -= (long long)a_zero * x.factor + (long long)b_zero * y.factor;
+    long long sum = multiply_add(a, x.factor, multiply_add(b, y.factor, others));
+    unsigned rest = (unsigned)sum & mask;
+    far |= rest < doubt;
+    int n = shifted(sum, places), odd = (n ^ zero) & 1;
+    n = rest == 0u ? n - odd : n; /* of two the even one, before it was moved */
     return n < LEAST ? LEAST : n > MOST ? MOST : n;
 }
 template <int LEAST, int MOST>

@@ -197,9 +197,8 @@ OUT_OF_LINE float normal_cdf_times_far(float a, float x)
 template <bool NEAR> DEVICE float normal_cdf_times(float a, float x, bool& far)
 {
     if (!NEAR) return normal_cdf_times_far(a, x);
-    float y = fabsf(x);
-    far |= !(x >= -12.0f && y <= 0x1p+100f);
-    y = y > 13.0f ? 13.0f : y;
+    float y = fminf(fabsf(x), 13.0f);
+    far |= !(fabsf(x - 44.0f) <= 56.0f); /* from -12 to 100 */
     float square = y * y, rest = fmaf(y, y, -square);
     float rounder = fmaf(square, -0x1.715476p-1f, 0x1.8p+23f), k = rounder - 0x1.8p+23f;
     float f = fmaf(k, -0x1.62e4p-1f, -0.5f * square);
