@@ -67,6 +67,7 @@ DEVICE half_bits half_of_double(double x) {
 }
 DEVICE half_bits half_of_float(float x) { return half_of_double(x); }
 DEVICE long long multiply_add(int a, int b, long long c) { return (long long)a * b + c; }
+DEVICE int nearest_integer(float x) { return std::fabs(x) < 1e9f ? (int)std::rint(x) : 0; }
 DEVICE int shifted(long long x, int n) { return (int)(x >> n); }
 DEVICE float reciprocal_approx(float x) { return 1.0f / x; }
 DEVICE float reciprocal_of_normal(float x) { return 1.0f / x; }

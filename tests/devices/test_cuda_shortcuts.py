@@ -10,7 +10,7 @@ import pytest
 
 from app.memory.arrays import Array
 from app.operators.compiled import CompiledOperator
-from tests.devices.cuda_on_cpu import COMPILER, arithmetic_of, build
+from tests.devices.cuda_on_cpu import COMPILER, build
 from tests.operators.descriptors import compiled
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
@@ -63,8 +63,7 @@ def test_quantized_numbers(tmp_path: Path, data_type: str) -> None:
     dtype = np.dtype(data_type.lower())
     halves = np.arange(-600, 600) / 2
     x, s, zero = [], [], []
-    for scale in (*SCALES, *RANDOM.standard_normal(300), *2.0 ** RANDOM.uniform(-149, 127, 300)):
-        scale = np.float32(scale)
+    for scale in map(np.float32, (*SCALES, *RANDOM.standard_normal(300), *2.0 ** RANDOM.uniform(-149, 127, 300))):
         with np.errstate(all="ignore"):
             near = (halves * np.float64(scale)).astype(np.float32)  # halves, and what is next to them
             x += [near, np.nextafter(near, np.float32(np.inf)), np.nextafter(near, np.float32(-np.inf))]
@@ -94,5 +93,3 @@ def test_sums_of_quantized_numbers(tmp_path: Path, data_type: str) -> None:
     with np.errstate(all="ignore"):
         expected = saturated(((a - a_zero) * a_scale + (b - b_zero) * b_scale) / scale, zero, dtype)
     np.testing.assert_array_equal(element(*inputs), expected)
-
-

@@ -40,6 +40,7 @@ DEVICE long long multiply_add(int a, int b, long long c)
     asm("mad.wide.s32 %0, %1, %2, %3;" : "=l"(y) : "r"(a), "r"(b), "l"(c));
     return y;
 }
+DEVICE int nearest_integer(float x) { return __float2int_rn(x); }
 /* (int)(x >> n) for n from 0 to 31. */
 DEVICE int shifted(long long x, int n) { return __funnelshift_r((unsigned)x, (unsigned)(x >> 32), n); }
 DEVICE float reciprocal_approx(float x) { float y; asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }

@@ -71,7 +71,7 @@ class Tuning:
 
 LONG = {
     **dict.fromkeys(("acosh", "asinh", "log1p"), Tuning(2, 16)),
-    **dict.fromkeys(("sine_of", "rounded_quotient"), Tuning(2, 12)),
+    "rounded_quotient": Tuning(2, 12),
     "rounded_sum": Tuning(4, 8),
 }
 """Functions in which one instruction waits for another so long that vectors are worth their registers, or that compute

@@ -88,5 +88,3 @@ def _cast_of(value: Value, *types: str) -> Value | None:
         case Operation(type="float64", name="cast", arguments=(x,)) if x.type in types:
             return x
     return None
-
-

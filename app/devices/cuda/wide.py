@@ -252,71 +252,43 @@ OUT_OF_LINE pair angle_of_large(float m, int e, int& q)
     q = minus ? -(int)n : (int)n;
     return minus ? negative(r) : r;
 }
-/* x = q pi / 2 + result. */
-DEVICE pair angle_of(float x, int& q)
+struct angle { float rest; int q; };       /* q pi / 2 + rest */
+OUT_OF_LINE angle far_angle(float x)
 {
-    if (!(fabsf(x) < 0x1p+15f)) {
-        q = 0;
-        wide y = widened(x);
-        return is_number(x) ? angle_of_large(y.hi, y.e, q) : pair{NOT_A_NUMBER, 0.0f};
-    }
-    float k = rintf(x * 0x1.45f306p-1f);
-    q = (int)k;
-    pair first = two_product(k, -0x1.921fb6p+0f), second = two_product(k, 0x1.777a5cp-25f);
-    pair r = two_sum(x, first.hi), low = two_sum(first.lo, second.hi);
-    low.lo += fmaf(k, 0x1.ee59dap-50f, second.lo);
-    pair all = two_sum(r.hi, low.hi);
-    return quick_sum(all.hi, all.lo + (r.lo + low.lo));
+    angle made = {NOT_A_NUMBER, 0};
+    wide y = widened(x);
+    if (is_number(x)) made.rest = angle_of_large(y.hi, y.e, made.q).hi;
+    return made;
 }
-DEVICE pair sine(pair r)
+/* As CUDA has it, which takes float64 for what is far. */
+DEVICE angle angle_of(float x)
 {
-    float z = r.hi * r.hi;
-    float p = fmaf(fmaf(fmaf(0x1.71de3ap-19f, z, -0x1.a01a02p-13f), z, 0x1.111112p-7f), z, -0x1.555556p-3f);
-    return quick_sum(r.hi, fmaf(r.hi * z, p, fmaf(-0.5f * z, r.lo, r.lo)));
+    int q = nearest_integer(x * 0x1.45f306p-1f);
+    float k = (float)q;
+    float r = fmaf(k, -0x1.84698ap-48f, fmaf(k, -0x1.4442dp-24f, fmaf(k, -0x1.921fb4p+0f, x)));
+    return fabsf(x) < 0x1.9c8fp+16f ? angle{r, q} : far_angle(x);
 }
-DEVICE pair cosine(pair r)
+/* CUDA's own polynomials from here on. */
+DEVICE float sine_of_quarters(angle x, int more)
 {
-    pair square = two_product(r.hi, r.hi);
-    float z = square.hi;
-    float p = fmaf(fmaf(fmaf(-0x1.27e4fcp-22f, z, 0x1.a01a02p-16f), z, -0x1.6c16c2p-10f), z, 0x1.555556p-5f);
-    pair made = quick_sum(1.0f, -0.5f * z);
-    return quick_sum(made.hi, made.lo + fmaf(z * z, p, fmaf(-r.hi, r.lo, -0.5f * square.lo)));
+    int q = x.q + more;
+    float r = x.rest, z = r * r, p = q & 1 ? fmaf(0x1.9758p-16f, z, -0x1.6c0fdap-10f) : -0x1.9a82a6p-13f;
+    p = fmaf(p, z, q & 1 ? 0x1.555576p-5f : 0x1.110bc8p-7f);
+    p = fmaf(p, z, q & 1 ? -0x1.fffffep-2f : -0x1.55555p-3f);
+    float first = q & 1 ? 1.0f : r;
+    float made = fmaf(p, fmaf(z, first, 0.0f), first);
+    return q & 2 ? fmaf(made, -1.0f, 0.0f) : made;
 }
-DEVICE float sine_of_angle(pair r, int q)
+DEVICE float sine_of(float x) { return sine_of_quarters(angle_of(x), 0); }
+DEVICE float cosine_of(float x) { return sine_of_quarters(angle_of(x), 1); }
+DEVICE float tangent_of(float x)
 {
-    float made = q & 1 ? cosine(r).hi : sine(r).hi;
-    return q & 2 ? -made : made;
+    angle y = angle_of(x);
+    float r = y.rest, z = r * r, p = fmaf(0x1.32p-7f, z, 0x1.acp-9f);
+    p = fmaf(fmaf(p, z, 0x1.8ep-6f), z, 0x1.b6p-5f);
+    p = fmaf(fmaf(p, z, 0x1.11287p-3f), z, 0x1.55551p-2f);
+    float made = fabsf(r) == 0x1.016878p-11f ? r : fmaf(p, z * r, r);
+    return y.q & 1 ? reciprocal_of_normal(-made) : made;
 }
-OUT_OF_LINE float sine_of_any(float x, int quarters)
-{
-    int q;
-    pair r = angle_of(x, q);
-    return sine_of_angle(r, q + quarters);
-}
-/* The same for |x| < 2^16, of which k times the first part of pi / 2 is taken exactly. */
-DEVICE float small_angle(float x, int& q, float& rest)
-{
-    float rounder = fmaf(x, 0x1.45f306p-1f, 0x1.8p+23f), k = rounder - 0x1.8p+23f;
-    q = (int)bits_of_float(rounder);
-    pair second = two_product(k, -0x1.4442d2p-24f), r = two_sum(fmaf(k, -0x1.921fb4p+0f, x), second.hi);
-    rest = fmaf(k, 0x1.ee59dap-50f, r.lo + second.lo);
-    float whole = r.hi + rest;
-    rest -= whole - r.hi;
-    return whole;
-}
-DEVICE float sine_of(float x, int quarters)
-{
-    int q;
-    float rest, r = small_angle(x, q, rest), z = r * r;
-    bool other = (q + quarters) & 1;
-    float s = fmaf(fmaf(0x1.71de3ap-19f, z, -0x1.a01a02p-13f), z, 0x1.111112p-7f);
-    float c = fmaf(fmaf(-0x1.27e4fcp-22f, z, 0x1.a01a02p-16f), z, -0x1.6c16c2p-10f);
-    c = fmaf(fmaf(c, z, 0x1.555556p-5f), z, -0.5f);
-    float made = fmaf(other ? c : fmaf(s, z, -0x1.555556p-3f), other ? z : r * z, other ? 1.0f : r);
-    made = (q + quarters) & 2 ? -made : made;
-    return fabsf(x) < 0x1p+16f ? made : sine_of_any(x, quarters);
-}
-DEVICE float sine_of(float x) { return x == 0.0f ? x : sine_of(x, 0); }
-DEVICE float cosine_of(float x) { return sine_of(x, 1); }
 """
 """Over WIDES."""
