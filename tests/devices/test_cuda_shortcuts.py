@@ -1,4 +1,4 @@
-"""What kernels compute in float32 and in integers where formulas say float64: the same, next to halves and at all sizes."""
+"""What kernels compute in float32 and in integers where formulas say float64: the same, at all sizes."""
 
 from collections.abc import Iterator
 from itertools import product

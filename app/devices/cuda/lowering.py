@@ -463,6 +463,14 @@ def _saturate(lowering: "Lowering", node: Operation, arguments: Sequence[str]) -
     return f"{x} != {x} ? ({kind})0 : {x} <= {below} ? {ends[0]} : {x} >= {above} ? {ends[1]} : ({kind}){x}"
 
 
+def _is_half(node: Value) -> bool:
+    """Whether a float32 has the range of float16."""
+    match node:
+        case Input():
+            return node.stored is DataType.FLOAT16
+    return isinstance(node, Operation) and node.name == "through_float16"
+
+
 def _angle(name: str, double: str) -> Writer:
     """CUDA's own take float64 for large angles."""
 
@@ -470,7 +478,7 @@ def _angle(name: str, double: str) -> Writer:
         if node.type == FLOAT64:
             return f"{double}({arguments[0]})"
         lowering.function("angles")
-        return f"{name}({arguments[0]})"
+        return f"{name}<{'false' if _is_half(node.arguments[0]) else 'true'}>({arguments[0]})"
 
     return write
 

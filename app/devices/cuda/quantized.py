@@ -26,7 +26,8 @@ struct share { int factor, e; bool exact; };
 DEVICE share share_of(float a, float s)
 {
     unsigned a_bits = bits_of_float(a), s_bits = bits_of_float(s);
-    float x = float_of_bits((a_bits & 0x807fffffu) | 0x3f800000u), y = float_of_bits((s_bits & 0x807fffffu) | 0x3f800000u);
+    float x = float_of_bits((a_bits & 0x807fffffu) | 0x3f800000u);
+    float y = float_of_bits((s_bits & 0x807fffffu) | 0x3f800000u);
     float inverse = 1.0f / y, q = x * inverse, rest = fmaf(-q, y, x) * inverse;
     share made;
     made.factor = (int)(q * 0x1p+29f) + (int)rintf(rest * 0x1p+29f);
@@ -43,7 +44,8 @@ DEVICE void divide_by_power(share& made, int n)
 }
 DEVICE bool is_normal(float x) { return (fabsf(x) >= 0x1p-126f) & (fabsf(x) <= 0x1.fffffep+127f); }
 /* What is next to ((a - a_zero) a_scale + (b - b_zero) b_scale) / s otherwise. */
-template <int LEAST, int MOST> OUT_OF_LINE int rounded_sum_far(int a, float a_scale, int b, float b_scale, float s, int zero)
+template <int LEAST, int MOST>
+OUT_OF_LINE int rounded_sum_far(int a, float a_scale, int b, float b_scale, float s, int zero)
 {
     wide sum = plus(times(widened((float)a), widened(a_scale)), times(widened((float)b), widened(b_scale)));
     float q = narrowed(over(sum, widened(s)));

@@ -1,4 +1,4 @@
-"""Parts of formulas in float64 for which kernels have a function of float32 and of integers, as exact and with no float64.
+"""Parts of formulas in float64 for which kernels have a function of float32 and of integers that has no float64.
 
 Formulas say float64 where float32 would lose digits. These say it so often, or where it costs so much, that it is worth
 a function of their own. What is found is in the formula by itself, so that an operator computes the same in a graph.

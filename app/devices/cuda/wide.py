@@ -260,13 +260,14 @@ OUT_OF_LINE angle far_angle(float x)
     if (is_number(x)) made.rest = angle_of_large(y.hi, y.e, made.q).hi;
     return made;
 }
-/* As CUDA has it, which takes float64 for what is far. */
-DEVICE angle angle_of(float x)
+/* As CUDA has it, which takes float64 for what is far; unless FAR there is nothing but infinities. */
+template <bool FAR> DEVICE angle angle_of(float x)
 {
     int q = nearest_integer(x * 0x1.45f306p-1f);
     float k = (float)q;
     float r = fmaf(k, -0x1.84698ap-48f, fmaf(k, -0x1.4442dp-24f, fmaf(k, -0x1.921fb4p+0f, x)));
-    return fabsf(x) < 0x1.9c8fp+16f ? angle{r, q} : far_angle(x);
+    if (fabsf(x) < 0x1.9c8fp+16f) return angle{r, q};
+    return FAR ? far_angle(x) : angle{NOT_A_NUMBER, 0};
 }
 /* CUDA's own polynomials from here on. */
 DEVICE float sine_of_quarters(angle x, int more)
@@ -279,11 +280,11 @@ DEVICE float sine_of_quarters(angle x, int more)
     float made = fmaf(p, fmaf(z, first, 0.0f), first);
     return q & 2 ? fmaf(made, -1.0f, 0.0f) : made;
 }
-DEVICE float sine_of(float x) { return sine_of_quarters(angle_of(x), 0); }
-DEVICE float cosine_of(float x) { return sine_of_quarters(angle_of(x), 1); }
-DEVICE float tangent_of(float x)
+template <bool FAR> DEVICE float sine_of(float x) { return sine_of_quarters(angle_of<FAR>(x), 0); }
+template <bool FAR> DEVICE float cosine_of(float x) { return sine_of_quarters(angle_of<FAR>(x), 1); }
+template <bool FAR> DEVICE float tangent_of(float x)
 {
-    angle y = angle_of(x);
+    angle y = angle_of<FAR>(x);
     float r = y.rest, z = r * r, p = fmaf(0x1.32p-7f, z, 0x1.acp-9f);
     p = fmaf(fmaf(p, z, 0x1.8ep-6f), z, 0x1.b6p-5f);
     p = fmaf(fmaf(p, z, 0x1.11287p-3f), z, 0x1.55551p-2f);
