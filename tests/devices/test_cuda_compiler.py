@@ -1,19 +1,22 @@
 """Kernels under NVRTC, which needs no GPU, and the cache of what it makes."""
 
+import json
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from app.contract.constants import NEWEST
+from app.contract.constants import NEWEST, DataType
 from app.contract.validation import validate
+from app.contract.violations import ContractError
 from app.devices.cuda import compiler as cuda_compiler
 from app.devices.cuda.compiler import OPTIONS, CompilationError, KernelCache, cache_folder, compile_source
 from app.devices.cuda.grids import Layout, Step, choose_layout, render
+from app.devices.cuda.lowering import lower
 from app.devices.cuda.rows import RowLowering, Rows
 from app.devices.placement import samples
 from app.engine.capabilities import example
@@ -26,6 +29,7 @@ from tests.operators.descriptors import output_name_of, output_of
 
 try:
     cuda_compiler.nvrtc_version()
+    from cupy_backends.cuda.libs import nvrtc
 except Exception as error:
     pytest.skip(f"there is no NVRTC: {error}", allow_module_level=True)
 
@@ -63,12 +67,65 @@ def test_kernels_of_the_four_operators_compile(operator: CompiledOperator) -> No
             assert compile_source(render(arithmetic_of(operator), layout), architecture).startswith(b"\x7fELF")
 
 
+IN_FLOAT64 = {
+    "ACTIVATION_PARAMETRIC_SOFTPLUS",
+    "ADAM_OPTIMIZER",
+    "BATCH_NORMALIZATION_GRAD",
+    "CAST",
+}
+"""Operators that compute their elements in float64, or convert to it, by the attributes of their examples; `gpu.md` has
+the reasons."""
+
+
+def assembly_of(source: str, *, whole: bool) -> str:
+    """PTX, from which on instructions keep their types; if `whole`, the binary has been made of it, too."""
+    program = nvrtc.createProgram(source, "dmlserve.cu", [], [])
+    try:
+        nvrtc.compileProgram(program, (*OPTIONS, "-arch=sm_90" if whole else "-arch=compute_90"))
+        assert not whole or bytes(nvrtc.getCUBIN(program)).startswith(b"\x7fELF")
+        return str(nvrtc.getPTX(program).decode())
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+def examples_of(data_type: DataType) -> Iterator[CompiledOperator]:
+    """The examples of operators, with this in place of FLOAT32."""
+    for kind in OPERATORS.values():
+        given = json.dumps(example(kind)["operator"])
+        text = given.replace('"FLOAT32"', f'"{data_type}"')
+        if text == given and data_type is not DataType.FLOAT32:
+            continue
+        try:
+            yield compile_operator(validate(kind, json.loads(text)), NEWEST)
+        except ContractError:
+            continue  # it does not take this type
+
+
+@pytest.mark.parametrize(("data_type", "count"), [(DataType.FLOAT32, 90), (DataType.FLOAT16, 77)])
+def test_kernels_of_all_operators_compile_most_without_float64(data_type: DataType, count: int) -> None:
+    """For elements, not in what is written and not in CUDA's functions."""
+    found: dict[str, bool] = {}
+    for operator in examples_of(data_type):
+        for name, made in operator.program.maps.items():
+            if made.axes or made.by_coordinates:
+                continue
+            inputs = list(operator.program.inputs.items())
+            arithmetic = lower(Questions(operator.numbers).ask, made.expression, inputs, made.stored)
+            sizes = [each.bytes for each in operator.element_types(name)]
+            layout = choose_layout([1 << 10], [[1]] * len(sizes), sizes, aligned=True)
+            kind = operator.operator.short_name()
+            text = assembly_of(render(arithmetic, layout), whole=data_type is DataType.FLOAT32)
+            found[kind] = ".f64" in text or found.get(kind, False)
+    assert len(found) == count
+    assert {kind for kind, has_float64 in found.items() if has_float64} <= IN_FLOAT64
+    if data_type is DataType.FLOAT32:
+        assert all(found[kind] for kind in IN_FLOAT64)
+
+
+@pytest.mark.skipif(not EXHAUSTIVE, reason="minutes")
 @pytest.mark.parametrize("part", range(4))
-def test_kernels_of_all_operators_compile(part: int) -> None:
-    operators = all_samples()
-    if not EXHAUSTIVE:
-        operators = list({each.operator.name(): each for each in operators}.values())
-    for operator in operators[part::4]:
+def test_kernels_of_all_samples_compile(part: int) -> None:
+    for operator in all_samples()[part::4]:
         source = render(arithmetic_of(operator), layouts(operator)["packed"])
         assert compile_source(source, 90).startswith(b"\x7fELF")
 
