@@ -219,7 +219,8 @@ template <bool NEAR> DEVICE float normal_cdf_times(float a, float x, bool& far)
     float tail = e * inverse;
     float tail_rest = fmaf(-tail, d_rest, fmaf(-tail, d, e) + e_rest) * inverse * scale;
     tail *= scale;
-    return x < 0.0f ? fmaf(a, tail, a * tail_rest) : a * (1.0f - (tail + tail_rest));
+    float others = 1.0f - tail, others_rest = ((1.0f - others) - tail) - tail_rest;
+    return fmaf(a, x < 0.0f ? tail : others, a * (x < 0.0f ? tail_rest : others_rest));
 }
 
 DEVICE float normal_cdf_times(float a, float x)
@@ -266,8 +267,9 @@ template <bool FAR> DEVICE angle angle_of(float x)
     int q = nearest_integer(x * 0x1.45f306p-1f);
     float k = (float)q;
     float r = fmaf(k, -0x1.84698ap-48f, fmaf(k, -0x1.4442dp-24f, fmaf(k, -0x1.921fb4p+0f, x)));
-    if (fabsf(x) < 0x1.9c8fp+16f) return angle{r, q};
-    return FAR ? far_angle(x) : angle{NOT_A_NUMBER, 0};
+    bool near = fabsf(x) < 0x1.9c8fp+16f;
+    if (FAR && !near) return far_angle(x);
+    return angle{FAR || near ? r : NOT_A_NUMBER, q};
 }
 /* CUDA's own polynomials from here on. */
 DEVICE float sine_of_quarters(angle x, int more)
