@@ -71,6 +71,7 @@ class Tuning:
 
 LONG = {
     **dict.fromkeys(("acosh", "asinh", "log1p"), Tuning(2, 16)),
+    **dict.fromkeys(("sine_of<false>", "cosine_of<false>", "tangent_of<false>"), Tuning(2, 16)),
     "rounded_quotient": Tuning(2, 12),
     "rounded_sum": Tuning(4, 8),
 }
