@@ -1,6 +1,6 @@
 """What kernels compute in float32 and in integers where formulas say float64: the same, at all sizes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -8,8 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.contract.constants import DataType
+from app.devices.cuda.lowering import Arithmetic, Lowering
+from app.formula.expansions import Ask
+from app.formula.values import Value
 from app.memory.arrays import Array
 from app.operators.compiled import CompiledOperator
+from tests.devices import cuda_on_cpu
 from tests.devices.cuda_on_cpu import COMPILER, build
 from tests.operators.descriptors import compiled
 
@@ -81,15 +86,48 @@ def test_sums_of_quantized_numbers(tmp_path: Path, data_type: str) -> None:
     dtype = np.dtype(data_type.lower())
     count = 256
     columns: list[list[Array]] = [[] for _ in range(8)]
-    for a_scale, b_scale, scale in scales():
+    for first, second, scale in scales():
         a, b = (RANDOM.integers(0, 256, count).astype(np.uint8).view(dtype) for _ in range(2))
         zeros = RANDOM.integers(0, 256, 3).astype(np.uint8).view(dtype)
-        given = (a, a_scale, zeros[0], b, b_scale, zeros[1], scale, zeros[2])
+        given = (a, first, zeros[0], b, second, zeros[1], scale, zeros[2])
         for column, each in zip(columns, given, strict=True):
             column.append(np.broadcast_to(np.asarray(each), count))
     inputs = [np.concatenate(column) for column in columns]
     (element,) = build(tmp_path, [quantized_add(data_type, inputs[0].size)])
-    a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = (each.astype(np.float64) for each in inputs)
+    a_data, a_scale, a_zero, b_data, b_scale, b_zero, divisor, zero = (each.astype(np.float64) for each in inputs)
     with np.errstate(all="ignore"):
-        expected = saturated(((a - a_zero) * a_scale + (b - b_zero) * b_scale) / scale, zero, dtype)
+        expected = saturated(((a_data - a_zero) * a_scale + (b_data - b_zero) * b_scale) / divisor, zero, dtype)
     np.testing.assert_array_equal(element(*inputs), expected)
+
+
+class AtOnce(Lowering):
+    """As in kernels of rows and of what goes by coordinates, whose functions look themselves whether it was too far."""
+
+    looks_again = False
+
+
+def lower_at_once(ask: Ask, root: Value, inputs: Sequence[tuple[str, DataType]], stored: DataType) -> Arithmetic:
+    return AtOnce(ask, root, inputs, stored).arithmetic()
+
+
+def test_all_kernels_compute_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that an operator's results are no others in a graph."""
+    size = 1 << 16
+    bits = RANDOM.integers(0, 1 << 32, size, dtype=np.uint32).view(np.float32)
+    x = np.concatenate([bits, (4 * RANDOM.standard_normal(size)).astype(np.float32)])
+    y = np.concatenate([RANDOM.permutation(bits), (9 * RANDOM.standard_normal(size)).astype(np.float32)])
+    a, b = (RANDOM.integers(0, 256, x.size).astype(np.uint8) for _ in range(2))
+    scale = [np.abs(each) for each in (x, y, RANDOM.permutation(y))]
+    float32 = tensor("FLOAT32", x.size)
+    gelu = {"Type": "ACTIVATION_GELU", "InputTensor": float32}
+    power = {"Type": "ELEMENT_WISE_POW", "InputTensor": float32, "ExponentTensor": float32}
+    operators = [compiled(gelu), compiled(power), quantized_add("UINT8", x.size)]
+    given = [[x], [x, y], [a, scale[0], b, b, scale[1], a, scale[2], b]]
+    folders = [tmp_path / each for each in ("twice", "once")]
+    for folder in folders:
+        folder.mkdir()
+    twice = build(folders[0], operators)
+    monkeypatch.setattr(cuda_on_cpu, "lower", lower_at_once)
+    once = build(folders[1], operators)
+    for inputs, one, other in zip(given, twice, once, strict=True):
+        np.testing.assert_array_equal(one(*inputs).view(np.uint8), other(*inputs).view(np.uint8))
