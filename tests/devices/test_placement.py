@@ -251,11 +251,9 @@ def test_without_memory_it_is_tried_again_with_what_other_processes_had(
         with asked:
             ran = asked.submit(run, device, SMALL)
             while not ran.done():
-                before = len(given)
                 for each in answering:
                     each.answer(0, lambda: given.append(gpus[0].ran))
                     each.answer(1, lambda: given.append(-1))
-                assert len(given) - before in (0, len(answering))
         return ran.result()
 
     assert dispatch(*others) == ExecutionRecord("cuda:0", "cuda")
