@@ -52,14 +52,28 @@ class Ranges:
         return max(self.of(count)[1], 0)
 
     def terms(self) -> int:
-        """How many values are computed for an element at most: those of all totals, one inside the other."""
-        terms: dict[Value, int] = {}
+        """How many values of a total are computed for an element at most.
+
+        What the indices of a total do not change is computed once, before it: only what they do change is computed
+        again for each of its terms.
+        """
+        free: dict[Value, frozenset[Index]] = {}
+        totals: list[Total] = []
         for node in parts(self._root):
-            inside = max([terms[each] for each in node.operands()], default=1)
+            indices = frozenset[Index]().union(*[free[each] for each in node.operands()])
             if isinstance(node, Total):
-                inside *= max(prod(map(self.most, node.counts)), 1)
-            terms[node] = inside
-        return terms[self._root]
+                totals.append(node)
+                indices -= set(node.indices)
+            free[node] = frozenset([node]) if isinstance(node, Index) else indices
+        loops: dict[Index, set[Total]] = {}
+        """The totals inside of which an index is known."""
+        most = 1
+        for total in reversed(totals):  # what is around a total comes before it
+            around = {total}.union(*[loops.get(each, ()) for each in free[total]])
+            most = max(most, prod(max(prod(map(self.most, each.counts)), 1) for each in around))
+            for index in total.indices:
+                loops.setdefault(index, set()).update(around)
+        return most
 
     def _computed(self, node: Value) -> Range | None:
         if node in self._uniform:

@@ -110,3 +110,12 @@ def test_terms_are_those_of_totals_one_inside_the_other() -> None:
     both = inner + c.sum_over([N], lambda k: k)
     assert Ranges(both, {"n": 7}, [10]).terms() == 9 * 7 * 9
     assert Ranges(both, {"n": -7}, [10]).terms() == 9
+
+
+def test_a_total_that_another_one_does_not_change_is_computed_once() -> None:
+    (i,) = coordinates(1)
+    largest = c.maximum_over([i, N], lambda a, b: a + b)
+    made = c.sum_over([i, N], lambda a, b: a + b - largest)
+    assert Ranges(made, {"n": 7}, [10]).terms() == 9 * 7
+    again = c.sum_over([N], lambda a: a * made + c.maximum_over([N], lambda k: k * a))
+    assert Ranges(again, {"n": 100}, [10]).terms() == 100 * 100

@@ -23,6 +23,7 @@ from app.devices.cpu.device import NumpyDevice
 from app.engine.capabilities import describe
 from app.engine.curves import curve
 from app.http.web import reference
+from app.operators.accuracy import EXACT
 from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX, InputTensorDesc, Operator
 from tests.conftest import RunningServer, ServerFactory
@@ -169,6 +170,7 @@ class Hostile(Operator):
     InputTensor: InputTensorDesc
     Alpha: Annotated[float, Field(description="<b>'\"&")] = 1.0
     support = OPERATORS[CELU].support
+    accuracy = EXACT
     formula_text = "x < 0 && x > 1 <img src=x onerror=alert(1)>"
     notes = ("'\"&<b>",)
 
