@@ -41,7 +41,8 @@ _INPUTS = re.compile(rb'"inputs"\s*+:\s*+\{')
 _NAMED, _NAMED_DATA = re.compile(rb":\s*+\Z"), re.compile(rb'"data"\s*+:\s*+\Z')
 _NEAR = 64
 """Bytes before an array in which its name ends. One that is further away is read as anything else is."""
-_NUMBERS = re.compile(rb'[-+.0-9eE\s,\[\]]*+(?:"(?:NaN|-?Infinity)"[-+.0-9eE\s,\[\]]*+)*+')
+# Groups are atomic, and not repeated possessively: Python before 3.11.5 goes on behind what was matched in vain.
+_NUMBERS = re.compile(rb'[-+.0-9eE\s,\[\]]*+(?>"(?:NaN|-?Infinity)"[-+.0-9eE\s,\[\]]*+)*')
 _LONGEST_SPECIAL = len('"-Infinity"')
 _ESCAPED = re.compile(rb'(?:[^"\\]++|\\.)*+"', re.DOTALL)
 """The rest of a string, from its opening quote on."""
@@ -308,8 +309,8 @@ def _short_strings(long: int, *, among_inputs: bool = False) -> "re.Pattern[byte
     """All before a string that is `long` or has escapes, and before what has to be looked at: the name of the inputs,
     and among these brackets and braces."""
     if among_inputs:
-        return re.compile(rb'[^"\[{}]*+(?:"[^"\\]{0,%d}+"[^"\[{}]*+)*+' % (long - 1))
-    return re.compile(rb'[^"]*+(?:"(?!inputs")[^"\\]{0,%d}+"[^"]*+)*+' % (long - 1))
+        return re.compile(rb'[^"\[{}]*+(?>"[^"\\]{0,%d}+"[^"\[{}]*+)*' % (long - 1))
+    return re.compile(rb'[^"]*+(?>"(?!inputs")[^"\\]{0,%d}+"[^"]*+)*' % (long - 1))
 
 
 def _unescape(body: Body, span: Span) -> str:

@@ -13,9 +13,10 @@ from app.codecs.structure import PARSED, Unreadable, object_of, too_deep
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.settings import Settings
 
-# One that does not end goes on to the end of the text, so that nothing is searched twice; the parser refuses it.
-_STRING = r'"(?:[^"\\]++|\\.)*+"?+'
-_COMMENT = re.compile(rf"{_STRING}|(//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?+)", re.DOTALL)
+# One that does not end goes on to the end of the text, so that nothing is searched twice; the parser refuses it. Groups
+# are atomic, and not repeated possessively: Python before 3.11.5 goes on behind what was matched in vain.
+_STRING = r'"(?>[^"\\]++|\\.)*"?+'
+_COMMENT = re.compile(rf"{_STRING}|(//[^\n]*+|/\*(?>[^*]++|\*(?!/))*(?:\*/)?+)", re.DOTALL)
 _COMMA = re.compile(rf"{_STRING}|(?<![\[{{,:\s])(\s*+,)(?=\s*+[\]}}])", re.DOTALL)
 """A comma after a value and before the end of its array or object. The parser refuses others."""
 
