@@ -1,17 +1,10 @@
 """Attention of FLOAT16 by cuDNN, on a GPU with NVIDIA's frontend installed."""
 
-import logging
 import math
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from app.operators import cudnn as frontend
 from app.operators.cudnn import Plan
-
-log = logging.getLogger("app.execution")
-
-MOST_PLANS = 512
-"""Shapes whose plans are kept: to make one takes some 100 ms."""
 
 LEAST_SCORES = 1 << 20
 """Of all heads that are worth it; cuBLAS does with fewer what it would."""
@@ -64,19 +57,8 @@ def _lies(x: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return x.shape, tuple(step // x.itemsize for step in x.strides)
 
 
-@lru_cache(MOST_PLANS)
-def _plan(ordinal: int, shape: Shape) -> Plan | None:
-    """For the GPU number `ordinal`, the current one; None if cuDNN has no engine for it."""
-    try:
-        return _built(ordinal, shape)
-    except Exception as error:
-        if isinstance(error, MemoryError):
-            raise
-        log.info("cuda:%d has no attention by cuDNN for %s: %s", ordinal, shape, str(error)[:200])
-        return None
-
-
-def _built(ordinal: int, shape: Shape) -> Plan:
+@frontend.kept("attention")
+def _plan(ordinal: int, shape: Shape) -> Plan:
     import cudnn  # noqa: PLC0415 - part of the GPU extras
 
     graph = cudnn.pygraph(
@@ -95,9 +77,4 @@ def _built(ordinal: int, shape: Shape) -> Plan:
     (batch, heads, queries, _), size = shape.query[0], shape.value[0][-1]
     made.set_output(True).set_data_type(cudnn.data_type.HALF)
     made.set_dim([batch, heads, queries, size]).set_stride([queries * heads * size, size, heads * size, 1])
-    graph.validate()
-    graph.build_operation_graph()
-    graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
-    graph.check_support()
-    graph.build_plans(cudnn.build_plan_policy.HEURISTICS_CHOICE)
-    return Plan(ordinal, graph, [each.get_uid() for each in (*tensors, made)])
+    return Plan.of(ordinal, graph, [*tensors, made])

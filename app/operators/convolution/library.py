@@ -1,7 +1,5 @@
 """Convolutions by cuDNN, on a GPU with NVIDIA's frontend installed."""
 
-import logging
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,11 +7,6 @@ import numpy as np
 from app.operators import cudnn as frontend
 from app.operators.convolution.windows import Windows
 from app.operators.cudnn import Plan
-
-log = logging.getLogger("app.execution")
-
-MOST_PLANS = 512
-"""Shapes whose plans are kept: to make one takes 5 to 500 ms."""
 
 
 class Shape(NamedTuple):
@@ -102,19 +95,8 @@ def _lies(x: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return x.shape, tuple(max(step // x.itemsize, 1) for step in x.strides)
 
 
-@lru_cache(MOST_PLANS)
-def _plan(ordinal: int, shape: Shape) -> Plan | None:
-    """For the GPU number `ordinal`, the current one; None if cuDNN has no engine for it."""
-    try:
-        return _built(ordinal, shape)
-    except Exception as error:
-        if isinstance(error, MemoryError):
-            raise
-        log.info("cuda:%d has no convolution by cuDNN for %s: %s", ordinal, shape, str(error)[:200])
-        return None
-
-
-def _built(ordinal: int, shape: Shape) -> Plan:
+@frontend.kept("convolution")
+def _plan(ordinal: int, shape: Shape) -> Plan:
     import cudnn  # noqa: PLC0415 - part of the GPU extras
 
     types = {"float16": cudnn.data_type.HALF, "float32": cudnn.data_type.FLOAT}
@@ -152,15 +134,9 @@ def _built(ordinal: int, shape: Shape) -> Plan:
     made.set_output(True).set_data_type(types[shape.made_type])
     made.set_dim(list(shape.made)).set_stride(list(made_strides))
     tensors.append(made)
-    graph.validate()
-    graph.build_operation_graph()
-    graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     note = cudnn.numerical_note
     avoided = [note.REDUCED_PRECISION_REDUCTION, note.DOWN_CONVERT_INPUTS, note.FFT]
     avoided += [note.WINOGRAD_TILE_6x6, note.WINOGRAD_TILE_13x13]
     if shape.data_type == "float32":
         avoided.append(note.TENSOR_CORE)  # which would be TF32
-    graph.deselect_numeric_notes(avoided)
-    graph.check_support()
-    graph.build_plans(cudnn.build_plan_policy.HEURISTICS_CHOICE)
-    return Plan(ordinal, graph, [each.get_uid() for each in tensors])
+    return Plan.of(ordinal, graph, tensors, avoided)
