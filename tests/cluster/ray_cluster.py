@@ -85,7 +85,8 @@ class Cluster:
     def deploy(self, least: int, most: int, **arguments: Any) -> None:
         """What docker/ray/serve.yaml says, with so many replicas and these settings. Returns before it is there.
 
-        Replicas come as soon as they are wanted, each on a node of its own where there are as many.
+        Replicas come as soon as they are wanted, each on a node of its own where there are as many. A quarter of a
+        request in hand is work enough for one: how many a replica has at a time depends on how quick clients are.
         """
         config = yaml.safe_load(CONFIG.read_text())
         (application,) = config["applications"]
@@ -100,8 +101,8 @@ class Cluster:
         deployment["autoscaling_config"] |= {
             "min_replicas": least,
             "max_replicas": most,
-            "target_ongoing_requests": 1,
-            "upscale_delay_s": 0.5,
+            "target_ongoing_requests": 0.25,
+            "upscale_delay_s": 0,
             "metrics_interval_s": 0.5,
             "look_back_period_s": 1,
         }
