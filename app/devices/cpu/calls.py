@@ -1,10 +1,10 @@
 """What a kernel does, as calls of compiled functions, so that one call of Python's does that of many kernels."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
 from app.devices.cpu.llvm.kernels import Code, start_of_frame
 from app.devices.device import InTurn, Kernel
@@ -53,7 +53,6 @@ class Calls:
     own_bytes: int = 0
 
 
-@runtime_checkable
 class Compiled(Kernel, Protocol):
     """A kernel that may be nothing but calls."""
 
@@ -65,7 +64,8 @@ def calls_of(kernel: Kernel) -> Calls | None:
     """What the kernel is, if it is nothing but calls."""
     if isinstance(kernel, InTurn):
         return _in_turn([calls_of(each) for each in kernel.kernels])
-    return kernel.calls() if isinstance(kernel, Compiled) else None
+    calls: Callable[[], Calls | None] | None = getattr(kernel, "calls", None)  # a Protocol is no quick isinstance
+    return calls() if calls else None
 
 
 def _in_turn(each: Sequence[Calls | None]) -> Calls | None:
