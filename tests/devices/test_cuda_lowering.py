@@ -11,7 +11,8 @@ from app.contract.validation import validate
 from app.contract.violations import ContractError
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.numpy.lowering import FUNCTIONS as NUMPY_FUNCTIONS
-from app.devices.cuda.lowering import FUNCTIONS, literal
+from app.devices.cuda.c_types import literal
+from app.devices.cuda.operations import FUNCTIONS
 from app.devices.placement import AHEAD
 from app.engine.capabilities import example
 from app.formula.expansions import EXPANSIONS

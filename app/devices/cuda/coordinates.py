@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from app.contract.constants import DataType
+from app.devices.cuda.c_types import C_TYPES, convert
 from app.devices.cuda.folds import CHOICE, fold_of, is_position
 from app.devices.cuda.functions import PRIMITIVES, library
 from app.devices.cuda.grids import KERNEL, THREADS
-from app.devices.cuda.lowering import C_TYPES, Lowering, convert
+from app.devices.cuda.lowering import Lowering
 from app.devices.cuda.places import DIVISION, CoordinateClass, is_long
 from app.devices.cuda.rows import REDUCERS
 from app.devices.cuda.vectors import NEIGHBOURS, Along, goes_up

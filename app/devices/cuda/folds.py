@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.devices.cuda.lowering import C_TYPES, convert, literal
+from app.devices.cuda.c_types import C_TYPES, convert, literal
 from app.formula.coordinates import Total, accumulated_type
 from app.formula.uniform import typed
 from app.formula.values import Number, integer_range, is_float

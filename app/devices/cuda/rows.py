@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.contract.constants import DataType
+from app.devices.cuda.c_types import C_TYPES
 from app.devices.cuda.functions import PRIMITIVES, library
 from app.devices.cuda.grids import KERNEL, THREADS
-from app.devices.cuda.lowering import C_TYPES, Lowering
+from app.devices.cuda.lowering import Lowering
 from app.devices.layout import packed_along
 from app.formula.expansions import Ask
 from app.formula.values import Position, Reduction, Value, parts
