@@ -40,8 +40,8 @@ from app.http.native import files, graphs
 from app.http.native import routes as native
 from app.http.native.dispatch import DispatchRoute
 from app.http.native.dxdispatch import DxDispatchRoute
-from app.http.server.connection import Limits, connections
-from app.http.server.limit import ConnectionLimit, raise_descriptor_limit, room_for_connections
+from app.http.server.connection import connections
+from app.http.server.limit import ConnectionLimit, Limits, raise_descriptor_limit, room_for_connections
 from app.http.server.machine import suited
 from app.http.server.process import Process
 from app.http.server.proxies import forwarded

@@ -15,7 +15,8 @@ from app.codecs.codec import Encoded
 from app.http.core.answers import JOINED
 from app.http.core.exchange import Handler, Reply, Request
 from app.http.server import batch
-from app.http.server.connection import Connection, Limits, connections
+from app.http.server.connection import Connection, connections
+from app.http.server.limit import Limits
 from tests.http.test_protocol import (
     CLIENT_SECONDS,
     CLOSE,

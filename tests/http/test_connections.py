@@ -138,17 +138,16 @@ def test_no_kept_connection_is_reset_at_the_end(start_server: ServerFactory, wor
 def test_an_answer_that_had_begun_at_the_end_is_not_the_last_one(start_server: ServerFactory) -> None:
     """It does not say that it would be, so the client goes on."""
     server = start_server()
-    body: bytes = msgpack.packb(request(CELU, {"InputTensor": np.ones(8 << 20, np.float32)}))
+    body: bytes = msgpack.packb(request(CELU, {"InputTensor": np.ones(2 << 20, np.float32)}))
     with connection(server) as client:
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
         client.send(header(*MSGPACK, length(len(body))), body)
         assert client.received.peek(100)
         server.process.terminate()
         time.sleep(0.3)
-        answer = client.receive()
-        assert (output_of(answer) == 1).all()
+        answer, last = client.receive(), client.ask(DISPATCH)
         assert "connection" not in answer.headers
-        last = client.ask(DISPATCH)
+        assert (output_of(answer) == 1).all()
         assert (last.status_code, last.headers["connection"]) == (200, "close")
         assert client.is_closed()
     assert server.process.wait(20) == 0
@@ -169,8 +168,8 @@ def test_an_idle_connection_is_closed_cleanly_at_the_end(start_server: ServerFac
 
 def test_large_requests_that_begin_and_stop_touch_no_more_memory_than_has_come(start_server: ServerFactory) -> None:
     """Fresh memory is slow to touch, and while the event loop does it nobody else is answered."""
-    server = start_server("--no-access-log")
-    body: bytes = msgpack.packb(request(f"{PREFIX}ACTIVATION_IDENTITY", {"InputTensor": np.zeros(4 << 20, np.float32)}))
+    server = start_server("--no-access-log", "--keep-alive-seconds", "300")
+    body: bytes = msgpack.packb(request(f"{PREFIX}ACTIVATION_IDENTITY", {"InputTensor": np.zeros(1 << 20, np.float32)}))
     large = header(*MSGPACK, length(len(body))) + body
     count, begun = 100, 40_000
     with ExitStack() as stack, httpx.Client(base_url=server.url) as observer:

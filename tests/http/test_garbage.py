@@ -14,8 +14,8 @@ from uvicorn.server import ServerState
 import app.main
 from app.engine.service import Service
 from app.http.core.keys import Keys
-from app.http.server.connection import Connection, Limits
-from app.http.server.limit import ConnectionLimit
+from app.http.server.connection import Connection
+from app.http.server.limit import ConnectionLimit, Limits
 from app.settings import Settings
 from tests.http.wire import header, length
 from tests.messages import CELU, as_json, request

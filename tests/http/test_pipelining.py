@@ -7,7 +7,8 @@ from uvicorn.server import ServerState
 
 from app.codecs.codec import Encoded
 from app.http.core.exchange import Reply, Request
-from app.http.server.connection import PIPELINED, Connection, Limits
+from app.http.server.connection import PIPELINED, Connection
+from app.http.server.limit import Limits
 
 ASKED = b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n"
 

@@ -19,7 +19,8 @@ from starlette.types import Receive, Scope, Send
 from app.codecs.codec import Encoded
 from app.http.core.asgi import answered_by
 from app.http.core.exchange import Handler, Reply, Request
-from app.http.server.connection import Limits, connections
+from app.http.server.connection import connections
+from app.http.server.limit import Limits
 
 LIMITS = Limits(max_header_bytes=2048, max_header_fields=20)
 HEADER_SECONDS = 0.3

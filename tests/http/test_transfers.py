@@ -14,7 +14,8 @@ from uvicorn.server import ServerState
 from app.codecs.codec import Encoded, Piece
 from app.http.core.exchange import Disconnected, Reply, Request
 from app.http.server import machine, reader, transfers
-from app.http.server.connection import Connection, Limits
+from app.http.server.connection import Connection
+from app.http.server.limit import Limits
 from app.http.server.machine import suited
 from app.http.server.transfers import ALONE, LENT, PAUSE_SECONDS, PROBE, Receiving, Sending, Transfers, split
 from app.settings import GIB, Settings

@@ -18,8 +18,6 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
-from http import HTTPStatus
 from itertools import chain
 from typing import Any
 
@@ -28,16 +26,16 @@ from uvicorn.server import ServerState
 
 from app.http.core.answers import JOINED, grouped
 from app.http.core.exchange import Address, Disconnected, Handler, Reply, Request, resumed
-from app.http.core.problems import Problem
 from app.http.server.batch import batch
 from app.http.server.exchange import Exchange
 from app.http.server.framing import Framing, Head, RequestError
-from app.http.server.limit import RESERVE_SECONDS, ConnectionLimit
+from app.http.server.limit import RESERVE_SECONDS, Limits
 from app.http.server.reader import Reader
+from app.http.server.replies import CLOSE, CONTINUE, failure, head_of, refusal
 from app.http.server.scratch import HEADER, LARGE, READ, scratch
 from app.http.server.sender import Sender
 from app.http.server.transfers import Transfers
-from app.http.server.watches import HangUpWatch
+from app.http.server.watches import Deadline, HangUpWatch
 from app.memory.buffers import Buffer
 
 log = logging.getLogger("app.http")
@@ -57,32 +55,8 @@ IDLE_SECONDS = 0.25
 _RESERVED = ("/health/", "/v2/health/", "/metrics")
 """What is answered on connections beyond the limit."""
 
-_CLOSE = (b"connection", b"close")
-
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-
-_STATUS = {status.value: b"HTTP/1.1 %d %b" % (status, status.phrase.encode()) for status in HTTPStatus}
-
 PIPELINED = 16
 """Requests that a connection has been sent and has not answered, from which on it reads no more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a client may ask of a connection before a request is handed to its handler."""
-
-    header_seconds: float = 10.0
-    """From the first byte of a header, or from accept for the first one, to its end, in seconds.
-
-    As long may a client go on sending a body after its request was answered.
-    """
-    max_header_bytes: int = 32 * 1024
-    """Of the request line and all header fields together, and of the trailer fields, in bytes."""
-    max_header_fields: int = 100
-    send_seconds: float = 30.0
-    """In which a client that does not keep up with its answer must take LEAST_PROGRESS of it."""
-    connections: ConnectionLimit = field(default_factory=ConnectionLimit)
-    """Of all connections together."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -90,12 +64,12 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_client",
-        "_end_timer",
+        "_end_deadline",
         "_framing",
         "_handler",
         "_hang_up_watch",
-        "_header_timer",
-        "_idle_timer",
+        "_header_deadline",
+        "_idle_deadline",
         "_is_ending",
         "_is_half_closed",
         "_is_refused",
@@ -151,10 +125,10 @@ class Connection(asyncio.BufferedProtocol):
         self._is_ending = False  # when the answer that is being sent is complete
         self._is_half_closed = False  # by the client, which still waits for answers
         self._last_answer = b""  # to the refused request, while its predecessors are still being answered
-        self._header_timer: asyncio.TimerHandle | None = None
-        self._idle_timer: asyncio.TimerHandle | None = None
+        self._header_deadline = Deadline(loop, self._on_header_deadline)
+        self._idle_deadline = Deadline(loop, self._look_whether_idle)
         self._rests_since = 0.0  # on the loop's clock
-        self._end_timer: asyncio.TimerHandle | None = None  # when the server ends
+        self._end_deadline = Deadline(loop, self._end_idle)  # when the server ends
         self._hang_up_watch: HangUpWatch
         self._reader: Reader
         self._sender: Sender
@@ -176,15 +150,13 @@ class Connection(asyncio.BufferedProtocol):
         self._server = _address(transport.get_extra_info("sockname"))
         if self._client and self._client[0] in _LOOPBACK:
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LOCAL_SEND_BUFFER)
-        self._start_header_timer()
+        self._expect_header()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._state.connections.discard(self)
         self._limits.connections.leave(self)
-        for timer in (self._header_timer, self._idle_timer, self._end_timer):
-            if timer is not None:
-                timer.cancel()
-        self._header_timer = self._idle_timer = self._end_timer = None
+        for deadline in (self._header_deadline, self._idle_deadline, self._end_deadline):
+            deadline.stop()
         self._hang_up_watch.stop()
         self._reader.stop()
         self._sender.stop()
@@ -201,14 +173,13 @@ class Connection(asyncio.BufferedProtocol):
         """The server ends: what runs is answered, and so is what is on its way on a connection that seems idle."""
         self.send_waiting()
         if self._is_idle():
-            self._end_timer = self.loop.call_later(IDLE_SECONDS, self._end_idle)
+            self._end_deadline.start(IDLE_SECONDS)
         elif not self._queue or (self._queue[-1].is_answered and self._queue[-1].keep_alive):
             self._is_ending = True  # too late to say so in the answer: what the client sends after it is answered too
         else:
             self._queue[-1].keep_alive = False
 
     def _end_idle(self) -> None:
-        self._end_timer = None
         if not self._is_idle():
             self.shutdown()
         elif not self.transport.is_closing():
@@ -235,7 +206,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _probe(self) -> None:
         if self._queue and not self._queue[0].is_answered and self._queue[0].head.version != "1.0":
-            self.transport.write(_CONTINUE)  # HTTP/1.0 has no interim responses
+            self.transport.write(CONTINUE)  # HTTP/1.0 has no interim responses
 
     def _is_idle(self) -> bool:
         """Whether no request waits for its answer, or for its rest."""
@@ -276,18 +247,18 @@ class Connection(asyncio.BufferedProtocol):
             # A header that came in one read, as nearly all do, needs no timer.
             if framing.in_header:
                 if not was_in_header and self._newest is not None:
-                    self._stop_header_timer()  # it began in this read and is not the connection's first
-                self._start_header_timer()
+                    self._header_deadline.stop()  # it began in this read and is not the connection's first
+                self._expect_header()
             self._run_queue()
             if not self._queue and (self._newest is None or not self._newest.is_whole):
-                self._start_header_timer()  # for the rest of a body that nobody waited for, too
+                self._expect_header()  # for the rest of a body that nobody waited for, too
 
     # What the framing calls
 
     def begin(self, head: Head) -> None:
         if not self._is_served and not head.path.startswith(_RESERVED):
             raise RequestError(503, "The service has as many connections as max_connections allows; try again.")
-        self._stop_header_timer()
+        self._header_deadline.stop()
         exchange = self._newest = Exchange(self, head)
         request = exchange.request = Request(
             head.method,
@@ -318,7 +289,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._newest is not None:
             self._newest.end()
             if self._newest.is_answered:
-                self._stop_header_timer()  # which ran for the rest of the body
+                self._header_deadline.stop()  # which ran for the rest of the body
             self._run_queue()
 
     # What exchanges call
@@ -332,7 +303,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def expect(self) -> None:
         if not self.transport.is_closing():
-            self.transport.write(_CONTINUE)
+            self.transport.write(CONTINUE)
 
     # Requests, one after another
 
@@ -381,7 +352,7 @@ class Connection(asyncio.BufferedProtocol):
         """The handler raised, which is a fault unless the client is gone."""
         if not isinstance(error, Disconnected | asyncio.CancelledError):
             log.error("Exception in answering %s", exchange.head.path, exc_info=error)
-        self._answer(exchange, _failure())
+        self._answer(exchange, failure())
 
     # Answers
 
@@ -393,11 +364,11 @@ class Connection(asyncio.BufferedProtocol):
         exchange.answer()
         self._sent.append(reply.sent)
         headers = [*self._state.default_headers, *reply.headers]
-        if _CLOSE in headers:
+        if CLOSE in headers:
             exchange.keep_alive = False
         elif not exchange.keep_alive:
-            headers.append(_CLOSE)
-        head = b"\r\n".join([_STATUS[reply.status], *map(b": ".join, headers), b"", b""])
+            headers.append(CLOSE)
+        head = head_of(reply, headers)
         pieces = () if exchange.head.method == "HEAD" else reply.content.pieces
         if reply.content.length > JOINED:
             self._sender.send(grouped(chain((head,), pieces)), reply.content.length, exchange.head.path)
@@ -440,18 +411,16 @@ class Connection(asyncio.BufferedProtocol):
             self.shutdown()
         else:
             self._rests_since = self.loop.time()
-            if self._idle_timer is None:
-                self._idle_timer = self.loop.call_later(self._keep_alive_seconds, self._look_whether_idle)
+            self._idle_deadline.start(self._keep_alive_seconds)
 
     def _look_whether_idle(self) -> None:
         """One timer for many requests: to set one for each takes longer than to look at the clock."""
-        self._idle_timer = None
         if self._is_idle():
             left = self._rests_since + self._keep_alive_seconds - self.loop.time()
             if left <= 0:
                 self.transport.close()
             else:
-                self._idle_timer = self.loop.call_later(left, self._look_whether_idle)
+                self._idle_deadline.start(left)
 
     def send_waiting(self) -> None:
         """Send the answer that waits for others, if there is one."""
@@ -486,22 +455,13 @@ class Connection(asyncio.BufferedProtocol):
 
     # The deadline of a header
 
-    def _start_header_timer(self) -> None:
-        if self._header_timer is None:
-            seconds = self._limits.header_seconds
-            if not self._is_served:
-                seconds = min(seconds, RESERVE_SECONDS)
-            self._header_timer = self.loop.call_later(seconds, self._on_header_deadline)
-
-    def _stop_header_timer(self) -> None:
-        if self._header_timer is not None:
-            self._header_timer.cancel()
-            self._header_timer = None
+    def _expect_header(self) -> None:
+        seconds = self._limits.header_seconds
+        self._header_deadline.start(seconds if self._is_served else min(seconds, RESERVE_SECONDS))
 
     def _on_header_deadline(self) -> None:
-        self._header_timer = None
         if self._reader.is_paused or not self._sender.is_free:
-            self._start_header_timer()  # until earlier requests are answered we do not read; the client may be done
+            self._expect_header()  # until earlier requests are answered we do not read; the client may be done
         elif self._framing.in_header:
             seconds = self._limits.header_seconds
             self._refuse(
@@ -519,10 +479,9 @@ class Connection(asyncio.BufferedProtocol):
         """Answers the request being received, once its predecessors on the connection are answered, and closes."""
         log.warning("Refused a request: %d %s", error.status, error)
         self._is_refused = True
-        self._stop_header_timer()
-        reply = _problem(error.status, error.detail)
-        fields = map(b": ".join, [*self._state.default_headers, *reply.headers])
-        answer = b"".join([b"\r\n".join([_STATUS[reply.status], *fields, b"", b""]), *reply.content.pieces])
+        self._header_deadline.stop()
+        reply = refusal(error.status, error.detail)
+        answer = b"".join([head_of(reply, [*self._state.default_headers, *reply.headers]), *reply.content.pieces])
         newest = self._newest  # of the refused request itself if it is its body that is being received
         if newest is not None and not newest.is_whole and not self._framing.in_header:
             if newest in self._queue:
@@ -573,16 +532,6 @@ def connections(handler: Handler, limits: Limits, transfers: Transfers | None = 
         return Connection(handler, limits, server_state, config.timeout_keep_alive, loop, transfers)
 
     return connect
-
-
-def _problem(status: int, detail: str) -> Reply:
-    """After which the connection is closed."""
-    headers = {"connection": "close"} | ({"retry-after": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {})
-    return Reply.of(Problem(status, detail, headers=headers))
-
-
-def _failure() -> Reply:
-    return _problem(500, "The server failed to answer the request; report it if it happens again.")
 
 
 def _address(given: object) -> Address | None:

@@ -20,29 +20,52 @@ _GONE_SECONDS = 0.1
 _TCP_CLOSE = 7  # of Linux' tcp_info: the other side has reset the connection
 
 
+class Deadline:
+    """Calls `reached` once, some seconds after it was started, unless it is stopped before."""
+
+    __slots__ = ("_loop", "_reached", "_timer")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, reached: Callable[[], None]) -> None:
+        self._loop = loop
+        self._reached = reached
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, seconds: float) -> None:
+        """Without effect if it runs already."""
+        if self._timer is None:
+            self._timer = self._loop.call_later(seconds, self._end)
+
+    def stop(self) -> None:
+        """Also if it does not run."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _end(self) -> None:
+        self._timer = None
+        self._reached()
+
+
 class SendWatch:
     """Drops a client that takes less than LEAST_PROGRESS of what waits for it in `seconds`."""
 
-    __slots__ = ("_loop", "_seconds", "_timer", "_transport", "_unsent_bytes")
+    __slots__ = ("_deadline", "_seconds", "_transport", "_unsent_bytes")
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
         self._transport = transport
-        self._loop = loop
         self._seconds = seconds
-        self._timer: asyncio.TimerHandle | None = None
+        self._deadline = Deadline(loop, self._look)
         self._unsent_bytes = 0
 
     def start(self) -> None:
         """From now on something waits for the client."""
         self.stop()
         self._unsent_bytes = self._transport.get_write_buffer_size()
-        self._timer = self._loop.call_later(self._seconds, self._look)
+        self._deadline.start(self._seconds)
 
     def stop(self) -> None:
         """Nothing does."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._deadline.stop()
 
     def _look(self) -> None:
         if self._unsent_bytes - self._transport.get_write_buffer_size() < LEAST_PROGRESS:

@@ -1,0 +1,29 @@
+"""Answers as bytes of HTTP/1.1."""
+
+from collections.abc import Iterable
+from http import HTTPStatus
+
+from app.http.core.exchange import Reply
+from app.http.core.problems import Problem
+
+CLOSE = (b"connection", b"close")
+"""The field after whose answer the connection is closed."""
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+_STATUS = {status.value: b"HTTP/1.1 %d %b" % (status, status.phrase.encode()) for status in HTTPStatus}
+
+
+def head_of(reply: Reply, fields: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The status line of `reply`, with all header `fields`, its own among them."""
+    return b"\r\n".join([_STATUS[reply.status], *map(b": ".join, fields), b"", b""])
+
+
+def refusal(status: int, detail: str) -> Reply:
+    """A problem, after which the connection is closed."""
+    headers = {"connection": "close"} | ({"retry-after": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {})
+    return Reply.of(Problem(status, detail, headers=headers))
+
+
+def failure() -> Reply:
+    return refusal(500, "The server failed to answer the request; report it if it happens again.")
