@@ -68,8 +68,8 @@ class Slice(Operator):
             if offset > most:
                 yield Violation(
                     ("Offsets", i),
-                    f"Offsets[{i}] is {offset}, so that the last of {count} elements in steps of {stride} is "
-                    f"{offset + (count - 1) * stride}; "
+                    f"Offsets[{i}] is {offset}, so that the last of {count} elements (Sizes[{i}]) in steps of {stride} "
+                    f"(Strides[{i}]) is {offset + (count - 1) * stride}; "
                     f"InputTensor has elements 0 to {size - 1} there.",
                     offset,
                     f"0 to {most}" if most >= 0 else None,
@@ -228,8 +228,8 @@ def window_violations(
         if offset + window > size:
             yield Violation(
                 ("InputWindowSizes", i),
-                f"InputWindowSizes[{i}] is {window} and begins at {offset}, so it ends at {offset + window}; {whole} "
-                f"ends at {size} there.",
+                f"InputWindowSizes[{i}] is {window} from InputWindowOffsets[{i}], {offset}, on, so it ends at "
+                f"{offset + window}; {whole} ends at {size} there.",
                 window,
                 f"1 to {size - offset}" if offset < size else None,
             )

@@ -32,6 +32,7 @@ _SEQUENCES = (
     "and one of length 0 keeps its initial state.",
     "BACKWARD, a sequence begins with its own last step, by its length.",
     "At least one output is stated; those that are null are not computed.",
+    "OWNED_BY_DML is refused, as the operator's page says.",
     "The activations are those that can be fused elsewhere. DirectML's documentation does not say which ones may be.",
 )
 _EXAMPLE: dict[str, Any] = {

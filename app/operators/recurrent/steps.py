@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from app.contract.constants import FeatureLevel, RecurrentNetworkDirection
+from app.contract.constants import FeatureLevel, RecurrentNetworkDirection, TensorFlag
 from app.contract.tensors import TensorDesc
 from app.contract.violations import Violation
 from app.memory.arrays import numpy_type
@@ -87,6 +87,13 @@ class Recurrent(Operator):
                     f"{self.Direction}.",
                     desc.Sizes,
                     sizes[name],
+                )
+            if name not in self.output_names() and desc.owned_by_dml:
+                yield Violation(
+                    (name, "Flags"),
+                    f"Flags of {name} holds OWNED_BY_DML; no tensor of a recurrent network may be owned by DirectML.",
+                    TensorFlag.OWNED_BY_DML,
+                    [TensorFlag.NONE],
                 )
         many = len(self.activations) * self._directions
         if len(self.ActivationDescs) != many:

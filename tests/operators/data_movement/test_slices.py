@@ -113,6 +113,15 @@ def test_what_slice_refuses(change: dict[str, Any], expected: tuple[str, Any, An
     assert told(document | change) == expected
 
 
+def test_what_reaches_too_far_is_told_with_every_field_that_says_how_far() -> None:
+    document = descriptor("DML_OPERATOR_SLICE", Offsets=[0, 0, 1, 0], Sizes=[1, 1, 1, 2], Strides=[1, 1, 1, 3])
+    (refusal,) = refusals(document)
+    assert all(f"{name}[3]" in refusal.message for name in ("Offsets", "Sizes", "Strides"))
+    document = descriptor("DML_OPERATOR_SLICE1") | {"InputWindowOffsets": [0, 0, 0, 2]}
+    (refusal,) = refusals(document)
+    assert all(f"{name}[3]" in refusal.message for name in ("InputWindowOffsets", "InputWindowSizes"))
+
+
 def test_there_is_an_entry_for_each_dimension() -> None:
     """Not only as many in one array as in another."""
     document = descriptor("DML_OPERATOR_SLICE", Offsets=[0, 0], Sizes=[1, 1], Strides=[1, 1])

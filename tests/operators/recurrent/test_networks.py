@@ -14,6 +14,7 @@ from app.devices.device import Cancelled
 from app.memory.arrays import Array
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import compile_operator
+from app.operators.operator import Role
 from tests.contract.refusals import check_wording
 from tests.operators import calls
 from tests.operators.calls import desc_of, laid_out, run
@@ -263,6 +264,16 @@ def test_refusals(kind: str, members: dict[str, Any], pointer: str, allowed: obj
     (refusal,) = refusals(descriptor(f"DML_OPERATOR_{kind}") | members)
     check_wording(refusal)
     assert (refusal.pointer, refusal.allowed) == (pointer, allowed)
+
+
+@pytest.mark.parametrize("kind", [f"DML_OPERATOR_{kind}" for kind in GATES])
+def test_no_tensor_may_be_owned(kind: str) -> None:
+    whole = descriptor(kind)
+    for name in OPERATORS[kind].tensor_names(Role.INPUT):
+        if whole.get(name):
+            (refusal,) = refusals(whole | {name: whole[name] | {"Flags": "OWNED_BY_DML"}})
+            check_wording(refusal)
+            assert refusal.pointer == f"/{name}/Flags"
 
 
 def test_activations_are_judged() -> None:
