@@ -59,7 +59,9 @@ def message(case: Case, data: dict[str, Any]) -> dict[str, Any]:
     Everything in the case is passed on as it stands, so that a case that must be refused is judged by the service.
     """
     tensors = {name: each(descriptor, tensor) for name, tensor in case["tensors"].items()}
-    operator = {"Type": case["operator"]} | tensors | case["attributes"]
+    # DML_RANDOM_GENERATOR_OPERATOR_DESC has a Type too, which is GeneratorType beside that of the operator.
+    attributes = {"GeneratorType" if name == "Type" else name: value for name, value in case["attributes"].items()}
+    operator = {"Type": case["operator"]} | tensors | attributes
     if isinstance(axes := operator.get("Axes"), list):
         operator.setdefault("AxisCount", len(axes))
     for output in case.get("outputs") or filter(None, [case.get("output")]):

@@ -57,6 +57,14 @@ def test_output_through_its_strides(conformance_client: HttpClient) -> None:
     np.testing.assert_array_equal(outputs["OutputTensor"], 2 * X + 1)
 
 
+def test_the_type_of_a_generator(conformance_client: HttpClient) -> None:
+    state = tensor(np.array([0, 0, 0, 0, 0xFFFFFFFF, 7], np.uint32))
+    stated = case("RANDOM_GENERATOR", {"Type": "DML_RANDOM_GENERATOR_TYPE_PHILOX_4X32_10"}, {"InputStateTensor": state})
+    stated["output"] = {"name": "OutputTensor", "DataType": "UINT32", "Sizes": [2, 3]}
+    status, outputs, _ = conformance_client.execute(stated)
+    assert (status, outputs and outputs.keys()) == (200, {"OutputTensor"})
+
+
 def test_tensor_arrays(conformance_client: HttpClient) -> None:
     stated = case("JOIN", {"Axis": 1}, {"InputTensors": [tensor(X), tensor(X[:, :2])]})
     stated["output"]["Sizes"] = [2, 5]
