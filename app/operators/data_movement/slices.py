@@ -239,7 +239,8 @@ def window_violations(
         if any(count > limit for count, limit in zip(given, most, strict=True)):
             yield Violation(
                 (name, "Sizes"),
-                f"{name} has Sizes {list(given)}; the window, with its strides, has at most {most}.",
+                f"{name} has Sizes {list(given)}; the window, by InputWindowSizes and InputWindowStrides, has at most "
+                f"{most}.",
                 list(given),
                 most,
             )

@@ -130,7 +130,8 @@ class ScatterNd(Scattering):
             yield Violation(
                 ("UpdatesTensor", "Sizes"),
                 f"UpdatesTensor has Sizes {self.UpdatesTensor.Sizes}; InputTensor {self.InputTensor.Sizes} and "
-                f"IndicesTensor {self.IndicesTensor.Sizes} imply {sizes}.",
+                f"IndicesTensor {self.IndicesTensor.Sizes} with InputDimensionCount {self.InputDimensionCount}, "
+                f"IndicesDimensionCount {self.IndicesDimensionCount} imply {sizes}.",
                 self.UpdatesTensor.Sizes,
                 sizes,
             )

@@ -151,7 +151,8 @@ class Lstm(steps.Recurrent):
     notes = (
         *_SEQUENCES,
         "Gates lie in the order i, o, f, c, those of PeepholeTensor i, o, f.",
-        "UseClipThreshold holds for the argument of h as well. A negative ClipThreshold is refused with it.",
+        "UseClipThreshold holds for the argument of h as well, as the page says of all activations; its first "
+        "equations do not clip that one. A negative ClipThreshold is refused with it.",
         "CoupleInputForget makes fg = 1 - i, so that weights of the forget gate have no effect.",
     )
 

@@ -120,6 +120,9 @@ def test_what_reaches_too_far_is_told_with_every_field_that_says_how_far() -> No
     document = descriptor("DML_OPERATOR_SLICE1") | {"InputWindowOffsets": [0, 0, 0, 2]}
     (refusal,) = refusals(document)
     assert all(f"{name}[3]" in refusal.message for name in ("InputWindowOffsets", "InputWindowSizes"))
+    document = descriptor("DML_OPERATOR_SLICE1") | {"OutputTensor": sized(1, 1, 2, 6)}
+    (refusal,) = refusals(document)
+    assert all(name in refusal.message for name in ("OutputTensor", "InputWindowSizes", "InputWindowStrides"))
 
 
 def test_there_is_an_entry_for_each_dimension() -> None:

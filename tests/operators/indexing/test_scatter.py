@@ -174,6 +174,13 @@ def test_refusals(document: dict[str, Any], pointer: str, given: Any, allowed: A
     assert (refusal.pointer, refusal.given, refusal.allowed) == (pointer, given, allowed)
 
 
+def test_sizes_of_updates_are_told_with_the_counts_that_imply_them() -> None:
+    document = of("SCATTER_ND", [2, 3], [4, 1], [3, 4], InputDimensionCount=2, IndicesDimensionCount=2)
+    (refusal,) = refusals(document)
+    assert "InputDimensionCount 2" in refusal.message
+    assert "IndicesDimensionCount 2" in refusal.message
+
+
 @pytest.mark.parametrize("in_order", [True, False])
 def test_the_last_of_several_updates_stays(*, in_order: bool) -> None:
     """Also where a library, as CuPy, assigns in any order."""
