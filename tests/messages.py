@@ -1,6 +1,7 @@
 """Requests and answers as the tests put them: NumPy arrays in, NumPy arrays out."""
 
 import base64
+import math
 from typing import Any
 
 import httpx
@@ -68,6 +69,11 @@ def output_of(response: httpx.Response, name: str = "OutputTensor") -> Array:
 
 
 def array_of(output: dict[str, Any]) -> Array:
+    """An output as it was answered. UINT4 and INT4, two to a byte, become UINT8 and INT8."""
+    if output["DataType"].endswith("INT4"):
+        both = np.frombuffer(output["data"], np.uint8)
+        apart = np.stack([both & 15, both >> 4], -1).reshape(-1)[: math.prod(output["Sizes"])].reshape(output["Sizes"])
+        return apart if output["DataType"] == "UINT4" else (apart ^ 8).astype(np.int8) - np.int8(8)
     flat = np.frombuffer(output["data"], np.dtype(output["DataType"].lower()))
     if output["Strides"] is None:
         return flat.reshape(output["Sizes"])

@@ -80,7 +80,7 @@ def data_of(case: Case, form: Callable[[str], Any]) -> dict[str, Any]:
     return {
         name: each(lambda one: form(one["data_b64"]), tensor)
         for name, tensor in case["tensors"].items()
-        if isinstance(tensor, list) or "data_b64" in tensor
+        if all(one and "data_b64" in one for one in (tensor if isinstance(tensor, list) else [tensor]))
     }
 
 
@@ -89,5 +89,6 @@ def each(of: Callable[[dict[str, Any]], Any], tensor: dict[str, Any] | list[dict
     return [of(one) for one in tensor] if isinstance(tensor, list) else of(tensor)
 
 
-def descriptor(tensor: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in tensor.items() if name not in NOT_OF_THE_DESCRIPTOR}
+def descriptor(tensor: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What of a tensor is its descriptor; null stays null, for the service to judge."""
+    return tensor and {name: value for name, value in tensor.items() if name not in NOT_OF_THE_DESCRIPTOR}

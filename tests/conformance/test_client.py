@@ -75,6 +75,29 @@ def test_tensor_arrays(conformance_client: HttpClient) -> None:
     np.testing.assert_array_equal(outputs["OutputTensor"], np.hstack([X, X[:, :2]]))
 
 
+@pytest.mark.parametrize(
+    ("data_type", "expected"), [("UINT4", [[0, 0, 0], [1, 2, 4]]), ("INT4", [[-4, -2, 0], [1, 2, 4]])]
+)
+def test_elements_of_four_bits(
+    data_type: Literal["UINT4", "INT4"], expected: list[list[int]], conformance_client: HttpClient
+) -> None:
+    scale = tensor(np.ones((1, 1), np.float32))
+    stated = case("QUANTIZE", {"QuantizationType": "SCALE"}, {"InputTensor": tensor(X), "QuantizationTensors": [scale]})
+    stated["output"]["DataType"] = data_type
+    _, outputs, _ = conformance_client.execute(stated)
+    assert outputs
+    dtype = np.uint8 if data_type == "UINT4" else np.int8
+    np.testing.assert_array_equal(outputs["OutputTensor"], np.array(expected, dtype), strict=True)
+
+
+@pytest.mark.parametrize("missing", [{"DataType": "FLOAT32", "Sizes": [2, 3]}, None])
+def test_tensors_without_data_are_judged(missing: Any, conformance_client: HttpClient) -> None:
+    stated = case("JOIN", {"Axis": 2}, {"InputTensors": [tensor(X), missing]})
+    status, _, body = conformance_client.execute(stated)
+    assert status == 422
+    assert ("Axis" if missing else "InputTensors/1") in body
+
+
 def test_several_outputs(conformance_client: HttpClient) -> None:
     parts = [{"name": "OutputTensors", "DataType": "FLOAT32", "Sizes": [2, size]} for size in (1, 2)]
     stated = case("SPLIT", {"Axis": 1}, {"InputTensor": tensor(X)})
