@@ -41,6 +41,7 @@ class Cast(Operator):
         "and NaN becomes 0. DirectML's documentation does not say.",
         "Integers become narrower ones by their lowest bits. DirectML's documentation does not say.",
         "What becomes a float is rounded once, to nearest even; beyond the type's range it is an infinity.",
+        "At feature level 1_0 there are no integers of 32 bits, as in the table of the operator's page.",
     )
 
     def is_bitwise(self) -> bool:

@@ -45,7 +45,11 @@ class ReverseSubsequences(Operator):
         "3_0 4-5 F32-16 I32-8 U32-8, SequenceLengthsTensor U32",
         "2_1 4 F32-16 I32-8 U32-8, SequenceLengthsTensor U32",
     )
-    notes = ("Lengths beyond the dimension's size mean all of it.",)
+    notes = (
+        "Lengths beyond the dimension's size mean all of it.",
+        "Tensors have 4 or 5 dimensions at feature levels 3_0 and 3_1, as the operator's page has it; the feature "
+        "level history does not name that.",
+    )
 
     def is_bitwise(self) -> bool:
         return True

@@ -18,6 +18,7 @@ from app.operators.accuracy import EXACT
 from app.operators.indexing.places import (
     INDICES,
     NEGATIVE,
+    TUPLES,
     AxisUint,
     IndicesCount,
     InputCount,
@@ -152,6 +153,8 @@ class ByTuples(Gathering):
 
     InputDimensionCount: InputCount
     IndicesDimensionCount: IndicesCount
+
+    notes = (NEGATIVE, CLAMPED, TUPLES)
 
     @property
     def batches(self) -> int:

@@ -20,6 +20,11 @@ INDICES = ", IndicesTensor I64-32 U64-32"
 
 NEGATIVE = "Negative indices count from the end, -1 being the last element."
 
+TUPLES = (
+    "The sizes that are left of InputTensor are those behind its first t dimensions with a meaning, as in the page's "
+    "example; the page's formula counts them from DimensionCount - t on."
+)
+
 AxisUint = Annotated[Uint, STRUCTURAL, Field(description="The dimension to go along.", examples=[0])]
 Direction = Annotated[
     constants.AxisDirection,

@@ -16,6 +16,7 @@ from app.operators.accuracy import EXACT
 from app.operators.indexing.places import (
     INDICES,
     NEGATIVE,
+    TUPLES,
     AxisUint,
     IndicesCount,
     InputCount,
@@ -39,7 +40,7 @@ class Scattering(Operator):
 
     same_types = (("InputTensor", "UpdatesTensor", "OutputTensor"),)
     same_ranks = (("InputTensor", "IndicesTensor", "UpdatesTensor", "OutputTensor"),)
-    notes = (
+    notes: ClassVar[tuple[str, ...]] = (
         NEGATIVE,
         "An update whose index is out of range is left out. DirectML's documentation does not say.",
         "Of several updates of one element the last one stays. DirectML says that this is invalid.",
@@ -56,6 +57,10 @@ class Scatter(Scattering):
         "y = x, then y[c with coordinate Axis replaced by indices[c]] = updates[c] for every c of IndicesTensor"
     )
     accuracy = EXACT
+    notes = (
+        *Scattering.notes,
+        "It is there from feature level 1_0 on, as its page has it; the feature level history has it from 2_0 on.",
+    )
     support = SupportTable.of(
         f"4_1 1-8 F64-16 I64-8 U64-8{INDICES}",
         f"3_0 1-8 F32-16 I32-8 U32-8{INDICES}",
@@ -102,6 +107,7 @@ class ScatterNd(Scattering):
         "t = IndicesTensor.Sizes[last] = coordinates per tuple, b = the remaining coordinates"
     )
     accuracy = EXACT
+    notes = (*Scattering.notes, TUPLES)
     support = SupportTable.of(
         f"4_1 1-8 F64-16 I64-8 U64-8{INDICES}",
         f"3_0 1-8 F32-16 I32-8 U32-8{INDICES}",

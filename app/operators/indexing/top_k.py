@@ -33,7 +33,7 @@ class Sorting(Operator):
     same_ranks = (("InputTensor", "OutputValueTensor", "OutputIndexTensor"),)
     sizes_from = ("InputTensor", "Axis", "K")
     example: ClassVar[Mapping[str, Any]] = {"Axis": 3}
-    notes = (
+    notes: ClassVar[tuple[str, ...]] = (
         "Equal elements, 0 and -0 among them, are in the order of their indices.",
         "NaN counts as larger than all numbers. DirectML's documentation does not say.",
         "K may be the size along Axis. DirectML says that it must be less.",
@@ -92,6 +92,10 @@ class TopK(Sorting):
         "per sequence along Axis: the K largest elements in descending order, and their positions in the sequence"
     )
     accuracy = EXACT
+    notes = (
+        *Sorting.notes,
+        "It is there from feature level 2_0 on, as its page has it; DirectML's header declares it for 1_0.",
+    )
     support = SupportTable.of(
         "5_0 1-8 F32-16 I64-8 U64-8, OutputIndexTensor U64-32",
         "3_1 1-8 F32-16 I32-8 U32-8, OutputIndexTensor U32",

@@ -56,6 +56,8 @@ class AdamOptimizer(Operator):
         "The training step counts from 1 on, and the operator does not add to it. At 0 the formula divides 0 by 0, so "
         "the parameters are NaN.",
         "Beta1 and Beta2 beyond 0 to 1 are refused. DirectML's documentation says that they lie there.",
+        "Tensors have 4 dimensions, as in the only table of the operator's page; the feature level history extends the "
+        "operator in 4_0.",
         "in_place is for OutputParametersTensor; the other outputs have buffers of their own.",
     )
 
