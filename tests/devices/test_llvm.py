@@ -415,6 +415,17 @@ def test_a_compiler_that_fails_is_told_at_once(monkeypatch: pytest.MonkeyPatch) 
         Compiler()
 
 
+def test_code_that_calls_what_is_not_there_is_not_run() -> None:
+    """It would end the process."""
+    source = (
+        "declare double @{0}(double)\ndefine void @kernel(ptr %0) {{\n%2 = call double @{0}(double 0.0)\nret void\n}}"
+    )
+    compiler = Compiler()
+    with pytest.raises(RuntimeError, match="calls nowhere_to_be_found, which is not there"):
+        compiler.function(source.format("nowhere_to_be_found"))
+    compiler.function(source.format("cbrt"))(0)
+
+
 def test_the_setting_does_without() -> None:
     services = [Service(Settings(threads=1, llvm=llvm)) for llvm in (True, False)]
     descriptions = [service.devices["numpy"].info().description for service in services]

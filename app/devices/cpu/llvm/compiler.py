@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from app.devices.cpu.llvm import scaling
+from app.devices.cpu.llvm.symbols import undefined
 from app.memory.addresses import address_of
 from app.stages import staged
 
@@ -17,7 +18,6 @@ KEPT = 512
 
 NEEDED = {"x86_64": ("avx2", "fma", "f16c")}
 """Features without which LLVM would call functions that are not there, one element at a time."""
-
 
 SCALES = 22
 """LLVM's first version that has an instruction of AVX-512 for `ldexp` of vectors."""
@@ -138,7 +138,12 @@ class Compiler:
             cpu=self._llvm.get_host_cpu_name(), features=self._features.flatten(), opt=3
         )
         engine = self._llvm.create_mcjit_compiler(self.optimized(source, machine, scales=self.scales), machine)
+        needed: list[str] = []
+        engine.set_object_cache(lambda _, code: needed.extend(undefined(bytes(code))))
         engine.finalize_object()
+        missing = [name for name in needed if self._llvm.address_of_symbol(name) is None]
+        if missing:
+            raise RuntimeError(f"LLVM calls {', '.join(missing)}, which is not there")
         return engine
 
 
