@@ -110,7 +110,7 @@ def _narrowed(node: Value, done: dict[Value, Value]) -> Value:
         result = node
         if isinstance(node, Operation):
             arguments = tuple(_narrowed(argument, done) for argument in node.arguments)
-            if node.name == "cast" and arguments[0].type == FLOAT32 and node.type == FLOAT64:
+            if node.name == "cast" and arguments[0].type == FLOAT32 and node.type in (FLOAT32, FLOAT64):
                 result = arguments[0]
             elif node.name == "scaled_expm1":
                 x, scale = arguments

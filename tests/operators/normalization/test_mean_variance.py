@@ -16,6 +16,7 @@ MVN, MVN1, MVN2 = (f"MEAN_VARIANCE_NORMALIZATION{n}" for n in ("", "1", "2"))
 EACH = pytest.mark.parametrize("kind", [MVN, MVN1, MVN2])
 DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float16])
 FLOAT = "FLOAT32"
+HALVED_TANH = {"Type": "ACTIVATION_SCALED_TANH", "Alpha": 1.0, "Beta": 0.5}
 
 
 def normalized(x: Array, axes: tuple[int, ...], epsilon: float, *, mean: bool = True, variance: bool = True) -> Array:
@@ -103,6 +104,18 @@ def test_fused_activation(run: Runner, kind: str) -> None:
     members |= {"UseMean": True, "UseVariance": True} if kind == MVN2 else {"NormalizeVariance": True}
     made = run(kind, {"InputTensor": x}, **members)["OutputTensor"]
     close(made, np.maximum(normalized(x, (2, 3), 1e-5), 0), ulp=0.51)
+
+
+@pytest.mark.parametrize(("activation", "factor"), [({"Type": "ACTIVATION_TANH"}, 1), (HALVED_TANH, 0.5)])
+@pytest.mark.parametrize("variance", [True, False])
+@pytest.mark.parametrize("mean", [True, False])
+def test_fused_tanh_of_halves(run: Runner, mean: bool, variance: bool, activation: Any, factor: float) -> None:
+    """The sign of a float64 that becomes a half is not taken by a function that is not there, which ended the process;
+    nor is what is computed in float32 for a half made float32 once more."""
+    x = np.random.default_rng(3).standard_normal((2, 5, 5)).astype(np.float16)
+    members = {"Axes": [2], "UseMean": mean, "UseVariance": variance, "Epsilon": 0.01, "FusedActivation": activation}
+    made = run(MVN2, {"InputTensor": x}, **members)["OutputTensor"]
+    close(made, np.tanh(factor * normalized(x, (2,), 0.01, mean=mean, variance=variance)), ulp=1)
 
 
 def document(kind: str, **sizes: list[int] | None) -> dict[str, Any]:

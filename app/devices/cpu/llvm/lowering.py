@@ -342,6 +342,18 @@ def _intrinsic(name: str) -> Writer:
     return write
 
 
+def _copysign(lowering: Lowering, node: Operation, arguments: Sequence[str]) -> str:
+    """The sign of a float64 that is cast to float32 is taken from its upper word. LLVM would take it from the float64
+    itself and round that to a half where the result becomes one, by a function that is not there."""
+    size, sign = arguments
+    match node.arguments[1]:
+        case Operation(type="float32", name="cast", arguments=(Value(type="float64") as exact,)):
+            bits = lowering.emit(f"bitcast double {lowering.write(exact)} to i64")
+            upper = lowering.emit(f"trunc i64 {lowering.emit(f'lshr i64 {bits}, 32')} to i32")
+            sign = lowering.emit(f"bitcast i32 {upper} to float")
+    return _intrinsic("copysign")(lowering, node, [size, sign])
+
+
 def _to_whole(name: str) -> Writer:
     """A number that is whole, of the sign of the argument, which is said once more where that was a half: LLVM would
     go back to this type, for which processors have no instruction, and take the elements one by one."""
@@ -495,7 +507,7 @@ FUNCTIONS: dict[str, Writer] = {
     "multiply_add": _multiply_add,
     "negative": _negative,
     "absolute": _absolute,
-    "copysign": _intrinsic("copysign"),
+    "copysign": _copysign,
     "maximum": _extreme("ogt", "gt"),
     "minimum": _extreme("olt", "lt"),
     "greater": _compare("ogt", "gt"),
