@@ -51,6 +51,7 @@ from app.operators.pooling.windows import (
     element_of,
     product_of,
 )
+from app.operators.quantization.integers import channel_violations
 
 PADDING_ALONE = (
     "A window that lies in the padding alone is 0, also where padding does not count in the divisor. DirectML's "
@@ -260,6 +261,8 @@ class QuantizedLinearAveragePooling(DilatedPooling, _QuantizedTensors):
         TIES,
         SCALE_0,
         "Padding is 0 after dequantization, the input's zero point before. DirectML's documentation does not say.",
+        "A scale or zero point has one element, or one for each channel: of one dimension, that is it; of more, the "
+        "second, and the others are 1, however many InputTensor has.",
         PADDING_ALONE,
         "OutputTensor left out has the type of OutputZeroPointTensor, or of InputTensor.",
         DILATED_SIZES,
@@ -271,18 +274,8 @@ class QuantizedLinearAveragePooling(DilatedPooling, _QuantizedTensors):
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
         yield from super().rules(level)
-        channels = [1] * self.InputTensor.rank
-        channels[1] = self.InputTensor.Sizes[1]
         for name in ("InputScaleTensor", "InputZeroPointTensor", "OutputScaleTensor", "OutputZeroPointTensor"):
-            desc = getattr(self, name)
-            if desc and desc.elements != 1 and desc.Sizes != channels:
-                yield Violation(
-                    (name, "Sizes"),
-                    f"{name} has Sizes {desc.Sizes}; it must have one element, or {channels}, one for each channel of "
-                    "InputTensor.",
-                    desc.Sizes,
-                    channels,
-                )
+            yield from channel_violations(name, getattr(self, name), self.InputTensor.Sizes[1])
 
     def formula(
         self,
@@ -307,6 +300,6 @@ class QuantizedLinearAveragePooling(DilatedPooling, _QuantizedTensors):
 def _of_channel(parameter: Operand, x: Operand) -> Value:
     """The scale or zero point of this channel of `x`, which may be the only one."""
     at: list[Value | int] = [0] * parameter.rank
-    if parameter.rank == x.rank:
-        at[1] = minimum(coordinates(x.rank)[1], parameter.sizes[1] - 1)
+    along = min(1, parameter.rank - 1)
+    at[along] = minimum(coordinates(x.rank)[1], parameter.sizes[along] - 1)
     return parameter[at]

@@ -68,9 +68,14 @@ def quantized(xp: Any, quotient: Any, zero: Any, data_type: DataType) -> Any:
 # Scales and zero points: one element for all, or one for each row, column or channel
 
 
-def each_row(x: Any) -> Any:
-    """As a column, to go with matrices; None stays None."""
-    return x.reshape(-1, 1) if x is not None and x.ndim == 1 else x
+def each_row(x: Any, rank: int) -> Any:
+    """As a column, to go with matrices of so many dimensions; None stays None."""
+    return x.reshape(-1, 1) if x is not None and x.ndim == 1 else each_column(x, rank)
+
+
+def each_column(x: Any, rank: int) -> Any:
+    """As a row, to go with them: without the leading dimensions that they do not have, which are 1."""
+    return x.reshape(x.shape[-rank:]) if x is not None and x.ndim > rank else x
 
 
 def row_violations(name: str, desc: TensorDesc | None, matrices: Sequence[int]) -> Iterator[Violation]:
@@ -116,9 +121,9 @@ def single_violations(name: str, desc: TensorDesc | None) -> Iterator[Violation]
 
 
 def _leads(given: Sequence[int], batch: Sequence[int]) -> bool:
-    """Whether leading dimensions are 1 or those of the matrices."""
-    there = batch[len(batch) - len(given) :] if given else []
-    return len(given) <= len(batch) and all(size in (1, one) for size, one in zip(given, there, strict=True))
+    """Whether leading dimensions are 1 or those of the matrices, of which there may be fewer."""
+    there = [1] * len(given) + [*batch]
+    return all(size in (1, one) for size, one in zip(given, there[len(batch) :], strict=True))
 
 
 def _wrong(name: str, desc: TensorDesc, many: str, right: list[int]) -> Violation:

@@ -20,7 +20,7 @@ from app.operators.quantization import integers
 
 _COUNTS = (
     "A scale or zero point of A has one element, or one for each row of A; one of B, one for each column of B. Of one "
-    "dimension, that is it; of more, the others are 1 or leading dimensions of A and B."
+    "dimension, that is it; of more, also than A and B have, the others are 1 or leading dimensions of A and B."
 )
 
 
@@ -54,18 +54,18 @@ class _Products(Operator):
         made = integers.integer_product(
             xp,
             inputs["ATensor"],
-            integers.each_row(inputs.get("AZeroPointTensor")),
+            integers.each_row(inputs.get("AZeroPointTensor"), self.ATensor.rank),
             inputs["BTensor"],
-            inputs.get("BZeroPointTensor"),
+            integers.each_column(inputs.get("BZeroPointTensor"), self.BTensor.rank),
             dtype,
         )
         return xp.broadcast_to(made, self.implied_sizes("OutputTensor"))
 
-
-def _scales(inputs: Mapping[str, Any]) -> Any:
-    """The product of both scales, in float64, which is exact."""
-    a = integers.each_row(unrepeated(inputs["AScaleTensor"])).astype("float64")
-    return a * unrepeated(inputs["BScaleTensor"]).astype("float64")
+    def scales(self, inputs: Mapping[str, Any]) -> Any:
+        """The product of both scales, in float64, which is exact."""
+        a = integers.each_row(unrepeated(inputs["AScaleTensor"]), self.ATensor.rank)
+        b = integers.each_column(unrepeated(inputs["BScaleTensor"]), self.BTensor.rank)
+        return a.astype("float64") * b.astype("float64")
 
 
 class MatrixMultiplyInteger(_Products):
@@ -158,9 +158,10 @@ class QuantizedLinearMatrixMultiply(_Products):
 
     def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         output = self.OutputTensor or self.OutputZeroPointTensor or self.ATensor
-        scale = integers.each_row(unrepeated(inputs["OutputScaleTensor"])).astype("float64")
-        quotient = self.sums(xp, inputs, "float64") * _scales(inputs) / scale
-        zero = integers.each_row(inputs.get("OutputZeroPointTensor"))
+        rank = self.ATensor.rank
+        scale = integers.each_row(unrepeated(inputs["OutputScaleTensor"]), rank).astype("float64")
+        quotient = self.sums(xp, inputs, "float64") * self.scales(inputs) / scale
+        zero = integers.each_row(inputs.get("OutputZeroPointTensor"), rank)
         return {"OutputTensor": integers.quantized(xp, quotient, zero, output.DataType)}
 
 
@@ -215,7 +216,7 @@ class MatrixMultiplyIntegerToFloat(_Products):
             )
 
     def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        made = self.sums(xp, inputs, "float64") * _scales(inputs)
+        made = self.sums(xp, inputs, "float64") * self.scales(inputs)
         if self.BiasTensor:
             made += inputs["BiasTensor"]
         return {"OutputTensor": stored(made, self.AScaleTensor.DataType)}

@@ -65,6 +65,26 @@ def test_zero_points_of_one_dimension() -> None:
     np.testing.assert_array_equal(made["OutputTensor"], [[-9, -11]] * 3)
 
 
+@pytest.mark.parametrize("rank", [2, 3])
+@pytest.mark.parametrize("each", [True, False])
+def test_scales_and_zero_points_of_more_dimensions_than_the_matrices(each: bool, rank: int) -> None:
+    rng = np.random.default_rng(7)
+    a, b = integers(rng, [2, 3, 4][-rank:], "int8"), integers(rng, [2, 4, 5][-rank:], "uint8")
+    rows, columns = ([1, 1, 3, 1], [1, 1, 1, 5]) if each else ([1] * 4, [1] * 4)
+    zeros = {"AZeroPointTensor": integers(rng, rows, "int8"), "BZeroPointTensor": integers(rng, columns, "uint8")}
+    left, right = (
+        x.astype(int) - zero.reshape(-1, 1) if x is a else x.astype(int) - zero.reshape(-1)
+        for x, zero in zip((a, b), zeros.values(), strict=True)
+    )
+    made = run({"Type": "MATRIX_MULTIPLY_INTEGER"}, {"ATensor": a, "BTensor": b, **zeros})["OutputTensor"]
+    np.testing.assert_array_equal(made, left @ right)
+    by = {name: np.full(sizes, 0.5, np.float32) for name, sizes in (("AScaleTensor", rows), ("BScaleTensor", columns))}
+    output = {"OutputScaleTensor": np.full(rows, 64, np.float32), "OutputZeroPointTensor": np.full(rows, 3, np.int8)}
+    document = {"Type": "QUANTIZED_LINEAR_MATRIX_MULTIPLY"}
+    made = run(document, {"ATensor": a, "BTensor": b, **zeros, **by, **output})["OutputTensor"]
+    np.testing.assert_array_equal(made, clamped(left @ right / 256, 3, "int8"))
+
+
 @pytest.mark.parametrize("terms", [258, 259, 33025, 33026, 70000])
 def test_sums_are_exact_and_wrap(terms: int) -> None:
     a = np.broadcast_to(np.uint8(255), (2, terms)).copy()
