@@ -79,7 +79,8 @@ def test_scales_and_zero_points_of_more_dimensions_than_the_matrices(each: bool,
     made = run({"Type": "MATRIX_MULTIPLY_INTEGER"}, {"ATensor": a, "BTensor": b, **zeros})["OutputTensor"]
     np.testing.assert_array_equal(made, left @ right)
     by = {name: np.full(sizes, 0.5, np.float32) for name, sizes in (("AScaleTensor", rows), ("BScaleTensor", columns))}
-    output = {"OutputScaleTensor": np.full(rows, 64, np.float32), "OutputZeroPointTensor": np.full(rows, 3, np.int8)}
+    output: dict[str, Array] = {"OutputScaleTensor": np.full(rows, 64, np.float32)}
+    output["OutputZeroPointTensor"] = np.full(rows, 3, np.int8)
     document = {"Type": "QUANTIZED_LINEAR_MATRIX_MULTIPLY"}
     made = run(document, {"ATensor": a, "BTensor": b, **zeros, **by, **output})["OutputTensor"]
     np.testing.assert_array_equal(made, clamped(left @ right / 256, 3, "int8"))
