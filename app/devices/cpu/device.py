@@ -27,6 +27,7 @@ from app.devices.cpu.recurrent import recurrent_kernel
 from app.devices.cpu.routines import Routine, routine_of, run_routine
 from app.devices.cpu.rows import NumpyRowKernel
 from app.devices.cpu.runs import Run
+from app.devices.cpu.tables import Tables, by_take
 from app.devices.cpu.threads import RAN, Threads
 from app.devices.cpu.times import step_seconds
 from app.devices.cpu.transposed import transposed_kernel
@@ -41,9 +42,6 @@ from app.memory.arrays import Array, numpy_type
 from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
 from app.programs.program import Map
-
-TABULATED = 1 << 18
-"""Without LLVM, a float16 function of one input is looked up in a table from so many elements on."""
 
 COMPILED = 1 << 8
 """Outputs of so many elements are worth the 10 to 30 ms that a loop for their formula takes to compile, once."""
@@ -80,6 +78,7 @@ class NumpyDevice:
         self._graphs: WeakKeyDictionary[InitializedGraph, Kernel] = WeakKeyDictionary()
         """The kernels of graphs that there are, so that each has its matrices packed once."""
         self._loops = LoopCode(compiler, self._structures, threads) if compiler else None
+        self._tables = Tables(self._loops)
 
     def info(self) -> DeviceInfo:
         total, available = _memory()
@@ -154,9 +153,9 @@ class NumpyDevice:
         kernels: list[Kernel] = [
             CoordinateKernel(compiled, output, self._threads, self._structures, self._compiler, by_rows)
             if made.by_coordinates
-            else (NumpyRowKernel if made.axes else NumpyKernel)(
-                compiled, output, self._threads, loops, self._structures
-            )
+            else NumpyRowKernel(compiled, output, self._threads, loops, self._structures)
+            if made.axes
+            else NumpyKernel(compiled, output, self._threads, loops, self._structures, self._tables)
             for output, made in compiled.program.maps.items()
         ]
         return kernels[0] if len(kernels) == 1 else InTurn(kernels)
@@ -187,6 +186,7 @@ class NumpyKernel:
         threads: Threads,
         loops: LoopCode | None,
         structures: Structures,
+        tables: Tables,
     ) -> None:
         made = compiled.program.maps[output]
         self._routine, self._types, item_sizes = structures.find(
@@ -209,18 +209,19 @@ class NumpyKernel:
         elif isinstance(self._routine, lowering.Calls):
             most = self._routine.block(self._elements, threads.most)
             self._blocks = () if self._elements <= most else list(blocks(self._sizes, most))
-        self._tabulated = (
-            not isinstance(self._routine, Loop)
-            and len(self._types) == 2
-            and self._types[0] == np.float16
-            and self._elements >= TABULATED
-        )
+        self._tables = tables
+        self._table = tables.of(self._routine, self._arguments, self._types)
+        self._looked_up: tuple[Array, LoopCall | None] | None = None
+        """The table, and what looks it up."""
 
     @property
     def runs_inline(self) -> bool:
         if not self._routine.is_small(self._elements):
             return False
-        return self._call is None or self._call.is_ready
+        if self._table and self._table.is_due(self._elements):
+            return False
+        call = self._looked_up[1] if self._looked_up else self._call
+        return call is None or call.is_ready
 
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
@@ -228,14 +229,15 @@ class NumpyKernel:
         buffers = [*inputs, *outputs]
         if not all(map(le, self._reaches, [each.nbytes for each in buffers])):
             raise ValueError("a buffer ends before its tensor")
-        if self._call:
-            self._call(inputs, outputs[0], cancelled)
+        results, call = self._found() or (None, self._call)
+        if call:
+            call(inputs, outputs[0], cancelled)
             return RAN
         arrays: list[Array] = [
             np.ndarray(self._sizes, dtype, buffer, 0, strides)
             for buffer, dtype, strides in zip(buffers, self._types, self._strides, strict=True)
         ]
-        routine, arguments = self._table() if self._tabulated else (self._routine, self._arguments)
+        routine, arguments = (self._routine, self._arguments) if results is None else (by_take(results), ())
         if not self._blocks:
             if cancelled():
                 raise Cancelled
@@ -268,16 +270,13 @@ class NumpyKernel:
             made.append(call_of_nest(code, sizes, used, starts, loop.reads, self._arguments, work))
         return Calls([made])
 
-    def _table(self) -> tuple[Routine, tuple[Array, ...]]:
-        """The same function of one float16, looked up: all there are of them are computed once, and each only once."""
-        every = np.arange(1 << 16, dtype=np.uint16)
-        results: Array = np.empty(every.shape, self._types[-1])
-        run_routine(self._routine, self._arguments, [every.view(np.float16)], results)
-
-        def look_up(x: Array, out: Array) -> None:
-            np.take(results, x.view(np.uint16), out=out, mode="clip")
-
-        return lowering.Calls(("X",), (), (), (lowering.Step(look_up, (0,), 1),)), ()
+    def _found(self) -> tuple[Array, LoopCall | None] | None:
+        """The table if there is one, made if it is due, and what looks it up if that is a loop."""
+        if self._looked_up is None and self._table:
+            results = self._table.found(self._elements)
+            if results is not None:
+                self._looked_up = results, self._tables.call(results, self._sizes, self._strides, self._item_sizes)
+        return self._looked_up
 
 
 def _memory() -> tuple[int | None, int | None]:

@@ -21,7 +21,7 @@ from app.formula.expansions import Ask
 from app.formula.stages import Stages
 from app.formula.structures import Structures
 from app.formula.uniform import Numbers, evaluator
-from app.formula.values import Value
+from app.formula.values import INT64, Parameter, Value
 from app.memory.addresses import address_of
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
@@ -38,6 +38,9 @@ SHORT_ROW = 1 << 10
 
 SMALL_WORK = 1 << 27
 """Work that is done in 2 ms. On a virtual machine whose processors sleep, another thread is hardly sooner awake."""
+
+LOOKED_UP = 64
+"""The work of an element that is looked up, most of which is to wait for the cache."""
 
 FORMS = {
     "bool": "?7x",
@@ -195,13 +198,31 @@ class Loop(_Loops):
         self._run(arguments, inputs, output)
 
 
+class LookUp(_Loops):
+    """The loop that takes results of `size` bytes from a table, by an input's 16 bits. Its argument is the table's
+    address."""
+
+    def __init__(self, size: int, code: LoopCode) -> None:
+        result = f"i{8 * size}"
+        body = (
+            "%table = inttoptr i64 %p0 to ptr",
+            "%number = zext i16 %x0 to i64",
+            f"%place = getelementptr {result}, ptr %table, i64 %number",
+            f"%result = load {result}, ptr %place",
+            f"ret {result} %result",
+        )
+        element = Element("element", frozenset(), body, {"X": "i16"}, result, (Parameter(INT64, "Table"),))
+        super().__init__([element], ["X"], code, lambda read, *form: nests.elements(element, read, *form))
+        self.work = LOOKED_UP
+
+
 class LoopCall:
     """A loop over whole buffers of certain sizes: no arrays are made, which would take longer than to compute a
     thousand elements. Safe to use from several threads."""
 
     def __init__(
         self,
-        loop: Loop,
+        loop: Loop | LookUp,
         arguments: "array[int]",
         sizes: Sequence[int],
         strides: Sequence[Sequence[int]],

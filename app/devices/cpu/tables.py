@@ -1,0 +1,104 @@
+"""Functions of one float16 that are looked up: there are 65,536 of these, so that a function whose results are all
+computed once need not be computed again. A result is the same, to the last bit."""
+
+import threading
+from array import array
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from app.devices.cpu.llvm.kernels import LookUp, Loop, LoopCall, LoopCode
+from app.devices.cpu.numpy import lowering
+from app.devices.cpu.routines import Routine, run_routine
+from app.memory.addresses import address_of
+from app.memory.arrays import Array
+
+EVERY = 1 << 16
+"""All float16 there are."""
+
+WORTH = 4 * EVERY
+"""Elements of a function that are computed before a table is, which takes as long as EVERY of them."""
+
+LONG = 40
+"""The work of an element, by `Loop.work`, from which it is sooner looked up than computed."""
+
+KEPT = 64
+"""Functions whose tables are kept, of which each has up to 512 KiB and most 128; the least recently prepared are
+dropped."""
+
+
+class Table:
+    """What is known of one function. Safe to use from several threads."""
+
+    def __init__(self, routine: Routine, arguments: Any, dtype: np.dtype[Any]) -> None:
+        self._routine = routine
+        self._arguments = arguments
+        self._dtype = dtype
+        self._computed = 0
+        self.results: Array | None = None
+        """By the bits of the argument."""
+
+    def is_due(self, elements: int) -> bool:
+        """Whether so many more elements are worth the table that there is not yet."""
+        return self.results is None and self._computed + elements >= WORTH
+
+    def found(self, elements: int) -> Array | None:
+        """All results, computed if they are due; else so many elements are about to be computed without them."""
+        if self.is_due(elements):
+            every = np.arange(EVERY, dtype=np.uint16).view(np.float16)
+            results: Array = np.empty(EVERY, self._dtype)
+            run_routine(self._routine, self._arguments, [every], results)
+            self.results = results
+        self._computed += elements  # two threads that lose a count of each other's only wait longer
+        return self.results
+
+
+class Tables:
+    """Those of the functions that were prepared last. Safe to use from several threads."""
+
+    def __init__(self, loops: LoopCode | None) -> None:
+        self._loops = loops
+        self._tables: OrderedDict[Hashable, Table] = OrderedDict()
+        self._look_ups: dict[int, LookUp] = {}
+        self._lock = threading.Lock()
+
+    def of(self, routine: Routine, arguments: Any, types: Sequence[np.dtype[Any]]) -> Table | None:
+        """That of a routine over inputs and an output of these `types`, if it is worth one."""
+        if len(types) != 2 or types[0] != np.float16:
+            return None
+        if isinstance(routine, Loop) and routine.work < LONG:
+            return None
+        key = routine, tuple(each.tobytes() for each in arguments) if isinstance(arguments, tuple) else bytes(arguments)
+        with self._lock:
+            table = self._tables.setdefault(key, Table(routine, arguments, types[1]))
+            self._tables.move_to_end(key)
+            if len(self._tables) > KEPT:
+                self._tables.popitem(last=False)
+        return table
+
+    def call(
+        self,
+        results: Array,
+        sizes: Sequence[int],
+        strides: Sequence[Sequence[int]],
+        item_sizes: Sequence[int],
+    ) -> LoopCall | None:
+        """What looks up all elements of a tensor, where there are loops; it needs `results` to be held."""
+        if self._loops is None:
+            return None
+        size = results.itemsize
+        with self._lock:
+            look_up = self._look_ups.get(size) or self._look_ups.setdefault(size, LookUp(size, self._loops))
+        address = array("q", [address_of(results.view(np.uint8).data)])
+        return LoopCall(look_up, address, sizes, strides, item_sizes, self._loops.team)
+
+
+def by_take(results: Array) -> Routine:
+    """What looks up elements without loops."""
+
+    def look_up(x: Array, out: Array) -> None:
+        np.take(results, x.view(np.uint16), out=out, mode="clip")
+
+    return lowering.Calls(("X",), (), (), (lowering.Step(look_up, (0,), 1),))

@@ -1,0 +1,109 @@
+"""Functions of float16 that are looked up: each result is what would be computed."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from app.devices.cpu import tables
+from app.devices.cpu.device import NumpyDevice, NumpyKernel
+from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.cpu.tables import EVERY, KEPT, WORTH, Table
+from app.memory.arrays import Array
+from app.operators.operator import PREFIX
+from tests.devices.test_numpy_device import never
+from tests.operators.descriptors import compiled, descriptor
+
+COMPILER = Compiler()
+ALL = np.random.default_rng(5).permutation(np.arange(EVERY, dtype=np.uint16)).view(np.float16)
+
+
+@pytest.fixture(params=[COMPILER, None], ids=["loops", "NumPy"])
+def device(request: pytest.FixtureRequest) -> Iterator[NumpyDevice]:
+    with ThreadPoolExecutor(2) as helpers:
+        yield NumpyDevice(helpers, 2, request.param)
+
+
+def kernel_of(device: NumpyDevice, kind: str, strides: list[int] | None = None, **attributes: float) -> NumpyKernel:
+    tensor = {"DataType": "FLOAT16", "Sizes": [1, 1, 256, 256], "Strides": strides}
+    kernel = device.prepare(compiled(descriptor(PREFIX + kind, tensor, **attributes)))
+    assert isinstance(kernel, NumpyKernel)
+    return kernel
+
+
+def computed(kernel: NumpyKernel, x: Array, output: Array | None = None) -> Array:
+    y = np.zeros(EVERY, np.float16) if output is None else output
+    kernel.dispatch([x.view(np.uint8).data], [y.view(np.uint8).data], never)
+    return y
+
+
+@pytest.mark.parametrize("kind", ["ELEMENT_WISE_SIN", "ELEMENT_WISE_ACOS", "ACTIVATION_GELU", "ELEMENT_WISE_ERF"])
+def test_results_are_the_same_before_and_after(device: NumpyDevice, kind: str) -> None:
+    kernel = kernel_of(device, kind)
+    results = [computed(kernel, ALL) for _ in range(WORTH // EVERY - 1)]
+    assert kernel._looked_up is None
+    results += [computed(kernel, ALL) for _ in range(2)]
+    assert kernel._looked_up is not None
+    for each in results[1:]:
+        np.testing.assert_array_equal(each.view(np.uint16), results[0].view(np.uint16))
+    np.testing.assert_array_equal(
+        computed(kernel, taken := ALL.copy(), taken).view(np.uint16), results[0].view(np.uint16)
+    )
+
+
+def test_layouts(device: NumpyDevice) -> None:
+    """Every other element; one for all of a row; rows of a column."""
+    with mock.patch.object(tables, "WORTH", EVERY):
+        for strides, places in (
+            ([0, 0, 128, 0], np.repeat(np.arange(256) * 128, 256)),
+            ([0, 0, 1, 256], np.arange(EVERY).reshape(256, 256).T.reshape(-1)),
+            ([0, 0, 0, 3], np.tile(np.arange(256) * 3, 256)),
+        ):
+            kernel = kernel_of(device, "ELEMENT_WISE_ATAN", strides)
+            made = computed(kernel, ALL)
+            assert kernel._looked_up is not None
+            plain = computed(kernel_of(device, "ELEMENT_WISE_ATAN"), ALL)
+            np.testing.assert_array_equal(made.view(np.uint16), plain[places].view(np.uint16))
+
+
+def test_tables_are_of_one_function_each(device: NumpyDevice) -> None:
+    """Attributes make others, sizes do not, and what is short is computed."""
+    with mock.patch.object(tables, "WORTH", EVERY):
+        first, second = (kernel_of(device, "ACTIVATION_SWISH", SigmoidInputScale=each) for each in (1.0, -3.0))
+        assert not np.array_equal(computed(first, ALL), computed(second, ALL), equal_nan=True)
+        one, other = (kernel_of(device, "ELEMENT_WISE_SIN", each) for each in (None, [0, 0, 1, 256]))
+        assert one._table is not None
+        assert one._table is other._table
+    if device._loops:
+        assert kernel_of(device, "ACTIVATION_RELU")._table is None
+
+
+def test_kernels_that_make_a_table_are_not_for_the_event_loop() -> None:
+    with ThreadPoolExecutor(1) as helpers:
+        kernel = kernel_of(NumpyDevice(helpers, 1, COMPILER), "ELEMENT_WISE_TAN")
+        for _ in range(WORTH // EVERY - 1):
+            assert kernel.runs_inline
+            computed(kernel, ALL)
+        assert not kernel.runs_inline
+        computed(kernel, ALL)
+        assert kernel.runs_inline
+
+
+def test_so_many_are_kept(device: NumpyDevice) -> None:
+    first = kernel_of(device, "ELEMENT_WISE_CONSTANT_POW", Exponent=0.01)._table
+    if device._loops:
+        assert isinstance(first, Table)
+    for number in range(KEPT):
+        kernel_of(device, "ACTIVATION_SWISH", SigmoidInputScale=1 + number / 100)
+    assert len(device._tables._tables) == KEPT
+    assert kernel_of(device, "ELEMENT_WISE_CONSTANT_POW", Exponent=0.01)._table is not first
+
+
+def test_others_are_computed(device: NumpyDevice) -> None:
+    """Those of two inputs, and of float32."""
+    for kind, data_type in (("ELEMENT_WISE_ATAN_YX", "FLOAT16"), ("ELEMENT_WISE_SIN", "FLOAT32")):
+        kernel = device.prepare(compiled(descriptor(PREFIX + kind, {"DataType": data_type, "Sizes": [4]})))
+        assert isinstance(kernel, NumpyKernel)
+        assert kernel._table is None
