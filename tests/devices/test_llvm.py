@@ -122,7 +122,7 @@ def test_powers_of_two_are_multiplied_by_an_instruction_where_there_is_one() -> 
 
 @pytest.mark.parametrize(("stored", "bits"), [(DataType.FLOAT32, np.uint32), (DataType.FLOAT16, np.uint16)])
 def test_remainders_of_floats_are_those_of_c(stored: DataType, bits: type[np.unsignedinteger[Any]]) -> None:
-    """Bit for bit, of quotients of up to 277 digits too, of some that are whole, and at the ends."""
+    """Bit for bit, of quotients of up to 277 digits too, of some that are whole or right beside it, and at the ends."""
     type_ = numpy_type(stored)
     rng = np.random.default_rng(7)
     a, b = rng.integers(0, np.iinfo(bits).max, (2, 1 << 16), bits, endpoint=True).view(type_)
@@ -132,6 +132,8 @@ def test_remainders_of_floats_are_those_of_c(stored: DataType, bits: type[np.uns
     a[:64], b[:64] = np.repeat(ends, 8), np.tile(ends, 8)
     with np.errstate(all="ignore"):
         b[64:20000] = a[64:20000] / rng.integers(1, 1000, 19936).astype(type_)
+        a[20000:40000] = b[20000:40000] * rng.integers(1, 1 << 11, 20000).astype(type_)
+        a[25000:40000].view(bits)[:] += rng.integers(-1, 2, 15000).astype(bits)  # right beside multiples
         expected = np.fmod(a, b)
     operator = compiled(
         descriptor("DML_OPERATOR_ELEMENT_WISE_MODULUS_TRUNCATE", {"DataType": stored.value, "Sizes": [a.size]})

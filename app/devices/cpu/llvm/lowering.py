@@ -436,11 +436,15 @@ def _saturate(lowering: Lowering, node: Operation, arguments: Sequence[str]) -> 
         sign = "s" if node.type.startswith("int") else "u"
         return lowering.call(f"fpto{sign}i.sat.i{bits}.f64", "double", x, result=f"i{bits}")
     least, most = (literal(FLOAT64, each) for each in integer_range(node.type))
-    number = lowering.emit(f"fcmp uno double {x}, {x}")
-    x = lowering.emit(_select(number, FLOAT64, literal(FLOAT64, 0), x))
-    for predicate, end in (("ogt", most), ("olt", least)):
-        beyond = lowering.emit(f"fcmp {predicate} double {x}, {end}")
-        x = lowering.emit(_select(beyond, FLOAT64, end, x))
+    if integer_range(node.type)[0]:
+        number = lowering.emit(f"fcmp uno double {x}, {x}")
+        x = lowering.emit(_select(number, FLOAT64, literal(FLOAT64, 0), x))
+    beyond = lowering.emit(f"fcmp ogt double {x}, {most}")
+    x = lowering.emit(_select(beyond, FLOAT64, most, x))
+    above = lowering.emit(
+        f"fcmp ogt double {x}, {least}"
+    )  # where NaN is not, so that it becomes the least, if that is 0
+    x = lowering.emit(_select(above, FLOAT64, x, least))
     whole = lowering.emit(f"fptosi double {x} to i32")
     return f"trunc i32 {whole} to i{bits}"
 

@@ -37,6 +37,7 @@ from app.formula.values import (
     equal,
     exp,
     expm1_of_negative,
+    floor,
     is_float,
     is_nan,
     log1p,
@@ -73,8 +74,11 @@ EXP_IS_0 = -128.0
 MORE_THAN_ANY = 2.0**200
 """What serves as an infinite divisor: more than any finite float32."""
 
-QUOTIENTS, QUOTIENTS_OF_HALF = 6, 1
-"""As many as make up the digits that a quotient of two float32 may have, 277, or of two float16, 40."""
+QUOTIENTS = 6
+"""As many as make up the digits that a quotient of two float32 may have."""
+
+BESIDE = 2.0**-27
+"""An eighth of what a quotient of two float32 that is not whole is away from the next whole number at least."""
 
 
 def _exp(x: Value) -> Value:
@@ -179,18 +183,32 @@ def _normal_cdf(x: Value) -> Value:
 
 
 def _fmod(a: Value, b: Value) -> Value:
-    """C's, exactly, of floats that float64 has room for.
-
-    A quotient that is rounded to 53 digits leaves a remainder that is exact, and whose quotient has 53 digits fewer. It
-    may be below 0, where the quotient was rounded up.
-    """
+    """C's, exactly, of floats that float64 has room for."""
     if not is_float(a.type):
         raise LookupError("an integer is divided by NumPy")
     of_half = all(isinstance(each, Input) and each.stored is DataType.FLOAT16 for each in (a, b))
     rest, divisor = absolute(widen(a)), minimum(absolute(widen(b)), MORE_THAN_ANY)
-    for _ in range(QUOTIENTS_OF_HALF if of_half else QUOTIENTS):
-        rest = fused(-trunc(rest / divisor), divisor, rest)
-    return copysign(cast(where(rest < 0, rest + divisor, rest), a.type), a)
+    return copysign(cast((_rest_of_half if of_half else _rest)(rest, divisor), a.type), a)
+
+
+def _rest_of_half(rest: Value, divisor: Value) -> Value:
+    """The quotient of two float16 has 40 digits, so that float64 rounds it up to a whole number only from right below
+    it. What is left is exact then, and below 0."""
+    rest = fused(-trunc(rest / divisor), divisor, rest)
+    return where(rest < 0, rest + divisor, rest)
+
+
+def _rest(rest: Value, divisor: Value) -> Value:
+    """The quotient of two float32 may have 277 digits.
+
+    By way of the reciprocal it is less than two units of its 53 digits off. So is what is left of the divisor, of 24
+    digits or fewer, for which there is room in float64; its quotient has 51 digits fewer. The last one has 22, and is
+    whole or farther from whole numbers than BESIDE, which is more than it may be off: rounded down it is right.
+    """
+    inverse = 1 / divisor
+    for _ in range(QUOTIENTS - 1):
+        rest = fused(-trunc(rest * inverse), divisor, rest)
+    return fused(-floor(fused(rest, inverse, BESIDE)), divisor, rest)
 
 
 def _sinh(x: Value) -> Value:
