@@ -2,9 +2,13 @@
 
 Each computes into a buffer that is there, in this process, by turns: some milliseconds of calls one after another, then
 a pause in which all threads go to sleep. The best time of a call counts, since other work on the machine only ever adds
-to it. A row tells ours in microseconds, and ours over theirs at each size, below 1 ours is quicker; then the largest
-errors of all three in ULP, for 256 Ki ordinary numbers, where there is an exact function of floats. What is not
-installed, lacks the operator or gives something else is a dash. Of FLOAT16 there are rows for operators of floats.
+to it: by the clock, and of one thread its processor's. A row tells ours in microseconds, and ours over theirs at each
+size, below 1 ours is quicker; then the largest errors of all three in ULP, for 256 Ki ordinary numbers, where there is
+an exact function of floats. What is not installed, lacks the operator or gives something else is a dash. Of FLOAT16
+there are rows for operators of floats.
+
+On a machine with other work it is measured piece by piece: `--columns "16 Mi" --operators EXP --into FILE` puts these
+cells into the table that a document has.
 """
 
 import argparse
@@ -174,6 +178,8 @@ ATTRIBUTES: dict[str, dict[str, Any]] = {
 """Where those of `operators.py` are not what the others have."""
 
 SIZES = {"64 Ki": 1 << 16, "1 Mi": 1 << 20, "16 Mi": 1 << 24}
+ULP = "ULP"
+COLUMNS = [*SIZES, ULP]
 NUMBERS = 1 << 18
 """Different ones in a tensor."""
 
@@ -306,18 +312,14 @@ def agree(name: str, expected: Array, made: Array) -> bool:
     return near
 
 
-def batch(run: Call) -> float:
+def batch(run: Call, clock: Callable[[], float]) -> float:
     """The best time of a call in one batch, in seconds."""
-    best, ends = 1e9, time.perf_counter() + BATCH
-    for _ in range(2):
+    best, ends = math.inf, time.perf_counter() + BATCH
+    while time.perf_counter() < ends:
+        started = clock()
         run()
-    while True:
-        started = time.perf_counter()
-        run()
-        now = time.perf_counter()
-        best = min(best, now - started)
-        if now > ends:
-            return best
+        best = min(best, clock() - started)
+    return best
 
 
 def contenders(name: str, inputs: list[Array], device: NumpyDevice, threads: int) -> list[tuple[Call, Array] | None]:
@@ -329,14 +331,14 @@ def contenders(name: str, inputs: list[Array], device: NumpyDevice, threads: int
     return [(own, output), *(x if x and does(x[0]) and agree(name, expected, x[1]) else None for x in others)]
 
 
-def measured(every: list[tuple[Call, Array] | None], rounds: int) -> list[float | None]:
+def measured(every: list[tuple[Call, Array] | None], rounds: int, clock: Callable[[], float]) -> list[float | None]:
     """Seconds of each."""
     best: list[float | None] = [None for _ in every]
     for _ in range(rounds):
         for place, each in enumerate(every):
             if each:
                 time.sleep(PAUSE)
-                best[place] = min(best[place] or math.inf, batch(each[0]))
+                best[place] = min(best[place] or math.inf, batch(each[0], clock))
     return best
 
 
@@ -380,18 +382,61 @@ def apart(name: str, data_type: str, device: NumpyDevice, threads: int) -> list[
         return [each and int(errors(each[1].reshape(inputs[0].shape), true, terms).max()) for each in made]
 
 
+class Table:
+    """Rows by operator, each with its columns, of which each is three cells."""
+
+    def __init__(self, data_type: str) -> None:
+        self.data_type = data_type
+        self.rows: dict[str, dict[str, list[str]]] = {}
+
+    @property
+    def columns(self) -> list[str]:
+        return [each for each in COLUMNS if any(each in row for row in self.rows.values())]
+
+    @property
+    def lines(self) -> list[str]:
+        heads = [f"{each}{'' if each == ULP else ', us'} | onnxruntime | torch" for each in self.columns]
+        made = [f"| {self.data_type} | {' | '.join(heads)} |", "|---|" + "--:|--:|--:|" * len(heads)]
+        for name, row in sorted(self.rows.items()):
+            cells = [cell for each in self.columns for cell in row.get(each, ["-"] * 3)]
+            made.append(f"| {name} | {' | '.join(cells)} |")
+        return made
+
+    def read(self, document: list[str]) -> tuple[int, int]:
+        """Take what a document has; between which of its lines that is."""
+        begin = next(number for number, line in enumerate(document) if line.startswith(f"| {self.data_type} |"))
+        end = begin
+        while end < len(document) and document[end].startswith("|"):
+            end += 1
+        columns = [each.strip().removesuffix(", us") for each in document[begin].split("|")[2:-1:3]]
+        for line in document[begin + 2 : end]:
+            name, *cells = [each.strip() for each in line.split("|")[1:-1]]
+            self.rows[name] = {each: cells[3 * place : 3 * place + 3] for place, each in enumerate(columns)}
+        return begin, end
+
+
+def write(path: Path, table: Table) -> None:
+    """Put all cells of `table` into the one that a document has."""
+    document = path.read_text().split("\n")
+    known = Table(table.data_type)
+    begin, end = known.read(document)
+    for name, row in table.rows.items():
+        known.rows[name] = known.rows.get(name, {}) | row
+    path.write_text("\n".join([*document[:begin], *known.lines, *document[end:]]))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--operators", default="", help="names, or parts of them")
-    parser.add_argument("--sizes", default="64 Ki,1 Mi,16 Mi")
+    parser.add_argument("--columns", default=",".join(COLUMNS), help="sizes, and ULP")
     parser.add_argument("--type", default="FLOAT32", choices=["FLOAT32", "FLOAT16"])
+    parser.add_argument("--into", type=Path, help="a document with a table, to put these cells into")
     options = parser.parse_args()
-    sizes = options.sizes.split(",")
-    heads = [*(f"{each}, us | onnxruntime | torch" for each in sizes), "ULP | onnxruntime | torch"]
-    print(f"| {options.type} | " + " | ".join(heads) + " |")
-    print("|---|" + "--:|--:|--:|" * len(heads))
+    table = Table(options.type)
+    columns = [each for each in COLUMNS if each in options.columns.split(",")]
+    clock = time.thread_time if options.threads == 1 else time.perf_counter
     with ThreadPoolExecutor(options.threads) as helpers:
         device = NumpyDevice(helpers, options.threads, COMPILER)
         for name in sorted(NAIVE):
@@ -401,17 +446,20 @@ def main() -> None:
                 each.dtype == np.float16 for each in arrays_of(name, ROW, "FLOAT16")
             ):
                 continue
-            cells: list[str] = []
-            for size in sizes:
-                inputs = arrays_of(name, SIZES[size], options.type)
-                own, *others = measured(contenders(name, inputs, device, options.threads), options.rounds)
+            row = table.rows[name] = {}
+            for column in columns:
+                if column == ULP:
+                    worst = apart(name, options.type, device, options.threads)
+                    row[column] = ["-" if each is None else f"{each:,}" for each in worst]
+                    continue
+                inputs = arrays_of(name, SIZES[column], options.type)
+                own, *others = measured(contenders(name, inputs, device, options.threads), options.rounds, clock)
                 assert own
-                cells.append(f"{own * 1e6:.0f}")
-                cells += ["-" if other is None else f"{own / other:.2f}" for other in others]
-            cells += [
-                "-" if each is None else f"{each:,}" for each in apart(name, options.type, device, options.threads)
-            ]
-            print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+                ratios = ["-" if other is None else f"{own / other:.2f}" for other in others]
+                row[column] = [f"{own * 1e6:.0f}", *ratios]
+            print(table.lines[-1] if len(table.rows) > 1 else "\n".join(table.lines), flush=True)
+            if options.into:
+                write(options.into, table)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.values import (
     INT64,
+    Constant,
     Value,
     absolute,
     cast,
@@ -20,6 +21,7 @@ from app.formula.values import (
     quotient,
     remainder_of_floor,
     remainder_of_truncation,
+    where,
 )
 from app.operators.accuracy import EXACT, LINEAR, Accuracy
 from app.operators.forms import Binary, ScaledUnary, Unary
@@ -101,7 +103,8 @@ class ElementWiseSign(Unary):
     notes = ("NaN and -0 give 0.",)
 
     def formula(self, p: Parameters, x: Value) -> Value:
-        return cast(cast(x > 0, "int8") - cast(x < 0, "int8"), x.type)
+        above = where(x > 0, Constant(x.type, 1), 0)
+        return above if x.type.startswith("u") else where(x < 0, Constant(x.type, -1), above)
 
 
 class ElementWiseRecip(ScaledUnary):
