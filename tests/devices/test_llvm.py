@@ -19,7 +19,7 @@ from llvmlite import binding
 
 from app.contract.constants import DataType
 from app.contract.validation import validate
-from app.devices.cpu.device import COMPILED, NumpyDevice
+from app.devices.cpu.device import COMPILED, NumpyDevice, NumpyKernel
 from app.devices.cpu.llvm import compiler as llvm_compiler
 from app.devices.cpu.llvm import nests
 from app.devices.cpu.llvm.compiler import SCALES, Compiler, Unavailable
@@ -51,7 +51,7 @@ X = Input(FLOAT32, "X", DataType.FLOAT32)
 Y = Input(FLOAT32, "Y", DataType.FLOAT32)
 WIDE = Input(FLOAT64, "X", DataType.FLOAT64)
 
-LEFT_TO_NUMPY = {"cos", "expm1", "quotient", "sin", "tan"}
+LEFT_TO_NUMPY = {"cos", "expm1", "sin", "tan"}
 """Operations that loops would compute one element at a time, as NumPy does."""
 
 
@@ -145,6 +145,33 @@ def test_remainders_of_floats_are_those_of_c(stored: DataType, bits: type[np.uns
     np.testing.assert_array_equal(made[known].view(bits), expected[known].view(bits))
 
 
+@pytest.mark.parametrize("type_", ["int8", "uint8", "int16", "uint16", "int32", "uint32"])
+def test_integers_are_divided_as_numpy_does(type_: str) -> None:
+    """All pairs of 8 bits; of more, the ends, numbers of any length, and what is right beside a multiple."""
+    info, rng = np.iinfo(type_), np.random.default_rng(3)
+    if info.bits == 8:
+        a, b = (each.reshape(-1).astype(type_) for each in np.mgrid[info.min : info.max + 1, info.min : info.max + 1])
+    else:
+        ends = [info.min, info.min + 1, info.max - 1, info.max, 0, 1, 2, 3, info.max // 2, info.min // 2]
+        ends += [-1, -2] if info.min else []
+        mixed = rng.integers(info.min, info.max, (2, 1 << 15), type_, endpoint=True) >> rng.integers(
+            0, info.bits, 1 << 15
+        )
+        a, b = mixed.astype(type_)
+        a[: 1 << 14] = b[: 1 << 14] * (a[: 1 << 14] >> info.bits // 2) + rng.integers(-1, 2, 1 << 14).astype(type_)
+        a[: len(ends) ** 2], b[: len(ends) ** 2] = np.array(np.meshgrid(ends, ends)).reshape(2, -1).astype(type_)
+    with ThreadPoolExecutor(1) as helpers:
+        for kind in ("DIVIDE", "MODULUS_TRUNCATE", "MODULUS_FLOOR"):
+            operator = compiled(
+                descriptor(f"DML_OPERATOR_ELEMENT_WISE_{kind}", {"DataType": type_.upper(), "Sizes": [a.size]})
+            )
+            kernel = NumpyDevice(helpers, 1, COMPILER).prepare(operator)
+            assert isinstance(kernel, NumpyKernel)
+            assert isinstance(kernel._routine, Loop)
+            made, expected = (dispatch(NumpyDevice(helpers, 1, each), operator, [a, b]) for each in (COMPILER, None))
+            np.testing.assert_array_equal(made, expected, kind)
+
+
 def test_halves_are_made_whole_many_at_a_time() -> None:
     """LLVM's own functions of halves would be computed one by one."""
     half = Input(FLOAT32, "X", DataType.FLOAT16)
@@ -158,7 +185,7 @@ def test_halves_are_made_whole_many_at_a_time() -> None:
 def test_every_operation_is_done_by_loops_or_left_to_numpy() -> None:
     every = set(NUMPY_FUNCTIONS) - {"clip", "floor_divide"} | set(NUMPY_EXPANSIONS)
     assert every - set(FUNCTIONS) - set(EXPANSIONS) == LEFT_TO_NUMPY
-    assert set(FUNCTIONS) - every == {"fused", "scaled", "two_to_the", "exponent_of", "fraction_of"}
+    assert set(FUNCTIONS) - every == {"fused", "truncated", "scaled", "two_to_the", "exponent_of", "fraction_of"}
 
 
 def test_every_operator_computes_what_numpy_does() -> None:

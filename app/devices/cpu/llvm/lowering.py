@@ -449,6 +449,14 @@ def _saturate(lowering: Lowering, node: Operation, arguments: Sequence[str]) -> 
     return f"trunc i32 {whole} to i{bits}"
 
 
+def _truncated(lowering: Lowering, node: Operation, arguments: Sequence[str]) -> str:
+    """By way of 32 bits, as above."""
+    bits, type_ = _bits(node.type), llvm_type(node.arguments[0].type)
+    if bits == 32:
+        return f"fpto{'s' if node.type.startswith('int') else 'u'}i {type_} {arguments[0]} to i32"
+    return f"trunc i32 {lowering.emit(f'fptosi {type_} {arguments[0]} to i32')} to i{bits}"
+
+
 # On the bits of a float: `type_` of as many bits, and how many of them are below the exponent
 
 
@@ -537,6 +545,7 @@ FUNCTIONS: dict[str, Writer] = {
     "trunc": _to_whole("trunc"),
     "rint": _to_whole("roundeven"),
     "fused": _intrinsic("fma"),
+    "truncated": _truncated,
     "scaled": _scaled,
     "two_to_the": _two_to_the,
     "exponent_of": _exponent_of,

@@ -18,6 +18,7 @@ from app.devices.cpu.llvm.math.primitives import (
     polynomial,
     reduced,
     scaled,
+    truncated,
     two_to_the,
 )
 from app.formula.expansions import ERF, ERF_IS_1, NORMAL_TAIL, NORMAL_TAIL_IS_0, SHIFT, Ask, Expansion, plain
@@ -182,10 +183,37 @@ def _normal_cdf(x: Value) -> Value:
     return where(x < 0, tail, 1 - tail)
 
 
+def _of_integers(type_: str) -> str:
+    """The float in which a quotient of such integers is farther from whole numbers than it is rounded, unless it is
+    one of them."""
+    bits = int(type_.lstrip("uint"))
+    if bits > 32:
+        raise LookupError("integers of 64 bits are divided by NumPy")
+    return FLOAT64 if bits == 32 else FLOAT32
+
+
+def _as_floats(a: Value, b: Value) -> tuple[Value, Value]:
+    """Both, with 1 in the place of a divisor of 0, which leaves nothing."""
+    type_ = _of_integers(a.type)
+    return cast(a, type_), cast(where(equal(b, 0), 1, b), type_)
+
+
+def _quotient(a: Value, b: Value) -> Value:
+    """The least integer over -1, for which 32 bits have no place, is its own negative."""
+    dividend, divisor = _as_floats(a, b)
+    if a.type == "int32":
+        divisor = where(equal(b, -1), 1, divisor)
+        result = where(equal(b, -1), -a, truncated(dividend / divisor, a.type))
+    else:
+        result = truncated(dividend / divisor, a.type)
+    return where(equal(b, 0), 0, result)
+
+
 def _fmod(a: Value, b: Value) -> Value:
-    """C's, exactly, of floats that float64 has room for."""
+    """C's, exactly, of floats that float64 has room for, and of integers that some float has."""
     if not is_float(a.type):
-        raise LookupError("an integer is divided by NumPy")
+        rest, divisor = _as_floats(a, b)
+        return truncated(fused(-trunc(rest / divisor), divisor, rest), a.type)
     of_half = all(isinstance(each, Input) and each.stored is DataType.FLOAT16 for each in (a, b))
     rest, divisor = absolute(widen(a)), minimum(absolute(widen(b)), MORE_THAN_ANY)
     return copysign(cast((_rest_of_half if of_half else _rest)(rest, divisor), a.type), a)
@@ -293,6 +321,7 @@ EXPANSIONS: dict[str, Expansion] = {
     "arctan2": _wide(_arctan2),
     "erf": plain(_erf),
     "normal_cdf": plain(_normal_cdf),
+    "quotient": plain(_quotient),
     "fmod": plain(_fmod),
     "remainder": SHARED["remainder"],
     "log1p_of_fraction": SHARED["log1p_of_fraction"],

@@ -1,8 +1,8 @@
 """What functions of floats are made of in loops compiled with LLVM: polynomials, and what is on the bits of a float.
 
 They are formulas over the operations of `app/formula/values.py` and some that LLVM's lowering has besides: `fused` is
-a * b + c rounded once, `kept` says what to compute first, and `scaled`, `two_to_the`, `exponent_of` and `fraction_of`
-are on the bits of a float.
+a * b + c rounded once, `kept` says what to compute first, `truncated` converts what fits, and `scaled`, `two_to_the`,
+`exponent_of` and `fraction_of` are on the bits of a float.
 """
 
 import math
@@ -66,6 +66,11 @@ def kept(x: Value) -> Value:
     two, it finds several of them.
     """
     return Operation(x.type, "kept", (x,))
+
+
+def truncated(x: Value, type_: str) -> Value:
+    """A float as an integer of up to 32 bits, in whose range it is; one bit more is cut off of those of up to 16."""
+    return Operation(type_, "truncated", (x,))
 
 
 def polynomial(coefficients: Sequence[float], x: Value) -> Value:
