@@ -284,7 +284,7 @@ def test_past_the_cache(
     operator = compiled(descriptor(kind, {"DataType": data_type, "Sizes": sizes}, **attributes))
     size = x.nbytes
     expected = dispatched(1, operator, [x])[:size]
-    with mock.patch.object(kernels, "STREAMED", 1), mock.patch.object(kernels, "SHORT_ROW", 1):
+    with mock.patch.multiple(kernels, STREAMED=1, SHORT_ROW=1, LIGHT=1 << 20):
         for threads in (1, 3):
             kernel = device(threads).prepare(operator)
             streamed = kernel._call.codes.streaming  # type: ignore[attr-defined]
@@ -303,14 +303,17 @@ def test_past_the_cache(
             assert output == expected
 
 
-def test_what_is_small_or_not_packed_stays_in_the_cache() -> None:
+def test_what_is_small_or_long_or_not_packed_stays_in_the_cache() -> None:
     desc = {"DataType": "FLOAT32", "Sizes": [kernels.STREAMED // 4096, 1024]}
     for tensor, streams in ((desc, True), (desc | {"Sizes": [kernels.STREAMED // 4096 - 1, 1024]}, False)):
-        made = device(2).prepare(compiled(descriptor(CELU, tensor)))
+        made = device(3).prepare(compiled(descriptor(CELU, tensor)))
         assert bool(made._call.codes.streaming) is streams  # type: ignore[attr-defined]
     output = desc | {"Strides": [2048, 2]}
-    made = device(2).prepare(compiled(descriptor(CELU, desc, OutputTensor=output)))
+    made = device(3).prepare(compiled(descriptor(CELU, desc, OutputTensor=output)))
     assert made._call.codes.streaming is None  # type: ignore[attr-defined]
+    for kind, streams in (("DML_OPERATOR_ELEMENT_WISE_ABS", True), (CELU, False), (SOFTMAX, False)):
+        made = device(1).prepare(compiled(descriptor(kind, desc)))
+        assert bool(made._call.codes.streaming) is streams  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("kind", [SOFTMAX, HARDMAX, "DML_OPERATOR_ACTIVATION_LOG_SOFTMAX"])

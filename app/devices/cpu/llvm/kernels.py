@@ -33,6 +33,10 @@ STREAMED = 1 << 25
 """Bytes of an output that are more than the cache would still have when all is computed: stores past it spare reading
 what they overwrite."""
 
+LIGHT = 16
+"""The work of an element, for each thread, from which memory is not what a loop waits for: nothing else is done while
+what goes past the cache is on its way."""
+
 SHORT_ROW = 1 << 10
 """Bytes of a row that are mostly its ends, for which there is no such store."""
 
@@ -160,7 +164,8 @@ class _Loops:
         layout = layout_of(used, self.used(item_sizes[:-1], item_sizes[-1]))
         plain = self._code.of(self, len(strides[-1]), layout)
         size, row = item_sizes[-1] * math.prod(sizes), item_sizes[-1] * sizes[-1]
-        if layout[-1] != "packed" or size < STREAMED or row < SHORT_ROW:
+        is_light = self.work < LIGHT * self._code.team.most
+        if layout[-1] != "packed" or size < STREAMED or row < SHORT_ROW or not is_light:
             return Codes(plain, None)
         return Codes(plain, self._code.of(self, len(strides[-1]), layout, True))
 
