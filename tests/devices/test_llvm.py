@@ -145,6 +145,19 @@ def test_remainders_of_floats_are_those_of_c(stored: DataType, bits: type[np.uns
     np.testing.assert_array_equal(made[known].view(bits), expected[known].view(bits))
 
 
+def test_ends_that_are_ordinary_take_one_comparison_each() -> None:
+    """0 does not: which of both zeros is left depends on the order."""
+    for ends, comparisons in (((-1.0, 1.0), 2), ((0.0, 1.0), 3), ((-1.0, -0.0), 3)):
+        tensor = {"DataType": "FLOAT32", "Sizes": [8]}
+        operator = compiled(descriptor("DML_OPERATOR_ELEMENT_WISE_CLIP", tensor, Min=ends[0], Max=ends[1]))
+        element = lower(Questions(operator.numbers).ask, expression_of(operator), DataType.FLOAT32)
+        assert sum("fcmp" in line for line in element.body) == comparisons
+        with ThreadPoolExecutor(1) as helpers:
+            x = np.array([-2, 2, np.nan, 0.5, -0.5, np.inf, -np.inf, 1], np.float32)
+            made = dispatch(NumpyDevice(helpers, 1, COMPILER, least=1), operator, [x])
+            np.testing.assert_array_equal(made, np.clip(x, ends[0], ends[1]))
+
+
 @pytest.mark.parametrize("type_", ["int8", "uint8", "int16", "uint16", "int32", "uint32"])
 def test_integers_are_divided_as_numpy_does(type_: str) -> None:
     """All pairs of 8 bits; of more, the ends, numbers of any length, and what is right beside a multiple."""

@@ -22,6 +22,7 @@ from app.formula.values import (
     FLOAT64,
     Constant,
     Input,
+    Number,
     Operation,
     Parameter,
     Value,
@@ -165,6 +166,12 @@ class Lowering:
                 return self._parameter(inverse)
         return None
 
+    def is_ordinary(self, value: Value) -> bool:
+        """Whether it is known to be neither NaN nor 0, of which there are two, or belongs to the formula."""
+        if isinstance(value, Parameter):
+            return bool(self._ask(_is_ordinary, value))
+        return isinstance(value, Constant)  # no formula has a NaN in it
+
     def _parameter(self, value: Value) -> str:
         self._parameters.append(value)
         return f"%p{len(self._parameters) - 1}"
@@ -224,6 +231,10 @@ class Lowering:
         moved = self.emit(f"add i32 {bits}, {step}")
         chosen = self.emit(f"select i1 {keep}, i32 {bits}, i32 {moved}")
         return self.emit(f"bitcast i32 {chosen} to float")
+
+
+def _is_ordinary(number: Number) -> bool:
+    return number < 0 or number > 0
 
 
 def literal(type_: str, value: int | float) -> str:
@@ -316,7 +327,7 @@ def _extreme(of_floats: str, of_integers: str) -> Writer:
             first = lowering.emit(f"icmp {_by_sign(of_integers, type_)} {llvm_type(type_)} {', '.join(arguments)}")
             return _select(first, type_, *arguments)
         for number, other in ((0, 1), (1, 0)):
-            if isinstance(node.arguments[number], Constant):  # no formula has a NaN in it
+            if lowering.is_ordinary(node.arguments[number]):
                 a, b = arguments[number], arguments[other]
                 first = lowering.emit(f"fcmp {of_floats} {llvm_type(type_)} {a}, {b}")
                 return _select(first, type_, a, b)
