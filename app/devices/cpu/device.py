@@ -7,7 +7,6 @@ import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from operator import le
 from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -227,8 +226,9 @@ class NumpyKernel:
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
         buffers = [*inputs, *outputs]
-        if not all(map(le, self._reaches, [each.nbytes for each in buffers])):
-            raise ValueError("a buffer ends before its tensor")
+        for reach, buffer in zip(self._reaches, buffers, strict=True):
+            if buffer.nbytes < reach:
+                raise ValueError("a buffer ends before its tensor")
         results, call = self._found() or (None, self._call)
         if call:
             call(inputs, outputs[0], cancelled)
