@@ -25,6 +25,9 @@ from app.settings import Settings
 
 LISTED = "'dmlserve operators' lists them."
 
+_RULE = "─ "
+"""What the line below a table's header is made of."""
+
 _NARROW = 60
 """Columns of a terminal in which a table has no room."""
 
@@ -117,7 +120,9 @@ def print_table(columns: list[str], rows: list[list[str]]) -> None:
     with console.capture() as made:
         console.print(table)
     lines = made.get().splitlines()
-    click.echo("\n".join(lines if sys.stdout.isatty() else map(str.rstrip, lines)))
+    if not sys.stdout.isatty():
+        lines = [line.rstrip() for line in lines if line.strip(_RULE)]  # nobody looks there: header and rows alone
+    click.echo("\n".join(lines))
 
 
 def print_json(value: Any) -> None:

@@ -31,6 +31,8 @@ STANDARD = Path("-")
 _NPY, _NPZ, _SAFETENSORS, _RAW = Npy(), Npz(), Safetensors(), Raw()
 _BY_SUFFIX: Mapping[str, TensorFormat] = {".npy": _NPY, ".npz": _NPZ, ".safetensors": _SAFETENSORS}
 
+_DOCUMENTS = (".json", ".msgpack")
+
 _BLOCK = 1 << 22
 _LARGE = 1 << 24
 """Bytes of a file from which on a terminal shows how far it is."""
@@ -146,7 +148,12 @@ def answer_form(file: Path, dispatch: Dispatch, is_of_files: bool) -> AnswerForm
     """How an answer is saved: by the file's name, else a document for a document and tensors for tensors."""
     several = len(dispatch.prepared.work.outputs) > 1
     found = _BY_SUFFIX.get(file.suffix)
-    if found is None and is_of_files and file.suffix not in (".json", ".msgpack"):
+    if found is None and file.suffix not in ("", *_DOCUMENTS) and file != STANDARD:
+        endings = [*_BY_SUFFIX, *_DOCUMENTS]
+        raise refused(
+            ("output",), f"{file} says no form; have it end with {' or '.join(endings)}.", file.suffix, endings
+        )
+    if found is None and is_of_files and file.suffix not in _DOCUMENTS:
         found = _NPZ if several else _NPY
     if found is _NPY and several:
         raise refused(

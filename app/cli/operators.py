@@ -34,7 +34,7 @@ def _filter_flags(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@click.command()
+@click.command(short_help="List operators, or show one.")
 @click.argument("name", required=False, shell_complete=operator_names)
 @_filter_flags
 @json_flag

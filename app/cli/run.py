@@ -37,7 +37,9 @@ from app.operators.catalog import find_operator
 from app.operators.operator import Operator
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(
+    context_settings={"ignore_unknown_options": True}, short_help="Execute a request, a model or an operator."
+)
 @click.argument(
     "arguments",
     nargs=-1,

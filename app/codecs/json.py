@@ -411,7 +411,9 @@ def _restore(value: Any, texts: Callable[[str], Any], depth: int) -> Any:
 
 
 def _no_constants(name: str) -> None:
-    raise Unreadable(f"The body is not JSON: {name} is no JSON number.")
+    raise Unreadable(
+        f'The body is not JSON: {name} is no JSON number; as a string, "{name}", it may stand for one in tensor data.'
+    )
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=object_of, parse_constant=_no_constants)

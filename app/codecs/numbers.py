@@ -18,6 +18,7 @@ import orjson
 from app.codecs.codec import Piece
 from app.codecs.structure import Unreadable
 from app.contract.constants import DataType
+from app.contract.suggestions import did_you_mean
 from app.contract.tensors import MAX_RANK, TensorDesc, tensor_name
 from app.contract.violations import ContractError, Path, refused
 from app.memory.accounts import MemoryShare
@@ -64,10 +65,19 @@ class Elements:
     called: str
     has_specials: bool = False
     has_booleans: bool = False
+    is_flat: bool = False
+    """Whether they are what lies in the buffer of a tensor with strides."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
         return numpy_type(self.data_type)
+
+    @property
+    def takes(self) -> list[str]:
+        """What its elements may be, in words."""
+        if self.dtype.kind in "iu":
+            return ["true", "false"] if self.has_booleans else ["whole numbers"]
+        return ["numbers", *(f'"{name}"' for name in _SPECIAL)] if self.has_specials else ["numbers"]
 
     def refused(self, message: str, given: object = None, allowed: object = None) -> ContractError:
         return refused(self.path, message, given, allowed)
@@ -87,7 +97,9 @@ class Numbers:
     def read(self, path: Path, desc: TensorDesc, memory: MemoryShare) -> Buffer:
         """The data of the tensor that `desc` describes: of a packed one its elements, flat or nested; of one with
         strides what lies in its buffer, flat. Raises ContractError, Unreadable, LimitExceeded, RequestOver."""
-        elements = Elements(tensor_name(path), path, desc.DataType, desc.DataType.value, has_specials=True)
+        elements = Elements(
+            tensor_name(path), path, desc.DataType, desc.DataType.value, has_specials=True, is_flat=not desc.is_packed
+        )
         return read_numbers(elements, self.text, shape_in_json(desc), memory)
 
     def shape(self, path: Path, memory: MemoryShare) -> list[int]:
@@ -124,8 +136,11 @@ def read_numbers(elements: Elements, text: Buffer, shape: Sequence[int], memory:
             for block in _blocks(elements, text, memory):
                 if _has(block, _FRACTION + b'"'):
                     place = min(place for byte in _FRACTION + b'"' if (place := block.find(byte)) >= 0)
+                    value = _value(block, place)
                     raise elements.refused(
-                        f"Data of {elements.name} hold {_value(block, place)}; {elements.called} takes whole numbers."
+                        f"Data of {elements.name} hold {value}; {elements.called} takes whole numbers.",
+                        _plain(value),
+                        elements.takes,
                     )
         for block in _blocks(elements, text, memory):
             try:
@@ -230,7 +245,13 @@ def _skeleton(elements: Elements, block: bytes) -> tuple[bytes, bytes]:
         block = _SPECIAL_TEXT.sub(b"0", block)
     skeleton = block.translate(None, _NUMBER + _SPACE)
     if skeleton.translate(None, b"[],") and (stray := _STRAY.search(block)):
-        raise elements.refused(f"Data of {elements.name} hold {_value(block, stray.start())}; they must be numbers.")
+        value, takes = _value(block, stray.start()), elements.takes
+        words = " or ".join(filter(None, (", ".join(takes[:-1]), takes[-1])))
+        raise elements.refused(
+            f"Data of {elements.name} hold {value}; they must be {words}.{did_you_mean(value, takes)}",
+            _plain(value),
+            takes,
+        )
     return skeleton, block
 
 
@@ -253,9 +274,11 @@ def _check_brackets(elements: Elements, text: Buffer, shape: Sequence[int], memo
         is_expected = is_expected and expected.goes_on(skeleton) and _are_inside(block.translate(_AS_DIGIT, _SPACE))
     given = commas + 1 if has_digits else 0
     if given != count or not is_expected or expected is None or not expected.is_closed:
+        takes = f"shape {list(shape)} takes {count}, in one list or in lists nested as the shape is"
+        if elements.is_flat:
+            takes = f"of a tensor with strides its buffer's {count} are given, in one list as they lie there"
         raise elements.refused(
-            f"Data of {name} are {given} values{' in other lists' if given == count else ''}; shape {list(shape)} "
-            f"takes {count}, in one list or in lists nested as the shape is.",
+            f"Data of {name} are {given} values{' in other lists' if given == count else ''}; {takes}.",
             given,
             count,
         )
@@ -398,6 +421,7 @@ def _converted(elements: Elements, values: list[Any], has_specials: bool) -> np.
         if np.isfinite(result).all() or (has_specials and (np.isfinite(result) | ~np.isfinite(wide)).all()):
             return result
         bounds = f"{-np.finfo(dtype).max} to {np.finfo(dtype).max}"
+        wrong = values[int(np.argmin(np.isfinite(result) | (~np.isfinite(wide) & has_specials)))]
     else:
         bits, info = elements.data_type.bits, np.iinfo(dtype)
         least, most = (int(each) >> max(8 - bits, 0) for each in (info.min, info.max))
@@ -408,8 +432,11 @@ def _converted(elements: Elements, values: list[Any], has_specials: bool) -> np.
                 most = 1 if elements.has_booleans else most
                 if (bits >= 8 and not elements.has_booleans) or least <= result.min() <= result.max() <= most:
                     return result
+        wrong = next(each for each in values if not (isinstance(each, int) and least <= each <= most))
     raise elements.refused(
-        f"Data of {elements.name} hold a number that is no {elements.called}; that is {bounds}.", None, bounds
+        f"Data of {elements.name} hold {wrong}, which is no {elements.called}; that is {bounds}.",
+        wrong,
+        bounds,
     )
 
 
@@ -419,3 +446,10 @@ def _value(text: bytes, position: int) -> str:
     before = _ENDS.split(text[start:position])[-1]
     after = _ENDS.split(text[position : position + 20])[0]
     return (before + after).decode("ascii", "backslashreplace")
+
+
+def _plain(text: str) -> object:
+    """The value that `text` is in JSON, or the text if it is none."""
+    with contextlib.suppress(orjson.JSONDecodeError):
+        return orjson.loads(text)
+    return text

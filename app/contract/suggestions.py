@@ -5,6 +5,8 @@ from difflib import get_close_matches
 from functools import lru_cache
 
 _LONGEST = 80
+_SHORT = 8
+"""Letters of a word that one of them wrong makes less like itself than a long name."""
 
 
 def did_you_mean(given: object, known: Iterable[str]) -> str:
@@ -17,5 +19,6 @@ def _suggestion(given: str, known: tuple[str, ...]) -> str:
     if given in known:
         return ""
     lower = {name.lower(): name for name in reversed(known)}
-    found = get_close_matches(given.lower(), lower, 1, 0.75)
+    likeness = 0.6 if given.isalpha() and len(given) <= _SHORT else 0.75
+    found = get_close_matches(given.lower(), lower, 1, likeness)
     return f" Did you mean {lower[found[0]]}?" if found else ""

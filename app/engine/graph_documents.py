@@ -270,7 +270,10 @@ class GivenGraph:
             if isinstance(node, ConstantNode)
         }
         inputs = {
-            name: codec.binary(body, value, path, memory, self._readers.get(name)) for name, path, value in self.inputs
+            name: memoryview(b"")  # there is no such input, or no such reader: the graph's compilation says which
+            if name not in self._readers and not isinstance(value, Span | str)
+            else codec.binary(body, value, path, memory, self._readers.get(name))
+            for name, path, value in self.inputs
         }
         return GraphRequest(self._desc, self._level, constants, inputs)
 

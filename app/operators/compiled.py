@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from app.contract.constants import FeatureLevel
+from app.contract.suggestions import did_you_mean
 from app.contract.tensors import path_of
 from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, Hresult, refused
@@ -92,7 +93,7 @@ class CompiledOperator(Dispatchable):
             allowed = list(operator.in_place)
             return _aliasing(
                 f"in_place is {abbreviate(name)} but {output_name} of {operator.name()} may take the buffer of "
-                f"{' or '.join(allowed) if allowed else 'no input'}.",
+                f"{' or '.join(allowed) if allowed else 'no input'}.{did_you_mean(name, allowed)}",
                 name,
                 allowed,
             )

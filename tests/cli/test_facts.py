@@ -36,7 +36,7 @@ def test_version() -> None:
 
 
 def test_operators_are_a_line_each_when_piped() -> None:
-    _, _, *lines = printed(dmlserve("operators")).splitlines()
+    _, *lines = printed(dmlserve("operators")).splitlines()
     assert lines == [line.rstrip() for line in lines]
     for line, operator in zip(lines, OPERATORS.values(), strict=True):
         introduced = operator.support.introduced
@@ -72,7 +72,7 @@ def test_operators_that_there_are_none_of() -> None:
 
 
 def test_operators_are_filtered_for_people_too() -> None:
-    _, _, *lines = printed(dmlserve("operators", "--family", "activation")).splitlines()
+    _, *lines = printed(dmlserve("operators", "--family", "activation")).splitlines()
     assert [line.split()[0] for line in lines] == [
         name.removeprefix(PREFIX) for name in OPERATORS if name.startswith(f"{PREFIX}ACTIVATION")
     ]

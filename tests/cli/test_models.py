@@ -24,7 +24,7 @@ def test_outputs_are_saved_or_shown(file: Path) -> None:
     y = file.parent / "out"
     text = printed(dmlserve("run", file, "--input", f"x={file.parent}/x.npy", "--output", f"y={y}"))
     np.testing.assert_array_equal(np.load(y), affine_of(X))
-    header, _, positive, sizes, _, summary = text.splitlines()
+    header, positive, sizes, _, summary = text.splitlines()
     assert header.split() == ["output", "type", "sizes", "data"]
     assert positive.split() == ["positive", "bool", "[2,", "3]", *map(str, (affine_of(X) > 0).reshape(-1))]
     assert sizes.split() == ["sizes", "int64", "[2]", "2", "3"]

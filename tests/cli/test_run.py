@@ -47,7 +47,7 @@ def test_json_is_the_answer_of_the_service(tmp_path: Path) -> None:
 
 def test_answer_for_people(tmp_path: Path) -> None:
     text = printed(dmlserve("run", save(SQUARES, tmp_path / "request.json"), columns=80))
-    header, _, row, _, execution = text.splitlines()
+    header, row, _, execution = text.splitlines()
     assert header.split() == ["output", "type", "sizes", "strides", "data"]
     assert " ".join(row.split()) == "OutputTensor FLOAT32 [1, 1, 2, 3] packed 16 4 0 1 4 16"
     assert execution.startswith("ELEMENT_WISE_CONSTANT_POW on numpy: ")
@@ -178,7 +178,8 @@ class TestOperator:
             (("ACTIVATION_CELU", "missing.npy"), 1, "missing.npy cannot be read"),
             (("ACTIVATION_CELU", "{x}", "{x}"), 1, "2 files have no name"),
             (("ELEMENT_WISE_ADD", "--input", "ATensor={x}"), 1, "/BTensor: BTensor is missing"),
-            (("ACTIVATION_CELU", "--input", "InputTensr={x}"), 1, "InputTensor"),
+            (("ACTIVATION_CELU", "--input", "InputTensr={x}"), 1, "Did you mean InputTensor?"),
+            (("ACTIVATION_CELU", "{x}", "-o", "y.png"), 1, "y.png says no form; have it end with .npy or .npz or"),
             (("TOP_K", "--K", "1", "--Axis", "1", "{x}", "-o", "y.npy"), 1, "give a .npz file"),
         ],
     )

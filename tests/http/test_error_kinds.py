@@ -141,6 +141,7 @@ def test_the_page_has_each(client: httpx.Client) -> None:
             "FLOAT32",
         ),
         (CELU | {"Alpha": "x"}, "/operator/Alpha", Kind.FIELD_TYPE, None),
+        (CELU | {"Alfa": 2}, "/operator/Alfa", Kind.FIELD_UNKNOWN, "Alpha"),
         (CELU | {"Type": "xyz"}, "/operator/Type", Kind.NAME, None),
         ({"Type": "ACTIVATION_CELU"}, "/operator/InputTensor", Kind.FIELD_MISSING, None),
     ],
@@ -158,5 +159,11 @@ def test_misspelt_names_elsewhere(client: httpx.Client) -> None:
     assert unknown["type"] == "/errors#not-found"
     x = {"operator": CELU, "inputs": {"InputTensr": "AACAPw=="}}
     assert "Did you mean InputTensor?" in error_at("/inputs/InputTensr", client.post("/v1/dispatch", json=x))["message"]
+    numbers = {"operator": {"Type": "ACTIVATION_CELU"}, "inputs": {"InputTensr": [1]}}
+    (error,) = problem_of(client.post("/v1/dispatch", json=numbers), 422)["errors"]
+    assert (error["pointer"], error["allowed"]) == ("/inputs/InputTensr", ["InputTensor"])
+    assert error["message"].endswith("Did you mean InputTensor?")
+    placed = client.post("/v1/dispatch", json=numbers | {"inputs": {"InputTensor": [1]}, "in_place": "InputTenso"})
+    assert error_at("/in_place", placed)["message"].endswith("Did you mean InputTensor?")
     level = problem_of(client.post("/v1/dispatch", json={"operator": CELU, "inputs": {}, "feature_level": "2_0"}), 422)
     assert level["type"] == "/errors#feature-level"

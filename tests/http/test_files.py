@@ -188,6 +188,26 @@ def test_queries_that_are_refused(client: httpx.Client, query: str, pointer: str
     error_at(pointer, post(client, f"ACTIVATION_CELU/dispatch?{query}", npy(X)))
 
 
+@pytest.mark.parametrize(
+    ("query", "pointer", "kind", "meant"),
+    [
+        ("Alfa=2", "/Alfa", "field-unknown", "Alpha"),
+        ("Size=2,3", "/Size", "field-unknown", "Sizes"),
+        ("devise=auto", "/devise", "field-unknown", "device"),
+        ("Alpha=two", "/Alpha", "field-type", None),
+        ("DataType=FLOAT31", "/InputTensor/DataType", "name", "FLOAT32"),
+    ],
+)
+def test_errors_in_the_query_are_of_the_same_kinds_as_in_documents(
+    client: httpx.Client, query: str, pointer: str, kind: str, meant: str | None
+) -> None:
+    error = error_at(
+        pointer, post(client, f"ACTIVATION_CELU/dispatch?{query}", X.tobytes(), "application/octet-stream")
+    )
+    assert error["type"] == f"/errors#{kind}"
+    assert meant is None or error["message"].endswith(f"Did you mean {meant}?")
+
+
 def test_other_refusals(client: httpx.Client) -> None:
     assert (
         "Did you mean ACTIVATION_CELU?" in refusal_of(post(client, "ACTIVATION_CELUU/dispatch", npy(X)), 404)["detail"]

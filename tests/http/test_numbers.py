@@ -78,6 +78,61 @@ def test_what_is_no_number_is_a_string_both_ways(client: httpx.Client) -> None:
     assert "takes whole numbers" in error_at("/inputs/InputTensor", whole)["message"]
 
 
+@pytest.mark.parametrize(
+    ("data_type", "values", "given", "message"),
+    [
+        ("FLOAT32", ["nan"], "nan", 'hold "nan"; they must be numbers, "NaN", "Infinity" or "-Infinity". Did you mean'),
+        ("FLOAT32", [1, None], None, "hold null; they must be numbers, "),
+        ("FLOAT32", [1, 1e39], 1e39, "hold 1e+39, which is no FLOAT32; that is -3.4028"),
+        ("INT64", [1, 2.5], 2.5, "hold 2.5; INT64 takes whole numbers."),
+        ("INT64", [0, 2**63], "an integer of 64 bits", f"hold {2**63}, which is no INT64; that is {-(2**63)} to"),
+        ("INT8", [1, -129], -129, "hold -129, which is no INT8; that is -128 to 127."),
+        ("FLOAT32", 5, 5, "are 5; give base64 or numbers in lists."),
+    ],
+)
+def test_the_wrong_element_is_told(
+    client: httpx.Client, data_type: str, values: object, given: object, message: str
+) -> None:
+    operator: Any = {"Type": "ELEMENT_WISE_IDENTITY"}
+    if data_type != "FLOAT32":
+        operator["InputTensor"] = {"DataType": data_type}
+    error = error_at("/inputs/InputTensor", dispatch(client, operator, {"InputTensor": values}))
+    assert error["message"].startswith(f"Data of InputTensor {message}")
+    assert error["given"] == given
+    assert error["allowed"]
+
+
+def test_nested_numbers_of_a_tensor_with_strides(client: httpx.Client) -> None:
+    operator = {
+        "Type": "ELEMENT_WISE_IDENTITY",
+        "InputTensor": {"DataType": "FLOAT32", "Sizes": [2, 2], "Strides": [1, 2]},
+    }
+    error = error_at("/inputs/InputTensor", dispatch(client, operator, {"InputTensor": [[1, 2], [3, 4]]}))
+    assert "of a tensor with strides its buffer's 4 are given, in one list" in error["message"]
+
+
+def test_what_is_wrong_with_a_graph_is_told_before_its_numbers(client: httpx.Client) -> None:
+    """Numbers are read as their reader's descriptor says, of which there is none where names do not fit."""
+    node = {
+        "Type": "OPERATOR",
+        "Name": "relu",
+        "Desc": {"Type": "ACTIVATION_RELU", "InputTensor": {"DataType": "FLOAT32", "Sizes": [1]}},
+    }
+    edge = {"GraphInput": "x", "ToNode": "relu", "ToNodeInput": "InputTensor"}
+    out = {"FromNode": "relu", "FromNodeOutput": "OutputTensor", "GraphOutput": "y"}
+
+    def told(edge: dict[str, str], name: str) -> dict[str, Any]:
+        graph = {"Nodes": [node], "InputEdges": [edge], "OutputEdges": [out]}
+        problem: dict[str, Any] = refusal_of(
+            client.post("/v1/dispatch", json={"graph": graph, "inputs": {name: [1]}}), 422
+        )
+        return problem
+
+    assert "rellu" in told(edge | {"ToNode": "rellu"}, "x")["detail"]
+    assert "InputTensr" in told(edge | {"ToNodeInput": "InputTensr"}, "x")["detail"]
+    assert told(edge, "xx")["errors"][0]["pointer"] == "/inputs/xx"
+
+
 def test_4_bits(client: httpx.Client) -> None:
     operator = {
         "Type": "DEQUANTIZE",

@@ -279,9 +279,9 @@ def test_metadata(client: httpx.Client) -> None:
 def test_unknown_ones(client: httpx.Client) -> None:
     id_ = keep(client, sums(), name="sums")["id"]
     for suffix in ("", "/ready", "/stats"):
-        for name in ("none", "SUMS", "sum"):
+        for name, meant in (("none", ""), ("SUMS", " Did you mean sums?"), ("sum", " Did you mean sums?")):
             said = error_of(client.get(f"/v2/models/{name}{suffix}"), 404)
-            assert said == f"There is no model {name}; POST /v2/repository/index lists them."
+            assert said == f"There is no model {name}; POST /v2/repository/index lists them.{meant}"
         for name in (id_, "sums"):
             said = error_of(client.get(f"/v2/models/{name}/versions/2{suffix}"), 404)
             assert said == f"Model {name} has no version 2; there is 1."

@@ -21,6 +21,14 @@ def with_input(**members: Any) -> dict[str, Any]:
     return {"inputs": [changed]}
 
 
+def test_a_misspelt_model(client: httpx.Client) -> None:
+    for name in ("activation_celuu", "DML_OPERATOR_ACTIVATION_CELUU"):
+        refused = post(client, f"/v2/models/{name}/infer", {"inputs": [INPUT]})
+        assert error_of(refused, 404).endswith("Did you mean activation_celu?")
+    for given in ("FLOAT32", "fp32", "FP31"):
+        assert error_of(post(client, CELU, with_input(datatype=given))).endswith("INT64. Did you mean FP32?")
+
+
 @pytest.mark.parametrize(
     ("document", "said"),
     [
@@ -34,6 +42,10 @@ def with_input(**members: Any) -> dict[str, Any]:
         ({"inputs": []}, "InputTensor is missing; it is required here."),
         ({"inputs": [INPUT, INPUT]}, "A name stands twice among the inputs; give each tensor once."),
         (with_input(name="X"), "DML_OPERATOR_ACTIVATION_CELU has no input X; inputs are InputTensor."),
+        (
+            with_input(name="InputTensr"),
+            "DML_OPERATOR_ACTIVATION_CELU has no input InputTensr; inputs are InputTensor. Did you mean InputTensor?",
+        ),
         (with_input(name=None), "name is missing; it is required here."),
         (with_input(datatype="BYTES"), "datatype of InputTensor is BYTES; it must be one of BOOL, FP32, FP16, UINT32,"),
         (with_input(datatype="BF16"), "datatype of InputTensor is BF16; it must be one of"),
@@ -60,7 +72,7 @@ def with_input(**members: Any) -> dict[str, Any]:
         (with_input(data=[[1, 2], [3, 4], [5, 6]]), "Data of InputTensor are 6 values in other lists; shape [2, 3]"),
         (with_input(data=[[1, 2, 3, 4, 5, 6]]), "Data of InputTensor are 6 values in other lists; shape [2, 3]"),
         (with_input(data=[[1, 2, 3], [4, 5]]), "Data of InputTensor are 5 values; shape [2, 3] takes 6"),
-        (with_input(data=[1, 2, 3, 4, 5, 1e39]), "Data of InputTensor hold a number that is no FP32; that is -3.4028"),
+        (with_input(data=[1, 2, 3, 4, 5, 1e39]), "Data of InputTensor hold 1e+39, which is no FP32; that is -3.4028"),
         (with_input(datatype="FP16"), "Data of InputTensor are numbers, but FP16 is taken as binary only"),
     ],
 )
@@ -154,9 +166,9 @@ def test_what_json_has_no_number_for_is_not_written_as_one(client: httpx.Client,
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ([-129, 0], "Data of InputTensor hold a number that is no INT8; that is -128 to 127."),
-        ([0, 128], "Data of InputTensor hold a number that is no INT8; that is -128 to 127."),
-        ([0, 10**30], "Data of InputTensor hold a number that is no INT8; that is -128 to 127."),
+        ([-129, 0], "Data of InputTensor hold -129, which is no INT8; that is -128 to 127."),
+        ([0, 128], "Data of InputTensor hold 128, which is no INT8; that is -128 to 127."),
+        ([0, 10**30], "Data of InputTensor hold 1e+30, which is no INT8; that is -128 to 127."),
         ([0, 1.5], "Data of InputTensor hold 1.5; INT8 takes whole numbers."),
         ([0, 1e2], "Data of InputTensor hold 100.0; INT8 takes whole numbers."),
     ],

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from app.contract.suggestions import did_you_mean
 from app.contract.validation import abbreviate, validate
 from app.contract.violations import ContractError, Hresult, Violation, refused
 from app.engine.graph_documents import GraphExecuteRequest
@@ -91,7 +92,8 @@ class FileModel:
                 binary_data_output = is_binary(value)
             else:
                 known = [_DEVICE, BINARY_OUTPUT]
-                message = f"{abbreviate(name)} is no parameter of this model; known are {', '.join(known)}."
+                meant = did_you_mean(name, known)
+                message = f"{abbreviate(name)} is no parameter of this model; known are {', '.join(known)}.{meant}"
                 raise refused(("parameters", name), message, name, known)
         return validate(GraphExecuteRequest, {"inputs": {}, "device": device}).device or "auto", binary_data_output
 
@@ -100,7 +102,8 @@ class FileModel:
         ports = self._loaded.ports.inputs
         for name in given:
             if name not in ports:
-                message = f"{abbreviate(name)} is no input of this model; inputs are {', '.join(ports)}."
+                meant = did_you_mean(name, ports)
+                message = f"{abbreviate(name)} is no input of this model; inputs are {', '.join(ports)}.{meant}"
                 yield Violation(("inputs", name), message, name, list(ports))
         for name, port in ports.items():
             tensor, words = given.get(name), f"{datatype_of(port)} {_shape(port)}"

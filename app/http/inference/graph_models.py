@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from app.contract.suggestions import did_you_mean
 from app.contract.tensors import TensorDesc
 from app.contract.validation import abbreviate, validate
 from app.contract.violations import ContractError, Hresult, Violation, refused
@@ -46,7 +47,8 @@ class GraphModel:
                 binary_data_output = is_binary(value)
             else:
                 known = [_DEVICE, BINARY_OUTPUT]
-                message = f"{abbreviate(name)} is no parameter of a graph; known are {', '.join(known)}."
+                meant = did_you_mean(name, known)
+                message = f"{abbreviate(name)} is no parameter of a graph; known are {', '.join(known)}.{meant}"
                 raise refused(("parameters", name), message, name, known)
         device = validate(GraphExecuteRequest, {"inputs": {}} | settings).device
         violations = list(self._violations({each.name: each for each in request.inputs}))
@@ -101,7 +103,8 @@ class GraphModel:
         for name in given:
             if name not in inputs:
                 why = "is bound already" if self._graph.is_known(name) else "is no input of this graph"
-                message = f"{abbreviate(name)} {why}; inputs are {', '.join(inputs)}."
+                meant = did_you_mean(name, inputs)
+                message = f"{abbreviate(name)} {why}; inputs are {', '.join(inputs)}.{meant}"
                 yield Violation(("inputs", name), message, name, list(inputs))
         for name, desc in inputs.items():
             tensor = given.get(name)

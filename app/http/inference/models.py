@@ -6,6 +6,7 @@ from weakref import WeakKeyDictionary
 
 from starlette.exceptions import HTTPException
 
+from app.contract.suggestions import did_you_mean
 from app.engine.graph_documents import GRAPH_ID
 from app.engine.graph_entries import Entry
 from app.engine.graph_store import KeptGraph, UnknownGraph
@@ -18,7 +19,7 @@ from app.http.inference.operator_models import OperatorModel
 from app.models.repository.model import LoadedModel
 from app.models.repository.repository import NotReady, Repository, UnknownModel
 from app.operators.catalog import OPERATORS, find_operator
-from app.operators.operator import Operator
+from app.operators.operator import PREFIX, Operator
 
 Known: TypeAlias = type[Operator] | Entry | LoadedModel
 
@@ -41,6 +42,11 @@ class Models:
         for entry in self._service.graphs.entries():
             yield entry.record.name or entry.record.id, entry
 
+    def _names(self) -> Iterator[str]:
+        """As clients write them."""
+        for name, each in self.all():
+            yield name.removeprefix(PREFIX).lower() if isinstance(each, type) else name
+
     async def known(self, name: str, version: str | None = None) -> Known:
         """What the model `name` is: an operator by its name or its short one in any case, a model of the folder, or a
         graph by id or name.
@@ -61,8 +67,9 @@ class Models:
             except UnknownGraph:
                 if GRAPH_ID.fullmatch(name):  # to send it again makes it a model
                     raise
+                meant = did_you_mean(name.removeprefix(PREFIX), self._names())
                 raise HTTPException(
-                    404, f"There is no model {name[:80]}; POST /v2/repository/index lists them."
+                    404, f"There is no model {name[:80]}; POST /v2/repository/index lists them.{meant}"
                 ) from None
         if version not in (None, VERSION):
             raise HTTPException(404, f"Model {name[:80]} has no version {str(version)[:80]}; there is {VERSION}.")

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from app.contract.suggestions import did_you_mean
 from app.contract.tensors import element_name, in_fields, members, packed_strides, path_of
 from app.contract.validation import abbreviate, validate
 from app.contract.violations import refused
@@ -125,7 +126,8 @@ class _Parameters:
                 known = [*attributes, *members, *_SETTINGS, BINARY_OUTPUT]
                 raise refused(
                     ("parameters", name),
-                    f"{abbreviate(name)} is no parameter of {operator.name()}; known are {', '.join(known)}.",
+                    f"{abbreviate(name)} is no parameter of {operator.name()}; known are {', '.join(known)}."
+                    f"{did_you_mean(name, known)}",
                     name,
                     known,
                 )
@@ -171,7 +173,8 @@ def _by_name(what: str, given: Sequence[N], role: Role, operator: type[Operator]
         if not _is_tensor(operator, name, fields):
             raise refused(
                 (what,),
-                f"{operator.name()} has no {what[:-1]} {abbreviate(name)}; {what} are {', '.join(known)}.",
+                f"{operator.name()} has no {what[:-1]} {abbreviate(name)}; {what} are {', '.join(known)}."
+                f"{did_you_mean(name, known)}",
                 name,
                 list(known),
             )

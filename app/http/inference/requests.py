@@ -32,7 +32,7 @@ from app.http.inference.documents import (
 )
 from app.http.inference.model import Model
 from app.http.inference.shared_memory import AnyRegion, CudaRegion, Regions, gpu_of
-from app.http.inference.tensors import DATATYPES, elements_of
+from app.http.inference.tensors import DATATYPES, elements_of, meant_datatype
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.memory.buffers import Buffer
 
@@ -338,7 +338,8 @@ def _check_datatype(tensor: InferInput) -> None:
     if tensor.datatype not in DATATYPES:
         raise refused(
             (tensor.name, "datatype"),
-            f"datatype of {tensor.name} is {abbreviate(tensor.datatype)}; it must be one of {', '.join(DATATYPES)}.",
+            f"datatype of {tensor.name} is {abbreviate(tensor.datatype)}; it must be one of {', '.join(DATATYPES)}."
+            f"{meant_datatype(tensor.datatype)}",
             tensor.datatype,
             list(DATATYPES),
         )

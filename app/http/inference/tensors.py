@@ -2,6 +2,7 @@
 
 from app.codecs.numbers import Elements
 from app.contract.constants import DataType
+from app.contract.suggestions import did_you_mean
 from app.devices.device import WHOLE_BYTES
 
 DATATYPES = {"BOOL": DataType.UINT8} | {str(data_type).replace("FLOAT", "FP"): data_type for data_type in WHOLE_BYTES}
@@ -9,6 +10,12 @@ DATATYPES = {"BOOL": DataType.UINT8} | {str(data_type).replace("FLOAT", "FP"): d
 
 NAMES = {data_type: name for name, data_type in DATATYPES.items()}
 """The protocol's names by data type."""
+
+
+def meant_datatype(given: str) -> str:
+    """ " Did you mean FP32?" for FLOAT32, fp32 and FP31."""
+    name = given[:80].upper().replace("FLOAT", "FP")
+    return f" Did you mean {name}?" if name in DATATYPES else did_you_mean(name, DATATYPES)
 
 
 def elements_of(name: str, datatype: str) -> Elements:

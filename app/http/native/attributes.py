@@ -3,13 +3,16 @@
 import json
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
+from app.contract.kinds import Kind
+from app.contract.suggestions import did_you_mean
 from app.contract.tensors import element_name, path_of
 from app.contract.validation import abbreviate
-from app.contract.violations import ContractError, refused
+from app.contract.violations import ContractError, Violation, refused
 from app.operators.operator import Operator, Role
 
 SETTINGS = ("feature_level", "device", "in_place")
@@ -65,11 +68,19 @@ def read_attributes(operator: type[Operator], pairs: Iterable[tuple[str, str]]) 
 
 def in_query(error: ContractError) -> ContractError:
     """`error` with the paths of fields as `read_attributes` takes them."""
-    violations = [
-        type(each)(each.path[1:], each.message, each.given, each.allowed) if each.path[:1] == ("operator",) else each
-        for each in error.violations
-    ]
+    violations = [_in_query(each) if each.path[:1] == ("operator",) else each for each in error.violations]
     return ContractError(violations, error.hresult)
+
+
+def _in_query(violation: Violation) -> Violation:
+    """A field's of the descriptor. Of one that is not known the others are told that stand beside the descriptor's."""
+    made = replace(violation, path=violation.path[1:], stated_kind=violation.kind)
+    if made.kind is not Kind.FIELD_UNKNOWN or len(made.path) > 1:
+        return made
+    (name,) = made.path
+    known = [*map(str, made.options), *_TENSOR_MEMBERS, *SETTINGS]
+    message = f"{abbreviate(name)} is not a field here; known are {', '.join(known)}.{did_you_mean(name, known)}"
+    return replace(made, message=message, allowed=known)
 
 
 def _twice(name: str) -> ContractError:

@@ -1,18 +1,20 @@
 """Inputs that tell what they are: with a descriptor beside their data, as outputs have it, or as nested numbers."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from app.codecs.codec import Decoder, Span
 from app.codecs.numbers import Numbers
-from app.contract.tensors import TensorDesc
+from app.contract.suggestions import did_you_mean
+from app.contract.tensors import TensorDesc, path_of, tensor_name
 from app.contract.validation import abbreviate
-from app.contract.violations import Path, refused
+from app.contract.violations import ContractError, Hresult, Path, Violation, refused
 from app.engine.inputs import apart
 from app.http.core.documents import TooHeavy
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.operators.catalog import find_operator
-from app.operators.operator import Role
+from app.operators.operator import Operator, Role
 
 LIGHT_NUMBERS = 1 << 15
 """Bytes of numbers that are read in so little time that an event loop may do it."""
@@ -51,6 +53,7 @@ def described(document: object, codec: Decoder, memory: MemoryShare) -> object:
     if found is None or not isinstance(operator, dict):
         return document  # which is refused
     operator, inputs = dict(operator), dict(inputs)
+    _check_names(found, inputs)
     for name in [name for name in found.tensor_names(Role.INPUT) if name in inputs]:
         desc, value, path = operator.get(name), inputs[name], ("inputs", name)
         if name not in found.array_names():
@@ -72,6 +75,24 @@ def described(document: object, codec: Decoder, memory: MemoryShare) -> object:
     return document | {"operator": operator, "inputs": inputs}
 
 
+def _check_names(operator: type[Operator], inputs: Mapping[str, object]) -> None:
+    """Raise ContractError for data of a tensor that the operator has not: else the one that was meant is missing."""
+    known = operator.tensor_names(Role.INPUT)
+    violations = [
+        Violation(
+            ("inputs", name),
+            f"{operator.name()} has no input {abbreviate(name)}; inputs are {', '.join(known) or 'none'}."
+            f"{did_you_mean(name, known)}",
+            abbreviate(name),
+            known,
+        )
+        for name in inputs
+        if path_of(name)[0] not in known
+    ]
+    if violations:
+        raise ContractError(violations, Hresult.DXGI_ERROR_DEVICE_REMOVED)
+
+
 def _described(desc: Any, value: Any, path: Path, codec: Decoder, memory: MemoryShare) -> tuple[Any, Any]:
     """The descriptor of an input, and its data."""
     is_empty = desc is None and not isinstance(value, dict)
@@ -90,6 +111,14 @@ def _described(desc: Any, value: Any, path: Path, codec: Decoder, memory: Memory
                 abbreviate(one),
                 [abbreviate(other)],
             )
+    if desc is None and isinstance(value, int | float | None):
+        takes = ["base64", "numbers in lists"] if codec.numbers else ["binary"]
+        raise refused(
+            path,
+            f"Data of {tensor_name(path)} are {json.dumps(abbreviate(value))}; give {' or '.join(takes)}.",
+            value,
+            takes,
+        )
     made = {**stated, **(desc or {})}
     if isinstance(value, Numbers):
         if made.get("DataType") is None:
