@@ -1,4 +1,4 @@
-"""The README is true: its commands run and its answers are what the service answers."""
+"""The README, and what it leads to, is true: its commands run and its answers are what the service answers."""
 
 import base64
 import json
@@ -23,16 +23,10 @@ from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX
 from tests.conftest import COMMAND, RunningServer, running_server
 from tests.operators.facts import takes
+from tests.readme import DOCUMENTS, README, TEXT, blocks
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
 ADDRESS = "localhost:8000"
-
-
-def blocks(language: str) -> list[str]:
-    """The README's code blocks in `language`, in order."""
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-    return [block for each, block in found if each == language]
 
 
 def block_with(language: str, text: str) -> str:
@@ -59,8 +53,7 @@ def without_times(answer: dict[str, Any]) -> dict[str, Any]:
 def test_the_first_requests_answer_what_the_readme_says(server: RunningServer, tmp_path: Path) -> None:
     answer = json.loads(run(block_with("sh", "prefer: return=minimal"), server, tmp_path))
     assert without_times(answer) == without_times(json.loads(block_with("json", "[1.0, 2.0, 4.0]]")))
-    np.save(tmp_path / "x.npy", np.array([[-4, -2, 0], [1, 2, 4]], np.float32))
-    run(block_with("sh", "@x.npy"), server, tmp_path)
+    run(block_with("sh", "@x.npy").replace(".venv/bin/python", sys.executable), server, tmp_path)
     assert np.load(tmp_path / "y.npy").tolist() == np.array(answer["outputs"]["OutputTensor"]["data"], "f").tolist()
 
 
@@ -216,6 +209,31 @@ def test_operators_are_chosen_as_the_readme_does(server: RunningServer, tmp_path
     assert [PREFIX + name for name in re.findall(r"^\w+(?= +\d_\d )", printed, re.MULTILINE)] == expected
 
 
+def test_links_lead_somewhere() -> None:
+    """Within a document to one of its headings, else to a file, or to a heading of one that is read here, too."""
+
+    def anchors(text: str) -> set[str]:
+        prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+        headings = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
+        return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+    for name, text in DOCUMENTS.items():
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", text):
+            file = (ROOT / name).parent / target if target else ROOT / name
+            assert file.exists(), (name, target)
+            if anchor:
+                assert anchor in anchors(file.read_text()), (name, target, anchor)
+
+
+def test_every_subject_is_found_at_the_readmes_beginning() -> None:
+    beginning, _, _ = README.partition("\n## ")
+    for heading in re.findall(r"^## (.+)$", README, re.MULTILINE):
+        assert f"(#{re.sub(r'[^a-z -]', '', heading.lower()).replace(' ', '-')})" in beginning, heading
+    for name in DOCUMENTS.keys() - {"README.md"}:
+        assert f"({name})" in README, name
+    assert README.count("\n") < 650, "details are for the documents that it leads to"
+
+
 def test_the_readme_counts_the_operators() -> None:
     assert re.findall(r"all (\d+) operators", README) == [str(len(OPERATORS))]
     measured = sum(operator.family() in ("ACTIVATION", "ELEMENT_WISE") for operator in OPERATORS.values())
@@ -225,19 +243,19 @@ def test_the_readme_counts_the_operators() -> None:
 def test_the_operators_and_tensors_that_the_readme_names_exist() -> None:
     known = {operator.short_name() for operator in OPERATORS.values()}
     tensors = {name for operator in OPERATORS.values() for name in operator.tensor_names()}
-    named = {each for each in re.findall(r"`([A-Z][A-Z_0-9]+)`", README) if "_" in each or each in known}
+    named = {each for each in re.findall(r"`([A-Z][A-Z_0-9]+)`", TEXT) if "_" in each or each in known}
     assert {"CONVOLUTION", "LSTM", "SPLIT", "MAX_POOLING2"} <= named
     named = {each for each in named if not each.startswith("DMLSERVE_")}  # of the environment
     others = {"OWNED_BY_DML", "TENSOR_DATA_TYPE_SUPPORT", "FEATURE_LEVELS", "DML_GRAPH_DESC"}
     assert {name.removeprefix(PREFIX) for name in named - others} <= known
-    assert set(re.findall(r"`(\w+Tensors?)`", README)) <= tensors
+    assert set(re.findall(r"`(\w+Tensors?)`", TEXT)) <= tensors
     assert OPERATORS[f"{PREFIX}JOIN"].array_names() == {"InputTensors"}
     assert OPERATORS[f"{PREFIX}SPLIT"].array_names() == {"OutputTensors"}
     assert OPERATORS[f"{PREFIX}MAX_POOLING2"].model_fields["OutputIndicesTensor"].default is None
 
 
 def test_every_path_of_the_api_table_exists(client: httpx.Client) -> None:
-    rows = "\n".join(line for line in README.splitlines() if line.startswith("| "))
+    rows = "\n".join(line for line in TEXT.splitlines() if line.startswith("| "))
     paths = set(re.findall(r"`(?:GET |POST )?(/[\w/{}.-]+)`", rows)) - {"/v2"}
     known = set(client.get("/openapi.json").json()["paths"]) | {"/docs", "/operators", "/errors", "/openapi.json"}
     assert paths == known - {"/v2"}
