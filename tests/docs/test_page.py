@@ -1,16 +1,17 @@
 """The page at / in a real browser, as a person works with it."""
 
 import io
+import json
 import re
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from importlib.resources import files
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import httpx
 import numpy as np
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from app.operators.catalog import OPERATORS
 from tests.conftest import RunningServer, running_server
@@ -220,11 +221,58 @@ def test_an_image_is_a_tensor(celu: Page, tmp_path: Path) -> None:
 def test_results_in_other_views_and_beside_another_type(celu: Page) -> None:
     celu.get_by_role("combobox", name="Compare with").select_option("FLOAT16")
     expect(celu.get_by_text("Beside FLOAT16, rounded: 4 of 6 elements are equal")).to_be_visible()
+    one, other = (ulps_between(*each) for each in zip(CELU_32, CELU_16, strict=True))
+    expect(celu.get_by_text(f"the largest difference is {one} ULP of FLOAT32, at [0,0,0,0].")).to_be_visible()
+    expect(celu.locator(".numbers td small")).to_have_text([f"{one} ULP", f"{other} ULP"])
     view = celu.get_by_role("combobox", name="View of OutputTensor")
     view.select_option("heat")
     expect(celu.get_by_role("img", name="Heat map of OutputTensor")).to_be_visible()
+    expect(celu.get_by_role("img", name=f"Difference of OutputTensor in ULP: from 0 (dark) to {one}")).to_be_visible()
     view.select_option("plot")
     expect(celu.get_by_role("img", name="Plot of OutputTensor")).to_be_visible()
+    assert celu.get_by_role("img", name="Plot of OutputTensor").locator("path.reference").count() == 1
+
+
+CELU_32 = np.array([-0.9816843, -0.86466473], np.float32)
+CELU_16 = CELU_32.astype(np.float16).astype(np.float32)
+
+
+def ulps_between(one: np.float32, other: np.float32) -> int:
+    """How many float32 apart numbers of one sign are."""
+    return abs(int(one.view(np.int32)) - int(other.view(np.int32)))
+
+
+def test_results_beside_those_of_another_device(server: RunningServer, page: Tab) -> None:
+    """One that the tests' machine has not: it is told of, and its answers are the others but for one bit."""
+
+    def tell(route: Route) -> None:
+        told = route.fetch().json()
+        route.fulfill(json=told | {"devices": [*told["devices"], told["devices"][0] | {"name": "cuda:0"}]})
+
+    def answer(route: Route) -> None:
+        request: dict[str, Any] = route.request.post_data_json or {}
+        if request.get("device") != "cuda:0":
+            route.continue_()
+            return
+        made = route.fetch(post_data=json.dumps(request | {"device": "auto"})).json()
+        output = made["outputs"]["OutputTensor"]
+        data = np.frombuffer(bytearray(b64decode(output["data"])), np.uint32)
+        data[0] ^= 1
+        output["data"] = b64encode(data.tobytes()).decode()
+        made["execution"]["device"] = "cuda:0"
+        route.fulfill(json=made)
+
+    page.page.route("**/v1/capabilities", tell)
+    page.page.route("**/v1/dispatch", answer)
+    try:
+        opened = go(page, server)
+        opened.get_by_role("combobox", name="Compare with").select_option("cuda:0")
+        told = "Beside cuda:0: 5 of 6 elements are equal; the largest difference is 1 ULP of FLOAT32, at [0,0,0,0]."
+        expect(opened.get_by_text(told)).to_be_visible()
+        expect(opened.locator(".numbers td small")).to_have_text(["1 ULP"])
+        assert page.complaints == []
+    finally:
+        page.page.unroute_all(behavior="wait")
 
 
 def test_the_same_request_elsewhere(celu: Page, server: RunningServer) -> None:

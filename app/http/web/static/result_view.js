@@ -102,14 +102,23 @@ function canvas(width, height, paint, name) {
 
 const MOST_SIDE = 2048;
 
-function heatMap(values, sizes, type, { name }) {
+function heatMap(values, sizes, type, { name, compared }) {
   const [height, width] = flatSizes(sizes);
   if (height > MOST_SIDE || width > MOST_SIDE) return h("p", {}, `A heat map shows at most ${MOST_SIDE} × ${MOST_SIDE} elements.`);
   const [low, high] = finiteRange(values);
   const text = `Heat map of ${name}: ${height} × ${width}, from ${label(low)} (dark) to ${label(high)} (light)`;
   return h("figure", {},
     canvas(width, height, (index) => (Number.isFinite(Number(values[index])) ? colour((Number(values[index]) - low) / (high - low || 1)) : null), text),
-    h("figcaption", { class: "hint" }, `${text}.`));
+    h("figcaption", { class: "hint" }, `${text}.`), compared ? differenceMap(compared.ulps, height, width, name) : null);
+}
+
+/** How far elements are from those beside them: by the logarithm, for one ULP is to be seen beside thousands. */
+function differenceMap(ulps, height, width, name) {
+  const steps = ulps.map((each) => (each === null ? null : Math.log2(1 + Number(each))));
+  const most = steps.reduce((one, other) => Math.max(one, other ?? 0), 0);
+  const text = `Difference of ${name} in ULP: from 0 (dark) to ${Math.round(2 ** most - 1)} (light)`;
+  return [canvas(width, height, (index) => (steps[index] === null ? null : colour(steps[index] / (most || 1))), text),
+    h("figcaption", { class: "hint" }, `${text}.`)];
 }
 
 function image(values, sizes, type, { name }) {

@@ -1,6 +1,6 @@
 /** A request in the languages that people call the service from. `isKeyed` says whether it asks for API keys. */
 
-import { TYPES, decode, formatValue, fromBase64, shortType } from "./types.js";
+import { TYPES, decode, formatValue, fromBase64, isFloat, shortType } from "./types.js";
 
 /** Numbers that are written out; more of them are given as base64. */
 const MOST_NUMBERS = 64;
@@ -9,12 +9,49 @@ const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
 
 export function curl(url, body, isKeyed) {
   const key = isKeyed ? ` -H "authorization: Bearer $DMLSERVE_KEY"` : "";
-  return `curl -s ${quoted(`${url}/v1/dispatch`)}${key} -H 'content-type: application/json' -d ${quoted(pretty(body))}`;
+  const { document, fill } = withInputs(body, (values, type) => `[${values.map((value) => jsonNumber(value, type)).join(", ")}]`);
+  return `curl -s ${quoted(`${url}/v1/dispatch`)}${key} -H 'content-type: application/json' -d ${quoted(fill(pretty(document)))}`;
 }
 
 /** JSON to read: lists of numbers on one line each. */
 export function pretty(document) {
   return JSON.stringify(document, null, 2).replace(/\[[\s\d.,eE+-]+\]/g, (list) => list.replace(/\s+/g, " ").replace("[ ", "[").replace(" ]", "]"));
+}
+
+/** The elements of an input if they are few and packed, as they are written out for people; else null. */
+function fewValues(desc, base64) {
+  const type = shortType(desc.DataType);
+  if (!TYPES[type].numpy || desc.Strides != null) return null;
+  const values = decode(fromBase64(base64), type);
+  return values.length <= MOST_NUMBERS ? values : null;
+}
+
+/** `body` with a mark for each input whose elements are few, and what puts `write(values, type)` in the marks' places. */
+function withInputs(body, write) {
+  const texts = [];
+  const marked = (desc, base64) => {
+    const values = fewValues(desc, base64);
+    const text = values && write(values, shortType(desc.DataType));
+    return text ? `\u0000${texts.push(text) - 1}` : base64;
+  };
+  const inputs = Object.fromEntries(Object.entries(body.inputs).map(([field, data]) => [field, Array.isArray(data)
+    ? data.map((each, index) => marked(body.operator[field][index], each)) : marked(body.operator[field], data)]));
+  return { document: { ...body, inputs }, fill: (text) => text.replace(/"\\u0000(\d+)"/g, (_, index) => texts[index]) };
+}
+
+/** An element in JSON, where the sign of -0 needs a fraction, and what is no number is a string. */
+function jsonNumber(value, type) {
+  const text = formatValue(value, type);
+  return isFloat(type) && !Number.isFinite(value) ? `"${text}"` : text === "-0" ? "-0.0" : text;
+}
+
+/** Arrays of JavaScript's by data type; there is none of FLOAT16 everywhere. */
+const ARRAYS = Object.fromEntries(["Float32", "Float64", "Uint32", "Uint16", "Uint8", "Int32", "Int16", "Int8"]
+  .map((name) => [name.toUpperCase(), `${name}Array`]).concat([["UINT64", "BigUint64Array"], ["INT64", "BigInt64Array"]]));
+
+function typedArray(values, type) {
+  const texts = values.map((value) => `${formatValue(value, type)}${typeof value === "bigint" ? "n" : ""}`);
+  return ARRAYS[type] ? `base64(new ${ARRAYS[type]}([${texts.join(", ")}]))` : null;
 }
 
 /** A JSON document as Python writes it. */
@@ -44,7 +81,7 @@ function numpyArray(desc, base64) {
   if (values.length > MOST_NUMBERS) return `np.frombuffer(base64.b64decode(${JSON.stringify(base64)}), np.${numpy})`;
   const word = (value) => {
     const text = formatValue(value, type);
-    return { NaN: "np.nan", Infinity: "np.inf", "-Infinity": "-np.inf" }[text] ?? text;
+    return { NaN: "np.nan", Infinity: "np.inf", "-Infinity": "-np.inf", "-0": "-0.0" }[text] ?? text;
   };
   return `np.array([${values.map(word).join(", ")}], np.${numpy})`;
 }
@@ -87,7 +124,11 @@ for name, output in msgpack.unpackb(answer.raise_for_status().content)["outputs"
 
 export function typescript(url, body, isKeyed) {
   const key = isKeyed ? ', authorization: `Bearer ${process.env.DMLSERVE_KEY}`' : "";
-  return `const request = ${pretty(body)};
+  const { document, fill } = withInputs(body, typedArray);
+  const request = fill(pretty(document));
+  const base64 = "const base64 = (array: ArrayBufferView) => btoa(String.fromCharCode(...new Uint8Array(array.buffer)));\n";
+  const arrays = Object.entries(ARRAYS).map(([type, array]) => `  ${type}: ${array},\n`).join("");
+  return `${request.includes("base64(new") ? base64 : ""}const request = ${request};
 const response = await fetch(${JSON.stringify(`${url}/v1/dispatch`)}, {
   method: "POST",
   headers: { "content-type": "application/json"${key} },
@@ -95,12 +136,15 @@ const response = await fetch(${JSON.stringify(`${url}/v1/dispatch`)}, {
 });
 const answer = await response.json();
 if (!response.ok) throw new Error(answer.detail);
+const arrays: Record<string, any> = {
+${arrays}};
 for (const [name, output] of Object.entries<any>(answer.outputs)) {
   for (const { DataType, Sizes, data } of [output].flat()) {
     const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
-    console.log(name, DataType, Sizes, DataType === "FLOAT32" ? new Float32Array(bytes.buffer) : bytes);
+    console.log(name, Sizes, new (arrays[DataType] ?? Uint8Array)(bytes.buffer));
   }
 }
+export {};
 `;
 }
 
