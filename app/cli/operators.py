@@ -13,6 +13,7 @@ from app.engine.capabilities import (
     OperatorDescription,
     OperatorFilter,
     describe,
+    example_for_people,
     field_kind,
     paste,
     select,
@@ -55,7 +56,7 @@ def operators(name: str | None, as_json: bool, **wanted: str | None) -> None:
     if as_json:
         print_json(described)
     else:
-        _show_operator(described)
+        _show_operator(described, paste(example_for_people(found)))
 
 
 def _list_operators(given: dict[str, str], as_json: bool) -> None:
@@ -80,7 +81,7 @@ def _badflag_of(violation: Violation) -> str:
     return f"{flag} is {violation.given}; give one of {', '.join(map(str, allowed))}.{hint}"
 
 
-def _show_operator(described: OperatorDescription) -> None:
+def _show_operator(described: OperatorDescription, request: str) -> None:
     say(described["Type"], style="bold")
     say(f"{described['summary']}\n\n  {described['formula']}\n")
     fields = [
@@ -104,4 +105,4 @@ def _show_operator(described: OperatorDescription) -> None:
     for note in described["notes"]:
         say(f"Note: {note}")
     say("\nA request, for 'dmlserve run' or POST /v1/dispatch:")
-    click.echo(paste(described["example"]))
+    click.echo(request)

@@ -4,7 +4,7 @@ import math
 import re
 import struct
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
@@ -189,16 +189,27 @@ def describe(operator: type[Operator]) -> OperatorDescription:
 
 
 def example(operator: type[Operator]) -> dict[str, Any]:
-    """A small dispatch request in JSON that works when pasted."""
+    """A small dispatch request in JSON that works when pasted, its data as programs send them."""
+    return _example(operator, _base64)
+
+
+def example_for_people(operator: type[Operator]) -> dict[str, Any]:
+    """The same with its data as numbers, in one list for each tensor."""
+    return _example(operator, lambda _, elements: elements)
+
+
+def _example(operator: type[Operator], write: Callable[[DataType, list[float]], Any]) -> dict[str, Any]:
     described = example_descriptor(operator)
     inputs = operator.tensor_names(Role.INPUT)
     data: dict[str, Any] = {}
     for name in inputs:
         given = described.get(name)
         if isinstance(given, list):
-            data[name] = [_example_data(operator, desc, element_name(name, i), inputs) for i, desc in enumerate(given)]
+            data[name] = [
+                write(*_example_data(operator, desc, element_name(name, i), inputs)) for i, desc in enumerate(given)
+            ]
         elif given is not None:
-            data[name] = _example_data(operator, given, name, inputs)
+            data[name] = write(*_example_data(operator, given, name, inputs))
     return {"operator": described, "inputs": data}
 
 
@@ -232,8 +243,10 @@ _STRUCT_FORMATS = {"F": " efd", "I": "bhiq", "U": "BHIQ"}
 """By the first letter of a data type and the logarithm of its bytes."""
 
 
-def _example_data(operator: type[Operator], desc: dict[str, Any], name: str, inputs: list[str]) -> str:
-    """Base64 of the elements of the input `name`, those that the operator states or the usual ones.
+def _example_data(
+    operator: type[Operator], desc: dict[str, Any], name: str, inputs: list[str]
+) -> tuple[DataType, list[float]]:
+    """The type and the elements of the input `name`, those that the operator states or the usual ones.
 
     The first input has -4, -2, 0, 1, 2, 4 or, unsigned, 8, 6, 0, 1, 2, 4; a scale halves, a zero point ones, and others
     2, 1, 3 again and again.
@@ -246,7 +259,11 @@ def _example_data(operator: type[Operator], desc: dict[str, Any], name: str, inp
         values = [8, 6, 0, 1, 2, 4] if data_type.value.startswith("U") else [-4, -2, 0, 1, 2, 4]
     else:
         values = [0.5] if "Scale" in name else [1] if "ZeroPoint" in name else [2, 1, 3]
-    elements = [values[i % len(values)] for i in range(count)]
+    return data_type, [values[i % len(values)] for i in range(count)]
+
+
+def _base64(data_type: DataType, elements: list[float]) -> str:
+    count = len(elements)
     if data_type.bits == 4:
         halves = [int(each) & 0xF for each in [*elements, 0][: count + count % 2]]
         packed = bytes(low | high << 4 for low, high in zip(halves[::2], halves[1::2], strict=True))
@@ -258,7 +275,7 @@ def _example_data(operator: type[Operator], desc: dict[str, Any], name: str, inp
 def paste(request: Any) -> str:
     """A request as JSON to read and to paste, lists of numbers on one line each."""
     text = orjson.dumps(request, option=orjson.OPT_INDENT_2).decode()
-    return re.sub(r"\[[\d,\s]+\]", lambda numbers: str(orjson.loads(numbers[0])), text)
+    return re.sub(r"\[[-\d.,\s]+\]", lambda numbers: str(orjson.loads(numbers[0])), text)
 
 
 def support_groups(row: SupportRow) -> list[tuple[str, list[DataType], list[int]]]:

@@ -26,6 +26,7 @@ from app.engine.capabilities import (
     OperatorFilter,
     SupportRow,
     describe,
+    example_for_people,
     field_kind,
     paste,
     select,
@@ -167,7 +168,7 @@ def _page(sections: Sequence[Section], wanted: PageFilter) -> bytes:
 
 def _section(operator: type[Operator], drawn: Curve | None) -> Section:
     described, name = describe(operator), operator.short_name()
-    request = shlex.quote(paste(described["example"]))
+    request = shlex.quote(paste(example_for_people(operator)))
     html = (
         _templates()
         .get_template("operator.html")
