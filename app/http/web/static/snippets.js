@@ -137,7 +137,8 @@ const response = await fetch(${JSON.stringify(`${url}/v1/dispatch`)}, {
 const answer = await response.json();
 if (!response.ok) throw new Error(answer.detail);
 const arrays: Record<string, any> = {
-${arrays}};
+${arrays}  FLOAT16: Reflect.get(globalThis, "Float16Array") ?? Uint16Array, // newer browsers and Node.js have it
+};
 for (const [name, output] of Object.entries<any>(answer.outputs)) {
   for (const { DataType, Sizes, data } of [output].flat()) {
     const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
