@@ -287,11 +287,18 @@ def test_a_link_opens_all_of_it_again(celu: Page, page: Tab, server: RunningServ
     celu.get_by_role("textbox", name="Alpha").fill("2.5")
     celu.get_by_role("textbox", name="Numbers").first.fill("7, -7, 1, 2, 3, 4")
     celu.wait_for_url("**/#operator/*")
+    for control, choice in (("Compare with", "FLOAT16"), ("View of OutputTensor", "plot")):
+        before = celu.url
+        celu.get_by_role("combobox", name=control).select_option(choice)
+        celu.wait_for_url(lambda url, before=before: url != before)
     link = celu.url
     go(page, server, "live")
     page.open(link)
     expect(celu.get_by_role("textbox", name="Alpha")).to_have_value("2.5")
     expect(celu.get_by_role("textbox", name="Numbers").first).to_have_value("7, -7, 1, 2, 3, 4")
+    expect(celu.get_by_role("combobox", name="Compare with")).to_have_value("type FLOAT16")
+    expect(celu.get_by_role("img", name="Plot of OutputTensor")).to_be_visible()
+    celu.get_by_role("combobox", name="View of OutputTensor").select_option("table")
     assert numbers(celu)[0] == "7"
 
 

@@ -188,12 +188,18 @@ export async function mount(container, context, given) {
 
   // Dispatch
 
-  const compareWith = h("select", { onchange: () => dispatch() });
+  const compareWith = h("select", { onchange: () => (keep({ compare: compareWith.value || undefined }), dispatch()) });
+
+  /** What a link holds besides the request. */
+  function keep(shown) {
+    state = { ...state, ...shown };
+    context.remember("operator", state);
+  }
 
   function comparisons() {
     const [, first] = inputTensors(state.operator, inputs)[0] ?? [];
     const from = first ? shortType(first.DataType) : null;
-    const chosen = compareWith.value;
+    const chosen = compareWith.value || state.compare;
     const types = from && isFloat(from) ? typesOf(inputs[0]).filter((each) => each !== from && isFloat(each)) : [];
     const devices = (context.devices ?? []).filter((each) => each !== (last?.answer.execution.device ?? null));
     const values = ["", ...types.map((each) => `type ${each}`), ...devices.map((each) => `device ${each}`)];
@@ -250,7 +256,7 @@ export async function mount(container, context, given) {
     else showErrors([], ""); // those of what was asked before
   }
 
-  const views = new Map();
+  const views = new Map(Object.entries(state.views ?? {}));
 
   function showResults() {
     const { answer, beside } = last;
@@ -259,7 +265,10 @@ export async function mount(container, context, given) {
     results.replaceChildren(
       h("p", { class: "faint" }, `On ${device} (${kind}), in ${duration(seconds)}.${reason ? ` Not where it should: ${reason}` : ""}`),
       ...outputsOf(answer).map(([output, made]) => resultView(output, made, {
-        other: others.get(output), otherName: beside?.name, view: views.get(output) ?? "table", onview: (each) => views.set(output, each),
+        other: others.get(output), otherName: beside?.name, view: views.get(output) ?? "table", onview: (each) => {
+          views.set(output, each);
+          keep({ views: Object.fromEntries(views) });
+        },
       })));
   }
 

@@ -30,15 +30,15 @@ export function resultView(name, output, { other = null, otherName = "", view = 
   const against = other && elementCount(other.Sizes) === values.length ? elementsOfOutput(other).map((each) => convert(each, type)) : null;
   const compared = against && compare(values, against, type);
   const inside = h("div");
-  const select = h("select", { "aria-label": `View of ${name}`, value: view, onchange: () => show(select.value) }, options(Object.keys(VIEWS), Object.values(VIEWS)));
+  const shown = Object.hasOwn(VIEWS, view) ? view : "table"; // a link may say anything
+  const select = h("select", { "aria-label": `View of ${name}`, value: shown, onchange: () => (onview?.(select.value), show(select.value)) }, options(Object.keys(VIEWS), Object.values(VIEWS)));
 
   function show(kind) {
-    onview?.(kind);
     const make = { table, heat: heatMap, image, plot }[kind];
     inside.replaceChildren(make(values, sizes, type, { compared, against, name }));
   }
 
-  show(view);
+  show(shown);
   const save = h("button", {
     type: "button",
     onclick() {
