@@ -1,6 +1,7 @@
 """A dispatch as clients state it and as it is answered: the protocol-independent forms."""
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Protocol, TypeAlias, TypeVar, final
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
@@ -12,7 +13,7 @@ from app.contract.constants import NEWEST, FeatureLevel
 from app.contract.suggestions import did_you_mean
 from app.contract.tensors import TensorDesc, path_of
 from app.contract.validation import abbreviate
-from app.contract.violations import ContractError, Hresult, Violation
+from app.contract.violations import MAX_VIOLATIONS, ContractError, Hresult, Violation
 from app.graphs.descriptor import GraphDesc
 from app.graphs.schedule import InitializedGraph
 from app.operators.catalog import OperatorDesc
@@ -219,8 +220,7 @@ def bind(work: Work, data: Mapping[str, T]) -> dict[str, T]:
             name,
             list(descs),
         )
-        for name in data
-        if name not in descs
+        for name in islice((name for name in data if name not in descs), MAX_VIOLATIONS)
     ]
     for name, desc in descs.items():
         if name not in data:

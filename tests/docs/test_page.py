@@ -290,7 +290,7 @@ def test_a_link_opens_all_of_it_again(celu: Page, page: Tab, server: RunningServ
     for control, choice in (("Compare with", "FLOAT16"), ("View of OutputTensor", "plot")):
         before = celu.url
         celu.get_by_role("combobox", name=control).select_option(choice)
-        celu.wait_for_url(lambda url, before=before: url != before)
+        expect(celu).not_to_have_url(before)
     link = celu.url
     go(page, server, "live")
     page.open(link)

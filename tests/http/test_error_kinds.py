@@ -2,7 +2,9 @@
 
 import ast
 import re
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -12,12 +14,15 @@ from starlette.exceptions import HTTPException
 import app
 from app.codecs.structure import Unreadable
 from app.contract.kinds import MEANINGS, Kind, kind_at
-from app.contract.violations import Violation, refused
+from app.contract.violations import MAX_VIOLATIONS, ContractError, Violation, refused
+from app.engine.dispatch import bind
 from app.engine.graph_store import GraphConflict, StoreFull, UnknownGraph
 from app.engine.service import Abandoned, DeadlineExceeded, Draining
 from app.engine.workers import QueueFull
+from app.http.core.documents import CODECS
 from app.http.core.exchange import Disconnected
 from app.http.core.problems import EXPECTED, OF_STATUS, Problem, Throttled, problem_for
+from app.http.native.inputs import described
 from app.memory.accounts import LimitExceeded, MemoryExhausted
 from app.operators.catalog import OPERATORS
 from tests.http.refusals import error_at, refusal_of
@@ -167,3 +172,28 @@ def test_misspelt_names_elsewhere(client: httpx.Client) -> None:
     assert error_at("/in_place", placed)["message"].endswith("Did you mean InputTensor?")
     level = problem_of(client.post("/v1/dispatch", json={"operator": CELU, "inputs": {}, "feature_level": "2_0"}), 422)
     assert level["type"] == "/errors#feature-level"
+
+
+def test_suggestions_are_made_for_what_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes a while, and a request may have ten thousands of names that are not known."""
+    made: list[object] = []
+
+    def suggest(given: object, known: object) -> str:
+        made.append(given)
+        return ""
+
+    names: Any = {f"InputTenso{number}": [1] for number in range(1000)}
+    document = {"operator": {"Type": "ACTIVATION_CELU"}, "inputs": names}
+    monkeypatch.setattr("app.http.native.inputs.did_you_mean", suggest)
+    monkeypatch.setattr("app.engine.dispatch.did_you_mean", suggest)
+    unused: Any = None
+    work: Any = SimpleNamespace(name="X", inputs={}, is_known=lambda name: False)
+    refusals: list[Callable[[], object]] = [
+        lambda: described(document, CODECS["application/json"], unused),
+        lambda: bind(work, names),
+    ]
+    for refuse in refusals:
+        made.clear()
+        with pytest.raises(ContractError) as error:
+            refuse()
+        assert len(error.value.violations) == len(made) == MAX_VIOLATIONS

@@ -1,10 +1,11 @@
 """Models from files: inputs and outputs are the file's, and each sizes of inputs have a graph of their own."""
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from app.contract.suggestions import did_you_mean
 from app.contract.validation import abbreviate, validate
-from app.contract.violations import ContractError, Hresult, Violation, refused
+from app.contract.violations import MAX_VIOLATIONS, ContractError, Hresult, Violation, refused
 from app.engine.graph_documents import GraphExecuteRequest
 from app.engine.prepared import Prepared
 from app.engine.service import Service
@@ -54,7 +55,7 @@ class FileModel:
         """Raises NotCompiled as well."""
         device, binary_data_output = self._parameters(request)
         given = {each.name: each for each in request.inputs}
-        violations = list(self._violations(given))
+        violations = list(islice(self._violations(given), MAX_VIOLATIONS))
         if violations:
             raise ContractError(violations, Hresult.E_INVALIDARG)
         sizes = tuple(tuple(given[name].shape) for name in self._loaded.ports.inputs)

@@ -1,11 +1,12 @@
 """Models that are graphs which are kept: inputs and outputs are the graph's, by its names for them."""
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from app.contract.suggestions import did_you_mean
 from app.contract.tensors import TensorDesc
 from app.contract.validation import abbreviate, validate
-from app.contract.violations import ContractError, Hresult, Violation, refused
+from app.contract.violations import MAX_VIOLATIONS, ContractError, Hresult, Violation, refused
 from app.engine.graph_documents import GraphExecuteRequest
 from app.engine.graph_store import KeptGraph
 from app.engine.service import Service
@@ -51,7 +52,7 @@ class GraphModel:
                 message = f"{abbreviate(name)} is no parameter of a graph; known are {', '.join(known)}.{meant}"
                 raise refused(("parameters", name), message, name, known)
         device = validate(GraphExecuteRequest, {"inputs": {}} | settings).device
-        violations = list(self._violations({each.name: each for each in request.inputs}))
+        violations = list(islice(self._violations({each.name: each for each in request.inputs}), MAX_VIOLATIONS))
         if violations:
             raise ContractError(violations, Hresult.E_INVALIDARG)
         prepared = prepared_for(

@@ -78,18 +78,18 @@ def described(document: object, codec: Decoder, memory: MemoryShare) -> object:
 def _check_names(operator: type[Operator], inputs: Mapping[str, object]) -> None:
     """Raise ContractError for data of a tensor that the operator has not: else the one that was meant is missing."""
     known = operator.tensor_names(Role.INPUT)
-    violations = [
-        Violation(
-            ("inputs", name),
-            f"{operator.name()} has no input {abbreviate(name)}; inputs are {', '.join(known) or 'none'}."
-            f"{did_you_mean(name, known)}",
-            abbreviate(name),
-            known,
+    unknown = [name for name in inputs if path_of(name)[0] not in known]
+    if unknown:
+        told = ", ".join(known) or "none"
+        violations = (  # one by one, for the first are told alone: there may be ten thousands
+            Violation(
+                ("inputs", name),
+                f"{operator.name()} has no input {abbreviate(name)}; inputs are {told}.{did_you_mean(name, known)}",
+                abbreviate(name),
+                known,
+            )
+            for name in unknown
         )
-        for name in inputs
-        if path_of(name)[0] not in known
-    ]
-    if violations:
         raise ContractError(violations, Hresult.DXGI_ERROR_DEVICE_REMOVED)
 
 
