@@ -102,6 +102,12 @@ def test_the_wrong_element_is_told(
     assert error["allowed"]
 
 
+def test_messagepack_takes_no_numbers(client: httpx.Client) -> None:
+    refused = post_msgpack(client, {"operator": {"Type": "ELEMENT_WISE_IDENTITY"}, "inputs": {"InputTensor": [1, 2]}})
+    error = refusal_of(refused, 422)
+    assert error["detail"] == "Data of InputTensor are [1, 2]; give binary."
+
+
 def test_nested_numbers_of_a_tensor_with_strides(client: httpx.Client) -> None:
     operator = {
         "Type": "ELEMENT_WISE_IDENTITY",

@@ -111,7 +111,7 @@ def _described(desc: Any, value: Any, path: Path, codec: Decoder, memory: Memory
                 abbreviate(one),
                 [abbreviate(other)],
             )
-    if desc is None and isinstance(value, int | float | None):
+    if desc is None and isinstance(value, int | float | list | None):
         takes = ["base64", "numbers in lists"] if codec.numbers else ["binary"]
         raise refused(
             path,
