@@ -25,7 +25,7 @@ _DATA = ("Data",)
 _SHOWN = 8
 
 
-def bind_points(operator: Operator, role: Role) -> list[str]:
+def bind_points(operator: Operator, role: Role) -> Sequence[str]:
     """Tensors of `operator` in the structure's order, which is what indices count: those of arrays one by one. Those it
     leaves out are among them."""
     arrays = operator.array_names()
@@ -75,6 +75,22 @@ class NodeTensor(NamedTuple):
     tensor: str
 
 
+class _Fields(NamedTuple):
+    """In which fields of an edge an end may be given: the name, or the index."""
+
+    by_name: str
+    by_index: str
+
+    @classmethod
+    def of(cls, name: str) -> "_Fields":
+        return cls(name, f"{name}Index")
+
+
+_READERS = _Fields.of("ToNode"), _Fields.of("ToNodeInput")
+_WRITERS = _Fields.of("FromNode"), _Fields.of("FromNodeOutput")
+"""Of a node, and of its tensor."""
+
+
 class _Given(NamedTuple):
     """The field that an end is given in, and what it says."""
 
@@ -86,7 +102,6 @@ class _Tensors(NamedTuple):
     """Tensors of a node of one role: all, and those that are described. None: nobody knows which are."""
 
     names: Sequence[str]
-    known: frozenset[str]
     described: Mapping[str, TensorDesc] | None
 
 
@@ -126,11 +141,11 @@ class NodeEnds:
 
     def reader(self, edge: InputEdge | IntermediateEdge, path: Path) -> NodeTensor | None:
         """The tensor that `edge`, which is at `path`, leads to, if that is clear."""
-        return self._tensor(edge, path, "ToNode", Role.INPUT)
+        return self._tensor(edge, path, _READERS, Role.INPUT)
 
     def writer(self, edge: IntermediateEdge | OutputEdge, path: Path) -> NodeTensor | None:
         """The tensor that `edge`, which is at `path`, comes from, if that is clear."""
-        return self._tensor(edge, path, "FromNode", Role.OUTPUT)
+        return self._tensor(edge, path, _WRITERS, Role.OUTPUT)
 
     def desc(self, end: NodeTensor, role: Role) -> TensorDesc | None:
         """The descriptor of a tensor that `reader` or `writer` found; None of constants and invalid operators."""
@@ -152,11 +167,9 @@ class NodeEnds:
         return desc.Desc.tensors(role)  # it is invalid, and nobody knows which outputs it implies
 
     def _tensor(
-        self, edge: InputEdge | IntermediateEdge | OutputEdge, path: Path, name: str, role: Role
+        self, edge: InputEdge | IntermediateEdge | OutputEdge, path: Path, fields: tuple[_Fields, _Fields], role: Role
     ) -> NodeTensor | None:
-        what = "Input" if role is Role.INPUT else "Output"
-        at_node = _given(edge, path, name, self._violations)
-        at_tensor = _given(edge, path, name + what, self._violations)
+        at_node, at_tensor = [_given(edge, path, each, self._violations) for each in fields]
         node = at_node and self._node(at_node, path, role)
         if node is None:
             self._unclear[role] = True
@@ -200,9 +213,9 @@ class NodeEnds:
 
     def _tensor_of(self, node: int, end: _Given, path: Path, role: Role) -> str | None:
         field, value = end
-        names, known, described = self._all(node, role)
+        names, described = self._all(node, role)
         if isinstance(value, str):
-            if value not in known:
+            if value not in names:
                 self._say(
                     (*path, field),
                     f"{field} is {abbreviate(value)}; {role.value}s of {self.called(node)} are {listed(names)}.",
@@ -237,11 +250,11 @@ class NodeEnds:
         desc, compiled = self._nodes[node], self._compiled.get(node)
         if isinstance(desc, ConstantNode):
             of_role = _DATA if role is Role.OUTPUT else ()
-            return _Tensors(of_role, frozenset(of_role), None if of_role else {})
+            return _Tensors(of_role, None if of_role else {})
         names = bind_points(desc.Desc, role)
-        if role is Role.INPUT:
-            return _Tensors(names, frozenset(names), desc.Desc.tensors(role))
-        return _Tensors(names, frozenset(names), compiled.outputs if compiled else None)
+        if compiled is None:
+            return _Tensors(names, desc.Desc.tensors(role) if role is Role.INPUT else None)
+        return _Tensors(names, compiled.inputs if role is Role.INPUT else compiled.outputs)
 
     def _say(self, path: Path, message: str, given: object, allowed: object) -> None:
         self._violations.append(Violation(path, message, given, allowed))
@@ -252,7 +265,7 @@ class GraphEnds:
 
     def __init__(self, role: Role, count: int | None, violations: list[Violation]) -> None:
         what = role.value.capitalize()
-        self._name = f"Graph{what}"
+        self._fields = _Fields.of(f"Graph{what}")
         self._edges = f"{what}Edges"
         self._what = f"{role.value}s of the graph"
         self._count_field = f"{what}Count"
@@ -272,7 +285,7 @@ class GraphEnds:
         return found
 
     def _find(self, edge: InputEdge | OutputEdge, path: Path) -> int | str | None:
-        end = _given(edge, path, self._name, self._violations)
+        end = _given(edge, path, self._fields, self._violations)
         if end is None:
             return None
         field, value = end
@@ -282,7 +295,7 @@ class GraphEnds:
         if by_index != self.by_index:
             if not self._mixed:  # said once: either half may be what is meant
                 self._mixed = True
-                other = f"{self._name}Index" if self.by_index else self._name
+                other = self._fields.by_index if self.by_index else self._fields.by_name
                 self._violations.append(
                     Violation(
                         (*path, field),
@@ -341,24 +354,24 @@ def _gaps(indices: list[int], count: int | None) -> list[str]:
 
 
 def _given(
-    edge: InputEdge | IntermediateEdge | OutputEdge, path: Path, name: str, violations: list[Violation]
+    edge: InputEdge | IntermediateEdge | OutputEdge, path: Path, fields: _Fields, violations: list[Violation]
 ) -> _Given | None:
-    """The one of `name` and its index that `edge` has."""
-    called: str | None = getattr(edge, name)
-    index: int | None = getattr(edge, f"{name}Index")
+    """The one of `fields` that `edge` has."""
+    by_name, by_index = fields
+    called: str | None = getattr(edge, by_name)
+    index: int | None = getattr(edge, by_index)
     if called is None and index is not None:
-        return _Given(f"{name}Index", index)
+        return _Given(by_index, index)
     if called is not None and index is None:
-        return _Given(name, called)
-    either = [f"{name}Index", name]
+        return _Given(by_name, called)
+    either = [by_index, by_name]
     if called is None:
-        violation = Violation(
-            (*path, f"{name}Index"), f"{name}Index is missing; an edge has it, or {name} in its place.", None, either
-        )
+        message = f"{by_index} is missing; an edge has it, or {by_name} in its place."
+        violation = Violation((*path, by_index), message, None, either)
     else:
         violation = Violation(
-            (*path, name),
-            f"{name} is {abbreviate(called)} and {name}Index is {index}; an edge has one of the two.",
+            (*path, by_name),
+            f"{by_name} is {abbreviate(called)} and {by_index} is {index}; an edge has one of the two.",
             abbreviate(called),
             either,
         )

@@ -66,8 +66,7 @@ def fuse(graph: Graph, structures: Structures) -> Fused:
         if value.made is None:
             found[output.node] = whole(value)
         elif output in made:
-            part = moving.part(output) if _moves(values, made, output) else None
-            found[output] = part or _Group(values, made, output).part(structures)
+            found[output] = moving.part(output) or _Group(values, made, output).part(structures)
     return Fused([*found.values()][::-1], aliases)
 
 
@@ -198,22 +197,6 @@ def _fits(value: Output, reader: Output, name: str) -> bool:
     return value.made.stored.bits == stored.bits if value.type is None else value.type is stored
 
 
-def _moves(values: Outputs, roots: set[NodeOutput], root: NodeOutput) -> bool:
-    """Whether a kernel goes by coordinates: if its `root` does, or, without reductions, what would be put into it."""
-    if values[root].goes_by_coordinates:
-        return True
-    found, seen, ahead = False, {root}, [root]
-    while ahead and len(seen) < MOST_MOVING:  # of which each node has one at least
-        value = values[ahead.pop()]
-        if value.made is not None and value.made.axes:
-            return False
-        found |= value.goes_by_coordinates
-        inner = {source for source in value.sources.values() if isinstance(source, NodeOutput) and source not in roots}
-        ahead += inner - seen
-        seen |= inner
-    return found
-
-
 class _Moving:
     """The kernels of a graph that go by coordinates, which have few programs."""
 
@@ -223,9 +206,12 @@ class _Moving:
         self._structures = structures
         self._programs: set[Program] = set()
         self._tried = 0
+        self._are_any = any(value.goes_by_coordinates for value in values.values())
 
     def part(self, root: NodeOutput) -> Part | None:
         """That of `root`; None if nothing in it goes by coordinates."""
+        if not (self._are_any and self._moves(root)):
+            return None
         group = CoordinateGroup(self._values, self._roots, root, alone=self._tried == MOST_TRIED)
         part = group.part(self._structures)
         if part and len(part.nodes) > 1:
@@ -238,6 +224,23 @@ class _Moving:
         if part:
             self._roots |= group.refused
         return part
+
+    def _moves(self, root: NodeOutput) -> bool:
+        """Whether a kernel goes by coordinates: if its `root` does, or, without reductions, what would be put into
+        it."""
+        values, roots = self._values, self._roots
+        if values[root].goes_by_coordinates:
+            return True
+        found, seen, ahead = False, {root}, [root]
+        while ahead and len(seen) < MOST_MOVING:  # of which each node has one at least
+            value = values[ahead.pop()]
+            if value.made is not None and value.made.axes:
+                return False
+            found |= value.goes_by_coordinates
+            inner = {each for each in value.sources.values() if isinstance(each, NodeOutput) and each not in roots}
+            ahead += inner - seen
+            seen |= inner
+        return found
 
 
 class _Wire(NamedTuple):
@@ -253,6 +256,15 @@ class _Leaf(NamedTuple):
     source: Source
     stored: DataType
     address: Vector
+
+
+class _Reading(NamedTuple):
+    """How a member reads an input: as which type, and where along dimensions of these sizes, of its own coordinates."""
+
+    stored: DataType
+    sizes: list[int]
+    strides: list[int]
+    coordinates: list[Vector]
 
 
 class _Member(NamedTuple):
@@ -281,7 +293,8 @@ class _Group:
         self._space = Space(self._walk(root)[0])
         self._members: list[_Member] = []
         self._leaves: list[_Leaf] = []
-        self._placed: list[tuple[NodeOutput, DataType, list[Vector], int]] = []
+        self._placed: dict[NodeOutput, list[tuple[DataType, list[Vector], int]]] = {}
+        """At which coordinates outputs are computed, as which type, and the numbers that they have as members."""
         self._operations = 0
         self._inputs = 1
         """At most, once all members that are known are there."""
@@ -329,37 +342,38 @@ class _Group:
     def _member(self, output: NodeOutput, stored: DataType, coordinates: list[Vector], depth: int) -> int:
         """The number of `output`, of elements `stored` so, computed for its element at `coordinates`, below formulas
         so deep."""
-        for placed, type_, at, number in self._placed:
-            if placed == output and type_ is stored and at == coordinates:
+        placed = self._placed.setdefault(output, [])
+        for type_, at, number in placed:
+            if type_ is stored and at == coordinates:
                 return number
         value, made = self._values[output], self._formula(output)
         count, own_depth = size_of(made)
         self._operations += count
         self._inputs += len(value.sources) - 1
-        wires = []
-        for (_, source, read), strides in zip(value.inputs, self._walk(output)[1], strict=False):
-            type_ = stored if value.is_copy else read
-            address = self._space.address(coordinates, strides)
-            inner = self._inner(source, type_, address, depth + own_depth)
-            wires.append(_Wire(True, inner) if inner is not None else _Wire(False, self._leaf(source, type_, address)))
+        wires, is_copy = [], value.is_copy
+        sizes, every = self._walk(output)
+        for (_, source, read), strides in zip(value.inputs, every, strict=False):
+            reading = _Reading(stored if is_copy else read, sizes, strides, coordinates)
+            inner = self._inner(source, reading, depth + own_depth)
+            wires.append(_Wire(False, self._leaf(source, reading)) if inner is None else _Wire(True, inner))
         names = tuple(value.node.compiled.program.inputs)
         self._members.append(_Member(output, made, stored, names, tuple(wires)))
         number = len(self._members) - 1
-        self._placed.append((output, stored, coordinates, number))
+        placed.append((stored, coordinates, number))
         return number
 
-    def _inner(self, source: Source, stored: DataType, address: Vector, depth: int) -> int | None:
+    def _inner(self, source: Source, reading: _Reading, depth: int) -> int | None:
         """The number of `source` as a member, if it is one."""
         if not isinstance(source, NodeOutput) or source in self._roots:
             return None
-        coordinates = self._coordinates(source, self._formula(source), address, depth)
+        coordinates = self._coordinates(source, self._formula(source), reading, depth)
         if coordinates is None:
             self._roots.add(source)
             return None
-        return self._member(source, stored, coordinates, depth)
+        return self._member(source, reading.stored, coordinates, depth)
 
-    def _coordinates(self, output: NodeOutput, made: Map, address: Vector, depth: int) -> list[Vector] | None:
-        """Those of `output` for a reader at `address`; None if it had better be computed by itself."""
+    def _coordinates(self, output: NodeOutput, made: Map, reading: _Reading, depth: int) -> list[Vector] | None:
+        """Those of `output` for a reader; None if it had better be computed by itself."""
         if made.by_coordinates:
             return None
         value = self._values[output]
@@ -372,7 +386,9 @@ class _Group:
         if repeated > 1 and (made.axes or (repeated > MOST_REPEATED and not is_cheap(made))):
             return None
         sizes, (*_, strides) = self._walk(output)
-        coordinates = self._space.coordinates(address, sizes, strides)
+        coordinates: list[Vector] | None = reading.coordinates
+        if sizes != reading.sizes or strides != reading.strides:
+            coordinates = self._space.coordinates(self._address(reading), sizes, strides)
         if coordinates is None or not made.axes:
             return coordinates
         axes = self._space.groups(coordinates, sizes, made.axes)
@@ -387,12 +403,16 @@ class _Group:
             self._walks[output] = self._values[output].walk(output.tensor)
         return self._walks[output]
 
-    def _leaf(self, source: Source, stored: DataType, address: Vector) -> int:
+    def _address(self, reading: _Reading) -> Vector:
+        return self._space.address(reading.coordinates, reading.strides)
+
+    def _leaf(self, source: Source, reading: _Reading) -> int:
         """The number of the kernel's input that is `source`, read like this."""
+        made = _Leaf(source, reading.stored, self._address(reading))
         for number, leaf in enumerate(self._leaves):
-            if leaf == (source, stored, address):
+            if leaf == made:
                 return number
-        self._leaves.append(_Leaf(source, stored, address))
+        self._leaves.append(made)
         return len(self._leaves) - 1
 
 

@@ -97,10 +97,13 @@ class Output:
     def walk(self, name: str) -> Walk:
         """Sizes of dimensions, and the strides along these of each input, then of itself, which is called `name`: as
         few as will do, but for one that reduces: its own."""
-        strides = self.node.compiled.layouts(name)
+        compiled, desc = self.node.compiled, self.desc
         if self.made is not None and self.made.axes:
-            return self.desc.Sizes, [list(each) for each in strides]
-        return collapse(self.desc.Sizes, strides)
+            return desc.Sizes, [list(each) for each in compiled.layouts(name)]
+        descs = [*compiled.inputs.values(), desc]
+        if desc.elements > 1 and all(each.Strides is None and each.Sizes == desc.Sizes for each in descs):
+            return [desc.elements], [[1] for _ in descs]  # as `collapse` would find, in a tenth of the time
+        return collapse(desc.Sizes, compiled.layouts(name))
 
 
 Outputs: TypeAlias = dict[NodeOutput, Output]

@@ -129,11 +129,6 @@ class _Scheduler:
     def __init__(self, graph: Graph, fused: Fused) -> None:
         self._graph = graph
         self._fused = fused
-        self._descs = {
-            NodeOutput(node.index, name): desc
-            for node in graph.nodes.values()
-            for name, desc in node.compiled.outputs.items()
-        }
         self._owned = {name: each for name, each in graph.inputs.items() if each.owned_by_dml}
         self._bound = {name: each for name, each in graph.inputs.items() if not each.owned_by_dml}
         self._outputs = list(graph.outputs.values())
@@ -206,7 +201,7 @@ class _Scheduler:
             case GraphInput() if source.name in self._owned:
                 size = self._owned[source.name].total_bytes
             case NodeOutput() if source in self._fixed:
-                size = self._descs[source].total_bytes
+                size = self._desc(source).total_bytes
             case _:
                 return
         self._kept.setdefault(source, Place(Room.KEPT, len(self._kept), 0, size))
@@ -227,11 +222,10 @@ class _Scheduler:
         for source, _ in copies:
             if source in starts:
                 ends[source] = len(later)
-        sizes = {output: -(-self._descs[output].total_bytes // ALIGNMENT) * ALIGNMENT for output in starts}
+        sizes = {output: -(-self._desc(output).total_bytes // ALIGNMENT) * ALIGNMENT for output in starts}
         offsets, total = place_intervals({output: (starts[output], ends[output], sizes[output]) for output in starts})
         places = {
-            output: Place(Room.SCRATCH, 0, offset, self._descs[output].total_bytes)
-            for output, offset in offsets.items()
+            output: Place(Room.SCRATCH, 0, offset, self._desc(output).total_bytes) for output, offset in offsets.items()
         }
         return places, total
 
@@ -241,8 +235,7 @@ class _Scheduler:
         clears = [
             place
             for place, output in zip(writes, part.writes.values(), strict=True)
-            if place.room is not Room.OUTPUT
-            and self._descs[output].elements * self._descs[output].DataType.bits != 8 * place.size
+            if place.room is not Room.OUTPUT and not _fills(self._desc(output), place)
         ]
         reads = [
             replace(self._place(source), size=part.dispatchable.inputs[name].data_bytes)
@@ -257,6 +250,9 @@ class _Scheduler:
         copy = Dispatchable({"in0": desc}, {"out": desc}, _COPY, {})
         return Step((source.node,), copy, (read,), (Place(Room.OUTPUT, number, 0, size),))
 
+    def _desc(self, output: NodeOutput) -> TensorDesc:
+        return self._graph.nodes[output.node].compiled.outputs[output.tensor]
+
     def _place(self, source: Source) -> Place:
         if isinstance(source, NodeOutput) and source in self._written:
             return self._written[source]
@@ -264,6 +260,11 @@ class _Scheduler:
             return self._kept[source]
         assert isinstance(source, GraphInput), "all else has been placed"
         return Place(Room.INPUT, list(self._bound).index(source.name), 0, self._bound[source.name].total_bytes)
+
+
+def _fills(desc: TensorDesc, place: Place) -> bool:
+    """Whether each bit there is one of an element's."""
+    return desc.elements * desc.DataType.bits == 8 * place.size
 
 
 _COPY = Program({"in0": DataType.UINT8}, {"out": Map(InputValue("uint8", "in0", DataType.UINT8), DataType.UINT8)})

@@ -119,10 +119,11 @@ def compile_operator(operator: Operator, level: FeatureLevel, structures: Struct
     """
     judge(operator, level)
     inputs, outputs = operator.tensors(Role.INPUT), operator.outputs(level)
+    tensors = inputs | outputs
     numbers = {} if operator.call else operator.numbers()
     if operator.by_coordinates:
-        numbers |= sizes_of(inputs | outputs)
-    structure = Structure.of(operator, inputs | outputs)
+        numbers |= sizes_of(tensors)
+    structure = Structure.of(operator, tensors)
     program = (structures or Structures()).find(structure, numbers, structure.program)
     return CompiledOperator(inputs, outputs, program, numbers, operator, level)
 

@@ -165,7 +165,12 @@ class Operator(BaseModel):
 
     def _first_input(self) -> TensorDesc | None:
         """The first one that is there, if any is."""
-        return next(iter(self.tensors(Role.INPUT).values()), None)
+        values = self.__dict__
+        for name in _tensor_names(type(self), Role.INPUT):
+            if values[name] is not None:
+                first: TensorDesc = values[name][0] if name in _array_names(type(self)) else values[name]
+                return first
+        return None
 
     def implied_type(self, name: str, level: FeatureLevel) -> DataType:
         """The data type of the output `name` where the request leaves it out.
@@ -229,15 +234,16 @@ class Operator(BaseModel):
     def tensors(self, role: Role | None = None) -> dict[str, TensorDesc]:
         """The tensor descriptors that are there, by name, which in an array is InputTensors[0] and so on."""
         names, arrays = _tensor_names(type(self), role), _array_names(type(self))
+        values = self.__dict__
         if not arrays:
-            return {name: desc for name in names if (desc := getattr(self, name)) is not None}
+            return {name: desc for name in names if (desc := values[name]) is not None}
         return {
             each: desc
             for name in names
             for each, desc in (
-                [(element_name(name, place), desc) for place, desc in enumerate(getattr(self, name))]
+                [(element_name(name, place), desc) for place, desc in enumerate(values[name])]
                 if name in arrays
-                else [(name, getattr(self, name))]
+                else [(name, values[name])]
             )
             if desc is not None
         }
