@@ -58,7 +58,10 @@ class Bodies:
 
 
 def shares(server: servers.Server, bodies: Bodies, rounds: int, seconds: int) -> None:
-    """Requests/s of a kept graph over those of an operator."""
+    """Requests/s of a kept graph over those of an operator, by the clock and by the service's processor time: the
+    latter are those that one processor would have answered with nothing else to do."""
+    assert server.pid is not None
+    clock = processes.clock(server.pid)
     data = bytes(4 * ELEMENTS)
     kinds = [(kind, dict(more)) for kind, _, more in CHAINS["cheap"]] * 4
     id_ = sent(f"{server.url}/v1/graphs", "POST", {"graph": document(kinds, ELEMENTS)})["id"]
@@ -66,12 +69,24 @@ def shares(server: servers.Server, bodies: Bodies, rounds: int, seconds: int) ->
     operator = {"Type": "ACTIVATION_HARD_SIGMOID", "InputTensor": desc, "Alpha": 0.2, "Beta": 0.5}
     one = bodies.request("one", f"{server.url}/v1/dispatch", {"operator": operator, "inputs": {"InputTensor": data}})
     graph = bodies.request("graph", f"{server.url}/v1/graphs/{id_}/dispatch", {"inputs": {"0": data}})
+
+    def rates(request: load.Request) -> tuple[float, float]:
+        used = time.clock_gettime(clock)
+        answered = load.run(request, CONNECTIONS, seconds)
+        return answered.rate, answered.requests / (time.clock_gettime(clock) - used)
+
     found = []
     for _ in range(rounds):
-        alone, kept = (load.run(each, CONNECTIONS, seconds).rate for each in (one, graph))
-        found.append(kept / alone)
-        options.progress(f"one operator {alone:7.0f} /s, a kept graph of {len(kinds)} {kept:7.0f} /s: {found[-1]:.2f}")
-    print(f"a kept graph has {median(found):.2f} ({min(found):.2f} to {max(found):.2f}) of one operator's requests/s")
+        alone, kept = rates(one), rates(graph)
+        found.append([of_graph / of_one for of_graph, of_one in zip(kept, alone, strict=True)])
+        options.progress(
+            f"one operator {alone[0]:7.0f} /s, a kept graph of {len(kinds)} {kept[0]:7.0f} /s: {found[-1][0]:.2f}; by "
+            f"processor time {alone[1]:7.0f} and {kept[1]:7.0f}: {found[-1][1]:.2f}"
+        )
+    for what, shares in zip(("requests/s", "requests per second of processor time"), zip(*found), strict=True):
+        print(
+            f"a kept graph has {median(shares):.2f} ({min(shares):.2f} to {max(shares):.2f}) of one operator's {what}"
+        )
 
 
 class Latencies:

@@ -1,7 +1,8 @@
 """Graphs that are kept, /v1/graphs: sent once, dispatched many times."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from fastapi import APIRouter
@@ -145,7 +146,7 @@ class GraphReader(Reader):
     """Reads dispatches of one graph."""
 
     def __init__(self, service: Service, kept: KeptGraph) -> None:
-        super().__init__(service, RequestCache(MOST, MOST_BYTES))
+        super().__init__(service, RequestCache(MOST, MOST_BYTES), kept.entry.count)
         self._device = kept.device
         self._graph = kept.compiled
         self._prepared = kept.prepared
@@ -178,15 +179,21 @@ class GraphDispatchEndpoint:
         self._service = service
         self._readers: WeakKeyDictionary[KeptGraph, GraphReader] = WeakKeyDictionary()
 
-    async def __call__(self, request: Request, path: Mapping[str, str]) -> Reply:
-        service, id_ = self._service, path["id"]
-        kept = service.graphs.find(id_) or await kept_graph(service, id_)
+    def __call__(self, request: Request, path: Mapping[str, str]) -> Coroutine[Any, Any, Reply]:
+        kept = self._service.graphs.find(path["id"])
+        if kept is None:
+            return self._loaded(request, path["id"])
+        return answer_dispatch(self._reader(kept), request)
+
+    async def _loaded(self, request: Request, id_: str) -> Reply:
+        """The answer of a graph that another process took."""
+        return await answer_dispatch(self._reader(await kept_graph(self._service, id_)), request)
+
+    def _reader(self, kept: KeptGraph) -> GraphReader:
         reader = self._readers.get(kept)
         if reader is None:
-            reader = self._readers[kept] = GraphReader(service, kept)
-        reply = await answer_dispatch(reader, request)
-        kept.entry.count()
-        return reply
+            reader = self._readers[kept] = GraphReader(self._service, kept)
+        return reader
 
 
 def routes(service: Service) -> list[DirectRoute]:

@@ -19,6 +19,7 @@ from app.engine.inputs import Given
 from app.engine.prepared import Prepared
 from app.engine.service import Service
 from app.http.core.documents import TooHeavy, read_document
+from app.http.core.exchange import nothing
 from app.http.native.inputs import check_light, described, limit_numbers
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
@@ -69,8 +70,10 @@ def dispatch_of(
 class Reader(ABC):
     """Reads dispatches. One that differs from an earlier one in its tensor data only is judged no second time."""
 
-    def __init__(self, service: Service, known: RequestCache[Dispatch]) -> None:
+    def __init__(self, service: Service, known: RequestCache[Dispatch], count: Callable[[], None] = nothing) -> None:
+        """`count` is called when one that it read was done."""
         self.service = service
+        self.count = count
         self._known = known
 
     def read(
