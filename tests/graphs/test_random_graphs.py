@@ -1,8 +1,9 @@
 """Graphs give what their operators give one by one: to the last bit where formulas are exact, else nearly so."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import hypothesis.strategies as st
 import numpy as np
@@ -13,6 +14,7 @@ from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.device import Device
 from app.formula.structures import Structures
+from app.graphs.schedule import ALIGNMENT, Place, Room, Step, schedule
 from app.memory.arrays import Array
 from tests.gpu import first_gpu
 from tests.graphs.random_graphs import Drawer, Drawn, dispatched, initialized, one_by_one
@@ -70,6 +72,41 @@ def test_what_moves_elements_to_the_last_bit(device: NumpyDevice, drawn: tuple[r
 def test_others_nearly_so(device: NumpyDevice, drawn: tuple[random.Random, int]) -> None:
     rng, nodes = drawn
     check(Drawer(rng, exact=False).draw(nodes), device, device, exact=False)
+
+
+def most_needed(steps: Sequence[Step]) -> int:
+    """Bytes that are in use at once in scratch, at the most; no two tensors of these overlap."""
+    written: dict[int, int] = {}  # by where it begins: what lies there now, as a number of `lives`
+    lives: list[tuple[int, int, Place]] = []  # from which step to which
+    for number, step in enumerate(steps):
+        for place in step.reads:
+            if place.room is Room.SCRATCH:
+                first, _, whole = lives[written[place.offset]]
+                lives[written[place.offset]] = first, number, whole
+        for place in step.writes:
+            if place.room is Room.SCRATCH:
+                written[place.offset] = len(lives)
+                lives.append((number, number, place))
+    most = 0
+    for number in range(len(steps)):
+        alive = sorted(
+            (each.offset, -(-each.size // ALIGNMENT)) for first, last, each in lives if first <= number <= last
+        )
+        for (offset, units), (after, _) in pairwise(alive):
+            assert offset + units * ALIGNMENT <= after
+        most = max(most, ALIGNMENT * sum(units for _, units in alive))
+    return most
+
+
+def test_scratch_is_near_the_least_that_the_steps_need() -> None:
+    several = 0
+    for seed in range(150):
+        rng = random.Random(seed)
+        planned = schedule(Drawer(rng, exact=False, moving=0.3).draw(rng.randint(10, 40)).graph(SHARED), SHARED)
+        least = most_needed(planned.steps)
+        assert least <= planned.scratch_bytes <= 1.1 * least, seed
+        several += least > 2 * ALIGNMENT
+    assert several > 50, "graphs that need little tell nothing"
 
 
 @pytest.mark.gpu
