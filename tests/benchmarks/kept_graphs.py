@@ -83,7 +83,9 @@ def shares(server: servers.Server, bodies: Bodies, rounds: int, seconds: int) ->
             f"one operator {alone[0]:7.0f} /s, a kept graph of {len(kinds)} {kept[0]:7.0f} /s: {found[-1][0]:.2f}; by "
             f"processor time {alone[1]:7.0f} and {kept[1]:7.0f}: {found[-1][1]:.2f}"
         )
-    for what, shares in zip(("requests/s", "requests per second of processor time"), zip(*found), strict=True):
+    for what, shares in zip(
+        ("requests/s", "requests per second of processor time"), zip(*found, strict=True), strict=True
+    ):
         print(
             f"a kept graph has {median(shares):.2f} ({min(shares):.2f} to {max(shares):.2f}) of one operator's {what}"
         )
