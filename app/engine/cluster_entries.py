@@ -25,8 +25,9 @@ log = logging.getLogger("app")
 HEARTBEAT_SECONDS = 0.25
 """So often at least a replica and the keeper hear of each other."""
 
-LEASE_SECONDS = 2.0
-"""A replica of which the keeper has not heard for so long is gone: nobody waits for it, and what it locked is free."""
+LEASE_SECONDS = 5.0
+"""A replica of which the keeper has not heard for so long is gone: nobody waits for it, and what it locked is free. One
+that gets no processor for a moment is not."""
 
 
 _LEFT = ""

@@ -26,7 +26,7 @@ import servers
 
 from tests.cluster.haproxy import running_haproxy
 from tests.cluster.namespace import own_network
-from tests.cluster.ray_cluster import URL, Cluster, ray_cluster, replicas, wait_until
+from tests.cluster.ray_cluster import URL, Cluster, ray_cluster, wait_for_replicas, wait_until
 
 SIZES = [4 << 10, 256 << 10, 4 << 20]
 REPLICAS = [1, 2, 4]
@@ -118,12 +118,11 @@ def ray(count: int) -> Iterator[Front]:
         with ray_cluster(Path(folder)) as cluster:
             cluster.start("127.0.0.1", 2 * count)
             deploy(cluster, count, 64)
-            wait_until(lambda: len(replicas()) == count, cluster.logs)
+            before = wait_for_replicas(count, cluster.logs)
 
             def update() -> None:
-                before = replicas()
                 deploy(cluster, count, 65)
-                wait_until(lambda: len(replicas()) == count and not replicas() & before, cluster.logs)
+                wait_for_replicas(count, cluster.logs, before)
 
             def ticks(name: str) -> int:
                 found = (each for each in processes.tree(cluster.pids[0]) if name in processes.read(each, "cmdline"))

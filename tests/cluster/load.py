@@ -11,8 +11,8 @@ import httpx
 import msgpack
 import numpy as np
 
+from tests.cluster.ray_cluster import wait_until
 from tests.graphs.requests import MSGPACK
-from tests.http.load import wait_until
 
 CONNECTIONS = 4
 ALL_SIZES = (1 << 10, 1 << 16, 1 << 20)
@@ -35,14 +35,14 @@ class Load:
         operator = {"Type": "ACTIVATION_RELU", "InputTensor": {"DataType": "FLOAT32", "Sizes": [elements]}}
         body = msgpack.packb({"operator": operator, "inputs": {"InputTensor": x.tobytes()}})
         y = np.maximum(x, 0).tobytes()
-        with httpx.Client(base_url=self._url, timeout=30) as client:
+        with httpx.Client(base_url=self._url, timeout=60) as client:
             while not self._stop.is_set():
+                time.sleep(self._pause)
                 try:
                     response = client.post("/v1/dispatch", content=body, headers=MSGPACK)
                 except httpx.TransportError as error:
                     self.results[type(error).__name__] += 1
                     continue
-                time.sleep(self._pause)
                 is_right = response.status_code == 200 and y in response.content
                 self.results["right" if is_right else f"{response.status_code} {response.text[:200]}"] += 1
 

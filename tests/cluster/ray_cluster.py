@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,25 @@ ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "docker" / "ray" / "serve.yaml"
 BIN = Path(sys.executable).parent
 URL = "http://127.0.0.1:8000"
-SECONDS = 120.0
-"""How long to wait for what must happen."""
+SECONDS = 300.0
+"""How long to wait for what must happen, on a machine however slow."""
 
 _SYSTEM = {
     "health_check_initial_delay_ms": 0,
     "health_check_period_ms": 500,
-    "health_check_timeout_ms": 500,
+    "health_check_timeout_ms": 60_000,
     "health_check_failure_threshold": 3,
 }
-"""A node that is gone is noticed within seconds."""
+"""A node that is gone is noticed within seconds, as its port is closed; one that only gets no processor is not gone."""
+
+_PATIENCE = {
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+    "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
+    # So long a replica that goes still answers: HAProxy must have heard meanwhile. Ray's own choice is 30.
+    "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "6",
+    "RAY_memory_monitor_refresh_ms": "0",  # others may fill the machine's memory, which is no reason to end ours
+}
+"""What Ray takes for broken after seconds may just be slow here."""
 
 
 class Cluster:
@@ -48,7 +57,7 @@ class Cluster:
             "RAY_SERVE_HAPROXY_SOCKET_PATH": str(haproxy / "admin.sock"),
             "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(haproxy),
             "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(haproxy / "state"),
-            "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2",
+            **_PATIENCE,
         }
 
     def start(self, address: str, cpus: int) -> None:
@@ -85,8 +94,9 @@ class Cluster:
     def deploy(self, least: int, most: int, **arguments: Any) -> None:
         """What docker/ray/serve.yaml says, with so many replicas and these settings. Returns before it is there.
 
-        Replicas come as soon as they are wanted, each on a node of its own where there are as many. A quarter of a
-        request in hand is work enough for one: how many a replica has at a time depends on how quick clients are.
+        Replicas come as soon as they are wanted, each on a node of its own where there are as many, and stay. To have
+        had a request in hand at any time Ray looked is work enough for all: how often that is so depends on how quick
+        clients are.
         """
         config = yaml.safe_load(CONFIG.read_text())
         (application,) = config["applications"]
@@ -101,8 +111,9 @@ class Cluster:
         deployment["autoscaling_config"] |= {
             "min_replicas": least,
             "max_replicas": most,
-            "target_ongoing_requests": 0.25,
+            "target_ongoing_requests": 0.01,
             "upscale_delay_s": 0,
+            "downscale_delay_s": 3600,
             "metrics_interval_s": 0.5,
             "look_back_period_s": 1,
         }
@@ -140,8 +151,21 @@ def replicas() -> set[str]:
     found = set()
     for _ in range(8):
         try:
-            text = httpx.get(f"{URL}/metrics", timeout=5).text
+            text = httpx.get(f"{URL}/metrics", timeout=30).text
         except httpx.TransportError:
             continue
         found |= {line for line in text.splitlines() if line.startswith("dmlserve_start_time_seconds ")}
+    return found
+
+
+def wait_for_replicas(count: int, why_not: Callable[[], str], before: Set[str] = frozenset()) -> set[str]:
+    """Those that answer, once there are so many, and none of those `before`: twice, since one may not have been met."""
+    found: set[str] = set()
+
+    def are_there() -> bool:
+        nonlocal found
+        first, found = replicas(), replicas()
+        return first == found and len(found) == count and not found & before
+
+    wait_until(are_there, why_not)
     return found

@@ -43,7 +43,7 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
     with ExitStack() as stack:
 
         def replica(number: int) -> RunningServer:
-            flags = ("--drain-seconds", "2", "--threads", "1")
+            flags = ("--drain-seconds", "3", "--threads", "1")  # as compose.yaml says
             return stack.enter_context(running_server(folder / f"replica-{number}", *flags))
 
         with ThreadPoolExecutor() as pool:

@@ -9,6 +9,7 @@ from importlib.metadata import distributions, version
 from pathlib import Path
 from subprocess import run
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from packaging.markers import Marker
@@ -21,7 +22,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCKS = sorted((DOCKER / "locks").glob("*.txt"))
 
 LINE = re.compile(
-    r"(?P<name>[a-z0-9-]+)==(?P<version>[\w.]+)( ; (?P<marker>[^\\]+?))?(?P<hashes>( --hash=sha256:[0-9a-f]{64})+)"
+    r"(?P<name>[a-z0-9-]+)==(?P<version>[\w.!]+)( ; (?P<marker>[^\\]+?))?(?P<hashes>( --hash=sha256:[0-9a-f]{64})+)"
 )
 PYTHONS = [
     each.rpartition(" ")[2]
@@ -130,7 +131,7 @@ def test_the_bill_has_all_that_is_installed() -> None:
     assert len(purls) == len(set(purls))
     there = distributions(path=site.getsitepackages())  # Ray, where it is imported, has others by its side
     installed = {f"pkg:pypi/{canonicalize_name(each.name)}@{each.version}" for each in there}
-    assert {each.replace("%2B", "+") for each in purls if each.startswith("pkg:pypi/")} == {
+    assert {unquote(each) for each in purls if each.startswith("pkg:pypi/")} == {
         each for each in installed if not each.startswith("pkg:pypi/dmlserve@")
     }
     assert f"pkg:generic/python@{sys.version.split()[0]}" in purls

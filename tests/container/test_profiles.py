@@ -12,6 +12,9 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.http.telemetry import tracing
@@ -188,6 +191,38 @@ def test_every_query_names_metrics_that_there_are(front: Front) -> None:
             assert labels - {"instance", "job"} <= has, name
 
 
+def test_every_metric_has_its_panel() -> None:
+    """Those of the table, which another test compares with what the service shows."""
+    table = (ROOT / "app" / "http" / "telemetry" / "metrics.md").read_text()
+    metrics = re.findall(r"^\| `(dmlserve_\w+)` \| (\w+) ", table, re.MULTILINE)
+    assert len(metrics) > 40
+    shown = {name for panel in DASHBOARD["panels"] for each in panel["targets"] for name, _ in selectors(each["expr"])}
+    for name, kind in metrics:
+        assert any(each.startswith(name) for each in shown) if kind == "histogram" else name in shown, name
+    places = [(each["gridPos"]["x"], each["gridPos"]["y"]) for each in DASHBOARD["panels"]]
+    assert len({*places}) == len(places) == len({each["id"] for each in DASHBOARD["panels"]})
+
+
+def test_grafana_knows_all_that_the_dashboard_says() -> None:
+    """By Grafana's own schema: what it has no field for is not there any more when the dashboard was read."""
+    register_default_plugins()
+    read = json.loads(JSONEncoder().encode(Dashboard.from_json(DASHBOARD)))
+    assert [*lost(DASHBOARD, read)] == []
+    (panel, *_) = DASHBOARD["panels"]
+    odd = DASHBOARD | {"panels": [panel | {"tilte": "x"}]}
+    assert [*lost(odd, json.loads(JSONEncoder().encode(Dashboard.from_json(odd))))] == ["/panels/0/tilte"]
+
+
+def lost(given: Any, read: Any, where: str = "") -> Iterator[str]:
+    """What is in `given` and not in `read`, or otherwise."""
+    if isinstance(given, dict | list) and isinstance(read, type(given)):
+        for name, each in given.items() if isinstance(given, dict) else enumerate(given):
+            is_there = name in read if isinstance(read, dict) else len(read) == len(given)
+            yield from lost(each, read[name], f"{where}/{name}") if is_there else [f"{where}/{name}"]
+    elif given != read:
+        yield where
+
+
 def test_what_a_query_names_is_found() -> None:
     query = 'topk(10, sum by (a, le) (rate(x_total{b="c, d=e", f!~"g"}[5m]))) / sum(y) > 0.5 * z{i="j"}'
     assert [*selectors(query)] == [("x_total", {"a", "le", "b", "f"}), ("y", {"a", "le"}), ("z", {"a", "le", "i"})]
@@ -233,6 +268,12 @@ ALERTS = {
     },
     "DmlserveQueueIsLong": {'dmlserve_queue_depth{instance="a"}': "60x40"},
     "DmlserveMemoryIsShort": {'dmlserve_memory_bytes{instance="a"}': "2000000000x40"},
+    "DmlserveMissesDeadlines": {
+        'dmlserve_http_requests_total{instance="a", status="200"}': "0+900x40",
+        'dmlserve_rejections_total{instance="a", reason="deadline"}': "0+1x40",
+    },
+    "DmlserveKeepsCompiling": {'dmlserve_kernels_compiled_total{instance="a", compiler="llvm"}': "0+15x40"},
+    "DmlserveGpuFailed": {'dmlserve_gpu_in_service{instance="a", device="cuda:0"}': "0x40"},
     "DmlserveFallsBack": {'dmlserve_fallbacks_total{instance="a", device="cuda:0", cause="memory"}': "0+1x40"},
     "DmlserveRestarts": {'dmlserve_start_time_seconds{instance="a"}': "1+1x40"},
     "DmlserveRefusesConnections": {'dmlserve_connections_refused_total{instance="a"}': "0+1x40"},
@@ -253,6 +294,9 @@ QUIET = {
     'dmlserve_dispatch_queue_seconds_bucket{instance="a", device="cpu", le="+Inf"}': "0+100x40",
     'dmlserve_queue_depth{instance="a"}': "40x40",
     'dmlserve_memory_bytes{instance="a"}': "1900000000x40",
+    'dmlserve_rejections_total{instance="a", reason="deadline"}': "0+1x40",
+    'dmlserve_kernels_compiled_total{instance="a", compiler="llvm"}': "0+10x40",
+    'dmlserve_gpu_in_service{instance="a", device="cuda:0"}': "1x40",
     'dmlserve_fallbacks_total{instance="a", device="cuda:0", cause="memory"}': "7x40",
     'dmlserve_start_time_seconds{instance="a"}': "1x20 2x20",
     'dmlserve_connections_refused_total{instance="a"}': "7x40",
