@@ -231,10 +231,16 @@ def test_what_a_query_names_is_found() -> None:
 needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 
 
-def promtool(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(["promtool", *arguments], check=False, cwd=folder, capture_output=True, text=True)
+def promtool(folder: Path, *arguments: str, text: str = "") -> str:
+    done = subprocess.run(["promtool", *arguments], check=False, cwd=folder, input=text, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return done.stdout + done.stderr
+
+
+@needs_promtool
+def test_metrics_have_names_by_prometheus_rules(client: httpx.Client, tmp_path: Path) -> None:
+    """Units are suffixes, counters end in _total, and all have a help text."""
+    assert promtool(tmp_path, "check", "metrics", text=client.get("/metrics").text) == ""
 
 
 @needs_promtool

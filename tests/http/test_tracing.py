@@ -1,6 +1,7 @@
 """Traces: spans of what a request went through, sent to an OTLP receiver of the test's own."""
 
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -260,9 +261,20 @@ def test_without_opentelemetry_the_service_does_not_start(monkeypatch: pytest.Mo
         tracing.check(Settings(otlp_endpoint="http://localhost:4318"))
 
 
-def test_a_collector_that_is_not_there_holds_nothing_up(tmp_path: Path) -> None:
-    flags = ["--otlp-endpoint", "http://127.0.0.1:9", "--trace-ratio", "1"]
-    with running_server(tmp_path / "log", *flags) as running, httpx.Client(base_url=running.url) as client:
-        for _ in range(20):
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_collector_that_says_nothing_holds_nothing_up(tmp_path: Path, is_there: bool) -> None:
+    """Neither one to which nobody listens, nor one that takes spans and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1] if is_there else 9}"
+        flags = ["--otlp-endpoint", url, "--trace-ratio", "1"]
+        with (
+            running_server(tmp_path / "log", *flags, OTEL_BSP_SCHEDULE_DELAY="50") as running,
+            httpx.Client(base_url=running.url) as client,
+        ):
+            for _ in range(20):
+                output_of(post_json(client, SMALL))
+            if is_there:
+                silent.settimeout(60)
+                silent.accept()[0].detach()  # it came, and stays open
             output_of(post_json(client, SMALL))
-        assert running.stop(15) == 0
+            assert running.stop(15) == 0
