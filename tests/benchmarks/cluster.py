@@ -1,13 +1,15 @@
 """Measure replicas behind each front against one process alone: requests/s, the front's cost, requests that fail.
 
-    PYTHONPATH=. python tests/benchmarks/cluster.py          # all of it, ten minutes; as root
+    PYTHONPATH=. python tests/benchmarks/cluster.py          # all of it, fifteen minutes; as root
     PYTHONPATH=. python tests/benchmarks/cluster.py --fronts haproxy --replicas 1 2
 
 Every replica has one thread. Machines with few cores are full long before the replicas are: what holds on any number of
-machines is the CPU time that a request takes, of the service and of the front, which is measured too.
+machines is the CPU time that a request takes, of the service and of the front, which is measured too. Each cell is held
+against one process alone, turn by turn: others may use the machine, and more at one time than at another.
 """
 
 import argparse
+import statistics
 import tempfile
 import threading
 import time
@@ -44,12 +46,12 @@ class Front(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """Of one size behind one front: with many connections and with one."""
+    """Of one size: with many connections, and half of the requests over one."""
 
     rate: float
     service_us: float
     front_us: float
-    alone_ms: float
+    one_ms: float
 
 
 class Replica:
@@ -82,7 +84,7 @@ def started(count: int) -> Iterator[list[Replica]]:
 
 
 @contextmanager
-def alone(_: int) -> Iterator[Front]:
+def alone() -> Iterator[Front]:
     with started(1) as (replica,):
         yield Front(f"http://127.0.0.1:{replica.port}", lambda: processes.cpu_ticks(replica.pid), int, lambda: None)
 
@@ -149,14 +151,33 @@ def message(size: int) -> bytes:
 
 def measure(front: Front, body: Path, connections: int, seconds: int) -> Figures:
     request = load.Request(f"{front.url}/v1/dispatch", "msgpack", body)
-    load.send(request)
-    load.run(request, connections, 1)  # kernels are compiled, connections made
     one = load.run(request, 1, seconds)
     before = front.service_ticks(), front.front_ticks()
     many = load.run(request, connections, seconds)
     ticks = front.service_ticks() - before[0], front.front_ticks() - before[1]
     service_us, front_us = (each / TICKS_PER_SECOND * 1e6 / many.requests for each in ticks)
     return Figures(many.rate, service_us, front_us, one.p50_ms)
+
+
+def by_turns(front: Front, single: Front, body: Path, given: argparse.Namespace) -> list[float]:
+    """The cells of a row, behind `front` and alone: medians, and how much longer the quickest round took for one."""
+    for each in (front, single):  # kernels are compiled, connections made
+        request = load.Request(f"{each.url}/v1/dispatch", "msgpack", body)
+        load.send(request)
+        load.run(request, given.connections, 1)
+    rounds = [
+        (
+            measure(front, body, given.connections, given.seconds),
+            measure(single, body, given.connections, given.seconds),
+        )
+        for _ in range(given.rounds)
+    ]
+    cells = [
+        [there.rate, there.rate / here.rate, there.service_us, here.service_us, there.front_us]
+        for there, here in rounds
+    ]
+    there_ms, here_ms = (min(each.one_ms for each in side) for side in zip(*rounds, strict=True))
+    return [*map(statistics.median, zip(*cells, strict=True)), 1000 * (there_ms - here_ms)]
 
 
 def failed_in_update(front: Front, bodies: Sequence[Path], connections: int) -> tuple[int, int]:
@@ -195,28 +216,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--replicas", nargs="*", type=int, default=REPLICAS)
     parser.add_argument("--sizes", nargs="*", type=options.parse_size, default=SIZES)
     parser.add_argument("--connections", type=int, default=8)
-    parser.add_argument("--seconds", type=int, default=4)
+    parser.add_argument("--seconds", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args(arguments)
     load.require_wrk()
-    print("| front | replicas | tensor | requests/s | service, us CPU | front, us CPU | p50 of one, ms |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    head = ["front", "replicas", "tensor", "requests/s", "to 1 alone", "service, us CPU", "alone, us CPU"]
+    head += ["front, us CPU", "longer for one, us"]
+    print("|", " | ".join(head), "|")
+    print("| --- | ---: |", " | ".join(["---:"] * 7), "|")
     updates = []
     with tempfile.TemporaryDirectory() as folder:
         bodies = {size: Path(folder) / str(size) for size in given.sizes}
         for size, body in bodies.items():
             body.write_bytes(message(size))
-        for name, count in [("alone", 1), *((name, count) for name in given.fronts for count in given.replicas)]:
-            with FRONTS.get(name, alone)(count) as front:
-                for size, body in bodies.items():
-                    found = measure(front, body, given.connections, given.seconds)
-                    cells = [name, count, options.format_size(size), f"{found.rate:,.0f}"]
-                    cells += [f"{found.service_us:,.0f}", f"{found.front_us:,.0f}", f"{found.alone_ms:.3f}"]
-                    print("|", " | ".join(map(str, cells)), "|", flush=True)
+        for name, count in ((name, count) for name in given.fronts for count in given.replicas):
+            with FRONTS[name](count) as front:
+                with alone() as single:  # in the same network
+                    for size, body in bodies.items():
+                        rate, ratio, *rest = by_turns(front, single, body, given)
+                        cells = [name, count, options.format_size(size), f"{rate:,.0f}", f"{ratio:.2f}"]
+                        print("|", " | ".join(map(str, [*cells, *(f"{each:,.0f}" for each in rest)])), "|", flush=True)
                 if count > 1:
                     failed, asked = failed_in_update(front, [*bodies.values()], given.connections)
-                    updates.append(
-                        f"{name}, {count} replicas: {failed} of {asked:,} requests failed in a rolling update"
-                    )
+                    updates.append(f"{name}, {count} replicas: {failed} of {asked:,} requests failed in an update")
     print("", *updates, sep="\n")
 
 

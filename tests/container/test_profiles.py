@@ -122,6 +122,20 @@ def test_replicas_are_those_that_haproxy_looks_for() -> None:
     assert f"bind :{port['target']}\n" in text
 
 
+def test_haproxy_notices_in_time_and_not_too_soon() -> None:
+    """A replica that drains is left before it closes; one that gets no processor for some seconds is kept."""
+    text = (ROOT / "docker" / "haproxy" / "haproxy.cfg").read_text()
+
+    def seconds(name: str) -> float:
+        (found,) = re.findall(rf"(?<!\w){name} (\d+)(ms|s)", text)
+        return int(found[0]) / {"ms": 1000, "s": 1}[found[1]]
+
+    (fall,) = re.findall(r" fall (\d+) ", text)
+    noticed = seconds("inter") + (int(fall) - 1) * seconds("fastinter")
+    assert noticed < float(SERVICES["dmlserve-replica"]["environment"]["DMLSERVE_DRAIN_SECONDS"]) / 2
+    assert int(fall) * seconds("timeout check") > 5 * seconds("inter")
+
+
 def test_prometheus_reads_what_there_is() -> None:
     jobs = {
         job["job_name"]: [(name, each["port"]) for each in job["dns_sd_configs"] for name in each["names"]]
