@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from app.devices.cpu import convolution, convolution_loops
+from app.devices.cpu import convolution, convolution_job, convolution_loops
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler
 from tests.gpu import first_gpu
@@ -24,7 +24,8 @@ def compiler() -> Compiler:
 def loops(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """LLVM's, of two threads, also for the smallest tensors and in small pieces, where `calls.run` computes."""
     monkeypatch.setattr(convolution, "LEAST", 0)
-    monkeypatch.setattr(convolution, "WORTH_A_PIECE", 100)
+    monkeypatch.setattr(convolution, "WORTH_A_CALL", 100)
+    monkeypatch.setattr(convolution_job, "WORK", 1 << 20)
     monkeypatch.setattr(convolution_loops, "TERMS", 16)
     with ThreadPoolExecutor(1) as helpers:
         monkeypatch.setattr(calls, "DEVICE", NumpyDevice(helpers, 2, compiler()))

@@ -6,7 +6,6 @@ activated. What they pack is in memory that each thread uses again and again.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from operator import le
 
 import numpy as np
@@ -14,11 +13,12 @@ import numpy as np
 from app.contract.constants import ConvolutionMode, DataType
 from app.devices.cpu.activations import lowered_activation
 from app.devices.cpu.calls import WORTH_A_CALL, Call, Calls, Of, Pointer
-from app.devices.cpu.convolution_loops import Addresses, ConvolutionLoop, Space, Work, loop_of
-from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.cpu.convolution_job import ConvolutionJob
+from app.devices.cpu.convolution_loops import ConvolutionLoop, Space, Work, loop_of
 from app.devices.cpu.llvm.nests import LINE
+from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.tensors import Tensor
-from app.devices.cpu.threads import RAN, Threads
+from app.devices.cpu.threads import RAN
 from app.devices.device import ExecutionRecord
 from app.memory.addresses import address_of
 from app.memory.arrays import Array
@@ -31,9 +31,6 @@ from app.programs.dispatchable import Dispatchable
 LEAST = 1 << 8
 """Products that are worth the loop, outside of graphs, which are made for more than one dispatch."""
 
-WORTH_A_PIECE = 1 << 21
-"""Products that take a thread some 20 us, for which another one is woken."""
-
 MOST_OWN = 4 << 20
 """Bytes that all pieces of a graph's step may pack."""
 
@@ -41,24 +38,22 @@ INLINE = 1 << 24
 """Products that are done in less than a millisecond."""
 
 
-def convolution_kernel(
-    compiled: Dispatchable, compiler: Compiler, threads: Threads, *, is_in_graph: bool
-) -> "ConvolutionKernel | None":
+def convolution_kernel(compiled: Dispatchable, team: Team, *, is_in_graph: bool) -> "ConvolutionKernel | None":
     """For the operator, if it is one that the loops are for."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
     if not isinstance(operator, Convolution) or operator.is_backward:
         return None
     batch, groups = operator.InputTensor.Sizes[0], operator.GroupCount
     outputs, depth = operator.FilterTensor.Sizes[:2]
-    worth = WORTH_A_CALL if is_in_graph else WORTH_A_PIECE
-    work = Work(Space.of(operator.forward_windows()), groups, depth, outputs // groups, batch, threads.most, worth)
+    space = Space.of(operator.forward_windows())
+    work = Work(space, groups, depth, outputs // groups, batch, team.most, WORTH_A_CALL)
     fused = operator.FusedActivation
     lowered = lowered_activation(fused) if fused else None
-    loop = loop_of(work, compiler, lowered) if is_in_graph or work.products * batch >= LEAST else None
+    loop = loop_of(work, team.compiler, lowered) if is_in_graph or work.products * batch >= LEAST else None
     if loop is None:
         return None
     return ConvolutionKernel(
-        compiled, operator, work, loop, Activation(fused) if fused and lowered is None else None, threads
+        compiled, operator, work, loop, Activation(fused) if fused and lowered is None else None, team
     )
 
 
@@ -72,13 +67,12 @@ class ConvolutionKernel:
         work: Work,
         loop: ConvolutionLoop,
         activation: Activation | None,
-        threads: Threads,
+        team: Team,
     ) -> None:
         """The `activation` is what is left of it after the loop."""
         *self._given, self._target = (
             Tensor(compiled, name, desc) for name, desc in [*compiled.inputs.items(), *compiled.outputs.items()]
         )
-        self._threads = threads
         self._loop = loop
         self._activation = activation
         self._is_turned = operator.Mode is ConvolutionMode.CONVOLUTION and work.space.taps > 1
@@ -94,22 +88,22 @@ class ConvolutionKernel:
         self._bytes = [tensor.desc.data_bytes for tensor in (*self._given, self._target)]
         self._zeros = np.zeros(outputs, np.float32)
         self._no_bias = self._zeros.ctypes.data
-        self._products = work.products
+        self._work = work.products * loop.factor
+        self._job = ConvolutionJob(loop, work, work.items if self._is_read[0] else 1, team)
         self._is_small = work.products * work.items <= INLINE
 
     @property
     def runs_inline(self) -> bool:
-        return self._is_small and self._loop.code.is_compiled
+        return self._is_small and self._job.is_ready
 
     @property
     def own_bytes(self) -> int:
         """What threads pack at the same time, and copies of tensors that the loop cannot read or write."""
-        threads = min(self._threads.most, self._batch * self._loop.pieces)
         copied = 0 if self._is_direct else self._batch * self._result
         for place, tensor in enumerate(self._given):
             if not self._is_read[place]:
                 copied += tensor.desc.elements if place else self._item * min(self._batch, 2)  # the next one, and this
-        return 4 * (threads * self._loop.scratch + copied)
+        return self._job.own_bytes + 4 * copied
 
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
@@ -128,13 +122,13 @@ class ConvolutionKernel:
             start if array is None else array.ctypes.data for start, array in zip(starts[1:], held, strict=True)
         ] + [self._no_bias] * (3 - len(inputs))
         if self._is_read[0]:
-            self._share(self._batch, (starts[0], weights, bias, target), cancelled)
+            self._job.run((starts[0], weights, bias, target), cancelled)
         else:
             x = self._given[0].view(inputs[0])
             for item in range(self._batch):
                 one = np.ascontiguousarray(x[item], np.float32)
                 results = target + 4 * item * self._result
-                self._share(1, (one.ctypes.data, weights, bias, results), cancelled)
+                self._job.run((one.ctypes.data, weights, bias, results), cancelled)
         if made is not None or self._activation:
             self._finish(made, outputs[0])
         return RAN
@@ -154,7 +148,7 @@ class ConvolutionKernel:
             pointers += [Pointer(3, Of.OUTPUT, 0, 4 * item * self._result), Pointer(4, Of.OWN, 0, number * own)]
             frame = loop.frames[piece][:]
             frame[2] = self._no_bias
-            made.append(Call(loop.code, frame, pointers, self._products // loop.pieces))
+            made.append(Call(loop.code, frame, pointers, self._work // loop.pieces))
         return Calls([made], own * count)
 
     @np.errstate(all="ignore")
@@ -174,14 +168,6 @@ class ConvolutionKernel:
         if place == 1 and self._is_turned:
             found = np.flip(found, tuple(range(2, found.ndim)))
         return np.ascontiguousarray(found, np.float32)
-
-    def _share(self, items: int, memory: Addresses, cancelled: Callable[[], bool]) -> None:
-        self._threads.share(items * self._loop.pieces, partial(self._run, memory), cancelled)
-
-    def _run(self, memory: Addresses, turn: int) -> None:
-        item, piece = divmod(turn, self._loop.pieces)
-        elements, weights, bias, results = memory
-        self._loop.run(piece, (elements + 4 * item * self._item, weights, bias, results + 4 * item * self._result))
 
 
 def _is_packed(tensor: Tensor) -> bool:

@@ -1,7 +1,6 @@
 """Which loop a convolution is computed by, in which pieces, and what the loop is told of each."""
 
 import math
-import threading
 from array import array
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -31,9 +30,8 @@ TERMS = 512
 Addresses: TypeAlias = tuple[int, int, int, int]
 """Of an item: the elements, the filters, the biases and the results."""
 
-MOST_SCRATCH, MOST_KEPT = 64 << 20, 4 << 20
-"""Bytes that a thread packs at most, which only the longest filters take, and that it keeps for its next
-convolutions."""
+MOST_SCRATCH, MOST_OF_DOTS = 64 << 20, 4 << 20
+"""Bytes that a thread packs at most, which only the longest filters take, and for few positions."""
 
 MOST_CHANNELWISE, MOST_COPIED = 2, 1 << 19
 """Filters to a group of channels for which these are copied, and bytes of the copy, which is read at once."""
@@ -96,26 +94,6 @@ class Space(NamedTuple):
         return max(far)
 
 
-class _Scratch(threading.local):
-    """Memory that each thread uses again and again."""
-
-    def __init__(self) -> None:
-        self._held = np.empty(0, np.float32)
-
-    def memory(self, size: int) -> Array:
-        """So many float32 with anything in them, until this thread asks again, and room to begin them at a multiple of
-        64 bytes."""
-        if self._held.size >= size + 16:
-            return self._held
-        made = np.empty(size + 16, np.float32)
-        if made.nbytes <= MOST_KEPT:
-            self._held = made
-        return made
-
-
-_scratch = _Scratch()
-
-
 class _Piece(NamedTuple):
     """What one thread computes at a time."""
 
@@ -128,22 +106,17 @@ class _Piece(NamedTuple):
 class ConvolutionLoop:
     """The code for a convolution, and what it is told of each piece but for addresses."""
 
-    def __init__(self, code: Code, frames: Sequence["array[int]"], scratch: int, table: Array | None = None) -> None:
+    def __init__(
+        self, code: Code, frames: Sequence["array[int]"], scratch: int, table: Array | None = None, factor: int = 1
+    ) -> None:
         """`scratch` is how many float32 are packed. Frames begin with the addresses of an item and of scratch; they
-        have the address of the `table`."""
+        have the address of the `table`. A product takes `factor` times as long as others."""
         self.code = code
         self._table = table
         self.pieces = len(frames)
         self.frames = frames
         self.scratch = scratch
-
-    def run(self, piece: int, memory: Addresses) -> None:
-        """Compute one, on any thread."""
-        frame = self.frames[piece][:]
-        frame[0], frame[1], frame[2], frame[3] = memory
-        scratch = _scratch.memory(self.scratch)  # held while the loop runs
-        frame[4] = -(-scratch.ctypes.data // 64) * 64
-        self.code(frame)
+        self.factor = factor
 
 
 class Work(NamedTuple):
@@ -171,6 +144,11 @@ class Work(NamedTuple):
         return -(-max(1, min(most, work // self.worth_a_piece), work // MOST_OF_A_PIECE) // self.items)
 
     @property
+    def results(self) -> int:
+        """Of a group."""
+        return self.outputs * self.space.places
+
+    @property
     def channel_numbers(self) -> list[int]:
         """What a frame has of channels: elements of the input's, how many a group has of the output, and elements."""
         return [self.space.elements, self.outputs, self.space.places]
@@ -184,7 +162,7 @@ def loop_of(work: Work, compiler: Compiler, activation: LoweredActivation | None
     if work.outputs <= MOST_CHANNELWISE and space.taps > 1 and 4 * _Copy.of(work).size <= MOST_COPIED:
         return _channelwise(work, compiler, activation)
     few = dots.rows_for(space.places, width)
-    if few and 4 * space.places * (work.depth * space.taps + 2 * width) <= MOST_KEPT:
+    if few and 4 * space.places * (work.depth * space.taps + 2 * width) <= MOST_OF_DOTS:
         return _dots(work, few, compiler, activation)
     if 4 * space.taps * width <= MOST_SCRATCH:
         return _panels(work, compiler, activation)
@@ -301,7 +279,7 @@ def _channelwise(work: Work, compiler: Compiler, activation: LoweredActivation |
         for groups in parts(range(work.groups), work.pieces(CHANNELWISE_WORK))
     ]
     code = Code(compiler, _channelwise_source(tile, _stride(space), activation))
-    return ConvolutionLoop(code, frames, copy.size + 5 * compiler.vector_floats, table)
+    return ConvolutionLoop(code, frames, copy.size + 5 * compiler.vector_floats, table, CHANNELWISE_WORK)
 
 
 def _rows_of(space: Space, depth: int, width: int) -> Rows:

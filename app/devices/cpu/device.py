@@ -131,8 +131,8 @@ class NumpyDevice:
         least = least or self._least
         if compiled.program.call:
             by_loop: Kernel | None = None
-            if self._compiler:
-                by_loop = convolution_kernel(compiled, self._compiler, self._threads, is_in_graph=known is not None)
+            if self._compiler and self._loops:
+                by_loop = convolution_kernel(compiled, self._loops.team, is_in_graph=known is not None)
                 by_loop = by_loop or transposed_kernel(compiled, self._compiler, self._threads, known)
                 by_loop = by_loop or recurrent_kernel(compiled, self._compiler, self._threads)
             by_loop = by_loop or product_kernel(compiled, self._compiler, self._threads, known)

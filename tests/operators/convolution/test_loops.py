@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from app.contract.constants import NEWEST
-from app.devices.cpu import convolution_loops
+from app.devices.cpu import convolution_job, convolution_loops
 from app.devices.cpu.convolution import ConvolutionKernel
 from app.devices.cpu.convolution_loops import Space, Work
 from app.devices.cpu.llvm.panels import Tile
@@ -172,9 +172,9 @@ def test_long_filters_are_cut_into_pieces_and_their_panels_not_kept(monkeypatch:
     kernel = calls.DEVICE.prepare(compile_operator(model, NEWEST))
     assert isinstance(kernel, ConvolutionKernel)
     assert kernel._loop.pieces > 200
-    scratch = convolution_loops._Scratch()
-    monkeypatch.setattr(convolution_loops, "_scratch", scratch)
-    monkeypatch.setattr(convolution_loops, "MOST_KEPT", 1 << 10)
+    scratch = convolution_job._Scratch()
+    monkeypatch.setattr(convolution_job, "_scratch", scratch)
+    monkeypatch.setattr(convolution_job, "MOST_KEPT", 1 << 10)
     x, w, bias = (np.ones(each, np.float32) for each in ((1, 2, 90), (9, 2, 40), (1, 9, 1)))
     made = run(document_of(1), {"InputTensor": x, "FilterTensor": w, "BiasTensor": bias})["OutputTensor"]
     assert (made == 81).all()
@@ -270,7 +270,8 @@ def test_buffers_that_are_too_short_are_not_used() -> None:
             kernel.dispatch(inputs, [output], lambda: False)
 
 
-def test_it_is_cancelled_between_pieces() -> None:
+def test_it_is_cancelled_between_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convolution_job, "MOST_OF_A_PIECE", 1)
     document, sizes, filters = SHAPES[1]
     arrays = [np.ones(each, np.float32) for each in (sizes, filters, (1, 9, 1, 1), (1, 9, 9, 11))]
     kernel = kernel_of(document, arrays[:3], [1, 9, 9, 11])
@@ -293,7 +294,7 @@ def test_what_a_dispatch_takes_is_told(shape: int, *, is_copied: bool, monkeypat
     output = np.zeros(wanted.size, np.float32)
     bytes_of = [np.ones(2 * each.size, np.float32).view(np.uint8).data for each in given]
     kernel.dispatch(bytes_of, [output.view(np.uint8).data], lambda: False)  # compiles
-    monkeypatch.setattr(convolution_loops, "_scratch", convolution_loops._Scratch())
+    monkeypatch.setattr(convolution_job, "_scratch", convolution_job._Scratch())
     tracemalloc.start()
     try:
         kernel.dispatch(bytes_of, [output.view(np.uint8).data], lambda: False)
