@@ -27,6 +27,7 @@ def loops(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(convolution, "WORTH_A_CALL", 100)
     monkeypatch.setattr(convolution_job, "WORK", 1 << 20)
     monkeypatch.setattr(convolution_loops, "TERMS", 16)
+    monkeypatch.setattr(convolution_loops, "PANELS", 1 << 12)
     with ThreadPoolExecutor(1) as helpers:
         monkeypatch.setattr(calls, "DEVICE", NumpyDevice(helpers, 2, compiler()))
         yield

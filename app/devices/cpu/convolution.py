@@ -32,7 +32,7 @@ LEAST = 1 << 8
 """Products that are worth the loop, outside of graphs, which are made for more than one dispatch."""
 
 MOST_OWN = 4 << 20
-"""Bytes that all pieces of a graph's step may pack."""
+"""Bytes that pieces of a graph's step may pack at the same time."""
 
 INLINE = 1 << 24
 """Products that are done in less than a millisecond."""
@@ -137,19 +137,23 @@ class ConvolutionKernel:
         loop = self._loop
         own = -(-4 * loop.scratch // LINE) * LINE
         count = self._batch * loop.pieces
-        if not self._is_direct or self._activation or not all(self._is_read) or own * count > MOST_OWN:
+        if not self._is_direct or self._activation or not all(self._is_read) or own > MOST_OWN:
             return None
+        together = min(count, MOST_OWN // own)  # own is never 0: a loop packs something
         made = []
         for number in range(count):
             item, piece = divmod(number, loop.pieces)
             pointers = [Pointer(0, Of.INPUT, 0, 4 * item * self._item), Pointer(1, Of.INPUT, 1)]
             if len(self._given) > 2:
                 pointers.append(Pointer(2, Of.INPUT, 2))
-            pointers += [Pointer(3, Of.OUTPUT, 0, 4 * item * self._result), Pointer(4, Of.OWN, 0, number * own)]
+            pointers += [
+                Pointer(3, Of.OUTPUT, 0, 4 * item * self._result),
+                Pointer(4, Of.OWN, 0, number % together * own),
+            ]
             frame = loop.frames[piece][:]
             frame[2] = self._no_bias
             made.append(Call(loop.code, frame, pointers, self._work // loop.pieces))
-        return Calls([made], own * count)
+        return Calls([made[first : first + together] for first in range(0, count, together)], own * together)
 
     @np.errstate(all="ignore")
     def _finish(self, made: Array | None, output: Buffer) -> None:

@@ -12,6 +12,7 @@ from app.devices.cpu.llvm.jobs import Cut, Job
 from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.nests import LINE
 from app.devices.cpu.llvm.team import Team
+from app.devices.device import Cancelled
 from app.memory.arrays import Array
 
 MOST_KEPT = 4 << 20
@@ -21,6 +22,7 @@ WORK = 4
 """What a product takes, in bytes and instructions as jobs count them."""
 
 _FIRST, _FUNCTION, _ELEMENTS, _SCRATCH = map(turns.WORDS.index, ("first", "function", "elements", "scratch"))
+_OF_FRAME = _SCRATCH + 1 - _ELEMENTS
 _TURNS = turns.source()
 
 
@@ -57,6 +59,7 @@ class ConvolutionJob:
         frames, _ = self._frames.buffer_info()
         item, result = 4 * work.groups * work.depth * work.space.elements, 4 * work.groups * work.results
         numbers = [0, 0, 0, loop.pieces, len(loop.frames[0]), item, result, frames, *[0] * 5]
+        self._is_one = count == 1
         self._job = Job(team, cut, array("q", numbers), [_FIRST], [[1]], [(_SCRATCH, self._own)])
         self._loop, self._turns = loop, Code(team.compiler, _TURNS)
         self.own_bytes = self._job.threads * self._own + LINE
@@ -65,15 +68,24 @@ class ConvolutionJob:
     @property
     def is_ready(self) -> bool:
         """Whether there is nothing to compile, and nobody to start."""
-        return self._loop.code.is_compiled and self._turns.is_compiled and self._job.is_ready
+        if not self._loop.code.is_compiled:
+            return False
+        return self._is_one or (self._turns.is_compiled and self._job.is_ready)
 
     def run(self, memory: Addresses, cancelled: Callable[[], bool]) -> None:
         """Compute all of it, from and to these addresses. Raises Cancelled."""
+        scratch = _scratch.memory(self.own_bytes - LINE)  # held while threads are in it
+        start = -(-scratch.ctypes.data // LINE) * LINE
+        if self._is_one:
+            if cancelled():
+                raise Cancelled
+            frame = self._frames[:]
+            frame[:_OF_FRAME] = array("q", [*memory, start])
+            self._loop.code(frame)
+            return
         numbers, function = self._job.copy(), self._loop.code.function()
         (place,) = self._job.scratch
-        start = place - _SCRATCH
-        numbers[start + _FUNCTION] = function.address
-        numbers[start + _ELEMENTS : start + _SCRATCH] = array("q", memory)
-        scratch = _scratch.memory(self.own_bytes - LINE)  # held while threads are in it
-        numbers[place] = -(-scratch.ctypes.data // LINE) * LINE
+        first = place - _SCRATCH
+        numbers[first + _FUNCTION] = function.address
+        numbers[first + _ELEMENTS : place + 1] = array("q", [*memory, start])
         self._job.run(numbers, self._turns.function(), cancelled)

@@ -21,11 +21,12 @@ from app.operators.convolution.windows import Windows
 MOST_OF_A_PIECE = 1 << 28
 """Products that take a thread some 3 ms, after which it looks whether it is to go on."""
 
-MOST_PIECES = 16
+MOST_PIECES = 4
 """For each thread: while the last ones are computed, the others have nothing to do."""
 
-TERMS = 512
-"""Elements of a filter that are packed at a time: the filters' and what they meet stay in the second cache."""
+TERMS, PANELS = 512, 1 << 18
+"""Elements of a filter that are packed at a time, and bytes of panels: what filters meet stays in the second cache, and
+some filters in the first."""
 
 Addresses: TypeAlias = tuple[int, int, int, int]
 """Of an item: the elements, the filters, the biases and the results."""
@@ -175,19 +176,22 @@ def _widest(compiler: Compiler) -> Tile:
 
 
 def _panels(work: Work, compiler: Compiler, activation: LoweredActivation | None) -> ConvolutionLoop:
-    space, most = work.space, _widest(compiler)
-    channels = min(most.channels, work.outputs)
-    width = most.width
-    vectors = min(most.vectors if channels > most.channels // 2 else 2 * most.vectors, -(-space.places // width))
+    space, widest = work.space, _widest(compiler)
+    channels = min(widest.channels, work.outputs)
+    width = widest.width
+    vectors = min(widest.vectors if channels > widest.channels // 2 else 2 * widest.vectors, -(-space.places // width))
     tile = Tile(channels, max(1, min(vectors, MOST_SCRATCH // (4 * space.taps * width))), width)
     at_a_time = min(max(1, TERMS // space.taps), work.depth)
-    frames = []
-    for groups, own, places in _cut(work, tile):
+    frames, panel = [], at_a_time * space.taps * tile.places
+    pieces = list(_cut(work, tile))
+    most = max(-(-len(piece.places) // tile.places) for piece in pieces)
+    together = max(1, min(most, PANELS // (4 * panel)))
+    for groups, own, places in pieces:
         numbers = [groups.start, groups.stop, own.start, own.stop, places.start, places.stop]
-        numbers += [work.depth, at_a_time, space.taps, *work.channel_numbers, *_along(space)]
+        numbers += [work.depth, at_a_time, together * tile.places, space.taps, *work.channel_numbers, *_along(space)]
         frames.append(array("q", [*[0] * 5, *numbers, *_attributes(activation)]))
     code = Code(compiler, _panels_source(tile, work.outputs % channels, _stride(space), activation))
-    return ConvolutionLoop(code, frames, at_a_time * space.taps * tile.places)
+    return ConvolutionLoop(code, frames, together * panel)
 
 
 @lru_cache(256)
@@ -213,19 +217,30 @@ def _dots_source(rows: int, places: int, width: int, activation: LoweredActivati
 
 
 def _cut(work: Work, tile: Tile) -> Iterator[_Piece]:
-    """Groups, or places, or channels, each of which needs a panel of its own, where their filters are what is much."""
+    """Groups, or places. Where these are few tiles, as many as all threads have equally often come first, and then the
+    others, of which each thread takes channels, though it packs the same. So it is where one tile takes too long."""
     groups, channels, places = range(work.groups), range(work.outputs), range(work.space.places)
+    wanted = work.pieces()
+    if len(groups) >= wanted:
+        yield from (_Piece(each, channels, places) for each in parts(groups, wanted))
+        return
     tiles, blocks = range(-(-len(places) // tile.places)), range(max(1, work.outputs // tile.channels))
-    if len(groups) >= work.pieces():
-        yield from (_Piece(each, channels, places) for each in parts(groups, work.pieces()))
-    elif 2 * work.outputs > len(places) and len(blocks) > 1:
-        least = work.products // MOST_OF_A_PIECE
-        for part in parts(blocks, min(work.pieces(), max(2 * work.threads, least))):
+    rest = 0 if wanted == 1 or len(tiles) >= MOST_PIECES * work.threads else len(tiles) % work.threads
+    if work.products // len(tiles) > MOST_OF_A_PIECE:
+        rest = len(tiles)
+    shared = tiles[: len(tiles) - rest]
+    if shared:
+        for part in parts(shared, wanted):
+            yield _Piece(groups, channels, _places(part, tile, work))
+    if rest:
+        last = _places(tiles[len(shared) :], tile, work)
+        for part in parts(blocks, max(1, -(-wanted * len(last) // len(places)))):
             end = work.outputs if part.stop == len(blocks) else part.stop * tile.channels
-            yield _Piece(groups, range(part.start * tile.channels, end), places)
-    else:
-        for part in parts(tiles, work.pieces()):
-            yield _Piece(groups, channels, range(part.start * tile.places, min(part.stop * tile.places, len(places))))
+            yield _Piece(groups, range(part.start * tile.channels, end), last)
+
+
+def _places(tiles: range, tile: Tile, work: Work) -> range:
+    return range(tiles.start * tile.places, min(tiles.stop * tile.places, work.space.places))
 
 
 class _Copy(NamedTuple):

@@ -7,16 +7,20 @@ import mmap
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 
 from app.contract.constants import NEWEST
-from app.devices.cpu import convolution_job, convolution_loops
+from app.devices.cpu import convolution, convolution_job, convolution_loops
+from app.devices.cpu.alone import make_calls
+from app.devices.cpu.calls import Of
 from app.devices.cpu.convolution import ConvolutionKernel
 from app.devices.cpu.convolution_loops import Space, Work
 from app.devices.cpu.llvm.panels import Tile
+from app.devices.cpu.threads import Threads
 from app.devices.device import Cancelled
 from app.memory.arrays import Array
 from app.operators.catalog import OPERATORS
@@ -268,6 +272,27 @@ def test_buffers_that_are_too_short_are_not_used() -> None:
         *inputs, output = [each.data.cast("B")[: -4 if number == place else None] for number, each in enumerate(arrays)]
         with pytest.raises(ValueError, match="ends before its tensor"):
             kernel.dispatch(inputs, [output], lambda: False)
+
+
+def test_calls_of_a_graph_pack_where_others_have_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of one stage in memory apart, and all in no more than they may have."""
+    document, sizes, filters = SHAPES[1]
+    rng = np.random.default_rng(4)
+    given = [integers(rng, 7, *sizes[1:]), integers(rng, *filters), integers(rng, 1, filters[0], 1, 1)]
+    wanted = expected(document, *given)
+    kernel = kernel_of(document, given, wanted.shape)
+    monkeypatch.setattr(convolution, "MOST_OWN", 4 * kernel.own_bytes)
+    made = kernel.calls()
+    assert made
+    assert len(made.stages) > 1
+    assert made.own_bytes <= 4 * kernel.own_bytes
+    for stage in made.stages:
+        begins = sorted(each.offset for call in stage for each in call.pointers if each.of is Of.OWN)
+        assert min(np.diff([*begins, made.own_bytes])) >= 4 * kernel._loop.scratch
+    output = np.zeros(wanted.shape, np.float32)
+    with ThreadPoolExecutor(1) as helpers:
+        make_calls(made, given, [output], Threads(helpers, 2), lambda: False)
+    np.testing.assert_array_equal(output, wanted)
 
 
 def test_it_is_cancelled_between_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

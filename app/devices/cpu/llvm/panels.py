@@ -1,8 +1,9 @@
 """Convolution: what the filters meet at some positions is packed into a panel, and multiplied by the filters there.
 
 A panel has, for each element of a filter (a term), what it meets at each of a tile's positions, and 0 where that is
-beside the tensor. So the loop over terms reads one panel from its beginning to its end, for several channels at a time,
-and again for the next ones, while it is in the cache.
+beside the tensor. So the loop over terms reads one panel from its beginning to its end, for several channels at a time.
+Their filters then meet the panels of the next positions, as many as the second cache has place for, and so do the next
+filters while these are there.
 """
 
 from collections.abc import Sequence
@@ -21,12 +22,21 @@ OF_AXES = (
 FIELDS = (
     *("elements", "weights", "bias", "results", "panel"),
     *("first_group", "last_group", "first_channel", "last_channel", "first_place", "last_place"),
-    *("depth", "depth_at_a_time", "taps", "channel_size", "channels_of_group", "results_of_channel"),
+    *(
+        "depth",
+        "depth_at_a_time",
+        "places_at_a_time",
+        "taps",
+        "channel_size",
+        "channels_of_group",
+        "results_of_channel",
+    ),
     *OF_AXES,
 )
 """What the frame has, 8 bytes each: five addresses, then numbers, then the activation's attributes. From `first` to
 before `last` of each is computed: groups, channels of each group, and places, that is positions one after the other.
 `depth` are the channels that a filter has, of which a panel has so many at a time, and `taps` its elements in each.
+Panels are made for so many places at a time, a multiple of a tile's.
 All are below 2^31."""
 
 
@@ -45,11 +55,14 @@ class Tile:
 
 def source(tile: Tile, rest: int, stride: int, activation: Element | None) -> str:
     """The module whose function `kernel` takes a frame. Of the last channels, `rest` are left over by whole tiles.
-    `stride` is that along x, or 0 where the frame tells. The memory of the panel has place for all terms of a tile that
-    are packed at a time."""
+    `stride` is that along x, or 0 where the frame tells. In the memory of the panels is place for all that is packed at
+    a time."""
     text = Text(tile.width)
     frame = text.frame(FIELDS, 5)
     attributes = text.attributes(activation, len(FIELDS)) if activation else []
+    if activation:
+        size = tile.channels * tile.places
+        frame["activated"] = text.let(f"alloca [{size} x float], align {4 * tile.width}")
     with text.loop(frame["first_group"], frame["last_group"], "1") as group:
         depth_before = text.mul(group.index, frame["depth"])
         elements = text.at(frame["elements"], text.mul(depth_before, frame["channel_size"]))
@@ -61,12 +74,31 @@ def source(tile: Tile, rest: int, stride: int, activation: Element | None) -> st
             is_last = text.let(f"icmp eq i64 {text.add(part.index, channels)}, {frame['depth']}")
             terms = text.mul(channels, frame["taps"])
             first_term = text.mul(part.index, frame["taps"])
-            with text.loop(frame["first_place"], frame["last_place"], str(tile.places)) as place:
-                count = text.least(text.sub(frame["last_place"], place.index), str(tile.places))
-                _pack(text, tile, stride, frame, some, channels, place.index, count)
-                block = _Block(text, tile, frame, (place.index, count), (first_term, terms), (is_first, is_last))
-                block.of_channels(before, rest, activation, attributes)
+            with text.loop(frame["first_place"], frame["last_place"], frame["places_at_a_time"]) as packed:
+                left = text.sub(frame["last_place"], packed.index)
+                places = _Places(
+                    packed.index, text.add(packed.index, text.least(left, frame["places_at_a_time"])), terms
+                )
+                with text.loop(places.first, places.last, str(tile.places)) as place:
+                    count = text.least(text.sub(places.last, place.index), str(tile.places))
+                    panel = places.panel(text, frame["panel"], place.index)
+                    _pack(text, tile, stride, frame, some, channels, (place.index, count, panel))
+                block = _Block(text, tile, frame, places, first_term, (is_first, is_last), (activation, attributes))
+                block.of_channels(before, rest)
     return text.module(*[activation] if activation else [])
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Those whose panels there are at a time, and how many terms these have."""
+
+    first: str
+    last: str
+    terms: str
+
+    def panel(self, text: Text, panels: str, place: str) -> str:
+        """That of a tile which begins at a place."""
+        return text.at(panels, text.mul(text.sub(place, self.first), self.terms))
 
 
 class Strided:
@@ -122,10 +154,10 @@ def _pack(
     frame: dict[str, str],
     elements: str,
     channels: str,
-    place: str,
-    count: str,
+    where: tuple[str, str, str],
 ) -> None:
-    """The panel of `count` places from `place` on, with what so many channels have there."""
+    """A panel with what so many channels have `where`: at the first place, for how many, and where the panel lies."""
+    place, count, panel = where
     with text.loop("0", count, "") as segment:  # places of one row
         here = text.add(place, segment.index)
         x = text.let(f"urem i64 {here}, {frame['positions_x']}")
@@ -139,7 +171,7 @@ def _pack(
                 text.sub(text.mul(each, frame[f"stride_{axis}"]), frame[f"start_{axis}"])
                 for each, axis in zip((z, y, text.add(x, along.index)), AXES, strict=True)
             ]
-            there = text.at(frame["panel"], text.add(segment.index, along.index))
+            there = text.at(panel, text.add(segment.index, along.index))
             with text.loop("0", frame["extent_z"], "1") as k_z, text.loop("0", frame["extent_y"], "1") as k_y:
                 met = [
                     (text.add(begin, text.mul(k.index, frame[f"dilation_{axis}"])), frame[f"size_{axis}"])
@@ -160,34 +192,25 @@ def _pack(
 
 
 class _Block:
-    """The results of a tile's places."""
+    """The results of some places."""
 
     def __init__(
         self,
         text: Text,
         tile: Tile,
         frame: dict[str, str],
-        places: tuple[str, str],
-        terms: tuple[str, str],
+        places: _Places,
+        first_term: str,
         ends: tuple[str, str],
+        activation: tuple[Element | None, Sequence[str]],
     ) -> None:
-        """`places` are the first one and how many, `terms` too; `ends` say whether these are the first terms, and the
-        last ones."""
-        self._text, self._tile, self._frame = text, tile, frame
-        self._place, self._count = places
-        self._first_term, self._terms = terms
+        """`ends` say whether the panels have the first terms, and the last ones, after which results are activated."""
+        self._text, self._tile, self._frame, self._places = text, tile, frame, places
+        self._first_term = first_term
         self._is_first, self._is_last = ends
-        lanes = [text.lanes(str(number * tile.width)) for number in range(tile.vectors)]
-        self._masks = [text.below(each, self._count) for each in lanes]
-        first = text.spread(self._is_first, "i1")
-        self._known = [
-            text.let(
-                f"select <{tile.width} x i1> {first}, <{tile.width} x i1> zeroinitializer, <{tile.width} x i1> {mask}"
-            )
-            for mask in self._masks
-        ]
+        self._activation, self._attributes = activation
 
-    def of_channels(self, before: str, rest: int, activation: Element | None, attributes: Sequence[str]) -> None:
+    def of_channels(self, before: str, rest: int) -> None:
         """Of all channels; the group begins with channel `before`."""
         text, rows, first, last = (
             self._text,
@@ -201,40 +224,73 @@ class _Block:
             text.when(text.let(f"icmp ult i64 {first}, {whole}")),
             text.loop(first, whole, str(rows)) as block,
         ):
-            self._rows(text.add(before, block.index), rows, activation, attributes)
+            self._of_places(text.add(before, block.index), rows)
         if rest:
             with text.when(text.let(f"icmp ne i64 {left}, 0")):
-                self._rows(text.add(before, whole), rest, activation, attributes)
+                self._of_places(text.add(before, whole), rest)
 
-    def _rows(self, channel: str, count: int, activation: Element | None, attributes: Sequence[str]) -> None:
+    def _of_places(self, channel: str, rows: int) -> None:
+        """One tile after the other. What is one vector at the end is no more work than that."""
+        text, tile, places = self._text, self._tile, self._places
+        with text.loop(places.first, places.last, str(tile.places)) as place:
+            count = text.least(text.sub(places.last, place.index), str(tile.places))
+            if tile.vectors == 1:
+                self._rows(channel, rows, 1, place.index, count)
+                return
+            is_short = text.let(f"icmp ule i64 {count}, {tile.width}")
+            with text.when(is_short):
+                self._rows(channel, rows, 1, place.index, count)
+            with text.when(text.let(f"xor i1 {is_short}, true")):
+                self._rows(channel, rows, tile.vectors, place.index, count)
+
+    def _rows(self, channel: str, count: int, vectors: int, place: str, places: str) -> None:
+        """So many channels' results at so many places from one on, in so many vectors."""
         text, tile, frame = self._text, self._tile, self._frame
-        vector, rows, weights, results, sums = text.vector, range(count), [], [], []
+        vector, weights, results, sums = text.vector, [], [], []
         weights_of_channel = text.mul(frame["depth"], frame["taps"])
-        for row in rows:
+        panel_of_place = self._places.panel(text, frame["panel"], place)
+        masks = [text.below(text.lanes(str(number * tile.width)), places) for number in range(vectors)]
+        first, bits = text.spread(self._is_first, "i1"), f"<{tile.width} x i1>"
+        known = [text.let(f"select {bits} {first}, {bits} zeroinitializer, {bits} {mask}") for mask in masks]
+        for row in range(count):
             own = text.add(channel, str(row))
             behind = text.add(text.mul(own, weights_of_channel), self._first_term)
             weights.append(text.at(frame["weights"], behind))
-            results.append(text.at(frame["results"], text.add(text.mul(own, frame["results_of_channel"]), self._place)))
+            result = text.at(frame["results"], text.add(text.mul(own, frame["results_of_channel"]), place))
             bias = text.spread(text.let(f"load float, ptr {text.at(frame['bias'], own)}, align 4"))
-            for number in range(tile.vectors):
-                there = text.at(results[row], str(number * tile.width))
-                sums.append((vector, text.load(there, self._known[number], bias)))
+            for number, mask in enumerate(known):
+                results.append(text.at(result, str(number * tile.width)))
+                sums.append((vector, text.load(results[-1], mask, bias)))
         # what is not known is biased: the first terms
-        with text.loop("0", self._terms, "1", sums, note="") as term:
-            panel = text.at(frame["panel"], text.mul(term.index, str(tile.places)))
+        with text.loop("0", self._places.terms, "1", sums, note="") as term:
+            panel = text.at(panel_of_place, text.mul(term.index, str(tile.places)))
             met = [
                 text.let(f"load {vector}, ptr {text.at(panel, str(number * tile.width))}, align {4 * tile.width}")
-                for number in range(tile.vectors)
+                for number in range(vectors)
             ]
-            for row in rows:
+            for row in range(count):
                 weight = text.spread(text.let(f"load float, ptr {text.at(weights[row], term.index)}, align 4"))
-                for number in range(tile.vectors):
-                    term.next.append(text.fused(weight, met[number], term.values[row * tile.vectors + number]))
-        for row in rows:
-            for number, mask in enumerate(self._masks):
-                there = text.at(results[row], str(number * tile.width))
-                text.store(term.results[row * tile.vectors + number], there, mask)
-        if activation:
-            with text.when(self._is_last):
-                for row in rows:
-                    text.activate(activation, attributes, results[row], self._count)
+                for number in range(vectors):
+                    term.next.append(text.fused(weight, met[number], term.values[row * vectors + number]))
+        if self._activation is None:
+            self._store(term.results, results, masks)
+            return
+        with text.when(text.let(f"xor i1 {self._is_last}, true")):
+            self._store(term.results, results, masks)
+        with text.when(self._is_last):
+            self._store(self._activated(term.results), results, masks)
+
+    def _activated(self, sums: Sequence[str]) -> list[str]:
+        """Through memory, where LLVM makes vectors of what is stated for one element."""
+        text, tile, vector = self._text, self._tile, self._text.vector
+        assert self._activation
+        made = self._frame["activated"]
+        places = [text.at(made, str(number * tile.width)) for number in range(len(sums))]
+        for value, there in zip(sums, places, strict=True):
+            text.do(f"store {vector} {value}, ptr {there}, align {4 * tile.width}")
+        text.activate(self._activation, self._attributes, made, str(len(sums) * tile.width))
+        return [text.let(f"load {vector}, ptr {there}, align {4 * tile.width}") for there in places]
+
+    def _store(self, values: Sequence[str], results: Sequence[str], masks: Sequence[str]) -> None:
+        for number, (value, there) in enumerate(zip(values, results, strict=True)):
+            self._text.store(value, there, masks[number % len(masks)])

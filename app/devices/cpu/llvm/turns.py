@@ -1,7 +1,7 @@
 """Frames by turns: what a job calls for loops whose pieces have a frame each, over one or more items of a batch.
 
-The turn of number t is for item t / pieces, and takes the frame of piece t % pieces. Its first words are addresses: what
-the item has of the first array, the second and the third as they are, what it has of the fourth, and scratch.
+The turn of number t is for item t / pieces, and takes the frame of piece t % pieces. Its first words are addresses:
+what the item has of the first array, the second and the third as they are, what it has of the fourth, and scratch.
 """
 
 WORDS = (
