@@ -1,11 +1,13 @@
 """CONVOLUTION on the CPU, forward, by loops that LLVM compiled.
 
-There are three, by what is much: `panels` packs what filters meet for many of them, `channelwise` copies a channel
-with its padding for the few that meet it, and `dots` is for few positions. All write results where they belong,
+There are four, by what is much: `panels` packs what filters meet for many of them, `channelwise` copies a channel with
+its padding for the few that meet it, and for few positions there are `outputs`, where filters are known before, and
+else `dots`. All write results where they belong,
 activated. What they pack is in memory that each thread uses again and again.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import le
 
 import numpy as np
@@ -14,7 +16,17 @@ from app.contract.constants import ConvolutionMode, DataType
 from app.devices.cpu.activations import lowered_activation
 from app.devices.cpu.calls import WORTH_A_CALL, Call, Calls, Of, Pointer
 from app.devices.cpu.convolution_job import ConvolutionJob
-from app.devices.cpu.convolution_loops import ConvolutionLoop, Space, Work, loop_of
+from app.devices.cpu.convolution_loops import (
+    ConvolutionLoop,
+    Space,
+    Work,
+    lanes_of,
+    loop_of,
+    loop_of_packed,
+    pack_filters,
+    packed_elements,
+)
+from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.nests import LINE
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.tensors import Tensor
@@ -38,23 +50,61 @@ INLINE = 1 << 24
 """Products that are done in less than a millisecond."""
 
 
-def convolution_kernel(compiled: Dispatchable, team: Team, *, is_in_graph: bool) -> "ConvolutionKernel | None":
-    """For the operator, if it is one that the loops are for."""
-    operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
-    if not isinstance(operator, Convolution) or operator.is_backward:
+def convolution_kernel(
+    compiled: Dispatchable, team: Team, known: Mapping[str, Buffer] | None
+) -> "ConvolutionKernel | None":
+    """For the operator, if it is one that the loops are for. `known` are inputs that are the same for all dispatches;
+    it is None outside of graphs."""
+    operator = _forward(compiled)
+    if operator is None:
         return None
+    work, fused = _work_of(operator, team.most), operator.FusedActivation
+    lowered = lowered_activation(fused) if fused else None
+    left = Activation(fused) if fused and lowered is None else None
+    lanes = lanes_of(work, team.compiler) if known and "FilterTensor" in known else None
+    if lanes and known:
+        loop = loop_of_packed(work, lanes, team.compiler, lowered)
+        tensor = Tensor(compiled, "FilterTensor", operator.FilterTensor)
+        filters = pack_filters(_filters(operator, tensor, known["FilterTensor"]), lanes)
+        return ConvolutionKernel(compiled, operator, work, loop, left, team, filters)
+    found = loop_of(work, team.compiler, lowered) if known is not None or work.products * work.items >= LEAST else None
+    return ConvolutionKernel(compiled, operator, work, found, left, team, None) if found else None
+
+
+def packed_filter_bytes(compiled: Dispatchable, compiler: Compiler, known: Collection[str]) -> int:
+    """Of filters that `convolution_kernel` keeps a second time, packed, if inputs of the names `known` are the same for
+    all dispatches."""
+    operator = _forward(compiled)
+    if operator is None or "FilterTensor" not in known:
+        return 0
+    work = _work_of(operator, 1)
+    lanes = lanes_of(work, compiler)
+    return 4 * packed_elements(work, lanes) if lanes else 0
+
+
+def _forward(compiled: Dispatchable) -> Convolution | None:
+    """The operator, if it is such a convolution."""
+    operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
+    return operator if isinstance(operator, Convolution) and not operator.is_backward else None
+
+
+def _work_of(operator: Convolution, threads: int) -> Work:
     batch, groups = operator.InputTensor.Sizes[0], operator.GroupCount
     outputs, depth = operator.FilterTensor.Sizes[:2]
     space = Space.of(operator.forward_windows())
-    work = Work(space, groups, depth, outputs // groups, batch, team.most, WORTH_A_CALL)
-    fused = operator.FusedActivation
-    lowered = lowered_activation(fused) if fused else None
-    loop = loop_of(work, team.compiler, lowered) if is_in_graph or work.products * batch >= LEAST else None
-    if loop is None:
-        return None
-    return ConvolutionKernel(
-        compiled, operator, work, loop, Activation(fused) if fused and lowered is None else None, team
-    )
+    return Work(space, groups, depth, outputs // groups, batch, threads, WORTH_A_CALL)
+
+
+def _filters(operator: Convolution, tensor: Tensor, buffer: Buffer) -> Array:
+    """As the loops read them, of float32."""
+    found = tensor.view(buffer)
+    if _is_turned(operator):
+        found = np.flip(found, tuple(range(2, found.ndim)))
+    return np.ascontiguousarray(found, np.float32)
+
+
+def _is_turned(operator: Convolution) -> bool:
+    return operator.Mode is ConvolutionMode.CONVOLUTION and math.prod(operator.FilterTensor.Sizes[2:]) > 1
 
 
 class ConvolutionKernel:
@@ -68,26 +118,29 @@ class ConvolutionKernel:
         loop: ConvolutionLoop,
         activation: Activation | None,
         team: Team,
+        filters: Array | None,
     ) -> None:
-        """The `activation` is what is left of it after the loop."""
+        """The `activation` is what is left of it after the loop. Where `filters` are packed, none are read."""
         *self._given, self._target = (
             Tensor(compiled, name, desc) for name, desc in [*compiled.inputs.items(), *compiled.outputs.items()]
         )
         self._loop = loop
         self._activation = activation
-        self._is_turned = operator.Mode is ConvolutionMode.CONVOLUTION and work.space.taps > 1
+        self._operator, self._filters = operator, filters
         outputs = work.groups * work.outputs
         self._batch = work.items
         self._item, self._result = work.groups * work.depth * work.space.elements, outputs * work.space.places
         self._results = tuple(operator.forward_sizes())
         self._is_direct = _is_packed(self._target) and list(self._results) == self._target.desc.Sizes[2:]
         self._is_read = [
-            _is_packed(tensor) and not (place == 1 and self._is_turned) for place, tensor in enumerate(self._given)
+            (place == 1 and filters is not None) or (_is_packed(tensor) and not (place == 1 and _is_turned(operator)))
+            for place, tensor in enumerate(self._given)
         ]
-        """Whether the loop reads the buffer itself."""
+        """Whether the loop reads the buffer itself, if any."""
         self._bytes = [tensor.desc.data_bytes for tensor in (*self._given, self._target)]
         self._zeros = np.zeros(outputs, np.float32)
         self._no_bias = self._zeros.ctypes.data
+        self._weights = 0 if filters is None else filters.ctypes.data
         self._work = work.products * loop.factor
         self._job = ConvolutionJob(loop, work, work.items if self._is_read[0] else 1, team)
         self._is_small = work.products * work.items <= INLINE
@@ -118,6 +171,8 @@ class ConvolutionKernel:
             made = np.empty((*self._target.desc.Sizes[:2], *self._results), np.float32)
             target = made.ctypes.data
         held = [None if self._is_read[place] else self._packed(place, inputs[place]) for place in range(1, len(inputs))]
+        if self._filters is not None:
+            held[0] = self._filters
         weights, bias = [
             start if array is None else array.ctypes.data for start, array in zip(starts[1:], held, strict=True)
         ] + [self._no_bias] * (3 - len(inputs))
@@ -143,7 +198,9 @@ class ConvolutionKernel:
         made = []
         for number in range(count):
             item, piece = divmod(number, loop.pieces)
-            pointers = [Pointer(0, Of.INPUT, 0, 4 * item * self._item), Pointer(1, Of.INPUT, 1)]
+            pointers = [Pointer(0, Of.INPUT, 0, 4 * item * self._item)]
+            if self._filters is None:
+                pointers.append(Pointer(1, Of.INPUT, 1))
             if len(self._given) > 2:
                 pointers.append(Pointer(2, Of.INPUT, 2))
             pointers += [
@@ -151,7 +208,7 @@ class ConvolutionKernel:
                 Pointer(4, Of.OWN, 0, number % together * own),
             ]
             frame = loop.frames[piece][:]
-            frame[2] = self._no_bias
+            frame[1], frame[2] = self._weights, self._no_bias
             made.append(Call(loop.code, frame, pointers, self._work // loop.pieces))
         return Calls([made[first : first + together] for first in range(0, count, together)], own * together)
 
@@ -168,10 +225,9 @@ class ConvolutionKernel:
 
     def _packed(self, place: int, buffer: Buffer) -> Array:
         """Filters or biases as the loop reads them."""
-        found = self._given[place].view(buffer)
-        if place == 1 and self._is_turned:
-            found = np.flip(found, tuple(range(2, found.ndim)))
-        return np.ascontiguousarray(found, np.float32)
+        if place == 1:
+            return _filters(self._operator, self._given[1], buffer)
+        return np.ascontiguousarray(self._given[place].view(buffer), np.float32)
 
 
 def _is_packed(tensor: Tensor) -> bool:

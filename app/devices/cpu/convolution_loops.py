@@ -9,10 +9,11 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from app.devices.cpu.activations import LoweredActivation
-from app.devices.cpu.llvm import channelwise, dots, panels
+from app.devices.cpu.llvm import channelwise, dots, outputs, panels
 from app.devices.cpu.llvm.channelwise import Rows
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.llvm.outputs import Lanes
 from app.devices.cpu.llvm.panels import Tile
 from app.devices.cpu.threads import parts
 from app.memory.arrays import Array
@@ -33,6 +34,9 @@ Addresses: TypeAlias = tuple[int, int, int, int]
 
 MOST_SCRATCH, MOST_OF_DOTS = 64 << 20, 4 << 20
 """Bytes that a thread packs at most, which only the longest filters take, and for few positions."""
+
+MOST_POSITIONS, MOST_PACKED = 32, 32 << 20
+"""Positions for which vectors are along the output's channels, and bytes of filters that are packed for that."""
 
 MOST_CHANNELWISE, MOST_COPIED = 2, 1 << 19
 """Filters to a group of channels for which these are copied, and bytes of the copy, which is read at once."""
@@ -153,6 +157,61 @@ class Work(NamedTuple):
     def channel_numbers(self) -> list[int]:
         """What a frame has of channels: elements of the input's, how many a group has of the output, and elements."""
         return [self.space.elements, self.outputs, self.space.places]
+
+
+def lanes_of(work: Work, compiler: Compiler) -> Lanes | None:
+    """How vectors are along the output's channels, if that is better than `loop_of`'s where filters are known before:
+    few positions leave most of a vector empty, or else filters would not be read one after the other."""
+    places, width = work.space.places, compiler.vector_floats
+    most = outputs.MOST_TOGETHER if width != 8 else outputs.MOST_TOGETHER // 2
+    if places > MOST_POSITIONS or work.groups > 1 or work.outputs < width or work.space.farthest >= FARTHEST:
+        return None
+    terms = work.depth * work.space.taps
+    together = tuple(len(part) for part in parts(range(places), -(-places // most)))
+    vectors = 4 if 2 * max(together) <= most and work.outputs % (4 * width) == 0 else 2
+    lanes = Lanes(vectors, width, together)
+    if 4 * terms * lanes.panel.places > MOST_OF_DOTS or packed_elements(work, lanes) * 4 > MOST_PACKED:
+        return None
+    return lanes
+
+
+def packed_elements(work: Work, lanes: Lanes) -> int:
+    """Of the filters."""
+    return work.depth * work.space.taps * -(-work.outputs // lanes.channels) * lanes.channels
+
+
+def pack_filters(filters: Array, lanes: Lanes) -> Array:
+    """The filters, of float32, as `outputs` reads them; they begin at a cache line."""
+    count, terms = len(filters), math.prod(filters.shape[1:])
+    blocks = -(-count // lanes.channels)
+    memory = np.zeros(blocks * lanes.channels * terms + 16, np.float32)
+    start = -memory.ctypes.data % 64 // 4
+    packed = memory[start : start + blocks * lanes.channels * terms].reshape(blocks, terms, lanes.channels)
+    flat = filters.reshape(count, terms)
+    for block in range(blocks):
+        part = flat[block * lanes.channels : (block + 1) * lanes.channels]
+        packed[block, :, : len(part)] = part.T
+    return packed
+
+
+def loop_of_packed(
+    work: Work, lanes: Lanes, compiler: Compiler, activation: LoweredActivation | None
+) -> ConvolutionLoop:
+    """That whose filters are packed."""
+    space = work.space
+    numbers = [work.outputs, work.depth, space.taps, space.elements, *_along(space), *_attributes(activation)]
+    blocks = range(-(-work.outputs // lanes.channels))
+    frames = []
+    for part in parts(blocks, work.pieces()):
+        end = min(part.stop * lanes.channels, work.outputs)
+        frames.append(array("q", [*[0] * 5, part.start * lanes.channels, end, *numbers]))
+    code = Code(compiler, _outputs_source(lanes, _stride(space), activation))
+    return ConvolutionLoop(code, frames, work.depth * space.taps * lanes.panel.places)
+
+
+@lru_cache(256)
+def _outputs_source(lanes: Lanes, stride: int, activation: LoweredActivation | None) -> str:
+    return outputs.source(lanes, stride, activation.element if activation else None)
 
 
 def loop_of(work: Work, compiler: Compiler, activation: LoweredActivation | None) -> ConvolutionLoop | None:

@@ -15,7 +15,7 @@ import numpy as np
 from app.contract.constants import DataType
 from app.devices.cpu.arrays import array_kernel, as_reduction
 from app.devices.cpu.calls import Calls, call_of_nest, part_of, pieces
-from app.devices.cpu.convolution import convolution_kernel
+from app.devices.cpu.convolution import convolution_kernel, packed_filter_bytes
 from app.devices.cpu.coordinates import CallKernel, CoordinateKernel
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Loop, LoopCall, LoopCode
@@ -113,6 +113,7 @@ class NumpyDevice:
             places = zip(step.dispatchable.inputs, step.reads, strict=True)
             known = [name for name, place in places if place.room is Room.KEPT]
             total += packed_bytes(step.dispatchable, self._compiler, known)
+            total += packed_filter_bytes(step.dispatchable, self._compiler, known)
         return total
 
     def step_seconds(
@@ -132,7 +133,7 @@ class NumpyDevice:
         if compiled.program.call:
             by_loop: Kernel | None = None
             if self._compiler and self._loops:
-                by_loop = convolution_kernel(compiled, self._loops.team, is_in_graph=known is not None)
+                by_loop = convolution_kernel(compiled, self._loops.team, known)
                 by_loop = by_loop or transposed_kernel(compiled, self._compiler, self._threads, known)
                 by_loop = by_loop or recurrent_kernel(compiled, self._compiler, self._threads)
             by_loop = by_loop or product_kernel(compiled, self._compiler, self._threads, known)

@@ -24,9 +24,9 @@ from app.devices.cpu.threads import Threads
 from app.devices.device import Cancelled
 from app.memory.arrays import Array
 from app.operators.catalog import OPERATORS
-from app.operators.compiled import compile_operator
+from app.operators.compiled import CompiledOperator, compile_operator
 from app.operators.convolution.windows import Windows
-from tests.operators import calls
+from tests.operators import calls, conftest
 from tests.operators.calls import desc_of, run
 
 pytestmark = pytest.mark.usefixtures("loops")
@@ -185,12 +185,15 @@ def test_long_filters_are_cut_into_pieces_and_their_panels_not_kept(monkeypatch:
     assert not scratch._held.size
 
 
-def kernel_of(document: dict[str, Any], inputs: Sequence[Array], sizes: Sequence[int]) -> ConvolutionKernel:
+def compiled_of(document: dict[str, Any], inputs: Sequence[Array], sizes: Sequence[int]) -> CompiledOperator:
     names = ("InputTensor", "FilterTensor", "BiasTensor")
     tensors = {name: desc_of(each) for name, each in zip(names, inputs, strict=True)}
     output = {"OutputTensor": {"DataType": "FLOAT32", "Sizes": [*sizes]}}
-    model = OPERATORS["DML_OPERATOR_CONVOLUTION"].model_validate(document | tensors | output)
-    kernel = calls.DEVICE.prepare(compile_operator(model, NEWEST))
+    return compile_operator(OPERATORS["DML_OPERATOR_CONVOLUTION"].model_validate(document | tensors | output), NEWEST)
+
+
+def kernel_of(document: dict[str, Any], inputs: Sequence[Array], sizes: Sequence[int]) -> ConvolutionKernel:
+    kernel = calls.DEVICE.prepare(compiled_of(document, inputs, sizes))
     assert isinstance(kernel, ConvolutionKernel)
     return kernel
 
@@ -328,3 +331,67 @@ def test_what_a_dispatch_takes_is_told(shape: int, *, is_copied: bool, monkeypat
         tracemalloc.stop()
     assert taken < kernel.own_bytes + 16_000  # and Python's own
     assert kernel.own_bytes >= 4 * kernel._loop.scratch
+
+
+KNOWN = [
+    (document_of(1), (2, 5, 1), (16, 5, 1)),
+    (document_of(1), (1, 40, 6), (33, 40, 1)),
+    (document_of(1), (1, 17, 6), (128, 17, 1)),
+    (document_of(1, FusedActivation=None), (1, 7, 24), (48, 7, 1)),
+    (document_of(1), (3, 7, 32), (65, 7, 1)),
+    (document_of(2, StartPadding=[1, 1], EndPadding=[1, 1]), (2, 3, 5, 6), (70, 3, 3, 3)),
+    (document_of(2, StartPadding=[1, 2], EndPadding=[2, 1], Strides=[2, 2]), (1, 3, 9, 9), (40, 3, 3, 3)),
+    (document_of(2, Strides=[3, 3], Dilations=[2, 1]), (1, 3, 15, 13), (40, 3, 3, 3)),
+]
+
+
+@pytest.mark.parametrize("number", range(len(KNOWN)))
+def test_filters_that_are_known_are_packed_before(number: int) -> None:
+    """They are read no more, nor is anything beside the tensors."""
+    document, sizes, filters = KNOWN[number]
+    rng = np.random.default_rng(number)
+    x, w, bias = integers(rng, *sizes), integers(rng, *filters), integers(rng, 1, filters[0], *[1] * (len(sizes) - 2))
+    wanted = expected(document, x, w, bias) if document["FusedActivation"] else None
+    if wanted is None:
+        wanted = expected(document, x, w, bias + 1000) - 1000
+    for is_turned in (False, True):
+        given = np.flip(w, tuple(range(2, w.ndim))).copy() if is_turned else w
+        stated = document | {"Mode": "CONVOLUTION" if is_turned else "CROSS_CORRELATION"}
+        compiled = compiled_of(stated, (x, given, bias), wanted.shape)
+        kernel = calls.DEVICE._kernel(compiled, {"FilterTensor": given.data.cast("B")})
+        assert isinstance(kernel, ConvolutionKernel)
+        assert kernel._filters is not None
+        told = convolution.packed_filter_bytes(compiled, conftest.compiler(), {"FilterTensor"})
+        assert told == kernel._filters.nbytes
+        nothing = np.zeros(w.shape, np.float32)
+        with fenced([x, bias, np.zeros(wanted.shape, np.float32)], at_the_end=True) as (elements, biases, output):
+            buffers = [each.data.cast("B") for each in (elements, nothing, biases)]
+            kernel.dispatch(buffers, [output.data.cast("B")], lambda: False)
+            np.testing.assert_array_equal(output, wanted)
+            output[...] = -1
+            found = kernel.calls()
+            assert found
+            with ThreadPoolExecutor(1) as helpers:
+                make_calls(found, [elements, nothing, biases], [output], Threads(helpers, 2), lambda: False)
+            np.testing.assert_array_equal(output, wanted)
+
+
+def test_filters_are_not_packed_where_that_is_no_use() -> None:
+    """For many positions, few filters and groups; by dispatches that are not of a graph they never are."""
+    for sizes, filters, groups in (
+        ((1, 40, 33), (33, 40, 1), 1),
+        ((1, 40, 6), (1, 40, 1), 1),
+        ((1, 40, 6), (32, 20, 1), 2),
+    ):
+        arrays = [np.ones(each, np.float32) for each in (sizes, filters, (1, filters[0], 1))]
+        document = document_of(1, GroupCount=groups)
+        compiled = compiled_of(document, arrays, (1, filters[0], sizes[2]))
+        assert not convolution.packed_filter_bytes(compiled, conftest.compiler(), {"FilterTensor"})
+        for known in ({"FilterTensor": arrays[1].data.cast("B")}, {}, None):
+            kernel = calls.DEVICE._kernel(compiled, known)
+            assert isinstance(kernel, ConvolutionKernel)
+            assert kernel._filters is None
+    arrays = [np.ones(each, np.float32) for each in (*KNOWN[1][1:], (1, 33, 1))]
+    compiled = compiled_of(KNOWN[1][0], arrays, (1, 33, 6))
+    assert not convolution.packed_filter_bytes(compiled, conftest.compiler(), {"BiasTensor"})
+    assert calls.DEVICE._kernel(compiled, {})._filters is None  # type: ignore[attr-defined]

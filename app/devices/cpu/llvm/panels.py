@@ -82,7 +82,7 @@ def source(tile: Tile, rest: int, stride: int, activation: Element | None) -> st
                 with text.loop(places.first, places.last, str(tile.places)) as place:
                     count = text.least(text.sub(places.last, place.index), str(tile.places))
                     panel = places.panel(text, frame["panel"], place.index)
-                    _pack(text, tile, stride, frame, some, channels, (place.index, count, panel))
+                    pack(text, tile, stride, frame, some, channels, (place.index, count, panel))
                 block = _Block(text, tile, frame, places, first_term, (is_first, is_last), (activation, attributes))
                 block.of_channels(before, rest)
     return text.module(*[activation] if activation else [])
@@ -147,7 +147,7 @@ def offset_of(text: Text, coordinates: Sequence[tuple[str, str]]) -> tuple[str, 
     return inside, offset
 
 
-def _pack(
+def pack(
     text: Text,
     tile: Tile,
     stride: int,
