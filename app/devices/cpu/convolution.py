@@ -7,12 +7,13 @@ activated. What they pack is in memory that each thread uses again and again.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import le
 
 import numpy as np
 
 from app.contract.constants import ConvolutionMode, DataType
+from app.contract.tensors import packed_strides
 from app.devices.cpu.activations import lowered_activation
 from app.devices.cpu.calls import WORTH_A_CALL, Call, Calls, Of, Pointer
 from app.devices.cpu.convolution_job import ConvolutionJob
@@ -26,9 +27,10 @@ from app.devices.cpu.convolution_loops import (
     pack_filters,
     packed_elements,
 )
+from app.devices.cpu.copies import Copier, Part
 from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.cpu.llvm.kernels import LoopCode
 from app.devices.cpu.llvm.nests import LINE
-from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN
 from app.devices.device import ExecutionRecord
@@ -51,13 +53,14 @@ INLINE = 1 << 24
 
 
 def convolution_kernel(
-    compiled: Dispatchable, team: Team, known: Mapping[str, Buffer] | None
+    compiled: Dispatchable, loops: LoopCode, known: Mapping[str, Buffer] | None
 ) -> "ConvolutionKernel | None":
     """For the operator, if it is one that the loops are for. `known` are inputs that are the same for all dispatches;
     it is None outside of graphs."""
     operator = _forward(compiled)
     if operator is None:
         return None
+    team = loops.team
     work, fused = _work_of(operator, team.most), operator.FusedActivation
     lowered = lowered_activation(fused) if fused else None
     left = Activation(fused) if fused and lowered is None else None
@@ -66,9 +69,9 @@ def convolution_kernel(
         loop = loop_of_packed(work, lanes, team.compiler, lowered)
         tensor = Tensor(compiled, "FilterTensor", operator.FilterTensor)
         filters = pack_filters(_filters(operator, tensor, known["FilterTensor"]), lanes)
-        return ConvolutionKernel(compiled, operator, work, loop, left, team, filters)
+        return ConvolutionKernel(compiled, operator, work, loop, left, loops, filters)
     found = loop_of(work, team.compiler, lowered) if known is not None or work.products * work.items >= LEAST else None
-    return ConvolutionKernel(compiled, operator, work, found, left, team, None) if found else None
+    return ConvolutionKernel(compiled, operator, work, found, left, loops, None) if found else None
 
 
 def packed_filter_bytes(compiled: Dispatchable, compiler: Compiler, known: Collection[str]) -> int:
@@ -117,7 +120,7 @@ class ConvolutionKernel:
         work: Work,
         loop: ConvolutionLoop,
         activation: Activation | None,
-        team: Team,
+        loops: LoopCode,
         filters: Array | None,
     ) -> None:
         """The `activation` is what is left of it after the loop. Where `filters` are packed, none are read."""
@@ -126,7 +129,7 @@ class ConvolutionKernel:
         )
         self._loop = loop
         self._activation = activation
-        self._operator, self._filters = operator, filters
+        self._operator, self._filters, self._loops = operator, filters, loops
         outputs = work.groups * work.outputs
         self._batch = work.items
         self._item, self._result = work.groups * work.depth * work.space.elements, outputs * work.space.places
@@ -142,7 +145,7 @@ class ConvolutionKernel:
         self._no_bias = self._zeros.ctypes.data
         self._weights = 0 if filters is None else filters.ctypes.data
         self._work = work.products * loop.factor
-        self._job = ConvolutionJob(loop, work, work.items if self._is_read[0] else 1, team)
+        self._job = ConvolutionJob(loop, work, work.items if self._is_read[0] else 1, loops.team)
         self._is_small = work.products * work.items <= INLINE
 
     @property
@@ -192,25 +195,38 @@ class ConvolutionKernel:
         loop = self._loop
         own = -(-4 * loop.scratch // LINE) * LINE
         count = self._batch * loop.pieces
-        if not self._is_direct or self._activation or not all(self._is_read) or own > MOST_OWN:
+        if self._given[0].desc.DataType is not DataType.FLOAT32:
             return None
-        together = min(count, MOST_OWN // own)  # own is never 0: a loop packs something
+        copied = 0 if self._is_read[0] else -(-4 * self._batch * self._item // LINE) * LINE
+        if not self._is_direct or self._activation or not all(self._is_read[1:]) or own + copied > MOST_OWN:
+            return None
+        stages = [[*self._unpacked()]] if copied else []
+        room = Of.OWN if copied else Of.INPUT
+        together = min(count, (MOST_OWN - copied) // own)  # own is never 0: a loop packs something
         made = []
         for number in range(count):
             item, piece = divmod(number, loop.pieces)
-            pointers = [Pointer(0, Of.INPUT, 0, 4 * item * self._item)]
+            pointers = [Pointer(0, room, 0, 4 * item * self._item)]
             if self._filters is None:
                 pointers.append(Pointer(1, Of.INPUT, 1))
             if len(self._given) > 2:
                 pointers.append(Pointer(2, Of.INPUT, 2))
             pointers += [
                 Pointer(3, Of.OUTPUT, 0, 4 * item * self._result),
-                Pointer(4, Of.OWN, 0, number % together * own),
+                Pointer(4, Of.OWN, 0, copied + number % together * own),
             ]
             frame = loop.frames[piece][:]
             frame[1], frame[2] = self._weights, self._no_bias
             made.append(Call(loop.code, frame, pointers, self._work // loop.pieces))
-        return Calls([made[first : first + together] for first in range(0, count, together)], own * together)
+        stages += [made[first : first + together] for first in range(0, count, together)]
+        return Calls(stages, copied + own * together)
+
+    def _unpacked(self) -> Iterator[Call]:
+        """What packs the elements, which the loop does not read as they lie, into memory of its own."""
+        tensor = self._given[0]
+        packed = [4 * step for step in packed_strides(tensor.desc.Sizes)]
+        part = Part(0, 0, 0, tensor.desc.Sizes, [tensor.strides, packed])
+        return Copier(4, self._loops, self._loops.team.most).calls(part, Of.OWN)
 
     @np.errstate(all="ignore")
     def _finish(self, made: Array | None, output: Buffer) -> None:

@@ -17,6 +17,7 @@ from app.devices.cpu.arrays import array_kernel, as_reduction
 from app.devices.cpu.calls import Calls, call_of_nest, part_of, pieces
 from app.devices.cpu.convolution import convolution_kernel, packed_filter_bytes
 from app.devices.cpu.coordinates import CallKernel, CoordinateKernel
+from app.devices.cpu.copies import copies_kernel
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Loop, LoopCall, LoopCode
 from app.devices.cpu.maxima import maxima_kernel
@@ -133,7 +134,7 @@ class NumpyDevice:
         if compiled.program.call:
             by_loop: Kernel | None = None
             if self._compiler and self._loops:
-                by_loop = convolution_kernel(compiled, self._loops.team, known)
+                by_loop = convolution_kernel(compiled, self._loops, known)
                 by_loop = by_loop or transposed_kernel(compiled, self._compiler, self._threads, known)
                 by_loop = by_loop or recurrent_kernel(compiled, self._compiler, self._threads)
             by_loop = by_loop or product_kernel(compiled, self._compiler, self._threads, known)
@@ -144,7 +145,10 @@ class NumpyDevice:
                 return of_windows
         loops = self._loops if compiled.elements >= least else None
         is_of_run = loops is not None and known is not None
-        if is_of_run:
+        if loops and is_of_run:
+            by_copies = copies_kernel(compiled, loops, self._threads)
+            if by_copies:
+                return by_copies
             compiled = as_reduction(compiled, self._structures)
         by_arrays = array_kernel(compiled, has_loops=is_of_run)
         if by_arrays:

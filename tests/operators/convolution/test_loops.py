@@ -298,6 +298,21 @@ def test_calls_of_a_graph_pack_where_others_have_packed(monkeypatch: pytest.Monk
     np.testing.assert_array_equal(output, wanted)
 
 
+def test_calls_of_a_graph_pack_elements_that_lie_apart() -> None:
+    document, sizes, filters = SHAPES[1]
+    rng = np.random.default_rng(5)
+    turned = integers(rng, 2, *sizes[2:], sizes[1]).transpose(0, 3, 1, 2)
+    given = [turned, integers(rng, *filters), integers(rng, 1, filters[0], 1, 1)]
+    wanted = expected(document, *given)
+    made = kernel_of(document, given, wanted.shape).calls()
+    assert made
+    assert made.own_bytes >= turned.nbytes
+    output = np.zeros(wanted.shape, np.float32)
+    with ThreadPoolExecutor(1) as helpers:
+        make_calls(made, given, [output], Threads(helpers, 2), lambda: False)
+    np.testing.assert_array_equal(output, wanted)
+
+
 def test_it_is_cancelled_between_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(convolution_job, "MOST_OF_A_PIECE", 1)
     document, sizes, filters = SHAPES[1]

@@ -1,0 +1,133 @@
+"""JOIN, SLICE1 and PADDING1 in graphs by loops that copy parts: bit for bit, in pieces, whatever the layout."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.devices.cpu import calls as cpu_calls
+from app.devices.cpu.copies import CopiesKernel
+from app.devices.cpu.device import NumpyDevice
+from app.devices.device import Kernel
+from app.memory.arrays import Array
+from tests.operators.calls import compiled, desc_of
+from tests.operators.conftest import compiler
+
+RNG = np.random.default_rng(17)
+
+
+def some(*sizes: int, dtype: Any = np.float32) -> Array:
+    """Any bits, those of NaN too, with gaps between rows."""
+    item = np.dtype(dtype).itemsize
+    made: Array = RNG.integers(0, 256, (*sizes[:-1], (sizes[-1] + 3) * item), np.uint8).view(dtype)
+    part: Array = made[..., : sizes[-1]]
+    return part
+
+
+def kernel_of(document: dict[str, Any]) -> Kernel:
+    with ThreadPoolExecutor(1) as helpers:
+        return NumpyDevice(helpers, 2, compiler())._kernel(compiled(document), {}, 1)
+
+
+def copied(document: dict[str, Any], names: Sequence[str], inputs: Sequence[Array], output: Array) -> None:
+    described: dict[str, Any] = {"OutputTensor": desc_of(output)}
+    if names == ["InputTensors"]:
+        described["InputTensors"] = [desc_of(each) for each in inputs]
+    else:
+        described |= dict(zip(names, map(desc_of, inputs), strict=True))
+    kernel = kernel_of(document | described)
+    assert isinstance(kernel, CopiesKernel)
+    with ThreadPoolExecutor(1) as helpers:
+        kernel._threads._helpers = helpers
+        buffers = [_bytes(each) for each in inputs]
+        kernel.dispatch(buffers, [_bytes(output)], lambda: False)
+
+
+def _bytes(array: Array) -> memoryview:
+    """From its first element to the end of what it is a view of."""
+    whole = array if array.base is None else array.base
+    assert isinstance(whole, np.ndarray)
+    return whole.reshape(-1).view(np.uint8).data[array.ctypes.data - whole.ctypes.data :]
+
+
+def equal(one: Array, other: Array) -> bool:
+    """Bit for bit."""
+    return np.ascontiguousarray(one).tobytes() == np.ascontiguousarray(other).tobytes()
+
+
+@pytest.fixture(autouse=True, params=["whole", "pieces"])
+def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "pieces":
+        monkeypatch.setattr(cpu_calls, "WORTH_A_CALL", 10)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.float64, np.uint64])
+@pytest.mark.parametrize("axis", range(4))
+def test_join(axis: int, dtype: Any) -> None:
+    sizes = [[2, 3, 5, 4] for _ in range(3)]
+    for place, each in enumerate(sizes):
+        each[axis] = place + 1
+    given = [some(*each, dtype=dtype) for each in sizes]
+    wanted = np.concatenate(given, axis)
+    output = np.zeros(wanted.shape, dtype)
+    copied({"Type": "DML_OPERATOR_JOIN", "Axis": axis}, ["InputTensors"], given, output)
+    assert equal(output, wanted)
+
+
+def test_slice_forwards_and_backwards() -> None:
+    x, output = some(2, 9, 8, 7), np.zeros((1, 4, 3, 7), np.float32)
+    document = {
+        "Type": "DML_OPERATOR_SLICE1",
+        "InputWindowOffsets": [1, 1, 2, 0],
+        "InputWindowSizes": [1, 7, 5, 7],
+        "InputWindowStrides": [1, 2, -2, -1],
+    }
+    copied(document, ["InputTensor"], [x], output)
+    assert equal(output, x[1:2, 1:8:2, 6:1:-2, ::-1])
+
+
+def padding(value: float) -> dict[str, Any]:
+    return {
+        "Type": "DML_OPERATOR_PADDING1",
+        "PaddingMode": "CONSTANT",
+        "PaddingValueDataType": "FLOAT32",
+        "PaddingValue": {"Float32": value},
+        "StartPadding": [0, 1, 2, 3],
+        "EndPadding": [1, 0, 2, 1],
+    }
+
+
+def test_padding_with_zeros() -> None:
+    x = some(2, 3, 4, 5)
+    wanted = np.pad(x, [(0, 1), (1, 0), (2, 2), (3, 1)])
+    output = np.ones(wanted.shape, np.float32)
+    copied(padding(0), ["InputTensor"], [x], output)
+    assert equal(output, wanted)
+
+
+def test_outputs_that_lie_over_inputs() -> None:
+    memory = some(1, 1, 1, 40).copy()
+    x, output = memory[..., :30], memory[..., 3:33]
+    wanted = x[..., ::-1].copy()
+    document = {
+        "Type": "DML_OPERATOR_SLICE1",
+        "InputWindowOffsets": [0, 0, 0, 0],
+        "InputWindowSizes": [1, 1, 1, 30],
+        "InputWindowStrides": [1, 1, 1, -1],
+    }
+    copied(document, ["InputTensor"], [x], output)
+    assert equal(output, wanted)
+
+
+def test_what_is_no_copy_of_such_elements_is_left_to_formulas() -> None:
+    x = {"DataType": "FLOAT32", "Sizes": [1, 1, 4, 5]}
+    padded = {"DataType": "FLOAT32", "Sizes": [2, 2, 8, 9]}
+    for value in (1.0, -0.0):
+        made = kernel_of(padding(value) | {"InputTensor": x, "OutputTensor": padded})
+        assert not isinstance(made, CopiesKernel)
+    half = {"DataType": "FLOAT16", "Sizes": [1, 1, 4, 5]}
+    both = {"DataType": "FLOAT16", "Sizes": [1, 1, 8, 5]}
+    joined = {"Type": "DML_OPERATOR_JOIN", "Axis": 2, "InputTensors": [half, half], "OutputTensor": both}
+    assert not isinstance(kernel_of(joined), CopiesKernel)
