@@ -1,13 +1,15 @@
-"""JOIN, SLICE1 and PADDING1 in graphs by loops that copy parts: bit for bit, in pieces, whatever the layout."""
+"""JOIN, SLICE1 and PADDING1 in graphs by loops that copy parts: bit for bit, in pieces, whatever the layout. PADDING1
+by itself, by NumPy's slices."""
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any, Literal, cast
 
 import numpy as np
 import pytest
 
 from app.devices.cpu import calls as cpu_calls
+from app.devices.cpu.arrays import ArrayKernel
 from app.devices.cpu.copies import CopiesKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.device import Kernel
@@ -15,6 +17,12 @@ from app.memory.arrays import Array
 from tests.operators.calls import compiled, desc_of
 from tests.operators.conftest import compiler
 
+NUMPYS: dict[str, Literal["edge", "reflect", "symmetric", "wrap"]] = {
+    "EDGE": "edge",
+    "REFLECTION": "reflect",
+    "SYMMETRIC": "symmetric",
+    "WRAP": "wrap",
+}
 RNG = np.random.default_rng(17)
 
 
@@ -131,3 +139,33 @@ def test_what_is_no_copy_of_such_elements_is_left_to_formulas() -> None:
     both = {"DataType": "FLOAT16", "Sizes": [1, 1, 8, 5]}
     joined = {"Type": "DML_OPERATOR_JOIN", "Axis": 2, "InputTensors": [half, half], "OutputTensor": both}
     assert not isinstance(kernel_of(joined), CopiesKernel)
+
+
+@pytest.mark.parametrize("mode", ["EDGE", "REFLECTION", "SYMMETRIC", "WRAP"])
+@pytest.mark.parametrize("most", [2, 5])
+def test_padding_with_what_is_there(mode: str, most: int) -> None:
+    """By slices of the output, but what is beyond a whole mirror image."""
+    x = some(3, 4, 5, 3)
+    before, after = [2, 0, most, 1], [0, 3, most, 2]
+    wanted = np.pad(x, [*zip(before, after, strict=True)], NUMPYS[mode])
+    document = padding(0) | {"PaddingMode": mode, "StartPadding": before, "EndPadding": after}
+    described = {"InputTensor": desc_of(x), "OutputTensor": desc_of(wanted)}
+    kernel = NumpyDevice(cast(Executor, None), 1).prepare(compiled(document | described))
+    is_mirrored = mode == "EDGE" or (mode != "WRAP" and most <= 5 - (mode == "REFLECTION"))
+    assert isinstance(kernel, ArrayKernel) is is_mirrored
+    output = np.zeros(wanted.shape, np.float32)
+    kernel.dispatch([_bytes(x)], [_bytes(output)], lambda: False)
+    assert equal(output, wanted)
+
+
+def test_large_totals_are_the_loops() -> None:
+    for size, is_large in ((1 << 13, False), (1 << 14, True)):
+        x = RNG.standard_normal((1, 1, 2, size // 2)).astype(np.float32)
+        made = np.zeros((1, 1, 2, 1), np.float32)
+        described = {"InputTensor": desc_of(x), "OutputTensor": desc_of(made)}
+        document = {"Type": "DML_OPERATOR_REDUCE", "Function": "SUM", "Axes": [3]}
+        device = NumpyDevice(cast(Executor, None), 1, compiler())
+        kernel = device.prepare(compiled(document | described))
+        assert isinstance(kernel, ArrayKernel) is not is_large
+        kernel.dispatch([_bytes(x)], [_bytes(made)], lambda: False)
+        np.testing.assert_allclose(made, x.sum(3, np.float64, keepdims=True), 1e-6)

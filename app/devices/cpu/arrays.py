@@ -38,21 +38,26 @@ FEW_MEETINGS = 64
 LARGE_WINDOW = 16
 """Elements of which the loops of a pooling, which are short, are slower than that."""
 
+LARGE_TOTAL = 1 << 14
+"""Elements that a reduction has, which loops add up in float64 in a third of the time that NumPy takes to make them."""
+
 Work: TypeAlias = Callable[[Sequence[Array], Array], object]
 """Makes the output, whose memory is no input's. What it returns is nothing to anybody."""
 
 _OPERATORS = (Slice1, Join, Padding1, Reduce, AveragePooling, AveragePooling1, MaxPooling)
 
 
-def array_kernel(compiled: Dispatchable, *, has_loops: bool) -> "ArrayKernel | None":
-    """For the operator, if it is one of these; where there are loops, which need no Python from kernel to kernel, only
-    if it is one that they are slower at."""
+def array_kernel(compiled: Dispatchable, *, has_loops: bool, is_of_run: bool) -> "ArrayKernel | None":
+    """For the operator, if it is one of these; where loops are part of a run, which needs no Python from kernel to
+    kernel, only if it is one that they are slower at."""
     if not isinstance(compiled, CompiledOperator) or len(compiled.outputs) != 1:
         return None
     operator = compiled.operator
     if not isinstance(operator, _OPERATORS):
         return None
-    if has_loops and not (isinstance(operator, Pooling) and math.prod(operator.WindowSize) > LARGE_WINDOW):
+    if has_loops and isinstance(operator, Reduce) and operator.InputTensor.elements >= LARGE_TOTAL:
+        return None
+    if is_of_run and not (isinstance(operator, Pooling) and math.prod(operator.WindowSize) > LARGE_WINDOW):
         return None
     tensors = [*compiled.inputs.values(), *compiled.outputs.values()]
     if sum(desc.elements for desc in tensors) > MOST_ELEMENTS or any(desc.DataType.bits < 8 for desc in tensors):
@@ -116,7 +121,9 @@ def _work(compiled: CompiledOperator, operator: Operator) -> Work | None:
             return _slice(operator, compiled.outputs["OutputTensor"].Sizes)
         case Join():
             return _join(operator)
-        case Padding1() if operator.PaddingMode is PaddingMode.CONSTANT:
+        case Padding1() if operator.PaddingMode is not PaddingMode.CONSTANT:
+            return _mirrored(operator)
+        case Padding1():
             return _padding(operator, compiled.stored_types["OutputTensor"], compiled.numbers["PaddingValue"])
         case Reduce():
             return _reduce(operator)
@@ -165,6 +172,32 @@ def _padding(operator: Padding1, stored: DataType, value: Any) -> Work | None:
     def work(inputs: Sequence[Array], output: Array) -> None:
         output[...] = 0
         output[part] = inputs[0]
+
+    return work
+
+
+def _mirrored(operator: Padding1) -> Work | None:
+    """One dimension after the other, each from what is there of those before. WRAP is left to the formula, and what is
+    beyond a whole mirror image."""
+    sizes, mode = operator.InputTensor.Sizes, operator.PaddingMode
+    ends = list(zip(operator.StartPadding, operator.EndPadding, sizes, strict=True))
+    step = 1 if mode is PaddingMode.REFLECTION else 0
+    if mode is PaddingMode.WRAP:
+        return None
+    if mode is not PaddingMode.EDGE and any(max(before, after) > size - step for before, after, size in ends):
+        return None
+    whole = tuple(slice(before, before + size) for before, _, size in ends)
+
+    def work(inputs: Sequence[Array], output: Array) -> None:
+        output[whole] = inputs[0]
+        for axis, (before, after, size) in enumerate(ends):
+            made = np.moveaxis(output[(*[slice(None)] * axis, slice(None), *whole[axis + 1 :])], axis, 0)
+            end = before + size
+            if mode is PaddingMode.EDGE:
+                made[:before], made[end:] = made[before : before + 1], made[end - 1 : end]
+                continue
+            made[:before] = made[before + step :][:before][::-1]
+            made[end:] = made[: end - step][::-1][:after]
 
     return work
 

@@ -150,7 +150,7 @@ class NumpyDevice:
             if by_copies:
                 return by_copies
             compiled = as_reduction(compiled, self._structures)
-        by_arrays = array_kernel(compiled, has_loops=is_of_run)
+        by_arrays = array_kernel(compiled, has_loops=loops is not None, is_of_run=is_of_run)
         if by_arrays:
             return by_arrays
         by_rows = least * (COMPILED_ROWS if known is None else 1)

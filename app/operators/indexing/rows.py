@@ -19,7 +19,7 @@ def back(xp: Any, rows: Any, like: Any, axis: int) -> Any:
     return xp.moveaxis(rows.reshape(*others, rows.shape[-1]), -1, axis)
 
 
-def pieces(rows: Any) -> Iterator[slice]:
-    """Some rows at a time, until they are all done."""
-    step = max(MOST // rows.shape[-1], 1)
+def pieces(rows: Any, most: int = MOST) -> Iterator[slice]:
+    """Some rows at a time, of up to so many elements, until they are all done."""
+    step = max(most // rows.shape[-1], 1)
     return (slice(start, start + step) for start in range(0, len(rows), step))

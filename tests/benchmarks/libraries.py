@@ -1,0 +1,341 @@
+"""Operators that are not element-wise on the CPU, beside NumPy's expression and onnxruntime with as many threads:
+`python tests/benchmarks/libraries.py`.
+
+Each is a model of one node, of which the importer makes DirectML's operator. All three run in this process, by turns,
+in batches of runs; of each the best time counts, since what else the machine does only adds to it. A row tells
+milliseconds, and the others' times over ours: above 1 ours is quicker. NumPy's BLAS has as many threads as
+OPENBLAS_NUM_THREADS says.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from models import Array
+
+from app.contract.constants import NEWEST
+from app.engine.graphs import GraphRequest
+from app.engine.service import Service
+from app.graphs.descriptor import GraphDesc
+from app.memory.arrays import numpy_type
+from app.models.onnx.importer import Imported, import_model
+from app.models.onnx.reading import read_model
+from app.settings import Settings
+
+RNG = np.random.default_rng(0)
+
+
+def floats(*sizes: int) -> Array:
+    return RNG.standard_normal(sizes, np.float32)
+
+
+def below(most: int, *sizes: int) -> Array:
+    return RNG.integers(0, most, sizes)
+
+
+def small(dtype: type, *sizes: int) -> Array:
+    return RNG.integers(0, 100, sizes).astype(dtype)
+
+
+class Row(NamedTuple):
+    """A node over `inputs`, of which those named in `kept` are the model's own, and what one writes with NumPy."""
+
+    name: str
+    node: str
+    attributes: Mapping[str, Any]
+    inputs: Mapping[str, Array]
+    expression: Callable[..., Any]
+    kept: tuple[str, ...] = ()
+    outputs: int = 1
+
+
+def pooled(x: Array, function: Callable[..., Array], size: int, stride: int) -> Array:
+    windows = np.lib.stride_tricks.sliding_window_view(x, (size, size), (2, 3))[:, :, ::stride, ::stride]
+    return function(windows, (-2, -1))
+
+
+def normalized(x: Array, scale: Array, bias: Array, axes: tuple[int, ...]) -> Array:
+    mean, variance = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
+    made: Array = (x - mean) / np.sqrt(variance + np.float32(1e-5)) * scale + bias
+    return made
+
+
+def one_hot(indices: Array) -> Array:
+    made = np.zeros((*indices.shape, 256), np.float32)
+    np.put_along_axis(made, indices[..., None], 1, -1)
+    return made
+
+
+def scattered(x: Array, indices: Array, updates: Array) -> Array:
+    made = x.copy()
+    np.put_along_axis(made, indices, updates, 1)
+    return made
+
+
+def top(x: Array) -> tuple[Array, Array]:
+    order = np.argsort(-x, 1, kind="stable")[:, :16]
+    return np.take_along_axis(x, order, 1), order
+
+
+def padded(x: Array, mode: Any = "constant") -> Array:
+    made: Array = np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)], mode)
+    return made
+
+
+def spaced(x: Array) -> Array:
+    n, c, h, w = x.shape
+    return x.reshape(n, 2, 2, c // 4, h, w).transpose(0, 3, 4, 1, 5, 2).reshape(n, c // 4, 2 * h, 2 * w)
+
+
+def doubled(x: Array) -> Array:
+    for axis in (2, 3):
+        at = np.clip((np.arange(2 * x.shape[axis]) + 0.5) / 2 - 0.5, 0, x.shape[axis] - 1)
+        low = at.astype(int)
+        high = np.minimum(low + 1, x.shape[axis] - 1)
+        share = (at - low).astype(np.float32).reshape([-1 if place == axis else 1 for place in range(4)])
+        x = x.take(low, axis) * (1 - share) + x.take(high, axis) * share
+    return x
+
+
+def quantized(x: Array) -> tuple[Array, Any, Any]:
+    low, high = min(x.min(), 0), max(x.max(), 0)
+    scale = (high - low) / 255
+    zero = np.uint8(np.clip(np.round(-low / scale), 0, 255))
+    return np.clip(np.round(x / scale) + zero, 0, 255).astype(np.uint8), scale, zero
+
+
+def numbers(*values: int) -> Array:
+    return np.array(values, np.int64)
+
+
+MATRIX, IMAGE, PICTURE = floats(1024, 1024), floats(1, 64, 112, 112), floats(1, 16, 256, 256)
+WIDE = {"x": MATRIX}
+AXIS = {"axes": numbers(1)}
+CHANNELS = {name: floats(64) for name in ("scale", "bias", "mean")} | {"variance": np.abs(floats(64)) + 1}
+
+
+def each_channel(array: Array) -> Array:
+    return array.reshape(1, -1, 1, 1)
+
+
+def reduction(node: str, function: Callable[..., Any], *, is_last: bool = True, **more: Any) -> Row:
+    axis = 1 if is_last else 0
+    where = {"axes": numbers(axis)}
+    name = f"{node}, axis {axis}"
+    return Row(name, node, more, WIDE | where, lambda x, axes: function(x, axis=axis), ("axes",))
+
+
+def gemm(rows: int, depth: int, columns: int) -> Row:
+    given = {"a": floats(rows, depth), "b": floats(depth, columns)}
+    return Row(f"MatMul {rows} x {depth} x {columns}", "MatMul", {}, given, lambda a, b: a @ b)
+
+
+ROWS = [
+    *(gemm(512, 512, 512), gemm(1024, 1024, 1024), gemm(128, 768, 3072), gemm(128, 3072, 768), gemm(1, 1024, 4096)),
+    reduction("ReduceSum", np.sum),
+    reduction("ReduceSum", np.sum, is_last=False),
+    reduction("ReduceMean", np.mean),
+    reduction("ReduceMax", np.max),
+    reduction("ReduceMax", np.max, is_last=False),
+    reduction("ReduceProd", np.prod),
+    reduction("ReduceL2", lambda x, axis: np.sqrt((x * x).sum(axis))),
+    reduction("ReduceLogSumExp", lambda x, axis: np.log(np.exp(x).sum(axis))),
+    Row("ArgMax, axis 1", "ArgMax", {"axis": 1}, WIDE, lambda x: x.argmax(1)),
+    Row("ArgMin, axis 0", "ArgMin", {"axis": 0}, WIDE, lambda x: x.argmin(0)),
+    Row("Softmax", "Softmax", {}, WIDE, lambda x: (e := np.exp(x - x.max(1, keepdims=True))) / e.sum(1, keepdims=True)),
+    Row("CumSum", "CumSum", {}, WIDE | {"axis": numbers(1)[0]}, lambda x, axis: np.cumsum(x, 1), ("axis",)),
+    Row("TopK 16", "TopK", {}, WIDE | {"k": numbers(16)}, lambda x, k: top(x), ("k",), 2),
+    Row(
+        *("AveragePool 3x3 / 2", "AveragePool", {"kernel_shape": [3, 3], "strides": [2, 2]}),
+        *({"x": IMAGE}, lambda x: pooled(x, np.mean, 3, 2)),
+    ),
+    Row(
+        *("MaxPool 3x3 / 2", "MaxPool", {"kernel_shape": [3, 3], "strides": [2, 2]}),
+        *({"x": IMAGE}, lambda x: pooled(x, np.max, 3, 2)),
+    ),
+    Row("GlobalAveragePool", "GlobalAveragePool", {}, {"x": IMAGE}, lambda x: x.mean((2, 3), keepdims=True)),
+    Row(
+        *("BatchNormalization", "BatchNormalization", {}, {"x": IMAGE} | CHANNELS),
+        lambda x, scale, bias, mean, variance: (
+            (x - each_channel(mean)) / np.sqrt(each_channel(variance) + np.float32(1e-5)) * each_channel(scale)
+            + each_channel(bias)
+        ),
+    ),
+    Row(
+        *("InstanceNormalization", "InstanceNormalization", {}),
+        {"x": IMAGE, "scale": CHANNELS["scale"], "bias": CHANNELS["bias"]},
+        lambda x, scale, bias: normalized(x, each_channel(scale), each_channel(bias), (2, 3)),
+    ),
+    Row(
+        *("LayerNormalization", "LayerNormalization", {}),
+        {"x": MATRIX, "scale": floats(1024), "bias": floats(1024)},
+        lambda x, scale, bias: normalized(x, scale, bias, (1,)),
+    ),
+    Row("Transpose", "Transpose", {"perm": [1, 0]}, WIDE, lambda x: np.ascontiguousarray(x.T)),
+    Row(
+        *("Transpose 0 2 3 1", "Transpose", {"perm": [0, 2, 3, 1]}, {"x": IMAGE}),
+        lambda x: np.ascontiguousarray(x.transpose(0, 2, 3, 1)),
+    ),
+    Row(
+        *("Concat, axis 1", "Concat", {"axis": 1}, {"x": MATRIX, "y": floats(1024, 512)}),
+        lambda x, y: np.concatenate([x, y], 1),
+    ),
+    Row(
+        *("Concat, axis 0", "Concat", {"axis": 0}, {"x": MATRIX, "y": floats(512, 1024)}),
+        lambda x, y: np.concatenate([x, y]),
+    ),
+    Row(
+        *("Slice", "Slice", {}),
+        WIDE | {"starts": numbers(8, 8), "ends": numbers(1000, 1000), "axes": numbers(0, 1), "steps": numbers(1, 2)},
+        lambda x, *_: x[8:1000, 8:1000:2].copy(),
+        ("starts", "ends", "axes", "steps"),
+    ),
+    Row("Pad", "Pad", {}, {"x": IMAGE, "pads": numbers(0, 0, 1, 1, 0, 0, 1, 1)}, lambda x, pads: padded(x), ("pads",)),
+    Row(
+        *("Pad, reflect", "Pad", {"mode": "reflect"}, {"x": IMAGE, "pads": numbers(0, 0, 1, 1, 0, 0, 1, 1)}),
+        *(lambda x, pads: padded(x, "reflect"), ("pads",)),
+    ),
+    Row("Tile", "Tile", {}, {"x": floats(256, 256), "n": numbers(4, 4)}, lambda x, n: np.tile(x, (4, 4)), ("n",)),
+    Row("Split", "Split", {"axis": 1, "num_outputs": 4}, WIDE, lambda x: [e.copy() for e in np.split(x, 4, 1)], (), 4),
+    Row("Cast to float16", "Cast", {"to": 10}, WIDE, lambda x: x.astype(np.float16)),
+    Row("Gather, axis 0", "Gather", {"axis": 0}, WIDE | {"i": below(1024, 1024)}, lambda x, i: x[i]),
+    Row("Gather, axis 1", "Gather", {"axis": 1}, WIDE | {"i": below(1024, 1024)}, lambda x, i: x[:, i]),
+    Row(
+        *("GatherElements", "GatherElements", {"axis": 1}, WIDE | {"i": below(1024, 1024, 1024)}),
+        lambda x, i: np.take_along_axis(x, i, 1),
+    ),
+    Row("GatherND", "GatherND", {}, WIDE | {"i": below(1024, 65536, 2)}, lambda x, i: x[i[:, 0], i[:, 1]]),
+    Row(
+        *("ScatterElements", "ScatterElements", {"axis": 1}),
+        WIDE | {"i": np.argsort(floats(1024, 1024), 1)[:, :256], "u": floats(1024, 256)},
+        scattered,
+    ),
+    Row(
+        "OneHot",
+        "OneHot",
+        {},
+        {"i": below(256, 4096), "d": numbers(256), "v": np.array([0, 1], np.float32)},
+        lambda i, d, v: one_hot(i),
+        ("d", "v"),
+    ),
+    Row("DepthToSpace", "DepthToSpace", {"blocksize": 2}, {"x": IMAGE}, spaced),
+    Row(
+        *("Resize, linear, 2x", "Resize", {"mode": "linear"}),
+        {"x": PICTURE, "": np.empty(0), "scales": np.array([1, 1, 2, 2], np.float32)},
+        *(lambda x, *_: doubled(x), ("scales",)),
+    ),
+    Row(
+        *("Resize, nearest, 2x", "Resize", {"mode": "nearest"}),
+        {"x": PICTURE, "": np.empty(0), "scales": np.array([1, 1, 2, 2], np.float32)},
+        *(lambda x, *_: x.repeat(2, 2).repeat(2, 3), ("scales",)),
+    ),
+    Row(
+        *("MatMulInteger", "MatMulInteger", {}, {"a": small(np.uint8, 256, 512), "b": small(np.int8, 512, 512)}),
+        lambda a, b: a.astype(np.int32) @ b.astype(np.int32),
+    ),
+    Row(
+        *("DynamicQuantizeLinear", "DynamicQuantizeLinear", {}, WIDE, quantized, (), 3),
+    ),
+]
+"""Of 1 Mi elements, about."""
+
+
+def model_of(row: Row) -> Any:
+    import onnx
+
+    helper = onnx.helper
+    outputs = [f"y{number}" for number in range(row.outputs)]
+    node = helper.make_node(row.node, list(row.inputs), outputs, **row.attributes)
+    graph = helper.make_graph(
+        [node],
+        "graph",
+        [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(each.dtype), each.shape)
+            for name, each in row.inputs.items()
+            if name and name not in row.kept
+        ],
+        [helper.make_empty_tensor_value_info(name) for name in outputs],
+        [onnx.numpy_helper.from_array(row.inputs[name], name) for name in row.kept],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    return onnx.shape_inference.infer_shapes(model)
+
+
+def prepared(service: Service, imported: Imported, feeds: Mapping[str, Array]) -> Callable[[], Mapping[str, Array]]:
+    """What runs the operator by itself, as a dispatch of its own does, or else the graph that the node is."""
+    desc = GraphDesc.model_validate(imported.graph.document)
+    request = GraphRequest(desc, NEWEST, imported.graph.constants, {})
+    graph = service.compiler.compile(request, lambda size: memoryview(bytearray(size)), lambda: False).runnable
+    kernel = service.devices["numpy"].prepare(graph.only or graph)
+    given = [feeds[name].reshape(-1).view(np.uint8).data.toreadonly() for name in graph.schedule.inputs]
+    made = {name: np.empty(each.total_bytes, np.uint8) for name, each in graph.schedule.outputs.items()}
+    outputs = [each.data for each in made.values()]
+    if not graph.only and graph.schedule.scratch_bytes:
+        outputs.append(np.empty(graph.schedule.scratch_bytes, np.uint8).data)
+
+    def run() -> Mapping[str, Array]:
+        kernel.dispatch(given, outputs, lambda: False)
+        return {
+            name: made[name].view(numpy_type(each.data_type))[: int(np.prod(each.sizes))].reshape(each.sizes)
+            for name, each in imported.outputs.items()
+        }
+
+    return run
+
+
+def best(runs: list[Callable[[], Any]], rounds: int) -> list[float]:
+    """Milliseconds of each, by turns."""
+    times = [float("inf")] * len(runs)
+    for _ in range(rounds):
+        for place, run in enumerate(runs):
+            for _ in range(4):
+                start = perf_counter()
+                run()
+                times[place] = min(times[place], (perf_counter() - start) * 1e3)
+    return times
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=12, help="of 4 runs each")
+    parser.add_argument("--only", default="", help="those whose name contains it")
+    options = parser.parse_args()
+    import onnxruntime
+
+    service = Service(Settings(threads=options.threads, gpus="none", max_tensor_bytes=1 << 30))
+    service.open()
+    chosen = onnxruntime.SessionOptions()
+    chosen.intra_op_num_threads = options.threads
+    chosen.log_severity_level = 4
+    print(f"onnxruntime {onnxruntime.__version__}, NumPy {np.__version__}, {options.threads} threads\n")
+    print("| node | ms | NumPy's | onnxruntime's |\n|---|--:|--:|--:|")
+    for row in ROWS:
+        if options.only not in row.name:
+            continue
+        data = model_of(row).SerializeToString()
+        session = onnxruntime.InferenceSession(data, chosen, providers=["CPUExecutionProvider"])
+        feeds = {name: each for name, each in row.inputs.items() if name and name not in row.kept}
+        imported = import_model(read_model(data), {name: each.shape for name, each in feeds.items()})
+        run = prepared(service, imported, feeds)
+        made = run()
+        for name, right in zip([each.name for each in session.get_outputs()], session.run(None, feeds), strict=True):
+            off = 1 if right.dtype == np.uint8 else 1e-3  # what lies between two integers goes to either
+            np.testing.assert_allclose(made[name].astype(float), right.astype(float), 1e-3, off, err_msg=row.name)
+        given = list(row.inputs.values())
+        ours, naive, theirs = best(
+            [run, lambda: row.expression(*given), lambda: session.run(None, feeds)],  # noqa: B023 - called at once
+            options.rounds,
+        )
+        print(f"| {row.name} | {ours:.3f} | {naive / ours:.2f} | {theirs / ours:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
