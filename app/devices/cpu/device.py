@@ -149,6 +149,7 @@ class NumpyDevice:
             by_copies = copies_kernel(compiled, loops, self._threads)
             if by_copies:
                 return by_copies
+        if loops:
             compiled = as_reduction(compiled, self._structures)
         by_arrays = array_kernel(compiled, has_loops=loops is not None, is_of_run=is_of_run)
         if by_arrays:
