@@ -84,7 +84,7 @@ async def answer_in(wanted: AnswerForm, given: Decoder, reader: Reader, request:
         else:
             answer = recorded(stages, staged, "encode", wanted.write, dispatch, outcome, memory)
         content, coding = await compressed(service, request, answer.content, memory)
-        reader.count()
+        reader.done()
         return answered(content, answer.media_type, memory.close, [*answer.headers, *coding])
     except BaseException:
         memory.close()

@@ -146,7 +146,8 @@ class GraphReader(Reader):
     """Reads dispatches of one graph."""
 
     def __init__(self, service: Service, kept: KeptGraph) -> None:
-        super().__init__(service, RequestCache(MOST, MOST_BYTES), kept.entry.count)
+        super().__init__(service, RequestCache(MOST, MOST_BYTES))
+        self._entry = kept.entry
         self._device = kept.device
         self._graph = kept.compiled
         self._prepared = kept.prepared
@@ -170,6 +171,9 @@ class GraphReader(Reader):
         data = dispatch.data(codec, body, memory)
         self.remember(dispatch, codec, body)
         return dispatch, data
+
+    def done(self) -> None:
+        self._entry.count()
 
 
 class GraphDispatchEndpoint:

@@ -19,7 +19,6 @@ from app.engine.inputs import Given
 from app.engine.prepared import Prepared
 from app.engine.service import Service
 from app.http.core.documents import TooHeavy, read_document
-from app.http.core.exchange import nothing
 from app.http.native.inputs import check_light, described, limit_numbers
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
@@ -70,11 +69,12 @@ def dispatch_of(
 class Reader(ABC):
     """Reads dispatches. One that differs from an earlier one in its tensor data only is judged no second time."""
 
-    def __init__(self, service: Service, known: RequestCache[Dispatch], count: Callable[[], None] = nothing) -> None:
-        """`count` is called when one that it read was done."""
+    def __init__(self, service: Service, known: RequestCache[Dispatch]) -> None:
         self.service = service
-        self.count = count
         self._known = known
+
+    def done(self) -> None:  # noqa: B027 - most have nothing to do
+        """One that it read was dispatched."""
 
     def read(
         self, codec: Decoder, body: Body, memory: MemoryShare, cancelled: Callable[[], bool]
