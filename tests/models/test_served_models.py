@@ -106,6 +106,22 @@ def test_each_size_is_compiled_when_it_comes(client: httpx.Client, rows: int) ->
         np.testing.assert_array_equal(made["sizes"], [rows, 3])
 
 
+def test_the_first_request_of_what_is_warmed_compiles_nothing(tmp_path: Path) -> None:
+    put(tmp_path / "affine.onnx", affine())
+    service = Service(Settings(models=str(tmp_path), warm="affine=2x3", gpus="none"))
+    repository = Repository(service)
+    repository.open()
+    assert service.loops
+    sized = repository.lookup(repository.known("affine", None), ((2, 3),))
+    assert sized
+    before = service.loops.compiled
+    service.rehearse(sized.prepared["auto"], lambda: False)
+    assert service.loops.compiled == before
+    repository.close()
+    service.close()
+    assert service.memory.used == 0
+
+
 def test_numbers_and_chosen_outputs(client: httpx.Client) -> None:
     document = {"inputs": [wire.listed("x", X)], "outputs": [{"name": "y"}]}
     answer, _ = wire.split(client.post("/v2/models/affine/infer", json=document))

@@ -264,7 +264,7 @@ class Repository:
             made[version] = model
             try:
                 for sizes in self._wanted(model):
-                    self._prepare(self.compile(model, sizes, cancelled))
+                    self._prepare(model, sizes, cancelled)
                     self._compile_batches(model, sizes, cancelled)
             except (*_REFUSED, ContractError) as error:
                 made[version] = _failed(model.called, error)
@@ -275,7 +275,7 @@ class Repository:
         """What requests of these sizes are run together as. Without it they are run one by one."""
         try:
             for rows in model.batching.sizes if model.batching else ():
-                self._prepare(self.compile(model, batch_sizes(sizes, rows), cancelled))
+                self._prepare(model, batch_sizes(sizes, rows), cancelled)
         except (*_REFUSED, ContractError) as error:
             log.warning("Batches of model %s cannot be compiled: %s", model.called, error)
 
@@ -287,8 +287,14 @@ class Repository:
             if warm.model == model.name:
                 yield warm.of(model.ports)
 
-    def _prepare(self, sized: SizedModel) -> None:
-        sized.prepared["auto"] = self._service.prepare_graph(sized.graph, "auto")
+    def _prepare(self, model: LoadedModel, sizes: SizesOfAll, cancelled: Callable[[], bool]) -> None:
+        """Have it ready: its first request is to take no longer than the others. Raises what `compile` does."""
+        sized = self.compile(model, sizes, cancelled)
+        prepared = sized.prepared["auto"] = self._service.prepare_graph(sized.graph, "auto")
+        try:
+            self._service.rehearse(prepared, cancelled)
+        except (LimitExceeded, MemoryExhausted) as error:
+            log.warning("The first request of model %s will take longer than the others: %s", model.called, error)
 
     def _is_there(self, name: str) -> bool:
         assert self._folder
