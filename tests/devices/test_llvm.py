@@ -24,10 +24,11 @@ from app.devices.cpu.llvm import compiler as llvm_compiler
 from app.devices.cpu.llvm import nests
 from app.devices.cpu.llvm.compiler import SCALES, Compiler, Unavailable
 from app.devices.cpu.llvm.kernels import Loop, LoopCall, LoopCode, RowCall
-from app.devices.cpu.llvm.lowering import FUNCTIONS, lower, lower_part
+from app.devices.cpu.llvm.lowering import lower, lower_part
 from app.devices.cpu.llvm.math.functions import EXPANSIONS
 from app.devices.cpu.llvm.math.primitives import kept
 from app.devices.cpu.llvm.nests import PIECE
+from app.devices.cpu.llvm.operations import FUNCTIONS
 from app.devices.cpu.numpy.lowering import FUNCTIONS as NUMPY_FUNCTIONS
 from app.devices.device import ExecutionRecord
 from app.engine.dispatch import DispatchRequest

@@ -15,10 +15,10 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from app.contract.constants import DataType
-from app.devices.cpu.llvm.lowering import bytes_of, literal, llvm_type
 from app.devices.cpu.llvm.row_loops import GROUP, METADATA, Body, Rows, RowScope
 from app.devices.cpu.llvm.runs import Run, Tensor
 from app.devices.cpu.llvm.scopes import Key, Scope, Start
+from app.devices.cpu.llvm.types import bytes_of, literal, llvm_type
 from app.formula.coordinates import Coordinate, Element, Index, Total, accumulated_type
 from app.formula.expansions import Ask
 from app.formula.uniform import is_uniform

@@ -13,9 +13,10 @@ from app.contract.constants import DataType
 from app.devices.cpu.llvm import nests
 from app.devices.cpu.llvm.compiler import Compiler, Function
 from app.devices.cpu.llvm.jobs import Cut, Job
-from app.devices.cpu.llvm.lowering import Element, bytes_of, lower, lower_part
+from app.devices.cpu.llvm.lowering import Element, lower, lower_part
 from app.devices.cpu.llvm.nests import Step
 from app.devices.cpu.llvm.team import Team
+from app.devices.cpu.llvm.types import bytes_of
 from app.devices.device import Cancelled
 from app.formula.expansions import Ask
 from app.formula.stages import Stages

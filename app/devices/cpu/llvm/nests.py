@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Literal, TypeAlias
 
-from app.devices.cpu.llvm.lowering import Element, bytes_of, intrinsic, literal, llvm_type
+from app.devices.cpu.llvm.lowering import Element
+from app.devices.cpu.llvm.types import bytes_of, intrinsic, literal, llvm_type
 from app.formula.stages import POSITION, Stage
 from app.formula.values import FLOAT64
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from app.devices.cpu.llvm.divisions import DIVISIONS
-from app.devices.cpu.llvm.lowering import bytes_of, llvm_type
 from app.devices.cpu.llvm.runs import FRACTION, Run, Tensor, clamped
 from app.devices.cpu.llvm.scopes import Key, Scope, Start, Writer
+from app.devices.cpu.llvm.types import bytes_of, llvm_type
 from app.formula.coordinates import Coordinate, Element, Index, Total
 from app.formula.expansions import Ask
 from app.formula.uniform import is_uniform
@@ -98,7 +98,7 @@ class Rows(Writer):
             self._slots += 1
             return self.emit(f"load {type_}, ptr {place}")
 
-    def _parameter(self, value: Value) -> str:
+    def parameter(self, value: Value) -> str:
         self._parameters.append(value)
         return self._from_frame(llvm_type(value.type))
 
@@ -118,7 +118,7 @@ class Rows(Writer):
             case Element():
                 return self._loaded(node, self._address_of(node))
             case Operation() if is_uniform(node):
-                return self._parameter(node)
+                return self.parameter(node)
             case Operation(name=name) if name in DIVISIONS:
                 return self.emit(DIVISIONS[name](self, node, [self.write(each) for each in node.arguments]))
         return super()._write(node)

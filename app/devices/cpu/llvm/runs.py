@@ -8,8 +8,8 @@ so long elements lie evenly in memory, and a loop needs neither comparisons nor 
 from collections.abc import Hashable
 from typing import NamedTuple
 
-from app.devices.cpu.llvm.lowering import bytes_of, llvm_type
 from app.devices.cpu.llvm.scopes import Key, Scope, Writer
+from app.devices.cpu.llvm.types import bytes_of, llvm_type
 from app.formula.coordinates import Coordinate, Element, Index
 from app.formula.values import INT64, Operation, Value
 

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
-from app.devices.cpu.llvm.lowering import Element, llvm_type
+from app.devices.cpu.llvm.lowering import Element
+from app.devices.cpu.llvm.types import llvm_type
 
 _PARALLEL, ROLLED = ", !llvm.loop !0", ", !llvm.loop !3"
 _METADATA = [
