@@ -53,6 +53,14 @@ def test_it_opens_with_an_operator_computed(celu: Page, page: Tab, server: Runni
     assert all(url.startswith(server.url) for url in page.requested)
 
 
+def test_an_address_that_leads_elsewhere_is_not_written_over(celu: Page) -> None:
+    """The page is told of it in a moment, in which what is shown may be about to be written there."""
+    celu.get_by_role("combobox", name="Compare with").select_option("FLOAT16")
+    celu.evaluate("history.replaceState(null, '', '#matrix')")
+    celu.wait_for_timeout(600)
+    assert celu.evaluate("location.hash") == "#matrix"
+
+
 def test_it_is_small_and_there_within_a_second(server: RunningServer, page: Tab, client: httpx.Client) -> None:
     """Everything together, not compressed; the best of three: what else the machine is doing does not count."""
     shows = "document.querySelector('.numbers td') && document.querySelector('.plot .curve')"

@@ -47,6 +47,7 @@ document.getElementById("key").addEventListener("click", async () => {
 
 let shown = null;
 let number = 0;
+let address = ""; // of what is shown
 
 const context = {
   api,
@@ -64,12 +65,15 @@ const context = {
 
 /** The address says what is on the page, so that it can be copied, and a reload shows the same. */
 const write = later((mine, view, state) => {
-  if (mine === number) history.replaceState(null, "", `#${toFragment(view, state).text}`);
+  if (mine !== number || location.hash !== address) return; // it may lead elsewhere already, which is told in a moment
+  history.replaceState(null, "", `#${toFragment(view, state).text}`);
+  address = location.hash;
 }, 300);
 
 async function show() {
   const mine = ++number;
-  const { view, state } = fromFragment(location.hash.slice(1));
+  address = location.hash;
+  const { view, state } = fromFragment(address.slice(1));
   const name = Object.hasOwn(VIEWS, view) ? view : "operator";
   for (const link of document.querySelectorAll("nav [data-view]")) {
     if (link.dataset.view === name) link.setAttribute("aria-current", "page");
