@@ -2,6 +2,7 @@
 
 import base64
 import importlib
+import io
 import json
 import math
 from collections.abc import Callable
@@ -90,9 +91,15 @@ class Case:
         return [1, 1, *self.input.shape]
 
     def body(self, encoding: str) -> bytes:
-        """The request's body in `json` or `msgpack`, an inference in `infer`, or the bare input tensor in `raw`."""
+        """In `json` or `msgpack`, an inference in `infer`, the input as a file in `npy`, its bare elements in `raw`."""
         if encoding == "raw":
             return self.input.tobytes()
+        if encoding == "npy":
+            if self.operator.sloped:
+                raise ValueError(f"{self.name} has two tensors, and a .npy file has one")
+            file = io.BytesIO()
+            np.save(file, self.input.reshape(self.sizes))
+            return file.getvalue()
         if encoding == "infer":
             return b"".join(self.inference())
         tensor = {"DataType": self.data_type, "Sizes": self.sizes}
@@ -128,6 +135,12 @@ class Case:
         """WrongAnswerError unless the encoded answer holds this case's output."""
         if encoding == "infer":
             self._check_inference(answer)
+            return
+        if encoding == "npy":
+            array = np.load(io.BytesIO(answer))
+            if array.dtype != self.input.dtype or list(array.shape) != self.sizes:
+                raise WrongAnswerError(f"output is {array.dtype} {array.shape}, expected {self.data_type} {self.sizes}")
+            self.check_data(array.tobytes())
             return
         try:
             output = (json.loads if encoding == "json" else msgpack.unpackb)(answer)["outputs"]["OutputTensor"]

@@ -234,7 +234,7 @@ def render(facts: str, arguments: argparse.Namespace, cells: list[Cell], memory:
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    parser = options.parser(__doc__)
+    parser = options.parser(__doc__, "npy")
     listed, one_of = options.listed, options.one_of
     parser.add_argument("--sizes", type=listed(options.parse_size), help="of the tensor; default: 4K,256K,4M,64M")
     parser.add_argument("--connections", type=listed(options.bounded(256)), help="default: 1,8 and for 4K also 32")

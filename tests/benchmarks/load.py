@@ -19,6 +19,7 @@ CONTENT_TYPES = {
     "msgpack": "application/msgpack",
     "raw": "application/octet-stream",
     "infer": "application/octet-stream",
+    "npy": "application/x-npy",
 }
 NO_WRK = """wrk, the load generator, is not installed or not on PATH.
   Debian, Ubuntu:  apt-get update && apt-get install -y wrk
@@ -85,7 +86,7 @@ def send(request: Request, timeout: float = 120) -> bytes:
         headers = {"Content-Type": content_type, "Accept": content_type}
         if request.json_bytes is not None:
             headers["Inference-Header-Content-Length"] = str(request.json_bytes)
-        connection.request("POST", url.path, request.body.read_bytes(), headers)
+        connection.request("POST", f"{url.path}?{url.query}", request.body.read_bytes(), headers)
         response = connection.getresponse()
         answer = response.read()
     except (OSError, http.client.HTTPException) as error:

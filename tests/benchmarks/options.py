@@ -71,16 +71,20 @@ def local_url(text: str) -> str:
     return text.rstrip("/")
 
 
-def parser(description: str | None) -> argparse.ArgumentParser:
-    """A parser with the options that say which service is measured, how long, and where the result goes."""
+def parser(description: str | None, *encodings: str) -> argparse.ArgumentParser:
+    """A parser with the options that say which service is measured, how long, and where the result goes.
+
+    `encodings` may be asked for beside the usual ones.
+    """
     result = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     result.add_argument("--url", type=local_url, help="measure this running server instead of starting one")
     result.add_argument("--serve-args", default="", metavar="ARGS", help='for `dmlserve serve`, e.g. "--workers 2"')
     result.add_argument(
         "--encodings",
-        type=listed(one_of("json", "msgpack", "infer")),
+        type=listed(one_of("json", "msgpack", "infer", *encodings)),
         default=["json", "msgpack", "infer"],
-        help="infer is the Open Inference Protocol with binary data; default: json,msgpack,infer",
+        help="infer is the Open Inference Protocol with binary data; default: json,msgpack,infer"
+        + "".join(f"; also {each}" for each in encodings),
     )
     result.add_argument("--rounds", type=bounded(20), help="default 3; medians are taken over rounds")
     result.add_argument("--seconds", type=bounded(load.MAX_SECONDS), help="for each measurement")

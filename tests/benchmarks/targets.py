@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlencode
 
 import cases
 import load
@@ -43,6 +44,9 @@ class Targets:
         if encoding == "infer":
             json_bytes = len(case.inference()[0])
             return load.Request(f"{server.url}/v2/models/{case.operator.type}/infer", encoding, body, json_bytes)
+        if encoding == "npy":
+            query = urlencode(case.operator.attributes)
+            return load.Request(f"{server.url}/v1/operators/{case.operator.type}/dispatch?{query}", encoding, body)
         return load.Request(server.url + ("/" if encoding == "raw" else PATH), encoding, body)
 
     def target(self, server: servers.Server, case: cases.Case, encoding: str) -> Target:

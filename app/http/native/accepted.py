@@ -1,7 +1,6 @@
 """In which form a client wants its dispatch to be answered."""
 
 import contextlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -36,24 +35,37 @@ _OF_ONE = (Npy.media_type, Raw.media_type)
 class AcceptedForm:
     """Implements `AnswerForm`: what Accept prefers, which depends on how many outputs there are."""
 
-    accept: Sequence[str]
+    accept: tuple[str, ...]
     given: str
     minimal: bool
 
     def _form(self, dispatch: Dispatch) -> AnswerForm:
         """Raises HTTPException 406."""
         several = len(dispatch.prepared.work.outputs) > 1
-        of_its_kind = {Npy.media_type: Npz.media_type, Raw.media_type: Npz.media_type} if several else _ONE_OF
-        first = of_its_kind.get(self.given, self.given)
-        others = [each for each in (*FORMATS, *CODECS) if not (several and each in _OF_ONE)]
-        chosen = preferred(self.accept, list(dict.fromkeys([first, *others])))
-        return FileForm(FORMATS[chosen]) if chosen in FORMATS else DocumentForm(CODECS[chosen], self.minimal)
+        return _form_of_outputs(self.accept, self.given, self.minimal, several=several)
 
     def takes_long(self, dispatch: Dispatch) -> bool:
         return self._form(dispatch).takes_long(dispatch)
 
     def write(self, dispatch: Dispatch, outcome: Outcome, memory: MemoryShare) -> Answer:
         return self._form(dispatch).write(dispatch, outcome, memory)
+
+
+@lru_cache
+def _form_of_outputs(accept: tuple[str, ...], given: str, minimal: bool, *, several: bool) -> AnswerForm:
+    of_its_kind = {Npy.media_type: Npz.media_type, Raw.media_type: Npz.media_type} if several else _ONE_OF
+    first = of_its_kind.get(given, given)
+    others = [each for each in (*FORMATS, *CODECS) if not (several and each in _OF_ONE)]
+    chosen = preferred(accept, list(dict.fromkeys([first, *others])))
+    return FileForm(FORMATS[chosen]) if chosen in FORMATS else DocumentForm(CODECS[chosen], minimal)
+
+
+@lru_cache
+def form_for_files(accept: bytes | None, given: str, minimal: bool) -> AcceptedForm:
+    """What a client that sends a file of the media type `given` is answered in. Raises HTTPException 406."""
+    lines = () if accept is None else (accept.decode("latin-1"),)
+    preferred(lines, [*FORMATS, *CODECS])  # which of them depends on the outputs
+    return AcceptedForm(lines, given, minimal)
 
 
 def form_of_answer(headers: Headers) -> AnswerForm:

@@ -16,11 +16,10 @@ from app.contract.violations import ContractError
 from app.http.core.bodies import prefers_minimal
 from app.http.core.documents import CODECS
 from app.http.core.exchange import Reply, Request
-from app.http.core.headers import Headers
-from app.http.core.media_types import media_type, preferred
+from app.http.core.media_types import media_type
 from app.http.core.routes import DirectRoute
 from app.http.native import openapi
-from app.http.native.accepted import FORMATS, AcceptedForm
+from app.http.native.accepted import FORMATS, form_for_files
 from app.http.native.attributes import first_input, in_query, read_attributes
 from app.http.native.dispatch import answer_in
 from app.http.native.requests import Reader
@@ -46,21 +45,20 @@ class FilesEndpoint:
 
     async def __call__(self, request: Request, path: Mapping[str, str]) -> Reply:
         headers = request.headers
-        accept = [headers[b"accept"].decode("latin-1")] if b"accept" in headers else []
-        preferred(accept, [*FORMATS, *CODECS])  # which of them depends on the outputs
-        kind = _format_of(headers)
+        kind = _format_of(headers.get(b"content-type", b""))
+        wanted = form_for_files(headers.get(b"accept"), kind, prefers_minimal(headers))
         make = _remembered_codec if len(request.query) <= _LONGEST_QUERY else _codec
         codec = make(kind, path["Type"], request.query, self._max_bytes)
-        wanted = AcceptedForm(accept, kind, prefers_minimal(headers))
         try:
             return await answer_in(wanted, codec, self._reader, request)
         except ContractError as error:
             raise in_query(error) from None
 
 
-def _format_of(headers: Headers) -> str:
-    """By Content-Type. Raises HTTPException 415."""
-    text = headers.get(b"content-type", b"").decode("latin-1")
+@lru_cache
+def _format_of(content_type: bytes) -> str:
+    """Raises HTTPException 415."""
+    text = content_type.decode("latin-1")
     kind = media_type(text)
     kind = _ALIASES.get(kind, kind)
     if kind not in FORMATS:
