@@ -207,7 +207,8 @@ def test_a_file(start_server: ServerFactory, tmp_path: Path) -> None:
         process.communicate()
     before, *lines = file.read_text().splitlines()
     assert before == "before"
-    assert len(ids([json.loads(line) for line in lines])) == 10
+    # A worker that is told to end while it starts may die right after a line, which the others then end once more.
+    assert len(ids([json.loads(line) for line in lines if line])) == 10
 
 
 @pytest.mark.parametrize(("name", "reason"), [(".", "Is a directory"), ("no/log", "No such file or directory")])
