@@ -61,11 +61,11 @@ def _form_of_outputs(accept: tuple[str, ...], given: str, minimal: bool, *, seve
 
 
 @lru_cache
-def form_for_files(accept: bytes | None, given: str, minimal: bool) -> AcceptedForm:
-    """What a client that sends a file of the media type `given` is answered in. Raises HTTPException 406."""
+def accepted_for_files(accept: bytes | None) -> tuple[str, ...]:
+    """What `AcceptedForm` needs to know of Accept. Raises HTTPException 406 where nothing that there is suits it."""
     lines = () if accept is None else (accept.decode("latin-1"),)
     preferred(lines, [*FORMATS, *CODECS])  # which of them depends on the outputs
-    return AcceptedForm(lines, given, minimal)
+    return lines
 
 
 def form_of_answer(headers: Headers) -> AnswerForm:

@@ -19,7 +19,7 @@ from app.http.core.exchange import Reply, Request
 from app.http.core.media_types import media_type
 from app.http.core.routes import DirectRoute
 from app.http.native import openapi
-from app.http.native.accepted import FORMATS, form_for_files
+from app.http.native.accepted import FORMATS, AcceptedForm, accepted_for_files
 from app.http.native.attributes import first_input, in_query, read_attributes
 from app.http.native.dispatch import answer_in
 from app.http.native.requests import Reader
@@ -45,10 +45,11 @@ class FilesEndpoint:
 
     async def __call__(self, request: Request, path: Mapping[str, str]) -> Reply:
         headers = request.headers
+        accept = accepted_for_files(headers.get(b"accept"))
         kind = _format_of(headers.get(b"content-type", b""))
-        wanted = form_for_files(headers.get(b"accept"), kind, prefers_minimal(headers))
         make = _remembered_codec if len(request.query) <= _LONGEST_QUERY else _codec
         codec = make(kind, path["Type"], request.query, self._max_bytes)
+        wanted = AcceptedForm(accept, kind, prefers_minimal(headers))
         try:
             return await answer_in(wanted, codec, self._reader, request)
         except ContractError as error:
