@@ -5,6 +5,7 @@ Source of the format: NEP 1 and numpy.lib.format, versions 1.0, 2.0 and 3.0.
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
@@ -120,8 +121,12 @@ def read_header(beginning: bytes, name: str) -> Header:
 
 def write_header(name: str, desc: TensorDesc) -> bytes:
     """All before the data of a packed tensor, which thereby begin at a multiple of 64 bytes."""
-    kind = numpy_type(whole_type(name, desc, "npy")).str
-    shape = "".join(f"{size}, " for size in desc.Sizes)
+    return _written(numpy_type(whole_type(name, desc, "npy")).str, tuple(desc.Sizes))
+
+
+@lru_cache(1024)
+def _written(kind: str, sizes: tuple[int, ...]) -> bytes:
+    shape = "".join(f"{size}, " for size in sizes)
     text = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': ({shape}), }}".encode()
     before = len(_MAGIC) + 4
     text = text.ljust(-(-(before + len(text) + 1) // ALIGNMENT) * ALIGNMENT - before - 1) + b"\n"
