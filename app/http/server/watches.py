@@ -82,37 +82,33 @@ class HangUpWatch:
     response the system of one that hung up answers with a reset; any other client skips it (RFC 9110, 15.2).
     """
 
-    __slots__ = ("_loop", "_probe", "_timer", "_transport")
+    __slots__ = ("_deadline", "_is_asked", "_probe", "_transport")
 
     def __init__(
         self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, probe: Callable[[], None]
     ) -> None:
         """`probe` sends an interim response, if the client waits for an answer and may be sent one."""
         self._transport = transport
-        self._loop = loop
         self._probe = probe
-        self._timer: asyncio.TimerHandle | None = None
+        self._deadline = Deadline(loop, self._look)
+        self._is_asked = False
 
     def start(self) -> None:
         """The client has sent its last byte."""
-        if self._timer is None:
-            self._timer = self._loop.call_later(HALF_CLOSED_SECONDS, self._ask)
+        self._deadline.start(HALF_CLOSED_SECONDS)
 
     def stop(self) -> None:
         """The connection is over."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _ask(self) -> None:
-        self._probe()
-        self._timer = self._loop.call_later(_GONE_SECONDS, self._look)
+        self._deadline.stop()
 
     def _look(self) -> None:
-        if _has_gone(self._transport.get_extra_info("socket")):
+        if not self._is_asked:
+            self._is_asked = True
+            self._probe()
+        elif _has_gone(self._transport.get_extra_info("socket")):
             self._transport.abort()
-        else:
-            self._timer = self._loop.call_later(_GONE_SECONDS, self._look)
+            return
+        self._deadline.start(_GONE_SECONDS)
 
 
 def _has_gone(connected: socket.socket) -> bool:
