@@ -122,6 +122,21 @@ def test_the_first_request_of_what_is_warmed_compiles_nothing(tmp_path: Path) ->
     assert service.memory.used == 0
 
 
+def test_one_that_fails_on_zeros_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path / "affine.onnx", affine())
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(Service, "rehearse", fail)
+    service = Service(Settings(models=str(tmp_path), warm="affine=2x3", gpus="none", llvm=False))
+    repository = Repository(service)
+    repository.open()
+    assert repository.lookup(repository.known("affine", None), ((2, 3),))
+    repository.close()
+    service.close()
+
+
 def test_numbers_and_chosen_outputs(client: httpx.Client) -> None:
     document = {"inputs": [wire.listed("x", X)], "outputs": [{"name": "y"}]}
     answer, _ = wire.split(client.post("/v2/models/affine/infer", json=document))

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from app.contract.violations import ContractError, Hresult, Violation
+from app.devices.device import Cancelled
 from app.engine.dispatch import Work
 from app.engine.graphs import CompiledGraph
 from app.engine.service import Service
@@ -295,6 +296,10 @@ class Repository:
             self._service.rehearse(prepared, cancelled)
         except (LimitExceeded, MemoryExhausted) as error:
             log.warning("The first request of model %s will take longer than the others: %s", model.called, error)
+        except Cancelled:
+            raise
+        except Exception:  # the fault is ours, and is to stop no other model
+            log.exception("Model %s fails on zeros", model.called)
 
     def _is_there(self, name: str) -> bool:
         assert self._folder
