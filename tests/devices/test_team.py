@@ -17,7 +17,7 @@ import pytest
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm import jobs, kernels, tables
 from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.llvm.jobs import Cut
+from app.devices.cpu.llvm.jobs import WORTH_A_THREAD, Cut
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.waiting import lot
 from app.devices.device import Cancelled
@@ -121,6 +121,12 @@ def test_blocks_are_all_there_is() -> None:
             assert cut.step * (cut.counts[-1] - 1) < cut.size <= cut.step * cut.counts[-1]
             assert cut.counts[:-1] == sizes[: cut.axis]
             assert cut.helpers < min(threads, cut.blocks)
+
+
+@pytest.mark.parametrize("elements", [1, 1023, 1025, 1600, 5000, WORTH_A_THREAD // 20])
+def test_what_one_thread_does_is_one_block(elements: int) -> None:
+    """Or each small dispatch would have a job made for it, of two blocks."""
+    assert Cut([elements], 20, 2).blocks == 1
 
 
 def test_many_at_once(small_blocks: None) -> None:

@@ -73,7 +73,9 @@ def test_operators_that_are_not_element_by_element_have_none(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "function", [lambda x: np.exp(x) / np.exp(x).sum(), lambda x: x == x.max(), lambda x: x[::-1]], ids=str
+    "function",
+    [lambda x: np.exp(x) / np.exp(x).sum(), lambda x: x == x.max(), lambda x: x[::-1]],
+    ids=["shares", "largest", "turned"],
 )
 def test_functions_of_several_elements_have_none(function: Callable[[Array], Array]) -> None:
     assert curve(OPERATORS[HARD_SIGMOID], cast(Device, Function(function))) is None

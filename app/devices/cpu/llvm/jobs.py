@@ -59,7 +59,7 @@ class Cut:
             axis -= 1
         self.axis = axis
         step = max(most // math.prod(sizes[axis + 1 :]), 1)
-        if len(sizes) == 1 and step > ALIGNED:
+        if len(sizes) == 1 and ALIGNED < step < sizes[0]:
             step -= step % ALIGNED
         self.step = min(step, sizes[axis])
         self.counts = [*sizes[:axis], -(-sizes[axis] // self.step)]

@@ -242,7 +242,7 @@ class LoopCall:
         self._frame, places = start_of_frame(sizes[cut.axis :], loop.used(inner[:-1], inner[-1]))
         self._frame += arguments
         self._job: Job | None = None
-        if cut.blocks > 1:
+        if cut.blocks > 1 or self.codes.streaming:
             self._job = Job(team, cut, self._frame, places, loop.used(strides[:-1], strides[-1]))
             places = self._job.places
         *read, self._written = places
