@@ -107,7 +107,7 @@ def _log1p_of_fraction(x: Value) -> Value:
     return (z + z) * _polynomial(ATANH, z * z)
 
 
-def _erf(x: Value) -> Value:
+def erf_by_quotient(x: Value) -> Value:
     """In float64, since near 1, where float32 is coarsest, the roundings of both polynomials would add up."""
     v = maximum(minimum(widen(x), ERF_IS_1), -ERF_IS_1)
     numerator, denominator = (_polynomial(each, v * v) for each in ERF)
@@ -173,7 +173,7 @@ EXPANSIONS: dict[str, Expansion] = {
     "expm1_of_negative": plain(_expm1_of_negative),
     "scaled_expm1": scaled_expm1,
     "log1p_of_fraction": plain(_log1p_of_fraction),
-    "erf": plain(_erf),
+    "erf": plain(erf_by_quotient),
     "normal_cdf": plain(_normal_cdf),
     "quotient": plain(_quotient),
     "remainder": plain(_remainder),

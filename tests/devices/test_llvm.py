@@ -22,20 +22,21 @@ from app.contract.validation import validate
 from app.devices.cpu.device import COMPILED, NumpyDevice, NumpyKernel
 from app.devices.cpu.llvm import compiler as llvm_compiler
 from app.devices.cpu.llvm import nests
-from app.devices.cpu.llvm.compiler import SCALES, Compiler, Unavailable
+from app.devices.cpu.llvm.compiler import Compiler, Unavailable
 from app.devices.cpu.llvm.kernels import Loop, LoopCall, LoopCode, RowCall
 from app.devices.cpu.llvm.lowering import lower, lower_part
 from app.devices.cpu.llvm.math.functions import EXPANSIONS
 from app.devices.cpu.llvm.math.primitives import kept
 from app.devices.cpu.llvm.nests import PIECE
 from app.devices.cpu.llvm.operations import FUNCTIONS
+from app.devices.cpu.llvm.vectors import Registers
 from app.devices.cpu.numpy.lowering import FUNCTIONS as NUMPY_FUNCTIONS
 from app.devices.device import ExecutionRecord
 from app.engine.dispatch import DispatchRequest
 from app.engine.service import Service
 from app.formula.expansions import EXPANSIONS as NUMPY_EXPANSIONS
 from app.formula.structures import Questions, Structures
-from app.formula.values import FLOAT32, FLOAT64, Input, ceil, exp, floor, rint, sin, trunc
+from app.formula.values import FLOAT32, FLOAT64, Input, cast, ceil, erf, exp, floor, rint, sin, tanh, trunc, widen
 from app.memory.arrays import Array, numpy_type
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator
@@ -87,38 +88,49 @@ def powers() -> list[CompiledOperator]:
     ]
 
 
-IS_KNOWN = binding.llvm_version_info[0] >= SCALES
-"""Whether LLVM multiplies vectors by powers of two."""
-
-
 def assembly_of(source: str, triple: str, processor: str) -> str:
     """What a module becomes on some machine."""
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
     machine = binding.Target.from_triple(triple).create_target_machine(cpu=processor, opt=3)
-    return str(
-        machine.emit_assembly(COMPILER.optimized(source, machine, scales=processor == "sapphirerapids" and IS_KNOWN))
-    )
+    registers: dict[str, Registers] = {"sapphirerapids": "avx512", "znver4": "avx512", "x86-64-v3": "avx2"}
+    return str(machine.emit_assembly(COMPILER.optimized(source, machine, registers.get(processor, ""))))
 
 
-def test_powers_of_two_are_multiplied_by_an_instruction_where_there_is_one() -> None:
-    """The same numbers come of both ways: what is subnormal is rounded once."""
-    source = nests.elements(lower(ask, exp(X), DataType.FLOAT32), ["X"], 1, ["packed", "packed"])
-    for processor, is_there in (("x86-64-v3", False), ("sapphirerapids", IS_KNOWN)):
-        assert ("vscalefps" in assembly_of(source, "x86_64-unknown-linux-gnu", processor)) is is_there
-    x = np.concatenate(
-        [np.linspace(-110, 90, 1 << 16, dtype=np.float32), np.array([np.inf, -np.inf, np.nan], np.float32)]
-    )
-    made = []
-    for scales in {False, COMPILER.scales}:
-        with mock.patch.object(Compiler, "scales", scales):
-            y = np.empty_like(x)
-            frame = array("q", [x.size, x.ctypes.data, 4, y.ctypes.data, 4])
-            Compiler().function(source)(frame.buffer_info()[0])
-            made.append(y.tobytes())
-    assert made[0] == made[-1]
-    with np.errstate(over="ignore", under="ignore"):
-        np.testing.assert_allclose(y, np.exp(x.astype(np.float64)).astype(np.float32), 2e-7, 2e-45)
+FUNCTIONS_OF_FORMS = [exp(X), tanh(X), erf(X), cast(exp(widen(X)), FLOAT32)]
+
+
+@pytest.mark.parametrize("stored", [DataType.FLOAT32, DataType.FLOAT16])
+def test_what_processors_have_instructions_for_gives_the_same_without(stored: DataType) -> None:
+    """Powers of two are multiplied, what is subnormal being rounded once, and tables looked up."""
+    ends = np.array([np.inf, -np.inf, np.nan, 0, -0.0, 1e-42, -3e38], np.float32)
+    x = np.concatenate([np.linspace(-110, 90, 1 << 16, dtype=np.float32), np.linspace(-10, 10, 4999), ends])
+    x = x.astype(np.float32)
+    given: set[Registers] = {"", COMPILER.registers, "avx2" if COMPILER.registers else ""}
+    for function in FUNCTIONS_OF_FORMS:
+        source = nests.elements(lower(ask, function, stored), ["X"], 1, ["packed", "packed"])
+        made = []
+        for registers in given:
+            with mock.patch.object(Compiler, "registers", registers):
+                y = np.empty_like(x, numpy_type(stored))
+                frame = array("q", [x.size, x.ctypes.data, 4, y.ctypes.data, y.itemsize])
+                Compiler().function(source)(frame.buffer_info()[0])
+                made.append(y[~np.isnan(y)].tobytes())
+        assert len(set(made)) == 1
+
+
+def test_forms_become_instructions() -> None:
+    for function, processor, instructions, absent in [
+        (exp(X), "sapphirerapids", ["vscalefps", "%zmm"], "gather"),
+        (exp(X), "x86-64-v3", ["vpermps", "vblendvps"], "gather"),
+        (tanh(X), "znver4", ["vperm"], "vdiv"),
+        (cast(exp(widen(X)), FLOAT32), "znver4", ["vscalefpd"], "vgather"),
+    ]:
+        source = nests.elements(lower(ask, function, DataType.FLOAT32), ["X"], 1, ["packed", "packed"])
+        assembly = assembly_of(source, "x86_64-unknown-linux-gnu", processor)
+        assert all(each in assembly for each in instructions)
+        assert absent not in assembly
+        assert "call" not in assembly
 
 
 @pytest.mark.parametrize(("stored", "bits"), [(DataType.FLOAT32, np.uint32), (DataType.FLOAT16, np.uint16)])
@@ -199,7 +211,9 @@ def test_halves_are_made_whole_many_at_a_time() -> None:
 def test_every_operation_is_done_by_loops_or_left_to_numpy() -> None:
     every = set(NUMPY_FUNCTIONS) - {"clip", "floor_divide"} | set(NUMPY_EXPANSIONS)
     assert every - set(FUNCTIONS) - set(EXPANSIONS) == LEFT_TO_NUMPY
-    assert set(FUNCTIONS) - every == {"fused", "truncated", "scaled", "two_to_the", "exponent_of", "fraction_of"}
+    assert set(FUNCTIONS) - every == {
+        *("fused", "truncated", "scaled", "picked", "two_to_the", "exponent_of", "fraction_of")
+    }
 
 
 def test_every_operator_computes_what_numpy_does() -> None:
@@ -454,7 +468,7 @@ import ctypes
 import sys
 if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):  # PR_SET_MDWE, of Linux 6.3
     sys.exit(77)
-from app.devices.cpu.llvm.compiler import SCALES, Compiler, Unavailable
+from app.devices.cpu.llvm.compiler import Compiler, Unavailable
 try:
     Compiler()
 except Unavailable as reason:

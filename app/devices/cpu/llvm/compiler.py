@@ -8,8 +8,9 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from app.devices.cpu.llvm import scaling
+from app.devices.cpu.llvm import vectors
 from app.devices.cpu.llvm.symbols import undefined
+from app.devices.cpu.llvm.vectors import Registers
 from app.memory.addresses import address_of
 from app.stages import staged
 
@@ -18,9 +19,6 @@ KEPT = 512
 
 NEEDED = {"x86_64": ("avx2", "fma", "f16c")}
 """Features without which LLVM would call functions that are not there, one element at a time."""
-
-SCALES = 22
-"""LLVM's first version that has an instruction of AVX-512 for `ldexp` of vectors."""
 
 
 class Function(Protocol):
@@ -73,9 +71,11 @@ class Compiler:
         return 16 if self._features.get("avx512f") else 8 if self._features.get("avx2") else 4
 
     @property
-    def scales(self) -> bool:
-        """Whether the processor multiplies vectors by powers of two at once, and LLVM knows."""
-        return bool(self._features.get("avx512f")) and self._llvm.llvm_version_info[0] >= SCALES
+    def registers(self) -> Registers:
+        """What there are instructions for that LLVM is told of."""
+        if self._features.get("avx512f") and self._features.get("avx512vl"):
+            return "avx512"
+        return "avx2" if self._features.get("avx2") else ""
 
     @property
     def kernels(self) -> int:
@@ -105,14 +105,23 @@ class Compiler:
                 self._compiled.popitem(last=False)
         return function
 
-    def optimized(self, source: str, machine: Any, *, scales: bool) -> Any:
-        """A module as llvmlite has it, made quick for llvmlite's `machine`, which `scales` floats by an instruction."""
-        module = self._llvm.parse_assembly(scaling.defined(source, at_once=scales))
+    def optimized(self, source: str, machine: Any, registers: Registers) -> Any:
+        """A module as llvmlite has it, made quick for llvmlite's `machine`, which has these `registers`."""
+        source, forms = vectors.prepared(source, registers)
+        module = self._llvm.parse_assembly(source)
         module.verify()
         options = self._llvm.create_pipeline_tuning_options(speed_level=2)
         options.loop_vectorization = True
         builder = self._llvm.create_pass_builder(machine, options)
         builder.getModulePassManager().run(module, builder)
+        if forms:
+            module = self._llvm.parse_assembly(vectors.without_uses(str(module)))
+            module.link_in(self._llvm.parse_assembly(forms))
+            passes = self._llvm.create_new_module_pass_manager()
+            passes.add_always_inliner_pass()
+            passes.add_instruction_combine_pass()
+            passes.add_global_dead_code_eliminate_pass()
+            passes.run(module, builder)
         return module
 
     def functions(self, source: str, types: Mapping[str, Any]) -> list[Any]:
@@ -140,7 +149,7 @@ class Compiler:
         machine = target.create_target_machine(
             cpu=self._llvm.get_host_cpu_name(), features=self._features.flatten(), opt=3
         )
-        module = self.optimized(source, machine, scales=self.scales)
+        module = self.optimized(source, machine, self.registers)
         module.data_layout = str(machine.target_data)
         code = machine.emit_object(module)
         missing = [name for name in undefined(code) if self._llvm.address_of_symbol(name) is None]

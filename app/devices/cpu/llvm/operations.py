@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from app.contract.constants import DataType
-from app.devices.cpu.llvm import scaling
+from app.devices.cpu.llvm import vectors
+from app.devices.cpu.llvm.math.primitives import Picked
 from app.devices.cpu.llvm.types import bits_of, conversion, literal, llvm_type
 from app.devices.cpu.llvm.writing import Writing
 from app.formula.values import BOOL, FLOAT32, FLOAT64, Input, Operation, Value, integer_range, is_float
@@ -219,9 +220,18 @@ _ROOT_OF_HALF = {FLOAT32: 0x3F3504F3, FLOAT64: 0x3FE6A09E667F3BCD}
 
 
 def _scaled(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
-    """A function that the compiler defines, since it knows the processor."""
-    writing.declare(scaling.declaration(node.type))
-    return scaling.call(node.type, *arguments)
+    """A function that the compiler defines, since it knows the processor, as the next one."""
+    writing.declare(vectors.scale_declaration(node.type))
+    return vectors.scale_call(node.type, *arguments)
+
+
+def _picked(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
+    assert isinstance(node, Picked)
+    place = writing.emit(f"bitcast float {arguments[0]} to i32")
+    if node.above:
+        place = writing.emit(f"lshr i32 {place}, {node.above}")
+    writing.declare(vectors.pick_declaration(node.table))
+    return vectors.pick_call(node.table, place)
 
 
 def _two_to_the(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
@@ -294,6 +304,7 @@ FUNCTIONS: dict[str, Writer] = {
     "fused": _intrinsic("fma"),
     "truncated": _truncated,
     "scaled": _scaled,
+    "picked": _picked,
     "two_to_the": _two_to_the,
     "exponent_of": _exponent_of,
     "fraction_of": _fraction_of,

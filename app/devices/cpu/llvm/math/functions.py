@@ -8,25 +8,32 @@ computes as many elements at a time as the processor's vectors hold.
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from app.contract.constants import DataType
 from app.devices.cpu.llvm.math import powers
+from app.devices.cpu.llvm.math.pieces import ERF, ERF_REST, TANH, in_pieces
 from app.devices.cpu.llvm.math.primitives import (
     FORMATS,
     LOG2_E,
+    fraction_of_normal,
     fused,
     nearest,
+    picked_by_last,
     polynomial,
     reduced,
+    rest_of,
     scaled,
     truncated,
     two_to_the,
 )
-from app.formula.expansions import ERF, ERF_IS_1, NORMAL_TAIL, NORMAL_TAIL_IS_0, SHIFT, Ask, Expansion, plain
 from app.formula.expansions import EXPANSIONS as SHARED
+from app.formula.expansions import NORMAL_TAIL, NORMAL_TAIL_IS_0, SHIFT, Ask, Expansion, erf_by_quotient, plain
 from app.formula.precision import MODERATE
 from app.formula.values import (
     FLOAT32,
     FLOAT64,
+    Constant,
     Input,
     Number,
     Parameter,
@@ -57,6 +64,19 @@ EXPM1 = (0.5000000013457727, 0.16666666681614256, 0.04166646500604005, 0.0083333
 EXPM1_FOR_HALF = (0.49999998696186787, 0.16741906643353555, 0.041792433436336984)
 """The same of float32 with the digits of float16: 9e-5."""
 
+ROOTS_OF_TWO = tuple(float(np.float32(2 ** (each / 16))) for each in range(16))
+LOST_OF_ROOTS = tuple(2 ** (number / 16) / root - 1 for number, root in enumerate(ROOTS_OF_TWO))
+"""2^(n / 16) rounded to float32, and what that has lost of it, relatively."""
+
+EXP = (0.5000162043434307, 0.166670283582152)
+"""(exp(f) - 1 - f) / f^2 by powers of f, up to ln(2) / 32: 2e-9."""
+
+TANH_IS_1, ERF_IS_1 = 9.1, 3.97
+"""From where on they are 1 in float32, by their pieces too."""
+
+ATANH = (0.3333338924561032, 0.19988626503748846, 0.1494007409282445)
+"""(atanh(s) / s - 1) / s^2 by powers of s^2, up to 0.172: 8e-10."""
+
 ATAN = (-0.33333333293301176, 0.19999990275947271, -0.14285317963907304, 0.1110470678864422, -0.09036742342070782,
         0.0741749696430051, -0.05760716083128117, 0.038327445983064846, -0.019261081322765883, 0.00620725453378005,
         -0.0009362994719496015)  # fmt: skip
@@ -83,11 +103,19 @@ BESIDE = 2.0**-27
 
 
 def _exp(x: Value) -> Value:
-    """2^n exp(f) for x = n ln 2 + f."""
+    """2^n exp(f) for x = n ln 2 + f, with a whole n, or of float32 a multiple of 1/16, whose fraction's power of two is
+    looked up."""
     form = FORMATS[x.type]
     most = form.exponents * math.log(2)
-    n, f = reduced(maximum(minimum(x, most), -most))
-    return scaled(1 + fused(f * f, polynomial(form.exp, f), f), n)
+    bounded = maximum(minimum(x, most), -most)
+    if x.type == FLOAT64:
+        n, f = reduced(bounded)
+        return scaled(1 + fused(f * f, polynomial(form.exp, f), f), n)
+    raised = fused(bounded, LOG2_E, form.rounder / 16)
+    n = raised - form.rounder / 16
+    f = rest_of(bounded, n)
+    root, lost = (picked_by_last(raised, each) for each in (ROOTS_OF_TWO, LOST_OF_ROOTS))
+    return scaled(fused(root, fused(f * f, polynomial(EXP, f), f + lost), root), n)
 
 
 def _expm1_of_negative(x: Value) -> Value:
@@ -153,19 +181,22 @@ def _corrected(x: Value, rest: Value) -> Value:
 
 
 def _tanh(x: Value) -> Value:
-    """t / (2 + t) for t = expm1(-2 |x|), but for the sign."""
-    t = expm1_of_negative(absolute(x) * -2)
-    return copysign(t / (t + 2), x)
-
-
-# In float64, whose digits make up for all that cancels.
+    """Of float64 t / (2 + t) for t = expm1(-2 |x|), but for the sign."""
+    size = absolute(x)
+    if x.type == FLOAT64:
+        t = expm1_of_negative(size * -2)
+        return copysign(t / (t + 2), x)
+    return copysign(in_pieces(TANH, minimum(size, TANH_IS_1)), x)
 
 
 def _erf(x: Value) -> Value:
-    """As the shared one, in fewer operations; the ends need no float64."""
-    v = widen(maximum(minimum(x, ERF_IS_1), -ERF_IS_1))
-    numerator, denominator = (polynomial(each, v * v) for each in ERF)
-    return cast(v * (numerator / denominator), x.type)
+    """Near 0, where it is 2 / sqrt(pi) x, with what float32 has no place for of that."""
+    if x.type == FLOAT64:
+        return erf_by_quotient(x)
+    return copysign(in_pieces(ERF, minimum(absolute(x), ERF_IS_1), ERF_REST), x)
+
+
+# In float64, whose digits make up for all that cancels.
 
 
 def _normal_cdf(x: Value) -> Value:
@@ -264,8 +295,14 @@ def _arccosh(x: Value) -> Value:
 
 
 def _arctanh(x: Value) -> Value:
+    """Half of the logarithm of (1 + x) / (1 - x), which is 2^k (1 + s) / (1 - s)."""
     size = absolute(x)
-    return copysign(log1p((size + size) / (1 - size)) * 0.5, x)
+    k, _ = fraction_of_normal((1 + size) / (1 - size))
+    wide, scale = widen(size), widen(two_to_the(k))
+    s = fused(wide, 1 + scale, 1 - scale) / fused(wide, 1 - scale, 1 + scale)
+    result = fused(widen(k), math.log(2) / 2, fused(s * (s * s), polynomial(ATANH, s * s), s))
+    beyond = where(equal(size, 1), Constant(x.type, math.inf), math.nan)
+    return copysign(where(size < 1, cast(result, x.type), beyond), x)
 
 
 def _arctan(x: Value) -> Value:
@@ -314,7 +351,7 @@ EXPANSIONS: dict[str, Expansion] = {
     "cosh": _wide(_cosh),
     "arcsinh": _wide(_arcsinh),
     "arccosh": _wide(_arccosh),
-    "arctanh": _wide(_arctanh),
+    "arctanh": plain(_arctanh),
     "arcsin": _wide(_arcsin),
     "arccos": _wide(_arccos),
     "arctan": _wide(_arctan),

@@ -1,8 +1,8 @@
 """What functions of floats are made of in loops compiled with LLVM: polynomials, and what is on the bits of a float.
 
 They are formulas over the operations of `app/formula/values.py` and some that LLVM's lowering has besides: `fused` is
-a * b + c rounded once, `kept` says what to compute first, `truncated` converts what fits, and `scaled`, `two_to_the`,
-`exponent_of` and `fraction_of` are on the bits of a float.
+a * b + c rounded once, `kept` says what to compute first, `truncated` converts what fits, `picked` looks up, and
+`scaled`, `two_to_the`, `exponent_of` and `fraction_of` are on the bits of a float.
 """
 
 import math
@@ -68,6 +68,28 @@ def kept(x: Value) -> Value:
     return Operation(x.type, "kept", (x,))
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Picked(Operation):
+    """A number from a `table` of 16, by the four bits `above` so many of the argument's, a float32."""
+
+    table: tuple[float, ...] = ()
+    above: int = 0
+
+    def with_operands(self, operands: tuple[Value, ...]) -> "Picked":
+        return Picked(self.type, self.name, operands, self.table, self.above)
+
+
+def picked(y: Value, table: tuple[float, ...]) -> Value:
+    """For a `y` from 1 to below 16 the table's number 4 e + m, for y = 2^e (1 + m / 4 + ...)."""
+    first = 4  # of 1, whose exponent ends with 11
+    return Picked(FLOAT32, "picked", (y,), (*table[first:], *table[:first]), FORMATS[FLOAT32].digits - 3)
+
+
+def picked_by_last(x: Value, table: tuple[float, ...]) -> Value:
+    """By the last digits of `x`."""
+    return Picked(FLOAT32, "picked", (x,), table)
+
+
 def truncated(x: Value, type_: str) -> Value:
     """A float as an integer of up to 32 bits, in whose range it is; one bit more is cut off of those of up to 16."""
     return Operation(type_, "truncated", (x,))
@@ -92,9 +114,9 @@ def nearest(x: Value, factor: float) -> Value:
 
 
 def scaled(x: Value, n: Value) -> Value:
-    """x * 2^n with one rounding, for an `x` near 1 and a whole `n` of up to half more than the format's largest
+    """x * 2^floor(n) with one rounding, for an `x` near 1 and an `n` of up to half more than the format's largest
     exponent."""
-    return Operation(x.type, "scaled", (x, _raised(n)))
+    return Operation(x.type, "scaled", (x, n))
 
 
 def two_to_the(n: Value) -> Value:
@@ -114,8 +136,13 @@ def _raised(n: Value) -> Value:
 def reduced(x: Value) -> tuple[Value, Value]:
     """The whole number n next to x / ln 2, and x - n ln 2."""
     n = nearest(x, LOG2_E)
+    return n, rest_of(x, n)
+
+
+def rest_of(x: Value, n: Value) -> Value:
+    """x - n ln 2, for an `n` next to x / ln 2."""
     high, low = FORMATS[x.type].ln_2
-    return n, fused(n, -low, fused(n, -high, x))
+    return fused(n, -low, fused(n, -high, x))
 
 
 def fraction(x: Value) -> tuple[Value, Value]:

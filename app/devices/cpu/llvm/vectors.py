@@ -1,0 +1,274 @@
+"""Functions that processors have an instruction for, of many numbers at once, but LLVM no operation.
+
+LLVM's vectorizer takes such a function for its form of as many numbers as it likes, where it is told that there is one.
+So a loop is made quick first, of calls, and the forms are put into it then. The functions are:
+
+- x * 2^floor(n), rounded once, for a float n for which there may be no such power: `scale.float`, `scale.double`.
+- A float32 picked out of a table of PLACES, which a register holds, by the lowest bits of a place: `pick.TABLE`.
+"""
+
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal, TypeAlias
+
+from app.devices.cpu.llvm.math.primitives import FORMATS
+from app.devices.cpu.llvm.types import literal
+from app.formula.values import FLOAT32, FLOAT64
+
+PLACES = 16
+
+Registers: TypeAlias = Literal["avx512", "avx2", ""]
+"""Whose instructions forms are made of; none are without."""
+
+WIDTHS = (8, 16, 32)
+"""Of forms: of what is stored as float16 LLVM takes 32 at a time."""
+
+_NAMES = {FLOAT32: ("float", "i32", 23), FLOAT64: ("double", "i64", 52)}
+"""LLVM's name of a float and of its bits, and how many of these are below the exponent."""
+
+_PURE = "nounwind willreturn memory(none)"
+_USED = "@llvm.compiler.used = appending global"
+_DECLARED = re.compile(r"^declare (float|double) @((?:pick|scale)\.[^(]+)\(([^)]*)\)\n", re.MULTILINE)
+
+
+def scale_declaration(type_: str) -> str:
+    """Of the function of the NumPy type that scales an x near 1, by an n of up to half more than the format's largest
+    exponent."""
+    name, _, _ = _NAMES[type_]
+    return f"declare {name} @scale.{name}({name}, {name})"
+
+
+def scale_call(type_: str, x: str, n: str) -> str:
+    """An expression."""
+    name, _, _ = _NAMES[type_]
+    return f"call {name} @scale.{name}({name} {x}, {name} {n})"
+
+
+def pick_declaration(table: tuple[float, ...]) -> str:
+    """Of the function that picks out of `table`."""
+    return f"declare float @{_name(table)}(i32)"
+
+
+def pick_call(table: tuple[float, ...], place: str) -> str:
+    """An expression."""
+    return f"call float @{_name(table)}(i32 {place})"
+
+
+def prepared(source: str, registers: Registers) -> tuple[str, str]:
+    """A module in which the functions that it declares are known to have forms, and the module that has these.
+    Functions without forms are defined in the first one; the other is empty if there are no others."""
+    head: list[str] = []
+    forms: list[str] = []
+    used: list[str] = []
+    for type_, name, taken in _DECLARED.findall(source):
+        function = _Function(name, type_, tuple(taken.split(", ")))
+        natives = function.natives(registers)
+        if natives:
+            head += function.told()
+            used += [f"ptr @{name}.{width}" for width in WIDTHS]
+            forms += function.alone("linkonce_odr")
+            for width in WIDTHS:
+                forms += function.form(width, natives)
+        else:
+            head += function.alone("internal")
+    if used:
+        head.append(f'{_USED} [{len(used)} x ptr] [{", ".join(used)}], section "llvm.metadata"')
+        forms += _INTRINSICS
+    return "\n".join([*head, _DECLARED.sub("", source)]), "\n".join(forms)
+
+
+def without_uses(source: str) -> str:
+    """A module that does not say any more that its forms are used, so that those that nobody calls may go."""
+    return "\n".join(line for line in source.split("\n") if not line.startswith(_USED))
+
+
+@cache
+def _name(table: tuple[float, ...]) -> str:
+    """It says what is in the table, so that the source of a loop does: the digits of a double that float32 has."""
+    assert len(table) == PLACES
+    return "pick." + ".".join(literal(FLOAT32, each)[2:11] for each in table)
+
+
+def _numbers(name: str) -> list[str]:
+    """What is in a table."""
+    return [f"float 0x{each:0<16}" for each in name.split(".")[1:]]
+
+
+Native: TypeAlias = Callable[[str, Sequence[str], str], list[str]]
+"""Lines that compute the last argument, a name, of the arguments of the function called as the first one says."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    """One that is declared: of a type, and of the types that it takes."""
+
+    name: str
+    type: str
+    taken: tuple[str, ...]
+
+    def natives(self, registers: Registers) -> Mapping[int, Native]:
+        """What instructions there are, by how many numbers they take."""
+        return _NATIVES.get((registers, self.name.partition(".")[0], self.type), {})
+
+    def told(self) -> list[str]:
+        """What the vectorizer is told."""
+        letters = "v" * len(self.taken)
+        variants = ",".join(f"_ZGV_LLVM_N{width}{letters}_{self.name}({self.name}.{width})" for width in WIDTHS)
+        declared = f"declare {self.type} @{self.name}({', '.join(self.taken)})"
+        return [
+            f'{declared} {_PURE} "vector-function-abi-variant"="{variants}"',
+            *(f"declare {self._head(width, '')} {_PURE}" for width in WIDTHS),
+        ]
+
+    def alone(self, linkage: str) -> list[str]:
+        """The function of one number."""
+        if self.name.startswith("pick."):
+            return _picked_in_memory(self.name, linkage)
+        return _scaled_by_products(FLOAT32 if self.type == "float" else FLOAT64, linkage)
+
+    def form(self, width: int, natives: Mapping[int, Native]) -> list[str]:
+        """The function of so many numbers."""
+        own = max(each for each in natives if each <= width)
+        lines = [f"define linkonce_odr {self._head(width, '%x')} alwaysinline {_PURE} {{"]
+        parts = []
+        for first in range(0, width, own):
+            given = []
+            for number, type_ in enumerate(self.taken):
+                lines.append(
+                    f"%p{first}.{number} = shufflevector <{width} x {type_}> %x{number}, <{width} x {type_}> poison, "
+                    f"<{own} x i32> <{_places(first, own)}>"
+                )
+                given.append(f"%p{first}.{number}")
+            lines += natives[own](self.name, given, f"%r{own}.{first}")
+            parts.append(f"%r{own}.{first}")
+        while own < width:
+            pairs = [*zip(parts[::2], parts[1::2], strict=True)]
+            parts = [f"%r{2 * own}.{number}" for number in range(len(pairs))]
+            for made, (low, high) in zip(parts, pairs, strict=True):
+                kind = f"<{own} x {self.type}>"
+                mask = f"<{2 * own} x i32> <{_places(0, 2 * own)}>"
+                lines.append(f"{made} = shufflevector {kind} {low}, {kind} {high}, {mask}")
+            own *= 2
+        return [*lines, f"ret <{width} x {self.type}> {parts[0]}", "}"]
+
+    def _head(self, width: int, prefix: str) -> str:
+        many = [f"<{width} x {each}>{prefix and f' {prefix}{number}'}" for number, each in enumerate(self.taken)]
+        return f"<{width} x {self.type}> @{self.name}.{width}({', '.join(many)})"
+
+
+def _places(first: int, count: int) -> str:
+    return ", ".join(f"i32 {each}" for each in range(first, first + count))
+
+
+def _picked_in_memory(name: str, linkage: str) -> list[str]:
+    return [
+        f"@{name}.table = {linkage} constant [{PLACES} x float] [{', '.join(_numbers(name))}], align 64",
+        f"define {linkage} float @{name}(i32 %place) alwaysinline {_PURE} {{",
+        f"%low = and i32 %place, {PLACES - 1}",
+        f"%at = getelementptr [{PLACES} x float], ptr @{name}.table, i32 0, i32 %low",
+        "%number = load float, ptr %at, align 4",
+        "ret float %number",
+        "}",
+    ]
+
+
+def _picked_of_16(name: str, given: Sequence[str], made: str) -> list[str]:
+    table = f"<16 x float> <{', '.join(_numbers(name))}>"
+    return [f"{made} = call <16 x float> @{_PERMUTE_16}({table}, <16 x i32> {given[0]})"]
+
+
+def _halves(name: str) -> list[str]:
+    numbers = _numbers(name)
+    return [f"<8 x float> <{', '.join(each)}>" for each in (numbers[:8], numbers[8:])]
+
+
+def _picked_of_8(name: str, given: Sequence[str], made: str) -> list[str]:
+    low, high = _halves(name)
+    return [f"{made} = call <8 x float> @{_PERMUTE_TWO}({low}, <8 x i32> {given[0]}, {high})"]
+
+
+def _picked_of_two_8(name: str, given: Sequence[str], made: str) -> list[str]:
+    """Of one half and of the other, by the first three bits, and of both by the fourth, which becomes the sign."""
+    tops = ", ".join(["i32 28"] * 8)
+    zeros = "<8 x i32> zeroinitializer"
+    lines = [
+        f"{made}.{half} = call <8 x float> @{_PERMUTE_8}({table}, <8 x i32> {given[0]})"
+        for half, table in enumerate(_halves(name))
+    ]
+    return [
+        *lines,
+        f"{made}.top = shl <8 x i32> {given[0]}, <{tops}>",
+        f"{made}.is_high = icmp slt <8 x i32> {made}.top, {zeros[9:]}",
+        f"{made} = select <8 x i1> {made}.is_high, <8 x float> {made}.1, <8 x float> {made}.0",
+    ]
+
+
+def _scaled_at_once(intrinsic: str, width: int, type_: str, mask: str, more: str) -> Native:
+    def write(name: str, given: Sequence[str], made: str) -> list[str]:
+        kind = f"<{width} x {type_}>"
+        x, n = (f"{kind} {each}" for each in given)
+        return [f"{made} = call {kind} @{intrinsic}({x}, {n}, {kind} zeroinitializer, {mask} -1{more})"]
+
+    return write
+
+
+def _scaled_by_products(type_: str, linkage: str) -> list[str]:
+    """By way of a product that is farther from where exponents end, so that nothing is lost."""
+    name, bits, below = _NAMES[type_]
+    form = FORMATS[type_]
+    floor = f"llvm.floor.f{bits[1:]}"
+    return [
+        f"declare {name} @{floor}({name})",
+        f"define {linkage} {name} @scale.{name}({name} %x, {name} %n) alwaysinline {_PURE} {{",
+        f"%whole = call {name} @{floor}({name} %n)",
+        f"%shrinks = fcmp olt {name} %n, {_number(0)}",
+        f"%away = select i1 %shrinks, {name} {_number(form.rounder + form.scale)}, "
+        f"{name} {_number(form.rounder - form.scale)}",
+        f"%back = select i1 %shrinks, {name} {_number(2.0**-form.scale)}, {name} {_number(2.0**form.scale)}",
+        f"%moved = fadd {name} %whole, %away",
+        f"%number = bitcast {name} %moved to {bits}",
+        f"%exponent = shl {bits} %number, {below}",
+        f"%one = bitcast {name} {_number(1)} to {bits}",
+        f"%sum = add {bits} %exponent, %one",
+        f"%power = bitcast {bits} %sum to {name}",
+        f"%product = fmul {name} %x, %power",
+        f"%result = fmul {name} %product, %back",
+        f"ret {name} %result",
+        "}",
+    ]
+
+
+def _number(value: float) -> str:
+    """To the last bit, as LLVM has it of either type."""
+    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+
+
+_PERMUTE_8 = "llvm.x86.avx2.permps"
+_PERMUTE_16 = "llvm.x86.avx512.permvar.sf.512"
+_PERMUTE_TWO = "llvm.x86.avx512.vpermi2var.ps.256"
+_SCALE_8, _SCALE_16 = (f"llvm.x86.avx512.mask.scalef.ps.{bits}" for bits in (256, 512))
+_SCALE_DOUBLE = "llvm.x86.avx512.mask.scalef.pd.512"
+_INTRINSICS = [
+    f"declare <8 x float> @{_PERMUTE_8}(<8 x float>, <8 x i32>)",
+    f"declare <16 x float> @{_PERMUTE_16}(<16 x float>, <16 x i32>)",
+    f"declare <8 x float> @{_PERMUTE_TWO}(<8 x float>, <8 x i32>, <8 x float>)",
+    f"declare <8 x float> @{_SCALE_8}(<8 x float>, <8 x float>, <8 x float>, i8)",
+    f"declare <16 x float> @{_SCALE_16}(<16 x float>, <16 x float>, <16 x float>, i16, i32)",
+    f"declare <8 x double> @{_SCALE_DOUBLE}(<8 x double>, <8 x double>, <8 x double>, i8, i32)",
+]
+
+_AS_IT_IS_ROUNDED = ", i32 4"
+
+_NATIVES: Mapping[tuple[str, str, str], Mapping[int, Native]] = {
+    ("avx512", "pick", "float"): {8: _picked_of_8, 16: _picked_of_16},
+    ("avx512", "scale", "float"): {
+        8: _scaled_at_once(_SCALE_8, 8, "float", "i8", ""),
+        16: _scaled_at_once(_SCALE_16, 16, "float", "i16", _AS_IT_IS_ROUNDED),
+    },
+    ("avx512", "scale", "double"): {8: _scaled_at_once(_SCALE_DOUBLE, 8, "double", "i8", _AS_IT_IS_ROUNDED)},
+    ("avx2", "pick", "float"): {8: _picked_of_two_8},
+}
+"""By registers, function and what it gives."""
