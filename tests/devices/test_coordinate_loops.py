@@ -16,14 +16,16 @@ from app.contract.constants import DataType
 from app.devices.cpu.device import COMPILED, COMPILED_ROWS, NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.coordinate_loops import CoordinateLoops
-from app.devices.cpu.llvm.coordinates import STRIP, nest
+from app.devices.cpu.llvm.coordinates import TABLE, nest
 from app.devices.cpu.llvm.row_loops import DIVIDED, SHORT
 from app.devices.cpu.llvm.runs import LARGE, SMALL, STEEP
+from app.devices.cpu.llvm.totals import PIECE, STRIP
 from app.formula import coordinates as c
 from app.formula.coordinates import coordinates
 from app.formula.structures import Questions, Structures
 from app.formula.values import (
     FLOAT32,
+    FLOAT64,
     INT64,
     Constant,
     Operation,
@@ -33,6 +35,7 @@ from app.formula.values import (
     cast,
     equal,
     exp,
+    floor,
     is_float,
     maximum,
     minimum,
@@ -40,6 +43,7 @@ from app.formula.values import (
     quotient,
     remainder_of_floor,
     remainder_of_truncation,
+    saturate,
     sin,
     sqrt,
     where,
@@ -145,7 +149,7 @@ def test_random_formulas(devices: list[NumpyDevice], data: st.DataObject) -> Non
 
 # Thresholds
 
-AROUND = sorted({each + by for each in (1, SHORT, DIVIDED, STRIP) for by in (-1, 0, 1)} - {0})
+AROUND = sorted({each + by for each in (1, SHORT, DIVIDED, PIECE, STRIP) for by in (-1, 0, 1)} - {0})
 
 
 @pytest.mark.parametrize("size", AROUND)
@@ -179,6 +183,54 @@ def test_totals_of_every_length(devices: list[NumpyDevice], size: int, along: st
         alike(devices, of_expression(over([count], element), sizes, DataType.FLOAT32, x), x)
     for name in ("first_maximum", "last_minimum"):
         alike(devices, of_expression(c.position_over(name, [count], element), sizes, DataType.INT64, x), x)
+
+
+@pytest.mark.parametrize("size", [1, SHORT + 1, PIECE, PIECE + 1, 3 * PIECE + 2])
+@pytest.mark.parametrize("data_type", [DataType.FLOAT32, DataType.INT8])
+def test_positions_among_all_of_several_dimensions(devices: list[NumpyDevice], size: int, data_type: DataType) -> None:
+    """Of few values, so that most are there often, of both zeros, and of NaN somewhere or everywhere."""
+    rng = np.random.default_rng(size)
+    x = rng.integers(-2, 2, (4, 3, size)).astype(numpy_type(data_type))
+    if data_type is DataType.FLOAT32:
+        x[0] = rng.choice([-0.0, 0.0], x[0].shape)
+        x[1].reshape(-1)[rng.integers(0, x[1].size, 2)] = np.nan
+        x[2] = np.nan
+    of, i = operand(x), coordinates(1)[0]
+    for name in ("first_maximum", "last_maximum", "first_minimum", "last_minimum"):
+        found = c.position_over(name, of.sizes[1:], lambda j, k: of[[i, j, k]])
+        alike(devices, of_expression(found, [4], DataType.INT64, x), x)
+        none = c.position_over(name, [of.sizes[1], P], lambda j, k: of[[i, j, k]])
+        alike(devices, of_expression(none, [4], DataType.INT64, x, p=0), x)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("size", [1, TABLE - 1, TABLE, TABLE + 1, 2 * TABLE + 3])
+def test_what_is_the_same_for_all_rows(devices: list[NumpyDevice], size: int, rows: int) -> None:
+    """Places and weights that take floats to compute, of whole rows and of parts of them."""
+    x = np.random.default_rng(size).standard_normal((rows, 50)).astype(np.float32)
+    of, (i, j) = operand(x), coordinates(2)
+    at = cast(j - 5, FLOAT64) * 0.37
+    below = floor(at)
+    share, place = cast(at - below, FLOAT32), saturate(below, INT64)
+    mixed = where(share > 0.5, of[[i, place]] * (1 - share) + of[[i, place + 1]] * share, of[[place, i]])
+    nested = c.sum_over([P], lambda k: of[[i, place + k]] * share)
+    for formula in (mixed, nested):
+        for work in (1 << 4, 1 << 30):
+            with mock.patch("app.devices.cpu.llvm.coordinate_loops.WORTH_A_BLOCK", work):
+                alike(devices, of_expression(formula, [rows, size], DataType.FLOAT32, x, p=3), x)
+
+
+@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize("size", [1, SHORT, 100, 101])
+def test_rows_of_one_and_the_same_but_for_an_element(devices: list[NumpyDevice], size: int, step: int) -> None:
+    x = np.array([0, size - 1, -1, size, size // 2, -(1 << 63), (1 << 63) - 1], np.int64)
+    of, (i, j) = operand(x), coordinates(2)
+    for formula in (where(equal(j, of[[i]]), of[[i]], P), where(equal(of[[i]] - Q, j), Q, P)):
+        for rows in (1, len(x)):
+            operator = of_expression(formula, [rows, size], DataType.INT64, x, p=-7, q=step)
+            for work in (1 << 4, 1 << 30):
+                with mock.patch("app.devices.cpu.llvm.coordinate_loops.WORTH_A_BLOCK", work):
+                    alike(devices, operator, x)
 
 
 @pytest.mark.parametrize("step", [-3, -2, -1, 0, 1, 2, 3])

@@ -153,12 +153,16 @@ class Rows(Writer):
         return self.emit(f"sub i64 {moved}, {self.emit(f'mul i64 {steps}, {division.divisor}')}")
 
     def _address_of(self, node: Element) -> str:
-        tensor = self.tensors[node.name]
-        address = tensor.address
-        for at, size, stride in zip(node.at, tensor.sizes, tensor.strides, strict=True):
-            place = clamped(self, self.write(at), size)
-            address = self.emit(f"getelementptr i8, ptr {address}, i64 {self.emit(f'mul i64 {place}, {stride}')}")
+        address = self.tensors[node.name].address
+        for axis in range(len(node.at)):
+            address = self.emit(f"getelementptr i8, ptr {address}, i64 {self.offset(node, axis)}")
         return address
+
+    def offset(self, node: Element, axis: int) -> str:
+        """By how many bytes an element is moved by its coordinate along a dimension."""
+        tensor = self.tensors[node.name]
+        place = clamped(self, self.write(node.at[axis]), tensor.sizes[axis])
+        return self.emit(f"mul i64 {place}, {tensor.strides[axis]}")
 
     def _loaded(self, node: Element, address: str) -> str:
         stored = node.stored.value.lower()

@@ -1,0 +1,53 @@
+"""What depends on the coordinate along one dimension alone, and takes floats to compute, such as the place of a
+resampled element: it is computed once for all others, into a table."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from app.devices.cpu.llvm.scopes import Key
+from app.formula.coordinates import Element, Total
+from app.formula.values import BOOL, Value, is_float, parts
+
+
+class Place(NamedTuple):
+    """The coordinate `at` along the dimension `axis` of an input, of which a table has the offset in bytes."""
+
+    name: str
+    axis: int
+    at: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Tabled:
+    """The largest parts of a formula that are such, in the order in which they are found."""
+
+    places: dict[Place, None] = field(default_factory=dict)
+    values: dict[Value, None] = field(default_factory=dict)
+
+
+def tabled(root: Value, axis: int, free: Callable[[Value], frozenset[Key]]) -> Tabled:
+    """Those of `root`, of which `free` tells what a value depends on. A table of bools would cost more than it saves:
+    there are those of what they compare."""
+    found, seen, left = Tabled(), {root}, [root]
+
+    def is_worth(node: Value) -> bool:
+        inside = list(parts(node)) if free(node) == {axis} else []
+        return any(is_float(each.type) for each in inside) and not any(
+            isinstance(each, Element | Total) for each in inside
+        )
+
+    while left:
+        node = left.pop()
+        if isinstance(node, Element):
+            for number, at in enumerate(node.at):
+                if is_worth(at):
+                    found.places[Place(node.name, number, at)] = None
+                elif at not in seen:
+                    left.append(at)
+        elif node.type != BOOL and is_worth(node):
+            found.values[node] = None
+        else:
+            left += [each for each in node.operands() if each not in seen]
+        seen.update(left)
+    return found
