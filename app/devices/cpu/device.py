@@ -27,6 +27,7 @@ from app.devices.cpu.recurrent import recurrent_kernel
 from app.devices.cpu.routines import Routine, routine_of, run_routine
 from app.devices.cpu.rows import NumpyRowKernel
 from app.devices.cpu.runs import Run
+from app.devices.cpu.scans import scan_kernel
 from app.devices.cpu.tables import Tables, by_take
 from app.devices.cpu.threads import RAN, Threads
 from app.devices.cpu.times import step_seconds
@@ -137,6 +138,8 @@ class NumpyDevice:
                 by_loop = convolution_kernel(compiled, self._loops, known)
                 by_loop = by_loop or transposed_kernel(compiled, self._compiler, self._threads, known)
                 by_loop = by_loop or recurrent_kernel(compiled, self._compiler, self._threads)
+                if compiled.elements >= least:
+                    by_loop = by_loop or scan_kernel(compiled, self._compiler, self._threads)
             by_loop = by_loop or product_kernel(compiled, self._compiler, self._threads, known)
             return by_loop or CallKernel(compiled)
         if self._compiler and compiled.elements >= least:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from app.contract.constants import NEWEST
+from app.devices.cpu import alone
 from app.devices.cpu import device as cpu_device
-from app.devices.cpu import maxima
 from app.devices.cpu.coordinates import CoordinateKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler
@@ -65,7 +65,7 @@ def test_maxima_are_those_by_coordinates(device: NumpyDevice, seed: int, monkeyp
     x = rng.standard_normal(sizes).astype(np.float32)
     x[rng.random(sizes) < 0.2] = rng.choice(np.array([np.nan, np.inf, -np.inf, 0.0, -0.0], np.float32))
     if seed % 2:
-        monkeypatch.setattr(maxima, "MOST_OF_A_CALL", 1 << 8)
+        monkeypatch.setattr(alone, "MOST_OF_A_CALL", 1 << 8)
     document: dict[str, Any] = {
         "Type": "MAX_POOLING2",
         "InputTensor": {"DataType": "FLOAT32", "Sizes": sizes},

@@ -1,0 +1,60 @@
+"""CUMULATIVE_SUMMATION and CUMULATIVE_PRODUCT on the CPU, by loops that LLVM compiled."""
+
+import math
+from array import array
+from collections.abc import Iterator
+from functools import lru_cache
+
+from app.contract.constants import AxisDirection, DataType
+from app.devices.cpu.alone import CallsKernel, portions
+from app.devices.cpu.calls import Call, Calls, Of, Pointer
+from app.devices.cpu.llvm import scans
+from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.llvm.types import bytes_of, llvm_type
+from app.devices.cpu.threads import Threads
+from app.operators.compiled import CompiledOperator
+from app.operators.indexing.scans import CumulativeProduct, CumulativeSummation
+from app.programs.dispatchable import Dispatchable
+
+WORK = 8
+"""Of an element."""
+
+
+def scan_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads) -> CallsKernel | None:
+    """For the operator, if it is a scan of packed tensors; one of FLOAT16 is left to NumPy, which rounds to it."""
+    operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
+    if not isinstance(operator, CumulativeSummation | CumulativeProduct):
+        return None
+    x, made = compiled.inputs["InputTensor"], compiled.outputs["OutputTensor"]
+    if x.DataType is DataType.FLOAT16 or not x.is_packed or not made.is_packed:
+        return None
+    axis, type_ = operator.Axis, llvm_type(x.DataType.value.lower())
+    blocks, count, columns = math.prod(x.Sizes[:axis]), x.Sizes[axis], math.prod(x.Sizes[axis + 1 :])
+    is_sum = isinstance(operator, CumulativeSummation)
+    is_exclusive = (
+        operator.HasExclusiveSum if isinstance(operator, CumulativeSummation) else operator.HasExclusiveProduct
+    )
+    code = Code(compiler, _source(type_, "add" if is_sum else "mul", columns == 1, is_exclusive))
+    is_decreasing = operator.AxisDirection is AxisDirection.DECREASING
+    start = (count - 1) * columns * bytes_of(type_) if is_decreasing else 0
+    pointers = [Pointer(0, Of.INPUT, offset=start), Pointer(1, Of.OUTPUT, offset=start)]
+    numbers = [count - is_exclusive, count * columns, -columns if is_decreasing else columns]
+
+    def calls() -> Iterator[Call]:
+        if blocks >= columns:
+            for part in portions(range(blocks), WORK * count * columns, threads.most):
+                yield Call(code, frame(part, range(columns)), pointers, WORK * count * columns * len(part))
+        else:
+            for part in portions(range(columns), WORK * count * blocks, threads.most):
+                yield Call(code, frame(range(blocks), part), pointers, WORK * count * blocks * len(part))
+
+    def frame(block: range, column: range) -> "array[int]":
+        return array("q", [0, 0, block.start, block.stop, column.start, column.stop, *numbers])
+
+    return CallsKernel(compiled, Calls([list(calls())]), threads)
+
+
+@lru_cache(32)
+def _source(type_: str, operation: str, by_rows: bool, is_exclusive: bool) -> str:
+    return scans.source(type_, operation, by_rows=by_rows, is_exclusive=is_exclusive)

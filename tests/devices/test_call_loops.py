@@ -1,0 +1,99 @@
+"""Operators that NumPy's calls make at once, by loops instead: bit for bit the same, on several threads, in pieces."""
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.devices.cpu import alone
+from app.devices.cpu.alone import CallsKernel
+from app.devices.cpu.device import NumpyDevice
+from app.devices.cpu.llvm import scans
+from app.devices.device import Cancelled
+from app.memory.arrays import Array, numpy_type
+from tests.devices.test_llvm import COMPILER
+from tests.operators.calls import GUARD, compiled, desc_of
+
+
+@pytest.fixture(scope="module")
+def devices() -> Iterator[list[NumpyDevice]]:
+    """One that computes with NumPy, and one with loops."""
+    with ThreadPoolExecutor(3) as helpers:
+        yield [NumpyDevice(helpers, 3, compiler) for compiler in (None, COMPILER)]
+
+
+@pytest.fixture(params=[False, True], ids=["whole", "in pieces"])
+def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param:
+        monkeypatch.setattr(alone, "MOST_OF_A_CALL", 1 << 9)
+
+
+def alike(devices: list[NumpyDevice], document: dict[str, Any], inputs: Mapping[str, Array]) -> None:
+    """What both give, of packed tensors: a NaN may have any sign. Nothing is written beside the outputs, an output may
+    have the memory of an input, and what is cancelled stops."""
+    operator = compiled(document | {name: desc_of(each) for name, each in inputs.items()})
+    kernels = [device._kernel(operator, None, 1) for device in devices]
+    assert isinstance(kernels[1], CallsKernel)
+    given = [memoryview(inputs[name].tobytes()) for name in operator.inputs]
+    made: list[list[Array]] = []
+    for kernel in kernels:
+        memory = [np.full(desc.data_bytes + GUARD, 0xA5, np.uint8) for desc in operator.outputs.values()]
+        kernel.dispatch(given, [each.data[:-GUARD] for each in memory], lambda: False)
+        assert all((each[-GUARD:] == 0xA5).all() for each in memory)
+        types = [numpy_type(operator.program.stored[name]) for name in operator.outputs]
+        made.append([each[:-GUARD].view(dtype) for each, dtype in zip(memory, types, strict=True)])
+    for expected, found in zip(*made, strict=True):
+        same_bits(expected, found)
+    with pytest.raises(Cancelled):
+        kernels[1].dispatch(given, [memoryview(bytearray(each.nbytes)) for each in made[0]], lambda: True)
+    if len(made[0]) == 1 and made[0][0].nbytes == given[0].nbytes:
+        shared = np.frombuffer(given[0], np.uint8).copy()
+        kernels[1].dispatch([shared.data, *given[1:]], [shared.data], lambda: False)
+        same_bits(made[0][0], shared.view(made[0][0].dtype))
+
+
+def same_bits(expected: Array, made: Array) -> None:
+    if expected.dtype.kind == "f":
+        np.testing.assert_array_equal(np.isnan(made), np.isnan(expected))
+        expected, made = (np.where(np.isnan(each), 0, each) for each in (expected, made))
+    np.testing.assert_array_equal(made.view(np.uint8), expected.view(np.uint8))
+
+
+def elements(rng: np.random.Generator, sizes: list[int], name: str) -> Array:
+    dtype = np.dtype(name)
+    if dtype.kind == "f":
+        x = rng.standard_normal(sizes).astype(dtype)
+        some = rng.random(sizes) < 0.05
+        x[some] = rng.choice(np.array([0, -0.0, 1e30, 1e-30, -1e30, np.inf, np.nan], dtype), int(some.sum()))
+        return x
+    limits = np.iinfo(dtype)
+    return rng.integers(limits.min, limits.max, sizes, dtype, endpoint=True)
+
+
+SCANNED = [
+    *[([rows, count], 1) for rows in (1, scans.ROWS - 1, scans.ROWS, 2 * scans.ROWS + 1) for count in (1, 2, 300)],
+    *[([3, count, columns], 1) for count in (1, 2, 7) for columns in (2, scans.STRIP - 1, scans.STRIP + 1)],
+    ([5, 300], 0),
+]
+
+
+@pytest.mark.usefixtures("pieces")
+@pytest.mark.parametrize("name", ["float32", "int32", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize(("kind", "member"), [("SUMMATION", "HasExclusiveSum"), ("PRODUCT", "HasExclusiveProduct")])
+@pytest.mark.parametrize("is_exclusive", [False, True])
+def test_scans(devices: list[NumpyDevice], name: str, kind: str, member: str, is_exclusive: bool) -> None:
+    rng = np.random.default_rng(17)
+    for number, (sizes, axis) in enumerate(SCANNED):
+        document = {
+            "Type": f"CUMULATIVE_{kind}",
+            "Axis": axis,
+            "AxisDirection": ("INCREASING", "DECREASING")[number % 2],
+            member: is_exclusive,
+        }
+        x = elements(rng, sizes, name)
+        x[0, ..., 0] = 0
+        if name == "float32":
+            x[0, ..., 0] = -0.0
+        alike(devices, document, {"InputTensor": x})
