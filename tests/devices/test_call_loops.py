@@ -10,7 +10,7 @@ import pytest
 from app.devices.cpu import alone
 from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.device import NumpyDevice
-from app.devices.cpu.llvm import scans
+from app.devices.cpu.llvm import firsts, scans
 from app.devices.device import Cancelled
 from app.memory.arrays import Array, numpy_type
 from tests.devices.test_llvm import COMPILER
@@ -66,7 +66,7 @@ def elements(rng: np.random.Generator, sizes: list[int], name: str) -> Array:
     if dtype.kind == "f":
         x = rng.standard_normal(sizes).astype(dtype)
         some = rng.random(sizes) < 0.05
-        x[some] = rng.choice(np.array([0, -0.0, 1e30, 1e-30, -1e30, np.inf, np.nan], dtype), int(some.sum()))
+        x[some] = rng.choice(np.array([0, -0.0, 6e4, 6e-8, -6e4, np.inf, np.nan], dtype), int(some.sum()))
         return x
     limits = np.iinfo(dtype)
     return rng.integers(limits.min, limits.max, sizes, dtype, endpoint=True)
@@ -97,3 +97,28 @@ def test_scans(devices: list[NumpyDevice], name: str, kind: str, member: str, is
         if name == "float32":
             x[0, ..., 0] = -0.0
         alike(devices, document, {"InputTensor": x})
+
+
+@pytest.mark.usefixtures("pieces")
+@pytest.mark.parametrize("name", ["float32", "float16", "int32", "uint32", "int16", "uint16", "int8", "uint8"])
+@pytest.mark.parametrize("direction", ["INCREASING", "DECREASING"])
+def test_first_elements(devices: list[NumpyDevice], name: str, direction: str) -> None:
+    """Of many equal ones, of random ones, and of such as are found one after the other."""
+    rng = np.random.default_rng(18)
+    block = firsts.BLOCK
+    for k in (1, 2, 5, firsts.MOST):
+        for size in {k, k + 1, k + block - 1, k + block, k + block + 1, 300}:
+            few = rng.integers(0, 3, (3, size)).astype(name)
+            for x in (few, elements(rng, [5, size], name), np.sort(elements(rng, [2, size, 1], name), 1)):
+                for index in ("UINT32", "UINT64"):
+                    document = {
+                        "Type": "TOP_K1",
+                        "Axis": 1,
+                        "K": k,
+                        "AxisDirection": direction,
+                        "OutputIndexTensor": {
+                            "DataType": index,
+                            "Sizes": [*x.shape[:1], k, *x.shape[2:]],
+                        },
+                    }
+                    alike(devices, document, {"InputTensor": x})

@@ -18,6 +18,7 @@ from app.devices.cpu.calls import Calls, call_of_nest, part_of, pieces
 from app.devices.cpu.convolution import convolution_kernel, packed_filter_bytes
 from app.devices.cpu.coordinates import CallKernel, CoordinateKernel
 from app.devices.cpu.copies import copies_kernel
+from app.devices.cpu.firsts import firsts_kernel
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Loop, LoopCall, LoopCode
 from app.devices.cpu.maxima import maxima_kernel
@@ -140,6 +141,7 @@ class NumpyDevice:
                 by_loop = by_loop or recurrent_kernel(compiled, self._compiler, self._threads)
                 if compiled.elements >= least:
                     by_loop = by_loop or scan_kernel(compiled, self._compiler, self._threads)
+                    by_loop = by_loop or firsts_kernel(compiled, self._compiler, self._threads)
             by_loop = by_loop or product_kernel(compiled, self._compiler, self._threads, known)
             return by_loop or CallKernel(compiled)
         if self._compiler and compiled.elements >= least:

@@ -138,8 +138,7 @@ def _first(xp: Any, rows: Any, count: int, decreasing: bool) -> Any:
     keys <<= 32
     keys |= xp.arange(rows.shape[-1], dtype=xp.int64)
     if count < rows.shape[-1]:
-        least = xp.argpartition(keys, count - 1, axis=-1)[:, :count]
-        keys = xp.take_along_axis(keys, least, -1)
+        keys = xp.partition(keys, count - 1, axis=-1)[:, :count]
     return xp.sort(keys, axis=-1) & 0xFFFFFFFF
 
 
