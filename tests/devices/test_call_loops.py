@@ -122,3 +122,36 @@ def test_first_elements(devices: list[NumpyDevice], name: str, direction: str) -
                         },
                     }
                     alike(devices, document, {"InputTensor": x})
+
+
+TURNED: list[tuple[list[int], list[int]]] = [
+    *[([rows, columns], [1, 0]) for rows in (16, 17, 31, 40, 130) for columns in (16, 33, 64)],
+    *[([17, 20, 37], order) for order in ([0, 2, 1], [2, 0, 1], [2, 1, 0], [1, 2, 0])],
+    *[([2, 16, 3, 35], order) for order in ([0, 2, 3, 1], [2, 3, 0, 1], [3, 0, 2, 1], [0, 3, 2, 1])],
+]
+
+
+@pytest.mark.usefixtures("pieces")
+@pytest.mark.parametrize("name", ["uint8", "int16", "float32", "uint64"])
+def test_rows_turned_into_columns(devices: list[NumpyDevice], name: str) -> None:
+    """Of any bits, from and to rows with gaps between them, which stay as they are."""
+    rng = np.random.default_rng(19)
+    dtype = np.dtype(name)
+    for sizes, order in TURNED:
+        for gap in (0, 3):
+            whole = rng.integers(0, 256, (*sizes[:-1], (sizes[-1] + gap) * dtype.itemsize), np.uint8).view(dtype)
+            given = whole[..., : sizes[-1]].transpose(order)
+            made = np.zeros((*given.shape[:-1], given.shape[-1] + gap), dtype)
+            taken = made[..., : given.shape[-1]]
+            document = {"Type": "ELEMENT_WISE_IDENTITY", "InputTensor": desc_of(given), "OutputTensor": desc_of(taken)}
+            kernel = devices[1]._kernel(compiled(document), None, 1)
+            assert isinstance(kernel, CallsKernel)
+            buffers = [
+                each.reshape(-1).view(np.uint8).data[: each.nbytes - gap * dtype.itemsize] for each in (whole, made)
+            ]
+            kernel.dispatch(buffers[:1], buffers[1:], lambda: False)
+            same_bits(given.copy().view(f"u{dtype.itemsize}"), taken.copy().view(f"u{dtype.itemsize}"))
+            taken[...] = 0
+            assert not made.any()
+            with pytest.raises(ValueError, match="buffer"):
+                kernel.dispatch([buffers[0][: -dtype.itemsize]], buffers[1:], lambda: False)

@@ -31,6 +31,7 @@ from app.devices.cpu.runs import Run
 from app.devices.cpu.scans import scan_kernel
 from app.devices.cpu.tables import Tables, by_take
 from app.devices.cpu.threads import RAN, Threads
+from app.devices.cpu.tiles import tiles_kernel
 from app.devices.cpu.times import step_seconds
 from app.devices.cpu.transposed import transposed_kernel
 from app.devices.device import WHOLE_BYTES, Cancelled, DeviceInfo, ExecutionRecord, InTurn, Kernel
@@ -145,9 +146,10 @@ class NumpyDevice:
             by_loop = by_loop or product_kernel(compiled, self._compiler, self._threads, known)
             return by_loop or CallKernel(compiled)
         if self._compiler and compiled.elements >= least:
-            of_windows = maxima_kernel(compiled, self._compiler, self._threads)
-            if of_windows:
-                return of_windows
+            by_calls: Kernel | None = maxima_kernel(compiled, self._compiler, self._threads)
+            by_calls = by_calls or tiles_kernel(compiled, self._compiler, self._threads)
+            if by_calls:
+                return by_calls
         loops = self._loops if compiled.elements >= least else None
         is_of_run = loops is not None and known is not None
         if loops and is_of_run:
