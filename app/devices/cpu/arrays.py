@@ -5,12 +5,13 @@ What their formulas say element by element, without a step of its own for each.
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from app.contract.constants import NEWEST, DataType, PaddingMode, ReduceFunction
+from app.devices.cpu.convolution_loops import Space
 from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN
 from app.devices.device import Cancelled, ExecutionRecord
@@ -265,6 +266,13 @@ def _divisors(windows: Windows, *, include_padding: bool) -> Array:
     if include_padding:
         return np.array(float(math.prod(windows.extents)))
     made: Array = np.ones(())
+    for count in counts_inside(windows):
+        made = made[..., None] * count
+    return np.maximum(made, 1)
+
+
+def counts_inside(windows: Windows | Space) -> Iterator[Array]:
+    """Along each dimension, how many elements of a window are inside the tensor at each position."""
     along = zip(
         windows.positions,
         windows.sizes,
@@ -278,5 +286,4 @@ def _divisors(windows: Windows, *, include_padding: bool) -> Array:
         first = np.arange(count) * stride - start
         begin = np.maximum(-(first // dilation), 0)
         end = np.minimum((size - 1 - first) // dilation + 1, extent)
-        made = made[..., None] * np.maximum(end - begin, 0)
-    return np.maximum(made, 1)
+        yield np.maximum(end - begin, 0)

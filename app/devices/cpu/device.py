@@ -21,8 +21,8 @@ from app.devices.cpu.copies import copies_kernel
 from app.devices.cpu.firsts import firsts_kernel
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Loop, LoopCall, LoopCode
-from app.devices.cpu.maxima import maxima_kernel
 from app.devices.cpu.numpy import lowering
+from app.devices.cpu.pools import pool_kernel
 from app.devices.cpu.products import packed_bytes, product_kernel
 from app.devices.cpu.recurrent import recurrent_kernel
 from app.devices.cpu.routines import Routine, routine_of, run_routine
@@ -146,7 +146,7 @@ class NumpyDevice:
             by_loop = by_loop or product_kernel(compiled, self._compiler, self._threads, known)
             return by_loop or CallKernel(compiled)
         if self._compiler and compiled.elements >= least:
-            by_calls: Kernel | None = maxima_kernel(compiled, self._compiler, self._threads)
+            by_calls: Kernel | None = pool_kernel(compiled, self._compiler, self._threads)
             by_calls = by_calls or tiles_kernel(compiled, self._compiler, self._threads)
             if by_calls:
                 return by_calls

@@ -97,6 +97,10 @@ class Text:
         numbers = ", ".join(f"i32 {step * number}" for number in range(self.width))
         return self.let(f"add {vector} {self.spread(self.let(f'trunc i64 {start} to i32'), 'i32')}, <{numbers}>")
 
+    def steps(self) -> str:
+        """A vector of 64-bit integers that go up from 0."""
+        return f"<{', '.join(f'i64 {number}' for number in range(self.width))}>"
+
     def below(self, lanes: str, end: str) -> str:
         """Which of the lanes, without a sign, are below `end`, of 64 bits."""
         return self.let(

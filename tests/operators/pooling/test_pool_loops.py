@@ -1,4 +1,4 @@
-"""MAX_POOLING by loops along rows: the bits of its formula by coordinates, which is the judge."""
+"""MAX_POOLING and AVERAGE_POOLING by loops along rows: the bits of its formula by coordinates, which is the judge."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +13,7 @@ from app.devices.cpu import device as cpu_device
 from app.devices.cpu.coordinates import CoordinateKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.maxima import MaximaKernel
+from app.devices.cpu.pools import LEAST_ROW, PoolKernel
 from app.devices.device import Cancelled, Kernel
 from app.memory.arrays import Array
 from app.operators.catalog import OPERATORS
@@ -43,7 +43,7 @@ def windows_of(rng: np.random.Generator) -> tuple[list[int], list[int], dict[str
                 *(("StartPadding", 0, 5), ("EndPadding", 0, 5)),
             )
         }
-        spatial = [*(int(each) for each in rng.integers(1, 9, rank - 1)), int(rng.integers(48, 150))]
+        spatial = [*(int(each) for each in rng.integers(1, 9, rank - 1)), int(rng.integers(10, 150))]
         pooled = [
             (size + start + end - 1 - (window - 1) * dilation) // stride + 1
             for size, start, end, window, dilation, stride in zip(
@@ -52,13 +52,16 @@ def windows_of(rng: np.random.Generator) -> tuple[list[int], list[int], dict[str
                 strict=True,
             )
         ]
-        if min(pooled) > 0 and pooled[-1] >= 16:
+        if min(pooled) > 0 and pooled[-1] >= LEAST_ROW:
             leading = [int(each) for each in rng.integers(1, 9, 2)]
             return [*leading, *spatial], [*leading, *pooled], members
 
 
+@pytest.mark.parametrize("kind", ["MAX_POOLING2", "AVERAGE_POOLING1"])
 @pytest.mark.parametrize("seed", range(24))
-def test_maxima_are_those_by_coordinates(device: NumpyDevice, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_are_those_by_coordinates(
+    device: NumpyDevice, seed: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of NaN, infinities and both zeros as well, beside the tensor and in pieces."""
     rng = np.random.default_rng(seed)
     sizes, pooled, members = windows_of(rng)
@@ -67,16 +70,19 @@ def test_maxima_are_those_by_coordinates(device: NumpyDevice, seed: int, monkeyp
     if seed % 2:
         monkeypatch.setattr(alone, "MOST_OF_A_CALL", 1 << 8)
     document: dict[str, Any] = {
-        "Type": "MAX_POOLING2",
+        "Type": kind,
         "InputTensor": {"DataType": "FLOAT32", "Sizes": sizes},
         "OutputTensor": {"DataType": "FLOAT32", "Sizes": pooled},
         **members,
     }
-    operator = compile_operator(OPERATORS["DML_OPERATOR_MAX_POOLING2"].model_validate(document), NEWEST)
+    if kind != "MAX_POOLING2":
+        document["IncludePadding"] = bool(rng.integers(2))
+    operator = compile_operator(OPERATORS[f"DML_OPERATOR_{kind}"].model_validate(document), NEWEST)
     kernel = device._kernel(operator, None, 1)
-    assert isinstance(kernel, MaximaKernel)
+    assert isinstance(kernel, PoolKernel)
     made = computed(kernel, x, pooled)
-    monkeypatch.setattr(cpu_device, "maxima_kernel", lambda *_: None)
+    monkeypatch.setattr(cpu_device, "pool_kernel", lambda *_: None)
+    monkeypatch.setattr(cpu_device, "array_kernel", lambda *_, **__: None)
     judge = device._kernel(operator, None, 1)
     assert isinstance(judge, CoordinateKernel)
     right = computed(judge, x, pooled)

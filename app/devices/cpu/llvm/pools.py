@@ -1,0 +1,135 @@
+"""Maxima and averages of windows, channel by channel: along rows of positions, some vectors of which are made at once
+in registers."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from app.devices.cpu.llvm.text import Text
+
+AXES = ("z", "y", "x")
+
+FIELDS = (
+    *("elements", "results", "counts"),
+    *("first", "last", "channel_size", "size"),
+    *(f"{name}_{axis}" for name in ("size", "extent", "positions", "stride", "dilation", "start") for axis in AXES),
+)
+"""What the frame has, 8 bytes each: three addresses, then numbers. Of channels, those from the `first` to before the
+`last` are taken, of `channel_size` elements each, and so many results, the `size`. The rest is as `Windows` has it. The
+`counts` are what averages are divided by, doubles: for the positions along z, then along y, then along x, where there
+are as many more as a vector has; their products are divisors, or 1 where they are less."""
+
+_LEAST = "0xFFF0000000000000"
+"""-inf"""
+
+
+def source(width: int, stride: int, together: int, *, is_average: bool) -> str:
+    """The module whose function `kernel` takes a frame. `stride` is that along x, 1 or 2, or 0 where the frame tells.
+    So many vectors are made `together`, which hides what each takes."""
+    pools = _Pools(Text(width), stride, together, is_average)
+    pools.write()
+    return pools.text.module()
+
+
+class _Pools:
+    def __init__(self, text: Text, stride: int, together: int, is_average: bool) -> None:
+        self.text = text
+        self._frame = text.frame(FIELDS, 3)
+        self._stride, self._together = stride, together
+        self._is_average = is_average
+        self._kind = f"<{text.width} x {'double' if is_average else 'float'}>"
+        self._least = f"<{', '.join([f'float {_LEAST}'] * text.width)}>"
+
+    def write(self) -> None:
+        """All channels."""
+        text, frame = self.text, self._frame
+        totals = [text.let(f"alloca {self._kind}, align 64") for _ in range(self._together)]
+        counts = [frame["counts"]]
+        for axis in ("z", "y"):
+            counts.append(text.at(counts[-1], frame[f"positions_{axis}"], "double"))
+        with (
+            text.loop(frame["first"], frame["last"], "1") as channel,
+            text.loop("0", frame["positions_z"], "1") as z,
+            text.loop("0", frame["positions_y"], "1") as y,
+            text.loop("0", frame["positions_x"], str(text.width * self._together)) as x,
+        ):
+            for total in totals:
+                text.do(f"store {self._kind} {'zeroinitializer' if self._is_average else self._least}, ptr {total}")
+            elements = text.at(frame["elements"], text.mul(channel.index, frame["channel_size"]))
+            positions = [text.add(x.index, str(text.width * number)) for number in range(self._together)]
+            with self._inside("z", z.index) as in_z, self._inside("y", y.index) as in_y:
+                row = text.mul(text.add(text.mul(in_z, frame["size_y"]), in_y), frame["size_x"])
+                with text.loop("0", frame["extent_x"], "1") as k:
+                    for total, position in zip(totals, positions, strict=True):
+                        self._add(total, text.at(elements, row), self._coordinate("x", position, k.index))
+            rows = text.add(text.mul(z.index, frame["positions_y"]), y.index)
+            place = text.add(text.mul(channel.index, frame["size"]), text.mul(rows, frame["positions_x"]))
+            for total, position in zip(totals, positions, strict=True):
+                with text.when(text.let(f"icmp ult i64 {position}, {frame['positions_x']}")):
+                    made = text.let(f"load {self._kind}, ptr {total}")
+                    if self._is_average:
+                        made = self._averages(made, list(zip(counts, (z.index, y.index, position), strict=True)))
+                    there = text.below(text.lanes(position), frame["positions_x"])
+                    text.store(made, text.at(frame["results"], text.add(place, position)), there)
+
+    def _coordinate(self, axis: str, position: str, element: str) -> str:
+        """That of a window's element in the tensor, or beside it."""
+        text, frame = self.text, self._frame
+        begin = text.sub(text.mul(position, frame[f"stride_{axis}"]), frame[f"start_{axis}"])
+        return text.add(begin, text.mul(element, frame[f"dilation_{axis}"]))
+
+    @contextmanager
+    def _inside(self, axis: str, position: str) -> Iterator[str]:
+        """Over the window's elements along an axis, of those that are in the tensor the coordinate."""
+        text, frame = self.text, self._frame
+        with text.loop("0", frame[f"extent_{axis}"], "1") as each:
+            at = self._coordinate(axis, position, each.index)
+            with text.when(text.let(f"icmp ult i64 {at}, {frame[f'size_{axis}']}")):
+                yield at
+
+    def _add(self, total: str, row: str, first: str) -> None:
+        """The elements of a row from the `first` coordinate on, a stride apart; those beside it change nothing."""
+        text = self.text
+        met = self._met(row, first)
+        before = text.let(f"load {self._kind}, ptr {total}")
+        if self._is_average:
+            wide = text.let(f"fpext {text.vector} {met} to {self._kind}")
+            made = text.let(f"fadd {self._kind} {before}, {wide}")
+        else:
+            made = text.call(self._kind, f"llvm.maximum.v{text.width}f32", f"{self._kind} {before}, {self._kind} {met}")
+        text.do(f"store {self._kind} {made}, ptr {total}")
+
+    def _met(self, row: str, first: str) -> str:
+        text, frame = self.text, self._frame
+        nothing = "zeroinitializer" if self._is_average else self._least
+
+        def one_behind_the_other(begin: str) -> str:
+            mask = text.below(text.lanes(begin), frame["size_x"])
+            return text.load(text.at(row, begin), mask, nothing)
+
+        match self._stride:
+            case 1:
+                return one_behind_the_other(first)
+            case 2:
+                low, high = (one_behind_the_other(each) for each in (first, text.add(first, str(text.width))))
+                lanes = ", ".join(f"i32 {2 * lane}" for lane in range(text.width))
+                return text.let(
+                    f"shufflevector {text.vector} {low}, {text.vector} {high}, <{text.width} x i32> <{lanes}>"
+                )
+        lanes = text.let(f"mul <{text.width} x i64> {text.steps()}, {text.spread(frame['stride_x'], 'i64')}")
+        lanes = text.let(f"add <{text.width} x i64> {lanes}, {text.spread(first, 'i64')}")
+        inside = text.let(f"icmp ult <{text.width} x i64> {lanes}, {text.spread(frame['size_x'], 'i64')}")
+        places = text.let(f"getelementptr float, ptr {row}, <{text.width} x i64> {lanes}")
+        found = text.gather(places, inside)
+        return text.let(f"select <{text.width} x i1> {inside}, {text.vector} {found}, {text.vector} {nothing}")
+
+    def _averages(self, totals: str, counts: list[tuple[str, str]]) -> str:
+        """The `totals` divided, as floats."""
+        text, kind = self.text, self._kind
+        z, y = (text.let(f"load double, ptr {text.at(table, place, 'double')}, align 8") for table, place in counts[:2])
+        table, place = counts[2]
+        x = text.let(f"load {kind}, ptr {text.at(table, place, 'double')}, align 8")
+        count = text.let(f"fmul {kind} {x}, {text.spread(text.let(f'fmul double {z}, {y}'), 'double')}")
+        one = text.spread("1.0", "double")
+        is_less = text.let(f"fcmp olt {kind} {count}, {one}")
+        divisor = text.let(f"select <{text.width} x i1> {is_less}, {kind} {one}, {kind} {count}")
+        return text.let(f"fptrunc {kind} {text.let(f'fdiv {kind} {totals}, {divisor}')} to {text.vector}")

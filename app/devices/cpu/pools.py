@@ -1,0 +1,101 @@
+"""MAX_POOLING and AVERAGE_POOLING of float32 on the CPU, by loops that LLVM compiled: along rows of positions."""
+
+import math
+from array import array
+from functools import lru_cache
+
+import numpy as np
+
+from app.contract.constants import DataType
+from app.devices.cpu.alone import CallsKernel, portions
+from app.devices.cpu.arrays import counts_inside
+from app.devices.cpu.calls import Call, Calls, Of, Pointer
+from app.devices.cpu.convolution_loops import Space
+from app.devices.cpu.llvm import pools
+from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.threads import Threads
+from app.operators.compiled import CompiledOperator
+from app.operators.convolution.windows import Windows
+from app.operators.pooling.averages import AveragePooling, AveragePooling1
+from app.operators.pooling.maxima import MaxPooling, MaxPooling1, MaxPooling2
+from app.programs.dispatchable import Dispatchable
+
+MOST_TAPS = 64
+"""Elements of a window: larger ones are gone along rather than rows of positions, as those of a whole picture."""
+
+LEAST_ROW = 4
+"""Positions of a row: of fewer, most of a vector would be nothing."""
+
+TOGETHER = 4
+"""Vectors of a row that are made at once, at most."""
+
+FARTHEST = 1 << 31
+"""Coordinates that vectors have, with 32 bits."""
+
+
+def pool_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads) -> "PoolKernel | None":
+    """For the operator, if it is one that the loops are for: of some windows in a row, and without their indices."""
+    operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
+    if not isinstance(operator, MaxPooling | MaxPooling1 | MaxPooling2 | AveragePooling | AveragePooling1):
+        return None
+    if len(compiled.outputs) != 1:
+        return None
+    x, output = operator.InputTensor, compiled.outputs["OutputTensor"]
+    if not all(each.is_packed and each.DataType is DataType.FLOAT32 for each in (x, output)):
+        return None
+    sizes, positions = x.Sizes[2:], output.Sizes[2:]
+    space = Space.of(
+        Windows(sizes, positions, operator.WindowSize, operator.Strides, operator.dilations, operator.StartPadding)
+    )
+    if space.taps > MOST_TAPS or space.positions[2] < LEAST_ROW or space.farthest >= FARTHEST:
+        return None
+    counts = None
+    if isinstance(operator, AveragePooling | AveragePooling1):
+        counts = _counts(space, compiler.vector_floats, include_padding=operator.IncludePadding)
+    return PoolKernel(compiled, space, math.prod(x.Sizes[:2]), counts, compiler, threads)
+
+
+def _counts(space: Space, width: int, *, include_padding: bool) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    """Those that divisors are products of."""
+    inside = counts_inside(space)
+    each = [
+        np.full(positions, extent) if include_padding else count
+        for positions, extent, count in zip(space.positions, space.extents, inside, strict=True)
+    ]
+    return np.concatenate([*each, np.ones(width)]).astype(np.float64)
+
+
+class PoolKernel(CallsKernel):
+    """Implements `Compiled`."""
+
+    def __init__(
+        self,
+        compiled: Dispatchable,
+        space: Space,
+        channels: int,
+        counts: "np.ndarray[tuple[int], np.dtype[np.float64]] | None",
+        compiler: Compiler,
+        threads: Threads,
+    ) -> None:
+        """With `counts`, averages; without, maxima."""
+        self._counts = counts
+        stride = space.strides[2]
+        width = compiler.vector_floats
+        together = min(-(-space.positions[2] // width), TOGETHER)
+        code = Code(compiler, _source(width, stride if stride <= 2 else 0, together, counts is not None))
+        table = 0 if counts is None else counts.ctypes.data
+        work = space.places * (space.taps + 1)
+        numbers = [space.elements, space.places, *space.sizes, *space.extents, *space.positions]
+        numbers += [*space.strides, *space.dilations, *space.starts]
+        pointers = [Pointer(0, Of.INPUT), Pointer(1, Of.OUTPUT)]
+        made = [
+            Call(code, array("q", [0, 0, table, part.start, part.stop, *numbers]), pointers, work * len(part))
+            for part in portions(range(channels), work, threads.most)
+        ]
+        super().__init__(compiled, Calls([made]), threads)
+
+
+@lru_cache(32)
+def _source(width: int, stride: int, together: int, is_average: bool) -> str:
+    return pools.source(width, stride, together, is_average=is_average)
