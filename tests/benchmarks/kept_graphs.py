@@ -12,10 +12,11 @@ import argparse
 import contextlib
 import http.client
 import json
+import multiprocessing
 import random
 import tempfile
-import threading
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -29,6 +30,8 @@ import options
 import processes
 import servers
 from graphs import CHAINS, document
+
+FORK = multiprocessing.get_context("fork")
 
 CONNECTIONS = 8
 ELEMENTS = 1024
@@ -128,38 +131,45 @@ class Latencies:
 
 class Compiling:
     """Graphs of 200 operators that are kept and dropped, one right after the other, in a block: each a new one, or the
-    same one again."""
+    same one again.
+
+    A process of its own sends them. A thread of this one would keep the interpreter, which takes the times, for 5 ms at
+    a time while it writes and reads JSON.
+    """
 
     def __init__(self, server: servers.Server, again: bool) -> None:
-        self._server = server
+        self._url = f"{server.url}/v1/graphs"
         self._again = again
-        self._rng = random.Random(0)
-        self._over = threading.Event()
-        self._described = self._new()
         self.took: list[float] = []
 
-    def _new(self) -> dict[str, Any]:
-        kinds = [(kind, dict(more)) for kind, _, more in CHAINS["with tanh"]]
-        return document([self._rng.choice(kinds) for _ in range(200)], ELEMENTS)
-
-    def _run(self) -> None:
-        url = f"{self._server.url}/v1/graphs"
-        while not self._over.is_set():
-            if not self._again:
-                self._described = self._new()
-            started = time.perf_counter()
-            id_ = sent(url, "POST", {"graph": self._described})["id"]
-            self.took.append((time.perf_counter() - started) * 1e3)
-            sent(f"{url}/{id_}", "DELETE")
-
     def __enter__(self) -> None:
-        self._over.clear()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
+        self._ours, theirs = FORK.Pipe()
+        self._process = FORK.Process(target=_compile, args=(self._url, self._again, len(self.took), theirs))
+        self._process.start()
+        theirs.close()
+        assert self._ours.recv() == "started"
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
+        self._ours.send("over")
+        self.took += self._ours.recv()
+        self._process.join()
+
+
+def _compile(url: str, again: bool, seed: int, ours: "Connection[Any, Any]") -> None:
+    """Keep and drop graphs until something comes; sends how long each took, in milliseconds."""
+    rng, took = random.Random(seed), []
+    kinds = [(kind, dict(more)) for kind, _, more in CHAINS["with tanh"]]
+    described: dict[str, Any] = {}
+    while not ours.poll():
+        if not (again and described):
+            described = document([rng.choice(kinds) for _ in range(200)], ELEMENTS)
+        started = time.perf_counter()
+        id_ = sent(url, "POST", {"graph": described})["id"]
+        took.append((time.perf_counter() - started) * 1e3)
+        sent(f"{url}/{id_}", "DELETE")
+        if len(took) == 1:
+            ours.send("started")
+    ours.send(took)
 
 
 def beside(server: servers.Server, bodies: Bodies, rounds: int, seconds: int) -> None:
