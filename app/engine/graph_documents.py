@@ -278,9 +278,12 @@ class GivenGraph:
         return GraphRequest(self._desc, self._level, constants, inputs)
 
 
-def as_sent(desc: GraphDesc) -> dict[str, Any]:
-    """The document that `desc` was, but for the data of constant nodes."""
-    return desc.model_dump(exclude_unset=True, exclude={"Nodes": {"__all__": {"Data"}}})
+def with_nodes(desc: GraphDesc, of_constants: Mapping[int, Mapping[str, object]]) -> dict[str, Any]:
+    """The document that `desc` was, where constant nodes have these fields for their data."""
+    nodes = list(desc.as_sent["Nodes"])
+    for index, fields in of_constants.items():
+        nodes[index] = nodes[index] | fields
+    return desc.as_sent | {"Nodes": nodes}
 
 
 def layouts(tensors: Mapping[str, TensorDesc]) -> dict[str, TensorLayout]:

@@ -18,9 +18,9 @@ from app.engine.graph_documents import (
     GraphKeepRequest,
     GraphSummary,
     KeptGraphDescription,
-    as_sent,
     kernels,
     layouts,
+    with_nodes,
 )
 from app.engine.graph_entries import Entries, Entry, Record
 from app.engine.graphs import CompiledGraph, GraphCompiler, GraphRequest
@@ -327,25 +327,22 @@ def _check_same(request: GraphKeepRequest, known: Record) -> None:
 
 def _descriptor(graph: GraphRequest) -> bytes:
     """JSON of what was sent, with the sizes of constants in place of their data."""
-    document = as_sent(graph.desc)
-    for index, data in graph.constants.items():
-        document["Nodes"][index]["DataSize"] = data.nbytes
-    return orjson.dumps(document)
+    sizes = {index: {"DataSize": data.nbytes} for index, data in graph.constants.items()}
+    return orjson.dumps(with_nodes(graph.desc, sizes))
 
 
 def _filed(request: GraphKeepRequest, graph: GraphRequest) -> Iterator[Piece]:
     """`request` in MessagePack, in pieces."""
     document = request.model_dump(exclude_unset=True, exclude={"graph", "inputs"})
-    document["graph"] = as_sent(request.graph)
     data: list[Buffer] = []
 
     def hole(buffer: Buffer) -> Hole:
         data.append(buffer)
         return Hole("data")
 
-    for index, node in enumerate(request.graph.Nodes):
-        if isinstance(node, ConstantNode):
-            document["graph"]["Nodes"][index]["Data"] = hole(graph.constants[index])
+    nodes = enumerate(request.graph.Nodes)
+    holes = {index: {"Data": hole(graph.constants[index])} for index, node in nodes if isinstance(node, ConstantNode)}
+    document["graph"] = with_nodes(request.graph, holes)
     document["inputs"] = {name: hole(each) for name, each in graph.inputs.items()}
     ordered = iter(data)
     for piece in _FILED.encode(document):

@@ -3,6 +3,7 @@
 Where DirectML has an index, a client may give a name instead. What they lead to is for `resolve` in `graph.py`.
 """
 
+from functools import cached_property
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, WithJsonSchema
@@ -144,3 +145,8 @@ class GraphDesc(_Part):
     OutputEdges: list[OutputEdge] = Field(description="From nodes to outputs of the graph, one edge each.")
     IntermediateEdgeCount: Uint | None = Field(None, description="Length of IntermediateEdges.")
     IntermediateEdges: list[IntermediateEdge] | None = Field(None, description="From node to node.")
+
+    @cached_property
+    def as_sent(self) -> dict[str, Any]:
+        """The document that this was, but for the data of constant nodes. It is not to be changed."""
+        return self.model_dump(exclude_unset=True, exclude={"Nodes": {"__all__": {"Data"}}})

@@ -116,7 +116,8 @@ class NodeEnds:
         self._violations = violations
         self._by_name: dict[str, int] = {}
         self._ambiguous: set[str] = set()
-        self._tensors: dict[tuple[int, Role], _Tensors] = {}
+        self._tensors: dict[tuple[CompiledOperator | int, Role], _Tensors] = {}
+        """By what a node was compiled to, which several share; by the node if it was not."""
         self._unclear: dict[Role, bool] = dict.fromkeys(Role, False)
         """Whether some edge's end should be at a node's tensor of the role, and nobody knows which node is meant."""
         self._unclear_at: dict[Role, set[int]] = {role: set() for role in Role}
@@ -241,9 +242,10 @@ class NodeEnds:
         return tensor
 
     def _all(self, node: int, role: Role) -> _Tensors:
-        found = self._tensors.get((node, role))
+        key = self._compiled.get(node, node), role
+        found = self._tensors.get(key)
         if found is None:
-            found = self._tensors[node, role] = self._found(node, role)
+            found = self._tensors[key] = self._found(node, role)
         return found
 
     def _found(self, node: int, role: Role) -> _Tensors:

@@ -18,9 +18,8 @@ def graph_id(desc: GraphDesc, level: FeatureLevel, constants: Mapping[int, Buffe
     In which representation it was sent makes no difference, nor does the order of fields. What may be left out does.
     It reads all data, at some GB/s, without holding the interpreter's lock.
     """
-    document = desc.model_dump(exclude_unset=True, exclude={"Nodes": {"__all__": {"Data"}}})
     whole = {
-        "graph": document,
+        "graph": desc.as_sent,
         "feature_level": level.value,
         "constants": {str(index): _digest(data) for index, data in constants.items()},
         "inputs": {name: _digest(data) for name, data in owned.items()},

@@ -134,10 +134,14 @@ class _Judgement:
                 )
 
     def _compile(self, structures: Structures) -> None:
-        for index, node in enumerate(self._desc.Nodes):
+        known: dict[str, CompiledOperator] = {}  # of nodes that do the same, which most graphs have, one is judged
+        for index, (node, sent) in enumerate(zip(self._desc.Nodes, self._desc.as_sent["Nodes"], strict=True)):
             if isinstance(node, OperatorNode):
+                key = repr(sent["Desc"])
                 try:
-                    self._compiled[index] = compile_operator(node.Desc, self._level, structures)
+                    if key not in known:
+                        known[key] = compile_operator(node.Desc, self._level, structures)
+                    self._compiled[index] = known[key]
                 except ContractError as error:
                     self._violations += [each.below("Nodes", index, "Desc") for each in error.violations]
             elif self._level < CONSTANTS:

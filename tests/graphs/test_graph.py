@@ -71,6 +71,19 @@ def test_one_operator_is_a_graph() -> None:
     assert judged.level == NEWEST
 
 
+def test_nodes_that_do_the_same_are_judged_once() -> None:
+    clips = [node("ELEMENT_WISE_CLIP", InputTensor=tensor(), Min=-1.0, Max=most) for most in (0.0, -0.0)]
+    nodes = [relu("a"), relu("b"), relu("c", desc=tensor("FLOAT16", (2, 6))), *clips]
+    judged = resolved(graph(nodes, [into(0, n) for n in range(5)], [out(n, n) for n in range(5)])).nodes
+    assert judged[0].compiled is judged[1].compiled
+    assert [judged[0].name, judged[1].name] == ["a", "b"]
+    assert len({judged[n].compiled for n in range(5)}) == 4
+    assert [str(judged[n].compiled.numbers["Max"]) for n in (3, 4)] == ["0.0", "-0.0"]
+    broken = [relu(), relu(desc=tensor("UINT8", (24,))), relu(desc=tensor("UINT8", (24,)))]
+    found = refusals(graph(broken, [into(0, n) for n in range(3)], [out(n, n) for n in range(3)]))
+    assert [each.pointer for each in found] == [f"/Nodes/{n}/Desc/InputTensor/DataType" for n in (1, 2)]
+
+
 def test_optional_tensors_that_are_left_out_keep_their_index() -> None:
     assert bind_points(resolved(ONE).nodes[0].compiled.operator, Role.INPUT) == ["InputTensor"]
     document = graph([QUANTIZED], [into(0, 0), into(1, 0, 1)], [out(0)])
