@@ -1,6 +1,6 @@
 """Descriptors of graphs: DML_GRAPH_DESC, its nodes and its edges.
 
-Where DirectML has an index, a client may give a name instead. What they lead to is for `resolve` in `graph.py`.
+Where DirectML has an index, a client may give a name instead. What they lead to is for `resolve` in `judgement.py`.
 """
 
 from functools import cached_property

@@ -10,10 +10,11 @@ from app.contract.constants import DataType
 from app.formula.structures import Structures
 from app.formula.values import Input
 from app.formula.values import parts as values
-from app.graphs.fusion import MOST_DEPTH, fuse
+from app.graphs.fusion import fuse
 from app.graphs.graph import Constant, GraphInput, NodeOutput
 from app.graphs.members import MOST_INPUTS, Part
 from app.graphs.places import most_alive, place_intervals
+from app.graphs.position_groups import MOST_DEPTH
 from app.graphs.schedule import ALIGNMENT, InitializedGraph, Room, Schedule, schedule
 from app.graphs.spaces import Space
 from app.programs.program import Program
