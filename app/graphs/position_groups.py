@@ -124,10 +124,6 @@ class PositionGroup:
     def _member(self, output: NodeOutput, stored: DataType, coordinates: list[Vector], depth: int) -> int:
         """The number of `output`, of elements `stored` so, computed for its element at `coordinates`, below formulas
         so deep."""
-        placed = self._placed.setdefault(output, [])
-        for type_, at, number in placed:
-            if type_ is stored and at == coordinates:
-                return number
         value, made = self._values[output], self._formula(output)
         count, own_depth = size_of(made)
         self._operations += count
@@ -141,21 +137,26 @@ class PositionGroup:
         names = tuple(value.node.compiled.program.inputs)
         self._members.append(_Member(output, made, stored, names, tuple(wires)))
         number = len(self._members) - 1
-        placed.append((stored, coordinates, number))
+        self._placed.setdefault(output, []).append((stored, coordinates, number))
         return number
 
     def _inner(self, source: Source, reading: _Reading, depth: int) -> int | None:
         """The number of `source` as a member, if it is one."""
         if not isinstance(source, NodeOutput) or source in self._roots:
             return None
-        coordinates = self._coordinates(source, self._formula(source), reading, depth)
-        if coordinates is None:
+        if source in self._placed:  # where it is, which takes no more room
+            at = self._read_at(source, reading)
+            for stored, coordinates, number in self._placed[source]:
+                if stored is reading.stored and coordinates == at:
+                    return number
+        place = self._place(source, self._formula(source), reading, depth)
+        if place is None:
             self._roots.add(source)
             return None
-        return self._member(source, reading.stored, coordinates, depth)
+        return self._member(source, reading.stored, place, depth)
 
-    def _coordinates(self, output: NodeOutput, made: Map, reading: _Reading, depth: int) -> list[Vector] | None:
-        """Those of `output` for a reader; None if it had better be computed by itself."""
+    def _place(self, output: NodeOutput, made: Map, reading: _Reading, depth: int) -> list[Vector] | None:
+        """The coordinates of `output` for a reader; None if it had better be computed by itself."""
         if made.by_coordinates:
             return None
         value = self._values[output]
@@ -167,17 +168,21 @@ class PositionGroup:
         repeated = self._elements // value.desc.elements
         if repeated > 1 and (made.axes or (repeated > MOST_REPEATED and not is_cheap(made))):
             return None
-        sizes, (*_, strides) = self._walk(output)
-        coordinates: list[Vector] | None = reading.coordinates
-        if sizes != reading.sizes or strides != reading.strides:
-            coordinates = self._space.coordinates(self._address(reading), sizes, strides)
+        coordinates = self._read_at(output, reading)
         if coordinates is None or not made.axes:
             return coordinates
-        axes = self._space.groups(coordinates, sizes, made.axes)
+        axes = self._space.groups(coordinates, self._walk(output)[0], made.axes)
         if axes is None or not any(axes) or (any(self._space.axes) and axes != self._space.axes):
             return None
         self._space.axes = axes
         return coordinates
+
+    def _read_at(self, output: NodeOutput, reading: _Reading) -> list[Vector] | None:
+        """The coordinates at which a reader reads `output`; None if they are no sums of steps."""
+        sizes, (*_, strides) = self._walk(output)
+        if sizes == reading.sizes and strides == reading.strides:
+            return reading.coordinates
+        return self._space.coordinates(self._address(reading), sizes, strides)
 
     def _walk(self, output: NodeOutput) -> Walk:
         """How its tensors lie."""
