@@ -24,6 +24,7 @@ from app.devices.cpu.llvm.kernels import Loop, LoopCall, LoopCode
 from app.devices.cpu.numpy import lowering
 from app.devices.cpu.pools import pool_kernel
 from app.devices.cpu.products import packed_bytes, product_kernel
+from app.devices.cpu.quantizing import quantizing_kernel
 from app.devices.cpu.recurrent import recurrent_kernel
 from app.devices.cpu.routines import Routine, routine_of, run_routine
 from app.devices.cpu.rows import NumpyRowKernel
@@ -143,6 +144,7 @@ class NumpyDevice:
                 if compiled.elements >= least:
                     by_loop = by_loop or scan_kernel(compiled, self._compiler, self._threads)
                     by_loop = by_loop or firsts_kernel(compiled, self._compiler, self._threads)
+                    by_loop = by_loop or quantizing_kernel(compiled, self._compiler, self._threads)
             by_loop = by_loop or product_kernel(compiled, self._compiler, self._threads, known)
             return by_loop or CallKernel(compiled)
         if self._compiler and compiled.elements >= least:

@@ -1,0 +1,73 @@
+"""DYNAMIC_QUANTIZE_LINEAR of float32 on the CPU, by loops that LLVM compiled."""
+
+from array import array
+from functools import lru_cache
+
+from app.contract.constants import DataType
+from app.devices.cpu.alone import CallsKernel, portions
+from app.devices.cpu.calls import Call, Calls, Of, Pointer
+from app.devices.cpu.llvm import quantizing
+from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.llvm.nests import LINE
+from app.devices.cpu.threads import Threads
+from app.operators.compiled import CompiledOperator
+from app.operators.quantization.elements import DynamicQuantizeLinear
+from app.programs.dispatchable import Dispatchable
+
+WORK = 4, 16
+"""Of an element, to find bounds and to quantize it."""
+
+LONGEST = 1 << 30
+"""Elements that are counted with 32 bits."""
+
+
+def quantizing_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads) -> CallsKernel | None:
+    """For the operator, if it is the one, of packed tensors."""
+    operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
+    if not isinstance(operator, DynamicQuantizeLinear):
+        return None
+    x, made = operator.InputTensor, compiled.outputs["OutputTensor"]
+    is_packed = x.is_packed and made.is_packed
+    if x.DataType is not DataType.FLOAT32 or not is_packed or x.elements > LONGEST:
+        return None
+    width, least = compiler.vector_floats, 0 if made.DataType is DataType.UINT8 else -128
+    pair = 2 * 4 * width
+    whole = range(x.elements)
+    first, *rest = (Code(compiler, source) for source in _sources(width, least))
+    bounds = [
+        Call(
+            first,
+            array("q", [0, 0, len(part)]),
+            [Pointer(0, Of.INPUT, offset=4 * part.start), Pointer(1, Of.OWN, offset=LINE + pair * number)],
+            WORK[0] * len(part),
+        )
+        for number, part in enumerate(portions(whole, WORK[0], threads.most))
+    ]
+    own = LINE + pair * len(bounds)
+    places = [list(compiled.outputs).index(name) for name in ("OutputScaleTensor", "OutputZeroPointTensor")]
+    pointers = [
+        Pointer(0, Of.OWN, offset=LINE),
+        *(Pointer(place, Of.OUTPUT, number) for place, number in enumerate(places, 1)),
+        Pointer(3, Of.OWN),
+    ]
+    scales = [Call(rest[0], array("q", [0, 0, 0, 0, len(bounds)]), pointers, own)]
+    elements = [
+        Call(
+            rest[1],
+            array("q", [0, 0, 0, len(part)]),
+            [
+                Pointer(0, Of.INPUT, offset=4 * part.start),
+                Pointer(1, Of.OUTPUT, list(compiled.outputs).index("OutputTensor"), part.start),
+                Pointer(2, Of.OWN),
+            ],
+            WORK[1] * len(part),
+        )
+        for part in portions(whole, WORK[1], threads.most)
+    ]
+    return CallsKernel(compiled, Calls([bounds, scales, elements], own), threads)
+
+
+@lru_cache(4)
+def _sources(width: int, least: int) -> tuple[str, str, str]:
+    return quantizing.bounds(width), quantizing.scales(width, least), quantizing.elements(least)
