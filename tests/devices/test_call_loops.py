@@ -176,3 +176,24 @@ def test_quantized_by_their_range(devices: list[NumpyDevice], name: str) -> None
                     "OutputTensor": {"DataType": name, "Sizes": [2, size]},
                 }
                 alike(devices, document, {"InputTensor": some})
+
+
+@pytest.mark.usefixtures("pieces")
+@pytest.mark.parametrize(
+    ("name", "index"), [("uint8", "int32"), ("float16", "uint32"), ("int32", "int64"), ("uint64", "uint64")]
+)
+def test_scattered_elements(devices: list[NumpyDevice], name: str, index: str) -> None:
+    """Several to one place, from the end, and beyond it by anything."""
+    rng = np.random.default_rng(21)
+    far = np.iinfo(index)
+    for sizes in ([300], [7, 40], [5, 6, 7], [3, 4, 5, 6], [1, 5, 1, 6]):
+        x = rng.integers(0, 256, [*sizes[:-1], sizes[-1] * np.dtype(name).itemsize], np.uint8).view(name)
+        for axis, size in enumerate(sizes):
+            updated = [*sizes[:axis], int(rng.choice([1, size, 2 * size])), *sizes[axis + 1 :]]
+            updates = rng.integers(0, 256, [*updated[:-1], updated[-1] * x.itemsize], np.uint8).view(name)
+            at = rng.integers(-size if far.min else 0, size, updated).astype(index)
+            beyond = rng.random(updated) < 0.2
+            outside = np.array([far.min, far.max, size, size + 5, far.max // 2, -size - 1 if far.min else size], index)
+            at[beyond] = rng.choice(outside, int(beyond.sum()))
+            document = {"Type": "SCATTER", "Axis": axis}
+            alike(devices, document, {"InputTensor": x, "IndicesTensor": at, "UpdatesTensor": updates})

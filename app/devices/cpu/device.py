@@ -30,6 +30,7 @@ from app.devices.cpu.routines import Routine, routine_of, run_routine
 from app.devices.cpu.rows import NumpyRowKernel
 from app.devices.cpu.runs import Run
 from app.devices.cpu.scans import scan_kernel
+from app.devices.cpu.scatters import scatter_kernel
 from app.devices.cpu.tables import Tables, by_take
 from app.devices.cpu.threads import RAN, Threads
 from app.devices.cpu.tiles import tiles_kernel
@@ -145,6 +146,7 @@ class NumpyDevice:
                     by_loop = by_loop or scan_kernel(compiled, self._compiler, self._threads)
                     by_loop = by_loop or firsts_kernel(compiled, self._compiler, self._threads)
                     by_loop = by_loop or quantizing_kernel(compiled, self._compiler, self._threads)
+                    by_loop = by_loop or scatter_kernel(compiled, self._compiler, self._threads)
             by_loop = by_loop or product_kernel(compiled, self._compiler, self._threads, known)
             return by_loop or CallKernel(compiled)
         if self._compiler and compiled.elements >= least:
