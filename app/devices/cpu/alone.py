@@ -1,14 +1,15 @@
 """Calls that are made by themselves, where no graph's table has them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import add, le
 
 import numpy as np
 
 from app.devices.cpu.calls import Call, Calls, Of, pieces
 from app.devices.cpu.llvm.nests import LINE
-from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN, Threads, parts
 from app.devices.device import Cancelled, ExecutionRecord
+from app.memory.addresses import address_of
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
@@ -27,14 +28,19 @@ def make_calls(
     calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], threads: Threads, cancelled: Callable[[], bool]
 ) -> None:
     """Make all of them, over arrays that lie as they say. Raises Cancelled."""
-    own = np.empty(calls.own_bytes + LINE, np.uint8)
-    memory = {
-        Of.INPUT: [each.ctypes.data for each in inputs],
-        Of.OUTPUT: [each.ctypes.data for each in outputs],
-        Of.OWN: [-(-own.ctypes.data // LINE) * LINE],
-    }
+    _make_all(calls, [each.ctypes.data for each in inputs], [each.ctypes.data for each in outputs], threads, cancelled)
+
+
+def _make_all(
+    calls: Calls, inputs: Sequence[int], outputs: Sequence[int], threads: Threads, cancelled: Callable[[], bool]
+) -> None:
+    """The same over what is at these addresses."""
+    memory = {Of.INPUT: inputs, Of.OUTPUT: outputs}
+    if calls.own_bytes:
+        own = np.empty(calls.own_bytes + LINE, np.uint8)
+        memory[Of.OWN] = [-(-own.ctypes.data // LINE) * LINE]
     for stage in calls.stages:
-        if sum(call.work for call in stage) >= WORTH_A_THREAD:
+        if sum([call.work for call in stage]) >= WORTH_A_THREAD:
 
             def work(turn: int, stage: Sequence[Call] = stage) -> None:
                 _make(stage[turn], memory)
@@ -55,11 +61,10 @@ def _make(call: Call, memory: Mapping[Of, Sequence[int]]) -> None:
 
 
 class CallsKernel:
-    """Implements `Compiled`: nothing but calls. None of them writes what another one reads, or it itself."""
+    """Implements `Compiled`: nothing but calls. None of them reads what it or another one of its stage writes."""
 
     def __init__(self, compiled: Dispatchable, calls: Calls, threads: Threads) -> None:
-        self._inputs = [Tensor(compiled, name, desc) for name, desc in compiled.inputs.items()]
-        self._outputs = [Tensor(compiled, name, desc) for name, desc in compiled.outputs.items()]
+        self._reaches = [desc.data_bytes for desc in (*compiled.inputs.values(), *compiled.outputs.values())]
         self._calls = calls
         self._threads = threads
         self._work = sum(call.work for stage in calls.stages for call in stage)
@@ -75,13 +80,20 @@ class CallsKernel:
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
-        given = [tensor.stored(buffer).elements for tensor, buffer in zip(self._inputs, inputs, strict=True)]
-        taken = [tensor.stored(buffer).elements for tensor, buffer in zip(self._outputs, outputs, strict=True)]
-        made = [np.empty_like(each) if any(np.may_share_memory(each, x) for x in given) else each for each in taken]
-        make_calls(self._calls, given, made, self._threads, cancelled)
-        for each, own in zip(taken, made, strict=True):
-            if own is not each:
-                each[...] = own
+        if not all(map(le, self._reaches, [each.nbytes for each in (*inputs, *outputs)])):
+            raise ValueError("a buffer ends before its tensor")
+        given, taken = [address_of(each) for each in inputs], [address_of(each) for each in outputs]
+        ends = list(map(add, (*given, *taken), self._reaches))
+        apart = {
+            number: np.frombuffer(outputs[number], np.uint8, self._reaches[len(given) + number]).copy()
+            for number, (start, end) in enumerate(zip(taken, ends[len(given) :], strict=True))
+            if any(start < other and first < end for first, other in zip(given, ends, strict=False))
+        }
+        for number, own in apart.items():
+            taken[number] = own.ctypes.data
+        _make_all(self._calls, given, taken, self._threads, cancelled)
+        for number, own in apart.items():
+            np.frombuffer(outputs[number], np.uint8, own.size)[:] = own
         return RAN
 
 
