@@ -115,6 +115,24 @@ def test_padding_with_zeros() -> None:
     assert equal(output, wanted)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.uint64])
+@pytest.mark.parametrize("order", [None, "DEPTH_COLUMN_ROW", "COLUMN_ROW_DEPTH"])
+@pytest.mark.parametrize("block", [1, 2, 3])
+def test_blocks_and_channels(block: int, order: str | None, dtype: Any) -> None:
+    """There and back, by the same operator in two versions."""
+    flat = some(2, 3, 4 * block, 5 * block, dtype=dtype)
+    apart = flat.reshape(2, 3, 4, block, 5, block)
+    axes = (0, 1, 3, 5, 2, 4) if order == "COLUMN_ROW_DEPTH" else (0, 3, 5, 1, 2, 4)
+    deep = apart.transpose(axes).reshape(2, -1, 4, 5)
+    for kind, given, wanted in (("SPACE_TO_DEPTH", flat, deep), ("DEPTH_TO_SPACE", deep, flat)):
+        output = np.zeros((*wanted.shape[:-1], wanted.shape[-1] + 2), dtype)
+        document = {"Type": f"DML_OPERATOR_{kind}{'1' if order else ''}", "BlockSize": block}
+        made = output[..., :-2]
+        copied(document | ({"Order": order} if order else {}), ["InputTensor"], [given], made)
+        assert equal(made, wanted)
+        assert not output[..., -2:].any()
+
+
 def test_outputs_that_lie_over_inputs() -> None:
     memory = some(1, 1, 1, 40).copy()
     x, output = memory[..., :30], memory[..., 3:33]

@@ -1,36 +1,29 @@
-"""Operators that only copy parts, on the CPU in graphs, by loops that LLVM compiled: one for each part, along the
-longest rows that there are. By coordinates each element would look for the part that it is in."""
+"""Operators that only copy parts, on the CPU by loops that LLVM compiled: one for each part, along the longest rows
+that there are. By coordinates each element would look for the part that it is in."""
 
 import itertools
 import math
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
-from app.contract.constants import DataType, PaddingMode
+from app.contract.constants import DataType, DepthSpaceOrder, PaddingMode
 from app.contract.tensors import TensorDesc
-from app.devices.cpu.alone import make_calls
+from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.calls import Call, Calls, Of, Pointer, call_of_nest, part_of, pieces
 from app.devices.cpu.llvm.kernels import Code, Loop, LoopCode
 from app.devices.cpu.llvm.tables import CLEARS
-from app.devices.cpu.tensors import Tensor
-from app.devices.cpu.threads import RAN, Threads
-from app.devices.device import ExecutionRecord
+from app.devices.cpu.threads import Threads
 from app.devices.layout import blocks
 from app.formula.structures import Questions
 from app.formula.values import FLOAT32, FLOAT64, Input
-from app.memory.buffers import Buffer
 from app.operators.compiled import CompiledOperator
+from app.operators.data_movement.depth import DepthToSpace, DepthToSpace1, SpaceToDepth, SpaceToDepth1
 from app.operators.data_movement.joins import Join
 from app.operators.data_movement.padding import Padding1
 from app.operators.data_movement.slices import Slice1
 from app.programs.dispatchable import Dispatchable
 from app.programs.walks import collapse
-
-INLINE = 1 << 22
-"""Bytes that are copied in less than a millisecond."""
 
 MOST_CALLS = 1 << 8
 """Of an operator: with more parts, each is too small to be one of its own."""
@@ -78,8 +71,11 @@ class Copier:
             )
 
 
-def copies_kernel(compiled: Dispatchable, loops: LoopCode, threads: Threads) -> "CopiesKernel | None":
-    """For the operator, if it is one that copies elements of 4 or 8 bytes."""
+def copies_kernel(
+    compiled: Dispatchable, loops: LoopCode, threads: Threads, *, is_of_run: bool
+) -> "CopiesKernel | None":
+    """For the operator, if it is one that copies elements of 4 or 8 bytes; outside of runs, which need no Python, only
+    if NumPy's slices are no quicker."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
     if len(compiled.outputs) != 1:
         return None
@@ -88,6 +84,15 @@ def copies_kernel(compiled: Dispatchable, loops: LoopCode, threads: Threads) -> 
     if size not in _TYPES or len(compiled.inputs) > MOST_CALLS:
         return None
     match operator:
+        case DepthToSpace() | DepthToSpace1() if operator.BlockSize**2 <= MOST_CALLS:
+            parts = list(_blocks(operator, operator.InputTensor, made, size))
+        case SpaceToDepth() | SpaceToDepth1() if operator.BlockSize**2 <= MOST_CALLS:
+            parts = [
+                Part(0, each.target, each.start, each.sizes, each.strides[::-1])
+                for each in _blocks(operator, made, operator.InputTensor, size)
+            ]
+        case _ if not is_of_run:
+            return None
         case Join():
             parts = list(_joined(operator, made, size))
         case Slice1():
@@ -127,11 +132,26 @@ def _padded(operator: Padding1, made: TensorDesc, size: int) -> Part:
     return Part(0, 0, before, given.Sizes, [_bytes(given, size), target])
 
 
+def _blocks(
+    operator: DepthToSpace | DepthToSpace1 | SpaceToDepth | SpaceToDepth1, deep: TensorDesc, flat: TensorDesc, size: int
+) -> Iterator[Part]:
+    """One for each place in a block, from the tensor that has them as channels to the one that has them as blocks."""
+    block, (batch, channels, *_) = operator.BlockSize, flat.Sizes
+    (first, along, *image), (other, channel, row, column) = _bytes(deep, size), _bytes(flat, size)
+    is_place_first = getattr(operator, "Order", DepthSpaceOrder.DEPTH_COLUMN_ROW) is DepthSpaceOrder.DEPTH_COLUMN_ROW
+    for place in range(block * block):
+        start = place * (channels if is_place_first else 1) * along
+        target = place // block * row + place % block * column
+        read = [first, along if is_place_first else block * block * along, *image]
+        written = [other, channel, block * row, block * column]
+        yield Part(0, start, target, [batch, channels, *deep.Sizes[2:]], [read, written])
+
+
 def _bytes(desc: TensorDesc, size: int) -> list[int]:
     return [step * size for step in desc.strides]
 
 
-class CopiesKernel:
+class CopiesKernel(CallsKernel):
     """Implements `Compiled`."""
 
     def __init__(
@@ -145,33 +165,11 @@ class CopiesKernel:
         clears: bool,
     ) -> None:
         """Elements have so many bytes, `size`; the output is set to 0 before if it `clears`."""
-        self._inputs = [Tensor(compiled, name, desc) for name, desc in compiled.inputs.items()]
-        ((name, self._desc),) = compiled.outputs.items()
-        self._output = Tensor(compiled, name, self._desc)
-        self._threads = threads
         copier = Copier(size, loops, threads.most)
-        self._bytes = size * sum(math.prod(part.sizes) for part in parts)
-        copied = [call for part in parts for call in copier.calls(part)]
-        stages: list[Sequence[Call]] = [copied]
+        stages: list[Sequence[Call]] = [[call for part in parts for call in copier.calls(part)]]
         if clears:
+            ((_, desc),) = compiled.outputs.items()
             clear = Code(loops.team.compiler, CLEARS)
-            frame = array("q", [0, self._desc.data_bytes])
-            stages.insert(0, [Call(clear, frame, [Pointer(0, Of.OUTPUT)], self._desc.data_bytes)])
-        self._calls = Calls(stages)
-        self._codes = {call.code for stage in stages for call in stage}
-
-    @property
-    def runs_inline(self) -> bool:
-        return self._bytes <= INLINE and all(code.is_compiled for code in self._codes)
-
-    def calls(self) -> Calls:
-        return self._calls
-
-    def dispatch(
-        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
-    ) -> ExecutionRecord:
-        output = self._output.stored(outputs[0]).elements
-        given = [tensor.stored(buffer).elements for tensor, buffer in zip(self._inputs, inputs, strict=True)]
-        given = [each.copy() if np.may_share_memory(each, output) else each for each in given]
-        make_calls(self._calls, given, [output], self._threads, cancelled)
-        return RAN
+            frame = array("q", [0, desc.data_bytes])
+            stages.insert(0, [Call(clear, frame, [Pointer(0, Of.OUTPUT)], desc.data_bytes)])
+        super().__init__(compiled, Calls(stages), threads)

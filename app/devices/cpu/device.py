@@ -156,8 +156,8 @@ class NumpyDevice:
                 return by_calls
         loops = self._loops if compiled.elements >= least else None
         is_of_run = loops is not None and known is not None
-        if loops and is_of_run:
-            by_copies = copies_kernel(compiled, loops, self._threads)
+        if loops:
+            by_copies = copies_kernel(compiled, loops, self._threads, is_of_run=is_of_run)
             if by_copies:
                 return by_copies
         if loops:
