@@ -4,7 +4,7 @@ import math
 import struct
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -283,13 +283,15 @@ class RowLoops(_Loops):
         final = cut.whole(expression, stored)
         if any(stage.reduction and stage.program.output not in ("float", "double") for stage in cut.stages):
             raise LookupError("rows of integers are reduced by NumPy")
-        self.kept = [stage.dtype.itemsize for stage in cut.stages if stage.elements]
+        read = {name for element in elements for name in element.inputs}
+        stages = [stage if stage.elements in read else replace(stage, elements=None) for stage in cut.stages]
+        self.kept = [stage.dtype.itemsize for stage in stages if stage.elements]
         """Bytes of what is kept of an element between stages."""
         super().__init__(
             elements,
             inputs,
             code,
-            lambda read, *form: nests.rows(cut.stages, final, read, *form),
+            lambda read, *form: nests.rows(stages, final, read, *form),
         )
 
 

@@ -85,8 +85,11 @@ def rows(
     def group(row: "_Row") -> None:
         row.places |= kept
         known: dict[str, str] = {}
-        for stage in stages:
-            known[stage.result] = row.reduced(stage, known)
+        for together in _together(stages):
+            if together[0].reduction == "sum":
+                known |= row.added(together, known)
+            else:
+                known[together[0].result] = row.reduced(together[0], known)
         if made:
             row.in_pieces(final, {}, known, made)
         else:
@@ -94,6 +97,24 @@ def rows(
 
     nest.around(group)
     return nest.module(streams=streams)
+
+
+def _together(stages: Sequence[Stage[Element]]) -> list[list[Stage[Element]]]:
+    """In their order, but sums of which none needs another one's results are made by one loop."""
+    groups: list[list[Stage[Element]]] = []
+    for stage in stages:
+        last = groups[-1] if groups else []
+        made = {name for each in last for name in (each.result, each.elements)}
+        if last and {each.reduction for each in (stage, *last)} == {"sum"} and made.isdisjoint(stage.program.inputs):
+            last.append(stage)
+        else:
+            groups.append([stage])
+    return groups
+
+
+def _is_count(element: Element) -> bool:
+    """Whether its values are conditions, as 0 and 1, so that their sum counts."""
+    return any("= uitofp i1 " in line for line in element.body[-2:-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,15 +344,34 @@ class _Row:
 
         nest.loop(pieces, body)
 
+    def added(self, stages: Sequence[Stage[Element]], known: Mapping[str, str]) -> dict[str, str]:
+        """The names of the group's sums."""
+        held = [self._held(stage.program, known) for stage in stages]
+
+        def body(index: str, totals: Sequence[str]) -> Sequence[str]:
+            made = []
+            for stage, own, total in zip(stages, held, totals, strict=True):
+                value = self._value(stage.program, own, index)
+                if stage.elements:
+                    self._nest.store(value, self.places[stage.elements], index)
+                add = self._count if _is_count(stage.program) else self._add
+                made.append(add(total, value, stage.program.output))
+            return made
+
+        starts = [("i64", "0") if _is_count(each.program) else ("double", literal(FLOAT64, 0)) for each in stages]
+        totals = self._nest.loop(self._size, body, starts, _ACCUMULATING)
+        return {
+            stage.result: self._nest.emit(f"sitofp i64 {total} to double") if _is_count(stage.program) else total
+            for stage, total in zip(stages, totals, strict=True)
+        }
+
     def reduced(self, stage: Stage[Element], known: Mapping[str, str]) -> str:
-        """The name of the group's value."""
+        """The name of the group's value, if that is no sum."""
         element = stage.program
         held = self._held(element, known)
         match stage.reduction:
             case None:
                 return self._value(element, held, "0")
-            case "sum":
-                return self._accumulated(stage, held, "double", literal(FLOAT64, 0), self._add)
             case "maximum":
                 return self._largest(stage, held)
             case "first_maximum":
@@ -380,10 +420,14 @@ class _Row:
 
         return self._nest.loop(self._size, body, [(type_, start)], _ACCUMULATING)[0]
 
-    def _add(self, total: str, value: str, type_: str, index: str) -> str:
+    def _add(self, total: str, value: str, type_: str) -> str:
         """In float64, in any order."""
         wide = self._nest.emit(f"fpext float {value} to double") if type_ == "float" else value
         return self._nest.emit(f"fadd reassoc double {total}, {wide}")
+
+    def _count(self, total: str, value: str, type_: str) -> str:
+        """Of what is 0 or 1; LLVM adds the conditions themselves."""
+        return self._nest.emit(f"add i64 {total}, {self._nest.emit(f'fptoui {type_} {value} to i64')}")
 
     def _first(self, largest: str, first: str, value: str, type_: str, index: str) -> str:
         """The position, if this is one of the largest and the first one. A NaN is the largest if there is one."""

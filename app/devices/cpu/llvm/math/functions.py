@@ -102,18 +102,28 @@ BESIDE = 2.0**-27
 """An eighth of what a quotient of two float32 that is not whole is away from the next whole number at least."""
 
 
+def _bounded(x: Value) -> Value:
+    """What exp need not go beyond."""
+    most = FORMATS[x.type].exponents * math.log(2)
+    return maximum(minimum(x, most), -most)
+
+
 def _exp(x: Value) -> Value:
-    """2^n exp(f) for x = n ln 2 + f, with a whole n, or of float32 a multiple of 1/16, whose fraction's power of two is
-    looked up."""
-    form = FORMATS[x.type]
-    most = form.exponents * math.log(2)
-    bounded = maximum(minimum(x, most), -most)
-    if x.type == FLOAT64:
-        n, f = reduced(bounded)
-        return scaled(1 + fused(f * f, polynomial(form.exp, f), f), n)
-    raised = fused(bounded, LOG2_E, form.rounder / 16)
-    n = raised - form.rounder / 16
+    """2^n exp(f) for x = n ln 2 + f with a whole n."""
+    if x.type == FLOAT32:
+        return _exp_of_sum(x, None)
+    n, f = reduced(_bounded(x))
+    return scaled(1 + fused(f * f, polynomial(FORMATS[x.type].exp, f), f), n)
+
+
+def _exp_of_sum(x: Value, rest: Value | None) -> Value:
+    """exp(x + rest) of float32 and a tiny `rest`, if there is one. n is a multiple of 1/16, and the power of two of its
+    fraction is looked up."""
+    bounded, rounder = _bounded(x), FORMATS[x.type].rounder / 16
+    raised = fused(bounded, LOG2_E, rounder)
+    n = raised - rounder
     f = rest_of(bounded, n)
+    f = f + rest if rest else f
     root, lost = (picked_by_last(raised, each) for each in (ROOTS_OF_TWO, LOST_OF_ROOTS))
     return scaled(fused(root, fused(f * f, polynomial(EXP, f), f + lost), root), n)
 
@@ -176,8 +186,7 @@ def _exp_of_product(a: Value, b: Value) -> Value:
 
 def _corrected(x: Value, rest: Value) -> Value:
     """exp(x + rest) for a tiny `rest`, which is NaN where x is infinite."""
-    whole = exp(x)
-    return where(x < EXP_IS_0, 0, fused(whole, rest, whole))
+    return where(x < EXP_IS_0, 0, _exp_of_sum(x, rest))
 
 
 def _tanh(x: Value) -> Value:
