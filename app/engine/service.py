@@ -7,8 +7,6 @@ from enum import StrEnum
 from time import perf_counter, time_ns
 from typing import Protocol, TypeVar
 
-import numpy as np
-
 from app import __version__
 from app.contract.constants import FeatureLevel
 from app.contract.suggestions import did_you_mean
@@ -103,6 +101,7 @@ class Service:
     def open(self) -> None:
         """From now on ready."""
         self.placement.open()
+        self.pool.open()
         self.state = State.READY
 
     def drain(self) -> None:
@@ -253,18 +252,6 @@ class Service:
         else:
             ran = recorded(stages, staged, prepared.stage, prepared.dispatch, bound, _never)
         return Outcome(bound.outputs, 0.0, perf_counter() - started, ran)
-
-    def rehearse(self, prepared: Prepared, cancelled: Callable[[], bool]) -> None:
-        """Dispatch it on zeros, so that the first request finds all loops compiled. It takes as long as those take, and
-        so is for a worker.
-
-        Raises MemoryExhausted, LimitExceeded, Cancelled.
-        """
-        with self.memory.open() as memory:
-            data = {name: memory.buffer(desc.data_bytes) for name, desc in prepared.work.inputs.items()}
-            for each in data.values():
-                np.frombuffer(each, np.uint8)[:] = 0
-            prepared.dispatch(self._bound(prepared, prepared.bind(data), memory), cancelled)
 
     def _admit(self, prepared: Prepared, data: Mapping[str, Buffer], memory: MemoryShare, runs_inline: bool) -> Bound:
         """What the kernel is dispatched on.

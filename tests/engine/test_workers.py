@@ -316,3 +316,11 @@ def test_nothing_of_a_job_outlives_it() -> None:
             until(lambda: kept[0]() is None)
     finally:
         gc.enable()
+
+
+def test_workers_are_there_before_their_first_job() -> None:
+    pool = WorkerPool(3, 1)
+    before = threading.active_count()
+    pool.open()
+    assert threading.active_count() == before + 3
+    pool.close()

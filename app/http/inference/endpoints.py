@@ -7,6 +7,7 @@ from time import perf_counter_ns, time_ns
 from typing import NamedTuple, cast
 from weakref import WeakKeyDictionary
 
+import numpy as np
 from starlette.exceptions import HTTPException
 
 from app.codecs.codec import Body
@@ -32,13 +33,14 @@ from app.http.inference.graph_models import GraphModel
 from app.http.inference.model import Model
 from app.http.inference.models import Models
 from app.http.inference.operator_models import OperatorModel
+from app.http.inference.rehearsal import TIMES, rehearsals
 from app.http.inference.requests import Inference, InferenceReader, Parts
 from app.http.inference.shared_memory import Regions
 from app.http.telemetry.inferences import BatchCounts, InferenceCounts
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
 from app.models.repository.batcher import Batcher
-from app.models.repository.model import CacheKey
+from app.models.repository.model import CacheKey, LoadedModel, SizesOfAll
 from app.models.repository.repository import Repository
 from app.stages import recorded, staged
 
@@ -149,6 +151,7 @@ class InferEndpoint:
         self._reader = InferenceReader(service, self.regions)
         self._readers: WeakKeyDictionary[GraphModel | CacheKey, InferenceReader] = WeakKeyDictionary()
         service.caches["inferences"] = self._reader.cache
+        repository.rehearse = self.rehearse
 
     async def __call__(self, request: Request, path: Mapping[str, str]) -> Reply:
         name = path["name"]
@@ -167,7 +170,7 @@ class InferEndpoint:
             given = coding_of_request(headers.get(b"content-encoding", b""))
             wanted = coding_of_answer(headers.get(b"accept-encoding", b""))
             body = await read_body(request, service.settings, memory, _alignment(headers))
-            exchange = _Exchange(service, self._reader_of(model), name, model, given, wanted, request, memory)
+            exchange = _Exchange(service, self.reader_of(model), name, model, given, wanted, request, memory)
             outcome, answer, took["compute_input"], took["compute_output"] = await self._done(exchange, body)
         except BaseException:
             over("fail")
@@ -182,7 +185,27 @@ class InferEndpoint:
             more.append((_LENGTH, b"%d" % answer.json_bytes))
         return answered(answer.content, answer.media_type, partial(over, "success"), more)
 
-    def _reader_of(self, model: OperatorModel | GraphModel | FileModel) -> InferenceReader:
+    def rehearse(self, model: LoadedModel, sizes: SizesOfAll, ticket: Ticket[None]) -> None:
+        """Infer on zeros, so that the first request finds all loops compiled, and nothing that is done for the first
+        time. It takes as long as that takes, and so is for a worker. Nothing of it is counted.
+
+        Raises ContractError, LimitExceeded, MemoryExhausted, Cancelled.
+        """
+        asked = FileModel(self._service, self.models.repository, model)
+        reader = self.reader_of(asked)
+        for texts, zeros in rehearsals(model.ports, sizes, self._service.settings.max_numbers):
+            for text in texts:
+                with self._service.memory.open() as memory:
+                    body = memory.buffer(len(text) + zeros)
+                    body[: len(text)] = text
+                    np.frombuffer(body, np.uint8)[len(text) :] = 0
+                    for _ in range(TIMES):
+                        inference, parts = reader.read(model.name, asked, body, len(text), memory)
+                    data = cast("dict[str, Buffer]", inference.data(parts, memory))
+                    outcome = self._service.execute_in(ticket, inference.prepared, data, memory)
+                    inference.form.write(parts.id, outcome, parts.regions, memory)
+
+    def reader_of(self, model: OperatorModel | GraphModel | FileModel) -> InferenceReader:
         """That of all operators, or the model's own, which goes with it."""
         if isinstance(model, OperatorModel):
             return self._reader

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 from app.contract.violations import ContractError, Hresult, Violation
@@ -32,6 +32,10 @@ _REFUSED = (BadConfig, LimitExceeded, MemoryExhausted, NotSupported, Unreadable,
 """Why a model cannot be loaded."""
 
 _MOST_TRIES = 3
+
+Rehearse: TypeAlias = Callable[[LoadedModel, SizesOfAll, Ticket[None]], None]
+"""Has a model that is compiled for these sizes asked for the first time, by a worker. Raises LimitExceeded,
+MemoryExhausted, Cancelled."""
 
 
 class UnknownModel(Exception):
@@ -73,6 +77,8 @@ class Repository:
         self._loading: dict[str, asyncio.Task[None]] = {}
         self._lock = Lock()
         check(settings)
+        self.rehearse: Rehearse | None = None
+        """Set by who serves the models."""
         self._warm: list[Warm] = parse_warm(settings.warm)
         self._folder = Path(settings.models) if settings.models else None
 
@@ -80,7 +86,7 @@ class Repository:
         """Load all models, and compile those whose sizes are known. It takes long."""
         for name in layout.names_in(self._folder) if self._folder else []:
             state = self._switches.get(name)
-            self._entries[name] = _Entry(state.generation, self._read(name, _never) if state.is_loaded else {})
+            self._entries[name] = _Entry(state.generation, self._read(name, Ticket()) if state.is_loaded else {})
 
     def close(self) -> None:
         """Let go of all models."""
@@ -242,11 +248,11 @@ class Repository:
         versions: Mapping[str, LoadedModel | Failed] = {}
         if is_loaded:
             with self._service.memory.open() as memory:
-                versions = await self._service.run(lambda ticket: self._read(name, ticket.cancelled), memory)
+                versions = await self._service.run(lambda ticket: self._read(name, ticket), memory)
         self._forget(name)
         self._entries[name] = _Entry(generation, versions)
 
-    def _read(self, name: str, cancelled: Callable[[], bool]) -> dict[str, LoadedModel | Failed]:
+    def _read(self, name: str, ticket: Ticket[None]) -> dict[str, LoadedModel | Failed]:
         """All versions, compiled for the sizes that are known."""
         assert self._folder
         try:
@@ -258,25 +264,25 @@ class Repository:
         made: dict[str, LoadedModel | Failed] = {}
         for version, file in found.versions.items():
             try:
-                model = read(name, version, file, found.config, self._service, cancelled)
+                model = read(name, version, file, found.config, self._service, ticket.cancelled)
             except _REFUSED as error:
                 made[version] = _failed(f"{name}:{version}", error)
                 continue
             made[version] = model
             try:
                 for sizes in self._wanted(model):
-                    self._prepare(model, sizes, cancelled)
-                    self._compile_batches(model, sizes, cancelled)
+                    self._prepare(model, sizes, ticket)
+                    self._compile_batches(model, sizes, ticket)
             except (*_REFUSED, ContractError) as error:
                 made[version] = _failed(model.called, error)
                 self._close(model)
         return made
 
-    def _compile_batches(self, model: LoadedModel, sizes: SizesOfAll, cancelled: Callable[[], bool]) -> None:
+    def _compile_batches(self, model: LoadedModel, sizes: SizesOfAll, ticket: Ticket[None]) -> None:
         """What requests of these sizes are run together as. Without it they are run one by one."""
         try:
             for rows in model.batching.sizes if model.batching else ():
-                self._prepare(model, batch_sizes(sizes, rows), cancelled)
+                self._prepare(model, batch_sizes(sizes, rows), ticket)
         except (*_REFUSED, ContractError) as error:
             log.warning("Batches of model %s cannot be compiled: %s", model.called, error)
 
@@ -288,12 +294,14 @@ class Repository:
             if warm.model == model.name:
                 yield warm.of(model.ports)
 
-    def _prepare(self, model: LoadedModel, sizes: SizesOfAll, cancelled: Callable[[], bool]) -> None:
+    def _prepare(self, model: LoadedModel, sizes: SizesOfAll, ticket: Ticket[None]) -> None:
         """Have it ready: its first request is to take no longer than the others. Raises what `compile` does."""
-        sized = self.compile(model, sizes, cancelled)
-        prepared = sized.prepared["auto"] = self._service.prepare_graph(sized.graph, "auto")
+        sized = self.compile(model, sizes, ticket.cancelled)
+        sized.prepared["auto"] = self._service.prepare_graph(sized.graph, "auto")
+        if self.rehearse is None:
+            return
         try:
-            self._service.rehearse(prepared, cancelled)
+            self.rehearse(model, sizes, ticket)
         except (LimitExceeded, MemoryExhausted) as error:
             log.warning("The first request of model %s will take longer than the others: %s", model.called, error)
         except Cancelled:
@@ -342,7 +350,3 @@ def check(settings: Settings) -> None:
 def _failed(called: str, error: Exception) -> Failed:
     log.warning("Model %s cannot be loaded: %s", called, error)
     return Failed(str(error))
-
-
-def _never() -> bool:
-    return False
