@@ -1,10 +1,11 @@
 """Every operator's kernel on device-resident tensors against the device's own copy of as many bytes.
 
-    python tests/benchmarks/gpu_operators.py [--size 64] [--operators PART]
+    python tests/benchmarks/gpu_operators.py [--size 64] [--operators PART] [--half]
 
-Operators, attributes, types and values are those of `operators.py`; times are taken as in `gpu_kernels.py`. Where
-Nsight Compute (`ncu`) is installed and may read the GPU's counters, each kernel is run once more under it for the
-instructions a thread executes for an element and for how busy the units are that could hold it up.
+Operators, attributes, types and values are those of `operators.py`, or with FLOAT16 for FLOAT32; times are taken as in
+`gpu_kernels.py`. Where Nsight Compute (`ncu`) is installed and may read the GPU's counters, each kernel is run once
+more under it for the instructions a thread executes for an element and for how busy the units are that could hold it
+up.
 """
 
 import argparse
@@ -46,8 +47,8 @@ COUNTERS = {
 Array = Any
 
 
-def inputs_of(name: str, elements: int, seed: int) -> list[Array]:
-    """What `operators.inputs_of` makes, on the GPU."""
+def inputs_of(name: str, elements: int, seed: int, *, half: bool = False) -> list[Array]:
+    """What `operators.inputs_of` makes, on the GPU; if `half`, in float16."""
     random = cupy.random.default_rng(seed)
     operator = OPERATORS[PREFIX + name]
     made: list[Array] = []
@@ -61,7 +62,7 @@ def inputs_of(name: str, elements: int, seed: int) -> list[Array]:
             else:
                 x = random.standard_normal(sizes, dtype=np.float32) * 2
             x = cupy.abs(x) if name in POSITIVE or "Scale" in tensor else x
-            made.append(cupy.where(x == 0, 1, x).astype(np.float32))
+            made.append(cupy.where(x == 0, 1, x).astype(np.float16 if half else np.float32))
         else:
             most = 32 if "SHIFT" in name else 256
             made.append(random.integers(0, most, sizes, dtype=np.uint32).astype(data_type.lower()))
@@ -71,12 +72,12 @@ def inputs_of(name: str, elements: int, seed: int) -> list[Array]:
 class Case:
     """An operator's kernel, bound to several sets of random tensors."""
 
-    def __init__(self, device: CudaDevice, name: str, elements: int, *, rotated: bool) -> None:
+    def __init__(self, device: CudaDevice, name: str, elements: int, *, rotated: bool, half: bool = False) -> None:
         self.name = name
         self.sets: list[list[Array]] = []
         size = elements
         while len(self.sets) < (max(-(-ROTATED // size), 2) if rotated else 1):
-            inputs = inputs_of(name, elements, len(self.sets))
+            inputs = inputs_of(name, elements, len(self.sets), half=half)
             operator = compiled(name, inputs)
             output = cupy.empty(output_of(operator).Sizes, numpy_type(output_of(operator).DataType))
             output.view(np.uint8)[...] = 0xA5  # what is not written is told from what is
@@ -98,7 +99,8 @@ class Case:
             given = [each.reshape(-1).view(np.uint8).data for each in inputs]
             kernel = reference.prepare(compiled(self.name, inputs))
             kernel.dispatch(given, [expected.reshape(-1).view(np.uint8).data], lambda: False)
-            np.testing.assert_allclose(output.astype(np.float64), expected.astype(np.float64), 2e-6, 1e-6)
+            tolerance = 2e-3 if expected.dtype == np.float16 else 2e-6
+            np.testing.assert_allclose(output.astype(np.float64), expected.astype(np.float64), tolerance, 1e-6)
 
 
 def profile(arguments: list[str], names: list[str], elements: int) -> dict[str, dict[str, float]]:
@@ -128,6 +130,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=64, help="Mi elements")
     parser.add_argument("--operators", default="", help="parts of their names, separated by commas")
+    parser.add_argument("--half", action="store_true", help="FLOAT16 in place of FLOAT32")
     parser.add_argument("--once", action="store_true", help="launch each kernel once and measure nothing")
     options = parser.parse_args()
     elements = options.size * MI
@@ -138,10 +141,12 @@ def main() -> None:
     stream = cupy.cuda.Stream(non_blocking=True)
     if options.once:
         for name in names:
-            Case(gpus[0], name, elements, rotated=False).launches[0](stream)
+            Case(gpus[0], name, elements, rotated=False, half=options.half).launches[0](stream)
             stream.synchronize()
         return
-    counted = profile([f"--size={options.size}", f"--operators={options.operators}"], names, elements)
+    counted = profile(
+        [f"--size={options.size}", f"--operators={options.operators}", *["--half"] * options.half], names, elements
+    )
     print(f"{gpus[0].facts}\n\n{options.size} Mi elements\n")
     print("| operator | types | bytes | GB/s | of copy | instructions | issue % | float64 % | special % | memory % |")
     print("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|")
@@ -149,7 +154,7 @@ def main() -> None:
     reference = NumpyDevice(ThreadPoolExecutor(1), 1)
     short = []
     for name in names:
-        case = Case(gpus[0], name, elements, rotated=True)
+        case = Case(gpus[0], name, elements, rotated=True, half=options.half)
         per_element = case.moved // elements
         if per_element not in copies:
             copies[per_element] = copy_rate(per_element * elements // 2, stream, repeats=8)

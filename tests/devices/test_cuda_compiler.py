@@ -134,7 +134,7 @@ def row_source(operator: CompiledOperator, name: str) -> str:
     """The kernel of an output whose formula reduces."""
     made, inputs = operator.program.maps[name], list(operator.program.inputs.items())
     lowering = RowLowering(Questions(operator.numbers).ask, made.expression, inputs, made.stored)
-    return lowering.source(Rows.of(operator, name).kind)[0]
+    return lowering.source(Rows.of(operator, name).kind(aligned=True))[0]
 
 
 def test_kernels_of_operators_that_reduce_or_go_by_coordinates_compile() -> None:
@@ -157,14 +157,29 @@ def test_kernels_of_operators_that_reduce_or_go_by_coordinates_compile() -> None
 
 
 @pytest.mark.parametrize(
-    ("sizes", "axes", "kept"),
-    [([2, 2048], [1], 16), ([2, 2049], [1], 0), ([3, 4, 5], [0, 2], 0)],
-    ids=["kept in registers", "too long for that", "of two dimensions"],
+    ("sizes", "axes", "expected"),
+    [
+        ([2, 1024], [1], (32, 4, 8)),
+        ([2, 1023], [1], (32, 32, 1)),
+        ([2, 1032], [1], (128, 2, 8)),
+        ([2, 2048], [1], (128, 2, 8)),
+        ([2, 2049], [1], (128, 0, 1)),
+        ([3, 4, 5], [0, 2], (128, 0, 1)),
+    ],
+    ids=["kept by a warp", "one by one", "kept by a block", "just", "too long for that", "of two dimensions"],
 )
-def test_kernels_of_any_groups_compile(sizes: list[int], axes: list[int], kept: int) -> None:
-    document = {"Type": "ACTIVATION_SOFTMAX1", "Axes": axes, "InputTensor": {"DataType": "FLOAT16", "Sizes": sizes}}
-    operator = compile_operator(validate(OPERATORS["DML_OPERATOR_ACTIVATION_SOFTMAX1"], document), NEWEST)
-    assert Rows.of(operator, "OutputTensor").kind.kept == kept
+def test_kernels_of_any_groups_compile(sizes: list[int], axes: list[int], expected: tuple[int, int, int]) -> None:
+    """Those of SOFTMAX and its kin have no float64."""
+    for name in ("SOFTMAX1", "LOG_SOFTMAX1", "HARDMAX1"):
+        kind = f"DML_OPERATOR_ACTIVATION_{name}"
+        for data_type in ("FLOAT16", "FLOAT32"):
+            document = {"Type": kind, "Axes": axes, "InputTensor": {"DataType": data_type, "Sizes": sizes}}
+            operator = compile_operator(validate(OPERATORS[kind], document), NEWEST)
+            rows = Rows.of(operator, "OutputTensor").kind(aligned=True)
+            if data_type == "FLOAT16":
+                assert (rows.threads, rows.kept, rows.width) == expected
+            assert Rows.of(operator, "OutputTensor").kind(aligned=False).width == 1
+            assert ".f64" not in assembly_of(row_source(operator, "OutputTensor"), whole=True)
     assert compile_source(row_source(operator, "OutputTensor"), 80).startswith(b"\x7fELF")
 
 

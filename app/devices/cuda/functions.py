@@ -168,7 +168,22 @@ DEVICE float exp_of_difference(float a, float b)
 {
     float difference = a - b, subtrahend = a - difference;
     float rest = (a - (difference + subtrahend)) + (subtrahend - b), whole = expf(difference);
-    return difference < -128.0f ? 0.0f : fmaf(whole, rest, whole);
+    return fmaf(whole, difference < -128.0f ? 0.0f : rest, whole); /* no less than infinite differences have lost NaN */
+}
+""",
+    "exp_of_difference_half": r"""
+/* The same with the digits that float16 has. */
+DEVICE float exp_of_difference_half(float a, float b) { return exp2_flushed((a - b) * 0x1.715476p+0f); }
+""",
+    "share_of": r"""
+/* a / sum, for 0 <= a <= 1 <= sum and the float next to 1 / sum, by Markstein's correction of a product; what is so
+   small that its rest might be lost is larger meanwhile. */
+DEVICE float share_of(float a, float sum, float inverse)
+{
+    bool small = a < 0x1p-100f;
+    float dividend = small ? a * 0x1p+100f : a, quotient = dividend * inverse;
+    quotient = fmaf(fmaf(-quotient, sum, dividend), inverse, quotient);
+    return small ? quotient * 0x1p-100f : quotient;
 }
 """,
     "expm1_of_negative": r"""

@@ -161,7 +161,7 @@ class CudaKernel:
     def _kind(self, aligned: bool) -> "RowClass | CoordinateClass | Layout":
         """What of the tensors' layouts chooses code."""
         if self._rows:
-            return self._rows.kind
+            return self._rows.kind(aligned=aligned)
         if self._coordinates:
             return self._coordinates.kind
         return choose_layout(self._sizes, self._strides, self._bytes, aligned=aligned)
@@ -179,7 +179,7 @@ class CudaKernel:
         expression, stored = self._map.expression, self._map.stored
         if isinstance(kind, RowClass):
             source, arguments = RowLowering(ask, expression, self._inputs, stored).source(kind)
-            return _Form.of(source, 1, arguments)
+            return _Form.of(source, kind.groups_of_block, arguments)
         if isinstance(kind, CoordinateClass):
             return _Form.of(*CoordinateLowering(ask, expression, self._inputs, stored).source(kind))
         arithmetic = lower(ask, expression, self._inputs, stored)

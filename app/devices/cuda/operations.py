@@ -8,6 +8,7 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.devices.cuda.c_types import C_TYPES, convert, literal
+from app.devices.cuda.functions import LIBRARY
 from app.devices.cuda.writing import Writing
 from app.formula.expansions import EXPANSIONS
 from app.formula.precision import MODERATE, NEAR_FOR_HALF, inverse_of
@@ -151,7 +152,9 @@ def _exp_of(name: str, sign: str) -> Writer:
 
     def write(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
         if node.type == FLOAT32:
-            return f"{writing.function(name)}({', '.join(arguments)})"
+            name_for_half = f"{name}_half"
+            named = name_for_half if writing.half and name_for_half in LIBRARY else name
+            return f"{writing.function(named)}({', '.join(arguments)})"
         return f"exp({arguments[0]} {sign} {arguments[1]})"
 
     return write

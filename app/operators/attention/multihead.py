@@ -16,8 +16,8 @@ from app.contract.tensors import TensorDesc
 from app.contract.violations import Violation
 from app.operators.accuracy import Accuracy
 from app.operators.arrays import SCRATCH, boxes, for_blas, multiplied, stored
+from app.operators.attention import library, tiles
 from app.operators.attention import sizes as shapes
-from app.operators.attention.library import attention
 from app.operators.attention.softmax import softmax
 from app.operators.operator import (
     Operator,
@@ -212,13 +212,13 @@ class _Attention(Operator):
         }
 
     def _by_library(self, xp: Any, inputs: Mapping[str, Any], sizes: shapes.Sizes, into: Any) -> Any:
-        """By cuDNN; None where that does not do it."""
+        """By cuDNN or a kernel of ours, scores never in memory; None where neither does it."""
         others = inputs.keys() - {name for names in shapes.SOURCES.values() for name in names}
-        is_half = all(each.dtype == "float16" for each in inputs.values())
-        if xp.__name__ != "cupy" or others or not is_half or [*self.output_names()] != ["OutputTensor"]:
+        if xp.__name__ != "cupy" or others or [*self.output_names()] != ["OutputTensor"]:
             return None
         query = _heads_of(inputs, "query", sizes.heads)
         key, value = (_heads_of(inputs, part, sizes.key_heads) for part in ("key", "value"))
+        attention = library.attention if query.dtype == "float16" else tiles.attention
         made = attention(xp, query, key, value, self.Scale, into)
         if made is None:
             return None

@@ -6,7 +6,7 @@ order of gates and layouts the pages use.
 Source: the DML_RNN_OPERATOR_DESC, DML_LSTM_OPERATOR_DESC and DML_GRU_OPERATOR_DESC pages of DirectML's reference.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -19,7 +19,7 @@ from app.operators.accuracy import Accuracy
 from app.operators.arrays import multiplied
 from app.operators.fusion import FusedActivation
 from app.operators.operator import Count, InputTensorDesc, OptionalInputTensorDesc, OptionalOutputTensorDesc
-from app.operators.recurrent import steps
+from app.operators.recurrent import lasting, steps
 
 Activations = Annotated[list[FusedActivation], Field(min_length=1, max_length=6, description="In the formula's order.")]
 Directions = Annotated[
@@ -166,6 +166,10 @@ class Lstm(steps.Recurrent):
                 ">= 0",
             )
 
+    def lasting_form(self, activations: Sequence[str], processors: int) -> lasting.Form | None:
+        form = super().lasting_form(activations, processors)
+        return form and form._replace(clips=self.UseClipThreshold, couples=self.CoupleInputForget)
+
     def step(self, xp: Any, part: steps.Part, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
         hidden, cell = states
         size = hidden.shape[-1]
@@ -221,6 +225,10 @@ class Gru(steps.Recurrent):
     example: ClassVar[Mapping[str, Any]] = _example(3, ["SIGMOID", "TANH"])
     example_data = steps.LENGTHS
     notes = (*_SEQUENCES, "Gates lie in the order z, r, h.")
+
+    def lasting_form(self, activations: Sequence[str], processors: int) -> lasting.Form | None:
+        # A state that is weighted behind the reset gate would have to be passed on twice in a step.
+        return super().lasting_form(activations, processors) if self.LinearBeforeReset else None
 
     def step(self, xp: Any, part: steps.Part, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
         (hidden,) = states

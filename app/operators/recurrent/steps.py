@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from app.contract.constants import FeatureLevel, RecurrentNetworkDirection, TensorFlag
+from app.contract.constants import DataType, FeatureLevel, RecurrentNetworkDirection, TensorFlag
 from app.contract.tensors import TensorDesc
 from app.contract.violations import Violation
+from app.formula.values import FLOAT32
 from app.memory.arrays import numpy_type
 from app.operators.arrays import SCRATCH, Activation, computed, product, spans
 from app.operators.fusion import Fused, activation_violations
 from app.operators.looks import look
 from app.operators.operator import Operator, Role
+from app.operators.recurrent import lasting
 
 log = logging.getLogger("app.execution")
 
@@ -115,55 +117,112 @@ class Recurrent(Operator):
         yield from activation_violations(self, level)
 
     def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        x, weights, recurrence = (
-            _whole(xp, inputs[name]) for name in ("InputTensor", "WeightTensor", "RecurrenceTensor")
-        )
-        batch = x.shape[2]
-        hidden = recurrence.shape[-1]
-        many = self._directions
+        batch, hidden, many = self.InputTensor.Sizes[2], self.RecurrenceTensor.Sizes[-1], self._directions
         bias = self._optional(xp, inputs, "BiasTensor", (1, 1, many, 2 * self.gates * hidden))
         peephole = self._optional(xp, inputs, "PeepholeTensor", (1, 1, many, 3 * hidden))
         initial = [
             self._optional(xp, inputs, name, (1, many, batch, hidden))
             for name in ("HiddenInitTensor", "CellMemInitTensor")[: self._states]
         ]
-        lengths = inputs["SequenceLengthsTensor"].reshape(-1, 1) if "SequenceLengthsTensor" in inputs else None
         dtype = numpy_type(self.InputTensor.DataType)
         made = {name: xp.zeros(self.implied_sizes(name), dtype) for name in self.output_names()}
         sequence = made.get("OutputSequenceTensor")
         singles = ("OutputSingleTensor", "OutputCellSingleTensor")
         for each in range(many):
-            part = Part(
-                weights[0, each].T,
-                bias[0, 0, each, : self.gates * hidden],
-                recurrence[0, each].T,
-                bias[0, 0, each, self.gates * hidden :],
-                peephole[0, 0, each],
-                self._activations(each),
-                each == 1 or self.Direction is RecurrentNetworkDirection.BACKWARD,
-                each,
-            )
-            states = tuple(state[0, each] for state in initial)
-            for step, projected in _projected(xp, x[0], part):
-                look()
-                new = self.step(xp, part, projected, states)
-                if lengths is not None:
-                    there = lengths > step
-                    new = tuple(xp.where(there, now, before) for now, before in zip(new, states, strict=True))
-                    output = xp.where(there, new[0], xp.zeros_like(new[0]))
-                else:
-                    output = new[0]
-                states = new
-                if sequence is not None:
-                    sequence[step, each] = output
+            form = self._form(xp, each)
+            go = partial(self._at_a_stretch, form) if form else self._step_by_step
+            vectors, begin = (bias[0, 0, each], peephole[0, 0, each]), [state[0, each] for state in initial]
+            states = go(xp, inputs, each, vectors, begin, None if sequence is None else sequence[:, each])
             for name, state in zip(singles, states, strict=False):
                 if name in made:
                     made[name][0, each] = state
         return made
 
-    def _activations(self, direction: int) -> list[Activation]:
+    def _step_by_step(
+        self,
+        xp: Any,
+        inputs: Mapping[str, Any],
+        each: int,
+        vectors: tuple[Any, Any],
+        initial: Sequence[Any],
+        sequence: Any,
+    ) -> Sequence[Any]:
+        """The last states of direction `each`, with its bias and peepholes and from its `initial` states on; its output
+        is made in `sequence` if there is one."""
+        x, weights, recurrence = (
+            _whole(xp, inputs[name][0] if name == "InputTensor" else inputs[name][0, each])
+            for name in ("InputTensor", "WeightTensor", "RecurrenceTensor")
+        )
+        (bias, peephole), width = vectors, len(weights)
+        lengths = inputs["SequenceLengthsTensor"].reshape(-1, 1) if "SequenceLengthsTensor" in inputs else None
+        part = Part(
+            *(weights.T, bias[:width], recurrence.T, bias[width:], peephole, self._activations(each)),
+            *(self._is_backward(each), each),
+        )
+        states = tuple(initial)
+        for step, projected in _projected(xp, x, part):
+            look()
+            new = self.step(xp, part, projected, states)
+            if lengths is not None:
+                there = lengths > step
+                new = tuple(xp.where(there, now, before) for now, before in zip(new, states, strict=True))
+                output = xp.where(there, new[0], xp.zeros_like(new[0]))
+            else:
+                output = new[0]
+            states = new
+            if sequence is not None:
+                sequence[step] = output
+        return states
+
+    def _form(self, xp: Any, each: int) -> lasting.Form | None:
+        """That of the kernel that does all steps of a direction on a GPU, if it can."""
+        if xp.__name__ != "cupy" or self.InputTensor.DataType is not DataType.FLOAT16:
+            return None
+        kinds = [fused.activation.name() for fused in self._fused_of(each)]
+        return self.lasting_form(kinds, lasting.processors(xp))
+
+    def lasting_form(self, activations: Sequence[str], processors: int) -> lasting.Form | None:
+        """Of the kernel for all steps with these activations, on a GPU with so many multiprocessors that can run it."""
+        sizes = self.InputTensor.Sizes[2], self.RecurrenceTensor.Sizes[-1]
+        return lasting.form_of(self.short_name(), activations, sizes, processors)
+
+    def _at_a_stretch(
+        self,
+        form: lasting.Form,
+        xp: Any,
+        inputs: Mapping[str, Any],
+        each: int,
+        vectors: tuple[Any, Any],
+        initial: Sequence[Any],
+        sequence: Any,
+    ) -> Sequence[Any]:
+        """The same as `_step_by_step` by one kernel."""
+        bias, peephole = (xp.ascontiguousarray(vector, FLOAT32) for vector in vectors)
+        states = xp.stack(initial)
+        recurrence = xp.ascontiguousarray(inputs["RecurrenceTensor"][0, each])
+        lengths = inputs.get("SequenceLengthsTensor")
+        layer = lasting.Layer(
+            inputs["InputTensor"][0],
+            inputs["WeightTensor"][0, each],
+            bias,
+            recurrence,
+            peephole,
+            lengths if lengths is None else xp.ascontiguousarray(lengths.reshape(-1)),
+            states,
+            sequence,
+        )
+        lasting.run(xp, form, layer, is_backward=self._is_backward(each), clip=getattr(self, "ClipThreshold", 0.0))
+        return tuple(states)
+
+    def _fused_of(self, direction: int) -> list[Fused]:
         first = direction * len(self.activations)
-        return [Activation(fused) for fused in self.ActivationDescs[first : first + len(self.activations)]]
+        return self.ActivationDescs[first : first + len(self.activations)]
+
+    def _activations(self, direction: int) -> list[Activation]:
+        return [Activation(fused) for fused in self._fused_of(direction)]
+
+    def _is_backward(self, direction: int) -> bool:
+        return direction == 1 or self.Direction is RecurrentNetworkDirection.BACKWARD
 
     @property
     def _directions(self) -> int:

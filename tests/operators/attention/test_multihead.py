@@ -261,31 +261,42 @@ def test_numbers_of_heads(members: dict[str, Any], pointers: list[str]) -> None:
     assert [each.pointer for each in found] == pointers
 
 
-def test_only_plain_halves_are_the_librarys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It gets heads before items, as the tensors lie, and what it makes is the output."""
+def test_only_plain_attention_is_the_librarys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuDNN's in float16, our kernel's in float32. It gets heads before items, as the tensors lie, and what it makes is
+    the output."""
     given: list[Any] = []
 
-    def attention(xp: Any, *arguments: Any) -> Any:
-        given.append(arguments)
-        return np.ones((2, 3, 4, 8), np.float16)
+    def stands_for(module: str) -> None:
+        def attention(xp: Any, *arguments: Any) -> Any:
+            given.append((module, arguments))
+            return np.ones((2, 3, 4, 8), np.float16)
 
-    monkeypatch.setattr("app.operators.attention.multihead.attention", attention)
+        monkeypatch.setattr(f"app.operators.attention.{module}.attention", attention)
+
+    stands_for("library")
+    stands_for("tiles")
     plain = {name: np.zeros((2, items, 32), np.float16) for name, items in _ITEMS.items()}
+    floats = {name: each.astype(np.float32) for name, each in plain.items()}
     mask = np.zeros((1, 1, 1, 2), np.int32)
     others: list[tuple[Any, dict[str, Array], dict[str, Any]]] = [
         (np, plain, {}),
-        (_CUPY, {name: each.astype(np.float32) for name, each in plain.items()}, {}),
+        (np, floats, {}),
         (_CUPY, plain | {"MaskTensor": mask}, {"MaskType": "KEY_SEQUENCE_LENGTH"}),
         (_CUPY, plain, {"OutputPresentKeyTensor": desc_of(np.zeros((2, 4, 5, 8), np.float16))}),
     ]
     for xp, inputs, members in others:
         assert _by_library(xp, inputs, members) is None
     assert given == []
-    assert _by_library(_CUPY, plain, {}).shape == (2, 3, 32)
-    ((query, key, value, scale, into),) = given
-    assert (query.shape, key.shape, value.shape) == ((2, 4, 3, 8), (2, 4, 5, 8), (2, 4, 5, 8))
-    assert (scale, into) == (0.5, None)
-    assert all(np.shares_memory(each, made) for each, made in zip(plain.values(), (query, key, value), strict=True))
+    for module, inputs in (("library", plain), ("tiles", floats)):
+        assert _by_library(_CUPY, inputs, {}).shape == (2, 3, 32)
+        ((named, (query, key, value, scale, into)),) = given
+        assert named == module
+        assert (query.shape, key.shape, value.shape) == ((2, 4, 3, 8), (2, 4, 5, 8), (2, 4, 5, 8))
+        assert (scale, into) == (0.5, None)
+        assert all(
+            np.shares_memory(each, made) for each, made in zip(inputs.values(), (query, key, value), strict=True)
+        )
+        given.clear()
 
 
 _ITEMS = {"QueryTensor": 3, "KeyTensor": 5, "ValueTensor": 5}

@@ -70,7 +70,9 @@ def test_every_choice_of_axes(device: Device, dtype: str, name: str, shape: tupl
 @floats
 @pytest.mark.parametrize("name", ["SOFTMAX", "LOG_SOFTMAX", "HARDMAX"])
 @pytest.mark.parametrize(
-    "shape", [(7,), (5, 9), (1, 1, 3, 1000), (300, 700), (2, 1), (3, 128), (2, 129), (2, 2048), (2, 2049)], ids=str
+    "shape",
+    [(7,), (5, 9), (1, 1, 3, 1000), (300, 700), (2, 1), (3, 128), (2, 129), (5, 1024), (3, 1032), (2, 2048), (2, 2049)],
+    ids=str,
 )
 def test_rows(device: Device, dtype: str, name: str, shape: tuple[int, ...]) -> None:
     x = (np.random.default_rng(2).standard_normal(shape) * 5).astype(dtype)

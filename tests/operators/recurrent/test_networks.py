@@ -100,11 +100,11 @@ def expected(kind: str, t: dict[str, Array | None], functions: list[str], docume
 
 
 def request(
-    rng: np.random.Generator, kind: str, dtype: str, direction: str, larger: int = 0
+    rng: np.random.Generator, kind: str, dtype: str, direction: str, larger: int = 0, more: int = 0
 ) -> tuple[dict[str, Any], dict[str, Array | None], list[str]]:
-    """Weights and states are `larger` by so much."""
+    """Weights and states are `larger` by so much, of so many `more` items."""
     steps, batch, width, hidden = (int(each) for each in rng.integers(1, 6, 4))
-    width, hidden = width + larger, hidden + larger
+    batch, width, hidden = batch + more, width + larger, hidden + larger
     many, gates = 2 if direction == "BIDIRECTIONAL" else 1, GATES[kind]
 
     def random(*sizes: int) -> Array:

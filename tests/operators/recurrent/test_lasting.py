@@ -1,0 +1,78 @@
+"""The kernel that does all steps of a layer of FLOAT16: its forms under NVRTC, which needs no GPU, and on one."""
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.operators.recurrent import lasting
+from tests.gpu import first_gpu
+from tests.operators import calls
+from tests.operators.recurrent.test_networks import FUNCTIONS, check, request
+
+A = "DML_OPERATOR_ACTIVATION_"
+ACTIVATIONS = {
+    "RNN": [A + "TANH"],
+    "LSTM": [A + "SIGMOID", A + "TANH", A + "TANH"],
+    "GRU": [A + "SIGMOID", A + "TANH"],
+}
+
+
+@pytest.mark.parametrize("kind", ACTIVATIONS)
+def test_kernels_compile(kind: str) -> None:
+    compiler = pytest.importorskip("app.devices.cuda.compiler")
+    try:
+        compiler.nvrtc_version()
+    except Exception as error:
+        pytest.skip(f"there is no NVRTC: {error}")
+    for batch, hidden in ((1, 5), (17, 512), (33, 1024)):
+        form = lasting.form_of(kind, ACTIVATIONS[kind], (batch, hidden), 132)
+        assert form
+        for architecture in (80, 90):
+            source = lasting.source(form._replace(clips=True, couples=batch > 1))
+            assert compiler.compile_source(source, architecture).startswith(b"\x7fELF")
+
+
+def test_what_the_kernel_does_not_do() -> None:
+    """Weights that registers do not hold, states that halves might not, and GPUs that cannot."""
+    lstm = ACTIVATIONS["LSTM"]
+    assert lasting.form_of("LSTM", lstm, (32, 512), 132) == lasting.Form("LSTM", _NAMES, 4, 2, 32)
+    assert lasting.form_of("LSTM", lstm, (16, 512), 60) == lasting.Form("LSTM", _NAMES, 10, 2, 16)
+    assert lasting.form_of("LSTM", lstm, (lasting.MOST_BATCH + 1, 512), 132) is None
+    assert lasting.form_of("LSTM", lstm, (32, 2048), 132) is None
+    assert lasting.form_of("LSTM", lstm, (32, 512), 0) is None
+    assert lasting.form_of("LSTM", [lstm[0], A + "RELU", lstm[2]], (32, 512), 132) is None
+    assert lasting.form_of("GRU", [A + "TANH", A + "TANH"], (32, 512), 132) is None
+
+
+_NAMES = ("sigmoid", "tangent", "tangent")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ACTIVATIONS)
+def test_networks_on_a_gpu(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of sizes around those of tiles, in all directions, and of more steps than one kernel goes through."""
+    monkeypatch.setattr(calls, "DEVICE", first_gpu())
+    ran: list[lasting.Form] = []
+    run = lasting.run
+
+    def counted(cupy: Any, form: lasting.Form, layer: lasting.Layer, **named: Any) -> None:
+        ran.append(form)
+        run(cupy, form, layer, **named)
+
+    monkeypatch.setattr(lasting, "run", counted)
+    rng, wanted = np.random.default_rng(5), 0
+    sizes = [(0, 0), (3, 12), (13, 14), (40, 28), (255, 5), (510, 30), (700, 0), (120, 70)]
+    for number, ((larger, more), direction) in enumerate(product(sizes, ["FORWARD", "BACKWARD", "BIDIRECTIONAL"])):
+        monkeypatch.setattr(lasting, "STEPS", 2 if number % 3 == 1 else 2048)
+        document, tensors, functions = request(rng, kind, "float16", direction, larger, more)
+        for place, name in enumerate(functions):
+            functions[place] = "sigmoid" if kind != "RNN" and place % len(ACTIVATIONS[kind]) == 0 else "tanh"
+            if number % 4 == 3 and name == "sigmoid":
+                functions[place] = name
+        document["ActivationDescs"] = [FUNCTIONS[name][0] for name in functions]
+        if document.get("LinearBeforeReset", True):
+            wanted += 2 if direction == "BIDIRECTIONAL" else 1
+        check(rng, "float16", document, tensors, functions)
+    assert len(ran) == wanted
