@@ -75,6 +75,8 @@ DEVICE float sqrt_approx(float x) { return std::sqrt(x); }
 DEVICE float log2_approx(float x) { return std::log2(x); }
 DEVICE float exp2_flushed(float x) { return std::exp2(x); }
 DEVICE float exp2_approx(float x) { return std::exp2(x); }
+DEVICE float sqrt_flushed(float x) { return std::sqrt(x); }
+DEVICE float log2_flushed(float x) { return std::log2(x); }
 """
 
 Element = Callable[..., Array]

@@ -4,6 +4,7 @@ All but PRIMITIVES is plain C++, so that the tests can build it for the CPU. Ker
 of products and sums: what is fused is written as fmaf.
 """
 
+from app.devices.cuda.halves import ACOSH, ASINH, NORMAL_DISTRIBUTION_HALF, SCALED_SOFTPLUS, SOFTPLUS
 from app.devices.cuda.quantized import ROUNDED_QUOTIENT, ROUNDED_SUM
 from app.devices.cuda.wide import ANGLES, EXPONENTIALS, LOGARITHM, NORMAL_DISTRIBUTION, PAIRS, POWER, WIDES
 
@@ -48,9 +49,11 @@ DEVICE float reciprocal_of_normal(float x) { float y; asm("rcp.approx.ftz.f32 %0
 DEVICE float sqrt_approx(float x) { float y; asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 DEVICE float log2_approx(float x) { float y; asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 DEVICE float exp2_approx(float x) { float y; asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+DEVICE float sqrt_flushed(float x) { float y; asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+DEVICE float log2_flushed(float x) { float y; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 """
 """What needs the compiler for GPUs. The approximate functions err by 2^-22 or less, relative or absolute, and keep
-subnormal numbers, except for reciprocal_of_normal and exp2_flushed."""
+subnormal numbers, except for reciprocal_of_normal and those that are flushed."""
 
 LIBRARY: dict[str, str] = {
     "wide": PAIRS + WIDES,
@@ -58,6 +61,11 @@ LIBRARY: dict[str, str] = {
     "power_of_wide": LOGARITHM + POWER,
     "normal_cdf_times": NORMAL_DISTRIBUTION,
     "angles": ANGLES,
+    "softplus_half": SOFTPLUS,
+    "scaled_softplus_half": SCALED_SOFTPLUS,
+    "asinh_half": ASINH,
+    "acosh_half": ACOSH,
+    "normal_cdf_times_half": NORMAL_DISTRIBUTION_HALF,
     "rounded_quotient": ROUNDED_QUOTIENT,
     "rounded_sum": ROUNDED_SUM,
     "power_far": r"""
@@ -220,6 +228,7 @@ DEVICE double expm1_of_negative_for_float(double x)
 }
 
 NEEDS: dict[str, tuple[str, ...]] = {
+    "scaled_softplus_half": ("softplus_half",),
     "exponentials": ("wide",),
     "power_of_wide": ("wide", "exponentials"),
     "power_far": ("wide", "exponentials", "power_of_wide"),

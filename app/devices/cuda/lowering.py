@@ -12,7 +12,7 @@ from app.contract.constants import DataType
 from app.devices.cuda.c_types import C_TYPES, convert, literal
 from app.devices.cuda.functions import library
 from app.devices.cuda.operations import FUNCTIONS, through_half
-from app.devices.cuda.shortcuts import Shortcut, in_float32, in_integers
+from app.devices.cuda.shortcuts import Shortcut, in_float32, in_half, in_integers
 from app.devices.cuda.writing import Writing
 from app.formula.expansions import Ask
 from app.formula.precision import is_for_half, is_smooth, narrowed
@@ -61,6 +61,7 @@ class Lowering(Writing):
         super().__init__(ask, smooth=not exact and is_smooth(root, stored), half=half)
         self.stored = stored
         self.inputs = inputs
+        self._half_root = None if exact or stored is not DataType.FLOAT16 else in_half(ask, root)
         self._root = narrowed(root) if half else root
         self._written: dict[Value, str] = {}
 
@@ -120,6 +121,8 @@ class Lowering(Writing):
 
     def result(self) -> str:
         """What is stored."""
+        if self._half_root:
+            return convert(self._taken(self._half_root), FLOAT32, self.stored.value.lower())
         rounded = self._rounded(self._root)
         value, kind = (rounded, FLOAT32) if rounded else (self.write(self._root), self._root.type)
         return convert(value, kind, self.stored.value.lower())

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.formula.values import FLOAT32, Operation, Value
+from app.formula.expansions import Ask
+from app.formula.precision import MODERATE
+from app.formula.values import FLOAT32, Constant, Number, Operation, Value
 
 _BYTES = ("int8", "uint8")
 
@@ -33,6 +35,59 @@ def in_float32(node: Value) -> Shortcut | None:
             a, x = _cast_of(factor, FLOAT32), _cast_of(argument, FLOAT32)
             return Shortcut("normal_cdf_times", (a, x)) if a and x else None
     return None
+
+
+def in_half(ask: Ask, root: Value) -> Shortcut | None:
+    """What computes the whole formula `root` for results of float16, if there is something."""
+    normal = in_float32(root)
+    if normal:
+        return Shortcut("normal_cdf_times_half", normal.arguments, far=False)
+    match root:
+        case Operation(type="float32", name="arcsinh" | "arccosh", arguments=(x,)):
+            return Shortcut(f"a{root.name[3:]}_half", (x,), far=False)
+        case Operation(
+            type="float32", name="add", arguments=(positive, Operation(name="log1p_of_fraction", arguments=(inner,)))
+        ):
+            match inner:
+                case Operation(name="exp", arguments=(exponent,)):
+                    argument = _beyond(exponent)
+                    if argument and _positive_part(positive) is argument:
+                        return Shortcut("softplus_half", (argument,), far=False)
+        case Operation(type="float64", name="multiply", arguments=(factor, Operation(name="add", arguments=(a, b)))):
+            alpha, logarithm, scaled = _cast_of(factor, FLOAT32), _cast_of(b, FLOAT32), _positive_part(a)
+            match logarithm, scaled:
+                case (
+                    Operation(
+                        name="log1p_of_fraction",
+                        arguments=(Operation(name="exp_of_product", arguments=(_, exponent)),),
+                    ),
+                    Operation(name="multiply", arguments=(slope, wide)),
+                ):
+                    beta, argument = _cast_of(slope, FLOAT32), _beyond(exponent)
+                    known = alpha and beta and argument and _cast_of(wide, FLOAT32) is argument
+                    if alpha and known and ask(_is_moderate, alpha):
+                        return Shortcut("scaled_softplus_half", (alpha, beta, argument), far=False)
+    return None
+
+
+def _beyond(value: Value) -> Value | None:
+    """x, of -|x|."""
+    match value:
+        case Operation(name="negative", arguments=(Operation(name="absolute", arguments=(x,)),)):
+            return x
+    return None
+
+
+def _positive_part(value: Value) -> Value | None:
+    """x, of what is larger of it and 0."""
+    match value:
+        case Operation(name="maximum", arguments=(Constant(value=0), x) | (x, Constant(value=0))):
+            return x
+    return None
+
+
+def _is_moderate(number: Number) -> bool:
+    return 1 / MODERATE <= abs(number) <= MODERATE
 
 
 def in_integers(node: Operation) -> Shortcut | None:

@@ -218,27 +218,41 @@ def attention(cupy: Any, query: Any, key: Any, value: Any, scale: float, into: A
         return None
     if not all(map(_is_taken, (query, key, value))):
         return None
+    ordinal = cupy.cuda.runtime.getDevice()
+    form = form_of(*_gpu(cupy, ordinal), (batch * heads, queries), (size, value_size))
+    if form is None:
+        return None
     made = (batch, queries, heads, value_size)
     fits = into is not None and into.flags.c_contiguous and into.data.ptr % 16 == 0
     result = into.reshape(made) if fits else cupy.empty(made, query.dtype)
-    form = form_of(cupy, batch * heads, queries, size, value_size)
     blocks = (-(-queries // (16 * form.queries)), batch * heads)
     arguments = (
         *(query, key, value, result, _steps(query), _steps(key), _steps(value), np.uint32(heads)),
         *(np.uint32(heads // key.shape[1]), np.uint32(queries), np.uint32(key.shape[2])),
         np.float32(scale * math.log2(math.e)),
     )
-    _kernel(cupy, cupy.cuda.runtime.getDevice(), form)(blocks, (THREADS,), arguments, shared_mem=form.shared_bytes)
+    _kernel(cupy, ordinal, form)(blocks, (THREADS,), arguments, shared_mem=form.shared_bytes)
     return result
 
 
-def form_of(cupy: Any, heads: int, queries: int, size: int, value_size: int) -> Form:
-    """With as many queries in a block as leave enough blocks for all multiprocessors."""
-    processors = cupy.cuda.Device().attributes["MultiProcessorCount"]
-    most = 8 if value_size <= 64 else 4
-    while most > 2 and -(-queries // (16 * most)) * heads < 2 * processors:
+def form_of(blocks: int, shared_bytes: int, heads: tuple[int, int], sizes: tuple[int, int]) -> Form | None:
+    """With as many queries in a block as leave so many blocks for a GPU whose blocks have so much shared memory; None
+    if that is too little. `heads` are those of all items, and the queries of each, `sizes` those of a head."""
+    count, queries = heads
+    most = 8 if sizes[1] <= 64 else 4
+    while most > 2 and (
+        -(-queries // (16 * most)) * count < blocks or Form(most, *sizes).shared_bytes + 1024 > shared_bytes
+    ):
         most //= 2
-    return Form(most, size, value_size)
+    form = Form(most, *sizes)
+    return form if form.shared_bytes + 1024 <= shared_bytes else None
+
+
+@cache
+def _gpu(cupy: Any, ordinal: int) -> tuple[int, int]:
+    """How many blocks keep it busy, and their shared memory in bytes."""
+    known = cupy.cuda.Device(ordinal).attributes
+    return 2 * known["MultiProcessorCount"], known["MaxSharedMemoryPerBlockOptin"]
 
 
 def _is_taken(x: Any) -> bool:

@@ -5,7 +5,6 @@ Products are those of tensor cores, which multiply halves and add in float32. A 
 is what the first has lost, times 2^11: together they have 22 digits, so that next to nothing of float32 is lost.
 """
 
-import math
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -17,14 +16,14 @@ from app.operators.arrays import SCRATCH, product, spans
 WARPS = 8
 """Of a block. Each adds up the products of as many hidden elements as the others."""
 
-MOST_WORDS = 144
-"""Registers that a thread has for weights and sums; there are 255."""
+MOST_WORDS = 190
+"""Registers that a thread has for weights, states and sums; there are 255."""
 
-MOST_TILES = 5
+MOST_TILES = 10
 """Columns of a block, 8 at a time, of which sums of all warps fit into its shared memory."""
 
-MOST_BATCH = 512
-"""Items beyond which a product for each step is as quick."""
+MOST_CHUNKS = 4
+"""Items of a block, 16 at a time."""
 
 LEAST_CAPABILITY = 80
 """From which on GPUs have these instructions."""
@@ -46,8 +45,8 @@ class Form(NamedTuple):
     """Hidden elements of a block."""
     depth: int
     """Hidden elements that a warp adds up products of, 32 at a time."""
-    rows: int
-    """Items at a time: 16 or 32."""
+    chunks: int
+    """Items of a block, 16 at a time."""
     clips: bool = False
     couples: bool = False
 
@@ -62,20 +61,25 @@ class Form(NamedTuple):
 
     @property
     def words(self) -> int:
-        """Registers for weights and sums."""
-        return 4 * self.depth * self.tiles + self.rows // 2 * self.tiles
+        """Registers for weights, states, as they are read, and sums."""
+        each = -(-16 * self.units // (32 * WARPS)) * (3 + self.gates)
+        return 4 * self.depth * self.tiles + 16 * self.depth + 8 * self.tiles + self.chunks * each
 
 
 def form_of(kind: str, activations: Sequence[str], sizes: tuple[int, int], processors: int) -> Form | None:
-    """For `sizes`, items and hidden elements, on a GPU with so many multiprocessors that can run it. None if it is not
-    for the kernel."""
+    """For `sizes`, items and hidden elements, on a GPU with so many multiprocessors that can run it: the one of the
+    fewest items in a block, each of which is a multiprocessor's only one. None if it is not for the kernel."""
     batch, hidden = sizes
     functions = tuple(FUNCTIONS.get(each, "") for each in activations)
-    if not processors or batch > MOST_BATCH or "" in functions or (kind != "RNN" and functions[0] != "sigmoid"):
+    if "" in functions or (kind != "RNN" and functions[0] != "sigmoid"):
         return None
-    units = max(2 * math.ceil(hidden / processors / 2), 2)
-    form = Form(kind, functions, units, -(-hidden // (32 * WARPS)), 16 if batch <= 16 else 32)
-    return form if form.words <= MOST_WORDS and form.tiles <= MOST_TILES else None
+    for chunks in range(1, MOST_CHUNKS + 1):
+        beside = processors // -(-batch // (16 * chunks))
+        if beside:
+            form = Form(kind, functions, max(2 * -(-hidden // (2 * beside)), 2), -(-hidden // (32 * WARPS)), chunks)
+            if form.words <= MOST_WORDS and form.tiles <= MOST_TILES:
+                return form
+    return None
 
 
 _LAYER = r"""
@@ -83,12 +87,15 @@ _LAYER = r"""
 #define UNITS %(units)d
 #define PAIRS %(depth)d
 #define TILES %(tiles)d
-#define ROWS %(rows)d
+#define CHUNKS %(chunks)d
 #define WARPS %(warps)d
+#define THREADS (32 * WARPS)
 #define DEPTH (32 * PAIRS * WARPS)
 #define STRIDE (8 * TILES + 4)
-#define PER ((ROWS * UNITS + 32 * WARPS - 1) / (32 * WARPS))
+#define PER ((16 * UNITS + THREADS - 1) / THREADS)
+#define TURNS 4
 #define REST 2048.0f
+#define NOTHING 0xffffffffu
 typedef unsigned short half_bits;
 __device__ __forceinline__ float float_of(half_bits x)
 {
@@ -108,16 +115,27 @@ __device__ __forceinline__ float clipped(float x, float clip)
 {
     return %(clips)d ? x < -clip ? -clip : x > clip ? clip : x : x;
 }
-__device__ __forceinline__ unsigned seen(const unsigned* flag)
+/* Both halves of a state; NaN has no sign here, so that no state is NOTHING. */
+__device__ __forceinline__ unsigned halves_of(float x)
 {
-    unsigned y;
-    asm volatile("ld.acquire.gpu.global.u32 %%0, [%%1];" : "=r"(y) : "l"(flag) : "memory");
+    const half_bits high = half_of(x);
+    const float rounded = float_of(high);
+    return high | (rounded == x ? 0u : (unsigned)half_of((x - rounded) * REST) << 16);
+}
+__device__ __forceinline__ void pass_on(unsigned* to, unsigned x)
+{
+    asm volatile("st.relaxed.gpu.global.u32 [%%0], %%1;" : : "l"(to), "r"(x) : "memory");
+}
+__device__ __forceinline__ uint4 four(const unsigned* from)
+{
+    uint4 y;
+    asm volatile("ld.relaxed.gpu.global.v4.u32 {%%0, %%1, %%2, %%3}, [%%4];"
+                 : "=r"(y.x), "=r"(y.y), "=r"(y.z), "=r"(y.w) : "l"(from) : "memory");
     return y;
 }
-__device__ __forceinline__ void show(unsigned* flag, unsigned turn)
-{
-    asm volatile("st.release.gpu.global.u32 [%%0], %%1;" : : "l"(flag), "r"(turn) : "memory");
-}
+__device__ __forceinline__ unsigned largest(uint4 x) { return max(max(x.x, x.y), max(x.z, x.w)); }
+/* What comes later is seen by nobody who does not see what came before. */
+__device__ __forceinline__ void order() { asm volatile("fence.acq_rel.gpu;" : : : "memory"); }
 __device__ __forceinline__ void multiply_add(
     float (&sums)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1)
 {
@@ -126,38 +144,24 @@ __device__ __forceinline__ void multiply_add(
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
-__device__ __forceinline__ uint4 eight(const half_bits* from) { return __ldcg((const uint4*)from); }
-/* `turn` becomes the flag of a block once all that it has written can be read. */
-__device__ __forceinline__ void publish(unsigned* flags, unsigned turn)
-{
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        show(flags + blockIdx.x, turn);
-    }
-}
-__device__ __forceinline__ void pass_on(half_bits* exchanged, unsigned long long plane, unsigned long long at, float x)
-{
-    const half_bits high = half_of(x);
-    const float rounded = float_of(high);
-    exchanged[at] = high;
-    exchanged[plane + at] = rounded == x ? 0 : half_of((x - rounded) * REST);
-}
+__device__ __forceinline__ unsigned first_halves(unsigned a, unsigned b) { return __byte_perm(a, b, 0x5410); }
+__device__ __forceinline__ unsigned other_halves(unsigned a, unsigned b) { return __byte_perm(a, b, 0x7632); }
 /* Steps `first` to `last`, or back, of one direction: `projected` are their inputs, weighted, { steps, batch, gates,
-   hidden }, and `states` are { state or cell, batch, hidden }. Blocks have all gates of their units; `exchanged` are
-   states before and after a step, { 2, high or rest, items, DEPTH }, in which the first WARPS * PAIRS * 32 hidden
-   elements are there, those beyond them 0, and so are all flags in the beginning. */
-extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) layer(
+   hidden }, and `states` are { state or cell, batch, hidden }. A block has all gates of its units, of CHUNKS times 16
+   items. `exchanged` is what blocks pass to each other, { turn, item, DEPTH }: a state, or NOTHING until it is there.
+   After a step all blocks have read the states before it: what these were in becomes NOTHING, in time for the turn
+   after the next one, which `order` sees to. What is beyond the items and hidden elements is 0. */
+extern "C" __global__ void __launch_bounds__(THREADS, 1) layer(
     const float* __restrict__ projected, const float* __restrict__ bias, const half_bits* __restrict__ recurrence,
-    const float* __restrict__ peephole, const unsigned* __restrict__ lengths, float* states,
-    half_bits* exchanged, unsigned* flags, half_bits* sequence, unsigned long long apart, unsigned steps,
-    unsigned batch, unsigned hidden, unsigned first, bool is_backward, float clip)
+    const float* __restrict__ peephole, const unsigned* __restrict__ lengths, float* __restrict__ states,
+    unsigned* exchanged, half_bits* __restrict__ sequence, unsigned long long apart, unsigned steps, unsigned batch,
+    unsigned hidden, unsigned first, bool is_backward, float clip)
 {
-    __shared__ float sums[WARPS][ROWS][STRIDE];
+    __shared__ float sums[WARPS][16][STRIDE];
     const unsigned warp = threadIdx.x / 32, lane = threadIdx.x %% 32, group = lane / 4, quarter = lane %% 4;
-    const unsigned items = (batch + ROWS - 1) / ROWS * ROWS;
-    const unsigned long long plane = (unsigned long long)items * DEPTH;
-    const unsigned first_unit = blockIdx.x * UNITS;
+    const unsigned first_unit = blockIdx.x * UNITS, first_item = blockIdx.y * CHUNKS * 16;
+    const unsigned from = (warp * PAIRS) * 32 + quarter * 8;
+    const unsigned long long plane = (unsigned long long)gridDim.y * CHUNKS * 16 * DEPTH;
     /* The order of the terms is free: a lane has 8 hidden elements one after the other of each 32. */
     unsigned weights[PAIRS][TILES][4];
     #pragma unroll
@@ -165,7 +169,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) layer(
         #pragma unroll
         for (int tile = 0; tile < TILES; ++tile) {
             const unsigned column = tile * 8 + group, gate = column / UNITS, unit = first_unit + column %% UNITS;
-            const unsigned k = (warp * PAIRS + pair) * 32 + quarter * 8;
+            const unsigned k = from + pair * 32;
             const half_bits* row = recurrence + ((unsigned long long)gate * hidden + unit) * hidden;
             const bool there = gate < GATES && unit < hidden;
             #pragma unroll
@@ -175,124 +179,148 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) layer(
                 weights[pair][tile][word] = one | other << 16;
             }
         }
-    const unsigned from = warp * PAIRS * 32, beyond = from + PAIRS * 32 < hidden ? from + PAIRS * 32 : hidden;
-    const unsigned first_block = from / UNITS, blocks = from < beyond ? (beyond - 1) / UNITS + 1 : first_block;
+    /* A thread's elements, and what it knows of them. */
+    float hiddens[CHUNKS][PER], cells[CHUNKS][PER], of_inputs[PER][GATES], of_states[PER][GATES], of_cells[PER][3];
+    unsigned lasts[CHUNKS][PER];
     const unsigned long long count = (unsigned long long)batch * hidden;
-
-    for (unsigned n = threadIdx.x; n < batch * UNITS; n += 32 * WARPS) {
-        const unsigned item = n / UNITS, unit = first_unit + n %% UNITS;
-        if (unit < hidden)
-            pass_on(exchanged, plane, (unsigned long long)item * DEPTH + unit,
-                    states[(unsigned long long)item * hidden + unit]);
+    #define UNIT(n) (first_unit + (threadIdx.x + (n) * THREADS) %% UNITS)
+    #define ITEM(chunk, n) (first_item + (chunk) * 16 + (threadIdx.x + (n) * THREADS) / UNITS)
+    #define IS_THERE(chunk, n) \
+        (threadIdx.x + (n) * THREADS < 16 * UNITS && ITEM(chunk, n) < batch && UNIT(n) < hidden)
+    #pragma unroll
+    for (int n = 0; n < PER; ++n) {
+        #pragma unroll
+        for (int gate = 0; gate < GATES; ++gate) {
+            of_inputs[n][gate] = UNIT(n) < hidden ? bias[gate * hidden + UNIT(n)] : 0;
+            of_states[n][gate] = UNIT(n) < hidden ? bias[(GATES + gate) * hidden + UNIT(n)] : 0;
+        }
+        #pragma unroll
+        for (int gate = 0; gate < 3; ++gate)
+            of_cells[n][gate] = %(is_lstm)d && UNIT(n) < hidden ? peephole[gate * hidden + UNIT(n)] : 0;
+        #pragma unroll
+        for (int chunk = 0; chunk < CHUNKS; ++chunk)
+            if (IS_THERE(chunk, n)) {
+                const unsigned long long at = (unsigned long long)ITEM(chunk, n) * hidden + UNIT(n);
+                hiddens[chunk][n] = states[at];
+                cells[chunk][n] = %(is_lstm)d ? states[count + at] : 0;
+                lasts[chunk][n] = lengths ? lengths[ITEM(chunk, n)] : ~0u;
+                pass_on(exchanged + (unsigned long long)ITEM(chunk, n) * DEPTH + UNIT(n), halves_of(hiddens[chunk][n]));
+            }
     }
-    publish(flags, 1);
-
     for (unsigned turn = 0; turn < steps; ++turn) {
         const unsigned here = is_backward ? steps - 1 - turn : turn;
-        const half_bits* before = exchanged + (turn & 1) * 2 * plane;
-        half_bits* after = exchanged + (~turn & 1) * 2 * plane;
-        for (unsigned begin = 0; begin < batch; begin += ROWS) {
-            /* What does not wait for other blocks. */
-            float given[PER][GATES], hidden_before[PER], cell_before[PER];
+        const unsigned* before = exchanged + turn %% TURNS * plane;
+        unsigned* after = exchanged + (turn + 1) %% TURNS * plane;
+        unsigned* past = exchanged + (turn + TURNS - 1) %% TURNS * plane;
+        /* What does not wait for other blocks. */
+        float given[CHUNKS][PER][GATES];
+        #pragma unroll
+        for (int chunk = 0; chunk < CHUNKS; ++chunk)
             #pragma unroll
-            for (int n = 0; n < PER; ++n) {
-                const unsigned element = threadIdx.x + n * 32 * WARPS, item = begin + element / UNITS;
-                const unsigned unit = first_unit + element %% UNITS;
-                if (element < ROWS * UNITS && item < batch && unit < hidden) {
-                    const float* input = projected + ((unsigned long long)here * batch + item) * GATES * hidden + unit;
+            for (int n = 0; n < PER; ++n)
+                if (IS_THERE(chunk, n)) {
+                    const unsigned long long item = (unsigned long long)here * batch + ITEM(chunk, n);
                     #pragma unroll
-                    for (int gate = 0; gate < GATES; ++gate) given[n][gate] = __ldcg(input + gate * hidden);
-                    hidden_before[n] = states[(unsigned long long)item * hidden + unit];
-                    if (%(is_lstm)d) cell_before[n] = states[count + (unsigned long long)item * hidden + unit];
+                    for (int gate = 0; gate < GATES; ++gate)
+                        given[chunk][n][gate] = __ldcg(projected + (item * GATES + gate) * hidden + UNIT(n));
                 }
-            }
-            if (begin == 0) {
-                for (unsigned block = first_block + lane; block < blocks; block += 32)
-                    while (seen(flags + block) < turn + 1) {}
-                __syncwarp();
-            }
-            float high[ROWS / 16][TILES][4] = {}, rest[ROWS / 16][TILES][4] = {};
-            const half_bits* mine = before + (unsigned long long)(begin + group) * DEPTH + from + quarter * 8;
+        #pragma unroll
+        for (int chunk = 0; chunk < CHUNKS; ++chunk) {
+            const unsigned* mine = before + (unsigned long long)(first_item + chunk * 16 + group) * DEPTH + from;
+            while (largest(four(mine)) == NOTHING) {} /* little is read again and again */
+            uint4 words[PAIRS][4];
+            unsigned most;
+            do {
+                most = 0;
+                #pragma unroll
+                for (int pair = 0; pair < PAIRS; ++pair)
+                    #pragma unroll
+                    for (int n = 0; n < 4; ++n)
+                        words[pair][n] = four(mine + pair * 32 + n / 2 * 4 + n %% 2 * 8 * DEPTH);
+                #pragma unroll
+                for (int pair = 0; pair < PAIRS; ++pair)
+                    #pragma unroll
+                    for (int n = 0; n < 4; ++n) most = max(most, largest(words[pair][n]));
+            } while (most == NOTHING);
+            __syncwarp();
+            float high[TILES][4] = {}, rest[TILES][4] = {};
             #pragma unroll
             for (int pair = 0; pair < PAIRS; ++pair)
                 #pragma unroll
-                for (int sixteen = 0; sixteen < ROWS / 16; ++sixteen) {
-                    const half_bits* at = mine + sixteen * 16 * DEPTH + pair * 32;
-                    const uint4 a = eight(at), b = eight(at + 8 * DEPTH);
-                    const uint4 c = eight(at + plane), d = eight(at + plane + 8 * DEPTH);
+                for (int half = 0; half < 2; ++half) {
+                    const uint4 a = words[pair][half * 2], b = words[pair][half * 2 + 1];
                     #pragma unroll
                     for (int tile = 0; tile < TILES; ++tile) {
-                        const unsigned* w = weights[pair][tile];
-                        multiply_add(high[sixteen][tile], a.x, b.x, a.y, b.y, w[0], w[1]);
-                        multiply_add(rest[sixteen][tile], c.x, d.x, c.y, d.y, w[0], w[1]);
-                        multiply_add(high[sixteen][tile], a.z, b.z, a.w, b.w, w[2], w[3]);
-                        multiply_add(rest[sixteen][tile], c.z, d.z, c.w, d.w, w[2], w[3]);
+                        const unsigned* w = weights[pair][tile] + half * 2;
+                        multiply_add(high[tile], first_halves(a.x, a.y), first_halves(b.x, b.y), first_halves(a.z, a.w),
+                                     first_halves(b.z, b.w), w[0], w[1]);
+                        multiply_add(rest[tile], other_halves(a.x, a.y), other_halves(b.x, b.y), other_halves(a.z, a.w),
+                                     other_halves(b.z, b.w), w[0], w[1]);
                     }
                 }
             #pragma unroll
-            for (int sixteen = 0; sixteen < ROWS / 16; ++sixteen)
+            for (int tile = 0; tile < TILES; ++tile)
                 #pragma unroll
-                for (int tile = 0; tile < TILES; ++tile)
-                    #pragma unroll
-                    for (int n = 0; n < 4; ++n) {
-                        const float most = high[sixteen][tile][n];
-                        const float both = fmaf(rest[sixteen][tile][n], 1.0f / REST, most);
-                        /* What is 0 beside an infinite weight is no more than lost. */
-                        sums[warp][sixteen * 16 + group + n / 2 * 8][tile * 8 + quarter * 2 + n %% 2] =
-                            both == both ? both : most;
-                    }
+                for (int n = 0; n < 4; ++n) {
+                    const float most = high[tile][n], both = fmaf(rest[tile][n], 1.0f / REST, most);
+                    /* What is 0 beside an infinite weight is no more than lost. */
+                    sums[warp][group + n / 2 * 8][tile * 8 + quarter * 2 + n %% 2] = both == both ? both : most;
+                }
             __syncthreads();
             half_bits made[PER];
             #pragma unroll
-            for (int n = 0; n < PER; ++n) {
-                const unsigned element = threadIdx.x + n * 32 * WARPS, row = element / UNITS, item = begin + row;
-                const unsigned unit = first_unit + element %% UNITS;
-                if (element < ROWS * UNITS && item < batch && unit < hidden) {
+            for (int n = 0; n < PER; ++n)
+                if (IS_THERE(chunk, n)) {
+                    const unsigned row = (threadIdx.x + n * THREADS) / UNITS, unit = UNIT(n) - first_unit;
                     float of_input[GATES], of_state[GATES];
                     #pragma unroll
                     for (int gate = 0; gate < GATES; ++gate) {
-                        const unsigned place = gate * hidden + unit, column = gate * UNITS + element %% UNITS;
                         float sum = 0;
                         #pragma unroll
-                        for (int part = 0; part < WARPS; ++part) sum += sums[part][row][column];
-                        of_input[gate] = given[n][gate] + bias[place];
-                        of_state[gate] = sum + bias[GATES * hidden + place];
+                        for (int part = 0; part < WARPS; ++part) sum += sums[part][row][gate * UNITS + unit];
+                        of_input[gate] = given[chunk][n][gate] + of_inputs[n][gate];
+                        of_state[gate] = sum + of_states[n][gate];
                     }
-                    float h = hidden_before[n];
-                    const bool there = lengths == 0 || lengths[item] > first + here;
+                    float& h = hiddens[chunk][n];
+                    const bool there = lasts[chunk][n] > first + here;
                     if (there) {
 %(step)s
                     }
-                    const unsigned long long at = (unsigned long long)item * hidden + unit;
-                    states[at] = h;
-                    pass_on(after, plane, (unsigned long long)item * DEPTH + unit, h);
+                    const unsigned long long at = (unsigned long long)ITEM(chunk, n) * DEPTH + UNIT(n);
+                    pass_on(after + at, halves_of(h));
+                    if (turn) pass_on(past + at, NOTHING);
                     made[n] = there ? half_of(h) : 0;
                 }
-            }
-            if (begin + ROWS >= batch) publish(flags, turn + 2);
-            else __syncthreads();
+            if (chunk + 1 < CHUNKS) __syncthreads();
             #pragma unroll
-            for (int n = 0; n < PER; ++n) {
-                const unsigned element = threadIdx.x + n * 32 * WARPS, item = begin + element / UNITS;
-                const unsigned unit = first_unit + element %% UNITS;
-                if (sequence && element < ROWS * UNITS && item < batch && unit < hidden)
-                    sequence[here * apart + (unsigned long long)item * hidden + unit] = made[n];
-            }
+            for (int n = 0; n < PER; ++n)
+                if (sequence && IS_THERE(chunk, n))
+                    sequence[here * apart + (unsigned long long)ITEM(chunk, n) * hidden + UNIT(n)] = made[n];
         }
+        order();
+        __syncthreads();
     }
+    #pragma unroll
+    for (int chunk = 0; chunk < CHUNKS; ++chunk)
+        #pragma unroll
+        for (int n = 0; n < PER; ++n)
+            if (IS_THERE(chunk, n)) {
+                const unsigned long long at = (unsigned long long)ITEM(chunk, n) * hidden + UNIT(n);
+                states[at] = hiddens[chunk][n];
+                if (%(is_lstm)d) states[count + at] = cells[chunk][n];
+            }
 }
 """
 
 _STEPS = {
     "RNN": "h = {0}(of_input[0] + of_state[0]);",
-    "LSTM": """const float cell = cell_before[n];
-#define SUM(gate) (of_input[gate] + of_state[gate])
-const float i = {0}(clipped(SUM(0) + peephole[unit] * cell, clip));
-const float f = COUPLES ? 1.0f - i : {0}(clipped(SUM(2) + peephole[2 * hidden + unit] * cell, clip));
-const float c = f * cell + i * {1}(clipped(SUM(3), clip));
-const float o = {0}(clipped(SUM(1) + peephole[hidden + unit] * c, clip));
-h = o * {2}(clipped(c, clip));
-states[count + (unsigned long long)item * hidden + unit] = c;""",
+    "LSTM": """#define SUM(gate) (of_input[gate] + of_state[gate])
+float& cell = cells[chunk][n];
+const float i = {0}(clipped(SUM(0) + of_cells[n][0] * cell, clip));
+const float f = COUPLES ? 1.0f - i : {0}(clipped(SUM(2) + of_cells[n][2] * cell, clip));
+cell = f * cell + i * {1}(clipped(SUM(3), clip));
+const float o = {0}(clipped(SUM(1) + of_cells[n][1] * cell, clip));
+h = o * {2}(clipped(cell, clip));""",
     "GRU": """const float z = {0}(of_input[0] + of_state[0]), r = {0}(of_input[1] + of_state[1]);
 h = (1.0f - z) * {1}(of_input[2] + r * of_state[2]) + z * h;""",
 }
@@ -352,24 +380,23 @@ def run(cupy: Any, form: Form, layer: Layer, *, is_backward: bool, clip: float) 
     steps, batch, _ = layer.x.shape
     hidden = layer.recurrence.shape[-1]
     width = form.gates * hidden
-    items, depth = -(-batch // form.rows) * form.rows, 32 * WARPS * form.depth
-    blocks = -(-hidden // form.units)
+    blocks = -(-hidden // form.units), -(-batch // (16 * form.chunks))
     nothing = np.uint64(0)
-    most = min(max(SCRATCH["cupy"] // (4 * batch * width), 1), STEPS)
-    order = [*spans(steps, most)]
+    order = [*spans(steps, min(max(SCRATCH["cupy"] // (4 * batch * width), 1), STEPS))]
     for some in reversed(order) if is_backward else order:
         projected = product(cupy, layer.x[some], layer.weights.T)
-        exchanged = cupy.zeros(4 * items * depth + 2 * blocks, np.uint16)
-        flags = exchanged[4 * items * depth :]
+        exchanged = cupy.full((4, blocks[1] * 16 * form.chunks, 32 * WARPS * form.depth), ~np.uint32(0))
+        exchanged[:, batch:] = 0
+        exchanged[:, :, hidden:] = 0
         sequence = layer.sequence
         apart = 0 if sequence is None else sequence.strides[0] // sequence.itemsize
         _kernel(cupy, form)(
-            (blocks,),
+            blocks,
             (32 * WARPS,),
             (
                 *(projected, layer.bias, layer.recurrence, layer.peephole),
                 nothing if layer.lengths is None else layer.lengths,
-                *(layer.states, exchanged, flags, nothing if sequence is None else sequence[some]),
+                *(layer.states, exchanged, nothing if sequence is None else sequence[some]),
                 *(np.uint64(apart), np.uint32(some.stop - some.start), np.uint32(batch), np.uint32(hidden)),
                 *(np.uint32(some.start), np.bool_(is_backward), np.float32(clip)),
             ),

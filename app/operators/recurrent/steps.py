@@ -57,7 +57,7 @@ class Recurrent(Operator):
     gates: ClassVar[int]
     activations: ClassVar[tuple[str, ...]]
     """The names of those of one direction."""
-    only_queues = True
+    only_queues = makes_in = True
     same_sizes = ()
     sizes_from = ("InputTensor", "RecurrenceTensor", "Direction")
     counts: ClassVar[Mapping[str, tuple[str, ...]]] = {"ActivationDescCount": ("ActivationDescs",)}
@@ -116,7 +116,7 @@ class Recurrent(Operator):
             )
         yield from activation_violations(self, level)
 
-    def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    def call(self, xp: Any, inputs: Mapping[str, Any], into: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         batch, hidden, many = self.InputTensor.Sizes[2], self.RecurrenceTensor.Sizes[-1], self._directions
         bias = self._optional(xp, inputs, "BiasTensor", (1, 1, many, 2 * self.gates * hidden))
         peephole = self._optional(xp, inputs, "PeepholeTensor", (1, 1, many, 3 * hidden))
@@ -125,7 +125,10 @@ class Recurrent(Operator):
             for name in ("HiddenInitTensor", "CellMemInitTensor")[: self._states]
         ]
         dtype = numpy_type(self.InputTensor.DataType)
-        made = {name: xp.zeros(self.implied_sizes(name), dtype) for name in self.output_names()}
+        made = {
+            name: into[name] if into and into[name].flags.c_contiguous else xp.empty(self.implied_sizes(name), dtype)
+            for name in self.output_names()
+        }
         sequence = made.get("OutputSequenceTensor")
         singles = ("OutputSingleTensor", "OutputCellSingleTensor")
         for each in range(many):

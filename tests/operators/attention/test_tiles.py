@@ -1,5 +1,6 @@
 """Attention of FLOAT32 by one kernel: its forms under NVRTC, which needs no GPU, and on one."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,20 +39,16 @@ def expected(query: Array, key: Array, value: Array, heads: int, key_heads: int,
     return made.reshape(*made.shape[:2], -1)
 
 
+def given(asked: list[tiles.Form], form: tiles.Form, *_: object) -> tiles.Form:
+    asked.append(form)
+    return form
+
+
 @pytest.mark.gpu
 def test_attention_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of sizes around those of tiles."""
     monkeypatch.setattr(calls, "DEVICE", first_gpu())
-    forms: set[tiles.Form] = set()
-    form_of = tiles.form_of
-
-    def counted(*given: Any) -> tiles.Form:
-        made = form_of(*given)
-        forms.add(made)
-        return made
-
-    monkeypatch.setattr(tiles, "form_of", counted)
-    rng = np.random.default_rng(6)
+    rng, asked = np.random.default_rng(6), list[tiles.Form]()
     for batch, heads, key_heads, queries, keys, size, value_size in (
         *((1, 1, 1, 1, 1, 4, 4), (2, 3, 3, 31, 63, 64, 64), (1, 4, 2, 33, 64, 8, 36), (2, 2, 1, 65, 65, 128, 128)),
         *((1, 2, 2, 130, 129, 96, 64), (3, 40, 40, 127, 200, 32, 32), (1, 16, 8, 1000, 77, 64, 48)),
@@ -63,10 +60,22 @@ def test_attention_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         key[:, 0] *= 10  # scores that grow and shrink
         document: dict[str, Any] = {"Type": "MULTIHEAD_ATTENTION1", "Scale": 0.2, "MaskType": "NONE"}
         document |= {"QueryHeadCount": heads, "KeyValueHeadCount": key_heads}
-        made = run(document, {"QueryTensor": query, "KeyTensor": key, "ValueTensor": value})["OutputTensor"]
         right = expected(query, key, value, heads, key_heads, 0.2)
-        np.testing.assert_allclose(made, right, rtol=2e-5, atol=2e-5)
-    assert {form.queries for form in forms} == {2, 4, 8}
+        for of_block in (2, 4, 8) if value_size <= 64 else (2, 4):
+            form = tiles.Form(of_block, size, value_size)
+            monkeypatch.setattr(tiles, "form_of", partial(given, asked, form))
+            made = run(document, {"QueryTensor": query, "KeyTensor": key, "ValueTensor": value})["OutputTensor"]
+            np.testing.assert_allclose(made, right, rtol=2e-5, atol=2e-5)
+    assert len(asked) == 20
+
+
+def test_blocks_are_enough_and_fit() -> None:
+    """For as many multiprocessors, and their shared memory."""
+    assert tiles.form_of(264, 228 << 10, (96, 512), (64, 64)) == tiles.Form(8, 64, 64)
+    assert tiles.form_of(264, 228 << 10, (12, 128), (64, 64)) == tiles.Form(2, 64, 64)
+    assert tiles.form_of(264, 228 << 10, (96, 512), (128, 128)) == tiles.Form(4, 128, 128)
+    assert tiles.form_of(264, 100 << 10, (96, 512), (64, 64)) == tiles.Form(4, 64, 64)
+    assert tiles.form_of(264, 64 << 10, (96, 512), (128, 128)) is None
 
 
 @pytest.mark.gpu

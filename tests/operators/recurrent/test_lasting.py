@@ -37,9 +37,14 @@ def test_kernels_compile(kind: str) -> None:
 def test_what_the_kernel_does_not_do() -> None:
     """Weights that registers do not hold, states that halves might not, and GPUs that cannot."""
     lstm = ACTIVATIONS["LSTM"]
-    assert lasting.form_of("LSTM", lstm, (32, 512), 132) == lasting.Form("LSTM", _NAMES, 4, 2, 32)
-    assert lasting.form_of("LSTM", lstm, (16, 512), 60) == lasting.Form("LSTM", _NAMES, 10, 2, 16)
-    assert lasting.form_of("LSTM", lstm, (lasting.MOST_BATCH + 1, 512), 132) is None
+    for batch, processors, found in (
+        (32, 132, (8, 2, 1)),
+        (33, 132, (12, 2, 1)),
+        (16, 60, (10, 2, 1)),
+        (16, 132, (4, 2, 1)),
+    ):
+        assert lasting.form_of("LSTM", lstm, (batch, 512), processors) == lasting.Form("LSTM", _NAMES, *found)
+    assert lasting.form_of("LSTM", lstm, (1000, 512), 132) is None
     assert lasting.form_of("LSTM", lstm, (32, 2048), 132) is None
     assert lasting.form_of("LSTM", lstm, (32, 512), 0) is None
     assert lasting.form_of("LSTM", [lstm[0], A + "RELU", lstm[2]], (32, 512), 132) is None
