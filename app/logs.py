@@ -82,6 +82,7 @@ def configure(settings: Settings) -> None:
         raise Unusable(f"The log file {settings.log_file} cannot be opened: {error.strerror}.") from None
     handler.setFormatter(JsonFormatter() if is_json(settings) else logging.Formatter(_TEXT))
     logging.basicConfig(handlers=[handler], level=settings.log_level.upper(), force=True)
+    logging.captureWarnings(True)
     _sink = handler.sink
     sys.stderr = io.TextIOWrapper(io.BufferedWriter(Text(_sink)), "utf-8", "backslashreplace", line_buffering=True)
 

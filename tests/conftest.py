@@ -96,7 +96,8 @@ def running_server(
     log: Path, *flags: str, command: Sequence[str | Path] = SERVER, **environment: str
 ) -> Iterator[RunningServer]:
     """`dmlserve serve` with `flags` on a free port, ready for requests; `environment` is added to ours."""
-    environment = {"PYTHONPATH": str(ROOT), "DMLSERVE_WORKERS": "1"} | environment  # on large machines, too
+    ours = {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error::RuntimeWarning"}  # NumPy's are faults of ours
+    environment = ours | {"DMLSERVE_WORKERS": "1"} | environment  # on large machines, too
     with log.open("wb") as stderr:
         process = subprocess.Popen(
             [*command, "serve", "--port", "0", *flags], stderr=stderr, stdout=stderr, env=os.environ | environment

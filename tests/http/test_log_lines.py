@@ -8,6 +8,7 @@ import pty
 import re
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -162,6 +163,18 @@ def test_without_standard_streams(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.wait()
+
+
+def test_warnings_of_python_are_lines_too() -> None:
+    program = (
+        "import warnings; from app import logs; from app.settings import Settings\n"
+        "logs.configure(Settings(log_format='json'))\nwarnings.warn('two\\nlines')"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)
+    line = json.loads(done.stderr)
+    assert (line["level"], line["logger"]) == ("WARNING", "py.warnings")
+    assert "two\nlines" in line["message"]
 
 
 def test_lines_of_several_workers_are_not_mixed_up(tmp_path: Path) -> None:

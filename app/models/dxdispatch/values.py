@@ -84,7 +84,7 @@ class Elements:
                 raise refused((*at, "type"), "type must be one of those allowed.", abbreviate(each["type"]), allowed)
             assert data_type is not None
             value = number(each["value"], data_type, (*at, "value"))
-            pieces.append(_stored([value], data_type).astype(numpy_type(data_type)).tobytes())
+            pieces.append(_stored([value], data_type).tobytes())
         data = b"".join(pieces)
         buffer = self._bytes(len(data))
         buffer[:] = data
@@ -186,7 +186,8 @@ def _stored(values: list[int | float], data_type: DataType) -> Array:
         return np.array(values, numpy_type(data_type))
     with np.errstate(all="ignore"):
         doubles = np.array(values, np.float64)
-        return truncated(doubles.astype(np.float32)) if data_type is DataType.FLOAT16 else doubles
+        rounded = truncated(doubles.astype(np.float32)) if data_type is DataType.FLOAT16 else doubles
+        return rounded.astype(numpy_type(data_type))
 
 
 def truncated(floats: Any) -> Any:
