@@ -28,6 +28,8 @@ from app.formula.values import (
 from app.graphs.graph import NodeOutput, Source
 from app.graphs.members import (
     MOST_INPUTS,
+    MOST_WRITTEN,
+    Depth,
     Outputs,
     Part,
     has_totals,
@@ -106,7 +108,7 @@ class CoordinateGroup:
         assert root.made is not None, "all that is in a group is a formula"
         stored = root.type or root.made.stored
         here = _At(tuple([self._shared.put(Coordinate(INT64, axis)) for axis in range(root.desc.rank)]), True)
-        expression = self._member(self._root, stored, here, 0)
+        expression = self._member(self._root, stored, here, Depth())
         if not self.refused.isdisjoint(self._members):  # it would be computed here, and by itself as well
             again = CoordinateGroup(self._values, self._roots | self.refused, self._root, alone=self._alone)
             part = again.part(structures)
@@ -145,7 +147,7 @@ class CoordinateGroup:
 
     # Members
 
-    def _member(self, output: NodeOutput, stored: DataType, at: _At, depth: int) -> Value:
+    def _member(self, output: NodeOutput, stored: DataType, at: _At, depth: Depth) -> Value:
         """The element of `output` there, whose elements are `stored` so, below formulas so deep."""
         known = self._placed.get((output, stored, at))
         if known is not None:
@@ -153,7 +155,7 @@ class CoordinateGroup:
         value = self._values[output]
         made = value.made
         assert made is not None, "all that is in a group is a formula"
-        prefix, below = f"{len(self._members)}.", depth + size_of(made)[1]
+        prefix, below = f"{len(self._members)}.", depth.below(size_of(made)[1])
         self._members.append(output)
         self._numbers.append(value.node.compiled.numbers)
         self._inputs += len(value.sources) - 1
@@ -191,7 +193,7 @@ class CoordinateGroup:
         self._placed[output, stored, at] = result
         return result
 
-    def _read(self, source: Source, stored: DataType, desc: TensorDesc, at: _At, depth: int) -> Value:
+    def _read(self, source: Source, stored: DataType, desc: TensorDesc, at: _At, depth: Depth) -> Value:
         """The element of a member's input there, which reads it as `desc` and `stored` say."""
         if isinstance(source, NodeOutput) and source not in self._roots and source not in self.refused:
             place = None if self._alone else self._place(source, stored, desc, at, depth)
@@ -204,7 +206,7 @@ class CoordinateGroup:
         name = input_name(self._leaves.index(leaf))
         return self._shared.put(Element(compute_type(stored), name, stored, at.coordinates))
 
-    def _place(self, source: NodeOutput, stored: DataType, desc: TensorDesc, at: _At, depth: int) -> _At | None:
+    def _place(self, source: NodeOutput, stored: DataType, desc: TensorDesc, at: _At, depth: Depth) -> _At | None:
         """Where `source` is computed for a reader of `desc` there; None if it had better be computed by itself."""
         value = self._values[source]
         made = value.made
@@ -214,7 +216,10 @@ class CoordinateGroup:
             return place
         count, own_depth = size_of(made)
         coordinates = max([self._shared.depths[each] for each in at.coordinates])
-        if depth + own_depth + coordinates > MOST_DEPTH or len(self._shared.depths) + count > MOST_OPERATIONS:
+        whole = depth.below(own_depth).below(Depth(coordinates, coordinates))
+        if whole.values > MOST_DEPTH or whole.written > MOST_WRITTEN:
+            return None
+        if len(self._shared.depths) + count > MOST_OPERATIONS:
             return None
         if made.axes or self._inputs + len(value.sources) - 1 > MOST_INPUTS:
             return None

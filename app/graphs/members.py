@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc
@@ -18,6 +18,12 @@ from app.programs.walks import Walk, collapse
 
 MOST_INPUTS = 32
 """Of one kernel: the arguments of a CUDA kernel, with all strides, have 4 KiB."""
+
+MOST_WRITTEN = 200
+"""Of one kernel, how deep a formula is once devices have written it: they walk it by functions that call themselves."""
+
+_WRITTEN, _WRITTEN_DEEP = 16, {"power": 24, "normal_cdf": 24, "fmod": 33, "remainder": 33}
+"""How deep what is not cheap is written, at most (tests/graphs/test_depth.py)."""
 
 _CHEAP = {
     *(
@@ -130,13 +136,33 @@ def plain_desc(stored: DataType, sizes: list[int], strides: Sequence[int] | None
 _DEFAULTS = dict(TensorDesc(DataType=DataType.FLOAT32, Sizes=[1]))
 
 
+class Depth(NamedTuple):
+    """How deep a formula is, in its values, and once devices have written it."""
+
+    values: int = 0
+    written: int = 0
+
+    def below(self, other: "Depth") -> "Depth":
+        """That of a formula inside one of this depth."""
+        return Depth(self.values + other.values, self.written + other.written)
+
+
 @lru_cache(4096)
-def size_of(made: Map) -> tuple[int, int]:
+def size_of(made: Map) -> tuple[int, Depth]:
     """How many values a formula is made of, and how deep it is."""
     depths: dict[Value, int] = {}
+    written: dict[Value, int] = {}
     for node in parts(made.expression):
-        depths[node] = 1 + max([depths[each] for each in node.operands()], default=0)
-    return len(depths), depths[made.expression]
+        operands = node.operands()
+        depths[node] = 1 + max([depths[each] for each in operands], default=0)
+        written[node] = _written(node) + max([written[each] for each in operands], default=0)
+    return len(depths), Depth(depths[made.expression], written[made.expression])
+
+
+def _written(node: Value) -> int:
+    if not isinstance(node, Operation) or node.name in _CHEAP:
+        return 1
+    return _WRITTEN_DEEP.get(node.name, _WRITTEN)
 
 
 @lru_cache(4096)

@@ -12,7 +12,17 @@ from app.formula.structures import Structures
 from app.formula.uniform import Numbers
 from app.formula.values import Input, Number, Parameter, Value, as_stored, compute_type
 from app.graphs.graph import NodeOutput, Source
-from app.graphs.members import MOST_INPUTS, Outputs, Part, input_name, is_cheap, plain_desc, size_of
+from app.graphs.members import (
+    MOST_INPUTS,
+    MOST_WRITTEN,
+    Depth,
+    Outputs,
+    Part,
+    input_name,
+    is_cheap,
+    plain_desc,
+    size_of,
+)
 from app.graphs.spaces import Space, Vector
 from app.programs.dispatchable import Dispatchable
 from app.programs.program import Map, Program
@@ -88,7 +98,7 @@ class PositionGroup:
         whole = self._space.identity()
         written = self._space.address(whole, self._walk(self._root)[1][-1])
         stored = self._values[self._root].type or self._formula(self._root).stored
-        self._member(self._root, stored, whole, 0)
+        self._member(self._root, stored, whole, Depth())
         sizes = list(self._space.sizes)
         axes = tuple(axis for axis, flag in enumerate(self._space.axes) if flag)
         program = structures.find(
@@ -121,7 +131,7 @@ class PositionGroup:
             for name, each in numbers.items():
                 yield f"{number}.{name}", each
 
-    def _member(self, output: NodeOutput, stored: DataType, coordinates: list[Vector], depth: int) -> int:
+    def _member(self, output: NodeOutput, stored: DataType, coordinates: list[Vector], depth: Depth) -> int:
         """The number of `output`, of elements `stored` so, computed for its element at `coordinates`, below formulas
         so deep."""
         value, made = self._values[output], self._formula(output)
@@ -132,7 +142,7 @@ class PositionGroup:
         sizes, every = self._walk(output)
         for (_, source, read), strides in zip(value.inputs, every, strict=False):
             reading = _Reading(stored if is_copy else read, sizes, strides, coordinates)
-            inner = self._inner(source, reading, depth + own_depth)
+            inner = self._inner(source, reading, depth.below(own_depth))
             wires.append(_Wire(False, self._leaf(source, reading)) if inner is None else _Wire(True, inner))
         names = tuple(value.node.compiled.program.inputs)
         self._members.append(_Member(output, made, stored, names, tuple(wires)))
@@ -140,7 +150,7 @@ class PositionGroup:
         self._placed.setdefault(output, []).append((stored, coordinates, number))
         return number
 
-    def _inner(self, source: Source, reading: _Reading, depth: int) -> int | None:
+    def _inner(self, source: Source, reading: _Reading, depth: Depth) -> int | None:
         """The number of `source` as a member, if it is one."""
         if not isinstance(source, NodeOutput) or source in self._roots:
             return None
@@ -155,13 +165,14 @@ class PositionGroup:
             return None
         return self._member(source, reading.stored, place, depth)
 
-    def _place(self, output: NodeOutput, made: Map, reading: _Reading, depth: int) -> list[Vector] | None:
+    def _place(self, output: NodeOutput, made: Map, reading: _Reading, depth: Depth) -> list[Vector] | None:
         """The coordinates of `output` for a reader; None if it had better be computed by itself."""
         if made.by_coordinates:
             return None
         value = self._values[output]
         count, own_depth = size_of(made)
-        if depth + own_depth > MOST_DEPTH or self._operations + count > MOST_OPERATIONS:
+        whole = depth.below(own_depth)
+        if whole.values > MOST_DEPTH or whole.written > MOST_WRITTEN or self._operations + count > MOST_OPERATIONS:
             return None
         if self._inputs + len(value.sources) - 1 > MOST_INPUTS:
             return None

@@ -1,0 +1,67 @@
+"""However many operators are put into one another, no kernel is deeper than what walks it can go."""
+
+import contextlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from app.contract.violations import ContractError
+from app.devices.cpu.device import NumpyDevice
+from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.cuda.lowering import lower
+from app.formula.structures import Questions, Structures
+from app.graphs.graph import Graph
+from app.graphs.schedule import InitializedGraph, schedule
+from app.operators.catalog import OPERATORS
+from app.operators.operator import Role
+from tests.graphs.documents import Document, between, graph, into, node, out, resolved, tensor
+
+NODES = 40
+
+ATTRIBUTES: list[dict[str, Any]] = [
+    {},
+    *({name: 1.5} for name in ("Alpha", "Exponent", "Steepness", "SigmoidInputScale", "Bias")),
+    {"Alpha": 1.5, "Beta": 0.5},
+    {"Alpha": 1.5, "Gamma": 1.1},
+    {"Min": -0.5, "Max": 0.5},
+]
+"""Those of operators of one formula; of each the first that are taken."""
+
+
+def chain(each: Document, inputs: int, length: int) -> Graph:
+    """So many of a node, each of which reads the one before as all of its inputs. Raises ContractError."""
+    links = [between(n, n + 1, place) for n in range(length - 1) for place in range(inputs)]
+    first = [into(0, 0, place) for place in range(inputs)]
+    return resolved(graph([each] * length, first, [out(length - 1)], links))
+
+
+def chains(data_type: str) -> Iterator[Graph]:
+    """Of every operator that makes a tensor of one or two like it."""
+    for name, operator in OPERATORS.items():
+        tensors = dict.fromkeys(operator.tensor_names(Role.INPUT), tensor(data_type, (300,)))
+        for attributes in ATTRIBUTES if len(tensors) in (1, 2) else []:
+            each = node(name, None, **tensors, **attributes)
+            with contextlib.suppress(ContractError, LookupError):
+                chain(each, len(tensors), 1)
+                yield chain(each, len(tensors), NODES)
+                break
+
+
+@pytest.mark.parametrize("data_type", ["FLOAT32", "FLOAT16"])
+def test_every_operator_in_itself_many_times(data_type: str) -> None:
+    deep = 0
+    with ThreadPoolExecutor(1) as helpers:
+        devices = [NumpyDevice(helpers, 1, compiler, structures=Structures()) for compiler in (Compiler(), None)]
+        for each in chains(data_type):
+            planned = schedule(each, Structures())
+            deep += 1 < len(planned.steps) < NODES
+            for device in devices:
+                device.prepare(InitializedGraph(planned, ()))
+            for step in planned.steps[:1]:
+                (made,) = step.dispatchable.program.maps.values()
+                if not (made.axes or made.by_coordinates):
+                    inputs = list(step.dispatchable.program.inputs.items())
+                    lower(Questions(step.dispatchable.numbers).ask, made.expression, inputs, made.stored)
+    assert deep > 5
