@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from app.devices.cpu.llvm import vectors
+from app.devices.cpu.llvm import halves, vectors
 from app.devices.cpu.llvm.symbols import undefined
 from app.devices.cpu.llvm.vectors import Registers
 from app.memory.addresses import address_of
@@ -19,6 +19,10 @@ KEPT = 512
 
 NEEDED = {"x86_64": ("avx2", "fma", "f16c")}
 """Features without which LLVM would call functions that are not there, one element at a time."""
+
+
+_FOR_ALL: list[Any] = []
+"""What has the memory of functions that any compiled code in this process may call."""
 
 
 class Function(Protocol):
@@ -153,6 +157,10 @@ class Compiler:
         module.data_layout = str(machine.target_data)
         code = machine.emit_object(module)
         missing = [name for name in undefined(code) if self._llvm.address_of_symbol(name) is None]
+        if halves.NAME in missing:
+            _FOR_ALL.append(self._engine(halves.source()))
+            self._llvm.add_symbol(halves.NAME, _FOR_ALL[-1].get_function_address(halves.NAME))
+            missing.remove(halves.NAME)
         if missing:
             raise RuntimeError(f"LLVM calls {', '.join(missing)}, which is not there")
         engine = self._llvm.create_mcjit_compiler(self._llvm.parse_assembly(""), target.create_target_machine())

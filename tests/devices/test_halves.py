@@ -1,0 +1,50 @@
+"""Halves of float64 in compiled code, where LLVM calls a function for them."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from app.devices.cpu.device import NumpyDevice
+from app.devices.cpu.llvm.compiler import Compiler
+from app.formula.structures import Structures
+from tests.graphs.documents import between, graph, into, node, out, tensor
+from tests.graphs.random_graphs import Drawn, dispatched, initialized, one_by_one
+
+STORES = """
+define void @kernel(ptr %frame) {
+%x = load double, ptr %frame
+%half = fptrunc double %x to half
+%place = getelementptr double, ptr %frame, i64 1
+store half %half, ptr %place
+ret void
+}
+"""
+
+
+def test_it_is_rounded_once() -> None:
+    store, frame, rng = Compiler().function(STORES), np.zeros(2), np.random.default_rng(0)
+    ends = [0.0, -0.0, np.inf, -np.inf, 65504, 65519.99, 65520, 2**-24, 2**-25, 2**-25 + 2**-60]
+    ties = [sign * (1 + odd * 2**-11 + more) for sign in (1, -1) for odd in (1, 3) for more in (0, 2**-40, -(2**-40))]
+    values = np.concatenate([ends, ties, rng.standard_normal(5000) * 10.0 ** rng.integers(-9, 6, 5000)])
+    halves = np.empty(len(values), np.float16)
+    for place, value in enumerate(values):
+        frame[0] = value
+        store(frame.ctypes.data)
+        halves[place] = frame[1:].view(np.float16)[0]
+    with np.errstate(over="ignore"):
+        assert halves.tobytes() == values.astype(np.float16).tobytes()
+
+
+def test_the_sign_of_a_float64_is_all_that_is_asked_for() -> None:
+    """Where a sign is taken from a float64 and the result is rounded to a half, LLVM makes a half of it."""
+    desc = tensor("FLOAT16", (512,))
+    nodes = [node("ELEMENT_WISE_ASIN", InputTensor=desc), node("ELEMENT_WISE_ABS", InputTensor=desc)]
+    data = np.linspace(-1, 1, 512, dtype=np.float16).tobytes()
+    drawn = Drawn(graph(nodes, [into("x", 0)], [out(1, "y")], [between(0, 1)]), {"x": data})
+    with ThreadPoolExecutor(1) as helpers:
+        device = NumpyDevice(helpers, 1, Compiler(), least=1, structures=Structures())
+        judged = drawn.graph()
+        made = initialized(judged, drawn, device, Structures())
+        assert len(made.schedule.steps) == 1
+        given, wanted = dispatched(made, drawn, device), one_by_one(judged, drawn, device)
+    assert given["y"].tobytes() == wanted["y"].tobytes()
