@@ -10,6 +10,7 @@ import pytest
 
 from app.devices.cpu import calls as cpu_calls
 from app.devices.cpu.arrays import ArrayKernel
+from app.devices.cpu.coordinates import CoordinateKernel
 from app.devices.cpu.copies import CopiesKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.device import Kernel
@@ -174,6 +175,39 @@ def test_padding_with_what_is_there(mode: str, most: int) -> None:
     output = np.zeros(wanted.shape, np.float32)
     kernel.dispatch([_bytes(x)], [_bytes(output)], lambda: False)
     assert equal(output, wanted)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "axes", "simpler"),
+    [
+        ([2, 8, 32, 40], [2, 3], [16, 1280]),
+        ([2, 8, 32, 40], [0, 1], [16, 1280]),
+        ([8, 1, 64, 1, 40], [4, 1], [512, 40]),
+        ([8, 1, 64, 1, 40], [0, 2, 3], [512, 40]),
+        ([2, 8, 32, 40], [1, 3], [2, 8, 32, 40]),
+        ([4, 1, 5120], [1], [4, 1, 5120]),
+    ],
+)
+@pytest.mark.parametrize("kind", ["SUM", "MAX", "ARGMIN", "last"])
+def test_large_reductions_go_over_few_dimensions(
+    kind: str, sizes: list[int], axes: list[int], simpler: list[int]
+) -> None:
+    """Of few values, so that positions are told among many that are equal and sums are exact."""
+    x = RNG.integers(-3, 4, sizes).astype(np.float32)
+    document: dict[str, Any] = {"InputTensor": desc_of(x), "Axes": axes}
+    if kind == "last":
+        document |= {"Type": "DML_OPERATOR_ARGMAX", "AxisDirection": "DECREASING"}
+    else:
+        document |= {"Type": "DML_OPERATOR_REDUCE", "Function": kind}
+    operator = compiled(document)
+    made = []
+    for each in (None, compiler()):
+        kernel = NumpyDevice(cast(Executor, None), 1, each).prepare(operator)
+        made.append(bytearray(operator.outputs["OutputTensor"].data_bytes))
+        kernel.dispatch([_bytes(x)], [memoryview(made[-1])], lambda: False)
+    assert made[0] == made[1]
+    assert isinstance(kernel, CoordinateKernel)
+    assert kernel._inputs[0].desc.Sizes == simpler
 
 
 def test_large_totals_are_the_loops() -> None:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from app.contract.constants import NEWEST, DataType, PaddingMode, ReduceFunction
+from app.contract.tensors import TensorDesc
 from app.devices.cpu.convolution_loops import Space
 from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN
@@ -27,7 +28,7 @@ from app.operators.operator import Operator
 from app.operators.pooling.averages import AveragePooling, AveragePooling1
 from app.operators.pooling.maxima import MaxPooling
 from app.operators.pooling.windows import Pooling
-from app.operators.reduction.reductions import Reduce
+from app.operators.reduction.reductions import Argmax, Argmin, Reduce
 from app.programs.dispatchable import Dispatchable
 
 MOST_ELEMENTS = 1 << 22
@@ -68,10 +69,13 @@ def array_kernel(compiled: Dispatchable, *, has_loops: bool, is_of_run: bool) ->
 
 
 def as_reduction(compiled: Dispatchable, structures: Structures) -> Dispatchable:
-    """The same as a reduction, if it is a pooling of float32 with one window that is all of the tensor."""
+    """The same as a reduction, if it is a pooling of float32 with one window that is all of the tensor; reductions over
+    as few dimensions as will do, of which loops are longer."""
     if not isinstance(compiled, CompiledOperator):
         return compiled
     operator = compiled.operator
+    if isinstance(operator, Reduce | Argmin | Argmax):
+        return _of_few_dimensions(compiled, operator, structures)
     if not isinstance(operator, AveragePooling | AveragePooling1 | MaxPooling):
         return compiled
     given, (made,) = operator.InputTensor, compiled.outputs.values()
@@ -87,7 +91,39 @@ def as_reduction(compiled: Dispatchable, structures: Structures) -> Dispatchable
         OutputTensor=made,
         Axes=list(range(2, given.rank)),
     )
-    return compile_operator(reduction, NEWEST, structures)
+    made_of_it = compile_operator(reduction, NEWEST, structures)
+    return _of_few_dimensions(made_of_it, reduction, structures)
+
+
+def _of_few_dimensions(
+    compiled: CompiledOperator, operator: Reduce | Argmin | Argmax, structures: Structures
+) -> CompiledOperator:
+    """A large reduction of packed tensors, with neighbouring dimensions that are reduced, or are not, made one."""
+    given, made = operator.InputTensor, compiled.outputs["OutputTensor"]
+    if given.elements < LARGE_TOTAL or not given.is_packed or not made.is_packed:
+        return compiled
+    sizes: list[int] = []
+    are_reduced: list[bool] = []
+    for axis, size in enumerate(given.Sizes):
+        is_reduced = axis in operator.Axes
+        if size > 1 and are_reduced and are_reduced[-1] is is_reduced:
+            sizes[-1] *= size
+        elif size > 1:
+            sizes.append(size)
+            are_reduced.append(is_reduced)
+    axes = [axis for axis, is_reduced in enumerate(are_reduced) if is_reduced]
+    if not axes or len(sizes) == given.rank:
+        return compiled
+    left = [1 if is_reduced else size for size, is_reduced in zip(sizes, are_reduced, strict=True)]
+    simpler = operator.model_copy(
+        update={
+            "InputTensor": TensorDesc(DataType=given.DataType, Sizes=sizes),
+            "OutputTensor": TensorDesc(DataType=made.DataType, Sizes=left),
+            "AxisCount": None,
+            "Axes": axes,
+        }
+    )
+    return compile_operator(simpler, NEWEST, structures)
 
 
 class ArrayKernel:

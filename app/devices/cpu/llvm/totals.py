@@ -14,7 +14,7 @@ from app.formula.values import INT64, Operation, Value, integer_range, is_float
 STRIP = 1 << 10
 """Elements of the output whose totals are accumulated at once."""
 
-PIECE = 1 << 9
+PIECE = 1 << 10
 """Elements among which a position is looked for at once."""
 
 _NOWHERE, _NOWHERE_NEAR = (1 << 63) - 1, (1 << 31) - 1
