@@ -25,6 +25,7 @@ from app.engine.graphs import GraphRequest
 from app.engine.service import Service
 from app.graphs.descriptor import GraphDesc
 from app.memory.arrays import numpy_type
+from app.memory.buffers import ALIGNMENT
 from app.models.onnx.importer import Imported, import_model
 from app.models.onnx.reading import read_model
 from app.settings import Settings
@@ -268,14 +269,24 @@ def model_of(row: Row) -> Any:
     return onnx.shape_inference.infer_shapes(model)
 
 
+def aligned(size: int) -> Array:
+    """Bytes that begin where a request's do."""
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + size]
+
+
 def prepared(service: Service, imported: Imported, feeds: Mapping[str, Array]) -> Callable[[], Mapping[str, Array]]:
     """What runs the operator by itself, as a dispatch of its own does, or else the graph that the node is."""
     desc = GraphDesc.model_validate(imported.graph.document)
     request = GraphRequest(desc, NEWEST, imported.graph.constants, {})
     graph = service.compiler.compile(request, lambda size: memoryview(bytearray(size)), lambda: False).runnable
     kernel = service.devices["numpy"].prepare(graph.only or graph)
-    given = [feeds[name].reshape(-1).view(np.uint8).data.toreadonly() for name in graph.schedule.inputs]
-    made = {name: np.empty(each.total_bytes, np.uint8) for name, each in graph.schedule.outputs.items()}
+    taken = [aligned(feeds[name].nbytes) for name in graph.schedule.inputs]
+    for each, name in zip(taken, graph.schedule.inputs, strict=True):
+        each[:] = feeds[name].reshape(-1).view(np.uint8)
+    given = [each.data.toreadonly() for each in taken]
+    made = {name: aligned(each.total_bytes) for name, each in graph.schedule.outputs.items()}
     outputs = [each.data for each in made.values()]
     if not graph.only and graph.schedule.scratch_bytes:
         outputs.append(np.empty(graph.schedule.scratch_bytes, np.uint8).data)
