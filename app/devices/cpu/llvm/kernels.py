@@ -83,10 +83,10 @@ class Code:
 
     def function(self) -> Function:
         """To be called with the address of a frame, for as long as it is held."""
-        return self._compiler.function(self._source)
+        return self._compiler.known(self._source) or self._compiler.function(self._source)
 
     def __call__(self, frame: "array[int]") -> None:
-        self._compiler.function(self._source)(frame.buffer_info()[0])
+        self.function()(frame.buffer_info()[0])
 
 
 class LoopCode:
@@ -136,7 +136,7 @@ class _Loops:
         self.reads = [n for n, name in enumerate(inputs) if any(name in element.inputs for element in elements)]
         self._code = code
         self._read_names = [inputs[number] for number in self.reads]
-        self.work = _work_of(elements)
+        self.work = _work_of([each for each in elements if not each.quick])
         """What it takes to compute an element, in bytes and instructions."""
         parameters = [value for element in elements for value in element.parameters]
         self._parameters = [evaluator(value) for value in parameters]
@@ -193,7 +193,7 @@ class Loop(_Loops):
     def __init__(self, ask: Ask, expression: Value, inputs: Sequence[str], stored: DataType, code: LoopCode) -> None:
         element = lower(ask, expression, stored)
         super().__init__(
-            [*element.kept, element],
+            element.every,
             inputs,
             code,
             lambda read, *form: nests.elements(element, read, *form),

@@ -4,10 +4,11 @@ The graph is the one that those for NumPy and CUDA walk. Attributes are argument
 their values.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.contract.constants import DataType
 from app.devices.cpu.llvm.math.functions import EXPANSIONS, FOR_HALF
+from app.devices.cpu.llvm.math.quantization import quick_sum
 from app.devices.cpu.llvm.operations import FUNCTIONS
 from app.devices.cpu.llvm.types import literal, llvm_type
 from app.devices.cpu.llvm.writing import Writing
@@ -30,6 +31,13 @@ class Element:
     """Attributes, and other values that are the same for all elements."""
     kept: "tuple[Element, ...]" = ()
     """What is computed of many elements before, and read under their names."""
+    quick: "tuple[Element, Element] | None" = None
+    """What is computed in its place, and where that is not 0 for any of some elements this is computed of all these."""
+
+    @property
+    def every(self) -> "list[Element]":
+        """It, after all that is computed with it."""
+        return [*self.kept, *(self.quick or ()), self]
 
     @property
     def definition(self) -> list[str]:
@@ -48,7 +56,12 @@ def lower(ask: Ask, expression: Value, stored: DataType) -> Element:
     # Float64 alone costs little, and rounds right to float16; not so what is made of many operations.
     half = not operations(expression).isdisjoint(FOR_HALF) and is_for_half(ask, expression, stored)
     lowering = Lowering(ask, is_smooth(expression, stored), half)
-    return lowering.element(narrowed(expression) if half else expression, stored, "element")
+    element = lowering.element(narrowed(expression) if half else expression, stored, "element")
+    quick = quick_sum(expression)
+    if quick is None:
+        return element
+    value = lower_part(ask, quick.value, stored, "quick")
+    return replace(element, quick=(value, lower_part(ask, quick.is_doubtful, DataType.UINT8, "doubtful")))
 
 
 def lower_part(ask: Ask, expression: Value, stored: DataType, name: str) -> Element:

@@ -116,16 +116,17 @@ def _exp(x: Value) -> Value:
     return scaled(1 + fused(f * f, polynomial(FORMATS[x.type].exp, f), f), n)
 
 
-def _exp_of_sum(x: Value, rest: Value | None) -> Value:
-    """exp(x + rest) of float32 and a tiny `rest`, if there is one. n is a multiple of 1/16, and the power of two of its
+def _exp_of_sum(x: Value, more: Value | None) -> Value:
+    """exp(x + more) of float32 and something tiny, if there is `more`. n is a multiple of 1/16, and the power of two of its
     fraction is looked up."""
     bounded, rounder = _bounded(x), FORMATS[x.type].rounder / 16
     raised = fused(bounded, LOG2_E, rounder)
     n = raised - rounder
     f = rest_of(bounded, n)
-    f = f + rest if rest else f
+    f = f + more if more else f
     root, lost = (picked_by_last(raised, each) for each in (ROOTS_OF_TWO, LOST_OF_ROOTS))
-    return scaled(fused(root, fused(f * f, polynomial(EXP, f), f + lost), root), n)
+    rest = fused(fused(polynomial(EXP, f), f, 1), f, lost)
+    return scaled(fused(root, rest, root), n)
 
 
 def _expm1_of_negative(x: Value) -> Value:

@@ -1,0 +1,229 @@
+"""What the loop nests of `nests.py` are written with: their arrays, loops and stores, and the module around them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Literal, TypeAlias
+
+from app.devices.cpu.llvm.lowering import Element
+from app.devices.cpu.llvm.types import bytes_of, intrinsic, llvm_type
+
+Step: TypeAlias = Literal["packed", "same", "strided"]
+"""How an array's elements lie along the innermost dimension: one after the other, one for all, or evenly spaced."""
+
+OUTPUT = "(output)"
+"""What the output is called among the arrays."""
+
+PIECE = 1 << 10
+"""Elements of which something is kept: few enough that it stays in the cache next to the processor."""
+
+LINE = 64
+"""Bytes that processors fetch and own at a time, on most."""
+
+GROUP = ", !llvm.access.group !4"
+PARALLEL, ACCUMULATING = ", !llvm.loop !0", ", !llvm.loop !1"
+_METADATA = [
+    "!0 = distinct !{!0, !2}",
+    "!1 = distinct !{!1, !2, !3}",
+    '!2 = !{!"llvm.loop.parallel_accesses", !4}',
+    '!3 = !{!"llvm.loop.vectorize.width", i32 16}',
+    "!4 = distinct !{}",
+    "!5 = !{i32 1}",
+]
+"""Says of loops that what one iteration stores, no other one loads; of accumulating ones also that they take 16
+elements at a time, since for an accumulator of 64 bits LLVM would take fewer, of the elements of 32 bits too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the part of an array is in the present iteration of the outer loops: its elements' type in LLVM, how they
+    lie, and if they are spaced, how far apart."""
+
+    type: str
+    step: Step
+    base: str
+    stride: str = ""
+
+
+class Nest:
+    """Writes the instructions of a module's `kernel`, which calls `elements`, the last of which is the output's."""
+
+    def __init__(
+        self, elements: Sequence[Element], inputs: Sequence[str], dimensions: int, layout: Sequence[Step]
+    ) -> None:
+        types = {name: kind for element in elements for name, kind in element.inputs.items()}
+        types[OUTPUT] = elements[-1].output
+        self._elements = elements
+        self.attributes: dict[str, list[str]] = {}
+        """By the element's name, each with its type."""
+        self.position_step = ""
+        self._declarations: set[str] = set()
+        self.block = "entry"
+        """The one that instructions go to."""
+        self._names = count()
+        self._numbers = count()
+        self._lines: list[str] = []
+        self._sizes = [self._number() for _ in range(dimensions)]
+        self._places: dict[str, Place] = {}
+        self._strides: dict[str, list[str]] = {}
+        for name, step in zip([*inputs, OUTPUT], layout, strict=True):
+            base = self._address()
+            self._strides[name] = [self._number() for _ in range(dimensions)]
+            self._places[name] = Place(types[name], step, base, self._strides[name][-1])
+
+    def load_positions(self) -> None:
+        """The frame has by how much they go up."""
+        self.position_step = self._number()
+
+    def scratch(self, type_: str) -> Place:
+        """The frame has the address of memory for a group of elements."""
+        return Place(type_, "packed", self._address())
+
+    def local(self, type_: str) -> Place:
+        """Memory of the function for PIECE elements."""
+        return Place(type_, "packed", self.emit(f"alloca {type_}, i64 {PIECE}, align 64"))
+
+    def load_attributes(self) -> None:
+        """The frame has those of each of `elements` in turn."""
+        for element in self._elements:
+            types = [llvm_type(value.type) for value in element.parameters]
+            self.attributes[element.name] = [f"{type_} {self._from_frame(type_)}" for type_ in types]
+
+    def around(self, write: Callable[[str, dict[str, Place]], None]) -> None:
+        """Loops over the outer dimensions; `write` writes what happens along the innermost one, given its size and where
+        the arrays are there."""
+        self._around(0, self._places, write)
+
+    def module(self, *, streams: bool = False) -> str:
+        """All of it."""
+        if streams:
+            self._lines.append("fence seq_cst")  # what went past the cache is there for other threads, too
+        declarations = self._declarations.union(*(element.declarations for element in self._elements))
+        definitions = [line for element in self._elements for line in element.definition]
+        head = ["define void @kernel(ptr noalias readonly %frame) {", "entry:"]
+        return "\n".join(
+            [*sorted(declarations), *definitions, *head, *self._lines, "ret void", "}", *_METADATA],
+        )
+
+    def loop(
+        self,
+        size: str,
+        body: Callable[[str, Sequence[str]], Sequence[str]],
+        starts: Sequence[tuple[str, str]] = (),
+        note: str = "",
+    ) -> Sequence[str]:
+        """A loop over 0 to `size` - 1, which is at least once, that accumulates from `starts`, each a type and a value.
+
+        `body` writes what is in it, given the index and what is accumulated before, and gives what is then.
+        """
+        number = next(self._names)
+        before, self.block, done, index = self.block, f"loop{number}", f"done{number}", f"%i{number}"
+        label = self.block
+        accumulated = [f"%a{number}.{place}" for place in range(len(starts))]
+        self._lines += [f"br label %{label}", f"{label}:"]
+        at = len(self._lines)
+        results = body(index, accumulated)
+        following = self.emit(f"add nuw nsw i64 {index}, 1")
+        end = self.emit(f"icmp eq i64 {following}, {size}")
+        self._lines += [f"br i1 {end}, label %{done}, label %{label}{note}", f"{done}:"]
+        self._lines[at:at] = [f"{index} = phi i64 [0, %{before}], [{following}, %{self.block}]"] + [
+            f"{name} = phi {type_} [{start}, %{before}], [{result}, %{self.block}]"
+            for name, (type_, start), result in zip(accumulated, starts, results, strict=True)
+        ]
+        self.block = done
+        return results
+
+    def emit(self, expression: str) -> str:
+        """The name of what the instruction `expression` gives."""
+        name = f"%n{next(self._names)}"
+        self._lines.append(f"{name} = {expression}")
+        return name
+
+    def call(self, name: str, type_: str, *arguments: str) -> str:
+        """The name of what an intrinsic function gives, whose arguments and result are of one type."""
+        declaration, expression = intrinsic(name, type_, arguments)
+        self._declarations.add(declaration)
+        return self.emit(expression)
+
+    def store(self, value: str, place: Place, index: str) -> None:
+        """`value`, as the array's element there."""
+        self._lines.append(f"store {place.type} {value}, ptr {self.at(place, index)}, align 1{GROUP}")
+
+    def stream(self, source: Place, target: Place, size: str) -> None:
+        """Copy elements past the cache, whole lines of it; others, at the ends, the ordinary way."""
+        size = self.emit(f"mul i64 {size}, {bytes_of(source.type)}")
+        address = self.emit(f"ptrtoint ptr {target.base} to i64")
+        before = self.emit(f"and i64 {self.emit(f'sub i64 0, {address}')}, {LINE - 1}")
+        head = self.call("umin.i64", "i64", before, size)
+        lines = self.emit(f"lshr i64 {self.emit(f'sub i64 {size}, {head}')}, {LINE.bit_length() - 1}")
+        rest = self.emit(f"add i64 {head}, {self.emit(f'mul i64 {lines}, {LINE}')}")
+        self._copy(source, target, "0", head)
+
+        def line(index: str, accumulated: Sequence[str]) -> Sequence[str]:
+            offset = self.emit(f"add i64 {head}, {self.emit(f'mul i64 {index}, {LINE}')}")
+            given, taken = (self.emit(f"getelementptr i8, ptr {each.base}, i64 {offset}") for each in (source, target))
+            value = self.emit(f"load <{LINE // 4} x i32>, ptr {given}, align 1")
+            self._lines.append(f"store <{LINE // 4} x i32> {value}, ptr {taken}, align {LINE}, !nontemporal !5")
+            return ()
+
+        self.if_(self.emit(f"icmp ne i64 {lines}, 0"), lambda: self.loop(lines, line))
+        self._copy(source, target, rest, self.emit(f"sub i64 {size}, {rest}"))
+
+    def move(self, source: Place, target: Place, size: str) -> None:
+        """Copy elements that lie one after the other to where they belong."""
+
+        def one(index: str, accumulated: Sequence[str]) -> Sequence[str]:
+            value = self.emit(f"load {source.type}, ptr {self.at(source, index)}, align 1{GROUP}")
+            self.store(value, target, index)
+            return ()
+
+        self.loop(size, one, note=PARALLEL)
+
+    def if_(self, condition: str, write: Callable[[], object]) -> None:
+        """What is written is done if the condition holds."""
+        number = next(self._names)
+        self._lines += [f"br i1 {condition}, label %some{number}, label %none{number}", f"some{number}:"]
+        self.block = f"some{number}"
+        write()
+        self._lines += [f"br label %none{number}", f"none{number}:"]
+        self.block = f"none{number}"
+
+    def _copy(self, source: Place, target: Place, start: str, size: str) -> None:
+        """So many bytes from `start` on, which may be none."""
+        self._declarations.add("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
+        given, taken = (self.emit(f"getelementptr i8, ptr {each.base}, i64 {start}") for each in (source, target))
+        self._lines.append(f"call void @llvm.memcpy.p0.p0.i64(ptr {taken}, ptr {given}, i64 {size}, i1 false)")
+
+    def at(self, place: Place, index: str) -> str:
+        """The address of an array's element."""
+        if place.step == "packed":
+            return self.emit(f"getelementptr {place.type}, ptr {place.base}, i64 {index}")
+        return self._moved(place.base, index, place.stride)
+
+    def _around(self, dimension: int, places: dict[str, Place], write: Callable[[str, dict[str, Place]], None]) -> None:
+        if dimension == len(self._sizes) - 1:
+            write(self._sizes[dimension], places)
+            return
+
+        def body(index: str, accumulated: Sequence[str]) -> Sequence[str]:
+            inner = {
+                name: replace(place, base=self._moved(place.base, index, self._strides[name][dimension]))
+                for name, place in places.items()
+            }
+            self._around(dimension + 1, inner, write)
+            return ()
+
+        self.loop(self._sizes[dimension], body)
+
+    def _moved(self, base: str, index: str, stride: str) -> str:
+        return self.emit(f"getelementptr i8, ptr {base}, i64 {self.emit(f'mul i64 {index}, {stride}')}")
+
+    def _number(self) -> str:
+        return self._from_frame("i64")
+
+    def _address(self) -> str:
+        return self.emit(f"inttoptr i64 {self._number()} to ptr")
+
+    def _from_frame(self, type_: str) -> str:
+        place = self.emit(f"getelementptr i64, ptr %frame, i64 {next(self._numbers)}")
+        return self.emit(f"load {type_}, ptr {place}")
