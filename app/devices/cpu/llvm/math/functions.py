@@ -117,8 +117,8 @@ def _exp(x: Value) -> Value:
 
 
 def _exp_of_sum(x: Value, more: Value | None) -> Value:
-    """exp(x + more) of float32 and something tiny, if there is `more`. n is a multiple of 1/16, and the power of two of its
-    fraction is looked up."""
+    """exp(x + more) of float32 and something tiny, if there is `more`. n is a multiple of 1/16, and the power of two of
+    its fraction is looked up."""
     bounded, rounder = _bounded(x), FORMATS[x.type].rounder / 16
     raised = fused(bounded, LOG2_E, rounder)
     n = raised - rounder
