@@ -310,8 +310,9 @@ def test_past_the_cache(
 
 
 def test_what_is_small_or_long_or_not_packed_stays_in_the_cache() -> None:
-    desc = {"DataType": "FLOAT32", "Sizes": [kernels.STREAMED // 4096, 1024]}
-    for tensor, streams in ((desc, True), (desc | {"Sizes": [kernels.STREAMED // 4096 - 1, 1024]}, False)):
+    """All that is read counts, too."""
+    desc = {"DataType": "FLOAT32", "Sizes": [kernels.STREAMED // 8192, 1024]}
+    for tensor, streams in ((desc, True), (desc | {"Sizes": [kernels.STREAMED // 8192 - 1, 1024]}, False)):
         made = device(3).prepare(compiled(descriptor(CELU, tensor)))
         assert bool(made._call.codes.streaming) is streams  # type: ignore[attr-defined]
     output = desc | {"Strides": [2048, 2]}

@@ -30,9 +30,9 @@ from app.memory.buffers import Buffer
 Layout = tuple[Step, ...]
 """The steps of all arrays along the innermost dimension, the output's last."""
 
-STREAMED = 1 << 25
-"""Bytes of an output that are more than the cache would still have when all is computed: stores past it spare reading
-what they overwrite."""
+STREAMED = 3 << 24
+"""Bytes of an output and all that is read for it, of which the cache would not have the output any more when all is
+computed: stores past it spare reading what they overwrite."""
 
 LIGHT = 16
 """The work of an element, for each thread, from which memory is not what a loop waits for: nothing else is done while
@@ -162,9 +162,11 @@ class _Loops:
     def codes_for(self, sizes: Sequence[int], strides: Sequence[Sequence[int]], item_sizes: Sequence[int]) -> "Codes":
         """Those for blocks whose tensors have these strides in bytes, the output's last, of tensors of such `sizes`."""
         used = self.used(strides[:-1], strides[-1])
-        layout = layout_of(used, self.used(item_sizes[:-1], item_sizes[-1]))
+        items = self.used(item_sizes[:-1], item_sizes[-1])
+        layout = layout_of(used, items)
         plain = self._code.of(self, len(strides[-1]), layout)
-        size, row = item_sizes[-1] * math.prod(sizes), item_sizes[-1] * sizes[-1]
+        element = sum(size for size, step in zip(items, layout, strict=True) if step != "same")
+        size, row = element * math.prod(sizes), item_sizes[-1] * sizes[-1]
         is_light = self.work < LIGHT * self._code.team.most
         if layout[-1] != "packed" or size < STREAMED or row < SHORT_ROW or not is_light:
             return Codes(plain, None)
