@@ -170,7 +170,7 @@ class Settings(BaseSettings):
         256 * KIB, ge=1 * KIB, description="Request body without its tensor data: names, numbers, punctuation."
     )
     max_depth: int = Field(32, ge=8, le=256, description="Nesting of arrays and objects in a request body.")
-    max_graph_nodes: int = Field(4096, ge=1, le=65536, description="Nodes of one graph.")
+    max_graph_nodes: int = Field(8192, ge=1, le=65536, description="Nodes of one graph.")
     max_graph_structure_bytes: int = Field(
         4 * MIB, ge=1 * KIB, description="The same of a request that has a graph kept."
     )

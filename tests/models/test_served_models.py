@@ -5,7 +5,7 @@ import base64
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import msgpack
@@ -21,6 +21,7 @@ from app.http.inference.endpoints import InferEndpoint
 from app.http.inference.file_models import FileModel
 from app.http.server.limit import ConnectionLimit
 from app.http.telemetry.metrics import Metrics
+from app.memory.buffers import Buffer
 from app.models.onnx.reading import signature
 from app.models.repository.config import BadConfig, apply_config, parse
 from app.models.repository.model import LoadedModel, SizedModel
@@ -137,7 +138,7 @@ def test_the_first_request_of_what_is_warmed_is_known(
     before = service.loops.compiled
     with service.memory.open() as memory:
         inference, parts = endpoint.reader_of(asked).read("affine", asked, body, json_bytes or len(body), memory)
-        data = inference.data(parts, memory)
+        data = cast("dict[str, Buffer]", inference.data(parts, memory))
         outcome = service.execute_in(Ticket(), inference.prepared, data, memory)
         np.testing.assert_array_equal(np.frombuffer(outcome.outputs["y"], np.float32).reshape(2, 3), affine_of(X))
     assert service.loops.compiled == before
