@@ -165,7 +165,8 @@ class TorchModel:
         if kind == "HardSigmoid":
             alpha, beta = has.get("alpha", 0.2), has.get("beta", 0.5)
             if abs(alpha - 1 / 6) < 1e-6 and beta == 0.5:
-                return lambda x: functional.hardsigmoid(x)
+                exact: Call = functional.hardsigmoid
+                return exact
             return lambda x: torch.clamp(x * alpha + beta, 0, 1)
         if kind == "Softmax":
             return lambda x: torch.softmax(x, has.get("axis", -1 if self._opset >= 13 else 1))

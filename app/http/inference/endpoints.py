@@ -194,15 +194,18 @@ class InferEndpoint:
         asked = FileModel(self._service, self.models.repository, model)
         reader = self.reader_of(asked)
         for texts, zeros in rehearsals(model.ports, sizes, self._service.settings.max_numbers):
-            for text in texts:
-                with self._service.memory.open() as memory:
-                    body = memory.buffer(len(text) + zeros)
+            outcome: Outcome | None = None
+            with self._service.memory.open() as memory:
+                room = memory.buffer(max(map(len, texts)) + zeros)
+                np.frombuffer(room, np.uint8)[:] = 0
+                for text in texts:
+                    body = room[len(room) - zeros - len(text) :]
                     body[: len(text)] = text
-                    np.frombuffer(body, np.uint8)[len(text) :] = 0
                     for _ in range(TIMES):
                         inference, parts = reader.read(model.name, asked, body, len(text), memory)
-                    data = cast("dict[str, Buffer]", inference.data(parts, memory))
-                    outcome = self._service.execute_in(ticket, inference.prepared, data, memory)
+                    if outcome is None:
+                        data = cast("dict[str, Buffer]", inference.data(parts, memory))
+                        outcome = self._service.execute_in(ticket, inference.prepared, data, memory)
                     inference.form.write(parts.id, outcome, parts.regions, memory)
 
     def reader_of(self, model: OperatorModel | GraphModel | FileModel) -> InferenceReader:
