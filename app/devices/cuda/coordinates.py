@@ -15,7 +15,7 @@ from app.devices.cuda.folds import CHOICE, fold_of, is_position
 from app.devices.cuda.functions import PRIMITIVES, library
 from app.devices.cuda.grids import KERNEL, THREADS
 from app.devices.cuda.lowering import Lowering
-from app.devices.cuda.places import DIVISION, CoordinateClass, is_long
+from app.devices.cuda.places import DIVISION, CoordinateClass, is_long, narrowed_integers
 from app.devices.cuda.rows import REDUCERS
 from app.devices.cuda.vectors import NEIGHBOURS, Along, goes_up
 from app.formula.coordinates import Coordinate, Element, Index, Total
@@ -46,6 +46,8 @@ class CoordinateLowering(Lowering):
         self._free: dict[Value, frozenset[Index]] = {}
         self._indices: dict[Index, str] = {}
         self._names = 0
+        self._counter = "long long"
+        """What loops count with."""
         self._shared: dict[Total, bool] = {}
         self._along: Index | None = None
         self._inner = -1
@@ -57,6 +59,9 @@ class CoordinateLowering(Lowering):
 
     def source(self, kind: CoordinateClass) -> tuple[str, int, tuple[Value, ...]]:
         """The kernel, the elements that a block computes, 0 if it goes by rows, and what its last arguments are."""
+        if kind.narrow:
+            self._root, self._counter = narrowed_integers(self._root), "int"
+            self._uniform = uniform_parts(self._root)
         for node in parts(self._root):
             if isinstance(node, Total) and not self._free_of(node) and self._uniform.issuperset(node.counts):
                 self._shared[node] = (kind.few or self._is_along_rows(node)) and bool(self.ask(is_long, *node.counts))
@@ -331,7 +336,7 @@ class CoordinateLowering(Lowering):
         for index, count in zip(reversed(node.indices), reversed(counts), strict=True):
             name = self._indices[index]
             assert inner.outer, "each index has a loop"
-            loop = [f"for (long long {name} = 0; {name} < {count}; ++{name})", braced(inner.lines)]
+            loop = [f"for ({self._counter} {name} = 0; {name} < {count}; ++{name})", braced(inner.lines)]
             inner = inner.outer
             inner.lines += loop
         return self.declare(node.type, fold.result(fold.pack))

@@ -1,14 +1,16 @@
 """How the tensors of an output lie that is made by coordinates, as kernels are told of it, and what chooses these."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from app.contract.tensors import TensorDesc
 from app.devices.cuda.vectors import vector_width
+from app.formula.coordinates import Coordinate, Element, Total
 from app.formula.ranges import Ranges
-from app.formula.values import Number
+from app.formula.values import INT64, Constant, Number, Operation, Parameter, Value, parts
 from app.programs.dispatchable import Dispatchable
 
 FEW = 1 << 14
@@ -28,6 +30,9 @@ MOST_TERMS, MOST_WORK = 1 << 28, 1 << 40
 """Terms that one thread may compute for an element, and that a kernel may for all: seconds of an H200's time, since a
 kernel under way cannot be stopped. More is NumPy's, which can."""
 
+MOST_NARROW = (1 << 31) - 1
+"""Integers up to this, and elements that a tensor reaches over, are counted with 32 bits."""
+
 DIVISION = r"""
 /* n / d for any 32-bit n and d > 0: with 2^(l-1) < d <= 2^l, `magic` is 2^32 (2^l - d) / d + 1 and `shift` is l. */
 DEVICE unsigned divided(unsigned n, unsigned magic, unsigned shift)
@@ -40,18 +45,21 @@ DEVICE unsigned long long inside(long long at, unsigned size)
 {
     return (unsigned)(at < 0 ? 0 : at < (long long)size ? at : (long long)size - 1);
 }
+DEVICE unsigned inside(int at, unsigned size) { return at < 0 ? 0 : at < (int)size ? at : (int)size - 1; }
 """
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinateClass:
     """What of the tensors chooses code: the ranks of the inputs and, last, of the output, whether that has few
-    elements, which of CHUNKS its rows are cut into, or 0, and how many neighbours along a row a thread computes."""
+    elements, which of CHUNKS its rows are cut into, or 0, how many neighbours along a row a thread computes, and
+    whether what is computed of coordinates has 32 bits."""
 
     ranks: tuple[int, ...]
     few: bool
     chunk: int
     width: int = 1
+    narrow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +85,48 @@ class Coordinates:
         width = vector_width(root, compiled.numbers, made) if made.elements >= LEAST_VECTORS else 1
         chunk = 0 if width > 1 else _chunk(made.Sizes[-1])
         pieces = -(-made.Sizes[-1] // (chunk or width)) if chunk or width > 1 else 1
-        terms = Ranges(root, compiled.numbers, made.Sizes).terms()
-        kind = CoordinateClass(ranks_of(compiled, made), made.elements < FEW, chunk, width)
+        ranges = Ranges(root, compiled.numbers, made.Sizes)
+        narrow = width == 1 and _is_narrow(root, ranges, [*compiled.inputs.values(), made])
+        kind = CoordinateClass(ranks_of(compiled, made), made.elements < FEW, chunk, width, narrow)
         shape = np.array(shape_of(compiled, made, pieces), np.uint32)
-        return cls(kind, made.elements, terms, shape, made.elements // made.Sizes[-1] * pieces)
+        return cls(kind, made.elements, ranges.terms(), shape, made.elements // made.Sizes[-1] * pieces)
 
     def is_too_much(self, *, shared: bool) -> bool:
         """Whether a kernel, whose blocks' threads may have `shared` the terms of an element, is not to be started."""
         return self.terms > (MOST if shared else MOST_TERMS) or self.elements * self.terms > MOST_WORK
+
+
+def _is_narrow(root: Value, ranges: Ranges, tensors: Sequence[TensorDesc]) -> bool:
+    """Whether a formula with totals has integers of coordinates alone, and these have 32 bits."""
+    if any(desc.reach > MOST_NARROW for desc in tensors):
+        return False
+    totals = False
+    for node in parts(root):
+        totals |= isinstance(node, Total)
+        if node.type in ("int64", "uint64"):
+            low, high = (1, 0) if isinstance(node, Element | Total) else ranges.of(node)
+            if node.type == "uint64" or not -MOST_NARROW <= low <= high <= MOST_NARROW:
+                return False
+    return totals
+
+
+def narrowed_integers(root: Value) -> Value:
+    """The same with int32 in place of int64."""
+    made: dict[Value, Value] = {}
+    for node in parts(root):
+        match node:
+            case Coordinate() | Parameter(type="int64"):
+                made[node] = Operation("int32", "cast", (node,))
+            case Constant(type="int64"):
+                made[node] = Constant("int32", node.value)
+            case Operation():
+                kind = "int32" if node.type == INT64 else node.type
+                made[node] = Operation(kind, node.name, tuple(made[each] for each in node.arguments))
+            case Element() | Total():
+                made[node] = node.with_operands(tuple(made[each] for each in node.operands()))
+            case _:
+                made[node] = node
+    return made[root]
 
 
 def ranks_of(compiled: Dispatchable, made: TensorDesc) -> tuple[int, ...]:

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 from app.operators import cudnn as frontend
 from app.operators.cudnn import Plan
 
-LEAST_SCORES = 1 << 20
-"""Of all heads that are worth it; cuBLAS does with fewer what it would."""
+LEAST_SCORES = 1 << 16
+"""Of all heads that are worth a plan."""
 
 MOST_SIZE = 128
 """Of a head."""

@@ -235,24 +235,24 @@ def attention(cupy: Any, query: Any, key: Any, value: Any, scale: float, into: A
     return result
 
 
-def form_of(blocks: int, shared_bytes: int, heads: tuple[int, int], sizes: tuple[int, int]) -> Form | None:
-    """With as many queries in a block as leave so many blocks for a GPU whose blocks have so much shared memory; None
-    if that is too little. `heads` are those of all items, and the queries of each, `sizes` those of a head."""
+def form_of(processors: int, shared_bytes: int, heads: tuple[int, int], sizes: tuple[int, int]) -> Form | None:
+    """For a GPU of so many multiprocessors, of whose shared memory a block can have so much; None if that is too
+    little. `heads` are those of all items, and the queries of each, `sizes` those of a head."""
     count, queries = heads
-    most = 8 if sizes[1] <= 64 else 4
-    while most > 2 and (
-        -(-queries // (16 * most)) * count < blocks or Form(most, *sizes).shared_bytes + 1024 > shared_bytes
-    ):
-        most //= 2
-    form = Form(most, *sizes)
-    return form if form.shared_bytes + 1024 <= shared_bytes else None
+    few, some = (-(-queries // (16 * each)) * count for each in (8, 4))
+    # Two blocks of the largest fit on a multiprocessor, three of the others: together they take 1.2 times as long as
+    # these three, whether all are there or not.
+    whole = -(-few // (2 * processors)) * 1.2 <= some / (3 * processors)
+    wanted = 8 if whole and sizes[1] <= 64 else 4 if some >= processors else 2
+    forms = [Form(each, *sizes) for each in (8, 4, 2) if each <= wanted]
+    return next((form for form in forms if form.shared_bytes + 1024 <= shared_bytes), None)
 
 
 @cache
 def _gpu(cupy: Any, ordinal: int) -> tuple[int, int]:
-    """How many blocks keep it busy, and their shared memory in bytes."""
+    """Its multiprocessors, and the bytes that a block can have."""
     known = cupy.cuda.Device(ordinal).attributes
-    return 2 * known["MultiProcessorCount"], known["MaxSharedMemoryPerBlockOptin"]
+    return known["MultiProcessorCount"], known["MaxSharedMemoryPerBlockOptin"]
 
 
 def _is_taken(x: Any) -> bool:

@@ -13,17 +13,20 @@ import numpy as np
 
 from app.operators.arrays import SCRATCH, product, spans
 
-WARPS = 8
-"""Of a block. Each adds up the products of as many hidden elements as the others."""
-
 MOST_WORDS = 190
 """Registers that a thread has for weights, states and sums; there are 255."""
 
 MOST_TILES = 10
 """Columns of a block, 8 at a time, of which sums of all warps fit into its shared memory."""
 
+WARPS = 8
+"""Of a block, each of which adds up the products of as many hidden elements."""
+
 MOST_CHUNKS = 4
 """Items of a block, 16 at a time."""
+
+TURNS = 16
+"""States that there is memory for, of as many steps one after the other."""
 
 LEAST_CAPABILITY = 80
 """From which on GPUs have these instructions."""
@@ -93,7 +96,8 @@ _LAYER = r"""
 #define DEPTH (32 * PAIRS * WARPS)
 #define STRIDE (8 * TILES + 4)
 #define PER ((16 * UNITS + THREADS - 1) / THREADS)
-#define TURNS 4
+#define TURNS %(turns)d
+#define ORDERED 4
 #define REST 2048.0f
 #define NOTHING 0xffffffffu
 typedef unsigned short half_bits;
@@ -109,8 +113,28 @@ __device__ __forceinline__ half_bits half_of(float x)
     asm("cvt.rn.f16.f32 %%0, %%1;" : "=h"(y) : "f"(x));
     return y;
 }
-__device__ __forceinline__ float sigmoid(float x) { return __fdiv_rn(1.0f, 1.0f + expf(-x)); }
-__device__ __forceinline__ float tangent(float x) { return tanhf(x); }
+__device__ __forceinline__ float power_of_2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %%0, %%1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ float reciprocal(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %%0, %%1;" : "=f"(y) : "f"(x));
+    return y;
+}
+/* Each to 2^-20 of it or less; the latter is a polynomial near 0. */
+__device__ __forceinline__ float sigmoid(float x) { return reciprocal(1.0f + power_of_2(x * -0x1.715476p+0f)); }
+__device__ __forceinline__ float tangent(float x)
+{
+    const float square = x * x;
+    const float away = fmaf(-2.0f, reciprocal(1.0f + power_of_2(x * 0x1.715476p+1f)), 1.0f);
+    const float q = fmaf(fmaf(0x1.1abd04p-6f, square, -0x1.b29c16p-5f), square, 0x1.10ea8ep-3f);
+    const float p = fmaf(q, square, -0x1.5554dap-2f);
+    return fabsf(x) < 0.5f ? fmaf(x * square, p, x) : away;
+}
 __device__ __forceinline__ float clipped(float x, float clip)
 {
     return %(clips)d ? x < -clip ? -clip : x > clip ? clip : x : x;
@@ -149,8 +173,9 @@ __device__ __forceinline__ unsigned other_halves(unsigned a, unsigned b) { retur
 /* Steps `first` to `last`, or back, of one direction: `projected` are their inputs, weighted, { steps, batch, gates,
    hidden }, and `states` are { state or cell, batch, hidden }. A block has all gates of its units, of CHUNKS times 16
    items. `exchanged` is what blocks pass to each other, { turn, item, DEPTH }: a state, or NOTHING until it is there.
-   After a step all blocks have read the states before it: what these were in becomes NOTHING, in time for the turn
-   after the next one, which `order` sees to. What is beyond the items and hidden elements is 0. */
+   After a step all blocks have read the states before it: what these were in becomes NOTHING, long before its turn
+   comes again; `order`, every few steps, sees to it that nobody sees what was there before. What is beyond the items
+   and hidden elements is 0. */
 extern "C" __global__ void __launch_bounds__(THREADS, 1) layer(
     const float* __restrict__ projected, const float* __restrict__ bias, const half_bits* __restrict__ recurrence,
     const float* __restrict__ peephole, const unsigned* __restrict__ lengths, float* __restrict__ states,
@@ -227,7 +252,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) layer(
         #pragma unroll
         for (int chunk = 0; chunk < CHUNKS; ++chunk) {
             const unsigned* mine = before + (unsigned long long)(first_item + chunk * 16 + group) * DEPTH + from;
-            while (largest(four(mine)) == NOTHING) {} /* little is read again and again */
             uint4 words[PAIRS][4];
             unsigned most;
             do {
@@ -297,7 +321,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) layer(
                 if (sequence && IS_THERE(chunk, n))
                     sequence[here * apart + (unsigned long long)ITEM(chunk, n) * hidden + UNIT(n)] = made[n];
         }
-        order();
+        if (turn %% ORDERED == 0) order();
         __syncthreads();
     }
     #pragma unroll
@@ -333,6 +357,7 @@ def source(form: Form) -> str:
         **form._asdict(),
         "gates": form.gates,
         "tiles": form.tiles,
+        "turns": TURNS,
         "warps": WARPS,
         "clips": int(form.clips),
         "is_lstm": int(form.kind == "LSTM"),
@@ -385,7 +410,7 @@ def run(cupy: Any, form: Form, layer: Layer, *, is_backward: bool, clip: float) 
     order = [*spans(steps, min(max(SCRATCH["cupy"] // (4 * batch * width), 1), STEPS))]
     for some in reversed(order) if is_backward else order:
         projected = product(cupy, layer.x[some], layer.weights.T)
-        exchanged = cupy.full((4, blocks[1] * 16 * form.chunks, 32 * WARPS * form.depth), ~np.uint32(0))
+        exchanged = cupy.full((TURNS, blocks[1] * 16 * form.chunks, 32 * WARPS * form.depth), ~np.uint32(0))
         exchanged[:, batch:] = 0
         exchanged[:, :, hidden:] = 0
         sequence = layer.sequence

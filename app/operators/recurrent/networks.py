@@ -28,6 +28,8 @@ Directions = Annotated[
 
 _SEQUENCES = (
     "Computed in float32, FLOAT16 too: states pass from step to step in float32, and what is stored is rounded once.",
+    "On a GPU with tensor cores all steps of FLOAT16 are one kernel, if the activations are SIGMOID and TANH: states "
+    "then pass with 22 digits, and the activations err by no more than 2^-20 of their values.",
     "Elements of OutputSequenceTensor beyond a sequence's length are 0; sequences longer than the tensor end with it, "
     "and one of length 0 keeps its initial state.",
     "BACKWARD, a sequence begins with its own last step, by its length.",

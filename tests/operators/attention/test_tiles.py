@@ -71,11 +71,13 @@ def test_attention_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_blocks_are_enough_and_fit() -> None:
     """For as many multiprocessors, and their shared memory."""
-    assert tiles.form_of(264, 228 << 10, (96, 512), (64, 64)) == tiles.Form(8, 64, 64)
-    assert tiles.form_of(264, 228 << 10, (12, 128), (64, 64)) == tiles.Form(2, 64, 64)
-    assert tiles.form_of(264, 228 << 10, (96, 512), (128, 128)) == tiles.Form(4, 128, 128)
-    assert tiles.form_of(264, 100 << 10, (96, 512), (64, 64)) == tiles.Form(4, 64, 64)
-    assert tiles.form_of(264, 64 << 10, (96, 512), (128, 128)) is None
+    much = 228 << 10
+    assert tiles.form_of(132, much, (16, 2048), (64, 64)) == tiles.Form(8, 64, 64)
+    assert tiles.form_of(132, much, (96, 512), (64, 64)) == tiles.Form(4, 64, 64)
+    assert tiles.form_of(132, much, (12, 128), (64, 64)) == tiles.Form(2, 64, 64)
+    assert tiles.form_of(132, much, (16, 2048), (128, 128)) == tiles.Form(4, 128, 128)
+    assert tiles.form_of(132, 100 << 10, (16, 2048), (64, 64)) == tiles.Form(4, 64, 64)
+    assert tiles.form_of(132, 64 << 10, (16, 2048), (128, 128)) is None
 
 
 @pytest.mark.gpu

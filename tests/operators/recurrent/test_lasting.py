@@ -38,10 +38,7 @@ def test_what_the_kernel_does_not_do() -> None:
     """Weights that registers do not hold, states that halves might not, and GPUs that cannot."""
     lstm = ACTIVATIONS["LSTM"]
     for batch, processors, found in (
-        (32, 132, (8, 2, 1)),
-        (33, 132, (12, 2, 1)),
-        (16, 60, (10, 2, 1)),
-        (16, 132, (4, 2, 1)),
+        *((32, 132, (8, 2, 1)), (33, 132, (12, 2, 1)), (16, 60, (10, 2, 1)), (16, 132, (4, 2, 1))),
     ):
         assert lasting.form_of("LSTM", lstm, (batch, 512), processors) == lasting.Form("LSTM", _NAMES, *found)
     assert lasting.form_of("LSTM", lstm, (1000, 512), 132) is None
