@@ -39,8 +39,19 @@ typedef %(element)s element;
 typedef %(sum)s sum;
 __device__ __forceinline__ sum loaded(element x) { return %(load)s; }
 __device__ __forceinline__ element stored(sum x) { return %(store)s; }
+struct alignas(sizeof(element) < 4 ? 4 * sizeof(element) : 16) several { element at[4]; };
+__device__ __forceinline__ void put(element* to, const several& x)
+{
+    const unsigned* words = (const unsigned*)&x;
+    /* Intrinsics, since the compiler would store element by element. */
+    if (sizeof(element) == 1) *(unsigned*)to = words[0];
+    if (sizeof(element) == 2) __stcg((uint2*)to, make_uint2(words[0], words[1]));
+    for (int n = 0; n < sizeof(element) / 4; ++n)
+        __stcg((uint4*)to + n, make_uint4(words[4 * n], words[4 * n + 1], words[4 * n + 2], words[4 * n + 3]));
+}
+/* `together`: four elements may be loaded and stored at once. x may be y: a thread stores where it alone has loaded. */
 extern "C" __global__ void __launch_bounds__(%(threads)d)
-sums(const element* x, element* y, unsigned long long rows, unsigned length, int reversed, int exclusive)
+sums(const element* x, element* y, unsigned long long rows, unsigned length, int reversed, int exclusive, int together)
 {
     const int each = 4;
     __shared__ sum of_warp[%(threads)d / 32];
@@ -51,10 +62,16 @@ sums(const element* x, element* y, unsigned long long rows, unsigned length, int
         sum before = 0;
         for (unsigned base = 0; base < length; base += %(threads)d * each) {
             const unsigned start = base + threadIdx.x * each;
+            const bool at_once = together && start < length;
+            const unsigned first = reversed ? length - each - start : start;
             sum own[each], all = 0;
+            several found;
+            if (at_once) found = *(const several*)(from + first);
+            #pragma unroll
             for (int n = 0; n < each; ++n) {
                 const unsigned at = start + n;
-                own[n] = at < length ? loaded(from[reversed ? length - 1 - at : at]) : 0;
+                if (at_once) own[n] = loaded(reversed ? found.at[each - 1 - n] : found.at[n]);
+                else own[n] = at < length ? loaded(from[reversed ? length - 1 - at : at]) : 0;
                 all += own[n];
             }
             sum up_to = all;
@@ -72,11 +89,21 @@ sums(const element* x, element* y, unsigned long long rows, unsigned length, int
                 here += of_warp[n];
             }
             before = here;
+            element made[each];
+            #pragma unroll
             for (int n = 0; n < each; ++n) {
-                const unsigned at = start + n;
                 const sum after = running + own[n];
-                if (at < length) to[reversed ? length - 1 - at : at] = stored(exclusive ? running : after);
+                made[n] = stored(exclusive ? running : after);
                 running = after;
+            }
+            if (at_once) {
+                #pragma unroll
+                for (int n = 0; n < each; ++n) found.at[n] = reversed ? made[each - 1 - n] : made[n];
+                put(to + first, found);
+            } else {
+                #pragma unroll
+                for (int n = 0; n < each; ++n)
+                    if (start + n < length) to[reversed ? length - 1 - start - n : start + n] = made[n];
             }
             __syncthreads();
         }
@@ -173,9 +200,11 @@ _ORDER_OF_FLOATS = """const float x = {value} + 0.0f;
 def sums_of_rows(cupy: Any, rows: Any, made: Any, *, reversed_: bool, exclusive: bool) -> None:
     """Into `made` what comes before each element of packed `rows`, and itself unless it is `exclusive`, added up:
     floats in float64, integers as they wrap around."""
-    blocks = min(len(rows), 1 << 20)
-    arguments = (rows, made, cupy.uint64(len(rows)), cupy.uint32(rows.shape[1]))
-    _sums(cupy, rows.dtype.name)((blocks,), (THREADS,), (*arguments, cupy.int32(reversed_), cupy.int32(exclusive)))
+    blocks, length = min(len(rows), 1 << 20), rows.shape[1]
+    together = length % 4 == 0 and all(each.data.ptr % min(4 * each.itemsize, 16) == 0 for each in (rows, made))
+    flags = (cupy.int32(each) for each in (reversed_, exclusive, together))
+    arguments = (rows, made, cupy.uint64(len(rows)), cupy.uint32(length), *flags)
+    _sums(cupy, rows.dtype.name)((blocks,), (THREADS,), arguments)
 
 
 def first_of_rows(cupy: Any, rows: Any, count: int, *, decreasing: bool) -> Any:

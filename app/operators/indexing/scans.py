@@ -30,6 +30,7 @@ class Scan(Operator):
     Axis: AxisUint
     AxisDirection: Direction
 
+    makes_in = True
     same_sizes = (("InputTensor", "OutputTensor"),)
     in_place = ("InputTensor",)
     notes = ("Floats are accumulated in float64 and each result is rounded once.", WRAPPING)
@@ -37,14 +38,19 @@ class Scan(Operator):
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
         yield from axis_violations(self, self.Axis)
 
-    def scanned(self, xp: Any, x: Any, accumulate: Callable[..., Any], nothing: int, *, exclusive: bool) -> Any:
-        """`accumulate` of `x`, or if `exclusive` of what comes before each element; of no elements `nothing`."""
+    def scanned(
+        self, xp: Any, x: Any, accumulate: Callable[..., Any], nothing: int, *, exclusive: bool, into: Any = None
+    ) -> Any:
+        """`accumulate` of `x`, or if `exclusive` of what comes before each element; of no elements `nothing`. Sums on a
+        GPU are made in `into` if that has the same rows, packed."""
         rows = rows_of(xp, x, self.Axis)
-        made = xp.empty(rows.shape, x.dtype)
         if xp.__name__ == "cupy" and accumulate is xp.cumsum:
+            fits = into is not None and into.flags.c_contiguous and self.Axis == into.ndim - 1
+            made = into.reshape(rows.shape) if fits else xp.empty(rows.shape, x.dtype)
             decreasing = self.AxisDirection is AxisDirection.DECREASING
             on_gpu.sums_of_rows(xp, rows, made, reversed_=decreasing, exclusive=exclusive)
-            return back(xp, made, x, self.Axis)
+            return into if fits else back(xp, made, x, self.Axis)
+        made = xp.empty(rows.shape, x.dtype)
         source, target = rows, made
         if self.AxisDirection is AxisDirection.DECREASING:
             source, target = source[:, ::-1], target[:, ::-1]
@@ -75,9 +81,9 @@ class CumulativeSummation(Scan):
         "2_1 4 F32-16 I32 U32",
     )
 
-    def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        x = inputs["InputTensor"]
-        return {"OutputTensor": self.scanned(xp, x, xp.cumsum, 0, exclusive=self.HasExclusiveSum)}
+    def call(self, xp: Any, inputs: Mapping[str, Any], into: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        x, output = inputs["InputTensor"], into["OutputTensor"] if into else None
+        return {"OutputTensor": self.scanned(xp, x, xp.cumsum, 0, exclusive=self.HasExclusiveSum, into=output)}
 
 
 class CumulativeProduct(Scan):
@@ -99,6 +105,6 @@ class CumulativeProduct(Scan):
         "3_1 4 F32-16 I32 U32",
     )
 
-    def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    def call(self, xp: Any, inputs: Mapping[str, Any], into: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         x = inputs["InputTensor"]
         return {"OutputTensor": self.scanned(xp, x, xp.cumprod, 1, exclusive=self.HasExclusiveProduct)}

@@ -80,6 +80,20 @@ def test_random_tensors(
 
 @pytest.mark.usefixtures("on_cpu_and_gpu")
 @directions
+@exclusives
+@pytest.mark.parametrize("data_type", [DataType("FLOAT16"), DataType("INT64"), DataType("UINT32")])
+def test_rows_around_those_of_a_block(data_type: DataType, direction: str, exclusive: bool) -> None:
+    """Which are a multiple of four elements, or not."""
+    rng = np.random.default_rng(2)
+    for length in (4, 126, 1020, 1024, 1028, 1031, 2052):
+        x = rng.integers(0, 2, (3, length)).astype(numpy_type(data_type))
+        for output in (None, np.empty_like(x)):
+            made = scan(x, "CUMULATIVE_SUMMATION", 1, direction, exclusive, output)
+            np.testing.assert_array_equal(made, expected_scan(x, "CUMULATIVE_SUMMATION", 1, direction, exclusive))
+
+
+@pytest.mark.usefixtures("on_cpu_and_gpu")
+@directions
 def test_sums_are_rounded_once(direction: str) -> None:
     """Ones beside a number that swallows them all in float32, and what float16 cannot hold on the way."""
     x = np.ones(100, np.float32)
