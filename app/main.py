@@ -295,6 +295,11 @@ async def _tend(service: Service) -> None:
             log.exception("The memory of GPUs cannot be looked after")
 
 
+def _transfers(settings: Settings, service: Service) -> Transfers | None:
+    count = settings.transfer_threads
+    return Transfers(count, service.loops.functions) if count and service.loops else None
+
+
 def _server(
     settings: Settings,
     keys: Keys,
@@ -338,7 +343,7 @@ def _server(
             send_seconds=settings.send_seconds,
             connections=limit,
         ),
-        Transfers(settings.transfer_threads) if settings.transfer_threads else None,
+        _transfers(settings, service),
     )
     config.load()
     config.ssl = certificate.context if certificate else None

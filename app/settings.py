@@ -121,7 +121,7 @@ class Settings(BaseSettings):
         default_factory=_transfer_threads,
         ge=0,
         le=64,
-        description="Threads that receive and send large bodies; 0: the thread that does all else of connections.",
+        description="Threads that receive and send large bodies; 0, or without LLVM: the event loop does.",
     )
     threads: int = Field(default_factory=processors, ge=1, le=1024, description="Worker threads that run dispatches.")
     llvm: bool = Field(

@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,29 @@ import pytest
 from uvicorn.server import ServerState
 
 from app.codecs.codec import Encoded, Piece
+from app.devices.cpu.llvm.compiler import Compiler
 from app.http.core.exchange import Disconnected, Reply, Request
 from app.http.server import machine, reader, transfers
 from app.http.server.connection import Connection
 from app.http.server.limit import Limits
 from app.http.server.machine import suited
-from app.http.server.transfers import ALONE, LENT, PAUSE_SECONDS, PROBE, Receiving, Sending, Transfers, split
+from app.http.server.moving import PAUSE_SECONDS, PROBE, Moving
+from app.http.server.transfers import ALONE, LENT, Receiving, Sending, Transfers, split
+from app.main import _transfers
 from app.settings import GIB, Settings
 
 SIZE = 6 << 20
 DATA = np.random.default_rng(0).bytes(SIZE)
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Compiler:
+    return Compiler()
+
+
+@pytest.fixture(scope="module")
+def moving(compiler: Compiler) -> Moving:
+    return Moving(compiler.functions)
 
 
 @pytest.fixture
@@ -39,12 +53,12 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 Pair = tuple[socket.socket, socket.socket]
 
 
-def test_it_receives_what_was_asked_for_and_no_more(pair: Pair) -> None:
+def test_it_receives_what_was_asked_for_and_no_more(pair: Pair, moving: Moving) -> None:
     client, lent = pair
     sender = threading.Thread(target=client.sendall, args=(DATA + b"next",))
     sender.start()
     work = Receiving(memoryview(bytearray(SIZE)))
-    work.run(lent)
+    work.run(lent, moving)
     sender.join()
     assert (work.count, bytes(work.buffer)) == (SIZE, DATA)
     assert lent.recv(100) == b"next"
@@ -58,7 +72,7 @@ def trickle(client: socket.socket, is_over: threading.Event) -> None:
 
 
 @pytest.mark.parametrize("act", ["pauses", "trickles", "ends", "resets"])
-def test_no_client_keeps_a_thread(pair: Pair, act: str) -> None:
+def test_no_client_keeps_a_thread(pair: Pair, moving: Moving, act: str) -> None:
     client, lent = pair
     client.sendall(DATA[:1000])
     is_over = threading.Event()
@@ -72,10 +86,7 @@ def test_no_client_keeps_a_thread(pair: Pair, act: str) -> None:
         client.close()
     work = Receiving(memoryview(bytearray(SIZE)))
     started = time.monotonic()
-    try:
-        work.run(lent)
-    except ConnectionResetError:
-        assert act == "resets"
+    work.run(lent, moving)
     took = time.monotonic() - started
     is_over.set()
     if act == "trickles":
@@ -85,11 +96,46 @@ def test_no_client_keeps_a_thread(pair: Pair, act: str) -> None:
     assert lent.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == 1
 
 
-def test_what_a_slow_client_does_not_take_is_left_in_order(pair: Pair) -> None:
+def test_no_client_keeps_a_thread_by_bytes_that_are_few_and_many_times(moving: Moving) -> None:
+    client, lent = socket.socketpair()  # whose other side is woken by any byte
+    with client, lent:
+        lent.setblocking(False)
+        is_over = threading.Event()
+        slow = threading.Thread(target=trickle, args=(client, is_over))
+        slow.start()
+        work = Receiving(memoryview(bytearray(SIZE)))
+        started = time.monotonic()
+        work.run(lent, moving)
+        took = time.monotonic() - started
+        is_over.set()
+        slow.join()
+    assert took < 100 * PAUSE_SECONDS
+    assert bytes(work.buffer[: work.count]) == b"x" * work.count
+
+
+def test_all_is_sent_to_a_client_that_takes_it(pair: Pair, moving: Moving) -> None:
+    client, lent = pair
+    pieces: list[Piece] = [b"head", b"", memoryview(bytearray(DATA)), b"tail"]
+    received = bytearray()
+
+    def take() -> None:
+        while len(received) < SIZE + 8:
+            received.extend(client.recv(1 << 16))
+
+    taker = threading.Thread(target=take)
+    taker.start()
+    work = Sending(iter([pieces[:2], pieces[2:]]))
+    work.run(lent, moving)
+    taker.join()
+    assert (work.sent, work.rest) == (SIZE + 8, [])
+    assert received == b"head" + DATA + b"tail"
+
+
+def test_what_a_slow_client_does_not_take_is_left_in_order(pair: Pair, moving: Moving) -> None:
     client, lent = pair
     groups: list[list[Piece]] = [[b"head", DATA[: SIZE // 2]], [DATA[SIZE // 2 :]], [b"tail"]]
     work = Sending(iter(groups))
-    work.run(lent)
+    work.run(lent, moving)
     left = b"".join(map(bytes, [*work.rest, *(piece for group in work.groups for piece in group)]))
     whole = b"head" + DATA + b"tail"
     assert 0 < work.sent < len(whole)
@@ -100,13 +146,13 @@ def test_what_a_slow_client_does_not_take_is_left_in_order(pair: Pair) -> None:
     assert received == whole[: work.sent]
 
 
-def test_nothing_goes_on_that_nobody_wants(pair: Pair) -> None:
+def test_nothing_goes_on_that_nobody_wants(pair: Pair, moving: Moving) -> None:
     client, lent = pair
     client.sendall(DATA[:1000])
     receiving, sending = Receiving(memoryview(bytearray(SIZE))), Sending(iter([[DATA]]))
     receiving.is_over = sending.is_over = True
-    receiving.run(lent)
-    sending.run(lent)
+    receiving.run(lent, moving)
+    sending.run(lent, moving)
     assert (receiving.count, sending.sent) == (0, 0)
 
 
@@ -117,8 +163,8 @@ def test_split(size: int) -> None:
     assert b"".join(after) == b"abcdefghij"[size:]
 
 
-def test_a_large_body_by_itself_is_the_event_loops() -> None:
-    threads = Transfers(1)
+def test_a_large_body_by_itself_is_the_event_loops(compiler: Compiler) -> None:
+    threads = Transfers(1, compiler.functions)
     threads.enter()
     assert not threads.worth(ALONE - 1)
     assert threads.worth(ALONE)
@@ -132,11 +178,48 @@ def test_a_large_body_by_itself_is_the_event_loops() -> None:
     assert not threads.worth(LENT)
 
 
+class Failing:
+    """Work that does."""
+
+    is_over = False
+
+    def run(self, lent: socket.socket, moving: Moving) -> None:
+        raise RuntimeError("out of order")
+
+
+def test_work_that_fails_gives_its_socket_and_its_thread_back(
+    pair: Pair, compiler: Compiler, caplog: pytest.LogCaptureFixture
+) -> None:
+    transport: Any = SimpleNamespace(get_extra_info=lambda _: pair[1])
+
+    async def work() -> list[str]:
+        threads, done = Transfers(1, compiler.functions), list[str]()
+        loop = asyncio.get_running_loop()
+        for name in ("first", "second"):
+            ended = asyncio.Event()
+            threads.submit(Failing(), transport, loop, ended.set)
+            assert threads.idle == 0
+            await asyncio.wait_for(ended.wait(), 10)
+            assert threads.idle == 1
+            done.append(name)
+        return done
+
+    assert asyncio.run(work()) == ["first", "second"]
+    assert [str(each.exc_info[1]) for each in caplog.records if each.exc_info] == 2 * ["out of order"]
+    assert pair[1].fileno() >= 0, "the thread had one of its own"
+
+
+def test_without_llvm_the_event_loop_does_all(compiler: Compiler) -> None:
+    for loops, count, made in ((compiler, 2, True), (None, 2, False), (compiler, 0, False)):
+        service: Any = SimpleNamespace(loops=loops)
+        assert (_transfers(Settings(transfer_threads=count), service) is not None) == made
+
+
 class Noting(Transfers):
     """Knows what was done."""
 
-    def __init__(self) -> None:
-        super().__init__(2)
+    def __init__(self, compiler: Compiler) -> None:
+        super().__init__(2, compiler.functions)
         self.done: list[Any] = []
 
     def submit(self, work: Any, *arguments: Any) -> None:
@@ -160,10 +243,12 @@ def echoing(parted: list[bool]) -> Callable[[Request], Any]:
 
 
 @pytest.mark.parametrize("hangs_up", [False, True])
-def test_a_connection_lends_its_socket_and_has_it_back(hangs_up: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_lends_its_socket_and_has_it_back(
+    hangs_up: bool, compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(transfers, "ALONE", LENT)
     monkeypatch.setattr(reader, "PROBE", 1)  # whatever the loop finds first is enough
-    threads, parted = Noting(), list[bool]()
+    threads, parted = Noting(compiler), list[bool]()
     head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % SIZE
 
     def ask(port: int) -> bytes:

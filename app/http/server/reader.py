@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable
 
 from app.http.server.exchange import Exchange
-from app.http.server.transfers import LENT, PROBE, Receiving, Transfers
+from app.http.server.moving import PROBE
+from app.http.server.transfers import LENT, Receiving, Transfers
 from app.memory.buffers import Buffer
 
 

@@ -8,31 +8,27 @@ only take its processor, and where none is idle.
 
 import asyncio
 import contextlib
-import select
+import logging
 import socket
+import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from queue import SimpleQueue
+from threading import Thread
 from time import perf_counter
 from typing import Protocol
 
 from app.codecs.codec import Piece
+from app.http.server.moving import PAUSE_SECONDS, PROBE, Compile, Moving
 from app.memory.buffers import Buffer
+
+log = logging.getLogger("app.http")
 
 LENT = 1 << 20
 """Bytes still to come, or to go, that are worth a thread: to hand them over and back takes some 0.1 ms."""
 
 ALONE = 1 << 24
 """The same where no other large body is under way, which the thread's time would be saved for."""
-
-PROBE = 1 << 16
-"""Bytes of a large body that the event loop reads at once. If so many were there, more are coming."""
-
-PAUSE_SECONDS = 0.005
-"""In which a client must send or take PROBE bytes, or the thread gives its socket back."""
-
-WOKEN = 1 << 18
-"""Bytes that wake a thread which waits for more of a body, unless fewer are left: each time it needs the interpreter's
-lock, which others have."""
 
 
 class Work(Protocol):
@@ -41,8 +37,8 @@ class Work(Protocol):
     is_over: bool
     """Set in the event loop once nobody wants the rest of it."""
 
-    def run(self, lent: socket.socket) -> None:
-        """Go on until all is done, the client pauses, or `is_over`. Raises OSError."""
+    def run(self, lent: socket.socket, moving: Moving) -> None:
+        """Go on until all is done, the client pauses or is gone, or `is_over`."""
 
 
 class Receiving:
@@ -55,25 +51,13 @@ class Receiving:
         self.count = 0
         self.is_over = False
 
-    def run(self, lent: socket.socket) -> None:
-        pace, wakes_at = _Pace(lent, select.POLLIN), 1
-        try:
-            while (left := len(self.buffer) - self.count) and not self.is_over:
-                try:
-                    received = lent.recv_into(self.buffer[self.count :])
-                except BlockingIOError:
-                    if wakes_at != min(left, WOKEN):
-                        wakes_at = min(left, WOKEN)
-                        lent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wakes_at)
-                    if not pace.goes_on(self.count):
-                        break
-                else:
-                    if not received:
-                        break
-                    self.count += received
-        finally:
-            if wakes_at != 1:
-                lent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+    def run(self, lent: socket.socket, moving: Moving) -> None:
+        pace = _Pace()
+        while self.count < len(self.buffer) and not self.is_over:
+            received = moving.receive(lent, self.buffer[self.count :])
+            self.count += received
+            if not pace.is_kept(received):
+                break
 
 
 class Sending:
@@ -90,17 +74,15 @@ class Sending:
         """From making the pieces."""
         self.is_over = False
 
-    def run(self, lent: socket.socket) -> None:
-        pace = _Pace(lent, select.POLLOUT)
+    def run(self, lent: socket.socket, moving: Moving) -> None:
+        pace = _Pace()
         while not self.is_over and (self.rest or self._has_next()):
-            try:
-                sent = lent.sendmsg(self.rest)
-            except BlockingIOError:
-                if not pace.goes_on(self.sent):
-                    break
-            else:
-                self.sent += sent
-                _, self.rest = split(self.rest, sent)
+            size = len(self.rest[0])
+            sent = moving.send(lent, self.rest[0], more=len(self.rest) > 1)
+            self.sent += sent
+            _, self.rest = split(self.rest, sent)
+            if sent < size and not pace.is_kept(sent):
+                break
 
     def _has_next(self) -> bool:
         try:
@@ -110,14 +92,28 @@ class Sending:
         return bool(self.rest)
 
 
+@dataclass(slots=True)
+class _Job:
+    """For a thread, which calls `done` in the event loop."""
+
+    work: Work
+    lent: socket.socket
+    loop: asyncio.AbstractEventLoop
+    done: Callable[[], None]
+
+
 class Transfers:
     """At most `threads` at work, for the connections of one event loop, to which everything here belongs."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, compile_: Compile) -> None:
         self.idle = threads
         """How many would begin at once."""
+        self._threads = threads
+        self._started = 0
         self._under_way = 0
-        self._executor = ThreadPoolExecutor(max(threads, 1), thread_name_prefix="dmlserve-transfer")
+        self._moving = Moving(compile_)
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()  # a thread pool's futures are as much work again
+        weakref.finalize(self, _end, self._jobs, threads)
 
     def enter(self) -> None:
         """A large body begins to come or to go, whoever moves it; `leave` follows."""
@@ -139,45 +135,46 @@ class Transfers:
         once.
         """
         lent = transport.get_extra_info("socket").dup()
+        if self._threads - self.idle == self._started:
+            name = f"dmlserve-transfer_{self._started}"
+            Thread(target=_serve, args=(self._jobs, self._moving), name=name, daemon=True).start()
+            self._started += 1
         self.idle -= 1
-        self._executor.submit(self._run, [work], lent, loop, done)
+        self._jobs.put(_Job(work, lent, loop, lambda: self._done(done)))
 
-    def _run(
-        self, given: list[Work], lent: socket.socket, loop: asyncio.AbstractEventLoop, done: Callable[[], None]
-    ) -> None:
-        work = given.pop()  # the executor keeps the list for a while, and would keep the buffers with it
-        try:
-            with lent, contextlib.suppress(OSError):  # the event loop meets it, too
-                work.run(lent)
-        finally:
-            del work
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(self._end, done)
-
-    def _end(self, done: Callable[[], None]) -> None:
+    def _done(self, done: Callable[[], None]) -> None:
         self.idle += 1
         done()
+
+
+def _serve(jobs: "SimpleQueue[_Job | None]", moving: Moving) -> None:
+    while job := jobs.get():
+        try:
+            with job.lent:
+                job.work.run(job.lent, moving)
+        except Exception:
+            log.exception("A thread could not go on with a connection")  # the event loop does
+        finally:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                job.loop.call_soon_threadsafe(job.done)
+            del job  # it has buffers
+
+
+def _end(jobs: "SimpleQueue[_Job | None]", threads: int) -> None:
+    for _ in range(threads):
+        jobs.put(None)
 
 
 class _Pace:
     """Whether a client keeps up."""
 
-    def __init__(self, lent: socket.socket, event: int) -> None:
-        self._poll = select.poll()
-        self._poll.register(lent, event)
+    def __init__(self) -> None:
         self._since = perf_counter()
-        self._count = 0
 
-    def goes_on(self, count: int) -> bool:
-        """Wait for the client, of which `count` bytes have come by now, or which has taken them. Whether to try again:
-        not if there were fewer than PROBE in the last PAUSE_SECONDS."""
-        now = perf_counter()
-        if now - self._since >= PAUSE_SECONDS:
-            if count - self._count < PROBE:
-                return False
-            self._since, self._count = now, count
-        self._poll.poll(1000 * PAUSE_SECONDS)
-        return True
+    def is_kept(self, count: int) -> bool:
+        """Whether `count` bytes, since this was asked before, are PROBE in each PAUSE_SECONDS."""
+        since, self._since = self._since, perf_counter()
+        return count >= PROBE * max((self._since - since) / PAUSE_SECONDS, 1)
 
 
 def split(pieces: list[Piece], size: int) -> tuple[list[Piece], list[Piece]]:
