@@ -13,6 +13,7 @@ import numpy as np
 
 from app.contract.constants import NEWEST
 from app.devices.cpu.device import NumpyDevice
+from app.devices.cpu.llvm.team import Team
 from app.devices.cuda.compiler import KernelCache, cache_folder, nvrtc_version
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.pinned import PinnedMemory
@@ -69,7 +70,7 @@ class Placement:
         self._settings = settings
         self._numpy = numpy_device
         self.pinned = PinnedMemory(settings.pinned_bytes)
-        self.gpus, self.problems = find_gpus(settings, self.pinned, structures)
+        self.gpus, self.problems = find_gpus(settings, self.pinned, structures, numpy_device.team)
         check_gpus(settings, self.gpus, self.problems)
         self.devices: dict[str, Device] = {numpy_device.name: numpy_device}
         self._neighbour = neighbour
@@ -93,10 +94,6 @@ class Placement:
         except DeviceFailed as error:
             log.error("at the start: %s", error.reason)
         log.info("auto takes a GPU from %s elements on", self.crossover if self.crossover < NEVER else "no number of")
-
-    def close(self) -> None:
-        for gpu in self.gpus:
-            gpu.close()
 
     def choose(self, name: str, work: Dispatchable | InitializedGraph) -> Device | None:
         """The device for a dispatch; None if there is none of this name."""
@@ -228,9 +225,9 @@ def _same(one: Buffer, other: Buffer) -> bool:
 
 
 def find_gpus(
-    settings: Settings, pinned: PinnedMemory, structures: Structures | None = None
+    settings: Settings, pinned: PinnedMemory, structures: Structures | None = None, team: Team | None = None
 ) -> tuple[list[CudaDevice], list[str]]:
-    """The GPUs that `settings` permit and that work, and why there are no others."""
+    """The GPUs that `settings` permit and that work, for which a `team` copies, and why there are no others."""
     if settings.gpus == "none":
         return [], ["the setting gpus is none"]
     problem = _missing()
@@ -250,7 +247,7 @@ def find_gpus(
             problems.append(f"there is no cuda:{ordinal}, only {count} GPU{'s' * (count != 1)}")
             continue
         try:
-            found.append(CudaDevice(ordinal, cache, settings.staging_bytes, pinned, structures))
+            found.append(CudaDevice(ordinal, cache, settings.staging_bytes, pinned, structures, team))
         except Exception as error:
             problems.append(f"cuda:{ordinal} does not start: {error}")
     return found, problems

@@ -113,7 +113,6 @@ class Service:
         self.state = State.DRAINING
         self._is_closed = True
         self.pool.close()
-        self.placement.close()
 
     def capabilities(self) -> Capabilities:
         limits = {name: value for name, value in self.settings if Settings.is_limit(name)}

@@ -21,6 +21,8 @@ import cupy
 import numpy as np
 
 from app.devices.cpu.device import NumpyDevice
+from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.cpu.llvm.team import Team
 from app.devices.cuda.compiler import KernelCache
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.pinned import PinnedMemory
@@ -105,7 +107,6 @@ def first_use(gpu: CudaDevice) -> None:
                 started = time.perf_counter()
                 device.kernels(compiled)[0].launch()
                 times.append((time.perf_counter() - started) * 1e3)
-            device.close()
     print(f"| cold | median {median(cold):.0f} | most {max(cold):.0f} | of {len(cold)} kernels |")
     print(f"| cached on disk | median {median(warm):.1f} | most {max(warm):.1f} | |\n")
 
@@ -245,7 +246,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", default="launch,first,transfers,crossover,gpus")
     parts = parser.parse_args().parts.split(",")
-    gpus, problems = find_gpus(Settings(kernel_cache="none"), PinnedMemory(4 * GIB))
+    gpus, problems = find_gpus(
+        Settings(kernel_cache="none"), PinnedMemory(4 * GIB), None, Team(Compiler(), Settings().threads)
+    )
     assert gpus, problems
     print(f"{len(gpus)} GPUs, {gpus[0].facts}\n")
     one: dict[str, Callable[[CudaDevice], None]] = {

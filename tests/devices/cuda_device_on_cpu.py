@@ -5,7 +5,6 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from app.devices.cpu.llvm.copying import Copying
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.pinned import PinnedMemory
 from app.formula.structures import Structures
@@ -126,8 +126,9 @@ class Slots:
         finally:
             self.taken -= 1
 
-    def idle(self) -> int:
-        return 1
+    @contextmanager
+    def take_idle(self) -> Iterator[None]:
+        yield None
 
 
 class CudaDeviceOnCpu(CudaDevice):
@@ -143,7 +144,7 @@ class CudaDeviceOnCpu(CudaDevice):
         self.pool: Any = Pool()
         self.slots: Any = Slots(self.log)
         self.pinned = PinnedMemory(0)
-        self.copiers = ThreadPoolExecutor(1)
+        self.copying = Copying(None)
         self.load = 0
         self._lock = threading.Lock()
         self._kept = WeakKeyDictionary()

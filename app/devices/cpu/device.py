@@ -21,6 +21,7 @@ from app.devices.cpu.copies import copies_kernel
 from app.devices.cpu.firsts import firsts_kernel
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Loop, LoopCall, LoopCode
+from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.numpy import lowering
 from app.devices.cpu.pools import pool_kernel
 from app.devices.cpu.products import packed_bytes, product_kernel
@@ -84,6 +85,11 @@ class NumpyDevice:
         """The kernels of graphs that there are, so that each has its matrices packed once."""
         self._loops = LoopCode(compiler, self._structures, threads) if compiler else None
         self._tables = Tables(self._loops)
+
+    @property
+    def team(self) -> Team | None:
+        """The threads that share compiled work, if there is any."""
+        return self._loops.team if self._loops else None
 
     def info(self) -> DeviceInfo:
         total, available = _memory()

@@ -4,13 +4,14 @@ import ctypes
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from app.devices.cpu.llvm.copying import Copying
+from app.devices.cpu.llvm.team import Team
 from app.devices.cuda.compiler import CompilationError, KernelCache
 from app.devices.cuda.grids import KERNEL, THREADS
 from app.devices.cuda.pinned import ALIGNMENT, PinnedMemory, Slots
@@ -20,7 +21,7 @@ from app.formula.structures import Structures
 log = logging.getLogger("app.execution")
 
 SLOTS = 8
-"""Of a GPU, each served by one thread: so many copies on the host keep the bus as busy as copies can."""
+"""Of a GPU: so many dispatches are under way at a time, each in up to three of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,9 @@ class Context:
         staging_bytes: int,
         pinned: PinnedMemory,
         structures: Structures | None = None,
+        team: Team | None = None,
     ) -> None:
+        """A `team` copies what does not lie in pinned memory."""
         import cupy  # noqa: PLC0415 - only with a GPU extra
 
         self._cupy = cupy
@@ -63,7 +66,7 @@ class Context:
         self.pool: Any = self.new_pool()
         self.slots = Slots(SLOTS, staging_bytes // SLOTS // ALIGNMENT * ALIGNMENT)
         self.pinned = pinned
-        self.copiers = ThreadPoolExecutor(SLOTS, thread_name_prefix=f"dmlserve-{self.name}", initializer=self.use)
+        self.copying = Copying(team)
         self.load = 0
         """Bytes that dispatches under way read and write."""
         self._functions: dict[str, Any] = {}
@@ -81,10 +84,6 @@ class Context:
     def pool_bytes(self) -> int:
         """Bytes of the GPU's memory that the pool of whole dispatches has."""
         return int(self.pool.total_bytes())
-
-    def close(self) -> None:
-        """Stop the threads that copy."""
-        self.copiers.shutdown()
 
     def function(self, source: str) -> int:
         """The handle of the kernel that `source` defines, loaded on this GPU."""

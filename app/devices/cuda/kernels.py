@@ -3,13 +3,13 @@
 import ctypes
 import itertools
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from app.devices.cuda.context import SLOTS, Context
+from app.devices.cuda.chunks import Chunks
+from app.devices.cuda.context import Context
 from app.devices.cuda.coordinates import CoordinateLowering
 from app.devices.cuda.grids import (
     ACCESS_BYTES,
@@ -22,12 +22,12 @@ from app.devices.cuda.grids import (
     render,
 )
 from app.devices.cuda.lowering import lower
-from app.devices.cuda.pinned import Slot, room
+from app.devices.cuda.pinned import Slot
 from app.devices.cuda.places import CoordinateClass, Coordinates
 from app.devices.cuda.rows import RowClass, RowLowering, Rows
 from app.devices.cuda.splits import SplitLowering, Splits
-from app.devices.cuda.transfers import LEAST_CHUNK, LEAST_COPIED, MOST_CHUNK, HostTensor, spread
-from app.devices.device import Cancelled, DeviceFailed, ExecutionRecord
+from app.devices.cuda.transfers import HostTensor
+from app.devices.device import DeviceFailed, ExecutionRecord
 from app.devices.layout import walk
 from app.formula.expansions import Ask
 from app.formula.uniform import Evaluate, evaluator, typed
@@ -35,9 +35,6 @@ from app.formula.values import Value
 from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
 from app.stages import staged
-
-STREAMS = 3
-"""That take turns where nothing is copied on the host: one in, one computing, one out."""
 
 
 class Launch:
@@ -227,87 +224,19 @@ class CudaKernel:
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
-        buffers = [
+        tensors = [
             HostTensor(buffer, size, self._device.pinned)
             for buffer, size in zip([*inputs, *outputs], self._reach, strict=True)
         ]
+        are_one = [step is Step.NONE for step in self._steps]
         with self._device.at_work(sum(self._reach)):
-            staged("kernel", self._dispatch_chunks, buffers, cancelled)  # while other chunks are on their way
+            chunks = Chunks(self._device, tensors, self._bytes, are_one, self._count)
+            staged("kernel", chunks.dispatch, self._launch_of, cancelled)  # while others are on their way
         return ExecutionRecord(self._device.name, "cuda")
 
-    # No more memory on the device than the slots have
-
-    def _dispatch_chunks(self, buffers: Sequence[HostTensor], cancelled: Callable[[], bool]) -> None:
-        fits = room(self._device.slots.size, len(buffers))
-        widest = max(self._bytes)
-        is_pinned = all(buffer.pinned for buffer in buffers)
-        least = LEAST_CHUNK if is_pinned else LEAST_COPIED
-        wanted = min(max(self._count * widest // (2 * SLOTS), least), MOST_CHUNK, fits)
-        elements = max(wanted // widest // 16 * 16, 1)
-        starts = range(0, self._count, elements)
-        if is_pinned:
-            self._stream_chunks(buffers, starts, elements, cancelled)
-            return
-
-        def prepare(slot: Slot) -> Callable[[int], None]:
-            launch = self._launches.get(slot.address)
-            if launch is None:
-                launch = self._launches[slot.address] = self.launch()
-
-            def work(turn: int) -> None:
-                start = starts[turn]
-                self._queue_chunk(slot, launch, buffers, start, min(elements, self._count - start), staged=True)
-
-            return work
-
-        spread(self._device, len(starts), prepare, cancelled)
-
-    def _stream_chunks(
-        self, buffers: Sequence[HostTensor], starts: Sequence[int], elements: int, cancelled: Callable[[], bool]
-    ) -> None:
-        """Nothing to copy on the host: one thread keeps several streams busy."""
-        slots = self._device.slots
-        with ExitStack() as stack:
-            taken = [stack.enter_context(slots.take())]
-            for _ in range(min(STREAMS, len(starts)) - 1):
-                slot = stack.enter_context(slots.take_idle())
-                taken += [slot] if slot else []
-            launches = [self.launch() for _ in taken]
-            try:
-                for turn, start in enumerate(starts):
-                    if cancelled():
-                        raise Cancelled
-                    number = turn % len(taken)
-                    count = min(elements, self._count - start)
-                    self._queue_chunk(taken[number], launches[number], buffers, start, count, staged=False)
-            finally:
-                for slot in taken:  # the buffers are the GPU's until then
-                    slot.stream.synchronize()
-
-    def _queue_chunk(
-        self, slot: Slot, launch: Launch, buffers: Sequence[HostTensor], start: int, count: int, *, staged: bool
-    ) -> None:
-        """Copies in, kernel, copy out. If `staged`, through the slot's pinned memory where needed, and waited for."""
-        device, space = self._device, room(slot.size, len(buffers))
-        places = [slot.address + space * number for number in range(len(buffers))]
-        spans = [
-            slice(0, size) if step is Step.NONE else slice(start * size, (start + count) * size)
-            for size, step in zip(self._bytes, self._steps, strict=True)
-        ]
-        last = len(buffers) - 1
-        for number in range(last):
-            device.to_device(
-                places[number],
-                buffers[number].reading(slot, space * number, spans[number]),
-                spans[number].stop - spans[number].start,
-                slot.stream,
-            )
-        launch.bind(places, count)(slot.stream)
-        out, span = buffers[last], spans[last]
-        size = span.stop - span.start
-        target = out.address + span.start if out.pinned else slot.host_address + space * last
-        device.to_host(target, places[last], size, slot.stream)
-        if staged:
-            slot.stream.synchronize()
-            if not out.pinned:
-                out.bytes[span] = slot.host[space * last : space * last + size]
+    def _launch_of(self, slot: Slot) -> Launch:
+        """That of aligned tensors: one thread at a time has the slot."""
+        launch = self._launches.get(slot.address)
+        if launch is None:
+            launch = self._launches[slot.address] = self.launch()
+        return launch

@@ -148,10 +148,6 @@ class Slots:
             if slot:
                 self._free.put(slot)
 
-    def idle(self) -> int:
-        """How many could be had at once."""
-        return self.count - self.taken
-
     def _free_slot(self) -> Slot | None:
         try:
             return self._free.get_nowait()

@@ -1,23 +1,22 @@
 """Tensors on their way between host memory and a GPU, through pinned memory where they do not lie in it."""
 
-import itertools
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 import numpy as np
 
 from app.devices.cuda.context import Context
 from app.devices.cuda.pinned import PinnedMemory, Slot
 from app.devices.device import Cancelled
-from app.devices.helpers import run_with
 from app.memory.buffers import Buffer
 from app.stages import staged
 
 MOST_CHUNK, LEAST_CHUNK = 8 << 20, 1 << 20
 """Bytes of one tensor that are moved at a time."""
 
-LEAST_COPIED = 2 << 20
-"""The least of one that is copied on the host. Each chunk takes some 30 us of Python, one thread at a time: 16 MiB go
-at 12 GB/s so, and at 8.7 in chunks of half the size."""
+STREAMS = 3
+"""That take turns: one in, one computing, one out."""
 
 
 class HostTensor:
@@ -25,17 +24,15 @@ class HostTensor:
 
     def __init__(self, buffer: Buffer, size: int, pinned: PinnedMemory) -> None:
         self.size = size
-        self.bytes = np.frombuffer(buffer, np.uint8)
-        self.address: int = self.bytes.__array_interface__["data"][0]
+        self._bytes = np.frombuffer(buffer, np.uint8)
+        self.address: int = self._bytes.__array_interface__["data"][0]
         self.pinned = pinned.holds(self.address, size)
 
-    def reading(self, slot: Slot, offset: int, span: slice) -> int:
-        """An address in pinned memory where the bytes of `span` are, copied there first if they are elsewhere."""
-        if self.pinned:
-            return self.address + int(span.start)
-        size = span.stop - span.start
-        slot.host[offset : offset + size] = self.bytes[span]
-        return slot.host_address + offset
+
+def chunk_bytes(size: int, *, copied: bool) -> int:
+    """Of a tensor of `size` bytes, how many to move at a time, if they are `copied` on the host or not."""
+    least = min(max(size // 2, LEAST_CHUNK // 2), LEAST_CHUNK) if copied else LEAST_CHUNK
+    return min(max(size // 16, least), MOST_CHUNK)
 
 
 def move(
@@ -45,43 +42,63 @@ def move(
 
     Raises Cancelled soon after `cancelled()` turns true.
     """
-    most = min(MOST_CHUNK, device.slots.size)
-    parts = [(host, address, start) for host, address in pairs for start in range(0, host.size, most)]
+    parts: list[tuple[HostTensor, int, int, int]] = []
+    for host, address in pairs:
+        most = min(chunk_bytes(host.size, copied=not host.pinned), device.slots.size)
+        starts = range(0, host.size, most)
+        parts += [(host, start, min(most, host.size - start), address + start) for start in starts]
 
-    def prepare(slot: Slot) -> Callable[[int], None]:
-        def work(turn: int) -> None:
-            host, address, start = parts[turn]
-            span = slice(start, min(start + most, host.size))
-            size = span.stop - span.start
-            if inward:
-                device.to_device(address + start, host.reading(slot, 0, span), size, slot.stream)
-                slot.stream.synchronize()
-                return
-            pinned = host.address + start if host.pinned else slot.host_address
-            device.to_host(pinned, address + start, size, slot.stream)
-            slot.stream.synchronize()
-            if not host.pinned:
-                host.bytes[span] = slot.host[:size]
+    def begin(slot: Slot, turn: int) -> None:
+        host, start, size, address = parts[turn]
+        place = host.address + start if host.pinned else slot.host_address
+        if not inward:
+            device.to_host(place, address, size, slot.stream)
+            return
+        if not host.pinned:
+            device.copying.copy(place, host.address + start, size, host.size)
+        device.to_device(address, place, size, slot.stream)
 
-        return work
+    def end(slot: Slot, turn: int) -> None:
+        host, start, size, _ = parts[turn]
+        if not (inward or host.pinned):
+            device.copying.copy(host.address + start, slot.host_address, size, host.size)
 
     if parts:
-        staged("transfer", spread, device, len(parts), prepare, cancelled)
+        staged("transfer", streamed, device, len(parts), begin, end, cancelled)
 
 
-def spread(
-    device: Context, count: int, prepare: Callable[[Slot], Callable[[int], None]], cancelled: Callable[[], bool]
+def streamed(
+    device: Context,
+    count: int,
+    begin: Callable[[Slot, int], None],
+    end: Callable[[Slot, int], None],
+    cancelled: Callable[[], bool],
 ) -> None:
-    """Do `count` pieces of work, on this thread and on as many others as slots are free."""
-    turns = itertools.count()  # hands each piece to one thread
+    """Do `count` pieces of work, each in a slot, one after the other in each: `begin` queues one on the slot's stream,
+    and `end` is called once the device has done it. Raises Cancelled."""
+    with ExitStack() as stack:
+        slots = [stack.enter_context(device.slots.take())]
+        for _ in range(min(STREAMS, count) - 1):
+            slot = stack.enter_context(device.slots.take_idle())
+            slots += [slot] if slot else []
+        under_way: deque[int] = deque()
 
-    def work() -> None:
-        with device.slots.take() as slot:
-            piece: Callable[[int], None] | None = None
-            while (turn := next(turns)) < count:
+        def finish() -> None:
+            turn = under_way.popleft()
+            slot = slots[turn % len(slots)]
+            slot.stream.synchronize()
+            end(slot, turn)
+
+        try:
+            for turn in range(count):
                 if cancelled():
                     raise Cancelled
-                piece = piece or prepare(slot)
-                piece(turn)
-
-    run_with(device.copiers, min(count, device.slots.idle()) - 1, work)
+                if len(under_way) == len(slots):
+                    finish()
+                under_way.append(turn)
+                begin(slots[turn % len(slots)], turn)
+            while under_way:
+                finish()
+        finally:
+            for turn in under_way:  # the buffers are the GPU's until then
+                slots[turn % len(slots)].stream.synchronize()
