@@ -145,6 +145,7 @@ class CudaDeviceOnCpu(CudaDevice):
         self.slots: Any = Slots(self.log)
         self.pinned = PinnedMemory(0)
         self.copying = Copying(None)
+        self.uses_host_addresses = True
         self.load = 0
         self._lock = threading.Lock()
         self._kept = WeakKeyDictionary()

@@ -94,7 +94,7 @@ def gpu(tmp_path_factory: pytest.TempPathFactory) -> CudaDeviceOnCpu:
     return CudaDeviceOnCpu(BuiltKernels(tmp_path_factory.mktemp("kernels")))
 
 
-@pytest.mark.parametrize("is_large", [False, True])
+@pytest.mark.parametrize("why_not", ["", "large", "other addresses"])
 @pytest.mark.parametrize("offset", [0, 4])
 @pytest.mark.parametrize("pinned", ["", "i", "o", "io"])
 @pytest.mark.parametrize("in_place", [False, True])
@@ -103,10 +103,11 @@ def test_a_kernel_has_what_is_pinned_and_aligned_where_it_is(
     pinned: str,
     offset: int,
     in_place: bool,
-    is_large: bool,
+    why_not: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(chunks, "ON_HOST", {False: 0, True: 0} if is_large else chunks.ON_HOST)
+    monkeypatch.setattr(chunks, "ON_HOST", {False: 0, True: 0} if why_not == "large" else chunks.ON_HOST)
+    monkeypatch.setattr(gpu, "uses_host_addresses", why_not != "other addresses")
     count = 5000
     x, one = room(count, offset), room(1)
     x[:], one[0] = np.random.default_rng(0).standard_normal(count), 3
@@ -120,9 +121,9 @@ def test_a_kernel_has_what_is_pinned_and_aligned_where_it_is(
     Chunks(gpu, hosts, [4, 4, 4], are_one, count).dispatch(lambda _: kernel, never)
     assert np.array_equal(y, expected)
     slot = gpu.slots._slot
-    if pinned in ("io", "i" * in_place, "o" * in_place) and pinned and offset == 0 and not is_large:
+    if pinned in ("io", "i" * in_place, "o" * in_place) and pinned and offset == 0 and not why_not:
         assert len(kernel.bound) == 1, "nothing is to be cut where nothing is copied"
-    for (first, _, last), direct in zip([kernel.bound[0]], [not is_large and offset == 0], strict=True):
+    for (first, _, last), direct in zip([kernel.bound[0]], [not why_not and offset == 0], strict=True):
         assert (first == given[0]) == (given[0] in known and direct)
         assert (last == given[1]) == (given[1] in known and direct)
     for bound in kernel.bound:

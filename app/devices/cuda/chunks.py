@@ -70,7 +70,7 @@ class Chunks:
                 size,
                 is_one,
                 space * number,
-                is_large or is_one or not _is_direct(host, size, tensors[-1], element_bytes[-1]),
+                is_large or is_one or not self._is_direct(host, size, tensors[-1], element_bytes[-1]),
             )
             for number, (host, size, is_one) in enumerate(zip(tensors, element_bytes, are_one, strict=True))
         ]
@@ -111,12 +111,12 @@ class Chunks:
         start = turn * self._each
         return start, min(self._each, self._count - start)
 
-
-def _is_direct(host: HostTensor, size: int, out: HostTensor, out_size: int) -> bool:
-    """Whether the kernel may have a tensor of elements of `size` bytes where it is, in pinned memory or, copied, in a
-    slot's: aligned, and apart from the output or, element by element, in its place."""
-    if not host.pinned:
-        return True
-    in_place = host.address == out.address and size == out_size and host.size == out.size
-    apart = host.address + host.size <= out.address or out.address + out.size <= host.address
-    return host.address % ACCESS_BYTES == 0 and (in_place or apart or not out.pinned)
+    def _is_direct(self, host: HostTensor, size: int, out: HostTensor, out_size: int) -> bool:
+        """Whether the kernel may have a tensor of elements of `size` bytes where it is, in pinned memory or, copied, in
+        a slot's: aligned, and apart from the output or, element by element, in its place."""
+        if not host.pinned:
+            return True
+        in_place = host.address == out.address and size == out_size and host.size == out.size
+        apart = host.address + host.size <= out.address or out.address + out.size <= host.address
+        is_aligned = host.address % ACCESS_BYTES == 0
+        return self._device.uses_host_addresses and is_aligned and (in_place or apart or not out.pinned)

@@ -24,6 +24,9 @@ SLOTS = 8
 """Of a GPU: so many dispatches are under way at a time, each in up to three of them."""
 
 
+_HOST_ADDRESSES = 91  # cudaDevAttrCanUseHostPointerForRegisteredMem
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What does not change about a GPU and its software."""
@@ -67,6 +70,8 @@ class Context:
         self.slots = Slots(SLOTS, staging_bytes // SLOTS // ALIGNMENT * ALIGNMENT)
         self.pinned = pinned
         self.copying = Copying(team)
+        self.uses_host_addresses = bool(cupy.cuda.runtime.deviceGetAttribute(_HOST_ADDRESSES, ordinal))
+        """Whether kernels get at the buffers in `pinned` by their addresses."""
         self.load = 0
         """Bytes that dispatches under way read and write."""
         self._functions: dict[str, Any] = {}
