@@ -1,6 +1,7 @@
 """Threads that have connections' sockets for a while."""
 
 import asyncio
+import os
 import socket
 import threading
 import time
@@ -17,9 +18,12 @@ from app.devices.cpu.llvm.compiler import Compiler
 from app.http.core.exchange import Disconnected, Reply, Request
 from app.http.server import machine, reader, transfers
 from app.http.server.connection import Connection
+from app.http.server.exchange import HELD, Exchange
+from app.http.server.framing import Head
 from app.http.server.limit import Limits
 from app.http.server.machine import suited
 from app.http.server.moving import PAUSE_SECONDS, PROBE, Moving
+from app.http.server.scratch import LARGE
 from app.http.server.transfers import ALONE, LENT, Receiving, Sending, Transfers, split
 from app.main import _transfers
 from app.settings import GIB, Settings
@@ -58,7 +62,7 @@ def test_it_receives_what_was_asked_for_and_no_more(pair: Pair, moving: Moving) 
     sender = threading.Thread(target=client.sendall, args=(DATA + b"next",))
     sender.start()
     work = Receiving(memoryview(bytearray(SIZE)))
-    work.run(lent, moving)
+    work.run(lent.fileno(), moving)
     sender.join()
     assert (work.count, bytes(work.buffer)) == (SIZE, DATA)
     assert lent.recv(100) == b"next"
@@ -86,7 +90,7 @@ def test_no_client_keeps_a_thread(pair: Pair, moving: Moving, act: str) -> None:
         client.close()
     work = Receiving(memoryview(bytearray(SIZE)))
     started = time.monotonic()
-    work.run(lent, moving)
+    work.run(lent.fileno(), moving)
     took = time.monotonic() - started
     is_over.set()
     if act == "trickles":
@@ -105,7 +109,7 @@ def test_no_client_keeps_a_thread_by_bytes_that_are_few_and_many_times(moving: M
         slow.start()
         work = Receiving(memoryview(bytearray(SIZE)))
         started = time.monotonic()
-        work.run(lent, moving)
+        work.run(lent.fileno(), moving)
         took = time.monotonic() - started
         is_over.set()
         slow.join()
@@ -125,7 +129,7 @@ def test_all_is_sent_to_a_client_that_takes_it(pair: Pair, moving: Moving) -> No
     taker = threading.Thread(target=take)
     taker.start()
     work = Sending(iter([pieces[:2], pieces[2:]]))
-    work.run(lent, moving)
+    work.run(lent.fileno(), moving)
     taker.join()
     assert (work.sent, work.rest) == (SIZE + 8, [])
     assert received == b"head" + DATA + b"tail"
@@ -135,7 +139,7 @@ def test_what_a_slow_client_does_not_take_is_left_in_order(pair: Pair, moving: M
     client, lent = pair
     groups: list[list[Piece]] = [[b"head", DATA[: SIZE // 2]], [DATA[SIZE // 2 :]], [b"tail"]]
     work = Sending(iter(groups))
-    work.run(lent, moving)
+    work.run(lent.fileno(), moving)
     left = b"".join(map(bytes, [*work.rest, *(piece for group in work.groups for piece in group)]))
     whole = b"head" + DATA + b"tail"
     assert 0 < work.sent < len(whole)
@@ -151,8 +155,8 @@ def test_nothing_goes_on_that_nobody_wants(pair: Pair, moving: Moving) -> None:
     client.sendall(DATA[:1000])
     receiving, sending = Receiving(memoryview(bytearray(SIZE))), Sending(iter([[DATA]]))
     receiving.is_over = sending.is_over = True
-    receiving.run(lent, moving)
-    sending.run(lent, moving)
+    receiving.run(lent.fileno(), moving)
+    sending.run(lent.fileno(), moving)
     assert (receiving.count, sending.sent) == (0, 0)
 
 
@@ -183,7 +187,7 @@ class Failing:
 
     is_over = False
 
-    def run(self, lent: socket.socket, moving: Moving) -> None:
+    def run(self, lent: int, moving: Moving) -> None:
         raise RuntimeError("out of order")
 
 
@@ -191,6 +195,7 @@ def test_work_that_fails_gives_its_socket_and_its_thread_back(
     pair: Pair, compiler: Compiler, caplog: pytest.LogCaptureFixture
 ) -> None:
     transport: Any = SimpleNamespace(get_extra_info=lambda _: pair[1])
+    open_files = len(os.listdir("/proc/self/fd"))
 
     async def work() -> list[str]:
         threads, done = Transfers(1, compiler.functions), list[str]()
@@ -206,7 +211,8 @@ def test_work_that_fails_gives_its_socket_and_its_thread_back(
 
     assert asyncio.run(work()) == ["first", "second"]
     assert [str(each.exc_info[1]) for each in caplog.records if each.exc_info] == 2 * ["out of order"]
-    assert pair[1].fileno() >= 0, "the thread had one of its own"
+    assert pair[1].getsockname(), "the thread had a descriptor of its own"
+    assert len(os.listdir("/proc/self/fd")) == open_files, "which it has closed"
 
 
 def test_without_llvm_the_event_loop_does_all(compiler: Compiler) -> None:
@@ -225,6 +231,19 @@ class Noting(Transfers):
     def submit(self, work: Any, *arguments: Any) -> None:
         self.done.append(work)
         super().submit(work, *arguments)
+
+
+def test_of_a_large_body_that_nobody_takes_only_what_came_with_the_header_is_read() -> None:
+    held: list[bool] = []
+    connection: Any = SimpleNamespace(hold=lambda: held.append(True))
+    for length, is_held in ((LARGE + 1, True), (LARGE, False)):
+        held.clear()
+        exchange = Exchange(connection, Head("POST", "/", b"/", b"", "1.1", [], length, True))
+        exchange.add(b"x")
+        assert (exchange.is_full, bool(held)) == (is_held, is_held)
+        assert asyncio.run(exchange.read()) == b"x"
+        exchange.add(bytes(HELD))
+        assert not exchange.is_full, "what is taken piece by piece comes in larger ones"
 
 
 def echoing(parted: list[bool]) -> Callable[[Request], Any]:

@@ -128,8 +128,9 @@ class Exchange:
 
     @property
     def is_full(self) -> bool:
-        """Whether more of the body has come than is to wait here."""
-        return self._piece_bytes > HELD
+        """Whether as much of the body has come as is to wait here: of a large one that nobody has taken anything of,
+        what came with the header, since the rest goes straight into a buffer."""
+        return self._piece_bytes > (HELD if self.received or self.announced <= LARGE else 0)
 
     def take_request(self) -> Request:
         """For the handler, once."""
@@ -144,7 +145,7 @@ class Exchange:
             return  # nobody wants it any more
         self._pieces.append(data)
         self._piece_bytes += len(data)
-        if self._piece_bytes > HELD:
+        if self.is_full:
             self._connection.hold()
         if self._waiter is not None:
             self._wake()

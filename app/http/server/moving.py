@@ -34,7 +34,7 @@ _MORE = getattr(socket, "MSG_MORE", 0)  # of Linux
 
 class Moving:
     """Moves until all is moved, the other side pauses or is gone, or ROUNDS are over. Safe to use from several threads,
-    each with a socket of its own."""
+    each with a socket of its own, which they have by its descriptor."""
 
     def __init__(self, compile_: Compile) -> None:
         """Takes some 20 ms."""
@@ -49,14 +49,14 @@ class Moving:
             },
         )
 
-    def receive(self, connected: socket.socket, buffer: Buffer) -> int:
+    def receive(self, connected: int, buffer: Buffer) -> int:
         """How many bytes have come to the beginning of `buffer`."""
-        count: int = self._receive(connected.fileno(), address_of(buffer), len(buffer))
+        count: int = self._receive(connected, address_of(buffer), len(buffer))
         return count
 
-    def send(self, connected: socket.socket, piece: Piece, *, more: bool) -> int:
+    def send(self, connected: int, piece: Piece, *, more: bool) -> int:
         """How many bytes of `piece` were taken. If there are `more` to come, the system may wait for these."""
-        count: int = self._send(connected.fileno(), address_of(memoryview(piece)), len(piece), _MORE if more else 0)
+        count: int = self._send(connected, address_of(memoryview(piece)), len(piece), _MORE if more else 0)
         return count
 
 

@@ -9,7 +9,7 @@ only take its processor, and where none is idle.
 import asyncio
 import contextlib
 import logging
-import socket
+import os
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -32,12 +32,12 @@ ALONE = 1 << 24
 
 
 class Work(Protocol):
-    """What a thread does with a socket."""
+    """What a thread does with a socket, by its descriptor."""
 
     is_over: bool
     """Set in the event loop once nobody wants the rest of it."""
 
-    def run(self, lent: socket.socket, moving: Moving) -> None:
+    def run(self, lent: int, moving: Moving) -> None:
         """Go on until all is done, the client pauses or is gone, or `is_over`."""
 
 
@@ -51,7 +51,7 @@ class Receiving:
         self.count = 0
         self.is_over = False
 
-    def run(self, lent: socket.socket, moving: Moving) -> None:
+    def run(self, lent: int, moving: Moving) -> None:
         pace = _Pace()
         while self.count < len(self.buffer) and not self.is_over:
             received = moving.receive(lent, self.buffer[self.count :])
@@ -74,7 +74,7 @@ class Sending:
         """From making the pieces."""
         self.is_over = False
 
-    def run(self, lent: socket.socket, moving: Moving) -> None:
+    def run(self, lent: int, moving: Moving) -> None:
         pace = _Pace()
         while not self.is_over and (self.rest or self._has_next()):
             size = len(self.rest[0])
@@ -97,7 +97,7 @@ class _Job:
     """For a thread, which calls `done` in the event loop."""
 
     work: Work
-    lent: socket.socket
+    lent: int
     loop: asyncio.AbstractEventLoop
     done: Callable[[], None]
 
@@ -134,7 +134,7 @@ class Transfers:
         The thread has a descriptor of its own: that of a connection which is closed meanwhile may be another one's at
         once.
         """
-        lent = transport.get_extra_info("socket").dup()
+        lent = os.dup(transport.get_extra_info("socket").fileno())
         if self._threads - self.idle == self._started:
             name = f"dmlserve-transfer_{self._started}"
             Thread(target=_serve, args=(self._jobs, self._moving), name=name, daemon=True).start()
@@ -150,11 +150,11 @@ class Transfers:
 def _serve(jobs: "SimpleQueue[_Job | None]", moving: Moving) -> None:
     while job := jobs.get():
         try:
-            with job.lent:
-                job.work.run(job.lent, moving)
+            job.work.run(job.lent, moving)
         except Exception:
             log.exception("A thread could not go on with a connection")  # the event loop does
         finally:
+            os.close(job.lent)
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 job.loop.call_soon_threadsafe(job.done)
             del job  # it has buffers
