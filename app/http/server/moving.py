@@ -56,6 +56,8 @@ class Moving:
 
     def send(self, connected: int, piece: Piece, *, more: bool) -> int:
         """How many bytes of `piece` were taken. If there are `more` to come, the system may wait for these."""
+        if not piece:
+            return 0  # what is empty has no address
         count: int = self._send(connected, address_of(memoryview(piece)), len(piece), _MORE if more else 0)
         return count
 
