@@ -197,6 +197,15 @@ def test_kernels_are_neither_too_deep_nor_too_wide() -> None:
     assert all(len(part.reads) <= MOST_INPUTS for part in parts(wide))
 
 
+def test_what_a_full_kernel_computes_is_read_there_again() -> None:
+    count = 2 * MOST_INPUTS
+    first = [into(0, 0, 0), into(0, 0, 1)]
+    twice = [between(number, number + 1, place) for number in range(count - 1) for place in (0, 1)]
+    found = nodes(graph([add() for _ in range(count)], first, [out(count - 1)], twice))
+    assert sorted(index for each in found for index in each) == list(range(count))
+    assert len(found) == 3
+
+
 def test_graphs_alike_have_the_same_program() -> None:
     structures = Structures()
 
