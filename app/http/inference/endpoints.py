@@ -193,20 +193,16 @@ class InferEndpoint:
         """
         asked = FileModel(self._service, self.models.repository, model)
         reader = self.reader_of(asked)
-        for texts, zeros in rehearsals(model.ports, sizes, self._service.settings.max_numbers):
-            outcome: Outcome | None = None
+        for text, zeros in rehearsals(model.ports, sizes, self._service.settings.max_numbers):
             with self._service.memory.open() as memory:
-                room = memory.buffer(max(map(len, texts)) + zeros)
-                np.frombuffer(room, np.uint8)[:] = 0
-                for text in texts:
-                    body = room[len(room) - zeros - len(text) :]
-                    body[: len(text)] = text
-                    for _ in range(TIMES):
-                        inference, parts = reader.read(model.name, asked, body, len(text), memory)
-                    if outcome is None:
-                        data = cast("dict[str, Buffer]", inference.data(parts, memory))
-                        outcome = self._service.execute_in(ticket, inference.prepared, data, memory)
-                    inference.form.write(parts.id, outcome, parts.regions, memory)
+                body = memory.buffer(len(text) + zeros)
+                np.frombuffer(body, np.uint8)[:] = 0
+                body[: len(text)] = text
+                for _ in range(TIMES):
+                    inference, parts = reader.read(model.name, asked, body, len(text), memory)
+                data = cast("dict[str, Buffer]", inference.data(parts, memory))
+                outcome = self._service.execute_in(ticket, inference.prepared, data, memory)
+                inference.form.write(parts.id, outcome, parts.regions, memory)
 
     def reader_of(self, model: OperatorModel | GraphModel | FileModel) -> InferenceReader:
         """That of all operators, or the model's own, which goes with it."""

@@ -5,7 +5,7 @@ What was read once, its readers know (`requests.py`): so they know the first req
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import orjson
@@ -25,14 +25,15 @@ Document: TypeAlias = Mapping[str, object]
 
 
 class Rehearsal(NamedTuple):
-    """A request as several clients write it: JSON, and behind it so many bytes, which are zeros."""
+    """A request as clients write it: JSON, and behind it so many bytes, which are zeros."""
 
-    texts: Sequence[bytes]
+    text: bytes
     zeros: int
 
 
 def rehearsals(ports: Signature, sizes: SizesOfAll, max_numbers: int) -> Iterator[Rehearsal]:
-    """Those of a model for inputs of these sizes. `max_numbers` is the setting."""
+    """Those of a model for inputs of these sizes, two at least: a GPU puts kernels together in the second dispatch.
+    `max_numbers` is the setting."""
     inputs: list[dict[str, Any]] = [
         {"name": name, "shape": list(own), "datatype": datatype_of(port)}
         for (name, port), own in zip(ports.inputs.items(), sizes, strict=True)
@@ -45,7 +46,8 @@ def rehearsals(ports: Signature, sizes: SizesOfAll, max_numbers: int) -> Iterato
         {"inputs": behind, "parameters": {BINARY_OUTPUT: True}},
         {"inputs": behind, "outputs": outputs},
     ]
-    yield Rehearsal([orjson.dumps(each) for each in of_tritonclient], sum(lengths))
+    for document in of_tritonclient:
+        yield Rehearsal(orjson.dumps(document), sum(lengths))
     if sum(counts) > min(MOST_NUMBERS, max_numbers) or any(each["datatype"] == "FP16" for each in inputs):
         return
     listed: Document = {
@@ -54,4 +56,5 @@ def rehearsals(ports: Signature, sizes: SizesOfAll, max_numbers: int) -> Iterato
             for each, count in zip(inputs, counts, strict=True)
         ]
     }
-    yield Rehearsal([orjson.dumps(listed), json.dumps(listed).encode()], 0)
+    for written in (orjson.dumps(listed), json.dumps(listed).encode()):
+        yield Rehearsal(written, 0)
