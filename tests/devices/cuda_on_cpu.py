@@ -19,7 +19,7 @@ from app.devices.cuda.functions import PRIMITIVES
 from app.devices.cuda.grids import KERNEL, THREADS
 from app.devices.cuda.lowering import Arithmetic, lower
 from app.devices.cuda.places import Coordinates
-from app.devices.cuda.rows import REDUCERS
+from app.devices.cuda.reducers import REDUCERS
 from app.devices.cuda.splits import LANES, SplitLowering, Splits
 from app.formula.structures import Questions
 from app.formula.uniform import Numbers, evaluator, typed

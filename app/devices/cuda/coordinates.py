@@ -16,7 +16,7 @@ from app.devices.cuda.functions import PRIMITIVES, library
 from app.devices.cuda.grids import KERNEL, THREADS
 from app.devices.cuda.lowering import Lowering
 from app.devices.cuda.places import DIVISION, CoordinateClass, is_long, narrowed_integers
-from app.devices.cuda.rows import REDUCERS
+from app.devices.cuda.reducers import REDUCERS
 from app.devices.cuda.vectors import NEIGHBOURS, Along, goes_up
 from app.formula.coordinates import Coordinate, Element, Index, Total
 from app.formula.expansions import Ask

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.memory.arrays import Array
 from app.operators.recurrent import lasting
 from tests.gpu import first_gpu
 from tests.operators import calls
@@ -78,3 +79,23 @@ def test_networks_on_a_gpu(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
             wanted += 2 if direction == "BIDIRECTIONAL" else 1
         check(rng, "float16", document, tensors, functions)
     assert len(ran) == wanted
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("repeated", [(0,), (1,), (2,), (0, 1, 2), ()])
+def test_repeated_inputs_on_a_gpu(monkeypatch: pytest.MonkeyPatch, repeated: tuple[int, ...]) -> None:
+    """Along some dimensions of the input and of the weights, and all of the recurrence, by strides of 0."""
+    monkeypatch.setattr(calls, "DEVICE", first_gpu())
+    rng = np.random.default_rng(7)
+
+    def some(*sizes: int) -> Array:
+        kept = [1 if place - 1 in repeated else size for place, size in enumerate(sizes)]
+        return np.broadcast_to(rng.normal(size=kept).astype(np.float16) / 4, sizes)
+
+    inputs: dict[str, Array | None] = {
+        "InputTensor": some(1, 3, 18, 4),
+        "WeightTensor": some(1, 1, 7, 4),
+        "RecurrenceTensor": np.broadcast_to(np.float16(0.25), (1, 1, 7, 7)),
+    }
+    document = {"Type": "RNN", "Direction": "FORWARD", "ActivationDescs": [FUNCTIONS["tanh"][0]]}
+    check(rng, "float16", document, inputs, ["tanh"])

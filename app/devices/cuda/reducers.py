@@ -1,0 +1,90 @@
+"""CUDA C++ that joins what threads have: those of a block, or of a warp."""
+
+REDUCERS = r"""
+template <class T> union words { T value; int at[(sizeof(T) + 3) / 4]; };
+/* What the first of a group of threads has. */
+template <int GROUP = THREADS, class T> DEVICE T shared_by_all(T value)
+{
+    if (GROUP == 32) {
+        words<T> first;
+        first.value = value;
+        #pragma unroll
+        for (int n = 0; n < sizeof(first.at) / 4; ++n) first.at[n] = __shfl_sync(~0u, first.at[n], 0);
+        return first.value;
+    }
+    __shared__ T kept;
+    __syncthreads();
+    if (threadIdx.x == 0) kept = value;
+    __syncthreads();
+    return kept;
+}
+/* All the values of a group of threads joined, for all of them: by lanes, then by warps. The order of joining must not
+   matter. */
+template <int GROUP = THREADS, class T, class Join> DEVICE T reduced(T value, Join join)
+{
+    #pragma unroll
+    for (int apart = 16; apart > 0; apart /= 2) {
+        words<T> mine, other;
+        mine.value = value;
+        #pragma unroll
+        for (int n = 0; n < sizeof(mine.at) / 4; ++n) other.at[n] = __shfl_xor_sync(~0u, mine.at[n], apart);
+        value = join(value, other.value);
+    }
+    if (GROUP == 32) return value;
+    __shared__ T values[THREADS / 32];
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) values[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = values[0];
+    #pragma unroll
+    for (int warp = 1; warp < THREADS / 32; ++warp) value = join(value, values[warp]);
+    return value;
+}
+template <class T> DEVICE T larger(T a, T b) { return a > b || a != a ? a : b; }
+template <class T> struct place { T value; long long at; };
+/* NaN before numbers, the larger before the smaller, and of equals the first; at < 0 is none. */
+template <class T> DEVICE place<T> first(place<T> a, place<T> b)
+{
+    if (a.at < 0) return b;
+    if (b.at < 0) return a;
+    bool nan_a = a.value != a.value, nan_b = b.value != b.value;
+    if (nan_a != nan_b) return nan_a ? a : b;
+    if (!nan_a && a.value != b.value) return a.value > b.value ? a : b;
+    return a.at < b.at ? a : b;
+}
+"""
+
+GROUPS = r"""
+template <class T, int N> struct alignas(sizeof(T) * N) several { T at[N]; };
+template <int N, class T> DEVICE void read(T* to, const T* from)
+{
+    const several<T, N> made = *(const several<T, N>*)from;
+    #pragma unroll
+    for (int v = 0; v < N; ++v) to[v] = made.at[v];
+}
+template <class T> DEVICE T largest_of(T a, T b) { return larger(a, b); }
+#if __CUDA_ARCH__ >= 800
+DEVICE float largest_of(float a, float b)
+{
+    float y;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+    return y;
+}
+#endif
+/* `x`, which is computed even if it is not taken: a branch would cost more. */
+DEVICE float whatever_is_taken(float x) { asm volatile("" : "+f"(x)); return x; }
+/* A sum of terms from 0 to 1. It begins with 2, not less than any of them, so that what an addition loses is exact. */
+struct exact_sum { float all, lost; };
+DEVICE void add_to(exact_sum& sum, float term)
+{
+    const float before = sum.all;
+    sum.all += term;
+    sum.lost += term - (sum.all - before);
+}
+/* Knuth's sum of two floats, each with what it has lost. */
+DEVICE float2 sum_of_both(float2 a, float2 b)
+{
+    const float all = a.x + b.x, of_b = all - a.x;
+    return make_float2(all, ((a.x - (all - of_b)) + (b.x - of_b)) + (a.y + b.y));
+}
+"""
