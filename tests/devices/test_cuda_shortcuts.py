@@ -131,3 +131,42 @@ def test_all_kernels_compute_the_same(tmp_path: Path, monkeypatch: pytest.Monkey
     once = build(folders[1], operators)
     for inputs, one, other in zip(given, twice, once, strict=True):
         np.testing.assert_array_equal(one(*inputs).view(np.uint8), other(*inputs).view(np.uint8))
+
+
+HALVES: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("ACTIVATION_GELU", {}, "normal_cdf_times_half"),
+    ("ACTIVATION_SOFTPLUS", {"Steepness": 1.0}, "softplus_half"),
+    ("ACTIVATION_SOFTPLUS", {"Steepness": 3.0}, ""),
+    ("ACTIVATION_PARAMETRIC_SOFTPLUS", {"Alpha": 0.7, "Beta": -1.5}, "scaled_softplus_half"),
+    ("ACTIVATION_PARAMETRIC_SOFTPLUS", {"Alpha": 1e-30, "Beta": 1.0}, ""),
+    ("ELEMENT_WISE_ASINH", {"ScaleBias": None}, "asinh_half"),
+    ("ELEMENT_WISE_ACOSH", {"ScaleBias": None}, "acosh_half"),
+)
+
+
+@pytest.mark.parametrize(("name", "attributes", "function"), HALVES)
+def test_functions_with_the_digits_of_float16(
+    tmp_path: Path, name: str, attributes: dict[str, Any], function: str
+) -> None:
+    """Of all float16: the nearest one, or one beside it; and not of float32."""
+    operators = {
+        data_type: compiled({"Type": name, "InputTensor": tensor(data_type, 8), **attributes})
+        for data_type in ("FLOAT16", "FLOAT32")
+    }
+    sources = {data_type: cuda_on_cpu.arithmetic_of(each).source for data_type, each in operators.items()}
+    bodies = {data_type: source.split("template <bool NEAR>")[-1] for data_type, source in sources.items()}
+    assert [each for each in dict.fromkeys(row[2] for row in HALVES) if each and f"({each}(" in bodies["FLOAT16"]] == (
+        [function] if function else []
+    )
+    assert not any(row[2] and f"{row[2]}(" in bodies["FLOAT32"] for row in HALVES)
+    x = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    half, single = build(tmp_path, list(operators.values()))
+    with np.errstate(all="ignore"):
+        made, right = half(x), single(x.astype(np.float32)).astype(np.float16)
+    np.testing.assert_array_equal(np.isnan(made), np.isnan(right))
+    there = ~np.isnan(right)
+    steps = [
+        np.where(each < 0, -(each & 0x7FFF), each)
+        for each in (y[there].view(np.int16).astype(int) for y in (made, right))
+    ]
+    assert np.abs(steps[0] - steps[1]).max() <= 1

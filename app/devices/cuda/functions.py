@@ -183,10 +183,10 @@ DEVICE float exp_of_difference(float a, float b)
 /* The same with the digits that float16 has. */
 DEVICE float exp_of_difference_half(float a, float b) { return exp2_flushed((a - b) * 0x1.715476p+0f); }
 """,
-    "share_of": r"""
+    "fraction_of": r"""
 /* a / sum, for 0 <= a <= 1 <= sum and the float next to 1 / sum, by Markstein's correction of a product; what is so
    small that its rest might be lost is larger meanwhile. */
-DEVICE float share_of(float a, float sum, float inverse)
+DEVICE float fraction_of(float a, float sum, float inverse)
 {
     bool small = a < 0x1p-100f;
     float dividend = small ? a * 0x1p+100f : a, quotient = dividend * inverse;

@@ -29,10 +29,11 @@ DEVICE float asinh_half(float x)
 """
 
 ACOSH = r"""
-/* ln(x + sqrt((x - 1) (x + 1))): NaN below 1, since there the root or the logarithm is. */
+/* ln(x + sqrt((x - 1) (x + 1))). */
 DEVICE float acosh_half(float x)
 {
-    return log2_flushed(x + sqrt_flushed((x - 1.0f) * (x + 1.0f))) * 0x1.62e430p-1f;
+    float made = log2_flushed(x + sqrt_flushed((x - 1.0f) * (x + 1.0f))) * 0x1.62e430p-1f;
+    return x < 1.0f ? NOT_A_NUMBER : made;
 }
 """
 

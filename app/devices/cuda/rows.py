@@ -215,7 +215,9 @@ class RowLowering(Lowering):
                 share is term and _is_fraction(term)
             ):
                 a, b = self.write(share), self.write(total)
-                made = f"{a} * (1.0f / {b})" if self.half else self.call("share_of", [a, b, f"1.0f / {b}"], far=False)
+                made = (
+                    f"{a} * (1.0f / {b})" if self.half else self.call("fraction_of", [a, b, f"1.0f / {b}"], far=False)
+                )
                 return self.declare(node.type, made)
             case Operation(name="where", arguments=(test, nothing, Operation() as term)) if _is_fraction(node):
                 chosen, zero, other = (self.write(each) for each in (test, nothing, term))
@@ -340,6 +342,8 @@ class RowLowering(Lowering):
         blocks = BLOCKS if 0 < many <= FEW_KEPT else BLOCKS // 2
         if many > MOST_KEPT[THREADS] and any(node.type == FLOAT64 for node in parts(self._root)):
             blocks = BLOCKS // 4
+        elif self.half and len(self.reductions) > 2 and many > FEW_KEPT and width > 1:
+            blocks = BLOCKS * 3 // 4  # its lanes wait for each other more often, and halves take fewer registers
         head = f'extern "C" __global__ void __launch_bounds__({THREADS}, {blocks}) {KERNEL}({", ".join(declared)})'
         return f"\n{struct}\n{head}\n{{\n{body}}}\n"
 
