@@ -60,7 +60,7 @@ _NOTES = (
     "Computed in float32, FLOAT16 too, and rounded once: of the present outputs, of products, and of softmax, whose "
     "largest exponential is 1, each sum of K terms is within K * 2^-24 of the sum of their magnitudes.",
     "On a GPU with cuDNN, large FLOAT16 without mask, bias, past and present outputs has each exponential rounded to "
-    "FLOAT16 before it weights its value: 2^-11 of it.",
+    "FLOAT16 before it weights its value: 2^-11 of it. FLOAT32 without these has exponentials there that err by 2^-21.",
     "MaskFilterValue is added where the mask masks. DirectML's documentation also has it take the score's place.",
     "Of KEY_QUERY_SEQUENCE_LENGTH_START_END the key lengths have an effect alone: starts and ends are those of the "
     "padded tensors. DirectML's documentation does not say.",
