@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from app.contract.constants import DataType
 from app.devices.cpu.device import COMPILED, COMPILED_ROWS, NumpyDevice
+from app.devices.cpu.llvm import tabled
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.coordinate_loops import CoordinateLoops
 from app.devices.cpu.llvm.coordinates import TABLE, nest
@@ -47,6 +48,7 @@ from app.formula.values import (
     sin,
     sqrt,
     where,
+    widen,
 )
 from app.memory.arrays import Array, numpy_type
 from app.operators.compiled import CompiledOperator
@@ -218,6 +220,18 @@ def test_what_is_the_same_for_all_rows(devices: list[NumpyDevice], size: int, ro
         for work in (1 << 4, 1 << 30):
             with mock.patch("app.devices.cpu.llvm.coordinate_loops.WORTH_A_BLOCK", work):
                 alike(devices, of_expression(formula, [rows, size], DataType.FLOAT32, x, p=3), x)
+
+
+def test_tables_take_little_of_a_stack(devices: list[NumpyDevice]) -> None:
+    x = np.arange(3, dtype=np.float32)
+    i, j = coordinates(2)
+    formula = functools.reduce(
+        lambda a, k: a + cast(i, FLOAT64) * sqrt(cast(j + k, FLOAT64)), range(30), widen(operand(x)[[i]])
+    )
+    operator = of_expression(cast(formula, FLOAT32), [3, 5], DataType.FLOAT32, x)
+    alike(devices, operator, x)
+    source = nest(Questions({}).ask, cast(formula, FLOAT32), DataType.FLOAT32, 2).source
+    assert source.count(f"i64 {TABLE}, align 64") == tabled.MOST
 
 
 @pytest.mark.parametrize("step", [1, 2])

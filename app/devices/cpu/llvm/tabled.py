@@ -9,6 +9,9 @@ from app.devices.cpu.llvm.scopes import Key
 from app.formula.coordinates import Element, Total
 from app.formula.values import BOOL, Value, is_float, parts
 
+MOST = 16
+"""Tables of a formula, which are on a thread's stack."""
+
 
 class Place(NamedTuple):
     """The coordinate `at` along the dimension `axis` of an input, of which a table has the offset in bytes."""
@@ -37,7 +40,7 @@ def tabled(root: Value, axis: int, free: Callable[[Value], frozenset[Key]]) -> T
             isinstance(each, Element | Total) for each in inside
         )
 
-    while left:
+    while left and len(found.places) + len(found.values) < MOST:
         node = left.pop()
         if isinstance(node, Element):
             for number, at in enumerate(node.at):
