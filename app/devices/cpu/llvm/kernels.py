@@ -38,6 +38,9 @@ LIGHT = 16
 """The work of an element, for each thread, from which memory is not what a loop waits for: nothing else is done while
 what goes past the cache is on its way."""
 
+LIGHT_ALONE = 28
+"""The same where one thread has the memory for itself."""
+
 SHORT_ROW = 1 << 10
 """Bytes of a row that are mostly its ends, for which there is no such store."""
 
@@ -167,7 +170,7 @@ class _Loops:
         plain = self._code.of(self, len(strides[-1]), layout)
         element = sum(size for size, step in zip(items, layout, strict=True) if step != "same")
         size, row = element * math.prod(sizes), item_sizes[-1] * sizes[-1]
-        is_light = self.work < LIGHT * self._code.team.most
+        is_light = self.work < max(LIGHT * self._code.team.most, LIGHT_ALONE)
         if layout[-1] != "packed" or size < STREAMED or row < SHORT_ROW or not is_light:
             return Codes(plain, None)
         return Codes(plain, self._code.of(self, len(strides[-1]), layout, True))
