@@ -86,7 +86,7 @@ class Code:
 
     def function(self) -> Function:
         """To be called with the address of a frame, for as long as it is held."""
-        return self._compiler.known(self._source) or self._compiler.function(self._source)
+        return self._compiler.function(self._source)
 
     def __call__(self, frame: "array[int]") -> None:
         self.function()(frame.buffer_info()[0])
