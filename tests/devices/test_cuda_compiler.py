@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,11 +21,14 @@ from app.devices.cuda.lowering import lower
 from app.devices.cuda.rows import RowLowering, Rows
 from app.devices.placement import samples
 from app.engine.capabilities import example
-from app.formula.structures import Questions
+from app.formula.structures import Questions, Structures
+from app.graphs.schedule import schedule
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
+from app.programs.dispatchable import Dispatchable
 from tests.devices.cuda_on_cpu import arithmetic_of, coordinate_source
 from tests.devices.test_cuda_lowering import samples as all_samples
+from tests.graphs.random_graphs import Drawer
 from tests.operators.descriptors import output_name_of, output_of
 
 try:
@@ -130,7 +134,7 @@ def test_kernels_of_all_samples_compile(part: int) -> None:
         assert compile_source(source, 90).startswith(b"\x7fELF")
 
 
-def row_source(operator: CompiledOperator, name: str) -> str:
+def row_source(operator: Dispatchable, name: str) -> str:
     """The kernel of an output whose formula reduces."""
     made, inputs = operator.program.maps[name], list(operator.program.inputs.items())
     lowering = RowLowering(Questions(operator.numbers).ask, made.expression, inputs, made.stored)
@@ -181,6 +185,20 @@ def test_kernels_of_any_groups_compile(sizes: list[int], axes: list[int], expect
             assert Rows.of(operator, "OutputTensor").kind(aligned=False).width == 1
             assert ".f64" not in assembly_of(row_source(operator, "OutputTensor"), whole=True)
     assert compile_source(row_source(operator, "OutputTensor"), 80).startswith(b"\x7fELF")
+
+
+def test_row_kernels_of_random_graphs_compile() -> None:
+    """Operators by themselves have few formulas of rows; what is fused around them makes any."""
+    structures, sources = Structures(), set()
+    for seed in range(60):
+        rng = random.Random(seed)
+        graph = Drawer(rng, exact=False).draw(rng.randint(1, 14)).graph(structures)
+        for step in schedule(graph, structures).steps:
+            operator = step.dispatchable
+            sources |= {row_source(operator, name) for name, made in operator.program.maps.items() if made.axes}
+    assert len(sources) > 20
+    for source in sources:
+        assert compile_source(source, 90).startswith(b"\x7fELF")
 
 
 def test_nothing_flushes_subnormal_numbers() -> None:

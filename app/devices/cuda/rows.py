@@ -314,7 +314,7 @@ class RowLowering(Lowering):
             value = call(f"stage{number}")
             if number in self._saved:
                 lines += [f"{C_TYPES[node.argument.type]} s{number}[{kept * width}];"]
-                value = f"s{number}[c * {width} + v] = {value}"
+                value = f"(s{number}[c * {width} + v] = {value})"
             begin, update, end = self._fold(number, node, value, rows)
             lines += [f"{C_TYPES[node.type]} r{number};", "{", f"    {begin}", *(f"    {line}" for line in loop)]
             lines += [f"        {line}" for line in [*([] if kept else places), *across]]

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from app.contract.constants import DataType, FeatureLevel
+from app.contract.constants import FeatureLevel
 from app.contract.scalars import Uint
 from app.contract.support import SupportTable
 from app.contract.tensors import MAX_RANK
@@ -18,7 +18,6 @@ from app.formula.values import (
     Value,
     cast,
     equal,
-    exp,
     exp_of_difference,
     first_maximum_of,
     log1p,
@@ -100,25 +99,19 @@ SPECIAL = "A group that holds NaN or +inf, or nothing but -inf, is NaN throughou
 FIRST = "NaN counts as greater than all numbers. DirectML's documentation does not say."
 
 
-def softmax(x: Value, stored: DataType) -> Value:
-    """Without overflow: the largest exponential is 1. FLOAT16 does not notice what a product loses by a reciprocal."""
-    exponential = exponential_beside(x, maximum_of(x), stored)
-    total = sum_of(exponential)
-    return exponential * (1 / total) if stored is DataType.FLOAT16 else exponential / total
+def softmax(x: Value) -> Value:
+    """Without overflow: the largest exponential is 1."""
+    exponential = exp_of_difference(x, maximum_of(x))
+    return exponential / sum_of(exponential)
 
 
-def exponential_beside(x: Value, largest: Value, stored: DataType) -> Value:
-    """exp(x - largest). What the difference loses is a hundredth of a unit of FLOAT16."""
-    return exp(x - largest) if stored is DataType.FLOAT16 else exp_of_difference(x, largest)
-
-
-def log_softmax(x: Value, stored: DataType) -> Value:
+def log_softmax(x: Value) -> Value:
     """x - max - ln(sum(exp(x - max))), where the maxima's exponentials, which are 1, are counted instead of added:
     what is beside the first of them is the argument of log1p, so that it is not lost beside 1."""
     largest = maximum_of(x)
     difference = x - largest
     is_largest = difference >= 0  # false of NaN
-    others = sum_of(where(is_largest, 0, exponential_beside(x, largest, stored)))
+    others = sum_of(where(is_largest, 0, exp_of_difference(x, largest)))
     ties = sum_of(cast(is_largest, x.type))
     return difference - log1p(others + (ties - 1))
 
@@ -142,7 +135,7 @@ class ActivationSoftmax(OfRows):
     notes = (SPECIAL,)
 
     def formula(self, p: Parameters, x: Value) -> Value:
-        return softmax(x, self.InputTensor.DataType)
+        return softmax(x)
 
 
 class ActivationSoftmax1(OfAxes):
@@ -156,7 +149,7 @@ class ActivationSoftmax1(OfAxes):
     notes = (SPECIAL, AXES)
 
     def formula(self, p: Parameters, x: Value) -> Value:
-        return softmax(x, self.InputTensor.DataType)
+        return softmax(x)
 
 
 class ActivationLogSoftmax(OfRows):
@@ -174,7 +167,7 @@ class ActivationLogSoftmax(OfRows):
     notes = (SPECIAL,)
 
     def formula(self, p: Parameters, x: Value) -> Value:
-        return log_softmax(x, self.InputTensor.DataType)
+        return log_softmax(x)
 
 
 class ActivationLogSoftmax1(OfAxes):
@@ -192,7 +185,7 @@ class ActivationLogSoftmax1(OfAxes):
     )
 
     def formula(self, p: Parameters, x: Value) -> Value:
-        return log_softmax(x, self.InputTensor.DataType)
+        return log_softmax(x)
 
 
 class ActivationHardmax(OfRows):

@@ -14,6 +14,7 @@ from app.devices.cpu.llvm import nests
 from app.devices.cpu.llvm.compiler import Compiler, Function
 from app.devices.cpu.llvm.jobs import Cut, Job
 from app.devices.cpu.llvm.lowering import Element, lower, lower_part
+from app.devices.cpu.llvm.math.functions import EXPANSIONS, ROWS_FOR_HALF
 from app.devices.cpu.llvm.nests import Step
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.types import bytes_of
@@ -279,9 +280,10 @@ class RowLoops(_Loops):
 
     def __init__(self, ask: Ask, expression: Value, inputs: Sequence[str], stored: DataType, code: LoopCode) -> None:
         elements: list[Element] = []
+        expansions = ROWS_FOR_HALF if stored is DataType.FLOAT16 else EXPANSIONS
 
         def lowered(node: Value, names: Sequence[str], stored: DataType) -> Element:
-            elements.append(lower_part(ask, node, stored, f"element{len(elements)}"))
+            elements.append(lower_part(ask, node, stored, f"element{len(elements)}", expansions))
             return elements[-1]
 
         cut = Stages(inputs, True, lowered)

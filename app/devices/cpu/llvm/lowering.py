@@ -4,6 +4,7 @@ The graph is the one that those for NumPy and CUDA walk. Attributes are argument
 their values.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from app.contract.constants import DataType
@@ -12,7 +13,7 @@ from app.devices.cpu.llvm.math.quantization import quick_sum
 from app.devices.cpu.llvm.operations import FUNCTIONS
 from app.devices.cpu.llvm.types import literal, llvm_type
 from app.devices.cpu.llvm.writing import Writing
-from app.formula.expansions import Ask
+from app.formula.expansions import Ask, Expansion
 from app.formula.precision import is_for_half, is_smooth, narrowed, operations
 from app.formula.values import Constant, Input, Operation, Parameter, Value, is_float, stored_whole
 
@@ -64,9 +65,11 @@ def lower(ask: Ask, expression: Value, stored: DataType) -> Element:
     return replace(element, quick=(value, lower_part(ask, quick.is_doubtful, DataType.UINT8, "doubtful")))
 
 
-def lower_part(ask: Ask, expression: Value, stored: DataType, name: str) -> Element:
+def lower_part(
+    ask: Ask, expression: Value, stored: DataType, name: str, expansions: Mapping[str, Expansion] = EXPANSIONS
+) -> Element:
     """The same of a part of a formula, which may go on to magnify what is lost. It keeps nothing."""
-    return Lowering(ask, False, False, keeps=False).element(expression, stored, name)
+    return Lowering(ask, False, False, keeps=False, expansions=expansions).element(expression, stored, name)
 
 
 class Lowering(Writing):
@@ -76,11 +79,20 @@ class Lowering(Writing):
     and LLVM finds arguments sooner again than its own constants.
     """
 
-    def __init__(self, ask: Ask, smooth: bool, half: bool, *, keeps: bool = True, is_long: bool = False) -> None:
+    def __init__(
+        self,
+        ask: Ask,
+        smooth: bool,
+        half: bool,
+        *,
+        keeps: bool = True,
+        is_long: bool = False,
+        expansions: Mapping[str, Expansion] | None = None,
+    ) -> None:
         super().__init__(ask, smooth, half)
         self._keeps = keeps
         self._is_long = is_long
-        self._expansions = FOR_HALF if half else EXPANSIONS
+        self._expansions = expansions or (FOR_HALF if half else EXPANSIONS)
         self._inputs: dict[str, tuple[str, str]] = {}
         self._written: dict[Value, str] = {}
         self._kept: list[Element] = []

@@ -381,3 +381,6 @@ FOR_HALF: dict[str, Expansion] = {
     "expm1_of_negative": plain(_expm1_for_half),
 }
 """The same for formulas that are `precision.is_for_half`."""
+
+ROWS_FOR_HALF: dict[str, Expansion] = {**EXPANSIONS, "exp_of_difference": plain(lambda a, b: exp(a - b))}
+"""The same for what reduces and is stored as FLOAT16: what the difference loses is some millionths of the result."""
