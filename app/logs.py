@@ -14,7 +14,7 @@ from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.orjson import OrjsonFormatter
 
 from app.settings import Settings, Unusable
-from app.sink import STANDARD_ERROR, Cells, Sink, Text
+from app.sink import STANDARD_ERROR, Cells, Sink, TextSink
 
 log = logging.getLogger("app")
 
@@ -84,7 +84,7 @@ def configure(settings: Settings) -> None:
     logging.basicConfig(handlers=[handler], level=settings.log_level.upper(), force=True)
     logging.captureWarnings(True)
     _sink = handler.sink
-    sys.stderr = io.TextIOWrapper(io.BufferedWriter(Text(_sink)), "utf-8", "backslashreplace", line_buffering=True)
+    sys.stderr = io.TextIOWrapper(io.BufferedWriter(TextSink(_sink)), "utf-8", "backslashreplace", line_buffering=True)
 
 
 def write(lines: bytes) -> None:

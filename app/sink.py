@@ -171,7 +171,7 @@ class Sink:
             self._descriptor = new
 
 
-class Text(io.RawIOBase):
+class TextSink(io.RawIOBase):
     """What Python itself and other libraries print to standard error goes to a sink as well, as it is."""
 
     def __init__(self, sink: Sink) -> None:

@@ -15,7 +15,7 @@ from app.codecs.npy import Npy
 from app.codecs.npz import Npz
 from app.codecs.raw import Raw
 from app.codecs.safetensors import Safetensors
-from app.codecs.tensor_files import FileCodec, Parcel, Part, TensorFormat
+from app.codecs.tensor_files import EmbeddedFile, FileCodec, Parcel, TensorFormat
 from app.contract.violations import refused
 from app.http.core.documents import CODECS
 from app.http.native.answers import AnswerForm, DocumentForm, FileForm
@@ -136,10 +136,10 @@ def file_codec(
             ("inputs",), f"{len(unnamed)} files have no name; give them as --input NAME=FILE.", len(unnamed), len(names)
         )
     has_layout = any(name.rpartition(".")[2] in ("Sizes", "DataType") for name, _ in attributes)
-    parts: list[Part] = []
+    parts: list[EmbeddedFile] = []
     start = 0
     for name, each in [*named.items(), *zip(names, unnamed, strict=False)]:
-        parts.append(Part(_format(name, each, has_layout), Span(start, start + len(each)), name))
+        parts.append(EmbeddedFile(_format(name, each, has_layout), Span(start, start + len(each)), name))
         start += len(each)
     return FileCodec(Parcel(parts), "files", document, first_input(operator), most)
 

@@ -24,7 +24,7 @@ from app.models.dxdispatch.files import FolderFiles
 from app.models.dxdispatch.model import run_model
 from app.models.onnx import reading
 from app.models.onnx.errors import NotSupported, UnsupportedNode, WrongSizes
-from app.models.onnx.importer import Tensor
+from app.models.onnx.importer import ModelTensor
 from app.models.onnx.reading import Port
 from app.models.repository.model import LoadedModel, SizedModel, read, request_of
 from app.models.repository.warm import Stated, parse_stated
@@ -192,7 +192,7 @@ def _loaded(port: Port, file: Path) -> Array:
     return lying
 
 
-def _array(buffer: memoryview, tensor: Tensor) -> Array:
+def _array(buffer: memoryview, tensor: ModelTensor) -> Array:
     count = int(np.prod(tensor.sizes, dtype=np.int64))
     lying = np.frombuffer(buffer, numpy_type(tensor.data_type), count).reshape(tensor.sizes)
     made: Array = lying.astype(np.dtype(tensor.type), copy=False)

@@ -103,7 +103,7 @@ class FileCodec:
         """They are where they were."""
 
 
-class Part(NamedTuple):
+class EmbeddedFile(NamedTuple):
     """A file that is part of a body. Its tensor without a name is `name`."""
 
     format: TensorFormat
@@ -117,7 +117,7 @@ class Parcel:
     media_type = "multipart/mixed"
     expands = True
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[EmbeddedFile]) -> None:
         self.parts = parts
 
     def data_start(self, beginning: bytes, length: int) -> int:

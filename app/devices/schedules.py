@@ -23,7 +23,7 @@ Rooms: TypeAlias = Mapping[Room, Sequence[Buffer]]
 """The buffers of a dispatch."""
 
 
-class Part(Protocol):
+class Segment(Protocol):
     """Some steps of a graph, with their kernels."""
 
     @property
@@ -38,7 +38,7 @@ class Part(Protocol):
         """Do the steps. Raises Cancelled soon after `cancelled()` turns true."""
 
 
-Join: TypeAlias = Callable[[Sequence[tuple[Kernel, Step]], Sequence[Buffer]], Part]
+Join: TypeAlias = Callable[[Sequence[tuple[Kernel, Step]], Sequence[Buffer]], Segment]
 """Makes one part of all steps, given the kept tensors."""
 
 
@@ -105,7 +105,7 @@ def initialize(
 
 
 class OneByOne:
-    """Implements `Part`: a kernel after the other."""
+    """Implements `Segment`: a kernel after the other."""
 
     def __init__(self, steps: Sequence[tuple[Kernel, Step]], kept: Sequence[Buffer]) -> None:
         self._parts = [KernelPart(*each) for each in steps]
@@ -125,7 +125,7 @@ class OneByOne:
 
 
 class KernelPart:
-    """Implements `Part`: a step with its kernel. What is known of its tensors is not looked up in a dispatch."""
+    """Implements `Segment`: a step with its kernel. What is known of its tensors is not looked up in a dispatch."""
 
     def __init__(self, kernel: Kernel, step: Step) -> None:
         self._kernel = kernel

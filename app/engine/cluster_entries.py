@@ -197,7 +197,7 @@ class Keeper:
             await asyncio.wait_for(self._changed.wait(), seconds)
 
 
-class Call(Protocol):
+class KeeperCall(Protocol):
     """How a replica reaches the keeper."""
 
     def __call__(self, method: str, *arguments: object, seconds: float) -> Any:
@@ -211,7 +211,7 @@ class ClusterEntries:
     How others used a graph is known as of HEARTBEAT_SECONDS ago.
     """
 
-    def __init__(self, call: Call, wait_seconds: float) -> None:
+    def __init__(self, call: KeeperCall, wait_seconds: float) -> None:
         """To reach the keeper by `call`, and wait so long for it. Raises KeeperSilent."""
         self._call = call
         self._wait_seconds = wait_seconds

@@ -29,7 +29,7 @@ P = TypeVar("P")
 
 
 @dataclass(frozen=True, slots=True)
-class Stage(Generic[P]):
+class FormulaStage(Generic[P]):
     """A step towards the values `result`: of each element, then reduced to one by `reduction`, or of each group.
 
     `elements` is the name under which later stages find the elements' values, if they are kept.
@@ -44,11 +44,11 @@ class Stage(Generic[P]):
     elements: str | None
 
 
-class Stages(Generic[P]):
+class FormulaStages(Generic[P]):
     """Cuts a formula into `stages`. With `keep`, what is computed of all elements for a reduction is kept for later."""
 
     def __init__(self, inputs: Sequence[str], keep: bool, lower: Callable[[Value, Sequence[str], DataType], P]) -> None:
-        self.stages: list[Stage[P]] = []
+        self.stages: list[FormulaStage[P]] = []
         self._inputs = [*inputs, POSITION]
         self._keep = keep
         self._lower = lower
@@ -108,7 +108,7 @@ class Stages(Generic[P]):
         program = self._lower(node, self._names, stored)
         result = f"(result {len(self.stages)})"
         source = self._names.index(node.name) if isinstance(node, Input) and node.stored == stored else None
-        self.stages.append(Stage(program, source, np.dtype(node.type), result, reduction, elements))
+        self.stages.append(FormulaStage(program, source, np.dtype(node.type), result, reduction, elements))
         made = type_ or node.type
         return Input(made, result, stored_whole(made))
 

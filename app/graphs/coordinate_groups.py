@@ -31,7 +31,7 @@ from app.graphs.members import (
     MOST_WRITTEN,
     Depth,
     Outputs,
-    Part,
+    PlannedKernel,
     has_totals,
     input_name,
     is_cheap,
@@ -102,7 +102,7 @@ class CoordinateGroup:
         """Where what is read lies in tensors that were written otherwise."""
         self._has_totals = False
 
-    def part(self, structures: Structures) -> Part | None:
+    def part(self, structures: Structures) -> PlannedKernel | None:
         """All of it; None if it would be one without any member that goes by coordinates."""
         root = self._values[self._root]
         assert root.made is not None, "all that is in a group is a formula"
@@ -131,7 +131,7 @@ class CoordinateGroup:
             for n, leaf in enumerate(self._leaves)
         }
         out = plain_desc(stored, list(root.desc.Sizes), root.desc.strides)
-        return Part(
+        return PlannedKernel(
             tuple(sorted({each.node for each in self._members})),
             Dispatchable(inputs, {"out": out}, program, dict(self._given(expression))),
             {input_name(n): leaf.source for n, leaf in enumerate(self._leaves)},

@@ -15,7 +15,7 @@ from app.formula.structures import Structures
 from app.graphs.coordinate_groups import MOST_OPERATIONS as MOST_MOVING
 from app.graphs.coordinate_groups import MOST_PROGRAMS, MOST_TRIED, CoordinateGroup
 from app.graphs.graph import Constant, Graph, GraphInput, Node, NodeOutput, Source
-from app.graphs.members import Output, Outputs, Part, has_totals, whole
+from app.graphs.members import Output, Outputs, PlannedKernel, has_totals, whole
 from app.graphs.position_groups import PositionGroup
 from app.programs.program import Program
 
@@ -25,7 +25,7 @@ class Fused:
     """A graph as `parts`, in an order in which they can run. `aliases` are outputs of nodes that are computed as those
     of others, which do the same."""
 
-    parts: list[Part]
+    parts: list[PlannedKernel]
     aliases: dict[NodeOutput, NodeOutput]
 
 
@@ -35,7 +35,7 @@ def fuse(graph: Graph, structures: Structures) -> Fused:
     values = _values(graph, aliases, constants)
     fixed = _fixed(graph, values)
     made = _roots(graph, values, aliases, fixed)
-    found: dict[NodeOutput | int, Part] = {}
+    found: dict[NodeOutput | int, PlannedKernel] = {}
     moving = _Moving(values, made, structures)
     for output in reversed(values):  # from the end, since what does not fit into a later kernel becomes one of its own
         value = values[output]
@@ -184,7 +184,7 @@ class _Moving:
         self._tried = 0
         self._are_any = any(value.goes_by_coordinates for value in values.values())
 
-    def part(self, root: NodeOutput) -> Part | None:
+    def part(self, root: NodeOutput) -> PlannedKernel | None:
         """That of `root`; None if nothing in it goes by coordinates."""
         if not (self._are_any and self._moves(root)):
             return None

@@ -57,7 +57,7 @@ _CHEAP = {
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Part:
+class PlannedKernel:
     """A kernel of a graph: `nodes`, by index, fused; where its inputs are from, and what its outputs are."""
 
     nodes: tuple[int, ...]
@@ -115,11 +115,13 @@ class Output:
 Outputs: TypeAlias = dict[NodeOutput, Output]
 
 
-def whole(value: Output) -> Part:
+def whole(value: Output) -> PlannedKernel:
     """A node as a kernel of its own."""
     node = value.node
     writes = {name: NodeOutput(node.index, name) for name in node.compiled.outputs}
-    return Part((node.index,), node.compiled, {name: value.sources[name] for name in node.compiled.inputs}, writes)
+    return PlannedKernel(
+        (node.index,), node.compiled, {name: value.sources[name] for name in node.compiled.inputs}, writes
+    )
 
 
 def input_name(number: int) -> str:

@@ -17,7 +17,7 @@ from app.graphs.members import (
     MOST_WRITTEN,
     Depth,
     Outputs,
-    Part,
+    PlannedKernel,
     input_name,
     is_cheap,
     plain_desc,
@@ -91,7 +91,7 @@ class PositionGroup:
         self._inputs = 1
         """At most, once all members that are known are there."""
 
-    def part(self, structures: Structures) -> Part:
+    def part(self, structures: Structures) -> PlannedKernel:
         """All of it."""
         for axis in self._formula(self._root).axes:
             self._space.axes[axis] = True
@@ -113,7 +113,7 @@ class PositionGroup:
             program,
             dict(self._numbers()),
         )
-        return Part(
+        return PlannedKernel(
             tuple(sorted({each.output.node for each in self._members})),
             dispatchable,
             {input_name(n): leaf.source for n, leaf in enumerate(self._leaves)},

@@ -10,7 +10,7 @@ from app.formula.structures import Structures
 from app.formula.values import Input as InputValue
 from app.graphs.fusion import Fused, fuse
 from app.graphs.graph import Constant, Graph, GraphInput, NodeOutput, Source
-from app.graphs.members import Part, plain_desc
+from app.graphs.members import PlannedKernel, plain_desc
 from app.graphs.places import place_intervals
 from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
@@ -159,7 +159,7 @@ class _Scheduler:
             scratch_bytes,
         )
 
-    def _split(self) -> tuple[list[Part], list[Part]]:
+    def _split(self) -> tuple[list[PlannedKernel], list[PlannedKernel]]:
         """What is done once, and what for each dispatch."""
         first, later = [], []
         for part in self._fused.parts:
@@ -178,7 +178,7 @@ class _Scheduler:
                 return source.name in self._owned
         return True
 
-    def _place_outputs(self, later: Sequence[Part]) -> list[tuple[NodeOutput, int]]:
+    def _place_outputs(self, later: Sequence[PlannedKernel]) -> list[tuple[NodeOutput, int]]:
         """Puts what it can where the graph's outputs are, and gives what must be copied there, by number."""
         copies = []
         read_bytes: dict[Source, int] = {}
@@ -207,7 +207,7 @@ class _Scheduler:
         self._kept.setdefault(source, Place(Room.KEPT, len(self._kept), 0, size))
 
     def _place_scratch(
-        self, later: Sequence[Part], copies: Sequence[tuple[NodeOutput, int]]
+        self, later: Sequence[PlannedKernel], copies: Sequence[tuple[NodeOutput, int]]
     ) -> tuple[dict[NodeOutput, Place], int]:
         """Where what is neither output nor kept lies, each from the part that writes it to the last that reads it."""
         ends: dict[NodeOutput, int] = {}
@@ -229,7 +229,7 @@ class _Scheduler:
         }
         return places, total
 
-    def _step(self, part: Part) -> Step:
+    def _step(self, part: PlannedKernel) -> Step:
         writes = [self._place(output) for output in part.writes.values()]
         # Bytes that nobody writes but a reader may read are not to hold what the memory held before.
         clears = [

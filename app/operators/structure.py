@@ -20,7 +20,7 @@ from app.operators.parameters import (
     form_of,
     parameters_of,
 )
-from app.programs.program import Call, Map, Program
+from app.programs.program import ArrayCall, Map, Program
 
 
 class Structure(NamedTuple):
@@ -62,7 +62,7 @@ class Structure(NamedTuple):
             inputs = self._of_role(Role.INPUT)
             types = dict(self.tensors)
             outputs = {name: types[name] for name in self._of_role(Role.OUTPUT)}
-            return Program({name: types[name] for name in inputs}, {}, Call(outputs))
+            return Program({name: types[name] for name in inputs}, {}, ArrayCall(outputs))
         return self._by_coordinates(questions) if self.operator.by_coordinates else self._by_position(questions)
 
     def _by_position(self, questions: Questions) -> Program:

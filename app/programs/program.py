@@ -22,7 +22,7 @@ class Map:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Call:
+class ArrayCall:
     """All outputs made at once by the operator's method `call`, over arrays of NumPy or CuPy."""
 
     stored: Mapping[str, DataType]
@@ -39,7 +39,7 @@ class Program:
     inputs: Mapping[str, DataType]
     """How the elements of each are read."""
     maps: Mapping[str, Map]
-    call: Call | None = None
+    call: ArrayCall | None = None
     """In the place of all maps."""
 
     @cached_property

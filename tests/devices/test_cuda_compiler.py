@@ -16,7 +16,7 @@ from app.contract.validation import validate
 from app.contract.violations import ContractError
 from app.devices.cuda import compiler as cuda_compiler
 from app.devices.cuda.compiler import OPTIONS, CompilationError, KernelCache, cache_folder, compile_source
-from app.devices.cuda.grids import Layout, Step, choose_layout, render
+from app.devices.cuda.grids import Access, Layout, choose_layout, render
 from app.devices.cuda.lowering import lower
 from app.devices.cuda.rows import RowLowering, Rows
 from app.devices.placement import samples
@@ -53,7 +53,7 @@ def layouts(operator: CompiledOperator) -> dict[str, Layout]:
         "rows": choose_layout([16, 64], [*[[128, 1]] * (count - 1), [256, 1]], sizes, aligned=True),
         "repeated": choose_layout([16, 64], [*repeated, [64, 1]], sizes, aligned=True),
         "strided": choose_layout([4, 5, 6, 7], [[3, 500, 1, 100]] * count, sizes, aligned=True),
-        "eight": replace(packed, rank=8, width=1, steps=(Step.ANY,) * count),
+        "eight": replace(packed, rank=8, width=1, steps=(Access.ANY,) * count),
     }
 
 

@@ -255,7 +255,7 @@ def test_no_loop_calls_a_function(triple: str, processor: str) -> None:
             element = lower(Questions(sample.numbers).ask, expression_of(sample), stored)
         except LookupError:
             continue
-        layout: list[nests.Step] = ["packed"] * (len(sample.inputs) + 1)
+        layout: list[nests.Access] = ["packed"] * (len(sample.inputs) + 1)
         assembly = assembly_of(nests.elements(element, list(sample.inputs), 1, layout), triple, processor)
         called = re.findall(r"^\s+(?:callq?|bl)\s+(.*)$", assembly, re.MULTILINE)
         assert called == [], (sample.operator.name(), stored)

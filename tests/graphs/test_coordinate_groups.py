@@ -14,7 +14,7 @@ from app.devices.cpu.llvm.compiler import Compiler
 from app.formula.structures import Structures
 from app.graphs.coordinate_groups import MOST_PROGRAMS
 from app.graphs.fusion import fuse
-from app.graphs.members import Part
+from app.graphs.members import PlannedKernel
 from app.programs.dispatchable import Dispatchable
 from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu
 from tests.devices.cuda_on_cpu import COMPILER, BuiltKernels
@@ -178,7 +178,7 @@ def drawn(document: Document) -> Drawn:
     return Drawn(document, data)
 
 
-def parts(document: Document, structures: Structures | None = None) -> list[Part]:
+def parts(document: Document, structures: Structures | None = None) -> list[PlannedKernel]:
     return fuse(resolved(document, structures=structures), structures or Structures()).parts
 
 

@@ -12,7 +12,7 @@ from app.formula.values import Input
 from app.formula.values import parts as values
 from app.graphs.fusion import fuse
 from app.graphs.graph import Constant, GraphInput, NodeOutput
-from app.graphs.members import MOST_INPUTS, Part
+from app.graphs.members import MOST_INPUTS, PlannedKernel
 from app.graphs.places import most_alive, place_intervals
 from app.graphs.position_groups import MOST_DEPTH
 from app.graphs.schedule import ALIGNMENT, InitializedGraph, Room, Schedule, schedule
@@ -36,7 +36,7 @@ from tests.graphs.documents import (
 )
 
 
-def parts(document: Document, data: dict[int, bytes] | None = None) -> list[Part]:
+def parts(document: Document, data: dict[int, bytes] | None = None) -> list[PlannedKernel]:
     return fuse(resolved(document, data=data), Structures()).parts
 
 

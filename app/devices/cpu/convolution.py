@@ -19,15 +19,15 @@ from app.devices.cpu.calls import WORTH_A_CALL, Call, Calls, Of, Pointer
 from app.devices.cpu.convolution_job import ConvolutionJob
 from app.devices.cpu.convolution_loops import (
     ConvolutionLoop,
+    ItemWork,
     Space,
-    Work,
     lanes_of,
     loop_of,
     loop_of_packed,
     pack_filters,
     packed_elements,
 )
-from app.devices.cpu.copies import Copier, Part
+from app.devices.cpu.copies import Copier, Copy
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import LoopCode
 from app.devices.cpu.llvm.nests import LINE
@@ -91,11 +91,11 @@ def _forward(compiled: Dispatchable) -> Convolution | None:
     return operator if isinstance(operator, Convolution) and not operator.is_backward else None
 
 
-def _work_of(operator: Convolution, threads: int) -> Work:
+def _work_of(operator: Convolution, threads: int) -> ItemWork:
     batch, groups = operator.InputTensor.Sizes[0], operator.GroupCount
     outputs, depth = operator.FilterTensor.Sizes[:2]
     space = Space.of(operator.forward_windows())
-    return Work(space, groups, depth, outputs // groups, batch, threads, WORTH_A_CALL)
+    return ItemWork(space, groups, depth, outputs // groups, batch, threads, WORTH_A_CALL)
 
 
 def _filters(operator: Convolution, tensor: Tensor, buffer: Buffer) -> Array:
@@ -117,7 +117,7 @@ class ConvolutionKernel:
         self,
         compiled: Dispatchable,
         operator: Convolution,
-        work: Work,
+        work: ItemWork,
         loop: ConvolutionLoop,
         activation: Activation | None,
         loops: LoopCode,
@@ -225,7 +225,7 @@ class ConvolutionKernel:
         """What packs the elements, which the loop does not read as they lie, into memory of its own."""
         tensor = self._given[0]
         packed = [4 * step for step in packed_strides(tensor.desc.Sizes)]
-        part = Part(0, 0, 0, tensor.desc.Sizes, [tensor.strides, packed])
+        part = Copy(0, 0, 0, tensor.desc.Sizes, [tensor.strides, packed])
         return Copier(4, self._loops, self._loops.team.most).calls(part, Of.OWN)
 
     @np.errstate(all="ignore")

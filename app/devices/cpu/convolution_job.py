@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from app.devices.cpu.convolution_loops import MOST_OF_A_PIECE, Addresses, ConvolutionLoop, Work
+from app.devices.cpu.convolution_loops import MOST_OF_A_PIECE, Addresses, ConvolutionLoop, ItemWork
 from app.devices.cpu.llvm import turns
 from app.devices.cpu.llvm.jobs import Cut, Job
 from app.devices.cpu.llvm.kernels import Code
@@ -48,7 +48,7 @@ _scratch = _Scratch()
 class ConvolutionJob:
     """All pieces of `loop` for so many items. Safe to use from several threads."""
 
-    def __init__(self, loop: ConvolutionLoop, work: Work, items: int, team: Team) -> None:
+    def __init__(self, loop: ConvolutionLoop, work: ItemWork, items: int, team: Team) -> None:
         """`work` is that of one item."""
         count = items * loop.pieces
         cut = Cut([count], max(1, WORK * work.products * loop.factor // loop.pieces), team.most)

@@ -124,7 +124,7 @@ class ConvolutionLoop:
         self.factor = factor
 
 
-class Work(NamedTuple):
+class ItemWork(NamedTuple):
     """What is to be done for one item."""
 
     space: Space
@@ -159,7 +159,7 @@ class Work(NamedTuple):
         return [self.space.elements, self.outputs, self.space.places]
 
 
-def lanes_of(work: Work, compiler: Compiler) -> Lanes | None:
+def lanes_of(work: ItemWork, compiler: Compiler) -> Lanes | None:
     """How vectors are along the output's channels, if that is better than `loop_of`'s where filters are known before:
     few positions leave most of a vector empty, or else filters would not be read one after the other."""
     places, width = work.space.places, compiler.vector_floats
@@ -175,7 +175,7 @@ def lanes_of(work: Work, compiler: Compiler) -> Lanes | None:
     return lanes
 
 
-def packed_elements(work: Work, lanes: Lanes) -> int:
+def packed_elements(work: ItemWork, lanes: Lanes) -> int:
     """Of the filters."""
     return work.depth * work.space.taps * -(-work.outputs // lanes.channels) * lanes.channels
 
@@ -195,7 +195,7 @@ def pack_filters(filters: Array, lanes: Lanes) -> Array:
 
 
 def loop_of_packed(
-    work: Work, lanes: Lanes, compiler: Compiler, activation: LoweredActivation | None
+    work: ItemWork, lanes: Lanes, compiler: Compiler, activation: LoweredActivation | None
 ) -> ConvolutionLoop:
     """That whose filters are packed."""
     space = work.space
@@ -214,7 +214,7 @@ def _outputs_source(lanes: Lanes, stride: int, activation: LoweredActivation | N
     return outputs.source(lanes, stride, activation.element if activation else None)
 
 
-def loop_of(work: Work, compiler: Compiler, activation: LoweredActivation | None) -> ConvolutionLoop | None:
+def loop_of(work: ItemWork, compiler: Compiler, activation: LoweredActivation | None) -> ConvolutionLoop | None:
     """None where a loop would pack too much, or count too far."""
     space, width = work.space, compiler.vector_floats
     if space.farthest >= FARTHEST:
@@ -234,7 +234,7 @@ def _widest(compiler: Compiler) -> Tile:
     return Tile(8 if compiler.vector_floats != 8 else 4, 2, compiler.vector_floats)
 
 
-def _panels(work: Work, compiler: Compiler, activation: LoweredActivation | None) -> ConvolutionLoop:
+def _panels(work: ItemWork, compiler: Compiler, activation: LoweredActivation | None) -> ConvolutionLoop:
     space, widest = work.space, _widest(compiler)
     channels = min(widest.channels, work.outputs)
     width = widest.width
@@ -258,7 +258,7 @@ def _panels_source(tile: Tile, rest: int, stride: int, activation: LoweredActiva
     return panels.source(tile, rest, stride, activation.element if activation else None)
 
 
-def _dots(work: Work, rows: int, compiler: Compiler, activation: LoweredActivation | None) -> ConvolutionLoop:
+def _dots(work: ItemWork, rows: int, compiler: Compiler, activation: LoweredActivation | None) -> ConvolutionLoop:
     space, width = work.space, compiler.vector_floats
     packed = (-(-work.depth * space.taps // width) + 1) * width  # one more, so that rows differ in their cache lines
     numbers = [work.depth, space.taps, packed, space.elements, work.outputs, space.places, 1, *_along(space)]
@@ -275,7 +275,7 @@ def _dots_source(rows: int, places: int, width: int, activation: LoweredActivati
     return dots.source(rows, places, width, activation.element if activation else None)
 
 
-def _cut(work: Work, tile: Tile) -> Iterator[_Piece]:
+def _cut(work: ItemWork, tile: Tile) -> Iterator[_Piece]:
     """Groups, or places. Where these are few tiles, as many as all threads have equally often come first, and then the
     others, of which each thread takes channels, though it packs the same. So it is where one tile takes too long."""
     groups, channels, places = range(work.groups), range(work.outputs), range(work.space.places)
@@ -298,7 +298,7 @@ def _cut(work: Work, tile: Tile) -> Iterator[_Piece]:
             yield _Piece(groups, range(part.start * tile.channels, end), last)
 
 
-def _places(tiles: range, tile: Tile, work: Work) -> range:
+def _places(tiles: range, tile: Tile, work: ItemWork) -> range:
     return range(tiles.start * tile.places, min(tiles.stop * tile.places, work.space.places))
 
 
@@ -314,7 +314,7 @@ class _Copy(NamedTuple):
     """Of all channels."""
 
     @classmethod
-    def of(cls, work: Work) -> "_Copy":
+    def of(cls, work: ItemWork) -> "_Copy":
         space = work.space
         far = [(k - 1) * step for k, step in zip(space.extents, space.dilations, strict=True)]
         rows = [
@@ -326,7 +326,7 @@ class _Copy(NamedTuple):
         part = space.positions[2] + far[2] // stride
         return cls((rows[0], rows[1]), part, phases, phase_step, work.depth * rows[0] * rows[1] * phases * part)
 
-    def table(self, work: Work) -> Array:
+    def table(self, work: ItemWork) -> Array:
         """How far behind a position's place each term meets its own."""
         space, row = work.space, self.phases * self.part
         k_z, k_y, k_x = (np.arange(count) * step for count, step in zip(space.extents, space.dilations, strict=True))
@@ -336,7 +336,7 @@ class _Copy(NamedTuple):
         return made
 
 
-def _channelwise(work: Work, compiler: Compiler, activation: LoweredActivation | None) -> ConvolutionLoop:
+def _channelwise(work: ItemWork, compiler: Compiler, activation: LoweredActivation | None) -> ConvolutionLoop:
     space, copy = work.space, _Copy.of(work)
     tile = _rows_of(space, work.depth, compiler.vector_floats)
     table, row = copy.table(work), copy.phases * copy.part

@@ -32,7 +32,7 @@ _TYPES = {4: (FLOAT32, DataType.FLOAT32), 8: (FLOAT64, DataType.FLOAT64)}
 """As what elements of so many bytes are copied, bit for bit."""
 
 
-class Part(NamedTuple):
+class Copy(NamedTuple):
     """What is copied: from an input by its number, where it begins in bytes there and in the output, and strides in
     bytes of both."""
 
@@ -51,7 +51,7 @@ class Copier:
         self._size, self._threads = size, threads
         self._loop = Loop(Questions({}).ask, Input(type_, "X", stored), ["X"], stored, loops)
 
-    def calls(self, part: Part, to: Of = Of.OUTPUT) -> Iterator[Call]:
+    def calls(self, part: Copy, to: Of = Of.OUTPUT) -> Iterator[Call]:
         """Those for a part."""
         loop = self._loop
         sizes, strides = collapse(part.sizes, part.strides)
@@ -88,7 +88,7 @@ def copies_kernel(
             parts = list(_blocks(operator, operator.InputTensor, made, size))
         case SpaceToDepth() | SpaceToDepth1() if operator.BlockSize**2 <= MOST_CALLS:
             parts = [
-                Part(0, each.target, each.start, each.sizes, each.strides[::-1])
+                Copy(0, each.target, each.start, each.sizes, each.strides[::-1])
                 for each in _blocks(operator, made, operator.InputTensor, size)
             ]
         case _ if not is_of_run:
@@ -107,34 +107,34 @@ def copies_kernel(
     return CopiesKernel(compiled, parts, size, loops, threads, clears=isinstance(operator, Padding1))
 
 
-def _joined(operator: Join, made: TensorDesc, size: int) -> Iterator[Part]:
+def _joined(operator: Join, made: TensorDesc, size: int) -> Iterator[Copy]:
     widths = [each.Sizes[operator.Axis] for each in operator.InputTensors]
     target = _bytes(made, size)
     for number, (each, before) in enumerate(
         zip(operator.InputTensors, itertools.accumulate([0, *widths]), strict=False)
     ):
-        yield Part(number, 0, before * target[operator.Axis], each.Sizes, [_bytes(each, size), target])
+        yield Copy(number, 0, before * target[operator.Axis], each.Sizes, [_bytes(each, size), target])
 
 
-def _sliced(operator: Slice1, made: TensorDesc, size: int) -> Part:
+def _sliced(operator: Slice1, made: TensorDesc, size: int) -> Copy:
     steps, start = _bytes(operator.InputTensor, size), 0
     windows = zip(operator.InputWindowOffsets, operator.InputWindowSizes, operator.InputWindowStrides, strict=True)
     read = []
     for (offset, window, stride), step in zip(windows, steps, strict=True):
         start += step * (offset if stride > 0 else offset + window - 1)
         read.append(step * stride)
-    return Part(0, start, 0, made.Sizes, [read, _bytes(made, size)])
+    return Copy(0, start, 0, made.Sizes, [read, _bytes(made, size)])
 
 
-def _padded(operator: Padding1, made: TensorDesc, size: int) -> Part:
+def _padded(operator: Padding1, made: TensorDesc, size: int) -> Copy:
     given, target = operator.InputTensor, _bytes(made, size)
     before = sum(start * step for start, step in zip(operator.StartPadding, target, strict=True))
-    return Part(0, 0, before, given.Sizes, [_bytes(given, size), target])
+    return Copy(0, 0, before, given.Sizes, [_bytes(given, size), target])
 
 
 def _blocks(
     operator: DepthToSpace | DepthToSpace1 | SpaceToDepth | SpaceToDepth1, deep: TensorDesc, flat: TensorDesc, size: int
-) -> Iterator[Part]:
+) -> Iterator[Copy]:
     """One for each place in a block, from the tensor that has them as channels to the one that has them as blocks."""
     block, (batch, channels, *_) = operator.BlockSize, flat.Sizes
     (first, along, *image), (other, channel, row, column) = _bytes(deep, size), _bytes(flat, size)
@@ -144,7 +144,7 @@ def _blocks(
         target = place // block * row + place % block * column
         read = [first, along if is_place_first else block * block * along, *image]
         written = [other, channel, block * row, block * column]
-        yield Part(0, start, target, [batch, channels, *deep.Sizes[2:]], [read, written])
+        yield Copy(0, start, target, [batch, channels, *deep.Sizes[2:]], [read, written])
 
 
 def _bytes(desc: TensorDesc, size: int) -> list[int]:
@@ -157,7 +157,7 @@ class CopiesKernel(CallsKernel):
     def __init__(
         self,
         compiled: Dispatchable,
-        parts: Sequence[Part],
+        parts: Sequence[Copy],
         size: int,
         loops: LoopCode,
         threads: Threads,

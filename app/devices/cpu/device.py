@@ -39,7 +39,7 @@ from app.devices.cpu.times import step_seconds
 from app.devices.cpu.transposed import transposed_kernel
 from app.devices.device import WHOLE_BYTES, Cancelled, DeviceInfo, ExecutionRecord, InTurn, Kernel
 from app.devices.layout import Index, blocks, reaches, walk
-from app.devices.schedules import OneByOne, Part, Prepare, schedule_kernel
+from app.devices.schedules import OneByOne, Prepare, Segment, schedule_kernel
 from app.formula.expansions import Ask
 from app.formula.structures import Structures
 from app.graphs.schedule import InitializedGraph, Room
@@ -113,7 +113,7 @@ class NumpyDevice:
             known = self._graphs.setdefault(work, made)
         return known
 
-    def _join(self, steps: Sequence[tuple[Kernel, GraphStep]], kept: Sequence[Buffer]) -> Part:
+    def _join(self, steps: Sequence[tuple[Kernel, GraphStep]], kept: Sequence[Buffer]) -> Segment:
         return Run(steps, kept, self._loops.team) if self._loops else OneByOne(steps, kept)
 
     def packed_bytes(self, graph: InitializedGraph) -> int:

@@ -21,7 +21,7 @@ from app.devices.cpu.llvm.recurrent import (
     END_FIELDS,
     FIELDS,
     WEIGHTING_FIELDS,
-    Form,
+    CodeForm,
     beginning,
     ending,
     source,
@@ -89,7 +89,7 @@ class RecurrentCalls:
         names = self._places
         is_linear = isinstance(operator, Gru) and operator.LinearBeforeReset
         lstm = operator if isinstance(operator, Lstm) else None
-        form = Form(
+        form = CodeForm(
             _kind(operator),
             compiler.vector_floats,
             self._batch,
@@ -275,7 +275,7 @@ def _bits(value: float) -> int:
 
 
 @lru_cache(64)
-def _source(form: Form, activations: tuple[LoweredActivation, ...]) -> str:
+def _source(form: CodeForm, activations: tuple[LoweredActivation, ...]) -> str:
     return source(form, [each.element for each in activations])
 
 

@@ -23,7 +23,7 @@ from app.devices.cpu.threads import BLOCK_ELEMENTS, RAN, Threads
 from app.devices.device import ExecutionRecord
 from app.devices.layout import blocks, packed_along, reaches
 from app.formula.expansions import Ask
-from app.formula.stages import Stage, Stages
+from app.formula.stages import FormulaStage, FormulaStages
 from app.formula.structures import Structures
 from app.formula.values import Position, Value, parts
 from app.memory.arrays import Array, numpy_type
@@ -41,7 +41,7 @@ class _Rows:
     has those of all and the one that computes the output after them."""
 
     loops: RowLoops | None
-    stages: Sequence[Stage[Routine]]
+    stages: Sequence[FormulaStage[Routine]]
     routines: Sequence[Routine]
     positioned: bool
     """Whether the formula asks where elements are in their group."""
@@ -63,7 +63,7 @@ class _Rows:
         def lowered(node: Value, names: Sequence[str], stored: DataType) -> Routine:
             return routine_of(ask, node, names, stored, loops)
 
-        cut = Stages[Routine](inputs, keep, lowered)
+        cut = FormulaStages[Routine](inputs, keep, lowered)
         final = cut.whole(made.expression, made.stored)
         return cls(None, cut.stages, [*(stage.program for stage in cut.stages), final], positioned)
 
@@ -222,7 +222,7 @@ class NumpyRowKernel:
             @np.errstate(all="ignore")
             def work(
                 turn: int,
-                stage: Stage[Routine] = stage,
+                stage: FormulaStage[Routine] = stage,
                 arguments: Any = arguments,
                 partial: list[Any] = partial,
                 places: list[Any] = places,

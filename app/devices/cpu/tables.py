@@ -101,4 +101,4 @@ def by_take(results: Array) -> Routine:
     def look_up(x: Array, out: Array) -> None:
         np.take(results, x.view(np.uint16), out=out, mode="clip")
 
-    return lowering.Calls(("X",), (), (), (lowering.Step(look_up, (0,), 1),))
+    return lowering.Calls(("X",), (), (), (lowering.SlotCall(look_up, (0,), 1),))

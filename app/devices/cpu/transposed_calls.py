@@ -14,7 +14,7 @@ import numpy as np
 
 from app.devices.cpu.activations import LoweredActivation
 from app.devices.cpu.calls import WORTH_A_CALL, Call, Calls, Of, Pointer, pieces
-from app.devices.cpu.convolution_loops import ConvolutionLoop, Space, Work, loop_of
+from app.devices.cpu.convolution_loops import ConvolutionLoop, ItemWork, Space, loop_of
 from app.devices.cpu.llvm import spreading
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
@@ -119,7 +119,7 @@ class TransposedCalls:
         space = Space(row, row, ones, ones, ones, (0, 0, 0))
         products = groups * channels * layer.depth * layer.products_of_channel
         worth = max(WORTH_A_CALL, products // (2 * self._threads))
-        work = Work(space, groups, layer.depth, channels * layer.space.taps, 1, self._threads, worth)
+        work = ItemWork(space, groups, layer.depth, channels * layer.space.taps, 1, self._threads, worth)
         loop = loop_of(work, compiler, None)
         if loop is None:
             raise LookupError("no loop counts so far")

@@ -17,7 +17,7 @@ ACCESS_BYTES = 16
 KERNEL = "dmlserve_kernel"
 
 
-class Step(StrEnum):
+class Access(StrEnum):
     """How a tensor moves along the innermost dimension."""
 
     UNIT = "unit"  # from each element to the next
@@ -36,7 +36,7 @@ class Layout:
 
     rank: int
     width: int
-    steps: tuple[Step, ...]
+    steps: tuple[Access, ...]
 
 
 def widest(bytes_of_elements: Sequence[int]) -> int:
@@ -49,14 +49,15 @@ def choose_layout(
 ) -> Layout:
     """The layout of tensors whose `sizes` and `strides`, in elements, are collapsed, the output's last."""
     steps = tuple(
-        Step.UNIT if each[-1] == 1 else Step.NONE if each[-1] == 0 or sizes[-1] == 1 else Step.ANY for each in strides
+        Access.UNIT if each[-1] == 1 else Access.NONE if each[-1] == 0 or sizes[-1] == 1 else Access.ANY
+        for each in strides
     )
     width = widest(bytes_of_elements)
-    if not aligned or Step.ANY in steps or steps[-1] is Step.NONE or math.prod(sizes) < width:
+    if not aligned or Access.ANY in steps or steps[-1] is Access.NONE or math.prod(sizes) < width:
         width = 1
     if len(sizes) > 1:
         for each, step in zip(strides, steps, strict=True):
-            places = each[:-1] if step is Step.UNIT else []
+            places = each[:-1] if step is Access.UNIT else []
             width = math.gcd(width, sizes[-1], *places)
     return Layout(len(sizes), width, steps)
 
@@ -94,7 +95,7 @@ def tune(arithmetic: Arithmetic, layout: Layout) -> Tuning:
 
 def is_packed(layout: Layout) -> bool:
     """Whether the kernel needs no coordinates."""
-    return layout.rank == 1 and Step.ANY not in layout.steps
+    return layout.rank == 1 and Access.ANY not in layout.steps
 
 
 def elements_of_block(arithmetic: Arithmetic, layout: Layout) -> int:
@@ -171,7 +172,7 @@ def _packed(arithmetic: Arithmetic, layout: Layout) -> str:
     width, tuning = layout.width, tune(arithmetic, layout)
     vectors = tuning.vectors
     inputs = list(zip(arithmetic.inputs, layout.steps, strict=False))
-    singles = [f"*in{n}" if step is Step.NONE else f"in{n}[k]" for n, (_, step) in enumerate(inputs)]
+    singles = [f"*in{n}" if step is Access.NONE else f"in{n}[k]" for n, (_, step) in enumerate(inputs)]
     single = f"out[k] = {_element(arithmetic, singles)};"
     tile = elements_of_block(arithmetic, layout)
     lines = ["bool far = false;"]
@@ -184,17 +185,17 @@ def _packed(arithmetic: Arithmetic, layout: Layout) -> str:
         f"const unsigned long long i = tile + threadIdx.x * {width};",
         f"if (tile + {tile} <= count) {{",
     ]
-    body = [f"const {kind} a{n} = *in{n};" for n, (kind, step) in enumerate(inputs) if step is Step.NONE]
+    body = [f"const {kind} a{n} = *in{n};" for n, (kind, step) in enumerate(inputs) if step is Access.NONE]
     places = [f"i + {v * THREADS * width}" for v in range(vectors)]
     for v, place in enumerate(places):
         body += [
             f"const {_vector(kind)} a{n}_{v} = *reinterpret_cast<const {_vector(kind)}*>(in{n} + {place});"
             for n, (kind, step) in enumerate(inputs)
-            if step is not Step.NONE
+            if step is not Access.NONE
         ]
     out = _vector(arithmetic.output)
     for v, place in enumerate(places):
-        loaded = [None if step is Step.NONE else f"a{n}_{v}" for n, (_, step) in enumerate(inputs)]
+        loaded = [None if step is Access.NONE else f"a{n}_{v}" for n, (_, step) in enumerate(inputs)]
         body += _compute(arithmetic, width, loaded, f"r{v}")
         if not arithmetic.far:
             body += [f"*reinterpret_cast<{out}*>(out + {place}) = r{v};"]
@@ -237,7 +238,7 @@ def _strided(arithmetic: Arithmetic, layout: Layout) -> str:
     singles = []
     loaded: list[str | None] = []
     for n, (kind, step) in enumerate(zip(arithmetic.inputs, layout.steps, strict=False)):
-        if step is Step.NONE:
+        if step is Access.NONE:
             lines += [f"const {kind} a{n} = in{n}[o{n}];"]
             loaded.append(None)
             singles.append(f"a{n}")

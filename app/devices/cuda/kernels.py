@@ -14,8 +14,8 @@ from app.devices.cuda.coordinates import CoordinateLowering
 from app.devices.cuda.grids import (
     ACCESS_BYTES,
     THREADS,
+    Access,
     Layout,
-    Step,
     choose_layout,
     elements_of_block,
     is_packed,
@@ -120,7 +120,7 @@ class CudaKernel:
         if self._coordinates is None:
             self._sizes, self._strides = walk(compiled, output)
             self._steps = choose_layout(self._sizes, self._strides, self._bytes, aligned=True).steps
-            alike = len(self._sizes) == 1 and Step.ANY not in self._steps and self._steps[-1] is Step.UNIT
+            alike = len(self._sizes) == 1 and Access.ANY not in self._steps and self._steps[-1] is Access.UNIT
             self.is_chunked = self._rows is None and alike
 
     def launch(self, *, aligned: bool = True) -> Launch:
@@ -228,7 +228,7 @@ class CudaKernel:
             HostTensor(buffer, size, self._device.pinned)
             for buffer, size in zip([*inputs, *outputs], self._reach, strict=True)
         ]
-        are_one = [step is Step.NONE for step in self._steps]
+        are_one = [step is Access.NONE for step in self._steps]
         with self._device.at_work(sum(self._reach)):
             chunks = Chunks(self._device, tensors, self._bytes, are_one, self._count)
             staged("kernel", chunks.dispatch, self._launch_of, cancelled)  # while others are on their way

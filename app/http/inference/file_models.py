@@ -14,7 +14,7 @@ from app.http.inference import documents
 from app.http.inference.model import BINARY_OUTPUT, PLATFORM, JudgedInference, Made, is_binary
 from app.http.inference.tensors import NAMES
 from app.http.telemetry.inferences import InferenceCounts
-from app.models.onnx.importer import Tensor
+from app.models.onnx.importer import ModelTensor
 from app.models.onnx.reading import Port
 from app.models.repository.batching import Batching
 from app.models.repository.model import CacheKey, LoadedModel, SizedModel, SizesOfAll
@@ -115,7 +115,7 @@ class FileModel:
                 yield Violation(("inputs", name), f"Input {name} is {shown}; it must be {words}.", shown, words)
 
 
-def datatype_of(port: Port | Tensor) -> str:
+def datatype_of(port: Port | ModelTensor) -> str:
     """The protocol's name for its type."""
     return "BOOL" if port.type == "bool" else NAMES[port.data_type]
 

@@ -78,7 +78,7 @@ class Binary:
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class JsonNumbers:
     """In the JSON."""
 
     name: str
@@ -225,7 +225,7 @@ class InferenceReader:
             source = _source(each, binary)
             sources[each.name] = source
             binary = source.stop if isinstance(source, Binary) else binary
-        numbers = sum(math.prod(source.shape) for source in sources.values() if isinstance(source, Numbers))
+        numbers = sum(math.prod(source.shape) for source in sources.values() if isinstance(source, JsonNumbers))
         if numbers > settings.max_numbers:
             what = "Elements given as numbers (binary data have no such limit)"
             raise LimitExceeded("max_numbers", what, numbers, settings.max_numbers)
@@ -376,4 +376,4 @@ def _source(tensor: InferInput, binary: int) -> Source:
     if not (isinstance(tensor.data, str) and tensor.data.startswith(_MARK)):
         raise refused((name, "data"), f"Data of {name} must be an array of numbers.", abbreviate(tensor.data))
     size = math.prod(tensor.shape) * DATATYPES[tensor.datatype].bytes
-    return Numbers(name, int(tensor.data.removeprefix(_MARK)), tensor.shape, tensor.datatype, size)
+    return JsonNumbers(name, int(tensor.data.removeprefix(_MARK)), tensor.shape, tensor.datatype, size)

@@ -31,7 +31,7 @@ ALONE = 1 << 24
 """The same where no other large body is under way, which the thread's time would be saved for."""
 
 
-class Work(Protocol):
+class Transfer(Protocol):
     """What a thread does with a socket, by its descriptor."""
 
     is_over: bool
@@ -96,7 +96,7 @@ class Sending:
 class _Job:
     """For a thread, which calls `done` in the event loop."""
 
-    work: Work
+    work: Transfer
     lent: int
     loop: asyncio.AbstractEventLoop
     done: Callable[[], None]
@@ -127,7 +127,7 @@ class Transfers:
         return self.idle > 0 and size >= (LENT if self._under_way > 1 else ALONE)
 
     def submit(
-        self, work: Work, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, done: Callable[[], None]
+        self, work: Transfer, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, done: Callable[[], None]
     ) -> None:
         """Have an idle thread do `work` on the socket of `transport`; `done` is called in the event loop.
 

@@ -34,7 +34,7 @@ _REMOVED = Hresult.DXGI_ERROR_DEVICE_REMOVED
 
 
 @dataclass(slots=True)
-class Run:
+class ModelRun:
     """One run of a model, by the worker whose `ticket` it is."""
 
     service: Service
@@ -61,7 +61,7 @@ class Run:
 class Dispatchable(Protocol):
     """What the command `dispatch` names."""
 
-    def dispatch(self, bindings: Bindings, run: Run) -> None:
+    def dispatch(self, bindings: Bindings, run: ModelRun) -> None:
         """Execute it on the resources of `run`. Raises ContractError, LimitExceeded, MemoryExhausted, Cancelled."""
 
 
@@ -99,7 +99,9 @@ class Points:
             tensors[str(path_of(name)[0])].append(name)
         return cls(called, tensors)
 
-    def resolve(self, bindings: Bindings, wanted: Mapping[str, int], run: Run, path: Path, when: str) -> list[_Range]:
+    def resolve(
+        self, bindings: Bindings, wanted: Mapping[str, int], run: ModelRun, path: Path, when: str
+    ) -> list[_Range]:
         """Where the `wanted` tensors lie, each of so many bytes. What is no bind point is not looked at, as DxDispatch
         does it. Raises ContractError with all that is wrong."""
         violations: list[Violation] = []
@@ -170,7 +172,7 @@ class Compiled:
         self._kept = kept
         self._path = path
 
-    def dispatch(self, bindings: Bindings, run: Run) -> None:
+    def dispatch(self, bindings: Bindings, run: ModelRun) -> None:
         work = self._prepared.work
         inputs = {name: _most(work, name) for name in work.inputs if name not in self._kept}
         outputs = {name: desc.total_bytes for name, desc in work.outputs.items()}
@@ -228,7 +230,7 @@ def _copy(made: Buffer, target: Buffer, desc: TensorDesc) -> None:
 
 
 def compile_operator(
-    described: Described, name: str, as_graph: bool, bindings: Bindings, path: Path, run: Run
+    described: Described, name: str, as_graph: bool, bindings: Bindings, path: Path, run: ModelRun
 ) -> Compiled:
     """An operator, by itself or as a graph of one node, with its OWNED_BY_DML inputs bound.
 
@@ -257,7 +259,7 @@ def compile_operator(
 
 
 def _initial(
-    points: Points, bindings: Bindings, owned: Mapping[str, int], operator: Operator, path: Path, run: Run
+    points: Points, bindings: Bindings, owned: Mapping[str, int], operator: Operator, path: Path, run: ModelRun
 ) -> list[_Range]:
     outputs = operator.tensor_names(Role.OUTPUT)  # which the initializer does not have
     given = {point: each for point, each in bindings.items() if point not in outputs}
@@ -293,7 +295,7 @@ def _beyond(error: ContractError, count: int) -> ContractError:
 
 
 def compile_graph(
-    desc: GraphDesc, constants: Mapping[int, Buffer], name: str, path: Path, source: str, run: Run
+    desc: GraphDesc, constants: Mapping[int, Buffer], name: str, path: Path, source: str, run: ModelRun
 ) -> Compiled:
     """A graph out of the file `source`, which the model names at `path`.
 
@@ -310,7 +312,7 @@ def compile_graph(
     return Compiled(run.service.prepare_graph(compiled, "auto"), points, {}, path[:-1])
 
 
-def graph_desc(document: object, source: str, path: Path, run: Run) -> GraphDesc:
+def graph_desc(document: object, source: str, path: Path, run: ModelRun) -> GraphDesc:
     """A graph's descriptor out of the file `source`. Raises ContractError, MemoryExhausted."""
     try:
         hold_parts({"graph": document}, run.service.settings.max_graph_nodes, run.memory)

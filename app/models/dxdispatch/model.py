@@ -35,7 +35,7 @@ from app.models.dxdispatch.document import (
     type_of,
     unknown_resource,
 )
-from app.models.dxdispatch.execution import Dispatchable, Run, compile_graph, compile_operator, graph_desc
+from app.models.dxdispatch.execution import Dispatchable, ModelRun, compile_graph, compile_operator, graph_desc
 from app.models.dxdispatch.files import Files, NotWritten
 from app.models.dxdispatch.onnx import compile_onnx
 from app.models.dxdispatch.resources import Held, Resources, read_file
@@ -83,14 +83,14 @@ def run_model(
     Raises ContractError, whose paths start at the model, Unreadable, LimitExceeded, MemoryExhausted, RequestOver,
     Cancelled.
     """
-    run = Run(service, ticket, memory, files)
+    run = ModelRun(service, ticket, memory, files)
     return _Model(jsonc.read(body, service.settings, memory), run).run(say)
 
 
 class _Model:
     """A model that has been judged."""
 
-    def __init__(self, document: object, run: Run) -> None:
+    def __init__(self, document: object, run: ModelRun) -> None:
         self._run = run
         told = _root(document)
         self._judge(told)

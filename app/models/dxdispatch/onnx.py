@@ -13,10 +13,10 @@ from app.contract.violations import ContractError, Hresult, Path, Violation, ref
 from app.engine.prepared import Outcome, Prepared
 from app.memory.buffers import Buffer
 from app.models.dxdispatch.document import Bindings, OnnxDispatchable, Source
-from app.models.dxdispatch.execution import Dispatchable, Run
+from app.models.dxdispatch.execution import Dispatchable, ModelRun
 from app.models.dxdispatch.resources import Held, read_file
 from app.models.onnx.errors import NotSupported, WrongSizes
-from app.models.onnx.importer import Tensor, import_model, never_supported
+from app.models.onnx.importer import ModelTensor, import_model, never_supported
 from app.models.onnx.reading import Port, Signature, Unreadable, read_model, signature
 from app.models.onnx.tensors import Sizes
 from app.models.repository.model import compile_imported, pausing
@@ -33,7 +33,7 @@ _MOST_COMPILED = 4
 _REMOVED = Hresult.DXGI_ERROR_DEVICE_REMOVED
 
 
-def compile_onnx(given: OnnxDispatchable, name: str, path: Path, run: Run) -> Dispatchable:
+def compile_onnx(given: OnnxDispatchable, name: str, path: Path, run: ModelRun) -> Dispatchable:
     """The ONNX model that the dispatchable `name`, which is at `path`, names.
 
     How a session of onnxruntime is to optimize and to log makes no difference here. Raises ContractError,
@@ -104,8 +104,8 @@ class _Sized:
     """The model for inputs of certain sizes, and bytes that it holds."""
 
     prepared: Prepared
-    inputs: dict[str, Tensor]
-    outputs: dict[str, Tensor]
+    inputs: dict[str, ModelTensor]
+    outputs: dict[str, ModelTensor]
     held: int
 
 
@@ -119,7 +119,7 @@ class _Model:
         self._path = path
         self._compiled: OrderedDict[tuple[Sizes, ...], _Sized] = OrderedDict()
 
-    def dispatch(self, bindings: Bindings, run: Run) -> None:
+    def dispatch(self, bindings: Bindings, run: ModelRun) -> None:
         bound = self._resolved(bindings, run)
         sizes = {name: _input_sizes(port, bound.get(name)) for name, port in self._ports.inputs.items()}
         self._judge_static(bound)
@@ -142,7 +142,7 @@ class _Model:
         run.execute(sized.prepared, data, store)
         run.memory.give(zeros + kept)
 
-    def _resolved(self, bindings: Bindings, run: Run) -> dict[str, _Bound]:
+    def _resolved(self, bindings: Bindings, run: ModelRun) -> dict[str, _Bound]:
         """Raises ContractError with all that is wrong."""
         made: dict[str, _Bound] = {}
         violations: list[Violation] = []
@@ -193,7 +193,7 @@ class _Model:
                 )
                 raise refused(each.path, message, abbreviate(each.held.name), "shape", _REMOVED)
 
-    def _sized(self, sizes: Mapping[str, Sizes], run: Run) -> _Sized:
+    def _sized(self, sizes: Mapping[str, Sizes], run: ModelRun) -> _Sized:
         """Raises ContractError, LimitExceeded, MemoryExhausted, Cancelled."""
         key = tuple(sizes.values())
         found = self._compiled.get(key)
@@ -240,7 +240,7 @@ class _Model:
             raise ContractError(violations, _REMOVED)
 
 
-def _bytes(tensor: Tensor) -> int:
+def _bytes(tensor: ModelTensor) -> int:
     return math.prod(tensor.sizes) * tensor.data_type.bytes
 
 
@@ -272,7 +272,7 @@ def _input_sizes(port: Port, bound: _Bound | None) -> Sizes:
     return tuple(size if isinstance(size, int) else 1 for size in port.sizes or ())
 
 
-def _read(tensor: Tensor, bound: _Bound | None, run: Run) -> Buffer:
+def _read(tensor: ModelTensor, bound: _Bound | None, run: ModelRun) -> Buffer:
     """What is bound; zeros where nothing is, where onnxruntime has what happens to be in memory."""
     size = _bytes(tensor)
     if bound:
@@ -282,7 +282,7 @@ def _read(tensor: Tensor, bound: _Bound | None, run: Run) -> Buffer:
     return buffer
 
 
-def _store(made: Buffer, tensor: Tensor, held: Held, run: Run) -> None:
+def _store(made: Buffer, tensor: ModelTensor, held: Held, run: ModelRun) -> None:
     """A resource that was deferred becomes what the output is, in memory that was taken for it. What lies behind it in
     another one stays as it was."""
     size = _bytes(tensor)

@@ -79,7 +79,7 @@ _INVALID = (
 """What comes of nodes that are not as ONNX says."""
 
 
-class Tensor(NamedTuple):
+class ModelTensor(NamedTuple):
     """An input or output of a model for which all is known."""
 
     type: str
@@ -93,9 +93,9 @@ class Imported:
     """A model for inputs of given sizes. Of `inputs`, `unread` are those that the graph has not."""
 
     graph: BuiltGraph
-    inputs: dict[str, Tensor]
+    inputs: dict[str, ModelTensor]
     unread: frozenset[str]
-    outputs: dict[str, Tensor]
+    outputs: dict[str, ModelTensor]
     nodes: dict[str, UnsupportedNode]
     """By label, with nothing to say of why."""
 
@@ -176,7 +176,7 @@ class _Importer:
         made = self.run(self._model.graph, scope, opsets_of(self._model), list(ports.outputs), {})
         if self._unsupported:
             raise NotSupported(list(self._unsupported.values()))
-        outputs: dict[str, Tensor] = {}
+        outputs: dict[str, ModelTensor] = {}
         for (name, port), value in zip(ports.outputs.items(), made, strict=True):
             assert not isinstance(value, Nothing)
             self.build.label(name)
@@ -187,7 +187,7 @@ class _Importer:
                 raise NotSupported(
                     [UnsupportedNode(name, "output", opsets_of(self._model).get("", 0), str(error))]
                 ) from None
-            outputs[name] = Tensor(port.type, view.data_type, view.sizes)
+            outputs[name] = ModelTensor(port.type, view.data_type, view.sizes)
         built = self.build.built()
         read = {edge["GraphInput"] for edge in built.document["InputEdges"]}
         return Imported(built, inputs, frozenset(inputs.keys() - read), outputs, self._nodes)
@@ -378,7 +378,7 @@ class _Importer:
         return [made.get(name) for name in function.output]
 
 
-def _sized(port: Port, given: Sequence[int] | None) -> Tensor:
+def _sized(port: Port, given: Sequence[int] | None) -> ModelTensor:
     """Raises WrongSizes, NotSupported."""
     sizes = port.sizes if given is None else tuple(given)
     if sizes is None or not all(isinstance(each, int) for each in sizes):
@@ -395,4 +395,4 @@ def _sized(port: Port, given: Sequence[int] | None) -> Tensor:
         data_type = port.data_type
     except Unsupported as error:
         raise NotSupported([UnsupportedNode(port.name, "input", 0, str(error))]) from None
-    return Tensor(port.type, data_type, tuple(int(each) for each in sizes if isinstance(each, int)))
+    return ModelTensor(port.type, data_type, tuple(int(each) for each in sizes if isinstance(each, int)))

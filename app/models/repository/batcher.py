@@ -25,7 +25,7 @@ from app.memory.buffers import Buffer
 from app.models.repository.batching import Batching
 from app.models.repository.model import LoadedModel, SizedModel, SizesOfAll, batch_sizes
 from app.models.repository.repository import Repository
-from app.models.repository.rows import Part, are_apart, put_together, row_bytes, take_apart
+from app.models.repository.rows import RowSlice, are_apart, put_together, row_bytes, take_apart
 
 log = logging.getLogger("app")
 
@@ -330,13 +330,13 @@ class _Batch:
         for name in prepared.input_names:
             row = row_bytes(sized.imported.inputs[name])
             inputs[name] = memory.buffer(sized.sizes[0][0] * row)
-            put_together([Part(each.data[name], each.rows * row) for each in members], inputs[name], row)
+            put_together([RowSlice(each.data[name], each.rows * row) for each in members], inputs[name], row)
         read = perf_counter()
         outcome = self._service.execute_in(ticket, prepared, inputs, memory)
         executed = perf_counter()
         for name, tensor in sized.outputs.items():
             row = row_bytes(tensor)
-            take_apart(outcome.outputs[name], [Part(each.outputs[name], each.rows * row) for each in members])
+            take_apart(outcome.outputs[name], [RowSlice(each.outputs[name], each.rows * row) for each in members])
         for each in members:
             each.outcome = outcome._replace(outputs=each.outputs, queue_seconds=each.place.queue_seconds)
         self.executed = Executed(

@@ -9,7 +9,7 @@ import numpy as np
 from app.contract.constants import DataType
 from app.memory.arrays import Array, numpy_type
 from app.memory.buffers import Buffer
-from app.models.onnx.importer import Tensor
+from app.models.onnx.importer import ModelTensor
 
 Execute = Callable[[Mapping[str, Buffer]], Mapping[str, bytes]]
 """What is computed of inputs, by name."""
@@ -17,19 +17,19 @@ Execute = Callable[[Mapping[str, Buffer]], Mapping[str, bytes]]
 _FLOATS = (DataType.FLOAT16, DataType.FLOAT32, DataType.FLOAT64)
 
 
-def row_bytes(tensor: Tensor) -> int:
+def row_bytes(tensor: ModelTensor) -> int:
     """Bytes of a row of a tensor that is packed."""
     return math.prod(tensor.sizes[1:]) * tensor.data_type.bytes
 
 
-class Part(NamedTuple):
+class RowSlice(NamedTuple):
     """Of a batch's tensor the rows that are one request's."""
 
     data: Buffer
     size: int
 
 
-def put_together(parts: Sequence[Part], into: Buffer, row: int) -> None:
+def put_together(parts: Sequence[RowSlice], into: Buffer, row: int) -> None:
     """The rows of all `parts`, one behind the other. What is left of `into` is filled with the last one, which is as
     good a row as any: a value that the model takes."""
     target = np.frombuffer(into, np.uint8)
@@ -40,7 +40,7 @@ def put_together(parts: Sequence[Part], into: Buffer, row: int) -> None:
     target[at:].reshape(-1, row)[...] = target[at - row : at]
 
 
-def take_apart(made: Buffer, parts: Sequence[Part]) -> None:
+def take_apart(made: Buffer, parts: Sequence[RowSlice]) -> None:
     """Each of `parts` is given its rows of `made`."""
     source = np.frombuffer(made, np.uint8)
     at = 0
@@ -49,7 +49,7 @@ def take_apart(made: Buffer, parts: Sequence[Part]) -> None:
         at += part.size
 
 
-def are_apart(inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor], execute: Execute) -> bool:
+def are_apart(inputs: Mapping[str, ModelTensor], outputs: Mapping[str, ModelTensor], execute: Execute) -> bool:
     """Whether no row of what is computed depends on another row, as far as four executions can tell.
 
     The first row and the last are computed among others that are small, and among others that are large; not a bit of
@@ -66,7 +66,7 @@ def are_apart(inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor], execu
     return True
 
 
-def _two(inputs: Mapping[str, Tensor], kept: int) -> Iterator[Mapping[str, Buffer]]:
+def _two(inputs: Mapping[str, ModelTensor], kept: int) -> Iterator[Mapping[str, Buffer]]:
     """Inputs of which one row is the same."""
     for is_large in (False, True):
         made = {}
@@ -77,7 +77,7 @@ def _two(inputs: Mapping[str, Tensor], kept: int) -> Iterator[Mapping[str, Buffe
         yield made
 
 
-def _random(tensor: Tensor) -> Array:
+def _random(tensor: ModelTensor) -> Array:
     """Integers are 0 or 1: they may be places in a table."""
     random = np.random.default_rng(1)
     is_float = tensor.data_type in _FLOATS
@@ -85,7 +85,7 @@ def _random(tensor: Tensor) -> Array:
     return values.astype(numpy_type(tensor.data_type))
 
 
-def _others(tensor: Tensor, *, is_large: bool) -> Array:
+def _others(tensor: ModelTensor, *, is_large: bool) -> Array:
     dtype = numpy_type(tensor.data_type)
     if tensor.data_type in _FLOATS:
         values = np.random.default_rng(2).normal(0, 1, tensor.sizes)

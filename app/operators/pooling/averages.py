@@ -47,7 +47,7 @@ from app.operators.pooling.windows import (
     OneInput,
     Pooling,
     Positive,
-    Windows,
+    WindowOperator,
     element_of,
     product_of,
 )
@@ -70,7 +70,7 @@ def divisor(p: TensorParameters, inside: Value, include_padding: bool) -> Value:
     return cast(product_of(p.WindowSize) if include_padding else maximum(inside, 1), FLOAT64)
 
 
-def average(operator: Windows, p: TensorParameters, x: Operand, include_padding: bool) -> Value:
+def average(operator: WindowOperator, p: TensorParameters, x: Operand, include_padding: bool) -> Value:
     at = coordinates(x.rank)
     spans = operator.spans(p, x.sizes[2:], at[2:])
     counts = [span.count for span in spans]
@@ -112,7 +112,7 @@ class AveragePooling1(DilatedPooling, OneInput):
         return average(self, p, x, self.IncludePadding)
 
 
-def norm(operator: Windows, p: TensorParameters, x: Operand) -> Value:
+def norm(operator: WindowOperator, p: TensorParameters, x: Operand) -> Value:
     at = coordinates(x.rank)
     spans = operator.spans(p, x.sizes[2:], at[2:])
     counts = [span.count for span in spans]
@@ -169,7 +169,7 @@ class _Gradients(Operator):
     OutputGradientTensor: StatedOutputTensorDesc
 
 
-class AveragePoolingGrad(Windows, _Gradients):
+class AveragePoolingGrad(WindowOperator, _Gradients):
     """The gradient of AVERAGE_POOLING's input, of that of its output."""
 
     Type: Literal["DML_OPERATOR_AVERAGE_POOLING_GRAD", "AVERAGE_POOLING_GRAD"]

@@ -32,7 +32,7 @@ from app.operators.pooling.windows import (
     DilatedPooling,
     OneInput,
     Pooling,
-    Windows,
+    WindowOperator,
     element_of,
     product_of,
 )
@@ -44,7 +44,7 @@ PADDING = (
 NAN = "A window that holds NaN is NaN, and its index that of the first NaN. DirectML's documentation does not say."
 
 
-def maxima(operator: Windows, p: TensorParameters, x: Operand) -> dict[str, Value]:
+def maxima(operator: WindowOperator, p: TensorParameters, x: Operand) -> dict[str, Value]:
     """The maximum of each window, and where it is, if that is asked for."""
     at = coordinates(x.rank)
     spans = operator.spans(p, x.sizes[2:], at[2:])

@@ -31,7 +31,7 @@ IncludePadding = Annotated[Bool, INCLUDE_PADDING]
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class Overlap:
     """Along one dimension, the part of a window that lies inside the tensor. Values are int64."""
 
     begin: Value
@@ -49,7 +49,7 @@ class OneInput(Operator):
     OutputTensor: OutputTensorDesc = None
 
 
-class Windows(Operator):
+class WindowOperator(Operator):
     """Base: windows over the spatial dimensions of `window_tensor`."""
 
     DimensionCount: Count = Field(None, description="Number of spatial dimensions; if given, the length of the arrays.")
@@ -114,7 +114,7 @@ class Windows(Operator):
             ),
         ]
 
-    def spans(self, p: TensorParameters, sizes: Sequence[Value], places: Sequence[Value]) -> list[Span]:
+    def spans(self, p: TensorParameters, sizes: Sequence[Value], places: Sequence[Value]) -> list[Overlap]:
         """The window at `places` over spatial dimensions of these `sizes`, cut off where they end."""
         dilations = p.Dilations if "Dilations" in type(self).model_fields else [None] * len(sizes)
         each = zip(places, sizes, p.Strides, p.StartPadding, p.WindowSize, dilations, strict=True)
@@ -124,17 +124,17 @@ class Windows(Operator):
         ]
 
 
-def _span(base: Value, size: Value, window: Value, dilation: Value | None) -> Span:
+def _span(base: Value, size: Value, window: Value, dilation: Value | None) -> Overlap:
     """Of a window that begins at `base`, which may be outside."""
     if dilation is None:
         begin = maximum(base, 0)
-        return Span(begin, Constant(INT64, 1), maximum(minimum(base + window, size) - begin, 0))
+        return Overlap(begin, Constant(INT64, 1), maximum(minimum(base + window, size) - begin, 0))
     first = quotient(maximum(-base, 0) + (dilation - 1), dilation)
     end = quotient(maximum(size - base, 0) + (dilation - 1), dilation)
-    return Span(base + first * dilation, dilation, maximum(minimum(end, window) - first, 0))
+    return Overlap(base + first * dilation, dilation, maximum(minimum(end, window) - first, 0))
 
 
-def element_of(x: Operand, leading: Sequence[Value], spans: Sequence[Span]) -> Callable[..., Value]:
+def element_of(x: Operand, leading: Sequence[Value], spans: Sequence[Overlap]) -> Callable[..., Value]:
     """Takes an index along each spatial dimension of the window and gives the element."""
 
     def element(*indices: Value) -> Value:
@@ -151,7 +151,7 @@ def product_of(values: Sequence[Value]) -> Value:
     return made
 
 
-class Pooling(Windows):
+class Pooling(WindowOperator):
     """Base: OutputTensor has an element for each window over InputTensor."""
 
     by_coordinates = True
@@ -163,7 +163,7 @@ class Pooling(Windows):
         return self.pooled(self.tensors()["InputTensor"].Sizes)
 
 
-class Dilated(Windows):
+class Dilated(WindowOperator):
     """The field that dilated windows have besides."""
 
     Dilations: Annotated[

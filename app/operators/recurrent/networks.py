@@ -97,7 +97,7 @@ class Rnn(steps.Recurrent):
     example_data = steps.LENGTHS
     notes = _SEQUENCES
 
-    def step(self, xp: Any, part: steps.Part, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
+    def step(self, xp: Any, part: steps.DirectionWeights, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
         (f,) = part.activations
         return (f(xp, projected + multiplied(xp, states[0], part.recurrence) + part.recurrence_bias),)
 
@@ -172,7 +172,7 @@ class Lstm(steps.Recurrent):
         form = super().lasting_form(activations, processors)
         return form and form._replace(clips=self.UseClipThreshold, couples=self.CoupleInputForget)
 
-    def step(self, xp: Any, part: steps.Part, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
+    def step(self, xp: Any, part: steps.DirectionWeights, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
         hidden, cell = states
         size = hidden.shape[-1]
         sums = projected, multiplied(xp, hidden, part.recurrence), part.recurrence_bias
@@ -181,7 +181,7 @@ class Lstm(steps.Recurrent):
         made: tuple[Any, ...] = self.at_once(xp, part, self._gates)(*terms, *peephole, cell)
         return made
 
-    def _gates(self, xp: Any, part: steps.Part, *arrays: Any) -> tuple[Any, Any]:
+    def _gates(self, xp: Any, part: steps.DirectionWeights, *arrays: Any) -> tuple[Any, Any]:
         """The state and the cell: of the terms of each gate, peepholes and the cell before."""
         f, g, h = part.activations
         *_, p_i, p_o, p_f, cell = arrays
@@ -232,7 +232,7 @@ class Gru(steps.Recurrent):
         # A state that is weighted behind the reset gate would have to be passed on twice in a step.
         return super().lasting_form(activations, processors) if self.LinearBeforeReset else None
 
-    def step(self, xp: Any, part: steps.Part, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
+    def step(self, xp: Any, part: steps.DirectionWeights, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
         (hidden,) = states
         size = hidden.shape[-1]
         gates, rest = slice(0, 2 * size), slice(2 * size, None)
@@ -248,11 +248,19 @@ class Gru(steps.Recurrent):
         arrays = z, r, projected[:, rest], of_rest, part.recurrence_bias[rest], hidden
         return (self.at_once(xp, part, self._state)(*arrays),)
 
-    def _gates(self, xp: Any, part: steps.Part, projected: Any, weighted: Any, bias: Any) -> Any:
+    def _gates(self, xp: Any, part: steps.DirectionWeights, projected: Any, weighted: Any, bias: Any) -> Any:
         return part.activations[0](xp, projected + weighted + bias)
 
     def _state(
-        self, xp: Any, part: steps.Part, z: Any, r: Any, projected: Any, weighted: Any, bias: Any, hidden: Any
+        self,
+        xp: Any,
+        part: steps.DirectionWeights,
+        z: Any,
+        r: Any,
+        projected: Any,
+        weighted: Any,
+        bias: Any,
+        hidden: Any,
     ) -> Any:
         weighted = weighted + bias
         h = part.activations[1](xp, projected + (r * weighted if self.LinearBeforeReset else weighted))

@@ -26,7 +26,7 @@ LENGTHS: dict[str, Sequence[float]] = {"SequenceLengthsTensor": (3,)}
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DirectionWeights:
     """What one direction computes with: weights of all gates, transposed to be multiplied from the right."""
 
     weights: Any
@@ -62,11 +62,11 @@ class Recurrent(Operator):
     sizes_from = ("InputTensor", "RecurrenceTensor", "Direction")
     counts: ClassVar[Mapping[str, tuple[str, ...]]] = {"ActivationDescCount": ("ActivationDescs",)}
 
-    def step(self, xp: Any, part: Part, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
+    def step(self, xp: Any, part: DirectionWeights, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
         """The states after a step, from those before; `projected` is its input, weighted, with the weights' bias."""
         raise NotImplementedError
 
-    def at_once(self, xp: Any, part: Part, function: Callable[..., Any]) -> Callable[..., Any]:
+    def at_once(self, xp: Any, part: DirectionWeights, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function(xp, part, *arrays)`, which goes element by element, of arrays; on a GPU as one kernel."""
         if xp.__name__ != "cupy":
             return partial(function, xp, part)
@@ -158,7 +158,7 @@ class Recurrent(Operator):
         )
         (bias, peephole), width = vectors, len(weights)
         lengths = inputs["SequenceLengthsTensor"].reshape(-1, 1) if "SequenceLengthsTensor" in inputs else None
-        part = Part(
+        part = DirectionWeights(
             *(weights.T, bias[:width], recurrence.T, bias[width:], peephole, self._activations(each)),
             *(self._is_backward(each), each),
         )
@@ -284,7 +284,9 @@ def _fused(cupy: Any, kind: type[Recurrent], text: str, direction: int, name: st
     operator = kind.model_validate_json(text)
     activations = operator._activations(direction)
     nothing = np.zeros(0, np.float32)
-    part = Part(nothing, nothing, nothing, nothing, nothing, activations, False, direction)  # of which arrays are given
+    part = DirectionWeights(
+        nothing, nothing, nothing, nothing, nothing, activations, False, direction
+    )  # of which arrays are given
 
     def function(*arrays: Any) -> Any:
         return getattr(operator, name)(cupy, part, *arrays)
@@ -296,7 +298,7 @@ def _whole(xp: Any, x: Any) -> Any:
     return xp.broadcast_to(computed(x), x.shape)
 
 
-def _projected(xp: Any, x: Any, part: Part) -> Iterator[tuple[int, Any]]:
+def _projected(xp: Any, x: Any, part: DirectionWeights) -> Iterator[tuple[int, Any]]:
     """The number of each step in its order, and its input weighted: { batch, gates * hidden }. Products are of as many
     steps at once as are bounded in memory."""
     steps, batch, _ = x.shape

@@ -18,7 +18,7 @@ from app.devices.cpu import convolution, convolution_job, convolution_loops
 from app.devices.cpu.alone import make_calls
 from app.devices.cpu.calls import Of
 from app.devices.cpu.convolution import ConvolutionKernel
-from app.devices.cpu.convolution_loops import Space, Work
+from app.devices.cpu.convolution_loops import ItemWork, Space
 from app.devices.cpu.llvm.panels import Tile
 from app.devices.cpu.threads import Threads
 from app.devices.device import Cancelled
@@ -155,7 +155,7 @@ def test_pieces_are_everything_once(threads: int) -> None:
     for _ in range(300):
         groups, outputs, places, depth = (int(each) for each in rng.integers(1, 70, 4))
         row, one = (1, 1, places), (1, 1, 1)
-        work = Work(Space(row, row, one, one, one, (0, 0, 0)), groups, depth, outputs, 1, threads, 100)
+        work = ItemWork(Space(row, row, one, one, one, (0, 0, 0)), groups, depth, outputs, 1, threads, 100)
         tile = Tile(int(rng.integers(1, 9)), int(rng.integers(1, 3)), 16)
         count = np.zeros((groups, outputs, places), int)
         for of_groups, channels, some in convolution_loops._cut(work, tile):

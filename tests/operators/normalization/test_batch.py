@@ -11,7 +11,7 @@ from app.contract.tensors import TensorDesc
 from app.formula.structures import Structures
 from app.graphs.fusion import fuse
 from app.graphs.graph import GraphInput
-from app.graphs.members import Part
+from app.graphs.members import PlannedKernel
 from app.memory.arrays import Array
 from tests.contract.refusals import check_wording
 from tests.graphs.documents import between, graph, into, node, out, resolved, tensor
@@ -113,7 +113,7 @@ def test_rules_of_the_activation() -> None:
     assert refusal.pointer.startswith("/FusedActivation/")
 
 
-def sources(part: Part) -> list[tuple[GraphInput, TensorDesc]]:
+def sources(part: PlannedKernel) -> list[tuple[GraphInput, TensorDesc]]:
     """What a kernel reads, all of it inputs of the graph, each once."""
     return [
         (source, part.dispatchable.inputs[name])

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from app.contract.constants import DataType
 from app.devices.cpu.llvm.row_loops import GROUP, METADATA, RowScope
-from app.devices.cpu.llvm.runs import Run, Tensor, clamped
+from app.devices.cpu.llvm.runs import RunAlong, TensorNames, clamped
 from app.devices.cpu.llvm.tabled import Place, tabled
 from app.devices.cpu.llvm.totals import STRIP, Totals
 from app.devices.cpu.llvm.types import bytes_of, llvm_type
@@ -71,9 +71,9 @@ class _Nest(Totals):
         self._stored = stored.value.lower()
         self._ranks = {each.name: len(each.at) for each in nodes if isinstance(each, Element)}
         self._bounds = [(self.number(), self.number()) for _ in range(rank)]
-        self._output = Tensor(self.address(), [], self.numbers(rank))
+        self._output = TensorNames(self.address(), [], self.numbers(rank))
         for name, count in self._ranks.items():
-            self.tensors[name] = Tensor(self.address(), self.numbers(count), self.numbers(count))
+            self.tensors[name] = TensorNames(self.address(), self.numbers(count), self.numbers(count))
         self._tables: dict[Value | Place, str] = {}
         """Where those are that there are, for elements from the first bound of the innermost dimension on."""
 
@@ -164,7 +164,7 @@ class _Nest(Totals):
         memory = {each: [self.scratch(fold.type) for fold in self.folds(each)] for each in totals}
 
         def strip(index: str, _: Sequence[str]) -> Sequence[str]:
-            run = Run(self, self.scope, axis, self.tensors)
+            run = RunAlong(self, self.scope, axis, self.tensors)
             even = [each for each in totals if all(run.stays(count) for count in each.counts)]
             left = self.emit(f"sub i64 {end}, {index}")
             length = run.length(self.intrinsic("umin.i64", "i64", left, str(STRIP)))

@@ -15,12 +15,12 @@ from app.devices.cpu.llvm.compiler import Compiler, Function
 from app.devices.cpu.llvm.jobs import Cut, Job
 from app.devices.cpu.llvm.lowering import Element, lower, lower_part
 from app.devices.cpu.llvm.math.functions import EXPANSIONS, ROWS_FOR_HALF
-from app.devices.cpu.llvm.nests import Step
+from app.devices.cpu.llvm.nests import Access
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.types import bytes_of
 from app.devices.device import Cancelled
 from app.formula.expansions import Ask
-from app.formula.stages import Stages
+from app.formula.stages import FormulaStages
 from app.formula.structures import Structures
 from app.formula.uniform import Numbers, evaluator
 from app.formula.values import INT64, Parameter, Value
@@ -28,7 +28,7 @@ from app.memory.addresses import address_of
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
 
-Layout = tuple[Step, ...]
+Accesses = tuple[Access, ...]
 """The steps of all arrays along the innermost dimension, the output's last."""
 
 STREAMED = 3 << 24
@@ -101,7 +101,7 @@ class LoopCode:
         self._compiler = compiler
         self._structures = structures
 
-    def of(self, loops: "_Loops", dimensions: int, layout: Layout, streams: bool = False) -> Code:
+    def of(self, loops: "_Loops", dimensions: int, layout: Accesses, streams: bool = False) -> Code:
         """That of `loops` over so many dimensions, whose output goes past the cache if it `streams`."""
         return self._structures.find(
             (loops, dimensions, layout, streams),
@@ -134,7 +134,7 @@ class _Loops:
         elements: Sequence[Element],
         inputs: Sequence[str],
         code: LoopCode,
-        source: Callable[[Sequence[str], int, Layout, bool], str],
+        source: Callable[[Sequence[str], int, Accesses, bool], str],
     ) -> None:
         """`source` gives the nest over the arrays of some inputs, those that are read, and the output."""
         self.reads = [n for n, name in enumerate(inputs) if any(name in element.inputs for element in elements)]
@@ -147,7 +147,7 @@ class _Loops:
         self._form = struct.Struct("<" + "".join(FORMS[value.type] for value in parameters))
         self._source = source
 
-    def write(self, dimensions: int, layout: Layout, streams: bool) -> str:
+    def write(self, dimensions: int, layout: Accesses, streams: bool) -> str:
         """The source of the nest."""
         return self._source(self._read_names, dimensions, layout, streams)
 
@@ -286,7 +286,7 @@ class RowLoops(_Loops):
             elements.append(lower_part(ask, node, stored, f"element{len(elements)}", expansions))
             return elements[-1]
 
-        cut = Stages(inputs, True, lowered)
+        cut = FormulaStages(inputs, True, lowered)
         final = cut.whole(expression, stored)
         if any(stage.reduction and stage.program.output not in ("float", "double") for stage in cut.stages):
             raise LookupError("rows of integers are reduced by NumPy")
@@ -360,7 +360,7 @@ def start_of_frame(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> tu
     return array("q", numbers), [*range(dimensions, len(numbers), dimensions + 1)]
 
 
-def layout_of(strides: Sequence[Sequence[int]], item_sizes: Sequence[int]) -> Layout:
+def layout_of(strides: Sequence[Sequence[int]], item_sizes: Sequence[int]) -> Accesses:
     """How arrays go along the innermost dimension."""
     return tuple(
         [

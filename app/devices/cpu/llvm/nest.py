@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from app.devices.cpu.llvm.lowering import Element
 from app.devices.cpu.llvm.types import bytes_of, intrinsic, llvm_type
 
-Step: TypeAlias = Literal["packed", "same", "strided"]
+Access: TypeAlias = Literal["packed", "same", "strided"]
 """How an array's elements lie along the innermost dimension: one after the other, one for all, or evenly spaced."""
 
 OUTPUT = "(output)"
@@ -42,7 +42,7 @@ class Place:
     lie, and if they are spaced, how far apart."""
 
     type: str
-    step: Step
+    step: Access
     base: str
     stride: str = ""
 
@@ -51,7 +51,7 @@ class Nest:
     """Writes the instructions of a module's `kernel`, which calls `elements`, the last of which is the output's."""
 
     def __init__(
-        self, elements: Sequence[Element], inputs: Sequence[str], dimensions: int, layout: Sequence[Step]
+        self, elements: Sequence[Element], inputs: Sequence[str], dimensions: int, layout: Sequence[Access]
     ) -> None:
         types = {name: kind for element in elements for name, kind in element.inputs.items()}
         types[OUTPUT] = elements[-1].output

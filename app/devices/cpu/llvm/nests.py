@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from app.devices.cpu.llvm.lowering import Element
-from app.devices.cpu.llvm.nest import ACCUMULATING, GROUP, LINE, OUTPUT, PARALLEL, PIECE, Nest, Place, Step
+from app.devices.cpu.llvm.nest import ACCUMULATING, GROUP, LINE, OUTPUT, PARALLEL, PIECE, Access, Nest, Place
 from app.devices.cpu.llvm.types import literal
-from app.formula.stages import POSITION, Stage
+from app.formula.stages import POSITION, FormulaStage
 from app.formula.values import FLOAT64
 
-__all__ = ["GUESSED", "LINE", "OUTPUT", "PIECE", "Step", "elements", "rows"]
+__all__ = ["GUESSED", "LINE", "OUTPUT", "PIECE", "Access", "elements", "rows"]
 
 GUESSED = 1 << 8
 """Elements that are computed again if one of them was computed too quickly."""
@@ -26,7 +26,7 @@ _NOWHERE = (1 << 63) - 1
 
 
 def elements(
-    element: Element, inputs: Sequence[str], dimensions: int, layout: Sequence[Step], streams: bool = False
+    element: Element, inputs: Sequence[str], dimensions: int, layout: Sequence[Access], streams: bool = False
 ) -> str:
     """The nest that computes each element by itself. Its arrays are those of `inputs`.
 
@@ -48,11 +48,11 @@ def elements(
 
 
 def rows(
-    stages: Sequence[Stage[Element]],
+    stages: Sequence[FormulaStage[Element]],
     final: Element,
     inputs: Sequence[str],
     dimensions: int,
-    layout: Sequence[Step],
+    layout: Sequence[Access],
     streams: bool = False,
 ) -> str:
     """The nest that takes each group, which lies along the innermost dimension, through all `stages` and then `final`.
@@ -85,9 +85,9 @@ def rows(
     return nest.module(streams=streams)
 
 
-def _together(stages: Sequence[Stage[Element]]) -> list[list[Stage[Element]]]:
+def _together(stages: Sequence[FormulaStage[Element]]) -> list[list[FormulaStage[Element]]]:
     """In their order, but sums of which none needs another one's results are made by one loop."""
-    groups: list[list[Stage[Element]]] = []
+    groups: list[list[FormulaStage[Element]]] = []
     for stage in stages:
         last = groups[-1] if groups else []
         made = {name for each in last for name in (each.result, each.elements)}
@@ -173,7 +173,7 @@ class _Row:
         (doubts,) = nest.loop(self._size, body, [("i8", "0")], ACCUMULATING)
         nest.if_(nest.emit(f"icmp ne i8 {doubts}, 0"), lambda: self.each({OUTPUT: element}, {}))
 
-    def added(self, stages: Sequence[Stage[Element]], known: Mapping[str, str]) -> dict[str, str]:
+    def added(self, stages: Sequence[FormulaStage[Element]], known: Mapping[str, str]) -> dict[str, str]:
         """The names of the group's sums."""
         held = [self._held(stage.program, known) for stage in stages]
 
@@ -194,7 +194,7 @@ class _Row:
             for stage, total in zip(stages, totals, strict=True)
         }
 
-    def reduced(self, stage: Stage[Element], known: Mapping[str, str]) -> str:
+    def reduced(self, stage: FormulaStage[Element], known: Mapping[str, str]) -> str:
         """The name of the group's value, if that is no sum."""
         element = stage.program
         held = self._held(element, known)
@@ -210,7 +210,7 @@ class _Row:
                 )
         raise ValueError(f"{stage.reduction} is no reduction")
 
-    def _largest(self, stage: Stage[Element], held: Mapping[str, str]) -> str:
+    def _largest(self, stage: FormulaStage[Element], held: Mapping[str, str]) -> str:
         """Of numbers, one instruction for each; beside that it finds whether there is a NaN, which is the largest then.
 
         With a NaN the comparisons give anything, which nobody looks at.
@@ -233,7 +233,7 @@ class _Row:
 
     def _accumulated(
         self,
-        stage: Stage[Element],
+        stage: FormulaStage[Element],
         held: Mapping[str, str],
         type_: str,
         start: str,

@@ -43,7 +43,7 @@ END_FIELDS = ("hidden", "cell", "single", "cell_single", "size", "packed")
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class CodeForm:
     """What the code is written for."""
 
     kind: Literal["rnn", "lstm", "gru"]
@@ -63,7 +63,7 @@ class Form:
         return {"rnn": 1, "lstm": 4, "gru": 3}[self.kind]
 
 
-def source(form: Form, activations: Sequence[Element]) -> str:
+def source(form: CodeForm, activations: Sequence[Element]) -> str:
     """The module whose function `kernel` takes a frame. The activations differ in their names."""
     text = Text(form.width)
     frame = text.frame(FIELDS, 10)
@@ -149,7 +149,7 @@ class _Network:
     def __init__(
         self,
         text: Text,
-        form: Form,
+        form: CodeForm,
         frame: dict[str, str],
         step: str,
         activations: Sequence[tuple[Element, Sequence[str]]],
@@ -275,7 +275,7 @@ class _Item:
     def __init__(
         self,
         text: Text,
-        form: Form,
+        form: CodeForm,
         frame: dict[str, str],
         number: str,
         step: str,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from app.devices.cpu.llvm.divisions import DIVISIONS
-from app.devices.cpu.llvm.runs import FRACTION, Run, Tensor, clamped
+from app.devices.cpu.llvm.runs import FRACTION, RunAlong, TensorNames, clamped
 from app.devices.cpu.llvm.scopes import Key, Scope, Start, Writer
 from app.devices.cpu.llvm.types import bytes_of, llvm_type
 from app.formula.coordinates import Coordinate, Element, Index, Total
@@ -42,7 +42,7 @@ Body = Callable[[Sequence[str]], Sequence[str]]
 class RowScope(Scope):
     """The inside of a row's loop: the run that it is, if it is one, and the iteration."""
 
-    run: Run | None = None
+    run: RunAlong | None = None
     is_short: bool = False
     """Of the run, no more is known than `divisions`."""
     iteration: str = ""
@@ -72,7 +72,7 @@ class Rows(Writer):
     def __init__(self, ask: Ask) -> None:
         super().__init__(ask)
         self._slots = 0
-        self.tensors: dict[str, Tensor] = {}
+        self.tensors: dict[str, TensorNames] = {}
         self.lanes: dict[Total, Sequence[str]] = {}
         """The memory that totals are in which are there for several elements."""
         self._look, self._watch, self._between_looks = self.address(), self.address(), self.number()
@@ -123,7 +123,7 @@ class Rows(Writer):
                 return self.emit(DIVISIONS[name](self, node, [self.write(each) for each in node.arguments]))
         return super()._write(node)
 
-    def _of_run(self, node: Value, scope: RowScope, run: Run) -> str | None:
+    def _of_run(self, node: Value, scope: RowScope, run: RunAlong) -> str | None:
         """What is known of `node` in a run."""
         if node.type == BOOL:
             return run.condition(node)
@@ -141,7 +141,7 @@ class Rows(Writer):
         offset = self.emit(f"mul i64 {step}, {scope.iteration}")
         return self._loaded(place.element, self.emit(f"getelementptr i8, ptr {place.address}, i64 {offset}"))
 
-    def _divided(self, node: Value, scope: RowScope, run: Run) -> str | None:
+    def _divided(self, node: Value, scope: RowScope, run: RunAlong) -> str | None:
         """A quotient or a remainder, if it is known."""
         division = run.divisions.get(node)
         if division is None or not isinstance(node, Operation):
@@ -183,10 +183,10 @@ class Rows(Writer):
         position, following = self.name("p"), self.name("p")
         before, after = [[self.name("a") for _ in starts] for _ in range(2)]
         scope = Scope(outer, head[1:], {key: position})
-        run = None if self._has_totals(node, key) else Run(self, scope, key, self.tensors)
+        run = None if self._has_totals(node, key) else RunAlong(self, scope, key, self.tensors)
         size = self.name("n")
 
-        def way(using: Run | None, spacing: int, *, stores: bool = False, note: str = _PARALLEL) -> _Way:
+        def way(using: RunAlong | None, spacing: int, *, stores: bool = False, note: str = _PARALLEL) -> _Way:
             inner = RowScope(scope, "", {}, run=using, is_short=note == _SCALAR, spacing=spacing, is_packed=stores)
             return self._way(inner, key, size, body, starts, before, note)
 
@@ -278,7 +278,7 @@ class Rows(Writer):
         self.emit_as(name, f"phi {type_} {values}")
 
     @staticmethod
-    def _flags(run: Run | None, spacing: int, packed: str) -> list[str]:
+    def _flags(run: RunAlong | None, spacing: int, packed: str) -> list[str]:
         """What must hold for elements that are so many places apart."""
         return [*([packed] if packed else []), *(run.flags(spacing) if run else [])]
 

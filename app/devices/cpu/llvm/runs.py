@@ -55,7 +55,7 @@ class Division(NamedTuple):
     """Whether it does."""
 
 
-class Tensor(NamedTuple):
+class TensorNames(NamedTuple):
     """Where an input is, by the names of its numbers: its size and its stride in bytes along each dimension."""
 
     address: str
@@ -63,10 +63,10 @@ class Tensor(NamedTuple):
     strides: list[str]
 
 
-class Run:
+class RunAlong:
     """What is known where a run along `key` begins. It is written in `scope`, in which `key` has its value there."""
 
-    def __init__(self, writer: Writer, scope: Scope, key: Key, tensors: dict[str, Tensor]) -> None:
+    def __init__(self, writer: Writer, scope: Scope, key: Key, tensors: dict[str, TensorNames]) -> None:
         self.scope = scope
         self.may_skip = False
         """Elements may lie at every other place."""

@@ -109,7 +109,7 @@ FUNCTIONS: dict[str, Function] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SlotCall:
     """`function(*arguments, out=out)`, all by slot."""
 
     function: Function
@@ -128,7 +128,7 @@ class Calls:
     scalars: tuple[tuple[str, Evaluate], ...]
     """Each with its type."""
     registers: tuple[np.dtype[Any], ...]
-    steps: tuple[Step, ...]
+    steps: tuple[SlotCall, ...]
     boolean: bool = False
     """The last step writes true and false, into an output of bytes."""
 
@@ -201,7 +201,7 @@ class _Lowering:
         self._slots: dict[Value, int] = {}
         self._registers: list[np.dtype[Any]] = []
         self._free: list[int] = []
-        self._steps: list[Step] = []
+        self._steps: list[SlotCall] = []
 
     def calls(self, root: Value, stored: np.dtype[Any]) -> Calls:
         self._survey(root)
@@ -209,7 +209,7 @@ class _Lowering:
         if root not in self._scalars and isinstance(root, Operation) and (boolean or np.dtype(root.type) == stored):
             self._append(root, self._output)
         else:
-            self._steps.append(Step(_cast, (self._slot(root),), self._output))
+            self._steps.append(SlotCall(_cast, (self._slot(root),), self._output))
         scalars = tuple((each.type, evaluator(each)) for each in self._scalars)
         return Calls(self._inputs, scalars, tuple(self._registers), tuple(self._steps), boolean)
 
@@ -231,7 +231,7 @@ class _Lowering:
                 slot = self._inputs.index(node.name)
                 if np.dtype(node.type) != numpy_type(node.stored):
                     loaded = self._register(node)
-                    self._steps.append(Step(_cast, (slot,), loaded))
+                    self._steps.append(SlotCall(_cast, (slot,), loaded))
                     slot = loaded
                 self._slots[node] = slot
             else:
@@ -249,7 +249,7 @@ class _Lowering:
                 self._free.append(slot)
         if out is None:
             out = self._register(node)
-        self._steps.append(Step(FUNCTIONS[node.name], arguments, out))
+        self._steps.append(SlotCall(FUNCTIONS[node.name], arguments, out))
         return out
 
     @property
