@@ -53,7 +53,7 @@ Stages: TypeAlias = Sequence[Sequence[_Placed]]
 
 
 class Run:
-    """Implements `Part`: the steps of a graph. Safe to use from several threads."""
+    """Implements `Segment`: the steps of a graph. Safe to use from several threads."""
 
     def __init__(self, steps: Sequence[tuple[Kernel, Step]], kept: Sequence[Buffer], team: Team) -> None:
         self._kernels = [kernel for kernel, _ in steps]
