@@ -1,5 +1,6 @@
 """A real server for the tests that talk HTTP: `dmlserve serve` in a process of its own."""
 
+import gc
 import os
 import re
 import signal
@@ -65,6 +66,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path in QUICK:
             item.add_marker("quick")
+
+
+def pytest_collection_finish() -> None:
+    """What is collected stays: to look through all of it for garbage takes a second, again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

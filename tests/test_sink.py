@@ -136,7 +136,7 @@ warnings.warn("warned")
     assert (ended.returncode, ended.stderr) == (1, b"")
     text = file.read_text()
     assert text.startswith("printed\n")
-    assert "UserWarning: warned\n" in text
+    assert '"message":"<string>:7: UserWarning: warned' in text.split("\n")[1]
     assert text.endswith("ZeroDivisionError: division by zero\n")
 
 
