@@ -56,7 +56,7 @@ class GraphKeeper(Keeper):
 
 
 class RayCall:
-    """Implements `KeeperCall` by Ray: the keeper is the actor called `name`, which is made on the head if there is none."""
+    """Implements `KeeperCall` by Ray: the keeper is the actor called `name`, made on the head if there is none."""
 
     def __init__(self, name: str) -> None:
         self._name = name
