@@ -61,6 +61,7 @@ class Run:
         self._walk = Code(team.compiler, source())
         clear = Code(team.compiler, CLEARS)
         stages: list[Sequence[_Placed]] = []
+        works: list[Sequence[int]] = []
         self._parts: list[KernelPart | _Walk] = []
         own_bytes = 0
         known = [(calls_of(kernel), kernel, step) for kernel, step in steps]
@@ -72,7 +73,7 @@ class Run:
                 else:
                     stages += _placed(found, step, clear)
                     own_bytes = max(own_bytes, found.own_bytes)
-            works = [[placed.call.work for placed in stage] for stage in stages]
+            works += [[placed.call.work for placed in stage] for stage in stages[first:]]
             self._parts += _walks(range(first, len(stages)), works, min(team.most, PROCESSORS))
         self._is_alone = all(part.helpers == 0 for part in self._parts if isinstance(part, _Walk))
         self._codes = [placed.call.code for stage in stages for placed in stage]
