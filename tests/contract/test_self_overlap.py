@@ -120,14 +120,14 @@ def test_layouts_that_would_meet_one_element_further(sizes: list[int]) -> None:
 )
 def test_strides_made_to_be_slow_end_soon(sizes: list[int], strides: list[int]) -> None:
     """The search may give up; then it answers that they overlap."""
-    start = time.perf_counter()
+    start = time.thread_time()
     overlaps(sizes, strides)
-    assert time.perf_counter() - start < 0.5
+    assert time.thread_time() - start < 0.5
 
 
 @given(st.lists(st.tuples(st.integers(1, UINT_MAX), st.integers(0, UINT_MAX)), min_size=1, max_size=8))
 def test_any_strides_end_soon(layout: list[tuple[int, int]]) -> None:
     sizes, strides = zip(*layout, strict=True)
-    start = time.perf_counter()
+    start = time.thread_time()
     overlaps(sizes, strides)
-    assert time.perf_counter() - start < 0.5
+    assert time.thread_time() - start < 0.5

@@ -449,16 +449,23 @@ def test_long_circles() -> None:
     assert len(violation.message) < 300
 
 
+def least_seconds(document: Document) -> float:
+    """Of three times: Python may look for garbage in one of them."""
+    took = []
+    for _ in range(3):
+        started = time.thread_time()
+        refusals(document)
+        took.append(time.thread_time() - started)
+    return min(took)
+
+
 def test_a_graph_full_of_mistakes_is_refused_as_fast() -> None:
     """Names that nobody has, among many: no message goes through all of them."""
     document = chain(5_000)
     for index, each in enumerate(document["Nodes"]):
         each["Name"] = f"n{index}"
-    started = time.process_time()
-    refusals(document)
-    right = time.process_time() - started
+    right = least_seconds(document)
     document["IntermediateEdges"] = [between("nobody", "nobody", "X", "Y") for _ in range(5_000)]
-    started = time.process_time()
+    assert least_seconds(document) < 5 * right
     found = refusals(document)
-    assert time.process_time() - started < 5 * right
     assert len(found) == MAX_VIOLATIONS
