@@ -26,7 +26,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from models import inputs_of
+from models import stated
 from torch_models import TorchModel
 
 from app.contract.constants import NEWEST
@@ -36,7 +36,6 @@ from app.engine.service import Service
 from app.graphs.descriptor import GraphDesc
 from app.memory.arrays import numpy_type
 from app.models.onnx.importer import Imported, import_model
-from app.models.onnx.reading import read_model
 from app.settings import Settings
 
 Array = np.ndarray[Any, Any]
@@ -173,14 +172,7 @@ def main() -> int:
     print(f"| model | inputs | {' | '.join(columns)} | difference |")
     print("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
     for each in options.models:
-        path, _, stated = each.partition("@")
-        sizes = {
-            name: [int(size) for size in own.split("x")]
-            for name, own in (part.split("=") for part in stated.split(",") if part)
-        }
-        data = Path(path).read_bytes()
-        proto = read_model(data)
-        inputs = inputs_of(proto, sizes)
+        path, data, proto, inputs = stated(each)
         simple, wanted = simplified(data, inputs)
         imported = import_model(proto, {name: array.shape for name, array in inputs.items()})
         desc = GraphDesc.model_validate(imported.graph.document)
@@ -218,7 +210,7 @@ def main() -> int:
         other_there = on_gpu(captured.graph.replay, current)
         shapes = ", ".join("x".join(map(str, array.shape)) for array in inputs.values())
         print(
-            f"| {Path(path).name} | {shapes} | {own * 1e3:.3f} | {one * 1e3:.3f} | {other * 1e3:.3f} "
+            f"| {path.name} | {shapes} | {own * 1e3:.3f} | {one * 1e3:.3f} | {other * 1e3:.3f} "
             f"| {own / min(one, other):.2f} | {ours_there * 1e6:.0f} | {one_there * 1e6:.0f} | {other_there * 1e6:.0f} "
             f"| {launches}{'' if arena._graph else ', no CUDA graph'} | {difference:.1e} |",
             flush=True,

@@ -75,6 +75,18 @@ def best(runs: Sequence[Callable[[], object]], rounds: int) -> list[float]:
     return times
 
 
+def stated(given: str) -> tuple[Path, bytes, Any, dict[str, Array]]:
+    """The model of an argument FILE@x=1x3x64x96,y=1x7, and inputs of these sizes for it."""
+    path, _, text = given.partition("@")
+    sizes = {
+        name: [int(size) for size in own.split("x")]
+        for name, own in (part.split("=") for part in text.split(",") if part)
+    }
+    data = Path(path).read_bytes()
+    model = read_model(data)
+    return Path(path), data, model, inputs_of(model, sizes)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", help="FILE or FILE@input=1x3x64x96,other=1x7")
@@ -91,14 +103,7 @@ def main() -> int:
     print(f"onnxruntime {onnxruntime.__version__}, NumPy {np.__version__}, {options.threads} threads\n")
     print("| model | inputs | ms | onnxruntime ms | ratio | difference |\n|---|---|--:|--:|--:|--:|")
     for each in options.models:
-        path, _, stated = each.partition("@")
-        sizes = {
-            name: [int(size) for size in own.split("x")]
-            for name, own in (part.split("=") for part in stated.split(",") if part)
-        }
-        data = Path(path).read_bytes()
-        model = read_model(data)
-        inputs = inputs_of(model, sizes)
+        path, data, model, inputs = stated(each)
         session = onnxruntime.InferenceSession(data, chosen, providers=["CPUExecutionProvider"])
         wanted = dict(zip([each.name for each in session.get_outputs()], session.run(None, inputs), strict=True))
         imported = import_model(model, {name: array.shape for name, array in inputs.items()})
@@ -111,7 +116,7 @@ def main() -> int:
         ours, theirs = best([run, lambda: session.run(None, inputs)], options.rounds)  # noqa: B023 - called at once
         shapes = ", ".join("x".join(map(str, array.shape)) for array in inputs.values())
         print(
-            f"| {Path(path).name} | {shapes} | {ours * 1e3:.3f} | {theirs * 1e3:.3f} | {ours / theirs:.2f} "
+            f"| {path.name} | {shapes} | {ours * 1e3:.3f} | {theirs * 1e3:.3f} | {ours / theirs:.2f} "
             f"| {difference:.1e} |",
             flush=True,
         )
