@@ -221,9 +221,9 @@ def loop_of(work: ItemWork, compiler: Compiler, activation: LoweredActivation | 
         return None
     if work.outputs <= MOST_CHANNELWISE and space.taps > 1 and 4 * _Copy.of(work).size <= MOST_COPIED:
         return _channelwise(work, compiler, activation)
-    few = dots.rows_for(space.places, width)
-    if few and 4 * space.places * (work.depth * space.taps + 2 * width) <= MOST_OF_DOTS:
-        return _dots(work, few, compiler, activation)
+    packed = 4 * space.places * (work.depth * space.taps + 2 * width)
+    if dots.are_few(space.places, width) and packed <= MOST_OF_DOTS:
+        return _dots(work, dots.rows_for(space.places, width), compiler, activation)
     if 4 * space.taps * width <= MOST_SCRATCH:
         return _panels(work, compiler, activation)
     return None

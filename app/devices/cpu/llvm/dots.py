@@ -22,11 +22,19 @@ before `last` of each is computed: groups, and channels of each group. `depth` a
 channel's positions lie one after the other if there is an activation."""
 
 
+def are_few(places: int, width: int) -> bool:
+    """Whether registers have the sums of two channels for so many positions."""
+    return 2 * places <= _sums(width)
+
+
 def rows_for(places: int, width: int) -> int:
-    """How many channels to take at a time for so many positions, of which there are few; else 0. 32 registers of
-    AVX-512 and NEON have the sums of 24, 16 of AVX2 those of 12."""
-    registers = 12 if width == 8 else 24
-    return min(8, 1 << (registers // places).bit_length() - 1) if 2 * places <= registers else 0
+    """How many channels to take at a time for so many positions: one, unless they are few."""
+    return min(8, 1 << (_sums(width) // places).bit_length() - 1) if are_few(places, width) else 1
+
+
+def _sums(width: int) -> int:
+    """Of how many sums registers have room: 32 of AVX-512 and NEON of 24, 16 of AVX2 of 12."""
+    return 12 if width == 8 else 24
 
 
 def source(rows: int, places: int, width: int, activation: Element | None) -> str:
