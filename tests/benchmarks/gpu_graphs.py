@@ -7,8 +7,11 @@ and write, at the rate of the best copy of the same run.
 """
 
 import argparse
+import random
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -17,6 +20,7 @@ import numpy as np
 
 from app.contract.constants import NEWEST
 from app.contract.validation import validate
+from app.devices.cuda.compiler import KernelCache
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.kernels import Launch
 from app.devices.cuda.pinned import PinnedMemory
@@ -26,11 +30,13 @@ from app.formula.structures import Structures
 from app.graphs.descriptor import GraphDesc
 from app.graphs.judgement import resolve
 from app.graphs.schedule import InitializedGraph, Room, schedule
-from app.settings import Settings
+from app.settings import MIB, Settings
 
 CHEAP = ("ABS", "RELU", "HARD_SIGMOID", "NEGATE", "LEAKY_RELU")
 WITH_TANH = ("ABS", "TANH", "HARD_SIGMOID", "NEGATE", "LEAKY_RELU")
 ELEMENT_WISE = ("ABS", "NEGATE", "ADD", "MULTIPLY")
+
+ACTIVATIONS = ("CELU", "ELU", "GELU", "HARD_SIGMOID", "LEAKY_RELU", "RELU", "SIGMOID", "SOFTPLUS", "SWISH", "TANH")
 
 Document = dict[str, Any]
 
@@ -153,6 +159,19 @@ def many(gpu: CudaDevice, count: int) -> None:
         print(f"{count} kernels {name:16} {took:8.1f} us of the host's, {took / count:.2f} each")
 
 
+def compiling(gpu: CudaDevice, name: str, kinds: tuple[str, ...], nodes: int = 200) -> None:
+    """A chain of `nodes` from its document to its first result, with nothing of it known and then with its kernels."""
+    rng = random.Random(0)
+    described = chain(tuple(rng.choice(kinds) for _ in range(nodes)), [1024])
+    x, y = memoryview(bytearray(4096)), memoryview(bytearray(4096))
+    with tempfile.TemporaryDirectory() as folder:
+        device = CudaDevice(gpu.ordinal, KernelCache(Path(folder)), 16 * MIB, PinnedMemory(0))
+        for known in ("cold", *["known"] * 5):
+            started = time.perf_counter()
+            device.prepare(compiled(described)).dispatch([x], [y], lambda: False)
+            print(f"{nodes} of {name}, {known:5}: first result after {1e3 * (time.perf_counter() - started):6.1f} ms")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, default=1024, help="of each tensor")
@@ -164,6 +183,8 @@ def main() -> None:
     print(gpus[0].facts.description)
     rows(gpus[0], arguments.mib << 18)
     many(gpus[0], 50)
+    compiling(gpus[0], "the chain with tanh", WITH_TANH)
+    compiling(gpus[0], "ten activations", ACTIVATIONS)
 
 
 if __name__ == "__main__":
