@@ -367,6 +367,30 @@ def test_totals_of_nothing(device: NumpyDevice, data_type: DataType) -> None:
         assert run(device, of_expression(expression, [1], DataType.INT64, x, n=0), {"X": x})["Y"].tolist() == [0]
 
 
+@pytest.mark.parametrize("name", ["sum", *POSITIONS])
+def test_terms_come_to_totals_of_strips_several_at_a_time(device: NumpyDevice, name: Any) -> None:
+    """As many as there are, whether a whole number of times or not."""
+    x = np.random.default_rng(7).integers(-3, 4, (11, 37)).astype(np.float32)
+    of = operand(x)
+    (j,) = coordinates(1)
+    if name == "sum":
+        expression = c.sum_over([N], lambda i: of[[i, j]])
+    else:
+        expression = c.position_over(name, [N], lambda i: of[[i, j]])
+    made_as = DataType.FLOAT32 if name == "sum" else DataType.INT64
+    for count in (-5, *range(12)):
+        made = run(device, of_expression(expression, [37], made_as, x, n=count), {"X": x})["Y"]
+        rows = x[: max(count, 0)]
+        if name == "sum":
+            expected = rows.sum(0)
+        elif not rows.size:
+            expected = np.zeros(37)
+        else:
+            rows = rows if name.endswith("maximum") else -rows
+            expected = rows.argmax(0) if name.startswith("first") else len(rows) - 1 - rows[::-1].argmax(0)
+        np.testing.assert_array_equal(made, expected)
+
+
 def test_sums_are_rounded_once_and_integers_wrap(device: NumpyDevice) -> None:
     x = np.full(200, 1, np.float32)
     x[0] = 2**24

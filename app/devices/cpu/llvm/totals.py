@@ -2,23 +2,30 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.devices.cpu.llvm.row_loops import GROUP, Body, Rows, RowScope
 from app.devices.cpu.llvm.scopes import Key, Scope
 from app.devices.cpu.llvm.types import literal, llvm_type
-from app.formula.coordinates import Total, accumulated_type
+from app.formula.coordinates import Index, Total, accumulated_type
 from app.formula.expansions import Ask
-from app.formula.values import INT64, Operation, Value, integer_range, is_float
+from app.formula.values import INT64, Operation, Value, integer_range, is_float, parts
 
 STRIP = 1 << 10
 """Elements of the output whose totals are accumulated at once."""
+
+AT_ONCE = 4
+"""Terms that are added to each total of a strip at once, for which it is loaded and stored once."""
 
 PIECE = 1 << 10
 """Elements among which a position is looked for at once."""
 
 _NOWHERE, _NOWHERE_NEAR = (1 << 63) - 1, (1 << 31) - 1
 """After all positions, and after those in a piece."""
+
+
+_StripBody = Callable[[Sequence[Total]], Sequence[str]]
+"""Writes what the totals of a strip become by some terms: the total itself, with each its last index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +155,9 @@ class Totals(Rows):
     def total_of_strip(self, node: Total, memory: Sequence[str], begin: str, end: str, size: str) -> None:
         """That of each element of a strip, in `memory`."""
 
-        def over(place: int, body: Body) -> Sequence[str]:
+        def over(place: int, body: _StripBody) -> Sequence[str]:
             if place == len(node.indices):
-                return self.row(self.innermost, begin, end, node.argument, body)
+                return self.row(self.innermost, begin, end, node.argument, lambda _: body([node]))
             index, count = node.indices[place], self.write(node.counts[place])
 
             def around(at: str, _: Sequence[str]) -> Sequence[str]:
@@ -158,7 +165,21 @@ class Totals(Rows):
                 self.count()
                 return ()
 
-            return self.loop("0", count, lambda at: {index: at}, around)
+            def several(at: str, _: Sequence[str]) -> Sequence[str]:
+                others = [Index(INT64) for _ in range(1, AT_ONCE)]
+                places = [self.emit(f"add i64 {at}, {number}") for number in range(1, AT_ONCE)]
+                self.scope.bound = {index: at, **dict(zip(others, places, strict=True))}
+                terms = [node, *(_with_last(node, other) for other in others)]
+                self.row(self.innermost, begin, end, node.argument, lambda _: body(terms))
+                self.count()
+                return ()
+
+            first = "0"
+            if place == len(node.indices) - 1 and _is_read(node.argument):
+                whole = self.emit(f"and i64 {count}, {-AT_ONCE}")
+                first = self.intrinsic("smax.i64", "i64", whole, "0")
+                self.loop("0", first, lambda at: {index: at}, several, step=str(AT_ONCE))
+            return self.loop(first, count, lambda at: {index: at}, around)
 
         for number, fold in enumerate(self.folds(node)):
 
@@ -167,12 +188,13 @@ class Totals(Rows):
                 self.store(fold.type, fold.start, address)
                 return ()
 
-            def body(_: Sequence[str], number: int = number, fold: Fold = fold) -> Sequence[str]:
-                known = [
+            def body(terms: Sequence[Total], number: int = number, fold: Fold = fold) -> Sequence[str]:
+                *known, made = [
                     self.emit(f"load {each.type}, ptr {self._lane(place, each.type)}, align 1{GROUP}")
                     for each, place in zip(self.folds(node)[: number + 1], memory, strict=False)
                 ]
-                made = fold.step(known[-1], self._folded(node, known[:-1]))
+                for term in terms:
+                    made = fold.step(made, self._folded(term, known))
                 self.store(fold.type, made, self._lane(memory[number], fold.type), GROUP)
                 return ()
 
@@ -257,3 +279,26 @@ class Totals(Rows):
             nothing = self.emit(f"icmp eq i64 {result}, {_NOWHERE}")
             return self.emit(f"select i1 {nothing}, i64 0, i64 {result}")
         return self.intrinsic("smax.i64", "i64", result, "0")
+
+
+def _is_read(value: Value) -> bool:
+    """Whether it takes hardly longer to compute than to read and to write it."""
+    computed = [each for each in parts(value) if each.type != INT64]
+    return sum(isinstance(each, Operation) for each in computed) <= 1 and not any(
+        isinstance(each, Total) for each in computed
+    )
+
+
+def _with_last(node: Total, index: Index) -> Total:
+    """The same with another last index."""
+    made: dict[Value, Value] = {node.indices[-1]: index}
+
+    def moved(value: Value) -> Value:
+        if value not in made:
+            operands = value.operands()
+            others = tuple(map(moved, operands))
+            same = all(a is b for a, b in zip(operands, others, strict=True))
+            made[value] = value if same else value.with_operands(others)
+        return made[value]
+
+    return replace(node, indices=(*node.indices[:-1], index), argument=moved(node.argument))
