@@ -70,12 +70,14 @@ OPERATORS = {
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One operator on a random [1, 1, H, W] tensor; `slope` holds H elements, repeated along W by a zero stride."""
+    """One operator on a random [1, 1, H, W] tensor; `slope` holds H elements, repeated along W by a zero stride. A
+    dispatch, in JSON or MessagePack, names a `device` or leaves the choice to the service."""
 
     name: str
     data_type: str
     input: Array
     slope: Array
+    device: str | None = None
 
     @property
     def operator(self) -> Operator:
@@ -108,10 +110,11 @@ class Case:
         if self.operator.sloped:
             operator["SlopeTensor"] = {**tensor, "Strides": [0, 0, 1, 0]}
             inputs["SlopeTensor"] = self.slope.tobytes()
+        device = {"device": self.device} if self.device else {}
         if encoding == "msgpack":
-            return bytes(msgpack.packb({"operator": operator, "inputs": inputs}))
+            return bytes(msgpack.packb({"operator": operator, "inputs": inputs, **device}))
         texts = {name: base64.b64encode(data).decode() for name, data in inputs.items()}
-        return json.dumps({"operator": operator, "inputs": texts}).encode()
+        return json.dumps({"operator": operator, "inputs": texts, **device}).encode()
 
     def inference(self) -> list[bytes]:
         """An inference with binary data: its JSON, and each tensor's elements. There are no strides, so all of them."""

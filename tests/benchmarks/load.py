@@ -106,12 +106,13 @@ def long_enough(seconds: int, seconds_alone: float, connections: int) -> int:
     return min(max(seconds, needed), MAX_SECONDS)
 
 
-def run(request: Request, connections: int, seconds: int) -> Load:
-    """Closed loop of `connections` for `seconds`; LoadError if any answer failed or none came."""
+def run(request: Request, connections: int, seconds: int, threads: int = 1) -> Load:
+    """Closed loop of `connections` for `seconds`, with so many of wrk's threads; LoadError if any answer failed or none
+    came."""
     environment = {"BODY_FILE": str(request.body), "CONTENT_TYPE": CONTENT_TYPES[request.encoding]}
     if request.json_bytes is not None:
         environment["JSON_BYTES"] = str(request.json_bytes)
-    return _wrk("post.lua", environment, request.url, connections, seconds)
+    return _wrk("post.lua", environment, request.url, connections, seconds, threads)
 
 
 def run_each(requests: Path, first: int, url: str, connections: int, seconds: int) -> Load:
@@ -128,10 +129,12 @@ def prepare(requests: Iterable[bytes], path: Path) -> None:
             file.write(request)
 
 
-def _wrk(script: str, environment: Mapping[str, str], url: str, connections: int, seconds: int) -> Load:
+def _wrk(
+    script: str, environment: Mapping[str, str], url: str, connections: int, seconds: int, threads: int = 1
+) -> Load:
     # wrk reserves 8 bytes for each microsecond of its timeout, hence not simply a huge one.
     timeout = min(max(10, 2 * seconds), MAX_SECONDS)
-    command = ["wrk", "--threads", "1", "--connections", str(connections), "--duration", f"{seconds}s"]
+    command = ["wrk", "--threads", str(threads), "--connections", str(connections), "--duration", f"{seconds}s"]
     command += ["--timeout", f"{timeout}s", "--script", str(HERE / script), url]
     environment = os.environ | environment | {"LUA_PATH": f"{HERE}/?.lua"}
     try:

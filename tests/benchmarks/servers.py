@@ -127,6 +127,12 @@ def yardstick() -> contextlib.AbstractContextManager[Server]:
     return running("yardstick", [*command, "--timeout-keep-alive", "75"], port, "/")
 
 
+def naive() -> contextlib.AbstractContextManager[Server]:
+    port = free_port()
+    command = [sys.executable, "-m", "uvicorn", "naive:app", "--app-dir", str(HERE), "--port", str(port)]
+    return running("naive", [*command, "--log-level", "warning", "--timeout-keep-alive", "75"], port, "/")
+
+
 def floor() -> contextlib.AbstractContextManager[Server]:
     port = free_port()
     return running("floor", [sys.executable, str(HERE / "floor.py"), "--port", str(port)], port, "/")

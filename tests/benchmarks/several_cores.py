@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -47,8 +47,7 @@ class Row:
         if self.device is None:
             body, kind = case.body("raw"), "application/octet-stream"
         else:
-            request = cases.msgpack.unpackb(case.body("msgpack"))
-            body, kind = cases.msgpack.packb(request | {"device": self.device}), "application/msgpack"
+            body, kind = replace(case, device=self.device).body("msgpack"), "application/msgpack"
         fields = f"Host: a\r\nContent-Type: {kind}\r\nAccept: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
         return f"POST {self.path} HTTP/1.1\r\n{fields}".encode() + body
 

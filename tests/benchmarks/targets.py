@@ -20,10 +20,10 @@ class Target:
     request: load.Request
     seconds_alone: float
 
-    def measure(self, connections: int, seconds: int) -> load.Load:
+    def measure(self, connections: int, seconds: int, threads: int = 1) -> load.Load:
         """A closed loop, and whatever it left behind waited for."""
         try:
-            return load.run(self.request, connections, self.long_enough(connections, seconds))
+            return load.run(self.request, connections, self.long_enough(connections, seconds), threads)
         finally:
             self.server.settle()
 
@@ -38,7 +38,7 @@ class Targets:
     folder: Path
 
     def request(self, server: servers.Server, case: cases.Case, encoding: str) -> load.Request:
-        body = self.folder / f"{case.name}.{case.data_type}.{case.input.nbytes}.{encoding}"
+        body = self.folder / f"{case.name}.{case.data_type}.{case.input.nbytes}.{case.device}.{encoding}"
         if not body.exists():
             body.write_bytes(case.body(encoding))
         if encoding == "infer":
