@@ -124,6 +124,28 @@ def test_positions(kind: str) -> None:
             np.testing.assert_array_equal(made, exact)
 
 
+@pytest.mark.usefixtures("loops")
+@pytest.mark.parametrize("data_type", ["FLOAT32", "FLOAT16", "INT8", "UINT64"])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("kind", ["REDUCE", "ARGMAX", "ARGMIN"])
+def test_positions_along_rows_and_other_dimensions(kind: str, axis: int, data_type: str) -> None:
+    """As many that loops are made of them, with ties, NaN and both infinities, in memory that may not be written to."""
+    rng = np.random.default_rng(9)
+    dtype = numpy_type(DataType(data_type))
+    for last in (False, True):
+        x = rng.integers(0, 3, (1, 30, 601) if axis == 2 else (30, 601, 1)).astype(dtype)
+        if dtype.kind == "f":
+            x.reshape(-1)[rng.integers(0, x.size, 40)] = rng.choice([np.nan, np.inf, -np.inf], 40)
+        least = kind == "ARGMIN" or (kind == "REDUCE" and last)
+        ways = {"Function": "ARGMIN" if least else "ARGMAX"}
+        if kind != "REDUCE":
+            ways = {"AxisDirection": "DECREASING" if last else "INCREASING"}
+        exact = position(x, (axis,), least, last and kind != "REDUCE")
+        x.flags.writeable = False
+        made = run({"Type": kind, "Axes": [axis], **ways}, InputTensor=x)["OutputTensor"]
+        np.testing.assert_array_equal(made, exact)
+
+
 def reduced(function: str, *x: float, dtype: str = "float32") -> float:
     document = {"Type": "REDUCE", "Function": function, "Axes": [0]}
     made = run(document, InputTensor=np.array(x, dtype))["OutputTensor"]
