@@ -19,6 +19,10 @@ _METADATA = [
 which halves the time to compile them."""
 
 
+WIDEST = 16
+"""Elements of AVX-512's vectors, of which some are stored as quickly as all."""
+
+
 class Text:
     """Lines of a function that takes the address of 64-bit numbers, its frame, and fresh names. Vectors have `width`
     elements."""
@@ -115,15 +119,22 @@ class Text:
         return self.let(f"call {v} @llvm.masked.load.v{self.width}f32.p0({arguments})")
 
     def store(self, value: str, pointer: str, mask: str) -> None:
-        """Those elements of a vector that are in the mask."""
-        v = self.vector
-        self._declarations.add(
-            f"declare void @llvm.masked.store.v{self.width}f32.p0({v}, ptr, i32, <{self.width} x i1>)"
-        )
-        self.do(
-            f"call void @llvm.masked.store.v{self.width}f32.p0({v} {value}, ptr {pointer}, i32 4, "
-            f"<{self.width} x i1> {mask})"
-        )
+        """Those elements of a vector that are in the mask. Where processors store some as slowly as one by one, a whole
+        vector, which most are, is stored as such."""
+        if self.width == WIDEST:
+            self._store_some(value, pointer, mask)
+            return
+        bits = f"<{self.width} x i1>"
+        is_whole = self.call("i1", f"llvm.vector.reduce.and.v{self.width}i1", f"{bits} {mask}")
+        with self.when(is_whole):
+            self.do(f"store {self.vector} {value}, ptr {pointer}, align 4")
+        with self.when(self.let(f"xor i1 {is_whole}, true")):
+            self._store_some(value, pointer, mask)
+
+    def _store_some(self, value: str, pointer: str, mask: str) -> None:
+        v, mask = self.vector, f"<{self.width} x i1> {mask}"
+        self.declare("void", f"llvm.masked.store.v{self.width}f32.p0", f"{v} {value}, ptr {pointer}, i32 4, {mask}")
+        self.do(f"call void @llvm.masked.store.v{self.width}f32.p0({v} {value}, ptr {pointer}, i32 4, {mask})")
 
     def gather(self, pointers: str, mask: str) -> str:
         """Elements from anywhere; what is not in the mask is not read, and 0."""
