@@ -36,7 +36,22 @@ from app.engine.dispatch import DispatchRequest
 from app.engine.service import Service
 from app.formula.expansions import EXPANSIONS as NUMPY_EXPANSIONS
 from app.formula.structures import Questions, Structures
-from app.formula.values import FLOAT32, FLOAT64, Input, cast, ceil, erf, exp, floor, rint, sin, tanh, trunc, widen
+from app.formula.values import (
+    FLOAT32,
+    FLOAT64,
+    Input,
+    cast,
+    ceil,
+    erf,
+    exp,
+    expm1,
+    floor,
+    rint,
+    sin,
+    tanh,
+    trunc,
+    widen,
+)
 from app.memory.arrays import Array, numpy_type
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator
@@ -53,7 +68,7 @@ X = Input(FLOAT32, "X", DataType.FLOAT32)
 Y = Input(FLOAT32, "Y", DataType.FLOAT32)
 WIDE = Input(FLOAT64, "X", DataType.FLOAT64)
 
-LEFT_TO_NUMPY = {"cos", "expm1", "sin", "tan"}
+LEFT_TO_NUMPY = {"expm1"}
 """Operations that loops would compute one element at a time, as NumPy does."""
 
 
@@ -258,7 +273,7 @@ def test_no_loop_calls_a_function(triple: str, processor: str) -> None:
         layout: list[nests.Access] = ["packed"] * (len(sample.inputs) + 1)
         assembly = assembly_of(nests.elements(element, list(sample.inputs), 1, layout), triple, processor)
         called = re.findall(r"^\s+(?:callq?|bl)\s+(.*)$", assembly, re.MULTILINE)
-        assert called == [], (sample.operator.name(), stored)
+        assert set(called) <= {"memcpy"}, (sample.operator.name(), stored)  # the one that the C library has
         seen += 1
     assert seen > 150
 
@@ -364,12 +379,15 @@ def test_dispatches_of_one_block_make_no_arrays() -> None:
 
 
 def test_what_loops_are_no_good_at_is_left_to_numpy() -> None:
-    with pytest.raises(LookupError):
-        Loop(ask, sin(X), ["X"], DataType.FLOAT32, LOOPS)
+    for formula in (expm1(X), cast(sin(widen(X)), FLOAT32)):
+        with pytest.raises(LookupError):
+            Loop(ask, formula, ["X"], DataType.FLOAT32, LOOPS)
     with ThreadPoolExecutor(1) as helpers:
         x = np.linspace(-3, 3, COMPILED, dtype=np.float32)
-        operator = operator_of("DML_OPERATOR_ELEMENT_WISE_SIN", COMPILED)
-        assert (dispatch(NumpyDevice(helpers, 1, COMPILER), operator, [x]) == np.sin(x)).all()
+        scaled = {"ScaleBias": {"Scale": 0.5, "Bias": 0.25}}
+        operator = operator_of("DML_OPERATOR_ELEMENT_WISE_SIN", COMPILED, **scaled)
+        made = dispatch(NumpyDevice(helpers, 1, COMPILER), operator, [x])
+        np.testing.assert_array_equal(made, dispatch(NumpyDevice(helpers, 1), operator, [x]))
 
 
 @pytest.mark.parametrize("kind", ["SOFTMAX", "LOG_SOFTMAX", "HARDMAX"])

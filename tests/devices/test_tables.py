@@ -7,16 +7,22 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from app.contract.constants import NEWEST
+from app.contract.validation import validate
 from app.devices.cpu import tables
 from app.devices.cpu.device import NumpyDevice, NumpyKernel
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.tables import EVERY, KEPT, WORTH, Table
+from app.formula.structures import Structures
 from app.memory.arrays import Array
+from app.operators.catalog import OPERATORS
+from app.operators.compiled import compile_operator
 from app.operators.operator import PREFIX
 from tests.devices.test_numpy_device import never
 from tests.operators.descriptors import compiled, descriptor
 
 COMPILER = Compiler()
+STRUCTURES = Structures()
 ALL = np.random.default_rng(5).permutation(np.arange(EVERY, dtype=np.uint16)).view(np.float16)
 
 
@@ -28,7 +34,8 @@ def device(request: pytest.FixtureRequest) -> Iterator[NumpyDevice]:
 
 def kernel_of(device: NumpyDevice, kind: str, strides: list[int] | None = None, **attributes: float) -> NumpyKernel:
     tensor = {"DataType": "FLOAT16", "Sizes": [1, 1, 256, 256], "Strides": strides}
-    kernel = device.prepare(compiled(descriptor(PREFIX + kind, tensor, **attributes)))
+    stated = validate(OPERATORS[PREFIX + kind], descriptor(PREFIX + kind, tensor, **attributes))
+    kernel = device.prepare(compile_operator(stated, NEWEST, STRUCTURES))
     assert isinstance(kernel, NumpyKernel)
     return kernel
 
@@ -39,6 +46,11 @@ def computed(kernel: NumpyKernel, x: Array, output: Array | None = None) -> Arra
     return y
 
 
+def bits(results: Array) -> Array:
+    """All NaN are one: of which sign a NaN is made of others depends on where in a vector it is computed."""
+    return np.where(np.isnan(results), np.float16("nan"), results).view(np.uint16)
+
+
 @pytest.mark.parametrize("kind", ["ELEMENT_WISE_SIN", "ELEMENT_WISE_ACOS", "ACTIVATION_GELU", "ELEMENT_WISE_ERF"])
 def test_results_are_the_same_before_and_after(device: NumpyDevice, kind: str) -> None:
     kernel = kernel_of(device, kind)
@@ -46,11 +58,9 @@ def test_results_are_the_same_before_and_after(device: NumpyDevice, kind: str) -
     assert kernel._looked_up is None
     results += [computed(kernel, ALL) for _ in range(2)]
     assert kernel._looked_up is not None
+    results.append(computed(kernel, taken := ALL.copy(), taken))
     for each in results[1:]:
-        np.testing.assert_array_equal(each.view(np.uint16), results[0].view(np.uint16))
-    np.testing.assert_array_equal(
-        computed(kernel, taken := ALL.copy(), taken).view(np.uint16), results[0].view(np.uint16)
-    )
+        np.testing.assert_array_equal(bits(each), bits(results[0]))
 
 
 def test_layouts(device: NumpyDevice) -> None:
@@ -82,7 +92,7 @@ def test_tables_are_of_one_function_each(device: NumpyDevice) -> None:
 
 def test_kernels_that_make_a_table_are_not_for_the_event_loop() -> None:
     with ThreadPoolExecutor(1) as helpers:
-        kernel = kernel_of(NumpyDevice(helpers, 1, COMPILER), "ELEMENT_WISE_TAN")
+        kernel = kernel_of(NumpyDevice(helpers, 1), "ELEMENT_WISE_TAN")
         for _ in range(WORTH // EVERY - 1):
             assert kernel.runs_inline
             computed(kernel, ALL)

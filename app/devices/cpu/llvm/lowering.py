@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from app.contract.constants import DataType
+from app.devices.cpu.llvm.math import angles
 from app.devices.cpu.llvm.math.functions import EXPANSIONS, FOR_HALF
 from app.devices.cpu.llvm.math.quantization import quick_sum
 from app.devices.cpu.llvm.operations import FUNCTIONS
@@ -59,10 +60,17 @@ def lower(ask: Ask, expression: Value, stored: DataType) -> Element:
     lowering = Lowering(ask, is_smooth(expression, stored), half)
     element = lowering.element(narrowed(expression) if half else expression, stored, "element")
     quick = quick_sum(expression)
-    if quick is None:
-        return element
-    value = lower_part(ask, quick.value, stored, "quick")
-    return replace(element, quick=(value, lower_part(ask, quick.is_doubtful, DataType.UINT8, "doubtful")))
+    if quick:
+        value, is_doubtful = quick
+        expansions = EXPANSIONS
+    else:
+        far = angles.is_far(expression)
+        if far is None or element.kept:
+            return element
+        value, is_doubtful = expression, far
+        expansions = EXPANSIONS | angles.OF_NEAR
+    made = lower_part(ask, value, stored, "quick", expansions)
+    return replace(element, quick=(made, lower_part(ask, is_doubtful, DataType.UINT8, "doubtful", expansions)))
 
 
 def lower_part(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from app.contract.constants import DataType
-from app.devices.cpu.llvm.math import powers
+from app.devices.cpu.llvm.math import angles, powers
 from app.devices.cpu.llvm.math.pieces import ERF, ERF_REST, TANH, in_pieces
 from app.devices.cpu.llvm.math.primitives import (
     FORMATS,
@@ -348,6 +348,7 @@ def _wide(function: Callable[..., Value]) -> Expansion:
 
 
 EXPANSIONS: dict[str, Expansion] = {
+    **angles.EXPANSIONS,
     "exp": plain(_exp),
     "expm1_of_negative": plain(_expm1_of_negative),
     "scaled_expm1": _scaled_expm1,
