@@ -5,7 +5,7 @@ import base64
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import httpx
 import msgpack
@@ -16,12 +16,6 @@ from onnx import ModelProto
 from tritonclient.utils import InferenceServerException
 
 from app.engine.service import Service
-from app.engine.workers import Ticket
-from app.http.inference.endpoints import InferEndpoint
-from app.http.inference.file_models import FileModel
-from app.http.server.limit import ConnectionLimit
-from app.http.telemetry.metrics import Metrics
-from app.memory.buffers import Buffer
 from app.models.onnx.reading import signature
 from app.models.repository.config import BadConfig, apply_config, parse
 from app.models.repository.model import LoadedModel, SizedModel
@@ -110,52 +104,6 @@ def test_each_size_is_compiled_when_it_comes(client: httpx.Client, rows: int) ->
         np.testing.assert_array_equal(made["y"], affine_of(x))
         np.testing.assert_array_equal(made["positive"], affine_of(x) > 0)
         np.testing.assert_array_equal(made["sizes"], [rows, 3])
-
-
-def rehearsed(folder: Path, **settings: Any) -> tuple[Service, Repository, InferEndpoint]:
-    put(folder / "affine.onnx", affine())
-    service = Service(Settings(models=str(folder), warm="affine=2x3", gpus="none", **settings))
-    repository = Repository(service)
-    metrics = Metrics(service, ConnectionLimit(1))
-    endpoint = InferEndpoint(service, metrics.inferences, metrics.batches, repository)
-    repository.open()
-    return service, repository, endpoint
-
-
-@pytest.mark.parametrize("binary", [True, False])
-def test_the_first_request_of_what_is_warmed_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, binary: bool
-) -> None:
-    """Its loops are compiled, and as tritonclient writes it, it has been judged."""
-    service, repository, endpoint = rehearsed(tmp_path)
-    asked = asyncio.run(endpoint.models.find("affine"))
-    tensor = triton.InferInput("x", [2, 3], "FP32").set_data_from_numpy(X, binary_data=binary)
-    body, json_bytes = triton.InferenceServerClient.generate_request_body([tensor])
-    if not binary:
-        body = body.replace(b',"parameters":{"binary_data_output":true}', b"")
-    monkeypatch.setattr(FileModel, "judge", None)
-    assert service.loops
-    before = service.loops.compiled
-    with service.memory.open() as memory:
-        inference, parts = endpoint.reader_of(asked).read("affine", asked, body, json_bytes or len(body), memory)
-        data = cast("dict[str, Buffer]", inference.data(parts, memory))
-        outcome = service.execute_in(Ticket(), inference.prepared, data, memory)
-        np.testing.assert_array_equal(np.frombuffer(outcome.outputs["y"], np.float32).reshape(2, 3), affine_of(X))
-    assert service.loops.compiled == before
-    repository.close()
-    service.close()
-    assert service.memory.used == 0
-
-
-def test_one_that_fails_on_zeros_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise RuntimeError("a fault of ours")
-
-    monkeypatch.setattr(Service, "execute_in", fail)
-    service, repository, _ = rehearsed(tmp_path, llvm=False)
-    assert repository.lookup(repository.known("affine", None), ((2, 3),))
-    repository.close()
-    service.close()
 
 
 def test_numbers_and_chosen_outputs(client: httpx.Client) -> None:

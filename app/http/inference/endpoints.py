@@ -38,7 +38,7 @@ from app.http.inference.requests import Inference, InferenceReader, Parts
 from app.http.inference.shared_memory import Regions
 from app.http.telemetry.inferences import BatchCounts, InferenceCounts
 from app.memory.accounts import MemoryShare
-from app.memory.buffers import Buffer
+from app.memory.buffers import Buffer, beginning
 from app.models.repository.batcher import Batcher
 from app.models.repository.model import CacheKey, LoadedModel, SizesOfAll
 from app.models.repository.repository import Repository
@@ -195,7 +195,8 @@ class InferEndpoint:
         reader = self.reader_of(asked)
         for text, zeros in rehearsals(model.ports, sizes, self._service.settings.max_numbers):
             with self._service.memory.open() as memory:
-                body = memory.buffer(len(text) + zeros)
+                shift = beginning(len(text) if zeros else 0)  # as `read_body` has it, in memory for it
+                body = memory.buffer(shift + len(text) + zeros)[shift:]
                 np.frombuffer(body, np.uint8)[:] = 0
                 body[: len(text)] = text
                 for _ in range(TIMES):

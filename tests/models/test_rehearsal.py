@@ -1,0 +1,105 @@
+"""What is asked of models before they are ready."""
+
+import asyncio
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import tritonclient.http as triton
+from onnx import ModelProto
+
+from app.engine.service import Service
+from app.engine.workers import Ticket
+from app.http.inference.endpoints import InferEndpoint
+from app.http.inference.file_models import FileModel
+from app.http.inference.rehearsal import rehearsals
+from app.http.server.limit import ConnectionLimit
+from app.http.telemetry.metrics import Metrics
+from app.memory.buffers import Buffer, beginning
+from app.models.onnx.reading import Port, Signature
+from app.models.repository.repository import Repository
+from app.settings import Settings
+from tests.models.documents import affine, affine_of, model
+
+X = np.array([[-4, -2, 0], [1, 2, 4]], np.float32)
+
+
+def rehearsed(
+    folder: Path, served: ModelProto | None = None, sizes: Sequence[int] = (2, 3), **settings: Any
+) -> tuple[Service, Repository, InferEndpoint]:
+    (folder / "affine.onnx").write_bytes((served or affine()).SerializeToString())
+    warm = f"affine={'x'.join(map(str, sizes))}"
+    service = Service(Settings(models=str(folder), warm=warm, gpus="none", **settings))
+    repository = Repository(service)
+    metrics = Metrics(service, ConnectionLimit(1))
+    endpoint = InferEndpoint(service, metrics.inferences, metrics.batches, repository)
+    repository.open()
+    return service, repository, endpoint
+
+
+@pytest.mark.parametrize(("binary", "output"), [(True, True), (False, True), (False, False)])
+def test_the_first_request_of_what_is_warmed_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, binary: bool, output: bool
+) -> None:
+    """Its loops are compiled, and as tritonclient writes it, it has been judged."""
+    service, repository, endpoint = rehearsed(tmp_path)
+    asked = asyncio.run(endpoint.models.find("affine"))
+    tensor = triton.InferInput("x", [2, 3], "FP32").set_data_from_numpy(X, binary_data=binary)
+    body, json_bytes = triton.InferenceServerClient.generate_request_body([tensor])
+    if not output:
+        body = body.replace(b',"parameters":{"binary_data_output":true}', b"")
+    monkeypatch.setattr(FileModel, "judge", None)
+    assert service.loops
+    before = service.loops.compiled
+    with service.memory.open() as memory:
+        inference, parts = endpoint.reader_of(asked).read("affine", asked, body, json_bytes or len(body), memory)
+        data = cast("dict[str, Buffer]", inference.data(parts, memory))
+        outcome = service.execute_in(Ticket(), inference.prepared, data, memory)
+        np.testing.assert_array_equal(np.frombuffer(outcome.outputs["y"], np.float32).reshape(2, 3), affine_of(X))
+    assert service.loops.compiled == before
+    repository.close()
+    service.close()
+    assert service.memory.used == 0
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_the_first_request_finds_memory_that_was_used(tmp_path: Path, binary: bool) -> None:
+    """Its body's, as large as it is received."""
+    sizes = [318, 64]  # a little less than what is kept for such a tensor
+    service, repository, _ = rehearsed(
+        tmp_path, model("m (float[rows, 64] x) => (float[rows, 64] y) { y = Neg(x) }"), sizes
+    )
+    x = np.random.default_rng(0).standard_normal(sizes).astype(np.float32)
+    tensor = triton.InferInput("x", sizes, "FP32").set_data_from_numpy(x, binary_data=binary)
+    body, json_bytes = triton.InferenceServerClient.generate_request_body([tensor])
+    assert service.memory.pool.take_used(beginning(json_bytes or 0) + len(body))
+    repository.close()
+    service.close()
+
+
+@pytest.mark.parametrize("name", ["[]", '"', ", "])
+@pytest.mark.parametrize("sizes", ["", "1,2"])
+def test_whatever_inputs_are_called(name: str, sizes: str) -> None:
+    """And without dimensions."""
+    shape = tuple(int(each) for each in sizes.split(",") if each)
+    port = Port(name, "float32", shape)
+    asked = [each.text for each in rehearsals(Signature({name: port}, {"y": port}), (shape,), 100) if not each.zeros]
+    assert len(asked) == 4
+    for each in asked:
+        (told,) = json.loads(each)["inputs"]
+        assert (told["name"], told["data"]) == (name, [0] * math.prod(shape))
+
+
+def test_one_that_fails_on_zeros_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(Service, "execute_in", fail)
+    service, repository, _ = rehearsed(tmp_path, llvm=False)
+    assert repository.lookup(repository.known("affine", None), ((2, 3),))
+    repository.close()
+    service.close()
