@@ -98,6 +98,29 @@ def test_loops_are_unrolled() -> None:
         import_model(model(LOOP.replace("Less(i, two)", "Identity(go)"), **known | {"trips": np.array(1 << 40)}), {})
 
 
+SCAN_OF_BATCHES = """m (float[2,3,2] x) => (float[2,2] y, float[2,3,2] all) {
+  y, all = Scan<num_scan_inputs=1, directions=[1],
+    body = b (float[2] c, float[2] r) => (float[2] d, float[2] e) {
+    d = Add(c, r) e = Identity(d) }>(LENGTHS, zero, x) }"""
+
+
+def test_scans_of_batches_as_of_opset_8() -> None:
+    known = {"zero": np.zeros((2, 2), np.float32), "whole": np.array([3, 3]), "shorter": np.array([3, 2])}
+    rows = X[0, :, :2][None] * np.array([1, -2], np.float32).reshape(2, 1, 1)
+
+    def scanned(lengths: str) -> ModelProto:
+        made = model(SCAN_OF_BATCHES.replace("LENGTHS", lengths), **known)
+        made.opset_import[0].version = 8
+        return made
+
+    for lengths in ("", "whole"):
+        made = run(scanned(lengths), {"x": rows})
+        np.testing.assert_array_equal(made["all"], np.cumsum(rows[:, ::-1], 1, dtype=np.float32))
+        np.testing.assert_array_equal(made["y"], made["all"][:, -1])
+    with pytest.raises(NotSupported, match="differ in length"):
+        import_model(scanned("shorter"), {})
+
+
 ENDLESS = """m (float[2] x) => (float[2] y, float[2] z) {
   y, z = Loop<body = b (int64 i, bool go, float[2] c, float[2] k) => (bool go, float[2] c, float[2] k) { }>
     (trips, yes, x, zero) }"""

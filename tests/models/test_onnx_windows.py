@@ -50,6 +50,10 @@ def scales(*each: float) -> np.ndarray:
             ceil_mode=1,
         ),
         OneNode("AveragePool", [X], opset=19, kernel_shape=[2, 3], dilations=[2, 1], ceil_mode=1, strides=[2, 2]),
+        *(
+            OneNode("MaxPool", [floats(2, 3, *sizes)], outputs=2, kernel_shape=[3] * len(sizes), storage_order=1)
+            for sizes in ((9,), (5, 6), (4, 5, 6))
+        ),
         OneNode("MaxPool", [X], outputs=2, kernel_shape=[2, 3], pads=[0, 1, 1, 1], strides=[2, 2]),
         OneNode("MaxPool", [floats(2, 3, 9)], outputs=2, kernel_shape=[3], ceil_mode=1, strides=[2]),
         OneNode("MaxPool", [(X * 20).astype(np.int8)], kernel_shape=[2, 2], auto_pad="SAME_LOWER"),
@@ -151,7 +155,6 @@ def test_other_resizing(node: OneNode) -> None:
 @pytest.mark.parametrize(
     ("node", "why"),
     [
-        (OneNode("MaxPool", [X], outputs=2, kernel_shape=[2, 2], storage_order=1), "storage_order is 1"),
         (OneNode("Conv", [floats(1, 1, 2, 2, 2, 2), floats(1, 1, 1, 1, 1, 1)]), "4 spatial dimensions"),
         (OneNode("Conv", [X, floats(1, 4, 9, 9)]), "larger than the tensor"),
         (OneNode("ConvTranspose", [X, floats(4, 1, 1, 1)], output_shape=[9, 9]), "a stride or more beyond"),

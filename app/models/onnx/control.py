@@ -104,9 +104,49 @@ def _scan(
     outer: Mapping[str, "AttributeProto"],
 ) -> Sequence[Value | Nothing | None]:
     opset = opsets.get("", 1)
-    if opset < 9:
-        raise Unsupported("it is of opset 8, whose inputs have a batch dimension")
     attributes = attributes_of(proto, opset, outer)
+    if opset < 9:
+        return _scan_of_batches(runner, scope, opsets, inputs, outer, attributes)
+    return _scanned(runner, scope, opsets, inputs, outer, attributes)
+
+
+def _scan_of_batches(
+    runner: Runner,
+    scope: Scope,
+    opsets: Mapping[str, int],
+    inputs: Sequence[Value | None],
+    outer: Mapping[str, "AttributeProto"],
+    attributes: Mapping[str, Any],
+) -> Sequence[Value | Nothing | None]:
+    """Opset 8's, whose tensors have a dimension for batches before all others: one after the other."""
+    lengths, *batched = inputs
+    read: list[Any] = batched
+    (rows, turns), *others = [sizes_of(each)[:2] for each in read[len(read) - attributes["num_scan_inputs"] :]]
+    if lengths is not None and (_known(lengths, "sequence_lens") != turns).any():
+        raise Unsupported("its sequences differ in length")
+    if any(each != (rows, turns) for each in others):
+        raise Unsupported("its inputs differ in their first two sizes")
+    if rows * turns == 0:
+        raise Unsupported("it has no turns")
+    renamed = {**attributes, "scan_input_directions": attributes.get("directions")}
+    made: list[Any] = []
+    for row in range(rows):
+        parts = [_part(runner.build, each, 0, row) for each in read]
+        with runner.turn(row):
+            made.append(_scanned(runner, scope, opsets, parts, outer, renamed))
+    if any(each is NOTHING for row in made for each in row):
+        return [NOTHING] * len(made[0])
+    return [_stacked(runner.build, list(each), 0) for each in zip(*made, strict=True)]
+
+
+def _scanned(
+    runner: Runner,
+    scope: Scope,
+    opsets: Mapping[str, int],
+    inputs: Sequence[Value | None],
+    outer: Mapping[str, "AttributeProto"],
+    attributes: Mapping[str, Any],
+) -> Sequence[Value | Nothing | None]:
     body, count = attributes["body"], attributes["num_scan_inputs"]
     names, outputs = [each.name for each in body.input], [each.name for each in body.output]
     if not 0 < count <= len(inputs):
@@ -133,7 +173,7 @@ def _scan(
         with runner.turn(turn):
             made = runner.run(body, inner, opsets, outputs, outer)
         if any(each is NOTHING for each in made):
-            return [NOTHING] * len(proto.output)
+            return [NOTHING] * len(outputs)
         carried = made[: len(carried)]
         for each, value in zip(scanned, made[len(carried) :], strict=True):
             each.append(value)

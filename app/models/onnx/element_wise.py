@@ -195,12 +195,14 @@ def _pow(node: Node) -> Value:
 
 
 def _exponent(node: Node, exponent: View) -> View:
-    """One of a type that POW takes: 64-bit integers as 32-bit ones, if they are known and are such."""
+    """One of a type that POW takes: 64-bit integers as 32-bit ones, if they are known and are such, else as floats."""
     given = node.inputs[1]
     if exponent.data_type in (DataType.INT64, DataType.UINT64) and isinstance(given, np.ndarray):
         limits = np.iinfo(np.int32)
         if given.size and limits.min <= int(given.min()) and int(given.max()) <= limits.max:
             return node.build.constant(given.astype(np.int32))
+    if exponent.data_type in (DataType.INT64, DataType.UINT64):
+        return node.cast(exponent, DataType.FLOAT32)
     return exponent
 
 

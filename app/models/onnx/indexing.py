@@ -1,9 +1,11 @@
 """What indices lead to: gathered, scattered, and ones among zeros."""
 
+import numpy as np
+
 from app.contract.constants import DataType
-from app.models.onnx.mapping import Node, Unsupported, maps
+from app.models.onnx.mapping import Node, Unsupported, Value, maps
 from app.models.onnx.movement import joined, window
-from app.models.onnx.shapes import axis_of, inserted, integers, limited
+from app.models.onnx.shapes import axis_of, inserted, integers, limited, nothing
 from app.models.onnx.tensors import View
 
 _INDICES = (DataType.INT64, DataType.INT32, DataType.UINT64, DataType.UINT32)
@@ -19,8 +21,13 @@ def indices_of(node: Node, index: int) -> View:
 
 @maps("Gather")
 def gather(node: Node) -> View:
-    x, indices = node.view(0), indices_of(node, 1)
-    axis, count = axis_of(int(node.attribute("axis", 0)), len(x.sizes)), len(indices.sizes)
+    x = node.view(0)
+    return gathered(node, x, indices_of(node, 1), axis_of(int(node.attribute("axis", 0)), len(x.sizes)))
+
+
+def gathered(node: Node, x: View, indices: View, axis: int) -> View:
+    """What `indices` along `axis` lead to."""
+    count = len(indices.sizes)
     sizes = (*x.sizes[:axis], *indices.sizes, *x.sizes[axis + 1 :])
     rank = limited(max(len(x.sizes), count, len(sizes)))
     attributes = {"Axis": axis + rank - len(x.sizes), "IndexDimensions": count}
@@ -28,6 +35,19 @@ def gather(node: Node) -> View:
     return node.build.operator("GATHER", inputs, attributes, {"OutputTensor": (x.data_type, sizes)}, rank=rank)[
         "OutputTensor"
     ]
+
+
+@maps("Compress")
+def compress(node: Node) -> Value:
+    x, condition = node.view(0), node.array(1, "condition")
+    axis = node.attribute("axis")
+    if axis is None:
+        x, axis = node.reshaped(x, (x.elements,)), 0
+    axis = axis_of(int(axis), len(x.sizes))
+    (chosen,) = np.nonzero(condition.reshape(-1)[: x.sizes[axis]])
+    if not chosen.size:
+        return nothing((*x.sizes[:axis], 0, *x.sizes[axis + 1 :]), x.data_type)
+    return gathered(node, x, node.build.constant(chosen.astype(np.int64)), axis)
 
 
 @maps("GatherElements")

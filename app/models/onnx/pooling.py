@@ -6,8 +6,11 @@ from typing import Any
 import numpy as np
 
 from app.contract.constants import DataType
+from app.models.onnx.element_wise import binary
+from app.models.onnx.indexing import gathered
 from app.models.onnx.mapping import Node, Unsupported, Value, maps
 from app.models.onnx.movement import padded
+from app.models.onnx.operands import broadcast, number
 from app.models.onnx.shapes import inserted, integers, of_type
 from app.models.onnx.tensors import Sizes, View
 from app.models.onnx.windows import Windows, given_pads, window_steps, windows_of
@@ -41,8 +44,6 @@ def lp_pool(node: Node) -> View:
 def max_pool(node: Node) -> list[Value | None]:
     x, windows = _windows(node)
     wants_indices = len(node.wanted) > 1 and node.wanted[1]
-    if wants_indices and node.attribute("storage_order", 0):
-        raise Unsupported("storage_order is 1")
     if not (wants_indices or windows.is_dilated):
         return [_pooled(node, "MAX_POOLING", x, windows, {}), None]
     sizes = (*x.sizes[:2], *windows.outputs)
@@ -56,8 +57,20 @@ def max_pool(node: Node) -> list[Value | None]:
     found: list[Value | None] = [node.reshaped(made["OutputTensor"], sizes), None]
     if wants_indices:
         indices = of_type(made["OutputIndicesTensor"], DataType.INT64)
+        if node.attribute("storage_order", 0):
+            indices = _first_dimension_first(node, indices, x.sizes[2:])
         found[1] = node.reshaped(indices, sizes)
     return found
+
+
+def _first_dimension_first(node: Node, indices: View, spatial: Sizes) -> View:
+    """`indices` for pictures whose elements are counted along their first dimension first, not along the last one."""
+    count = prod(spatial)
+    counted = np.arange(count).reshape(spatial[::-1]).transpose()
+    every = broadcast(number(node, count, DataType.INT64), indices.sizes)
+    place = binary(node, "ELEMENT_WISE_MODULUS_FLOOR", indices, every)
+    there = gathered(node, node.build.constant(counted.reshape(-1)), place, 0)
+    return binary(node, "ELEMENT_WISE_ADD", binary(node, "ELEMENT_WISE_SUBTRACT", indices, place), there)
 
 
 @maps("GlobalAveragePool")

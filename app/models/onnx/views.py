@@ -16,8 +16,8 @@ def identity(node: Node) -> Value:
 
 @maps("Dropout")
 def dropout(node: Node) -> list[Value | None]:
-    """As in inference."""
-    if node.has(2) and node.array(2, "training_mode").any():
+    """As in inference, or with nothing to drop."""
+    if node.has(2) and node.array(2, "training_mode").any() and (not node.has(1) or node.array(1, "ratio").any()):
         raise Unsupported("it is in training mode")
     mask: Array = np.broadcast_to(np.True_, node.sizes(0))
     return [node.value(0), mask]
