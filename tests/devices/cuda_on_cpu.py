@@ -66,9 +66,31 @@ DEVICE half_bits half_of_double(double x) {
     return sign | (half_bits)(units < 1024.0 ? units : (exponent + 14) * 1024 + (units - 1024.0));
 }
 DEVICE half_bits half_of_float(float x) { return half_of_double(x); }
-DEVICE long long multiply_add(int a, int b, long long c) { return (long long)a * b + c; }
+template <int AT, bool SIGNED> DEVICE int products_of_bytes(unsigned factors, unsigned bytes, int c) {
+    bytes >>= 16 * AT;
+    unsigned first = SIGNED ? (unsigned)(short)factors : (unsigned short)factors;
+    unsigned second = SIGNED ? (unsigned)((int)factors >> 16) : factors >> 16;
+    return (int)((unsigned)c + first * (bytes & 255u) + second * (bytes >> 8 & 255u));
+}
+template <unsigned WHICH> DEVICE unsigned bytes_of_both(unsigned a, unsigned b) {
+    unsigned long long both = (unsigned long long)b << 32 | a;
+    unsigned made = 0;
+    for (int n = 0; n < 4; ++n) made |= (unsigned)(both >> 8 * (WHICH >> 4 * n & 7u) & 255u) << 8 * n;
+    return made;
+}
+template <bool SIGNED> DEVICE unsigned saturated_word(int a, int b, int c, int d) {
+    int given[4] = {a, b, c, d};
+    unsigned made = 0;
+    for (int n = 0; n < 4; ++n) {
+        int least = SIGNED ? -128 : 0, most = SIGNED ? 127 : 255;
+        made |= ((unsigned)(given[n] < least ? least : given[n] > most ? most : given[n]) & 255u) << 8 * n;
+    }
+    return made;
+}
 DEVICE int nearest_integer(float x) { return std::fabs(x) < 1e9f ? (int)std::rint(x) : 0; }
-DEVICE int shifted(long long x, int n) { return (int)(x >> n); }
+DEVICE unsigned shifted_left(unsigned low, unsigned high, int n) {
+    return (unsigned)((((unsigned long long)high << 32 | low) << n) >> 32);
+}
 DEVICE float reciprocal_approx(float x) { return 1.0f / x; }
 DEVICE float reciprocal_of_normal(float x) { return 1.0f / x; }
 DEVICE float sqrt_approx(float x) { return std::sqrt(x); }
@@ -144,6 +166,34 @@ def _loop(arithmetic: Arithmetic, number: int) -> str:
         f"out[i] = far ? {far} : y; }}"
     )
     return f'extern "C" void loop{number}({declared}) {{ {body} }}'
+
+
+def _loop_of_words(arithmetic: Arithmetic, number: int) -> str:
+    """Of whole words; inputs that are none are one element each."""
+    inputs = [
+        f"const {'unsigned' if n in arithmetic.in_words else kind}* x{n}" for n, kind in enumerate(arithmetic.inputs)
+    ]
+    given = [f"x{n}[i]" if n in arithmetic.in_words else f"*x{n}" for n in range(len(inputs))]
+    call = f"n{number}::elements({', '.join([*given, 'far'])})"
+    body = f"for (long long i = 0; i < count; ++i) {{ bool far = false; out[i] = {call}; fars[i] = far; }}"
+    return (
+        f'extern "C" void words{number}({", ".join(inputs)}, unsigned* out, long long count, bool* fars) {{ {body} }}'
+    )
+
+
+def build_words(folder: Path, operator: CompiledOperator) -> Callable[..., tuple[Array, Array]]:
+    """A function of arrays of bytes, four of which it makes at once: of those, and which fours are far."""
+    arithmetic = arithmetic_of(operator)
+    parts = [_PRIMITIVES, f"namespace n0 {{\n{arithmetic.source}\n}}\n{_loop_of_words(arithmetic, 0)}"]
+    function = _built(folder / "words.cpp", parts).words0
+
+    def words(*inputs: Array) -> tuple[Array, Array]:
+        output, fars = np.empty(inputs[0].size, inputs[0].dtype), np.empty(inputs[0].size // 4, bool)
+        pointers = [ctypes.c_void_p(array.ctypes.data) for array in (*inputs, output)]
+        function(*pointers, ctypes.c_longlong(fars.size), ctypes.c_void_p(fars.ctypes.data))
+        return output, fars
+
+    return words
 
 
 def _element(function: Callable[..., object], arithmetic: Arithmetic, stored: DataType, numbers: Numbers) -> Element:

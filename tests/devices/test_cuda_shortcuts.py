@@ -15,7 +15,7 @@ from app.formula.values import Value
 from app.memory.arrays import Array
 from app.operators.compiled import CompiledOperator
 from tests.devices import cuda_on_cpu
-from tests.devices.cuda_on_cpu import COMPILER, build
+from tests.devices.cuda_on_cpu import COMPILER, build, build_words
 from tests.operators.descriptors import compiled
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
@@ -100,6 +100,25 @@ def test_sums_of_quantized_numbers(tmp_path: Path, data_type: str) -> None:
     np.testing.assert_array_equal(element(*inputs), expected)
 
 
+@pytest.mark.parametrize("data_type", ["INT8", "UINT8"])
+def test_four_sums_of_quantized_numbers_at_once(tmp_path: Path, data_type: str) -> None:
+    """As vectors of bytes are computed: the same, or known not to be."""
+    dtype, count, known = np.dtype(data_type.lower()), 256, 0
+    operator = quantized_add(data_type, count)
+    (element,) = build(tmp_path, [operator])
+    words = build_words(tmp_path, operator)
+    for first, second, scale in scales():
+        a, b = (RANDOM.integers(0, 256, count).astype(np.uint8).view(dtype) for _ in range(2))
+        zeros = RANDOM.integers(0, 256, 3).astype(np.uint8).view(dtype)
+        given = [np.atleast_1d(each) for each in (a, first, zeros[0], b, second, zeros[1], scale, zeros[2])]
+        expected = element(*(np.ascontiguousarray(np.broadcast_to(each, count)) for each in given))
+        made, far = words(*given)
+        near = ~np.repeat(far, 4)
+        known += int(near.sum())
+        np.testing.assert_array_equal(made[near], expected[near])
+    assert known > 2000 * count
+
+
 class AtOnce(Lowering):
     """As in kernels of rows and of what goes by coordinates, whose functions look themselves whether it was too far."""
 
@@ -134,7 +153,7 @@ def test_all_kernels_compute_the_same(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 HALVES: tuple[tuple[str, dict[str, Any], str], ...] = (
-    ("ACTIVATION_GELU", {}, "normal_cdf_times_half"),
+    ("ACTIVATION_GELU", {}, "gelu_half"),
     ("ACTIVATION_SOFTPLUS", {"Steepness": 1.0}, "softplus_half"),
     ("ACTIVATION_SOFTPLUS", {"Steepness": 3.0}, ""),
     ("ACTIVATION_PARAMETRIC_SOFTPLUS", {"Alpha": 0.7, "Beta": -1.5}, "scaled_softplus_half"),

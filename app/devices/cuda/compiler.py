@@ -8,16 +8,22 @@ import logging
 import os
 import tempfile
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
-from app.stages import staged
+from app.settings import processors
+from app.stages import inherited, staged
 
 log = logging.getLogger("app.execution")
 
 OPTIONS = ("-std=c++17", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-fmad=false", "-default-device")
 """Every operation rounds once, as IEEE 754 says, and subnormal numbers are numbers."""
+
+_MINIMAL, _MINIMAL_SINCE = "-minimal", (12, 4)
+"""Without textures, CUDA's runtime and launches from kernels, which it takes NVRTC a third of a short source's time to
+declare."""
 
 
 class CompilationError(Exception):
@@ -37,8 +43,9 @@ def compile_source(source: str, architecture: int) -> bytes:
     from cupy_backends.cuda.libs import nvrtc  # noqa: PLC0415 - only with a GPU extra
 
     program = nvrtc.createProgram(source, "dmlserve.cu", [], [])
+    options = [*OPTIONS, f"-arch=sm_{architecture}", *[_MINIMAL] * (nvrtc_version() >= _MINIMAL_SINCE)]
     try:
-        nvrtc.compileProgram(program, (*OPTIONS, f"-arch=sm_{architecture}"))
+        nvrtc.compileProgram(program, options)
         return bytes(nvrtc.getCUBIN(program)) + b"\0"  # CuPy takes a byte too many off its end
     except nvrtc.NVRTCError as error:
         raise CompilationError(f"{error}\n{nvrtc.getProgramLog(program)}\n{source}") from None
@@ -82,6 +89,13 @@ class KernelCache:
                 made.set_exception(error)
         return made.result()
 
+    def fill(self, sources: Iterable[str], architecture: int) -> None:
+        """Have the binaries of all `sources`, made by several threads at a time while others are still written."""
+        with ThreadPoolExecutor(processors()) as threads:
+            made = [threads.submit(inherited(partial(self.binary, source, architecture))) for source in sources]
+        for each in made:
+            each.result()
+
     def _key(self, source: str, architecture: int) -> str:
         if self._version == "unknown":
             self._version = ".".join(map(str, nvrtc_version()))
@@ -90,7 +104,8 @@ class KernelCache:
 
     def _make(self, key: str, source: str, architecture: int) -> bytes:
         binary = staged("compile", self._compile, source, architecture)
-        self.compiled += 1
+        with self._lock:
+            self.compiled += 1
         self._write(key, binary)
         return binary
 

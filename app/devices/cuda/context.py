@@ -3,7 +3,7 @@
 import ctypes
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -103,6 +103,11 @@ class Context:
                     found = self._functions[source] = module.get_function(KERNEL)
         handle: int = found.ptr
         return handle
+
+    def compile_ahead(self, sources: Iterable[str]) -> None:
+        """Have the binaries of kernels that are not loaded yet, so that `function` need not wait for one after the
+        other. Raises CompilationError."""
+        self.cache.fill((each for each in sources if not self.has_function(each)), self.facts.architecture)
 
     def has_function(self, source: str) -> bool:
         """Whether that kernel is loaded already."""

@@ -35,15 +35,29 @@ DEVICE unsigned word_of(int a, int b, int c, int d)
 {
     return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
 }
-DEVICE long long multiply_add(int a, int b, long long c)
+/* Half AT of `bytes`, two of them, times the two halves of `factors`, added to c. */
+template <int AT, bool SIGNED> DEVICE int products_of_bytes(unsigned factors, unsigned bytes, int c)
 {
-    long long y;
-    asm("mad.wide.s32 %0, %1, %2, %3;" : "=l"(y) : "r"(a), "r"(b), "l"(c));
+    int y;
+    if (SIGNED && AT) asm("dp2a.hi.s32.u32 %0, %1, %2, %3;" : "=r"(y) : "r"(factors), "r"(bytes), "r"(c));
+    else if (SIGNED) asm("dp2a.lo.s32.u32 %0, %1, %2, %3;" : "=r"(y) : "r"(factors), "r"(bytes), "r"(c));
+    else if (AT) asm("dp2a.hi.u32.u32 %0, %1, %2, %3;" : "=r"(y) : "r"(factors), "r"(bytes), "r"(c));
+    else asm("dp2a.lo.u32.u32 %0, %1, %2, %3;" : "=r"(y) : "r"(factors), "r"(bytes), "r"(c));
+    return y;
+}
+template <unsigned WHICH> DEVICE unsigned bytes_of_both(unsigned a, unsigned b) { return __byte_perm(a, b, WHICH); }
+template <bool SIGNED> DEVICE unsigned saturated_word(int a, int b, int c, int d)
+{
+    unsigned y;
+    if (SIGNED) asm("{.reg .b32 t; cvt.pack.sat.s8.s32.b32 t, %4, %3, 0; cvt.pack.sat.s8.s32.b32 %0, %2, %1, t;}"
+                    : "=r"(y) : "r"(a), "r"(b), "r"(c), "r"(d));
+    else asm("{.reg .b32 t; cvt.pack.sat.u8.s32.b32 t, %4, %3, 0; cvt.pack.sat.u8.s32.b32 %0, %2, %1, t;}"
+             : "=r"(y) : "r"(a), "r"(b), "r"(c), "r"(d));
     return y;
 }
 DEVICE int nearest_integer(float x) { return __float2int_rn(x); }
-/* (int)(x >> n) for n from 0 to 31. */
-DEVICE int shifted(long long x, int n) { return __funnelshift_r((unsigned)x, (unsigned)(x >> 32), n); }
+/* The upper half of (high 2^32 + low) 2^n, for n from 0 to 31. */
+DEVICE unsigned shifted_left(unsigned low, unsigned high, int n) { return __funnelshift_l(low, high, n); }
 DEVICE float reciprocal_approx(float x) { float y; asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 DEVICE float reciprocal_of_normal(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 DEVICE float sqrt_approx(float x) { float y; asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
@@ -59,13 +73,13 @@ LIBRARY: dict[str, str] = {
     "wide": PAIRS + WIDES,
     "exponentials": EXPONENTIALS,
     "power_of_wide": LOGARITHM + POWER,
-    "normal_cdf_times": NORMAL_DISTRIBUTION,
+    "gelu": NORMAL_DISTRIBUTION,
     "angles": ANGLES,
     "softplus_half": SOFTPLUS,
     "scaled_softplus_half": SCALED_SOFTPLUS,
     "asinh_half": ASINH,
     "acosh_half": ACOSH,
-    "normal_cdf_times_half": NORMAL_DISTRIBUTION_HALF,
+    "gelu_half": NORMAL_DISTRIBUTION_HALF,
     "rounded_quotient": ROUNDED_QUOTIENT,
     "rounded_sum": ROUNDED_SUM,
     "power_far": r"""
@@ -117,6 +131,12 @@ DEVICE float power_near(float base, float exponent, bool& far)
     float result = float_of_bits(bits_of_float(p) + (bits_of_float(rounder) << 23));
     far |= bits - 0x00800000u >= 0x7f000000u || !(fabsf(n) <= 125.0f);
     return ODD ? copysignf(result, base) : result;
+}
+template <bool WHOLE, bool ODD, bool SHORT> DEVICE float power_near(float base, float exponent)
+{
+    bool far = false;
+    float made = power_near<WHOLE, ODD, SHORT>(base, exponent, far);
+    return far ? power_far(base, exponent) : made;
 }
 """,
     "power_of_each": r"""
@@ -234,7 +254,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "power_far": ("wide", "exponentials", "power_of_wide"),
     "power_near": ("wide", "exponentials", "power_of_wide", "power_far"),
     "power_of_each": ("wide", "exponentials", "power_of_wide", "power_far", "power_near"),
-    "normal_cdf_times": ("wide", "exponentials"),
+    "gelu": ("wide", "exponentials"),
     "angles": ("wide",),
     "rounded_sum": ("wide",),
     "expm1_of_negative_for_float": ("expm1_of_negative",),

@@ -8,6 +8,9 @@ from enum import StrEnum
 from app.devices.cuda.functions import PRIMITIVES
 from app.devices.cuda.lowering import Arithmetic
 
+TOGETHER = 2
+"""Elements that are computed at a time where formulas are long: as many copies of it has the compiler to make."""
+
 THREADS = 128
 """Of a block. One block for each tile beats a persistent grid by 3 to 8% on an H200."""
 
@@ -52,7 +55,8 @@ def choose_layout(
         Access.UNIT if each[-1] == 1 else Access.NONE if each[-1] == 0 or sizes[-1] == 1 else Access.ANY
         for each in strides
     )
-    width = widest(bytes_of_elements)
+    moving = [size for size, step in zip(bytes_of_elements, steps, strict=True) if step is not Access.NONE]
+    width = widest(moving or bytes_of_elements)
     if not aligned or Access.ANY in steps or steps[-1] is Access.NONE or math.prod(sizes) < width:
         width = 1
     if len(sizes) > 1:
@@ -74,7 +78,7 @@ LONG = {
     **dict.fromkeys(("acosh", "asinh", "log1p"), Tuning(2, 16)),
     **dict.fromkeys(("sine_of<false>", "cosine_of<false>", "tangent_of<false>"), Tuning(2, 16)),
     "rounded_quotient": Tuning(2, 12),
-    "rounded_sum": Tuning(4, 8),
+    "rounded_sum": Tuning(2, 12),
 }
 """Functions in which one instruction waits for another so long that vectors are worth their registers, or that compute
 something beforehand."""
@@ -83,7 +87,7 @@ something beforehand."""
 def tune(arithmetic: Arithmetic, layout: Layout) -> Tuning:
     """What an H200 was fastest with, of 13 shapes (`tests/benchmarks/README.md`): memory needs many threads, long
     arithmetic two vectors each, so that the instructions of one fill the waits of the other."""
-    if not is_packed(layout) or layout.width == 1:
+    if not is_packed(layout) or layout.width == 1 or arithmetic.is_long:
         return Tuning(1, 0)
     for name, tuning in LONG.items():
         if f" {name}" in arithmetic.source:
@@ -123,6 +127,14 @@ def _element(arithmetic: Arithmetic, arguments: Sequence[str], *, near: bool = F
     return f"element<{'true' if near else 'false'}>({', '.join([*arguments, *parameters, 'far'])})"
 
 
+def _single(arithmetic: Arithmetic, place: str, arguments: Sequence[str]) -> str:
+    """The block that computes one element, as exactly as it must be."""
+    if not arithmetic.far:
+        return f"{{ {place} = {_element(arithmetic, arguments)}; }}"
+    near, far = (_element(arithmetic, arguments, near=near) for near in (True, False))
+    return f"{{ far = false; const {arithmetic.output} y = {near}; {place} = far ? {far} : y; }}"
+
+
 _BYTES = ("signed char", "unsigned char")
 """Kept four to a word: left to itself, the compiler takes three times as many instructions to get at them."""
 
@@ -131,7 +143,11 @@ def _vectors(arithmetic: Arithmetic, width: int) -> str:
     types = dict.fromkeys([*arithmetic.inputs, arithmetic.output])
     return "".join(
         f"struct __align__(sizeof({kind}) * {width}) {_vector(kind)} "
-        + (f"{{ unsigned words[{width // 4}]; }};\n" if _in_words(kind, width) else f"{{ {kind} at[{width}]; }};\n")
+        + (
+            f"{{ unsigned words[{width // 4}]; }};\n"
+            if _in_words(kind, width) and not arithmetic.is_long
+            else f"{{ {kind} at[{width}]; }};\n"
+        )
         for kind in types
     )
 
@@ -154,6 +170,11 @@ def _get(vector: str, kind: str, width: int, at: int) -> str:
 def _compute(arithmetic: Arithmetic, width: int, loaded: Sequence[str | None], result: str = "r") -> list[str]:
     """Lines that fill the vector `result`. `loaded` names each input's vector; None is an input that does not move."""
     lines = [f"{_vector(arithmetic.output)} {result};"]
+    if arithmetic.is_long and width >= TOGETHER:
+        return [*lines, *_in_turns(arithmetic, width, loaded, result)]
+    others_are_one = all(name is None or number in arithmetic.in_words for number, name in enumerate(loaded))
+    if arithmetic.in_words and others_are_one and _in_words(arithmetic.output, width):
+        return [*lines, *(_words(arithmetic, loaded, at, f"{result}.words[{at}]") for at in range(width // 4))]
     results = []
     for at in range(width):
         given = [
@@ -167,15 +188,74 @@ def _compute(arithmetic: Arithmetic, width: int, loaded: Sequence[str | None], r
     return [*lines, *(f"{result}.at[{at}] = {each};" for at, each in enumerate(results))]
 
 
+def _in_turns(arithmetic: Arithmetic, width: int, loaded: Sequence[str | None], result: str) -> list[str]:
+    """The same by a loop, in which vectors turn, so that the formula is not there once for each of their elements."""
+    rest = width - TOGETHER
+    lines = ["#pragma unroll 1", f"for (int turn = 0; turn < {width // TOGETHER}; ++turn) {{"]
+    for at in range(TOGETHER):
+        given = [f"a{number}" if name is None else f"{name}.at[{at}]" for number, name in enumerate(loaded)]
+        lines += [f"    const {arithmetic.output} y{at} = {_element(arithmetic, given, near=True)};"]
+    for name in [*filter(None, loaded), result]:
+        lines += [
+            "    #pragma unroll",
+            f"    for (int k = 0; k < {rest}; ++k) {name}.at[k] = {name}.at[k + {TOGETHER}];",
+        ]
+    return [*lines, *(f"    {result}.at[{rest + at}] = y{at};" for at in range(TOGETHER)), "}"]
+
+
+def _long(arithmetic: Arithmetic, layout: Layout) -> str:
+    """One dimension, of a formula that is to be there as seldom as can be: the last tile has no code of its own."""
+    width = layout.width
+    lines = [
+        "bool far = false;",
+        f"const unsigned long long i = ((unsigned long long)blockIdx.x * {THREADS} + threadIdx.x) * {width};",
+        "if (i >= count) return;",
+        f"const bool whole = i + {width} <= count;",
+    ]
+    loaded: list[str | None] = []
+    for n, (kind, step) in enumerate(zip(arithmetic.inputs, layout.steps, strict=False)):
+        if step is Access.NONE:
+            lines += [f"const {kind} a{n} = *in{n};"]
+            loaded.append(None)
+        else:
+            vector, last = _vector(kind), "count - 1"
+            lines += [f"{vector} a{n};", f"if (whole) a{n} = *reinterpret_cast<const {vector}*>(in{n} + i);"]
+            lines += ["else", "    #pragma unroll"]
+            lines += [f"    for (int k = 0; k < {width}; ++k) a{n}.at[k] = in{n}[i + k < count ? i + k : {last}];"]
+            loaded.append(f"a{n}")
+    lines += _compute(arithmetic, width, loaded)
+    lines += [
+        f"if (whole) *reinterpret_cast<{_vector(arithmetic.output)}*>(out + i) = r;",
+        "else",
+        "    #pragma unroll",
+    ]
+    lines += [f"    for (int k = 0; k < {width}; ++k) if (i + k < count) out[i + k] = r.at[k];"]
+    return f"\n{_vectors(arithmetic, width)}\n{_signature(arithmetic)}\n{_block(lines)}"
+
+
+def _words(arithmetic: Arithmetic, loaded: Sequence[str | None], at: int, result: str) -> str:
+    """The line that makes word `at` of a vector."""
+    given = []
+    for number, name in enumerate(loaded):
+        single = f"a{number}" if name is None else f"{name}.words[{at}]"
+        is_repeated = name is None and number in arithmetic.in_words
+        given.append(f"(unsigned char){single} * 0x01010101u" if is_repeated else single)
+    parameters = [f"p{number}" for number in range(len(arithmetic.parameters))]
+    return f"{result} = elements({', '.join([*given, *parameters, 'far'])});"
+
+
 def _packed(arithmetic: Arithmetic, layout: Layout) -> str:
     """One dimension. A block computes a tile; in the last, and where quick ways do not lead, elements one by one."""
     width, tuning = layout.width, tune(arithmetic, layout)
+    if arithmetic.is_long and width > 1:
+        return _long(arithmetic, layout)
     vectors = tuning.vectors
     inputs = list(zip(arithmetic.inputs, layout.steps, strict=False))
-    singles = [f"*in{n}" if step is Access.NONE else f"in{n}[k]" for n, (_, step) in enumerate(inputs)]
-    single = f"out[k] = {_element(arithmetic, singles)};"
-    tile = elements_of_block(arithmetic, layout)
     lines = ["bool far = false;"]
+    lines += [f"const {kind} a{n} = *in{n};" for n, (kind, step) in enumerate(inputs) if step is Access.NONE]
+    singles = [f"a{n}" if step is Access.NONE else f"in{n}[k]" for n, (_, step) in enumerate(inputs)]
+    single = _single(arithmetic, "out[k]", singles)
+    tile = elements_of_block(arithmetic, layout)
     if width == 1:
         lines += [f"const unsigned long long k = (unsigned long long)blockIdx.x * {THREADS} + threadIdx.x;"]
         lines += [f"if (k < count) {single}"]
@@ -183,9 +263,11 @@ def _packed(arithmetic: Arithmetic, layout: Layout) -> str:
     lines += [
         f"const unsigned long long tile = (unsigned long long)blockIdx.x * {tile};",
         f"const unsigned long long i = tile + threadIdx.x * {width};",
+        "unsigned left = ~0u;",  # vectors, by the bits of their numbers
         f"if (tile + {tile} <= count) {{",
+        "    left = 0u;",
     ]
-    body = [f"const {kind} a{n} = *in{n};" for n, (kind, step) in enumerate(inputs) if step is Access.NONE]
+    body: list[str] = []
     places = [f"i + {v * THREADS * width}" for v in range(vectors)]
     for v, place in enumerate(places):
         body += [
@@ -193,22 +275,17 @@ def _packed(arithmetic: Arithmetic, layout: Layout) -> str:
             for n, (kind, step) in enumerate(inputs)
             if step is not Access.NONE
         ]
-    out = _vector(arithmetic.output)
     for v, place in enumerate(places):
         loaded = [None if step is Access.NONE else f"a{n}_{v}" for n, (_, step) in enumerate(inputs)]
+        store = f"*reinterpret_cast<{_vector(arithmetic.output)}*>(out + {place}) = r{v};"
         body += _compute(arithmetic, width, loaded, f"r{v}")
-        if not arithmetic.far:
-            body += [f"*reinterpret_cast<{out}*>(out + {place}) = r{v};"]
-    if arithmetic.far:
-        # One look for all of a thread: a branch for each element would keep the compiler from interleaving them.
-        stores = [f"*reinterpret_cast<{out}*>(out + {place}) = r{v};" for v, place in enumerate(places)]
-        body += [f"if (!far) {{ {' '.join(stores)} return; }}"]
-    else:
-        body += ["return;"]
+        # One look for all of a vector: a branch for each element would keep the compiler from interleaving them.
+        body += [f"if (!far) {store}", f"left |= (unsigned)far << {v};", "far = false;"] if arithmetic.far else [store]
+    body += ["if (left == 0u) return;"]
     lines += [*(f"    {line}" for line in body), "}", "#pragma unroll 1"]
-    lines += [f"for (unsigned long long start = i; start < tile + {tile}; start += {THREADS * width})"]
-    lines += ["    #pragma unroll 1"]
-    lines += [f"    for (unsigned long long k = start; k < start + {width} && k < count; ++k) {single}"]
+    lines += [f"for (unsigned long long start = i; start < tile + {tile}; start += {THREADS * width}, left >>= 1) {{"]
+    lines += ["    if (!(left & 1u)) continue;", "    #pragma unroll 1"]
+    lines += [f"    for (unsigned long long k = start; k < start + {width} && k < count; ++k) {single}", "}"]
     return f"\n{_vectors(arithmetic, width)}\n{_signature(arithmetic, tuning.blocks)}\n{_block(lines)}"
 
 
@@ -232,8 +309,7 @@ def _strided(arithmetic: Arithmetic, layout: Layout) -> str:
     ]
     last = count - 1
     if width == 1:
-        element = _element(arithmetic, [f"in{n}[o{n}]" for n in range(last)])
-        lines += [f"out[o{last}] = {element};"]
+        lines += [_single(arithmetic, f"out[o{last}]", [f"in{n}[o{n}]" for n in range(last)])]
         return f"\n{struct}\n{_signature(arithmetic, extra=['const shape shape'])}\n{_block(lines)}"
     singles = []
     loaded: list[str | None] = []
@@ -251,7 +327,7 @@ def _strided(arithmetic: Arithmetic, layout: Layout) -> str:
     lines += _compute(arithmetic, width, loaded)
     if arithmetic.far:
         lines += [f"if (!far) {{ {store} return; }}", "#pragma unroll 1"]
-        lines += [f"for (int j = 0; j < {width}; ++j) out[o{last} + j] = {_element(arithmetic, singles)};"]
+        lines += [f"for (int j = 0; j < {width}; ++j) {_single(arithmetic, f'out[o{last} + j]', singles)}"]
     else:
         lines += [store]
     vectors = _vectors(arithmetic, width)

@@ -38,14 +38,14 @@ DEVICE float acosh_half(float x)
 """
 
 NORMAL_DISTRIBUTION_HALF = r"""
-/* a times the normal distribution's share below x. Beyond |x| it is exp(-x^2 / 2) times a polynomial of
+/* x times the normal distribution's share below it. Beyond |x| it is exp(-x^2 / 2) times a polynomial of
    1 / (1 + 0.35 |x|), as far as float16 has digits for it. */
-DEVICE float normal_cdf_times_half(float a, float x)
+DEVICE float gelu_half(float x)
 {
     float size = fabsf(x), w = reciprocal_of_normal(fmaf(size, 0x1.666666p-2f, 1.0f));
     float p = fmaf(fmaf(-0x1.ac75ccp-4f, w, 0x1.314e9ep-2f), w, -0x1.399df4p-7f);
     p = fmaf(fmaf(fmaf(p, w, 0x1.77360cp-3f), w, 0x1.0f00aap-3f), w, 0x1.ff25e0p-12f);
     float beyond = p * exp2_flushed(size * size * -0x1.715476p-1f);
-    return a * (x < 0.0f ? beyond : 1.0f - beyond);
+    return fmaxf(x, -0x1.fffffep+127f) * (x < 0.0f ? beyond : 1.0f - beyond);
 }
 """

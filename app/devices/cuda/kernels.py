@@ -129,11 +129,20 @@ class CudaKernel:
         Raises DeviceFailed if it would keep the GPU busy for long.
         """
         kind = self._kind(aligned)
-        form: _Form = self._device.structures.find(
-            ("cuda", self._map, kind), self._numbers, lambda questions: self._form(questions.ask, kind)
-        )
+        form = self._form_of(kind)
         self._check(shared=form.per_block == 1)
         return self._launch(form, self._shape(kind))
+
+    def _form_of(self, kind: "RowClass | CoordinateClass | Layout") -> "_Form":
+        made: _Form = self._device.structures.find(
+            ("cuda", self._map, kind), self._numbers, lambda questions: self._form(questions.ask, kind)
+        )
+        return made
+
+    def sources(self) -> list[str]:
+        """Those of what the GPU runs, of tensors that are aligned."""
+        forms = self._forms_of(self._splits) if self._splits else [self._form_of(self._kind(aligned=True))]
+        return [form.source for form in forms]
 
     def _check(self, *, shared: bool) -> None:
         places = self._coordinates
@@ -200,15 +209,19 @@ class CudaKernel:
         return launch.bind(pointers, self._rows.groups if self._rows else self._count)
 
     def _bind_splits(self, splits: Splits, pointers: Sequence[int], pool: Any) -> Launches:
-        forms: tuple[_Form, ...] = self._device.structures.find(
-            ("cuda splits", self._map, splits.kind), self._numbers, lambda questions: self._forms(questions.ask, splits)
-        )
+        forms = self._forms_of(splits)
         self._check(shared=True)
         memory = pool.malloc(splits.scratch_bytes)
         launches = [self._launch(form, [splits.shape], len(self._bytes) + 1) for form in forms]
         for launch in launches:
             launch.bind([*pointers, memory.ptr], splits.elements if launch.per_block else splits.blocks)
         return Launches(launches, memory)
+
+    def _forms_of(self, splits: Splits) -> "tuple[_Form, ...]":
+        made: tuple[_Form, ...] = self._device.structures.find(
+            ("cuda splits", self._map, splits.kind), self._numbers, lambda questions: self._forms(questions.ask, splits)
+        )
+        return made
 
     def _forms(self, ask: Ask, splits: Splits) -> "tuple[_Form, ...]":
         """The kernels, in their order."""

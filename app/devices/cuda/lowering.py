@@ -17,9 +17,16 @@ from app.devices.cuda.writing import Writing
 from app.formula.expansions import Ask
 from app.formula.precision import is_for_half, is_smooth, narrowed
 from app.formula.uniform import typed
-from app.formula.values import BOOL, FLOAT32, Constant, Input, Operation, Parameter, Value
+from app.formula.values import BOOL, FLOAT32, Constant, Input, Operation, Parameter, Value, parts
 
-HAVE_FAR = frozenset({"power_near", "power_of_each", "normal_cdf_times", "rounded_sum"})
+LONG = 32
+"""More operations than any operator's formula has are a graph's, of which kernels have one copy, since that is what
+takes the compiler long; memory is quick enough for what they compute if each thread loads one element at once."""
+
+OF_WORDS = {"rounded_sum": (0, 3)}
+"""Functions of bytes that have another with an s at its end, of words with four of these arguments each."""
+
+HAVE_FAR = frozenset({"power_near", "power_of_each", "gelu", "rounded_sum"})
 """Functions whose quick way does not lead everywhere."""
 
 
@@ -33,11 +40,14 @@ class Arithmetic:
 
     source: str
     far: bool
+    is_long: bool
     inputs: tuple[str, ...]
     output: str
     parameters: tuple[str, ...]
     arguments: tuple[Value, ...]
     """C types of the stored elements and of the arguments, and what the arguments are."""
+    in_words: frozenset[int] = frozenset()
+    """If there are any, `source` also defines `elements`, which makes a word of four bytes of words of these inputs."""
 
 
 def lower(ask: Ask, expression: Value, inputs: Sequence[tuple[str, DataType]], stored: DataType) -> Arithmetic:
@@ -63,27 +73,53 @@ class Lowering(Writing):
         self.inputs = inputs
         self._half_root = None if exact or stored is not DataType.FLOAT16 else in_half(ask, root)
         self._root = narrowed(root) if half else root
+        self._is_long = sum(isinstance(node, Operation) for node in parts(root)) > LONG
+        self.looks_again = self.looks_again and not self._is_long
         self._written: dict[Value, str] = {}
 
     def arithmetic(self) -> Arithmetic:
+        words = self._of_words()
         result = self.result()
         types = tuple(C_TYPES[stored.value.lower()] for _, stored in self.inputs)
         output = C_TYPES[self.stored.value.lower()]
         parameters = tuple(C_TYPES[value.type] for _, value in self._arguments.values())
         declared = [f"{kind} x{number}" for number, kind in enumerate(types)]
         declared += [f"{kind} {name}" for kind, (name, _) in zip(parameters, self._arguments.values(), strict=True)]
-        body = "".join(f"    {line}\n" for line in [*self._lines, f"return {result};"])
+        body = _body(self._lines, result)
+        source = f"template <bool NEAR>\nDEVICE {output} element({', '.join([*declared, 'bool& far'])})\n{body}"
+        if words:
+            numbers, body = words
+            declared = [f"unsigned x{n}" if n in numbers else each for n, each in enumerate(declared)]
+            source += f"DEVICE unsigned elements({', '.join([*declared, 'bool& far'])})\n{body}"
         return Arithmetic(
-            source=(
-                f"{library(self._functions)}\ntemplate <bool NEAR>\n"
-                f"DEVICE {output} element({', '.join([*declared, 'bool& far'])})\n{{\n{body}}}\n"
-            ),
-            far=bool(self._functions & HAVE_FAR),
+            source=f"{library(self._functions)}\n{source}",
+            far=self.looks_again and bool(self._functions & HAVE_FAR),
+            is_long=self._is_long,
             inputs=types,
             output=output,
             parameters=parameters,
             arguments=tuple(value for _, value in self._arguments.values()),
+            in_words=words[0] if words else frozenset(),
         )
+
+    def _of_words(self) -> tuple[frozenset[int], str] | None:
+        """Which inputs are words to `elements`, and its body, where there is a function of four bytes."""
+        shortcut = in_integers(self._root) if isinstance(self._root, Operation) and self.looks_again else None
+        if shortcut is None or shortcut.function not in OF_WORDS:
+            return None
+        given = [shortcut.arguments[n] for n in OF_WORDS[shortcut.function]]
+        words = [each for each in given if isinstance(each, Input)]
+        if len(words) < len(given):
+            return None
+        names = [name for name, _ in self.inputs]
+        numbers = [names.index(each.name) for each in words]
+        self._written |= {each: f"x{n}" for each, n in zip(words, numbers, strict=True)}
+        arguments = ", ".join([*(self.write(each) if each else "0" for each in shortcut.arguments), "far"])
+        template = ", ".join(map(str, shortcut.template))
+        body = _body(self._lines, f"{self.function(shortcut.function)}s<{template}>({arguments})")
+        for each in dict.fromkeys(words):
+            del self._written[each]
+        return frozenset(numbers), body
 
     def write(self, node: Value) -> str:
         if node not in self._written:
@@ -126,3 +162,8 @@ class Lowering(Writing):
         rounded = self._rounded(self._root)
         value, kind = (rounded, FLOAT32) if rounded else (self.write(self._root), self._root.type)
         return convert(value, kind, self.stored.value.lower())
+
+
+def _body(lines: Sequence[str], result: str) -> str:
+    """Of a function."""
+    return "{\n" + "".join(f"    {line}\n" for line in [*lines, f"return {result};"]) + "}\n"

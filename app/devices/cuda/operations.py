@@ -115,6 +115,8 @@ def _power(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
         if classes is not None:
             if writing.half:
                 return f"{writing.function('power_half')}<{_flags(classes)}>({', '.join(arguments)})"
+            if not writing.looks_again:
+                return f"{writing.function('power_near')}<{_flags(classes)}>({', '.join(arguments)})"
             near = f"{writing.function('power_near')}<{_flags(classes)}>({', '.join(arguments)}, far)"
             return f"NEAR ? {near} : {writing.function('power_far')}({', '.join(arguments)})"
     if not _is_float(node):

@@ -145,6 +145,7 @@ class CudaScheduleKernel:
         def at(place: Place) -> int:
             return rooms[place.room][place.number] + place.offset
 
+        self.device.compile_ahead(source for _, resident in self._steps for source in resident.sources())
         made: list[Queued] = []
         # A CUDA graph goes on using the memory that was taken while it was captured, for one call after the other.
         pool = self.device.new_pool()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.formula.expansions import Ask
+from app.formula.functions import FLOAT_MAX
 from app.formula.precision import MODERATE
 from app.formula.values import FLOAT32, Constant, Number, Operation, Value
 
@@ -17,7 +18,8 @@ _BYTES = ("int8", "uint8")
 
 @dataclass(frozen=True, slots=True)
 class Shortcut:
-    """A call of `function` in `functions.py`, `template` being the ends of an integer's range. None is 0."""
+    """A call of `function` in `functions.py`, `template` being the ends of an integer's range, after whether bytes that
+    it is made of are signed. None is 0."""
 
     function: str
     arguments: tuple[Value | None, ...]
@@ -32,8 +34,10 @@ def in_float32(node: Value) -> Shortcut | None:
         case Operation(
             type="float64", name="multiply", arguments=(factor, Operation(name="normal_cdf", arguments=(argument,)))
         ):
-            a, x = _cast_of(factor, FLOAT32), _cast_of(argument, FLOAT32)
-            return Shortcut("normal_cdf_times", (a, x)) if a and x else None
+            finite, x = _cast_of(factor, FLOAT32), _cast_of(argument, FLOAT32)
+            match finite:
+                case Operation(name="maximum", arguments=(y, Constant(value=least))) if x and y is x:
+                    return Shortcut("gelu", (x,)) if least == -FLOAT_MAX else None
     return None
 
 
@@ -41,7 +45,7 @@ def in_half(ask: Ask, root: Value) -> Shortcut | None:
     """What computes the whole formula `root` for results of float16, if there is something."""
     normal = in_float32(root)
     if normal:
-        return Shortcut("normal_cdf_times_half", normal.arguments, far=False)
+        return Shortcut("gelu_half", normal.arguments, far=False)
     match root:
         case Operation(type="float32", name="arcsinh" | "arccosh", arguments=(x,)):
             return Shortcut(f"a{root.name[3:]}_half", (x,), far=False)
@@ -118,11 +122,12 @@ def _rounded(rounded: Value, type_: str) -> Shortcut | None:
         case Operation(name="add", arguments=(first, second)):
             a, b = _restored(first), _restored(second)
             if scale and a and b:
-                return Shortcut("rounded_sum", (*a, *b, scale, zero), (ends.min, ends.max))
+                signed = [int(each[0].type == "int8") for each in (a, b)]
+                return Shortcut("rounded_sum", (*a, *b, scale, zero), (*signed, ends.min, ends.max))
     return None
 
 
-def _restored(value: Value) -> tuple[Value | None, ...] | None:
+def _restored(value: Value) -> tuple[Value, Value | None, Value] | None:
     """Of (x - zero) * scale, where x and zero are of 8 bits, these three."""
     match value:
         case Operation(name="multiply", arguments=(moved, factor)):

@@ -39,13 +39,14 @@ def step_seconds(
         def at(place: Place) -> int:
             return rooms[place.room][place.number] + place.offset
 
-        pool = device.new_pool()
+        pool, steps = device.new_pool(), [(step, Resident(step.dispatchable, device)) for step in schedule.steps]
+        device.compile_ahead(source for _, resident in steps for source in resident.sources())
         works = [
             (
                 [(at(place), place.size) for place in step.clears],
-                Resident(step.dispatchable, device).bind([*map(at, step.reads)], [*map(at, step.writes)], pool),
+                resident.bind([*map(at, step.reads)], [*map(at, step.writes)], pool),
             )
-            for step in schedule.steps
+            for step, resident in steps
         ]
         with device.slots.take() as slot:
             try:

@@ -51,6 +51,10 @@ class Resident:
         """Whether to bind it compiles nothing and waits for nothing."""
         return self.compiled.program.call is None and all(kernel.is_loaded for kernel in self.kernels)
 
+    def sources(self) -> list[str]:
+        """Of its kernels."""
+        return [source for kernel in self.kernels for source in kernel.sources()]
+
     def bind(self, reads: Sequence[int], writes: Sequence[int], pool: Any = None) -> list[Queued]:
         """All its work, over inputs and outputs on the device at these addresses. Memory that it needs besides it
         takes from `pool`, the device's if there is none."""

@@ -184,50 +184,47 @@ DEVICE pair normal_tail(float y, int& n)
     float product = quotient * e.hi;
     return quick_sum(product, fmaf(quotient, e.lo, fmaf(rest, e.hi, fmaf(quotient, e.hi, -product))));
 }
-OUT_OF_LINE float normal_cdf_times_far(float a, float x)
+OUT_OF_LINE float gelu_far(float x)
 {
-    if (x != x || a != a) return NOT_A_NUMBER;
+    if (x != x) return NOT_A_NUMBER;
     int n;
     pair tail = normal_tail(fabsf(x), n);
     wide area = normal(tail.hi, tail.lo, n);
     if (x >= 0.0f) area = plus(widened(1.0f), negative(area));
-    return narrowed(times(widened(a), area));
+    return narrowed(times(widened(x < -0x1.fffffep+127f ? -0x1.fffffep+127f : x), area));
 }
-/* a times the normal distribution's area left of x, 2 ULP. */
-template <bool NEAR> DEVICE float normal_cdf_times(float a, float x, bool& far)
+/* x times the normal distribution's area left of it, 1.5 ULP. The tail is exp(-y^2 / 2) R(y) / (y + 1), y being |x|,
+   and R a polynomial in (y - K) / (y + K) whose first term is next to a float. */
+template <bool NEAR> DEVICE float gelu(float x, bool& far)
 {
-    if (!NEAR) return normal_cdf_times_far(a, x);
+    if (!NEAR) return gelu_far(x);
     float y = fminf(fabsf(x), 13.0f);
-    far |= !(fabsf(x - 44.0f) <= 56.0f); /* from -12 to 100 */
+    far |= !(x >= -12.0f);
     float square = y * y, rest = fmaf(y, y, -square);
     float rounder = fmaf(square, -0x1.715476p-1f, 0x1.8p+23f), k = rounder - 0x1.8p+23f;
-    float f = fmaf(k, -0x1.62e4p-1f, -0.5f * square);
-    f = fmaf(rest, -0.5f, fmaf(k, -0x1.7f7d1cp-20f, f));
-    float p = fmaf(fmaf(fmaf(0x1.a01a02p-13f, f, 0x1.6c16c2p-10f), f, 0x1.111112p-7f), f, 0x1.555556p-5f);
-    float beyond = fmaf(fmaf(p, f, 0x1.555556p-3f), f, 0.5f) * (f * f);
-    p = f + beyond;
-    float p_rest = beyond - (p - f);
-    float scale = float_of_bits((bits_of_float(rounder) << 23) + 0x3f800000u);
-    float t = (y - 3.0f) * reciprocal_of_normal(y + 3.0f);
-    float q = fmaf(fmaf(0x1.87bceap-15f, t, 0x1.a98738p-17f), t, -0x1.ec1deap-12f);
-    q = fmaf(fmaf(fmaf(q, t, -0x1.6555ecp-12f), t, 0x1.87fdcap-9f), t, 0x1.2ed454p-10f);
-    q = fmaf(fmaf(fmaf(q, t, -0x1.7459dap-6f), t, 0x1.71fd1ap-5f), t, -0x1.0d3a60p-6f);
-    q = fmaf(q, t, -0x1.8b5facp-4f);
-    float n = fmaf(q, t, 0x1.f1b89cp-2f), n_rest = fmaf(q, t, 0x1.f1b89cp-2f - n);
-    float e = fmaf(n, p, n), e_rest = fmaf(n, p_rest, fmaf(n, p, n - e) + n_rest);
-    float d = y + 1.0f, d_rest = y > 1.0f ? 1.0f - (d - y) : y - (d - 1.0f), inverse = reciprocal_of_normal(d);
-    float tail = e * inverse;
-    float tail_rest = fmaf(-tail, d_rest, fmaf(-tail, d, e) + e_rest) * inverse * scale;
-    tail *= scale;
-    float others = 1.0f - tail, others_rest = ((1.0f - others) - tail) - tail_rest;
-    return fmaf(a, x < 0.0f ? tail : others, a * (x < 0.0f ? tail_rest : others_rest));
+    float g = fmaf(k, -0x1.62e4p+0f, -square); /* exp(-y^2 / 2) = 2^k exp(g / 2) = 2^k (1 + p) */
+    g += fmaf(k, -0x1.7f7d1cp-19f, -rest);
+    float p = fmaf(fmaf(fmaf(0x1.6b6de4p-16f, g, 0x1.123008p-12f), g, 0x1.55568ap-9f), g, 0x1.5554a2p-6f);
+    p = fmaf(0.5f, g, fmaf(p, g, 0.125f) * (g * g));
+    float t = (y - 0x1.7dbp+1f) * reciprocal_of_normal(y + 0x1.7dbp+1f);
+    float q = fmaf(fmaf(0x1.61c65ap-16f, t, -0x1.611eb8p-15f), t, -0x1.edfb52p-12f);
+    q = fmaf(fmaf(fmaf(q, t, -0x1.f31092p-13f), t, 0x1.8bb548p-9f), t, 0x1.ac9b86p-11f);
+    q = fmaf(fmaf(fmaf(q, t, -0x1.6deb38p-6f), t, 0x1.736608p-5f), t, -0x1.18b74ap-6f);
+    q = fmaf(q, t, -0x1.8af56ap-4f);
+    float n = fmaf(q, t, 0x1.f204fep-2f), e = fmaf(n, p, n); /* R, and R exp(g / 2) */
+    float e_rest = fmaf(q, t, fmaf(n, p, 0x1.f204fep-2f - e));
+    float d = y + 1.0f, d_rest = y - (d - 1.0f), inverse = reciprocal_of_normal(d), quotient = e * inverse;
+    float more = (fmaf(-quotient, d_rest, fmaf(-quotient, d, e)) + e_rest) * inverse;
+    /* y 2^k, k being 0 where y might be subnormal; beyond 13 what is taken from x is nothing. */
+    float factor = -float_of_bits(bits_of_float(y) + (bits_of_float(rounder) << 23));
+    return fmaf(factor, quotient, fmaf(factor, more, fmaxf(x, -0.0f)));
 }
 
-DEVICE float normal_cdf_times(float a, float x)
+DEVICE float gelu(float x)
 {
     bool far = false;
-    float made = normal_cdf_times<true>(a, x, far);
-    return far ? normal_cdf_times_far(a, x) : made;
+    float made = gelu<true>(x, far);
+    return far ? gelu_far(x) : made;
 }
 """
 """Over EXPONENTIALS."""

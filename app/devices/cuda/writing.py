@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
 
 from app.devices.cuda.c_types import C_TYPES
 from app.formula.expansions import Ask
@@ -13,7 +12,7 @@ from app.formula.values import BOOL, Constant, Value
 class Writing(ABC):
     """All that operations need to write themselves; as exact as they say, or as the stored type needs."""
 
-    looks_again: ClassVar[bool] = True
+    looks_again = True
     """Whether what is written is a template over NEAR, that elements are computed with a second time if it was too far.
     If not, functions look themselves."""
 
