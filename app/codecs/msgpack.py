@@ -29,7 +29,11 @@ _MARK = secrets.token_bytes(16)  # stands for a hole; nothing that is answered k
 _PACKED_MARK: bytes = packb(_MARK)
 
 _BIN, _NUMBER = struct.Struct(">BI"), struct.Struct(">Bd")
-_FLOAT32, _FLOAT64 = struct.Struct(">f"), struct.Struct(">d")
+
+_NUMBERS = {code: struct.Struct(f">{form}") for code, form in enumerate("fdBHIQbhiq", 0xCA)}
+"""How a number lies behind its code."""
+
+_WORDS = {0xC0: None, 0xC2: False, 0xC3: True}
 
 
 class MsgpackCodec:
@@ -109,114 +113,111 @@ class _Reader:
         Raises Unreadable, LimitExceeded, MemoryExhausted, RequestOver.
         """
         body = self._body
-        position = opened = 0
+        position = opened = begin = 0
         made: Any
         into: Any = []  # the array or map that is being read, of which `left` values are missing
-        left, is_map, name = 1, False, None
-        around: list[tuple[Any, int, bool, str | None]] = []
-        while True:
-            start = position
-            position = start + 1
-            if position > opened:
-                opened = self._extend(start, position)
-            code = body[start]
-            if 0xA0 <= code <= 0xBF:
-                begin, position = position, position + (code & 0x1F)
-                if position > opened:
-                    opened = self._extend(begin, position)
-                try:
-                    made = str(body[begin:position], "utf-8")
-                except UnicodeDecodeError:
-                    raise _no_text(begin) from None
-            elif code <= 0x7F:
-                made = code
-            elif code <= 0x9F or 0xDC <= code <= 0xDF:
-                opens_map = code <= 0x8F or code >= 0xDE
-                if code <= 0x9F:
-                    count = code & 0x0F
-                else:
-                    begin, position = position, self._pass(position, 4 if code & 1 else 2)
-                    count, opened = int.from_bytes(body[begin:position], "big"), self._open
-                if is_map and name is None:
-                    raise _no_name(start)
-                if len(around) == max_depth:
-                    raise too_deep(max_depth)
-                least = 2 * count if opens_map else count
-                if least > len(body) - position:
-                    raise Unreadable(
-                        f"The body ends after {len(body)} bytes, but an array or map at offset {position} announces "
-                        f"{least} values."
-                    )
-                end = position + count
-                if not opens_map and code <= 0x9F and end <= opened and max(body[position:end], default=0) <= 0x7F:
-                    made = list(body[position:end])  # numbers of a byte each, as Sizes often are
-                    position = end
-                elif count:
-                    around.append((into, left, is_map, name))
-                    into, left, is_map, name = {} if opens_map else [], count, opens_map, None
-                    continue
-                else:
-                    made = {} if opens_map else []
-            else:
-                made, position = self._scalar(code, position)
-                opened = self._open
-            if is_map and name is None:
-                if not isinstance(made, str):
-                    raise _no_name(start)
-                if made in into:
-                    raise twice(made)
-                name = made
-                continue
+        left, is_map, name = 1, False, ""
+        around: list[tuple[Any, int, bool, str]] = []
+        try:
             while True:
                 if is_map:
-                    into[name] = made
-                    name = None
+                    start, begin = position, position + 1
+                    if begin > opened:
+                        opened = self._extend(start, begin)
+                    code = body[start]
+                    if 0xA0 <= code <= 0xBF:
+                        position = begin + (code & 0x1F)
+                        if position > opened:
+                            opened = self._extend(begin, position)
+                        name = str(body[begin:position], "utf-8")
+                    elif 0xD9 <= code <= 0xDB:
+                        name, position = self._scalar(code, begin)
+                        opened = self._open
+                    else:
+                        raise _no_name(start)
+                    if name in into:
+                        raise twice(name)
+                start, begin = position, position + 1
+                if begin > opened:
+                    opened = self._extend(start, begin)
+                code = body[start]
+                if code <= 0x7F:
+                    made, position = code, begin
+                elif 0xA0 <= code <= 0xBF:
+                    position = begin + (code & 0x1F)
+                    if position > opened:
+                        opened = self._extend(begin, position)
+                    made = str(body[begin:position], "utf-8")
+                elif code <= 0x9F or 0xDC <= code <= 0xDF:
+                    opens_map = code <= 0x8F or code >= 0xDE
+                    if code <= 0x9F:
+                        count, position = code & 0x0F, begin
+                    else:
+                        position = self._pass(begin, 4 if code & 1 else 2)
+                        count, opened = int.from_bytes(body[begin:position], "big"), self._open
+                    if len(around) == max_depth:
+                        raise too_deep(max_depth)
+                    least = 2 * count if opens_map else count
+                    if least > len(body) - position:
+                        raise Unreadable(
+                            f"The body ends after {len(body)} bytes, but an array or map at offset {position} "
+                            f"announces {least} values."
+                        )
+                    end = position + count
+                    if not opens_map and code <= 0x9F and end <= opened and max(body[position:end], default=0) <= 0x7F:
+                        made = list(body[position:end])  # numbers of a byte each, as Sizes often are
+                        position = end
+                    elif count:
+                        around.append((into, left, is_map, name))
+                        into, left, is_map = {} if opens_map else [], count, opens_map
+                        continue
+                    else:
+                        made = {} if opens_map else []
                 else:
-                    into.append(made)
-                left -= 1
-                if left:
-                    break
-                if not around:
-                    if position < len(body):
-                        raise Unreadable(f"The body goes on for {len(body) - position} bytes after its document.")
-                    return made
-                made = into
-                into, left, is_map, name = around.pop()
+                    made, position = self._scalar(code, begin)
+                    opened = self._open
+                while True:
+                    if is_map:
+                        into[name] = made
+                    else:
+                        into.append(made)
+                    left -= 1
+                    if left:
+                        break
+                    if not around:
+                        if position < len(body):
+                            raise Unreadable(f"The body goes on for {len(body) - position} bytes after its document.")
+                        return made
+                    made = into
+                    into, left, is_map, name = around.pop()
+        except UnicodeDecodeError:
+            raise _no_text(begin) from None
 
     def _scalar(self, code: int, start: int) -> tuple[Any, int]:
         """What the bytes from `start` on are, behind the byte `code`, and where they end."""
         body = self._body
+        form = _NUMBERS.get(code)
+        if form is not None:
+            end = self._pass(start, form.size)
+            return form.unpack_from(body, start)[0], end
+        if 0xD9 <= code <= 0xDB:
+            begin = self._pass(start, 1 << (code - 0xD9))
+            end = self._pass(begin, int.from_bytes(body[start:begin], "big"))
+            try:
+                return str(body[begin:end], "utf-8"), end
+            except UnicodeDecodeError:
+                raise _no_text(begin) from None
+        if 0xC4 <= code <= 0xC6:
+            begin = self._pass(start, 1 << (code - 0xC4))
+            size = int.from_bytes(body[start:begin], "big")
+            self._bin_bytes += size
+            end = begin + size
+            self._extend(begin, end)
+            return Span(begin, end), end
         if code >= 0xE0:
             return code - 0x100, start
-        match code:
-            case 0xC0:
-                return None, start
-            case 0xC2 | 0xC3:
-                return code == 0xC3, start
-            case 0xC4 | 0xC5 | 0xC6:
-                begin = self._pass(start, 1 << (code - 0xC4))
-                size = int.from_bytes(body[start:begin], "big")
-                self._bin_bytes += size
-                end = begin + size
-                self._extend(begin, end)
-                return Span(begin, end), end
-            case 0xCA:
-                return _FLOAT32.unpack(body[start : (end := self._pass(start, 4))])[0], end
-            case 0xCB:
-                return _FLOAT64.unpack(body[start : (end := self._pass(start, 8))])[0], end
-            case 0xCC | 0xCD | 0xCE | 0xCF:
-                end = self._pass(start, 1 << (code - 0xCC))
-                return int.from_bytes(body[start:end], "big"), end
-            case 0xD0 | 0xD1 | 0xD2 | 0xD3:
-                end = self._pass(start, 1 << (code - 0xD0))
-                return int.from_bytes(body[start:end], "big", signed=True), end
-            case 0xD9 | 0xDA | 0xDB:
-                begin = self._pass(start, 1 << (code - 0xD9))
-                end = self._pass(begin, int.from_bytes(body[start:begin], "big"))
-                try:
-                    return str(body[begin:end], "utf-8"), end
-                except UnicodeDecodeError:
-                    raise _no_text(begin) from None
+        if code in _WORDS:
+            return _WORDS[code], start
         raise Unreadable(
             f"The body is not MessagePack as used here: byte 0x{code:02x} at offset {start - 1} begins an extension "
             "type or nothing at all."
