@@ -94,12 +94,12 @@ class TensorDesc(BaseModel):
         """The strides, 0 along dimensions of size 1: with these its elements are read as if these were longer."""
         return [0 if size == 1 else stride for size, stride in zip(self.Sizes, self.strides, strict=True)]
 
-    @cached_property
+    @property
     def gapless(self) -> bool:
         """Whether no bytes lie between its elements; for tensors in which no two coordinates share an element."""
-        return self.reach == self.elements
+        return self.Strides is None or self.reach == self.elements
 
-    @cached_property
+    @property
     def reach(self) -> int:
         """Elements from the first of the buffer to the last that the layout touches, both included."""
         if self.Strides is None:
@@ -111,12 +111,12 @@ class TensorDesc(BaseModel):
         """The fewest bytes that hold every element, not rounded."""
         return (self.reach * self.DataType.bits + 7) // 8
 
-    @cached_property
+    @property
     def minimum_bytes(self) -> int:
         """What DMLCalcBufferTensorSize answers: `data_bytes` rounded up to a multiple of 4."""
         return (self.data_bytes + 3) & ~3
 
-    @cached_property
+    @property
     def total_bytes(self) -> int:
         """TotalTensorSizeInBytes, computed where it is absent, null or 0."""
         return self.TotalTensorSizeInBytes or self.minimum_bytes

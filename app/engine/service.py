@@ -199,7 +199,10 @@ class Service:
             self.ensure_open()
         elif runs_inline:
             self.pool.release(place)
-        bound = self._admit(prepared, data, memory, runs_inline)
+        buffers = prepared.bind(data)
+        if runs_inline:
+            self.pool.check_room()  # a full queue is full for small ones too
+        bound = self._bound(prepared, buffers, memory)
         if runs_inline:
             return self.compute(prepared, bound, stages)
         return await self.run(lambda ticket: self._computed(ticket, prepared, bound), memory, hang_up, stages, place)
@@ -251,16 +254,6 @@ class Service:
         else:
             ran = recorded(stages, staged, prepared.stage, prepared.dispatch, bound, _never)
         return Outcome(bound.outputs, 0.0, perf_counter() - started, ran)
-
-    def _admit(self, prepared: Prepared, data: Mapping[str, Buffer], memory: MemoryShare, runs_inline: bool) -> Bound:
-        """What the kernel is dispatched on.
-
-        Raises ContractError, MemoryExhausted, and for a kernel that `runs_inline` QueueFull.
-        """
-        buffers = prepared.bind(data)
-        if runs_inline:
-            self.pool.check_room()  # a full queue is full for small ones too
-        return self._bound(prepared, buffers, memory)
 
     def check_inline(self) -> None:
         """Whether something that is done here and now is taken. Raises QueueFull, Draining."""

@@ -59,10 +59,8 @@ class MemoryAccount:
             if amount > 0 and self.used + amount > self.limit:
                 raise MemoryExhausted(amount, self.limit - self.used)
             self.used += amount
-            pool = self.pool
-            pool.room = room = self.limit - self.used
-        if pool.idle_bytes > room:
-            pool.trim()
+            self.pool.room = self.limit - self.used
+        self.pool.settle()
 
 
 class MemoryShare:

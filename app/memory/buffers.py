@@ -86,7 +86,7 @@ class BufferPool:
         self._idle_bytes = 0
         self._leases: set[_Lease] = set()
         self.room = most_idle_bytes
-        """Bytes that may be kept now, if they are fewer. Whoever sets it calls `trim`."""
+        """Bytes that may be kept now, if they are fewer. Whoever sets it calls `settle`."""
         # The garbage collector returns memory at any moment, also while a thread is in here. So it only queues it.
         self._returned: deque[_Lease] = deque()
         self._lock = threading.Lock()
@@ -98,14 +98,11 @@ class BufferPool:
         return self._idle_bytes
 
     def settle(self) -> None:
-        """Take back what nobody uses any more, and keep as much of it as may be kept."""
-        if self._returned:
-            self.trim()
-
-    def trim(self) -> None:
-        """The same where there is less room to keep memory than before: that used longest ago is dropped."""
-        with self._lock:
-            self._settle()
+        """Take back what nobody uses any more, and keep as much of it as there is room for: that used longest ago is
+        dropped."""
+        if self._returned or self._idle_bytes > self.room:
+            with self._lock:
+                self._settle()
 
     def take(self, size: int) -> Buffer:
         """A buffer of `size` bytes, whose contents are arbitrary: what is not written must not be read."""

@@ -122,12 +122,10 @@ def _different_ranks(operator: type[Operator], ranks: Mapping[str, int]) -> Iter
 def _size_violations(operator: Operator, tensors: Mapping[str, TensorDesc]) -> Iterator[Violation]:
     """Sizes are equal where the operator says. Nothing is broadcast."""
     if operator.same_sizes is None:
-        first = next(iter(tensors))
-        for name, desc in tensors.items():
-            if name in operator.one_element:
-                yield from _one_element_violations(name, desc, first, tensors[first])
-            else:
-                yield from _different_sizes(name, desc, first, tensors[first])
+        first, *others = tensors
+        for name in others:
+            find = _one_element_violations if name in operator.one_element else _different_sizes
+            yield from find(name, tensors[name], first, tensors[first])
         return
     for group in operator.same_sizes:
         there = members(group, tensors)

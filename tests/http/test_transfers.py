@@ -244,7 +244,7 @@ def test_of_a_large_body_that_nobody_takes_only_what_came_with_the_header_is_rea
     connection: Any = SimpleNamespace(hold=lambda: held.append(True))
     for length, is_held in ((LARGE + 1, True), (LARGE, False)):
         held.clear()
-        exchange = Exchange(connection, Head("POST", "/", b"/", b"", "1.1", [], length, True))
+        exchange = Exchange(connection, Head("POST", "/", b"/", b"", "1.1", [], {}, length, True))
         exchange.add(b"x")
         assert (exchange.is_full, bool(held)) == (is_held, is_held)
         assert asyncio.run(exchange.read()) == b"x"

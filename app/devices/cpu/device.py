@@ -46,6 +46,7 @@ from app.graphs.schedule import InitializedGraph, Room
 from app.graphs.schedule import Step as GraphStep
 from app.memory.arrays import Array, numpy_type
 from app.memory.buffers import Buffer
+from app.operators.compiled import CompiledOperator
 from app.programs.dispatchable import Dispatchable
 from app.programs.program import Map
 
@@ -141,36 +142,36 @@ class NumpyDevice:
     def _kernel(self, compiled: Dispatchable, known: Mapping[str, Buffer] | None, least: int | None = None) -> Kernel:
         """`known` are inputs that are the same for all dispatches; it is None outside of graphs. `least` is how many
         elements are worth a loop, if not as many as usual."""
-        least = least or self._least
+        least, elements = least or self._least, compiled.elements
         if compiled.program.call:
             by_loop: Kernel | None = None
             if self._compiler and self._loops:
                 by_loop = convolution_kernel(compiled, self._loops, known)
                 by_loop = by_loop or transposed_kernel(compiled, self._compiler, self._threads, known)
                 by_loop = by_loop or recurrent_kernel(compiled, self._compiler, self._threads)
-                if compiled.elements >= least:
+                if elements >= least:
                     by_loop = by_loop or scan_kernel(compiled, self._compiler, self._threads)
                     by_loop = by_loop or firsts_kernel(compiled, self._compiler, self._threads)
                     by_loop = by_loop or quantizing_kernel(compiled, self._compiler, self._threads)
                     by_loop = by_loop or scatter_kernel(compiled, self._compiler, self._threads)
             by_loop = by_loop or product_kernel(compiled, self._compiler, self._threads, known)
             return by_loop or CallKernel(compiled)
-        if self._compiler and compiled.elements >= least:
-            by_calls: Kernel | None = pool_kernel(compiled, self._compiler, self._threads)
-            by_calls = by_calls or tiles_kernel(compiled, self._compiler, self._threads)
-            if by_calls:
-                return by_calls
-        loops = self._loops if compiled.elements >= least else None
+        loops = self._loops if elements >= least else None
         is_of_run = loops is not None and known is not None
-        if loops:
-            by_copies = copies_kernel(compiled, loops, self._threads, is_of_run=is_of_run)
-            if by_copies:
-                return by_copies
-        if loops:
-            compiled = as_reduction(compiled, self._structures)
-        by_arrays = array_kernel(compiled, has_loops=loops is not None, is_of_run=is_of_run)
-        if by_arrays:
-            return by_arrays
+        if loops and self._compiler:
+            by_tiles = tiles_kernel(compiled, self._compiler, self._threads)
+            if by_tiles:
+                return by_tiles
+        # Only such an operator moves elements or makes one of several: to ask each of these kernels takes a while.
+        if isinstance(compiled, CompiledOperator) and compiled.operator.by_coordinates:
+            by_own: Kernel | None = None
+            if loops and self._compiler:
+                by_own = pool_kernel(compiled, self._compiler, self._threads)
+                by_own = by_own or copies_kernel(compiled, loops, self._threads, is_of_run=is_of_run)
+                compiled = compiled if by_own else as_reduction(compiled, self._structures)
+            by_own = by_own or array_kernel(compiled, has_loops=loops is not None, is_of_run=is_of_run)
+            if by_own:
+                return by_own
         by_rows = least * (COMPILED_ROWS if known is None else 1)
         kernels: list[Kernel] = [
             CoordinateKernel(compiled, output, self._threads, self._structures, self._compiler, by_rows)

@@ -1,11 +1,11 @@
 """Request bodies, from a socket to where they are read."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from time import time_ns
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from starlette.exceptions import HTTPException
 
@@ -123,17 +123,21 @@ async def read_body(request: Request, settings: Settings, memory: MemoryShare, a
     return body
 
 
-async def read_plain_body(service: Service, request: Request, memory: MemoryShare, align: Align = no_data) -> Body:
+def read_plain_body(
+    service: Service, request: Request, memory: MemoryShare, align: Align = no_data
+) -> Coroutine[Any, Any, Body]:
     """The same as it was before the client compressed it, if it did: that a worker undoes, within the same limit.
 
     Raises HTTPException 415, too.
     """
-    settings = service.settings
     coding = coding_of_request(request.headers.get(b"content-encoding", b""))
-    body = await read_body(request, settings, memory, no_data if coding else align)
-    if not coding:
-        return body
-    most = settings.max_body_bytes
+    if coding:
+        return _read_compressed(service, request, memory, coding)
+    return read_body(request, service.settings, memory, align)
+
+
+async def _read_compressed(service: Service, request: Request, memory: MemoryShare, coding: bytes) -> Body:
+    body, most = await read_body(request, service.settings, memory), service.settings.max_body_bytes
     return await service.run(lambda _: decompress(body, coding, most, memory), memory, request.body.hung_up)
 
 

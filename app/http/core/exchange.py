@@ -86,11 +86,13 @@ class Request:
         raw_headers: RawHeaders,
         body: Incoming,
         *,
+        headers: Headers | None = None,
         version: str = "1.1",
         scheme: str = "http",
         client: Address | None = None,
         server: Address | None = None,
     ) -> None:
+        """`headers` are `raw_headers` by name, if somebody has found them out."""
         self.method = method
         self.path = path
         """Decoded, and `raw_path` as it came."""
@@ -98,7 +100,7 @@ class Request:
         self.query = query
         self.raw_headers = raw_headers
         """As they came, but for their names, which are in lower case."""
-        self.headers: Headers = fields(raw_headers)
+        self.headers = fields(raw_headers) if headers is None else headers
         self.body = body
         self.version = version
         self.scheme = scheme

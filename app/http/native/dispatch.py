@@ -1,6 +1,5 @@
 """POST /v1/dispatch, the path that tensors take."""
 
-import contextlib
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
@@ -41,10 +40,13 @@ class DispatchEndpoint:
         return answer_dispatch(self.reader, request)
 
 
-async def answer_dispatch(reader: Reader, request: Request) -> Reply:
-    """What comes of a dispatch that `reader` reads: all of it here if that takes no time, else by a worker."""
+def answer_dispatch(reader: Reader, request: Request) -> Coroutine[Any, Any, Reply]:
+    """What comes of a dispatch that `reader` reads: all of it here if that takes no time, else by a worker.
+
+    Raises HTTPException 406 and 415 before there is anything to wait for.
+    """
     headers = request.headers
-    return await answer_in(form_of_answer(headers), codec_of_request(headers), reader, request)
+    return answer_in(form_of_answer(headers), codec_of_request(headers), reader, request)
 
 
 async def answer_in(wanted: AnswerForm, given: Decoder, reader: Reader, request: Request) -> Reply:
@@ -83,9 +85,12 @@ async def answer_in(wanted: AnswerForm, given: Decoder, reader: Reader, request:
             answer = wanted.write(dispatch, outcome, memory)
         else:
             answer = recorded(stages, staged, "encode", wanted.write, dispatch, outcome, memory)
-        content, coding = await compressed(service, request, answer.content, memory)
+        content, more = answer.content, answer.headers
+        if b"accept-encoding" in request.headers:
+            content, coding = await compressed(service, request, content, memory)
+            more = [*more, *coding]
         reader.done()
-        return answered(content, answer.media_type, memory.close, [*answer.headers, *coding])
+        return answered(content, answer.media_type, memory.close, more)
     except BaseException:
         memory.close()
         raise
@@ -100,8 +105,10 @@ def _read_here(
         if found:
             return found
     if len(body) < OFFLOADED and not codec.expands:
-        with contextlib.suppress(TooHeavy):
+        try:
             return reader.judge_light(codec, body, memory)
+        except TooHeavy:
+            pass
     return None
 
 

@@ -249,7 +249,8 @@ class Connection(asyncio.BufferedProtocol):
                 if not was_in_header and self._newest is not None:
                     self._header_deadline.stop()  # it began in this read and is not the connection's first
                 self._expect_header()
-            self._run_queue()
+            if self._queue:
+                self._run_queue()
             if not self._queue and (self._newest is None or not self._newest.is_whole):
                 self._expect_header()  # for the rest of a body that nobody waited for, too
 
@@ -267,6 +268,7 @@ class Connection(asyncio.BufferedProtocol):
             head.query,
             head.fields,
             exchange,
+            headers=head.headers,
             version=head.version,
             scheme=self._scheme,
             client=self._client,
@@ -394,7 +396,7 @@ class Connection(asyncio.BufferedProtocol):
         if not exchange.keep_alive:
             self.transport.close()
             return
-        if self._newest is None or not self._newest.is_full:
+        if self._reader.is_held and (self._newest is None or not self._newest.is_full):
             self.want()
         if not self._queue:
             self._rest()

@@ -13,6 +13,8 @@ from urllib.parse import unquote
 
 import httptools
 
+from app.http.core.headers import Headers
+from app.http.core.headers import fields as by_name
 from app.memory.buffers import Buffer
 
 log = logging.getLogger("app.http")
@@ -37,6 +39,7 @@ class Head(NamedTuple):
     query: bytes
     version: str
     fields: list[tuple[bytes, bytes]]
+    headers: Headers
     length: int
     """Of the body, in bytes, or -1 for one in chunks."""
     keep_alive: bool
@@ -115,7 +118,7 @@ class Framing:
     def on_headers_complete(self) -> None:
         parser, fields = self._parser, self._fields
         version = parser.get_http_version()
-        length = self._check(version)
+        headers, length = self._check(version)
         self._progress = True
         if parser.should_upgrade():
             self._is_upgrade = True  # it comes again, see _feed_without_upgrade
@@ -124,7 +127,7 @@ class Framing:
         path, raw_path, query = _target(self._url)
         keep_alive = version != "1.0" and parser.should_keep_alive()
         method = parser.get_method().decode("ascii")
-        self._receiver.begin(Head(method, path, raw_path, query, version, fields, length, keep_alive))
+        self._receiver.begin(Head(method, path, raw_path, query, version, fields, headers, length, keep_alive))
 
     def on_body(self, body: bytes) -> None:
         self._progress = True
@@ -160,8 +163,8 @@ class Framing:
         self._parser = self._new_parser()
         self._parser.feed_data(b"\r\n".join([request_line, *fields, b"", b""]))
 
-    def _check(self, version: str) -> int:
-        """The announced length. Raises RequestError for what the parser lets pass."""
+    def _check(self, version: str) -> tuple[Headers, int]:
+        """The fields by name, and the announced length. Raises RequestError for what the parser lets pass."""
         fields = self._fields
         if len(fields) > self._max_header_fields:
             raise RequestError(
@@ -174,27 +177,27 @@ class Framing:
                 raise self._header_too_large()
         if version not in ("1.1", "1.0"):
             raise RequestError(505, f"HTTP version {version} is not supported on this connection; use HTTP/1.1.")
-        hosts = length = 0
-        for name, value in fields:
-            if name == b"host":
-                hosts += 1
-            elif name == b"content-length":
-                length = int(value)  # the parser has seen to it that it is there once and not beside chunked
-            elif name == b"transfer-encoding":
-                # That chunked comes last, and once, the parser has checked. Whether it is there at all it checks only
-                # after this callback, when the request would be running already.
-                if version == "1.0":
-                    raise RequestError(400, "HTTP/1.0 has no Transfer-Encoding; send a Content-Length instead.")
-                if value.strip().lower() != b"chunked":
-                    raise RequestError(
-                        501, 'The only transfer coding supported is "chunked"; send the body without any other.'
-                    )
-                length = -1
+        headers = by_name(fields)
+        length = int(headers.get(b"content-length", 0))  # once and not beside chunked: the parser has seen to it
+        coding = headers.get(b"transfer-encoding")
+        if coding is not None:
+            # That chunked comes last, and once, the parser has checked. Whether it is there at all it checks only
+            # after this callback, when the request would be running already.
+            if version == "1.0":
+                raise RequestError(400, "HTTP/1.0 has no Transfer-Encoding; send a Content-Length instead.")
+            if coding.strip().lower() != b"chunked":
+                raise RequestError(
+                    501, 'The only transfer coding supported is "chunked"; send the body without any other.'
+                )
+            length = -1
+        hosts = int(b"host" in headers)
+        if hosts and len(headers) < len(fields):  # some field came several times
+            hosts = sum(name == b"host" for name, _ in fields)
         if hosts > 1 or (hosts == 0 and version == "1.1"):
             raise RequestError(400, f"The request has {hosts} Host header fields; send exactly one.")
         if self._parser.should_upgrade() and self._parser.get_method() == b"CONNECT":
             raise RequestError(501, "This server is not a proxy; send the request to it directly, without CONNECT.")
-        return length
+        return headers, length
 
     def _header_too_large(self) -> RequestError:
         return RequestError(

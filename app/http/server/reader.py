@@ -12,7 +12,7 @@ from app.memory.buffers import Buffer
 class Reader:
     """Reads nothing while nobody wants it. Of a large body whose client is quick it has a thread receive the rest."""
 
-    __slots__ = ("_ended", "_is_entered", "_is_held", "_lent", "_loop", "_transfers", "_transport")
+    __slots__ = ("_ended", "_is_entered", "_lent", "_loop", "_transfers", "_transport", "is_held")
 
     def __init__(
         self,
@@ -27,19 +27,20 @@ class Reader:
         self._loop = loop
         self._transfers = transfers
         self._ended = ended
-        self._is_held = False
+        self.is_held = False
+        """Whether nobody wants more to be read."""
         self._is_entered = False  # with `transfers`
         self._lent: Receiving | None = None
 
     @property
     def is_paused(self) -> bool:
         """Whether the event loop does not read."""
-        return self._is_held or self._lent is not None
+        return self.is_held or self._lent is not None
 
     def want(self) -> None:
         """Read on."""
-        if self._is_held and not self._transport.is_closing():
-            self._is_held = False
+        if self.is_held and not self._transport.is_closing():
+            self.is_held = False
             if self._lent is None:
                 self._transport.resume_reading()
 
@@ -47,8 +48,8 @@ class Reader:
         """Read no more for now."""
         if self._lent is not None:
             self._lent.is_over = True
-        if not self._is_held and not self._transport.is_closing():
-            self._is_held = True
+        if not self.is_held and not self._transport.is_closing():
+            self.is_held = True
             if self._lent is None:
                 self._transport.pause_reading()
 
@@ -87,7 +88,7 @@ class Reader:
 
     def _lend(self, exchange: Exchange, target: Buffer) -> None:
         assert self._transfers is not None
-        if not self._is_held:
+        if not self.is_held:
             self._transport.pause_reading()
         exchange.is_lent = True
         lent = self._lent = Receiving(target)
@@ -98,7 +99,7 @@ class Reader:
         exchange.is_lent = False
         if self._transport.is_closing():
             return
-        if not self._is_held:
+        if not self.is_held:
             self._transport.resume_reading()
         if lent.count:
             self.filled(exchange, lent.count)
