@@ -77,6 +77,11 @@ class TensorDesc(BaseModel):
         return self.__pydantic_fields_set__ <= _PLAIN
 
     @property
+    def states_little(self) -> bool:
+        """Whether there is nothing that `violations` could be about."""
+        return self.__pydantic_fields_set__ <= _PLAIN and self.elements <= MAX_ELEMENTS
+
+    @property
     def rank(self) -> int:
         return len(self.Sizes)
 
@@ -154,9 +159,7 @@ class TensorDesc(BaseModel):
         return self.total_bytes == other.total_bytes
 
     def violations(self, *, output: bool = False) -> Iterator[Violation]:
-        """Rules that hold for the descriptor alone. Paths start at the descriptor."""
-        if self.is_plain and self.elements <= MAX_ELEMENTS:
-            return  # there is nothing that the rest could be about
+        """Rules that hold for the descriptor alone, of which one that `states_little` breaks none. Paths start at it."""
         if self.DimensionCount not in (None, self.rank):
             yield Violation(
                 ("DimensionCount",),

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple
 
 from app.contract.constants import FeatureLevel
@@ -141,7 +142,7 @@ class GraphCompiler:
 
 def limit_tensors(work: CompiledOperator, most: int, path: Path) -> None:
     """Before any memory is taken: strides let a few bytes ask for gigabytes. Raises LimitExceeded."""
-    for name, desc in [*work.inputs.items(), *work.outputs.items()]:
+    for name, desc in chain(work.inputs.items(), work.outputs.items()):
         what, size = "Buffer", desc.total_bytes
         if size <= most:
             what, size = "Elements without repetition", -(-desc.elements * desc.DataType.bits // 8)

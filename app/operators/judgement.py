@@ -30,15 +30,17 @@ def judge(operator: Operator, level: FeatureLevel) -> None:
 
 
 def _tensor_violations(operator: Operator, level: FeatureLevel) -> Iterator[Violation]:
-    tensors, outputs = operator.tensors(), operator.output_names()
+    tensors = operator.tensors()
     kinds = _judge_kinds(type(operator), level, tuple([(name, d.DataType, d.rank) for name, d in tensors.items()]))
     for of_kind, (name, desc) in zip(kinds.each, tensors.items(), strict=True):
         yield from of_kind
-        for violation in desc.violations(output=name in outputs):
-            yield violation.below(*path_of(name))
+        if not desc.states_little:
+            for violation in desc.violations(output=name in operator.output_names()):
+                yield violation.below(*path_of(name))
     yield from _size_violations(operator, tensors)
     yield from kinds.together
-    yield from count_violations(operator)
+    if operator.counts:
+        yield from count_violations(operator)
 
 
 class _Kinds(NamedTuple):

@@ -27,10 +27,10 @@ class Dispatchable:
     @property
     def elements(self) -> int:
         """Of the largest output or, where sizes differ, tensor."""
-        tensors = (
-            [*self.outputs.values()] if self.program.is_by_position else [*self.inputs.values(), *self.outputs.values()]
-        )
-        return max(desc.elements for desc in tensors)
+        elements = [desc.elements for desc in self.outputs.values()]
+        if not self.program.is_by_position:
+            elements += [desc.elements for desc in self.inputs.values()]
+        return max(elements)
 
     def layouts(self, output: str) -> list[Sequence[int]]:
         """Strides along the dimensions of `output` of the inputs, in the order of the bind points, and of itself.

@@ -63,10 +63,10 @@ class DocumentForm:
 
     def write(self, dispatch: Dispatch, outcome: Outcome, memory: MemoryShare) -> Answer:
         codec, key = self.codec, (self.codec.media_type, self.minimal)
-        ran, form = dispatch.answers.get(key, (None, []))
-        if ran is not outcome.ran and ran != outcome.ran:
-            form = self._form(dispatch, outcome.ran)
-            dispatch.answers[key] = outcome.ran, form
+        known = dispatch.answers.get(key)
+        if known is None or (known[0] is not outcome.ran and known[0] != outcome.ran):
+            known = dispatch.answers[key] = outcome.ran, self._form(dispatch, outcome.ran)
+        form = known[1]
         parts: list[Iterable[Piece]] = []
         length = place = 0
         outputs = dispatch.prepared.work.outputs

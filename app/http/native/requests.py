@@ -59,11 +59,11 @@ def dispatch_of(
     service: Service, prepared: Prepared, inputs: Sequence[Given], form: Literal["numbers", "base64"] | None
 ) -> Dispatch:
     """A dispatch on `inputs` that is answered in `form`, or in that of its inputs. Raises LimitExceeded."""
-    numbers = any(isinstance(each.value, Numbers) for each in inputs)
+    numbers = [each for each in inputs if isinstance(each.value, Numbers)]
     if numbers:
         given = {name: value for name, _, value in inputs}
         limit_numbers(given, prepared.work.inputs, service.settings.max_numbers)
-    return Dispatch(prepared, inputs, numbers if form is None else form == "numbers")
+    return Dispatch(prepared, inputs, bool(numbers) if form is None else form == "numbers")
 
 
 class Reader(ABC):
