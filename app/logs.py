@@ -6,7 +6,6 @@ import os
 import sys
 from datetime import UTC, datetime
 from functools import lru_cache
-from time import time_ns
 from typing import Any
 
 import orjson
@@ -106,7 +105,8 @@ def count_dropped_in(dropped: Cells) -> None:
 
 
 def json_line(logger: str, milliseconds: int, message: str, facts: dict[str, Any]) -> bytes:
-    """A line of level INFO, made without `logging`, which takes longer than a small dispatch."""
+    """A line of level INFO, `milliseconds` after 1970 began, made without `logging`, which takes longer than a small
+    dispatch."""
     named = {"time": _utc(milliseconds), "level": "INFO", "logger": logger, "message": message}
     return orjson.dumps(named | facts, option=orjson.OPT_APPEND_NEWLINE)
 
@@ -115,11 +115,6 @@ def text_line(logger: str, milliseconds: int, message: str, facts: dict[str, Any
     """The same for people, who get `facts` as the message tells them."""
     told = {"asctime": _local(milliseconds), "levelname": "INFO", "name": logger, "message": message}
     return (_TEXT % told + "\n").encode()
-
-
-def milliseconds() -> int:
-    """Now, since 1970."""
-    return time_ns() // 1_000_000
 
 
 def _utc(milliseconds: int) -> str:

@@ -29,7 +29,8 @@ _MARK = secrets.token_bytes(16)  # stands for a hole; nothing that is answered k
 _PACKED_MARK: bytes = packb(_MARK)
 
 _pack = Packer().pack
-"""For all threads: bytes of lists and scalars are made without a turn of another one. `packb` makes a packer each time."""
+"""For all threads: of lists and scalars it makes bytes without a turn of another one. `packb` makes a packer each time,
+which takes longer than to pack."""
 
 _BIN, _NUMBER = struct.Struct(">BI"), struct.Struct(">Bd")
 

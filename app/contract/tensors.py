@@ -159,7 +159,7 @@ class TensorDesc(BaseModel):
         return self.total_bytes == other.total_bytes
 
     def violations(self, *, output: bool = False) -> Iterator[Violation]:
-        """Rules that hold for the descriptor alone, of which one that `states_little` breaks none. Paths start at it."""
+        """Rules that hold for the descriptor alone, unless it `states_little`. Paths start at the descriptor."""
         if self.DimensionCount not in (None, self.rank):
             yield Violation(
                 ("DimensionCount",),

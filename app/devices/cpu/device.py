@@ -219,6 +219,7 @@ class NumpyKernel:
         )
         self._arguments = self._routine.arguments(compiled.numbers)
         self._elements = compiled.outputs[output].elements
+        self._is_small = self._routine.is_small(self._elements)
         self._threads = threads
         self._sizes, strides = walk(compiled, output)
         self._strides = [[step * size for step in steps] for steps, size in zip(strides, item_sizes, strict=True)]
@@ -239,7 +240,7 @@ class NumpyKernel:
 
     @property
     def runs_inline(self) -> bool:
-        if not self._routine.is_small(self._elements):
+        if not self._is_small:
             return False
         if self._table and self._table.is_due(self._elements):
             return False

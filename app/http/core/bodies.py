@@ -77,11 +77,11 @@ def _codec_of_answer(header: bytes | None) -> Codec:
     return CODECS[_ALIASES.get(kind, kind)]
 
 
-def prefers_minimal(headers: Headers) -> bool:
-    """Whether Prefer asks for return=minimal (RFC 7240): the first preference of a name counts."""
-    if b"prefer" not in headers:
+def prefers_minimal(header: bytes | None) -> bool:
+    """Whether a Prefer, if there is one, asks for return=minimal (RFC 7240): the first preference of a name counts."""
+    if header is None:
         return False
-    preferences = (each.partition(b";")[0].strip().lower() for each in headers[b"prefer"].split(b","))
+    preferences = (each.partition(b";")[0].strip().lower() for each in header.split(b","))
     returns = [
         value.strip(b' "')
         for name, _, value in (each.partition(b"=") for each in preferences)

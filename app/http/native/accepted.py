@@ -73,11 +73,12 @@ def form_of_answer(headers: Headers) -> AnswerForm:
 
     Raises HTTPException 406.
     """
-    return _form_of_answer(headers.get(b"accept"), prefers_minimal(headers))
+    return _form_of_answer(headers.get(b"accept"), headers.get(b"prefer"))
 
 
 @lru_cache
-def _form_of_answer(accept: bytes | None, minimal: bool) -> AnswerForm:
+def _form_of_answer(accept: bytes | None, prefer: bytes | None) -> AnswerForm:
+    minimal = prefers_minimal(prefer)
     if accept is not None:
         lines = (accept.decode("latin-1"),)
         with contextlib.suppress(HTTPException):  # there may be another name for a document

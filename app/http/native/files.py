@@ -49,7 +49,7 @@ class FilesEndpoint:
         kind = _format_of(headers.get(b"content-type", b""))
         make = _remembered_codec if len(request.query) <= _LONGEST_QUERY else _codec
         codec = make(kind, path["Type"], request.query, self._max_bytes)
-        wanted = AcceptedForm(accept, kind, prefers_minimal(headers))
+        wanted = AcceptedForm(accept, kind, prefers_minimal(headers.get(b"prefer")))
         try:
             return await answer_in(wanted, codec, self._reader, request)
         except ContractError as error:

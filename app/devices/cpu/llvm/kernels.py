@@ -90,7 +90,7 @@ class Code:
         return self._compiler.function(self._source)
 
     def __call__(self, frame: "array[int]") -> None:
-        self.function()(frame.buffer_info()[0])
+        self._compiler.function(self._source)(frame.buffer_info()[0])
 
 
 class LoopCode:
