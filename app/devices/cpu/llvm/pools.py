@@ -1,7 +1,7 @@
 """Maxima and averages of windows, channel by channel: along rows of positions, some vectors of which are made at once
 in registers."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from app.devices.cpu.llvm.text import Text
@@ -87,9 +87,25 @@ class _Pools:
                 yield at
 
     def _add(self, total: str, row: str, first: str) -> None:
-        """The elements of a row from the `first` coordinate on, a stride apart; those beside it change nothing."""
+        """The elements of a row from the `first` coordinate on, a stride apart; those beside it change nothing. Most
+        vectors have none of these, which is asked first: masks take longer to make than all the rest."""
         text = self.text
-        met = self._met(row, first)
+        if not self._stride:
+            self._take(total, self._spaced(row, first))
+            return
+        size = self._frame["size_x"]
+        reach = text.sub(size, str(self._stride * text.width - 1))  # where the vectors of a whole one begin at most
+        is_inside = text.let(f"icmp ult i64 {first}, {text.call('i64', 'llvm.smax.i64', f'i64 {reach}, i64 0')}")
+        with text.when(is_inside):
+            self._take(
+                total,
+                self._packed(lambda begin: text.let(f"load {text.vector}, ptr {text.at(row, begin)}, align 4"), first),
+            )
+        with text.when(text.let(f"xor i1 {is_inside}, true")):
+            self._take(total, self._packed(lambda begin: self._some(row, begin), first))
+
+    def _take(self, total: str, met: str) -> None:
+        text = self.text
         before = text.let(f"load {self._kind}, ptr {total}")
         if self._is_average:
             wide = text.let(f"fpext {text.vector} {met} to {self._kind}")
@@ -98,29 +114,36 @@ class _Pools:
             made = text.call(self._kind, f"llvm.maximum.v{text.width}f32", f"{self._kind} {before}, {self._kind} {met}")
         text.do(f"store {self._kind} {made}, ptr {total}")
 
-    def _met(self, row: str, first: str) -> str:
+    @property
+    def _nothing(self) -> str:
+        return "zeroinitializer" if self._is_average else self._least
+
+    def _some(self, row: str, begin: str) -> str:
+        """What of a vector is in the row."""
+        text = self.text
+        mask = text.below(text.lanes(begin), self._frame["size_x"])
+        return text.load(text.at(row, begin), mask, self._nothing)
+
+    def _packed(self, vector: Callable[[str], str], first: str) -> str:
+        """Elements of as many vectors as the stride is long, of which each is read where it begins."""
+        text = self.text
+        read = [
+            vector(text.add(first, str(number * text.width)) if number else first) for number in range(self._stride)
+        ]
+        if len(read) == 1:
+            return read[0]
+        low, high = read
+        lanes = ", ".join(f"i32 {2 * lane}" for lane in range(text.width))
+        return text.let(f"shufflevector {text.vector} {low}, {text.vector} {high}, <{text.width} x i32> <{lanes}>")
+
+    def _spaced(self, row: str, first: str) -> str:
         text, frame = self.text, self._frame
-        nothing = "zeroinitializer" if self._is_average else self._least
-
-        def one_behind_the_other(begin: str) -> str:
-            mask = text.below(text.lanes(begin), frame["size_x"])
-            return text.load(text.at(row, begin), mask, nothing)
-
-        match self._stride:
-            case 1:
-                return one_behind_the_other(first)
-            case 2:
-                low, high = (one_behind_the_other(each) for each in (first, text.add(first, str(text.width))))
-                lanes = ", ".join(f"i32 {2 * lane}" for lane in range(text.width))
-                return text.let(
-                    f"shufflevector {text.vector} {low}, {text.vector} {high}, <{text.width} x i32> <{lanes}>"
-                )
         lanes = text.let(f"mul <{text.width} x i64> {text.steps()}, {text.spread(frame['stride_x'], 'i64')}")
         lanes = text.let(f"add <{text.width} x i64> {lanes}, {text.spread(first, 'i64')}")
         inside = text.let(f"icmp ult <{text.width} x i64> {lanes}, {text.spread(frame['size_x'], 'i64')}")
         places = text.let(f"getelementptr float, ptr {row}, <{text.width} x i64> {lanes}")
         found = text.gather(places, inside)
-        return text.let(f"select <{text.width} x i1> {inside}, {text.vector} {found}, {text.vector} {nothing}")
+        return text.let(f"select <{text.width} x i1> {inside}, {text.vector} {found}, {text.vector} {self._nothing}")
 
     def _averages(self, totals: str, counts: list[tuple[str, str]]) -> str:
         """The `totals` divided, as floats."""
