@@ -42,7 +42,9 @@ class Made(NamedTuple):
 class Builder:
     """Makes nodes and edges. `inputs`, constants and what operators write are views, which any operator may read."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int) -> None:
+        """`most_bytes` are those of all constants."""
+        self._left = most_bytes
         self._nodes: list[dict[str, Any]] = []
         self._labels: list[str] = []
         self._reads: list[dict[str, View]] = []
@@ -91,6 +93,9 @@ class Builder:
         key = (chosen, once.shape, bytes(data) if len(data) <= SMALL_BYTES else b"")
         view = self._known.get(key) if key[2] else None
         if view is None:
+            self._left -= len(data)
+            if self._left < 0:
+                raise Unsupported("the graph's constants take too many bytes")
             node = self._node({"Type": "CONSTANT", "Data": None}, {})
             self._constants[node] = data
             view = self._made(View.packed(Constant(node), chosen, once.shape))

@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+_MOST_LISTED, _LONGEST = 100, 500
+"""Nodes in a message, and characters of each part of one."""
+
 
 class UnsupportedNode(NamedTuple):
     """An ONNX node that has no place in a graph of DirectML operators."""
@@ -18,7 +21,7 @@ class UnsupportedNode(NamedTuple):
         return self.why.startswith("DirectML") or self.why.endswith("is not constant")
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.operator}, opset {self.opset}): {self.why}"
+        return f"{_short(self.name)} ({_short(self.operator)}, opset {self.opset}): {_short(self.why)}"
 
 
 class NotSupported(Exception):
@@ -26,7 +29,13 @@ class NotSupported(Exception):
 
     def __init__(self, nodes: Sequence[UnsupportedNode]) -> None:
         self.nodes = list(nodes)
-        super().__init__("; ".join(map(str, nodes)))
+        more = len(nodes) - _MOST_LISTED
+        ends = [f"and {more} more"] if more > 0 else []
+        super().__init__("; ".join([*map(str, nodes[:_MOST_LISTED]), *ends]))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 class WrongSizes(Exception):

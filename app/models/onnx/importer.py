@@ -31,6 +31,7 @@ from app.models.onnx.protos import (
     without_references,
 )
 from app.models.onnx.reading import (
+    INVALID,
     OLDEST_OPSET,
     Port,
     Signature,
@@ -64,19 +65,10 @@ _DEEPEST = 32
 _GUESSES = (1, 64)
 """Of sizes that are free, to see what cannot be imported."""
 
-_NO_OPERATOR = "DirectML has no operator for it"
+_FREE_BYTES, _TIMES = 1 << 28, 8
+"""What constants of a graph may take: so many bytes, and so many times what the model has."""
 
-_INVALID = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    MemoryError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
-"""What comes of nodes that are not as ONNX says."""
+_NO_OPERATOR = "DirectML has no operator for it"
 
 
 class ModelTensor(NamedTuple):
@@ -126,7 +118,7 @@ def never_supported(
     found = {each.name: each for each in _Importer(model, arrays or {}, pause).unmapped()}
     if any(port.sizes is None for port in ports.inputs.values()):
         return [*found.values()]
-    for guess in _GUESSES:
+    for guess in _GUESSES if any(port.is_free for port in ports.inputs.values()) else _GUESSES[:1]:
         sizes = {
             name: [size if isinstance(size, int) else guess for size in port.sizes or ()]
             for name, port in ports.inputs.items()
@@ -140,6 +132,16 @@ def never_supported(
     return [*found.values()]
 
 
+class _Parts(NamedTuple):
+    """Of a graph that is run for some outputs, as often as there are turns of a loop: `initial` tensors, the nodes that
+    are needed, and who reads what."""
+
+    graph: "GraphProto | FunctionProto"
+    initial: "dict[str, Value | Nothing]"
+    nodes: "list[NodeProto]"
+    readers: "_Readers"
+
+
 class _Readers(NamedTuple):
     """Names of a graph that something reads, and of those that its nodes make the ones that are read once."""
 
@@ -151,11 +153,13 @@ class _Importer:
     def __init__(self, model: "ModelProto", arrays: Mapping[str, Array], pause: Callable[[], None] | None) -> None:
         self._model = model
         self._arrays = arrays
-        self.build = Builder()
+        self.build = Builder(_FREE_BYTES + _TIMES * (model.ByteSize() + sum(each.nbytes for each in arrays.values())))
         self._functions = {(domain_of(each.domain), each.name): each for each in model.functions}
         self._unsupported: dict[str, UnsupportedNode] = {}
         self._nodes: dict[str, UnsupportedNode] = {}
         self._left = MOST_NODES
+        self._known_parts: dict[tuple[int, tuple[str, ...]], _Parts] = {}
+        self._known_constants: dict[int, tuple[NodeProto, Array]] = {}
         self._depth = 0
         self._pause = pause
         self._prefix = ""
@@ -209,29 +213,43 @@ class _Importer:
         outer: Mapping[str, "AttributeProto"],
     ) -> list[Value | Nothing]:
         """What `outputs` of `graph` are, whose inputs are in `scope`."""
-        whole = graph is self._model.graph
-        for tensor in getattr(graph, "initializer", ()):
-            kept = self._arrays.get(tensor.name) if whole else None
-            scope[tensor.name] = (
-                self._initializer(tensor.name, lambda tensor=tensor: to_array(tensor)) if kept is None else kept
-            )
-        for sparse in getattr(graph, "sparse_initializer", ()):
-            scope[sparse.values.name] = self._initializer(sparse.values.name, lambda each=sparse: to_dense(each))
-        nodes = needed(graph, outputs)
-        read = Counter(itertools.chain(outputs, *map(read_by, nodes)))
-        here = {name for node in nodes for name in node.output}
-        readers = _Readers(set(read), {name for name, count in read.items() if count == 1 and name in here})
-        for node in nodes:
-            made = self._node(node, scope, opsets, readers, outer)
+        parts = self._parts(graph, tuple(outputs))
+        scope.update(parts.initial)
+        for node in parts.nodes:
+            made = self._node(node, scope, opsets, parts.readers, outer)
             for name, value in zip(node.output, made, strict=False):
                 if name:
                     scope[name] = NOTHING if value is None else value
         return [self._found(scope, name) for name in outputs]
 
+    def _parts(self, graph: "GraphProto | FunctionProto", outputs: tuple[str, ...]) -> _Parts:
+        """Looked for once in what lasts: the model's graphs and functions."""
+        known = self._known_parts.get((id(graph), outputs))
+        if known is not None and known.graph is graph:
+            return known
+        initial: dict[str, Value | Nothing] = {}
+        kept = self._arrays if graph is self._model.graph else {}
+        for tensor in getattr(graph, "initializer", ()):
+            initial[tensor.name] = (
+                kept[tensor.name]
+                if tensor.name in kept
+                else self._initializer(tensor.name, lambda tensor=tensor: to_array(tensor))
+            )
+        for sparse in getattr(graph, "sparse_initializer", ()):
+            initial[sparse.values.name] = self._initializer(sparse.values.name, lambda each=sparse: to_dense(each))
+        nodes = needed(graph, outputs)
+        read = Counter(itertools.chain(outputs, *map(read_by, nodes)))
+        here = {name for node in nodes for name in node.output}
+        readers = _Readers(set(read), {name for name, count in read.items() if count == 1 and name in here})
+        parts = _Parts(graph, initial, nodes, readers)
+        if hasattr(graph, "initializer") or any(graph is each for each in self._functions.values()):
+            self._known_parts[id(graph), outputs] = parts
+        return parts
+
     def _initializer(self, name: str, read: Any) -> Value | Nothing:
         try:
             array: Array = read()
-        except _INVALID as error:
+        except INVALID as error:
             self._unsupported[name] = UnsupportedNode(name, "initializer", 0, f"it is invalid: {error}")
             return NOTHING
         return array
@@ -259,8 +277,8 @@ class _Importer:
         self._nodes[label] = UnsupportedNode(label, operator_of(proto), opset, "")
         nothing: list[Value | Nothing | None] = [NOTHING] * len(proto.output)
         inputs = [self._found(scope, name) if name else None for name in proto.input]
+        self._spend(label)
         try:
-            self._spend()
             if not domain and opset < OLDEST_OPSET:
                 proto, opsets = modern(proto, opset), {**opsets, "": OLDEST_OPSET}
             if any(isinstance(each, Nothing) for each in inputs):
@@ -272,7 +290,7 @@ class _Importer:
             return [*self._mapped(proto, scope, opsets, outer, given, readers, label)]
         except Unsupported as error:
             why = str(error)
-        except _INVALID as error:
+        except INVALID as error:
             log.debug("%s cannot be imported", label, exc_info=True)
             why = f"it is invalid: {type(error).__name__}: {error}"
         self._unsupported[label] = self._nodes[label]._replace(why=why)
@@ -307,6 +325,9 @@ class _Importer:
                 return arrays
         opset = opsets.get(domain, 1)
         mapping = MAPPINGS.get((domain, proto.op_type))
+        known = self._known_constants.get(id(plain))
+        if known is not None and known[0] is plain:
+            return [known[1]]
         if mapping is not None:
             attributes = attributes_of(proto, opset, outer)
             inputs = [self._compact(each) for each in inputs]
@@ -314,6 +335,8 @@ class _Importer:
             alone = [name in readers.alone for name in proto.input]
             made = mapping(Node(proto.op_type, domain, opset, label, inputs, wanted, attributes, self.build, alone))
             outputs = made if isinstance(made, list) else [made]
+            if proto.op_type == "Constant" and isinstance(outputs[0], np.ndarray) and outputs[0].size > SMALL:
+                self._known_constants[id(plain)] = plain, outputs[0]  # else each turn of a loop has its own
             schema = schema_of(domain, proto.op_type, opset)
             if schema is not None:
                 mark_outputs(self.build, schema, inputs, attributes, outputs)
@@ -342,18 +365,19 @@ class _Importer:
             self._depth -= 1
             self._prefix = before
 
-    def _spend(self) -> None:
-        """Count a node."""
+    def _spend(self, label: str) -> None:
+        """Count a node. There may be no end of those that follow one too many: nobody looks at them."""
         self._left -= 1
         if self._left < 0:
-            raise Unsupported("the graph has too many nodes")
+            last = self._nodes[label]._replace(why="the graph has too many nodes")
+            raise NotSupported([*self._unsupported.values(), last])
 
     @contextmanager
     def turn(self, number: int) -> Iterator[None]:
         """As `Runner` has it: a body may have no nodes."""
         if self._pause:
             self._pause()
-        self._spend()
+        self._spend(self._prefix.removesuffix("/"))
         with self._within(f"{self._prefix}{number}"):
             yield
 

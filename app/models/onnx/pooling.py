@@ -7,10 +7,9 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.models.onnx.element_wise import binary
-from app.models.onnx.indexing import gathered
 from app.models.onnx.mapping import Node, Unsupported, Value, maps
 from app.models.onnx.movement import padded
-from app.models.onnx.operands import broadcast, number
+from app.models.onnx.operands import number
 from app.models.onnx.shapes import inserted, integers, of_type
 from app.models.onnx.tensors import Sizes, View
 from app.models.onnx.windows import Windows, given_pads, window_steps, windows_of
@@ -65,12 +64,17 @@ def max_pool(node: Node) -> list[Value | None]:
 
 def _first_dimension_first(node: Node, indices: View, spatial: Sizes) -> View:
     """`indices` for pictures whose elements are counted along their first dimension first, not along the last one."""
-    count = prod(spatial)
-    counted = np.arange(count).reshape(spatial[::-1]).transpose()
-    every = broadcast(number(node, count, DataType.INT64), indices.sizes)
-    place = binary(node, "ELEMENT_WISE_MODULUS_FLOOR", indices, every)
-    there = gathered(node, node.build.constant(counted.reshape(-1)), place, 0)
-    return binary(node, "ELEMENT_WISE_ADD", binary(node, "ELEMENT_WISE_SUBTRACT", indices, place), there)
+
+    def by(operator: str, a: View, number_: int) -> View:
+        return binary(node, f"ELEMENT_WISE_{operator}", a, number(node, number_, a.data_type, a.sizes))
+
+    rest = by("MODULUS_FLOOR", indices, prod(spatial))
+    made = binary(node, "ELEMENT_WISE_SUBTRACT", indices, rest)
+    for along in reversed(range(len(spatial))):
+        place = by("MODULUS_FLOOR", rest, spatial[along])
+        made = binary(node, "ELEMENT_WISE_ADD", made, by("MULTIPLY", place, prod(spatial[:along])))
+        rest = by("DIVIDE", rest, spatial[along])
+    return made
 
 
 @maps("GlobalAveragePool")

@@ -33,6 +33,19 @@ _DENSE_BYTES = 1 << 28
 """What a sparse tensor may come to."""
 
 
+INVALID = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What comes of nodes and tensors that are not as ONNX says."""
+
+
 class Unreadable(Exception):
     """This is no ONNX model that can be read. The text is a sentence."""
 
@@ -153,8 +166,8 @@ def detached(model: "ModelProto") -> dict[str, Array]:
     for tensor in model.graph.initializer:
         try:
             arrays[tensor.name] = to_array(tensor)
-        except (TypeError, ValueError) as error:
-            raise Unreadable(f"Initializer {tensor.name} cannot be read: {error}.") from None
+        except INVALID as error:
+            raise Unreadable(f"Initializer {tensor.name} cannot be read: {type(error).__name__}: {error}.") from None
         name = tensor.name
         tensor.Clear()
         tensor.name = name
@@ -303,9 +316,13 @@ def _load_external(tensor: "TensorProto", folder: Path | None, most_bytes: int) 
     if folder is None:
         raise Unreadable(f"{tensor.name} has its data in a file {location!r}, which did not come with the model.")
     root = os.path.realpath(folder)
-    path = os.path.realpath(os.path.join(root, location))
-    if not location or os.path.commonpath([root, path]) != root or not os.path.isfile(path):
-        raise Unreadable(f"{tensor.name} has its data in {location!r}, which is no file in the model's folder.")
+    try:
+        path = os.path.realpath(os.path.join(root, location))
+        is_inside = bool(location) and os.path.commonpath([root, path]) == root and os.path.isfile(path)
+    except (TypeError, ValueError):  # no name that a file can have
+        is_inside = False
+    if not is_inside:
+        raise Unreadable(f"{tensor.name} has its data in {location[:200]!r}, which is no file in the model's folder.")
     try:
         offset = int(said.get("offset", 0))
         length = int(said.get("length", os.path.getsize(path) - offset))

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from app.models.onnx.reading import Port, Signature
 
-_TOKEN = re.compile(r"""\s*(?:\#[^\n]*\n?\s*)*("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[-+\w./]+|[{}\[\]:,;<>]|$)""")
+_TOKEN = re.compile(r"""\s*+(?:\#[^\n]*+\s*+)*+("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[-+\w./]+|[{}\[\]:,;<>]|$)""")
 _SIGNS = frozenset("{}[]:,;<>")
 
 _MOST_BYTES = 1 << 20

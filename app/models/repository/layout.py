@@ -1,5 +1,6 @@
 """Which models a folder has: NAME/VERSION/model.onnx, as Triton has them, and NAME.onnx."""
 
+import logging
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,9 @@ _MODEL, _CONFIG = "model.onnx", "config.pbtxt"
 _NAME: TypeAdapter[str] = TypeAdapter(GraphName)
 
 
+log = logging.getLogger("app")
+
+
 class Found(NamedTuple):
     """A model in the folder: its file by version, in their order, and Triton's config if it has one."""
 
@@ -21,9 +25,13 @@ class Found(NamedTuple):
 
 
 def names_in(folder: Path) -> list[str]:
-    """Of all models there, those with names that no model can have as well."""
+    """Of all models there, those with names that no model can have as well, unless nobody could read these."""
     names = {each.name for each in folder.iterdir() if each.is_dir() and _versions(each)}
-    return sorted(names | {each.stem for each in folder.glob("*.onnx") if each.is_file()})
+    names |= {each.stem for each in folder.glob("*.onnx") if each.is_file()}
+    for name in [each for each in names if not each.isprintable()]:
+        log.warning("Model %r cannot be loaded: its name cannot be printed.", name)
+        names.remove(name)
+    return sorted(names)
 
 
 def find(folder: Path, name: str) -> Found | None:

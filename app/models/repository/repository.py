@@ -261,22 +261,30 @@ class Repository:
             return {"1": _failed(name, error)}
         if found is None:
             return {"1": Failed("its file is gone.")}
-        made: dict[str, LoadedModel | Failed] = {}
-        for version, file in found.versions.items():
-            try:
-                model = read(name, version, file, found.config, self._service, ticket.cancelled)
-            except _REFUSED as error:
-                made[version] = _failed(f"{name}:{version}", error)
-                continue
-            made[version] = model
-            try:
-                for sizes in self._wanted(model):
-                    self._prepare(model, sizes, ticket)
-                    self._compile_batches(model, sizes, ticket)
-            except (*_REFUSED, ContractError) as error:
-                made[version] = _failed(model.called, error)
-                self._close(model)
-        return made
+        return {
+            version: self._read_version(name, version, file, found, ticket) for version, file in found.versions.items()
+        }
+
+    def _read_version(
+        self, name: str, version: str, file: Path, found: layout.Found, ticket: Ticket[None]
+    ) -> LoadedModel | Failed:
+        model: LoadedModel | None = None
+        try:
+            model = read(name, version, file, found.config, self._service, ticket.cancelled)
+            for sizes in self._wanted(model):
+                self._prepare(model, sizes, ticket)
+                self._compile_batches(model, sizes, ticket)
+            return model
+        except Cancelled:
+            raise
+        except (*_REFUSED, ContractError) as error:
+            failed = _failed(f"{name}:{version}", error)
+        except Exception:  # the fault is ours, and is to stop no other model
+            log.exception("Model %s:%s cannot be loaded", name, version)
+            failed = Failed("it cannot be loaded, by a fault that the log has.")
+        if model is not None:
+            self._close(model)
+        return failed
 
     def _compile_batches(self, model: LoadedModel, sizes: SizesOfAll, ticket: Ticket[None]) -> None:
         """What requests of these sizes are run together as. Without it they are run one by one."""
