@@ -11,6 +11,7 @@ from app.engine.service import Service
 from app.models.onnx import importer
 from app.models.onnx.errors import NotSupported
 from app.models.onnx.importer import MOST_NODES, import_model, never_supported
+from app.models.onnx.protos import needed
 from app.models.onnx.reading import Unreadable, detached, read_model, signature
 from app.models.repository import layout, repository
 from app.models.repository.config import BadConfig, parse
@@ -68,7 +69,6 @@ def test_constants_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_needed_of_a_body_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or many turns times many nodes that nobody needs would be looked at."""
     asked: list[object] = []
-    needed = importer.needed
 
     def counted(*given: object) -> object:
         asked.append(given)
