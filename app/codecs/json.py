@@ -18,7 +18,8 @@ import orjson
 import pybase64
 
 from app.codecs.codec import Body, Encoded, Hole, Piece, Span
-from app.codecs.numbers import Numbers, write_nested
+from app.codecs.number_writing import write_nested
+from app.codecs.numbers import Numbers
 from app.codecs.structure import PARSED, SEARCHED, Search, Unreadable, object_of, too_deep, too_long
 from app.contract.tensors import TensorDesc, tensor_name
 from app.contract.validation import abbreviate

@@ -6,8 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from app.codecs import numbers
-from app.codecs.numbers import read_numbers, write_numbers
+from app.codecs import nesting, number_text
+from app.codecs.number_writing import write_numbers
+from app.codecs.numbers import read_numbers
 from app.codecs.structure import Unreadable
 from app.contract.violations import ContractError
 from app.http.inference.tensors import DATATYPES, elements_of
@@ -102,7 +103,8 @@ def test_wherever_blocks_end(monkeypatch: pytest.MonkeyPatch, shape: list[int], 
     x = np.arange(math.prod(shape), dtype=np.int8).reshape(shape)
     outcomes = []
     for size in (1 << 16, block):
-        monkeypatch.setattr(numbers, "_BLOCK", size)
+        for module in (number_text, nesting):
+            monkeypatch.setattr(module, "BLOCK", size)
         outcome = []
         for text in (json.dumps(x.tolist()), json.dumps(x.reshape(-1).tolist(), separators=(",", ":"))):
             np.testing.assert_array_equal(read(text, shape, "INT8"), x)

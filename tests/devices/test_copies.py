@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 
 from app.devices.cpu import calls as cpu_calls
-from app.devices.cpu.arrays import ArrayKernel
+from app.devices.cpu.arrays import _OPERATORS, ArrayKernel
 from app.devices.cpu.coordinates import CoordinateKernel
 from app.devices.cpu.copies import CopiesKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.device import Kernel
 from app.memory.arrays import Array
+from app.operators.data_movement.depth import DepthToSpace, DepthToSpace1, SpaceToDepth, SpaceToDepth1
+from app.operators.operator import Operator
+from app.operators.pooling.maxima import MaxPooling1, MaxPooling2
+from app.operators.reduction.reductions import Argmax, Argmin
 from tests.operators.calls import compiled, desc_of
 from tests.operators.conftest import compiler
 
@@ -24,6 +28,8 @@ NUMPYS: dict[str, Literal["edge", "reflect", "symmetric", "wrap"]] = {
     "SYMMETRIC": "symmetric",
     "WRAP": "wrap",
 }
+COPIED = (DepthToSpace, DepthToSpace1, SpaceToDepth, SpaceToDepth1)
+REDUCED = (Argmin, Argmax)
 RNG = np.random.default_rng(17)
 
 
@@ -221,3 +227,9 @@ def test_large_totals_are_the_loops() -> None:
         assert isinstance(kernel, ArrayKernel) is not is_large
         kernel.dispatch([_bytes(x)], [_bytes(made)], lambda: False)
         np.testing.assert_allclose(made, x.sum(3, np.float64, keepdims=True), 1e-6)
+
+
+@pytest.mark.parametrize("kind", [*_OPERATORS, *COPIED, *REDUCED, MaxPooling1, MaxPooling2])
+def test_kernels_of_their_own_are_for_operators_by_coordinates(kind: type[Operator]) -> None:
+    """A device asks only of such operators whether there is one."""
+    assert kind.by_coordinates

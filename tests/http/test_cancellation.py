@@ -9,7 +9,8 @@ import pytest
 
 from app.codecs.codec import Span
 from app.codecs.json import BLOCK, JsonCodec, Slashed
-from app.codecs.numbers import read_numbers, write_numbers
+from app.codecs.number_writing import write_numbers
+from app.codecs.numbers import read_numbers
 from app.codecs.structure import SEARCHED
 from app.contract.constants import DataType
 from app.http.core.compression import compress, decompress

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import orjson
 
 from app.codecs.codec import Encoded, Piece
-from app.codecs.numbers import write_numbers
+from app.codecs.number_writing import write_numbers
 from app.contract.violations import ContractError, refused
 from app.devices.device import OnDevice
 from app.engine.prepared import Outcome, Prepared

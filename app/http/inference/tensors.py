@@ -1,6 +1,6 @@
 """Data types by the protocol's names, and tensor data as it writes them in JSON."""
 
-from app.codecs.numbers import Elements
+from app.codecs.number_text import Elements
 from app.contract.constants import DataType
 from app.contract.suggestions import did_you_mean
 from app.devices.device import WHOLE_BYTES
