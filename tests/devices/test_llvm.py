@@ -406,6 +406,20 @@ def test_rows_go_through_all_stages_at_once(kind: str) -> None:
     np.testing.assert_allclose(actual, expected, 1e-6)
 
 
+@pytest.mark.parametrize("most", [7, 1 << 20])
+def test_the_first_of_the_largest_is_found_piece_by_piece(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In each piece 32 bits say where; a NaN is the largest."""
+    monkeypatch.setattr(nests, "_NOWHERE_NEAR", most)
+    rng = np.random.default_rng(8)
+    x = rng.integers(0, 9, (300, 45)).astype(np.float32)
+    x[::3][rng.random((100, 45)) < 0.02] = np.nan
+    x[1] = -np.inf
+    operator = compiled(descriptor("DML_OPERATOR_ACTIVATION_HARDMAX", {"DataType": "FLOAT32", "Sizes": [300, 45]}))
+    with ThreadPoolExecutor(1) as helpers:
+        made = dispatch(NumpyDevice(helpers, 1, COMPILER), operator, [x.reshape(-1)])
+    np.testing.assert_array_equal(made.reshape(x.shape), np.arange(45) == x.argmax(1, keepdims=True))
+
+
 def test_kernels_are_compiled_once_and_kept() -> None:
     compiler = Compiler()
     with ThreadPoolExecutor(8) as threads, ThreadPoolExecutor(1) as helpers:

@@ -5,9 +5,8 @@ dimensions; for each array, the output last, its address and its strides in byte
 the attributes, each in the lowest bytes of its number. Arrays need not be aligned; the output may be one of the inputs.
 """
 
-import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from app.devices.cpu.llvm.lowering import Element
@@ -21,8 +20,8 @@ __all__ = ["GUESSED", "LINE", "OUTPUT", "PIECE", "Access", "elements", "rows"]
 GUESSED = 1 << 8
 """Elements that are computed again if one of them was computed too quickly."""
 
-_NOWHERE = (1 << 63) - 1
-"""After all positions."""
+_NOWHERE, _NOWHERE_NEAR = (1 << 63) - 1, (1 << 31) - 1
+"""After all positions, and after those among so many elements."""
 
 
 def elements(
@@ -204,10 +203,7 @@ class _Row:
             case "maximum":
                 return self._largest(stage, held)
             case "first_maximum":
-                largest = self._largest(stage, held)
-                return self._accumulated(
-                    replace(stage, elements=None), held, "i64", str(_NOWHERE), functools.partial(self._first, largest)
-                )
+                return self._first(stage.program, held, self._largest(stage, held))
         raise ValueError(f"{stage.reduction} is no reduction")
 
     def _largest(self, stage: FormulaStage[Element], held: Mapping[str, str]) -> str:
@@ -231,24 +227,6 @@ class _Row:
         largest, unordered = nest.loop(self._size, body, starts, ACCUMULATING)
         return nest.emit(f"select i1 {unordered}, {type_} {literal(FLOAT64, math.nan)}, {type_} {largest}")
 
-    def _accumulated(
-        self,
-        stage: FormulaStage[Element],
-        held: Mapping[str, str],
-        type_: str,
-        start: str,
-        step: Callable[[str, str, str, str], str],
-    ) -> str:
-        """The loop that takes each element's value with what is accumulated, and keeps the values if it is to."""
-
-        def body(index: str, accumulated: Sequence[str]) -> Sequence[str]:
-            value = self._value(stage.program, held, index)
-            if stage.elements:
-                self._nest.store(value, self.places[stage.elements], index)
-            return (step(accumulated[0], value, stage.program.output, index),)
-
-        return self._nest.loop(self._size, body, [(type_, start)], ACCUMULATING)[0]
-
     def _add(self, total: str, value: str, type_: str) -> str:
         """In float64, in any order."""
         wide = self._nest.emit(f"fpext float {value} to double") if type_ == "float" else value
@@ -258,13 +236,32 @@ class _Row:
         """Of what is 0 or 1; LLVM adds the conditions themselves."""
         return self._nest.emit(f"add i64 {total}, {self._nest.emit(f'fptoui {type_} {value} to i64')}")
 
-    def _first(self, largest: str, first: str, value: str, type_: str, index: str) -> str:
-        """The position, if this is one of the largest and the first one. A NaN is the largest if there is one."""
-        equal = self._nest.emit(f"fcmp oeq {type_} {value}, {largest}")
-        nan = self._nest.emit(f"fcmp uno {type_} {value}, {value}")
-        found = self._nest.emit(f"or i1 {equal}, {nan}")
-        position = self._nest.emit(f"select i1 {found}, i64 {self._position(index)}, i64 {_NOWHERE}")
-        return self._nest.call("smin.i64", "i64", first, position)
+    def _first(self, element: Element, held: Mapping[str, str], largest: str) -> str:
+        """The position of the first one that is the largest; a NaN is, if there is one. It is looked for among so many
+        elements that 32 bits will do, of which a vector holds twice as many as of positions."""
+        nest, type_ = self._nest, element.output
+        pieces = nest.emit(f"udiv i64 {nest.emit(f'add i64 {self._size}, {_NOWHERE_NEAR - 1}')}, {_NOWHERE_NEAR}")
+
+        def piece(number: str, before: Sequence[str]) -> Sequence[str]:
+            start = nest.emit(f"mul i64 {number}, {_NOWHERE_NEAR}")
+            size = nest.call("umin.i64", "i64", nest.emit(f"sub i64 {self._size}, {start}"), str(_NOWHERE_NEAR))
+
+            def body(index: str, accumulated: Sequence[str]) -> Sequence[str]:
+                value = self._value(element, held, nest.emit(f"add i64 {start}, {index}"))
+                equal = nest.emit(f"fcmp oeq {type_} {value}, {largest}")
+                nan = nest.emit(f"fcmp uno {type_} {value}, {value}")
+                found = nest.emit(f"or i1 {equal}, {nan}")
+                near = nest.emit(f"trunc i64 {index} to i32")
+                place = nest.emit(f"select i1 {found}, i32 {near}, i32 {_NOWHERE_NEAR}")
+                return (nest.call("smin.i32", "i32", accumulated[0], place),)
+
+            (near,) = nest.loop(size, body, [("i32", str(_NOWHERE_NEAR))], ACCUMULATING)
+            none = nest.emit(f"icmp eq i32 {near}, {_NOWHERE_NEAR}")
+            position = self._position(nest.emit(f"add i64 {start}, {nest.emit(f'zext i32 {near} to i64')}"))
+            found = nest.emit(f"select i1 {none}, i64 {_NOWHERE}, i64 {position}")
+            return (nest.call("smin.i64", "i64", before[0], found),)
+
+        return nest.loop(pieces, piece, [("i64", str(_NOWHERE))])[0]
 
     def _held(self, element: Element, known: Mapping[str, str]) -> dict[str, str]:
         """The inputs of `element` that are one for all, loaded before the loop."""
