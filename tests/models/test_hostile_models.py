@@ -117,7 +117,7 @@ def test_comments_that_lead_to_nothing() -> None:
 
 
 def test_file_names_that_cannot_be_printed(tmp_path: Path) -> None:
-    for name in (b"\xff.onnx", b"a\nb.onnx", b"good.onnx"):
+    for name in (b"\xff.onnx", b"a\nb.onnx", b".hidden.onnx", b"good.onnx"):
         Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_bytes(b"")
     assert layout.names_in(tmp_path) == ["good"]
 

@@ -25,13 +25,14 @@ class Found(NamedTuple):
 
 
 def names_in(folder: Path) -> list[str]:
-    """Of all models there, those with names that no model can have as well, unless nobody could read these."""
+    """Of all models there, those with names that no model can have as well, unless nobody could read these
+    or they are hidden."""
     names = {each.name for each in folder.iterdir() if each.is_dir() and _versions(each)}
     names |= {each.stem for each in folder.glob("*.onnx") if each.is_file()}
-    for name in [each for each in names if not each.isprintable()]:
+    unprintable = {each for each in names if not each.isprintable()}
+    for name in sorted(unprintable):
         log.warning("Model %r cannot be loaded: its name cannot be printed.", name)
-        names.remove(name)
-    return sorted(names)
+    return sorted(each for each in names - unprintable if not each.startswith("."))
 
 
 def find(folder: Path, name: str) -> Found | None:
