@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 import tritonclient.http as triton
 from onnx import ModelProto
+from starlette.exceptions import HTTPException
 
 from app.engine.service import Service
 from app.engine.workers import Ticket
+from app.http.core.asgi import AsgiBody
+from app.http.core.exchange import Request
 from app.http.inference.endpoints import InferEndpoint
 from app.http.inference.file_models import FileModel
 from app.http.inference.rehearsal import rehearsals
@@ -103,3 +106,30 @@ def test_one_that_fails_on_zeros_stops_no_other(tmp_path: Path, monkeypatch: pyt
     assert repository.lookup(repository.known("affine", None), ((2, 3),))
     repository.close()
     service.close()
+
+
+def test_one_that_is_unloaded_before_it_is_compiled_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is not compiled again and again, for nobody."""
+    service, repository, endpoint = rehearsed(tmp_path, llvm=False)
+    body = json.dumps({"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}).encode()
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def ask() -> None:
+        found = await endpoint.models.find("affine")
+
+        async def find(*_: object) -> object:
+            return found
+
+        monkeypatch.setattr(endpoint.models, "find", find)
+        repository.close()
+        request = Request("POST", "/", b"/", b"", [], AsgiBody(len(body), receive))
+        await endpoint(request, {"name": "affine"})
+
+    monkeypatch.setattr(Repository, "compiled", None)
+    with pytest.raises(HTTPException, match="unloaded, or loaded again") as raised:
+        asyncio.run(ask())
+    assert raised.value.status_code == 503
+    service.close()
+    assert service.memory.used == 0

@@ -227,6 +227,12 @@ class InferEndpoint:
                 return await self._alone(exchange, body, arrived, is_read)
             except NotCompiled as missing:
                 model, sizes = missing.model, missing.sizes
+            if model.is_closed:  # what would be compiled of it nobody keeps
+                raise HTTPException(
+                    503,
+                    f"Model {model.called} was unloaded, or loaded again, while the request came; send it again.",
+                    {"Retry-After": str(RETRY_AFTER_SECONDS)},
+                )
             await self.models.repository.compiled(model, sizes)
         raise HTTPException(503, "More sizes of inputs are asked for at once than max_model_graphs allows; try again.")
 
