@@ -96,6 +96,9 @@ class Ranges:
                 below, above = self._of_float(*node.arguments)
                 least, most = integer_range(node.type)
                 return _truncated(min(below, 0), least, most), _truncated(max(above, 0), least, most)  # 0 of NaN
+            case Operation(name="subtract", arguments=(end, begin)) if (window := _window_of(end, begin)) is not None:
+                low, high = _RANGES["subtract"](self.of(end), self.of(begin))
+                return low, max(min(high, self.of(window)[1]), low)
             case Operation() if node.name in _RANGES and not any(is_float(each.type) for each in node.arguments):
                 return _RANGES[node.name](*map(self.of, node.arguments))
         return None
@@ -124,6 +127,17 @@ class Ranges:
     def _as_floats(self, node: Value) -> FloatRange:
         low, high = self.of(node)
         return float(low), float(high)
+
+
+def _window_of(end: Value, begin: Value) -> Value | None:
+    """How far a part reaches at most, from the larger of x and something to the smaller of x + this and something."""
+    match end, begin:
+        case (
+            Operation(name="minimum", arguments=(Operation(name="add", arguments=(x, window)), _)),
+            Operation(name="maximum", arguments=(y, _)),
+        ) if x is y:
+            return window
+    return None
 
 
 def _truncated(number: float, least: int, most: int) -> int:

@@ -4,7 +4,7 @@ coordinates are built for the CPU."""
 import ctypes
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -150,6 +150,8 @@ class CudaDeviceOnCpu(CudaDevice):
         self._lock = threading.Lock()
         self._kept = WeakKeyDictionary()
         self._sources: list[str] = []
+        self.ahead: list[str] = []
+        """What was to be compiled last, before it was wanted."""
         self.shared: dict[bytes, Array] = {}
         """What handles lead to."""
         self.opened: list[int] = []
@@ -161,6 +163,9 @@ class CudaDeviceOnCpu(CudaDevice):
     def function(self, source: str) -> int:
         self._sources.append(source)
         return len(self._sources) - 1
+
+    def compile_ahead(self, sources: Iterable[str]) -> None:
+        self.ahead = [*sources]
 
     def has_function(self, source: str) -> bool:
         return source in self._sources

@@ -16,12 +16,13 @@ from app.contract.validation import validate
 from app.contract.violations import ContractError
 from app.devices.cuda import compiler as cuda_compiler
 from app.devices.cuda.compiler import OPTIONS, CompilationError, KernelCache, cache_folder, compile_source
-from app.devices.cuda.grids import Access, Layout, choose_layout, render
-from app.devices.cuda.lowering import lower
+from app.devices.cuda.grids import TOGETHER, Access, Layout, choose_layout, render
+from app.devices.cuda.lowering import LONG, lower
 from app.devices.cuda.rows import RowLowering, Rows
 from app.devices.placement import samples
 from app.engine.capabilities import example
 from app.formula.structures import Questions, Structures
+from app.formula.values import Operation, parts
 from app.graphs.schedule import schedule
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
@@ -207,15 +208,19 @@ def test_a_long_chain_compiles() -> None:
     """Of branches NVRTC would make twice as many with each operator: of 25 in a minute, of 50 never."""
     structures = Structures()
     leaky = node("ACTIVATION_LEAKY_RELU", None, Alpha=0.5, InputTensor=tensor("FLOAT32", (300,)))
-    step = schedule(chain(leaky, 1, 40), structures).steps[0]
-    operator = step.dispatchable
+    steps = [step.dispatchable for step in schedule(chain(leaky, 1, 40), structures).steps]
+    operator = max(
+        steps, key=lambda each: sum(1 for made in each.program.maps.values() for _ in parts(made.expression))
+    )
     (made,) = operator.program.maps.values()
+    assert sum(isinstance(each, Operation) for each in parts(made.expression)) > LONG
     inputs = list(operator.program.inputs.items())
     source = render(
         lower(Questions(operator.numbers).ask, made.expression, inputs, made.stored),
         choose_layout([300], [[1], [1]], [4, 4], aligned=True),
     )
     assert "||" not in source[source.index("element(float") :]
+    assert [source.count(f"element<{near}>(") for near in ("true", "false")] == [TOGETHER, 0]
     assert compile_source(source, 90).startswith(b"\x7fELF")
 
 
@@ -320,6 +325,32 @@ def test_threads_that_want_the_same_wait_for_one() -> None:
         gate.set()
         assert {each.result() for each in results} == {b"made"}
     assert calls == ["a"]
+
+
+def test_kernels_of_a_graph_are_made_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_compiler, "processors", lambda: 3)
+    together = threading.Barrier(3, timeout=10)
+
+    def compiler(source: str, architecture: int) -> bytes:
+        together.wait()
+        return source.encode()
+
+    cache = KernelCache(None, compiler)
+    cache.fill(iter("abc"), 90)
+    assert [cache.binary(each, 90) for each in "abc"] == [b"a", b"b", b"c"]
+    assert cache.compiled == 3
+
+
+def test_what_fails_beside_others_is_told() -> None:
+    def compiler(source: str, architecture: int) -> bytes:
+        if source == "b":
+            raise CompilationError("no")
+        return source.encode()
+
+    cache = KernelCache(None, compiler)
+    with pytest.raises(CompilationError, match="no"):
+        cache.fill(iter("abc"), 90)
+    assert len(cache) == 2
 
 
 def test_a_failure_is_not_kept() -> None:

@@ -1,6 +1,7 @@
 """CUDA kernels of formulas that go by coordinates against NumPy: built for the CPU, and on a GPU."""
 
 import os
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -37,6 +38,7 @@ from tests.operators.coordinate_operators import (
     Join,
     Reduce,
 )
+from tests.operators.descriptors import compiled
 
 EXHAUSTIVE = os.environ.get("DMLSERVE_EXHAUSTIVE") == "1"
 
@@ -226,6 +228,22 @@ def test_as_many_tensors_as_there_may_be_compile() -> None:
     source, _, arguments = coordinate_source(operator, "OutputTensor")
     assert Coordinates.of(operator, "OutputTensor").shape.nbytes + 8 * (MAX_TENSORS + len(arguments)) > 4096
     assert compile_source(source, 80).startswith(b"\x7fELF")
+
+
+def test_terms_of_small_windows_are_read_side_by_side() -> None:
+    """Of as many terms as a window has, each is read before it is known whether it is inside."""
+    x = {"DataType": "FLOAT32", "Sizes": [1, 1, 64, 64]}
+    ends = {"StartPadding": [1, 0], "EndPadding": [0, 1], "Strides": [2, 2]}
+    loops = {}
+    for size in (3, 5):
+        document = {"Type": "MAX_POOLING", "InputTensor": x, "WindowSize": [size, 2], **ends}
+        source, _, _ = coordinate_source(compiled(document), "OutputTensor")
+        loops[size] = re.findall(r"#pragma unroll\s+for \(int \w+ = 0; \w+ < (\w+);", source)
+    assert loops == {3: ["3", "2"], 5: ["5", "2"]}
+    document = {"Type": "MAX_POOLING", "InputTensor": x, "WindowSize": [9, 2], **ends}
+    source, _, _ = coordinate_source(compiled(document), "OutputTensor")
+    assert "for (int" in source
+    assert not re.search(r"#pragma unroll\s+for \(int", source)
 
 
 # On a GPU

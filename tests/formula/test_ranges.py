@@ -84,6 +84,11 @@ def test_what_is_computed_lies_in_its_range() -> None:
     assert narrow > 200
 
 
+def part_of_window(begin: Value, size: int) -> Value:
+    """How much of it is between 0 and 12."""
+    return minimum(begin + size, 12) - maximum(begin, 0)
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -97,6 +102,8 @@ def test_what_is_computed_lies_in_its_range() -> None:
         (lambda i: saturate(ceil(cast(i, "float32") * 0.5), INT64), (0, 5)),
         (lambda i: saturate(minimum(maximum(log(cast(i, "float32")), -1.5), 4), INT64), (-1, 4)),
         (lambda i: i * (1 << 60), (LIMITS.min, LIMITS.max)),
+        (lambda i: part_of_window(i * 2 - 1, 3), (-15, 3)),
+        (lambda i: part_of_window(i * 2 - 1, -3), (-21, -3)),
     ],
 )
 def test_ranges_are_as_narrow_as_may_be(value: Any, expected: tuple[int, int]) -> None:

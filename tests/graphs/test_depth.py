@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 
 from app.contract.violations import ContractError
@@ -16,6 +17,7 @@ from app.graphs.graph import Graph
 from app.graphs.schedule import InitializedGraph, schedule
 from app.operators.catalog import OPERATORS
 from app.operators.operator import Role
+from tests.gpu import first_gpu
 from tests.graphs.documents import Document, between, graph, into, node, out, resolved, tensor
 
 NODES = 40
@@ -65,3 +67,27 @@ def test_every_operator_in_itself_many_times(data_type: str) -> None:
                     inputs = list(step.dispatchable.program.inputs.items())
                     lower(Questions(step.dispatchable.numbers).ask, made.expression, inputs, made.stored)
     assert deep > 5
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("size", [1, 1027, 4096])
+@pytest.mark.parametrize(
+    ("name", "data_type"),
+    [("ACTIVATION_HARD_SIGMOID", "FLOAT32"), ("ACTIVATION_HARD_SIGMOID", "FLOAT16"), ("ELEMENT_WISE_NEGATE", "INT8")],
+)
+def test_long_formulas_on_a_gpu(name: str, data_type: str, size: int) -> None:
+    """They are computed by a loop over each thread's elements, some of which the last one has not."""
+    attributes = {"Alpha": 0.9, "Beta": 0.3} if name == "ACTIVATION_HARD_SIGMOID" else {}
+    each = node(name, None, InputTensor=tensor(data_type, (size,)), **attributes)
+    planned = schedule(chain(each, 1, NODES + 1), Structures())
+    x = np.random.default_rng(7).standard_normal(size).astype(data_type.lower()) if "FLOAT" in data_type else None
+    given = (np.arange(size) % 256).astype(np.uint8).view(np.int8) if x is None else x
+    made = []
+    with ThreadPoolExecutor(1) as helpers:
+        for device in (NumpyDevice(helpers, 1), first_gpu()):
+            made.append(np.full(size, 85, given.dtype))
+            inputs, outputs = ([array.view(np.uint8).data] for array in (given, made[-1]))
+            if planned.scratch_bytes:
+                outputs.append(np.empty(planned.scratch_bytes, np.uint8).data)
+            device.prepare(InitializedGraph(planned, ())).dispatch(inputs, outputs, lambda: False)
+    np.testing.assert_array_equal(made[0], made[1])

@@ -49,6 +49,7 @@ class CoordinateLowering(Lowering):
         self._counter = "long long"
         """What loops count with."""
         self._shared: dict[Total, bool] = {}
+        self._window: tuple[int, ...] = ()
         self._along: Index | None = None
         self._inner = -1
         self._width = 1
@@ -60,7 +61,7 @@ class CoordinateLowering(Lowering):
     def source(self, kind: CoordinateClass) -> tuple[str, int, tuple[Value, ...]]:
         """The kernel, the elements that a block computes, 0 if it goes by rows, and what its last arguments are."""
         if kind.narrow:
-            self._root, self._counter = narrowed_integers(self._root), "int"
+            self._root, self._counter, self._window = narrowed_integers(self._root), "int", kind.window
             self._uniform = uniform_parts(self._root)
         for node in parts(self._root):
             if isinstance(node, Total) and not self._free_of(node) and self._uniform.issuperset(node.counts):
@@ -333,10 +334,17 @@ class CoordinateLowering(Lowering):
         if is_position(node):
             lines += [f"long long {at} = 0;"]
             inner.lines += [f"++{at};"]
+        if self._window:
+            # Elements are read wherever their coordinates are, so that reads need not wait for a look at counts.
+            known = [f"{self._indices[index]} < {count}" for index, count in zip(node.indices, counts, strict=True)]
+            last = inner.lines.index(fold.update)
+            inner.lines[last:] = [f"if ({' && '.join(known)})", braced(inner.lines[last:])]
+            counts = [*map(str, self._window)]
         for index, count in zip(reversed(node.indices), reversed(counts), strict=True):
             name = self._indices[index]
             assert inner.outer, "each index has a loop"
-            loop = [f"for ({self._counter} {name} = 0; {name} < {count}; ++{name})", braced(inner.lines)]
+            loop = ["#pragma unroll"] if self._window else []
+            loop += [f"for ({self._counter} {name} = 0; {name} < {count}; ++{name})", braced(inner.lines)]
             inner = inner.outer
             inner.lines += loop
         return self.declare(node.type, fold.result(fold.pack))

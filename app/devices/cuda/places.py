@@ -10,6 +10,7 @@ from app.contract.tensors import TensorDesc
 from app.devices.cuda.vectors import vector_width
 from app.formula.coordinates import Coordinate, Element, Total
 from app.formula.ranges import Ranges
+from app.formula.uniform import uniform_parts
 from app.formula.values import INT64, Constant, Number, Operation, Parameter, Value, parts
 from app.programs.dispatchable import Dispatchable
 
@@ -29,6 +30,9 @@ LONG, MOST = 1 << 8, 1 << 32
 MOST_TERMS, MOST_WORK = 1 << 28, 1 << 40
 """Terms that one thread may compute for an element, and that a kernel may for all: seconds of an H200's time, since a
 kernel under way cannot be stopped. More is NumPy's, which can."""
+
+MOST_UNROLLED = 16
+"""Terms of an element that are written one after the other: none then waits for another."""
 
 MOST_NARROW = (1 << 31) - 1
 """Integers up to this, and elements that a tensor reaches over, are counted with 32 bits."""
@@ -53,13 +57,15 @@ DEVICE unsigned inside(int at, unsigned size) { return at < 0 ? 0 : at < (int)si
 class CoordinateClass:
     """What of the tensors chooses code: the ranks of the inputs and, last, of the output, whether that has few
     elements, which of CHUNKS its rows are cut into, or 0, how many neighbours along a row a thread computes, and
-    whether what is computed of coordinates has 32 bits."""
+    whether what is computed of coordinates has 32 bits. `window` is how many terms the only total has at most along
+    each of its indices, if these are few."""
 
     ranks: tuple[int, ...]
     few: bool
     chunk: int
     width: int = 1
     narrow: bool = False
+    window: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +93,8 @@ class Coordinates:
         pieces = -(-made.Sizes[-1] // (chunk or width)) if chunk or width > 1 else 1
         ranges = Ranges(root, compiled.numbers, made.Sizes)
         narrow = width == 1 and _is_narrow(root, ranges, [*compiled.inputs.values(), made])
-        kind = CoordinateClass(ranks_of(compiled, made), made.elements < FEW, chunk, width, narrow)
+        window = _window(root, ranges) if narrow else ()
+        kind = CoordinateClass(ranks_of(compiled, made), made.elements < FEW, chunk, width, narrow, window)
         shape = np.array(shape_of(compiled, made, pieces), np.uint32)
         return cls(kind, made.elements, ranges.terms(), shape, made.elements // made.Sizes[-1] * pieces)
 
@@ -108,6 +115,15 @@ def _is_narrow(root: Value, ranges: Ranges, tensors: Sequence[TensorDesc]) -> bo
             if node.type == "uint64" or not -MOST_NARROW <= low <= high <= MOST_NARROW:
                 return False
     return totals
+
+
+def _window(root: Value, ranges: Ranges) -> tuple[int, ...]:
+    """Of totals that end where the input does; those that do not are as long as a size is, which chooses no code."""
+    totals, uniform = [node for node in parts(root) if isinstance(node, Total)], uniform_parts(root)
+    if uniform.issuperset(totals[0].counts):
+        return ()
+    most = tuple(map(ranges.most, totals[0].counts))
+    return most if len(totals) == 1 and 1 <= math.prod(most) <= MOST_UNROLLED else ()
 
 
 def narrowed_integers(root: Value) -> Value:

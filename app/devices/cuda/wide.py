@@ -206,13 +206,12 @@ template <bool NEAR> DEVICE float gelu(float x, bool& far)
     g += fmaf(k, -0x1.7f7d1cp-19f, -rest);
     float p = fmaf(fmaf(fmaf(0x1.6b6de4p-16f, g, 0x1.123008p-12f), g, 0x1.55568ap-9f), g, 0x1.5554a2p-6f);
     p = fmaf(0.5f, g, fmaf(p, g, 0.125f) * (g * g));
-    float t = (y - 0x1.7dbp+1f) * reciprocal_of_normal(y + 0x1.7dbp+1f);
-    float q = fmaf(fmaf(0x1.61c65ap-16f, t, -0x1.611eb8p-15f), t, -0x1.edfb52p-12f);
-    q = fmaf(fmaf(fmaf(q, t, -0x1.f31092p-13f), t, 0x1.8bb548p-9f), t, 0x1.ac9b86p-11f);
-    q = fmaf(fmaf(fmaf(q, t, -0x1.6deb38p-6f), t, 0x1.736608p-5f), t, -0x1.18b74ap-6f);
-    q = fmaf(q, t, -0x1.8af56ap-4f);
-    float n = fmaf(q, t, 0x1.f204fep-2f), e = fmaf(n, p, n); /* R, and R exp(g / 2) */
-    float e_rest = fmaf(q, t, fmaf(n, p, 0x1.f204fep-2f - e));
+    float t = (y - 0x1.d48p+1f) * reciprocal_of_normal(y + 0x1.d48p+1f);
+    float q = fmaf(fmaf(0x1.718cfep-13f, t, 0x1.770faep-12f), t, -0x1.5ec376p-10f);
+    q = fmaf(fmaf(fmaf(q, t, -0x1.49a832p-10f), t, 0x1.accf4ap-7f), t, -0x1.013e6cp-5f);
+    q = fmaf(fmaf(fmaf(q, t, 0x1.1fe79p-5f), t, 0x1.63d492p-8f), t, -0x1.8fa87p-4f);
+    float n = fmaf(q, t, 0x1.e7cd1ep-2f), e = fmaf(n, p, n); /* R, and R exp(g / 2) */
+    float e_rest = fmaf(q, t, fmaf(n, p, 0x1.e7cd1ep-2f - e));
     float d = y + 1.0f, d_rest = y - (d - 1.0f), inverse = reciprocal_of_normal(d), quotient = e * inverse;
     float more = (fmaf(-quotient, d_rest, fmaf(-quotient, d, e)) + e_rest) * inverse;
     /* y 2^k, k being 0 where y might be subnormal; beyond 13 what is taken from x is nothing. */
