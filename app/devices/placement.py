@@ -200,10 +200,9 @@ class FallbackKernel:
     ) -> ExecutionRecord:
         kernel = self._kernel(gpu)
         # In place, a GPU that fails halfway would leave half of the input: it works on a copy, which then replaces it.
-        targets = [
-            memoryview(bytearray(output)) if any(_same(each, output) for each in inputs) else output
-            for output in outputs
-        ]
+        # What may be shared begins at the same place.
+        places = {address_of(each) for each in inputs}
+        targets = [memoryview(bytearray(output)) if address_of(output) in places else output for output in outputs]
         try:
             ran = kernel.dispatch(inputs, targets, cancelled)
         except DeviceFailed as failure:
@@ -217,11 +216,6 @@ class FallbackKernel:
             if target is not output:
                 output[:] = target
         return ran
-
-
-def _same(one: Buffer, other: Buffer) -> bool:
-    """Whether both are the same memory; all that may be shared begins at the same place."""
-    return address_of(one) == address_of(other)
 
 
 def find_gpus(
