@@ -27,6 +27,7 @@ from app.devices.cpu.llvm.kernels import Loop, LoopCall, LoopCode, RowCall
 from app.devices.cpu.llvm.lowering import lower, lower_part
 from app.devices.cpu.llvm.math.functions import EXPANSIONS
 from app.devices.cpu.llvm.math.primitives import kept
+from app.devices.cpu.llvm.nest import Nest
 from app.devices.cpu.llvm.nests import PIECE
 from app.devices.cpu.llvm.operations import FUNCTIONS
 from app.devices.cpu.llvm.vectors import Registers
@@ -40,6 +41,7 @@ from app.formula.values import (
     FLOAT32,
     FLOAT64,
     Input,
+    Value,
     cast,
     ceil,
     erf,
@@ -286,6 +288,16 @@ def test_loops_take_many_elements_at_a_time() -> None:
         nests.elements(element, list(element.inputs), 1, ["packed", "packed"]), "x86_64-linux", "x86-64-v3"
     )
     assert re.search(r"vfmadd\w+ps\s.*%ymm", assembly)
+
+
+@pytest.mark.parametrize(("count", "vectors"), [(1, 4), (5, 4), (20, 2)])
+def test_a_long_formula_takes_fewer_vectors_side_by_side(count: int, vectors: int) -> None:
+    """Than operators' do: each is a copy of it for the compiler."""
+    x: Value = Input(FLOAT32, "X", DataType.FLOAT32)
+    for _ in range(count):
+        x = tanh(x)
+    nest = Nest([lower(ask, x, DataType.FLOAT32)], ["X"], 1, ["packed", "packed"])
+    assert f'!"llvm.loop.interleave.count", i32 {vectors}}}' in nest.module()
 
 
 @pytest.mark.parametrize(
