@@ -146,7 +146,7 @@ class CudaDeviceOnCpu(CudaDevice):
         self.pinned = PinnedMemory(0)
         self.copying = Copying(None)
         self.uses_host_addresses = True
-        self.load = 0
+        self.load = self.long_dispatches = 0
         self._lock = threading.Lock()
         self._kept = WeakKeyDictionary()
         self._sources: list[str] = []

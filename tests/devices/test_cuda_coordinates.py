@@ -100,11 +100,23 @@ def test_small_kernels_are_waited_for_at_once_when_they_are_loaded_and_the_gpu_i
 ) -> None:
     (pooling,) = [each for each in cases() if each.name == "pooling"]
     assert not on_cpu.prepare(pooling.operator).runs_inline
-    run(on_cpu, pooling.operator, pooling.inputs)
     kernel = on_cpu.prepare(pooling.operator)
+    counted: list[int] = []
+
+    def cancelled() -> bool:
+        counted.append(on_cpu.long_dispatches)
+        return False
+
+    inputs = [buffer_of(pooling.inputs[name]) for name in pooling.operator.inputs]
+    outputs = [memoryview(bytearray(desc.data_bytes)) for desc in pooling.operator.outputs.values()]
+    for _ in range(2):
+        kernel.dispatch(inputs, outputs, cancelled)
+    assert counted == [1, 0], "what is still to be loaded takes long"
     assert kernel.runs_inline
     with monkeypatch.context() as patch:
-        patch.setattr(on_cpu, "load", 1)
+        patch.setattr(on_cpu, "load", 1)  # of others that are small
+        assert kernel.runs_inline
+        patch.setattr(on_cpu, "long_dispatches", 1)
         assert not kernel.runs_inline
     monkeypatch.setattr(cuda_small, "BRIEF_VALUES", 10)  # and computes little
     assert not kernel.runs_inline

@@ -399,9 +399,9 @@ def test_what_is_brief_needs_no_other_thread(sharing: Sharing, monkeypatch: pyte
         assert threads[-1] is not here
     split(sharing.post(TILE, tiled(shared("r", 24), {"binary_data": True})))
     assert threads[-1] is not here
-    sharing.gpu.load = 1
+    sharing.gpu.long_dispatches = 1
     split(sharing.post(TILE, document))
-    sharing.gpu.load = 0
+    sharing.gpu.long_dispatches = 0
     assert threads[-1] is not here
     sharing.service.pool.queue_depth = -2
     try:

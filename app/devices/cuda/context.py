@@ -74,6 +74,8 @@ class Context:
         """Whether kernels get at the buffers in `pinned` by their addresses."""
         self.load = 0
         """Bytes that dispatches under way read and write."""
+        self.long_dispatches = 0
+        """How many of them may keep others waiting for longer than it takes to hand these to another thread."""
         self._functions: dict[str, Any] = {}
         self._lock = threading.Lock()
 
@@ -187,12 +189,14 @@ class Context:
         return self._cupy.ndarray(tuple(sizes), dtype, memory, tuple(strides))
 
     @contextmanager
-    def at_work(self, size: int) -> Iterator[None]:
-        """Dispatches run in this: it counts their bytes, and tells errors of the GPU as DeviceFailed."""
+    def at_work(self, size: int, *, is_brief: bool = False) -> Iterator[None]:
+        """Dispatches run in this: it counts their bytes, and tells errors of the GPU as DeviceFailed. One that
+        `is_brief`, some 10 us, is not counted among the long ones."""
         if self.out_of_service is not None:
             raise DeviceFailed("lost", f"{self.name} is out of service: {self.out_of_service}")
         with self._lock:
             self.load += size
+            self.long_dispatches += not is_brief
         try:
             self.use()
             yield
@@ -207,6 +211,7 @@ class Context:
         finally:
             with self._lock:
                 self.load -= size
+                self.long_dispatches -= not is_brief
 
     def free_memory(self) -> None:
         """Give back what no dispatch uses."""

@@ -64,18 +64,21 @@ class CudaScheduleKernel:
 
     @property
     def runs_inline(self) -> bool:
-        """While nothing else runs on the GPU, which a small dispatch would wait for."""
-        if self.device.load or not (self._is_small and self._is_brief):
-            return False
+        """While nothing runs on the GPU that a small dispatch would wait for."""
+        return not self.device.long_dispatches and self._is_ready()
+
+    def _is_ready(self) -> bool:
+        """Whether a dispatch takes hardly longer than to hand it to another thread."""
         ready = self._ready[-1:]
-        return bool(ready) and ready[0].is_known
+        return self._is_small and self._is_brief and bool(ready) and ready[0].is_known
 
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
         dispatch = self._dispatch_small if self._is_small else self._dispatch_large
         made = outputs[: len(self._outputs)]  # without the scratch that the CPU is given
-        with self.device.at_work(sum(self._inputs) + sum(self._outputs)), self._arena() as arena:
+        size = sum(self._inputs) + sum(self._outputs)
+        with self.device.at_work(size, is_brief=self._is_ready()), self._arena() as arena:
             dispatch(arena, inputs, made, cancelled)
         return ExecutionRecord(self.device.name, "cuda")
 

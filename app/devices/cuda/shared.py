@@ -76,7 +76,7 @@ class ResidentKernel:
     def runs_inline(self) -> bool:
         """Whether a dispatch over tensors that all are on the device takes, now, hardly longer than to hand it to
         another thread: if the last one did, and while nothing else runs there, which it would wait for."""
-        return self._took < BRIEF_SECONDS and not self._device.load
+        return self._took < BRIEF_SECONDS and not self._device.long_dispatches
 
     def dispatch(
         self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], cancelled: Callable[[], bool]
@@ -94,7 +94,7 @@ class ResidentKernel:
 
     def _dispatch(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], cancelled: Callable[[], bool]) -> None:
         device = self._device
-        with device.at_work(sum(self._reads) + sum(self._writes)):
+        with device.at_work(sum(self._reads) + sum(self._writes), is_brief=self._took < BRIEF_SECONDS):
             places = _Places(device)
             try:
                 reads = [*places.of_inputs(inputs, self._reads, outputs, self._writes)]

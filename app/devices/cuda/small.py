@@ -81,16 +81,19 @@ class SmallKernel:
 
     @property
     def runs_inline(self) -> bool:
-        """While nothing else runs on the GPU, which a small dispatch would wait for."""
-        if self._device.load or self._resident.values > BRIEF_VALUES:
-            return False
-        return bool(self._bound) or self._resident.is_loaded
+        """While nothing runs on the GPU that a small dispatch would wait for. Others like it do not count: handed to
+        other threads, as the first ones are, they would keep all that follow there."""
+        return self._is_brief and not self._device.long_dispatches
+
+    @property
+    def _is_brief(self) -> bool:
+        return self._resident.values <= BRIEF_VALUES and (bool(self._bound) or self._resident.is_loaded)
 
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
         device, passage = self._device, self._passage
-        with device.at_work(passage.bytes), device.slots.take() as slot:
+        with device.at_work(passage.bytes, is_brief=self._is_brief), device.slots.take() as slot:
             if cancelled():
                 raise Cancelled
             bound = self._bound.get(slot.address)
