@@ -212,7 +212,7 @@ def test_large_reductions_go_over_few_dimensions(
         made.append(bytearray(operator.outputs["OutputTensor"].data_bytes))
         kernel.dispatch([_bytes(x)], [memoryview(made[-1])], lambda: False)
     assert made[0] == made[1]
-    assert isinstance(kernel, CoordinateKernel)
+    assert isinstance(kernel, ArrayKernel | CoordinateKernel)  # NumPy looks for positions along rows
     assert kernel._inputs[0].desc.Sizes == simpler
 
 

@@ -332,8 +332,6 @@ DOUBLES = floats(2, 3, dtype="float64")
 REFUSED = [
     (Case("Add", [DOUBLES, DOUBLES]), "ELEMENT_WISE_ADD takes no FLOAT64 as ATensor"),
     (Case("ReduceMean", [bytes_(2, 3, dtype="int32")]), "REDUCE takes no INT32 with Function AVERAGE"),
-    (Case("Pow", [floats(2), np.array([2, 3])]), "ELEMENT_WISE_POW takes no INT64 as ExponentTensor"),
-    (Case("Pow", [floats(2), np.array([2, 2**31])], known=(1,)), "ELEMENT_WISE_POW takes no INT64 as ExponentTensor"),
     (Case("Shrink", [bytes_(3)], {"bias": 0.5}), "its bias or lambd is no whole number"),
     (Case("TopK", [floats(3, 5), np.array([2])], outputs=2), "its k is not constant"),
     (Case("TopK", [floats(3, 5), np.array([6])], known=(1,), outputs=2), "its k is 6, of 5 elements"),
