@@ -616,6 +616,6 @@ class TestPackedMatrices:
 
     def test_panels_of_one_column_are_within_the_bound_of_a_matrix(self, client: httpx.Client) -> None:
         """They would be filled up to a vector, which is 8 or 16 times as many."""
-        depth = 1 << 21
+        depth = 1 << 20
         told = keep(client, self.product(sizes=(depth, 1)), inputs={"w": bytes(4 * depth)})
         assert told["memory_bytes"] < 4 * depth + 20_000

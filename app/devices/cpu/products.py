@@ -34,6 +34,9 @@ from app.programs.walks import collapse
 MOST_ROWS, MOST_PACKED = 1 << 12, 32 << 20
 """Rows of which a loop reads a panel again and again, and bytes that one packed matrix may have, beside the matrix."""
 
+MOST_FILLED = 8 << 20
+"""Bytes that panels of few columns may be filled up to, where that is more than twice the matrix."""
+
 MOST_READ, MOST_MATRICES = 1 << 18, 1 << 6
 """Bytes of a matrix that is read as it lies, for all rows from the cache; and calls for matrices that are no even steps
 apart."""
@@ -92,7 +95,8 @@ def _is_for_loops(operator: Gemm, compiled: Dispatchable, compiler: Compiler, is
     columns = compiled.outputs["OutputTensor"].Sizes[-1]
     if operator.FusedActivation or rows > MOST_ROWS:
         return False
-    if is_packed and _panel_bytes(operator, compiled, compiler) > MOST_PACKED:
+    most = min(max(8 * depth * columns, MOST_FILLED), MOST_PACKED)
+    if is_packed and _panel_bytes(operator, compiled, compiler) > most:
         return False
     if not is_packed and (4 * depth * columns > MOST_READ or (_column_stride(operator) != 1 and columns > 1)):
         return False
