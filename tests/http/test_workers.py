@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ import msgpack
 import numpy as np
 import pytest
 
-from tests.conftest import RunningServer, ServerFactory, running_server
+from tests.conftest import SERVER, RunningServer, ServerFactory, running_server
 from tests.http.load import SECONDS, metric, series, wait_until
 from tests.http.wire import connection, header, length
 from tests.messages import CELU, output_of, post_json, request
@@ -100,6 +101,26 @@ def test_one_that_dies_is_started_again(start_server: ServerFactory) -> None:
         with httpx.Client(base_url=running.url, timeout=30) as client:
             output_of(post_json(client, SMALL))
     assert running.stop(SECONDS) == 0
+
+
+ADOPTS = """
+import os, sys, time
+if not os.fork():
+    time.sleep(float(sys.argv[1]))
+    os._exit(3)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+"""A command that has a child when it becomes another one, as process 1 of a container gets orphans."""
+
+
+def test_children_that_are_no_workers_end_without_a_word(tmp_path: Path) -> None:
+    adopts = (sys.executable, "-c", ADOPTS, "0.5", *SERVER)
+    with running_server(tmp_path / "log", "--workers", "2", command=adopts) as running:
+        wait_until(lambda: len(workers_of(running)) >= 2)
+        assert running.stop(SECONDS) == 0
+        said = running.log.read_text()
+        assert "started again" not in said
+        assert "Traceback" not in said
 
 
 def test_what_one_that_is_killed_has_counted_is_not_lost(start_server: ServerFactory) -> None:

@@ -97,6 +97,8 @@ class Supervisor:
             process, status = os.waitpid(-1, os.WNOHANG)
             if not process:
                 break
+            if process not in self._started:  # an orphan, if this is process 1
+                continue
             number, since = self._started.pop(process)
             code = os.waitstatus_to_exitcode(status)
             if self._ending:
