@@ -62,6 +62,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if is_file and config.option.markexpr == "quick" and collection_path not in QUICK else None
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Have pytest-xdist take files by name. It would have those of few tests last, of which one may take minutes."""
+    config.option.loadscopereorder = False
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path in QUICK:

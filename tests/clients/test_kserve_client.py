@@ -4,6 +4,7 @@ The package brings half a cluster's software along, so it gets an environment of
 one is made anew only with `pytest --cache-clear`.
 """
 
+import fcntl
 import json
 import re
 import subprocess
@@ -71,14 +72,17 @@ def python(request: pytest.FixtureRequest) -> Path:
     """An interpreter that has the package."""
     cache = request.config.cache
     assert cache is not None
-    folder = cache.mkdir("kserve") / f"python{sys.version_info.major}.{sys.version_info.minor}"
+    kept = cache.mkdir("kserve")
+    folder = kept / f"python{sys.version_info.major}.{sys.version_info.minor}"
     interpreter, complete = folder / "bin/python", folder / "complete"
-    if not (complete.exists() and interpreter.exists()):
-        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        install = [str(interpreter), "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
-        done = subprocess.run([*install, VERSION], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        complete.touch()
+    with (kept / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # other tests of this run want it, too, in another process
+        if not (complete.exists() and interpreter.exists()):
+            subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+            install = [interpreter, "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
+            done = subprocess.run([*install, VERSION], capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            complete.touch()
     return interpreter
 
 
