@@ -6,10 +6,8 @@ import gc
 import logging
 import os
 import shutil
-import signal
 import sys
 import tempfile
-import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +17,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from app import __version__, logs
+from app.apart import done_apart
+from app.devices.cuda import mps
 from app.devices.placement import try_gpus
 from app.engine.graph_entries import Entries, SharedEntries
 from app.engine.service import Service
@@ -42,7 +42,7 @@ from app.http.native.dispatch import DispatchRoute
 from app.http.native.dxdispatch import DxDispatchRoute
 from app.http.server.connection import connections
 from app.http.server.limit import ConnectionLimit, Limits, raise_descriptor_limit, room_for_connections
-from app.http.server.machine import suited
+from app.http.server.machine import has_gpu, suited
 from app.http.server.process import Process
 from app.http.server.proxies import forwarded
 from app.http.server.server import Server, UnixSocket, listen
@@ -61,7 +61,7 @@ from app.models.repository.repository import Repository
 from app.models.repository.repository import check as check_models
 from app.models.repository.switches import SharedSwitches, Switches
 from app.settings import Settings, Unusable
-from app.signals import Signals, end, end_with_parent
+from app.signals import Signals, end
 
 log = logging.getLogger("app")
 
@@ -73,6 +73,9 @@ FULL_COLLECTIONS = 1000
 """After so many collections of what is not quite new, Python's collector looks through all that was made since the
 start, for which it stops all threads: 30 to 80 ms where many graphs were compiled. By default after 10, which is every
 second of compiling. What it finds are a hundred small objects of each graph."""
+
+_ENDING_SECONDS = 1.0
+"""How long a worker without its parent waits until the GPUs' service has been told to end. It is a client itself."""
 
 _TENDED_SECONDS = 0.5
 """How often is looked for graphs that are idle, or were dropped by another worker."""
@@ -184,8 +187,9 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
     Raises Unusable.
     """
     why = ""
+    can_share = settings.mps and settings.gpus != "none" and has_gpu()
     if not settings.workers:
-        count, why = suited(settings)
+        count, why = suited(settings, gpus_are_shared=can_share and mps.is_there())
         settings = settings.model_copy(update={"workers": count})
     keys = Keys(settings.api_keys.get_secret_value(), settings.api_keys_file)
     check_models(settings)
@@ -225,6 +229,7 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
 
     neighbours = Neighbours(settings.workers) if settings.workers > 1 else None
     folder = _shared_folder() if settings.workers > 1 else None
+    gpu_sharing = mps.start(folder / "mps") if folder and can_share else None
     supervisor = os.getpid()
 
     def work(number: int, signals: Signals) -> bool:
@@ -234,6 +239,8 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
         make = functools.partial(_server, settings, keys, certificate, slots, number, entries, switches, neighbour)
         went_well = Process(make, signals, reload, end_seconds, watched).run(sockets)
         if folder and os.getppid() != supervisor:  # it was killed, and will not
+            if gpu_sharing:
+                gpu_sharing.end(seconds=_ENDING_SECONDS)
             shutil.rmtree(folder, ignore_errors=True)
         return went_well
 
@@ -242,6 +249,8 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
         went_well = Supervisor(settings.workers, work, signals, reload, end_seconds, watched).run(sockets)
     else:
         went_well = work(0, signals)
+    if gpu_sharing:
+        gpu_sharing.end()
     if folder:
         shutil.rmtree(folder, ignore_errors=True)
     if unix:
@@ -251,26 +260,17 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
 
 def _try_gpus(settings: Settings) -> None:
     """`try_gpus` in a process of its own, so that the service says in one sentence what is missing. Raises Unusable."""
-    reading, writing = os.pipe()
-    process = os.fork()
-    if not process:
-        status = 1
+
+    def trouble() -> str:
         try:
-            end_with_parent(signal.SIGKILL)  # a driver that hangs would keep it for ever
             try_gpus(settings)
-            status = 0
         except Unusable as error:
-            os.write(writing, str(error).encode())
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    os.close(writing)
-    with open(reading, "rb") as pipe:  # an ending signal ends this process here, too
-        said = pipe.read().decode()
-    _, status = os.waitpid(process, 0)
-    if status:
-        raise Unusable(said or f"The search for GPUs ended with {os.waitstatus_to_exitcode(status)}.")
+            return str(error)
+        return ""
+
+    said = done_apart(trouble)
+    if said != "":
+        raise Unusable(said or "The search for GPUs failed.")
 
 
 def _shared_folder() -> Path:

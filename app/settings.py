@@ -133,6 +133,11 @@ class Settings(BaseSettings):
         description="GPUs to use: all, none, or their numbers separated by commas, all of which must be there.",
     )
     require_gpu: bool = Field(False, description="Do not start without a GPU.")
+    mps: bool = Field(
+        True,
+        description="Have several workers use a GPU at the same time, by a Multi-Process Service of NVIDIA's that is "
+        "started for them, if nvidia-cuda-mps-control is there; else they take turns.",
+    )
     crossover_elements: int = Field(
         0, ge=0, description="Elements from which `auto` takes a GPU; 0 measures that at the start."
     )

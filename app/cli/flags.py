@@ -27,8 +27,8 @@ _CHOSEN = {
         *("log_level", "log_format", "log_file", "access_log", "otlp_endpoint", "trace_ratio", "docs"),
     ),
     "Devices": (
-        *("threads", "llvm", "gpus", "require_gpu", "crossover_elements", "staging_bytes", "pinned_bytes"),
-        *("kernel_cache", "compile_ahead"),
+        *("threads", "llvm", "gpus", "require_gpu", "mps", "crossover_elements", "staging_bytes"),
+        *("pinned_bytes", "kernel_cache", "compile_ahead"),
     ),
     "Models from files": (*("models", "warm", "max_model_bytes", "max_model_graphs", "max_batch", "max_delay_us"),),
     "Graphs that are kept": ("max_graphs", "max_graph_bytes", "graph_seconds"),

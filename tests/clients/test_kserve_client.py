@@ -79,7 +79,15 @@ def python(request: pytest.FixtureRequest) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)  # other tests of this run want it, too, in another process
         if not (complete.exists() and interpreter.exists()):
             subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-            install = [interpreter, "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
+            install = [
+                str(interpreter),
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--no-compile",
+                "--disable-pip-version-check",
+            ]
             done = subprocess.run([*install, VERSION], capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr
             complete.touch()

@@ -310,27 +310,28 @@ def test_a_connection_lends_its_socket_and_has_it_back(
 
 
 @pytest.mark.parametrize(
-    ("cpus", "memory", "gpu", "given", "count"),
+    ("cpus", "memory", "gpus", "given", "count"),
     [
-        (2, 64, False, {}, 1),
-        (4, 64, False, {}, 1),
-        (8, 64, False, {}, 2),
-        (16, 64, False, {}, 4),
-        (128, 512, False, {}, 4),
-        (16, 16, False, {}, 2),
-        (16, 4, False, {}, 1),
-        (16, 64, True, {}, 2),
-        (16, 64, True, {"gpus": "none"}, 4),
-        (16, 64, False, {"shared_memory": True}, 1),
-        (16, 64, False, {"max_batch": 8}, 1),
+        (2, 64, None, {}, 1),
+        (4, 64, None, {}, 1),
+        (8, 64, None, {}, 2),
+        (16, 64, None, {}, 4),
+        (128, 512, None, {}, 4),
+        (16, 16, None, {}, 2),
+        (16, 4, None, {}, 1),
+        (16, 64, "turns", {}, 2),
+        (16, 64, "shared", {}, 4),
+        (16, 64, "turns", {"gpus": "none"}, 4),
+        (16, 64, None, {"shared_memory": True}, 1),
+        (16, 64, None, {"max_batch": 8}, 1),
     ],
 )
 def test_as_many_processes_as_suit_the_machine(
-    monkeypatch: pytest.MonkeyPatch, cpus: int, memory: int, gpu: bool, given: dict[str, Any], count: int
+    monkeypatch: pytest.MonkeyPatch, cpus: int, memory: int, gpus: str | None, given: dict[str, Any], count: int
 ) -> None:
     monkeypatch.setattr(machine, "processors", lambda: cpus)
     monkeypatch.setattr(machine, "memory_bytes", lambda: memory * GIB)
-    monkeypatch.setattr(machine, "has_gpu", lambda: gpu)
-    found, why = suited(Settings(**given))
+    monkeypatch.setattr(machine, "has_gpu", lambda: gpus is not None)
+    found, why = suited(Settings(**given), gpus_are_shared=gpus == "shared")
     assert found == count
     assert why

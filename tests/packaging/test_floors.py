@@ -24,7 +24,7 @@ FLOORS = [
         "app.stages",
         "app.contract",
     },
-    {"app.memory", "app.formula", "app.logs", "app.environment"},
+    {"app.memory", "app.formula", "app.logs", "app.environment", "app.apart"},
     {"app.programs", "app.codecs"},
     {"app.operators"},
     {"app.graphs"},

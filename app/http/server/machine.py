@@ -12,14 +12,14 @@ each answers some ten thousand small requests a second."""
 MOST = 4
 """Clients need processors, too."""
 
-MOST_ON_GPU = 2
-"""Each process has a context of its own on a GPU, and pinned memory, and waits while the GPU runs what others sent."""
+MOST_IN_TURNS = 2
+"""Where each process has the GPU for itself in its turn, and the others wait."""
 
 _CGROUP = Path("/sys/fs/cgroup")
 
 
-def suited(settings: Settings) -> tuple[int, str]:
-    """How many, and why, for the log."""
+def suited(settings: Settings, *, gpus_are_shared: bool) -> tuple[int, str]:
+    """How many, and why, for the log. `gpus_are_shared`: processes need not take turns at one."""
     if settings.shared_memory:
         return 1, "regions of shared memory are registered with one process"
     if settings.max_batch > 1:
@@ -30,8 +30,8 @@ def suited(settings: Settings) -> tuple[int, str]:
         f"each may hold max_memory_bytes, of {memory / GIB:.0f} GiB half": memory // 2 // settings.max_memory_bytes,
         f"no more than {MOST} unless they are asked for": MOST,
     }
-    if settings.gpus != "none" and has_gpu():
-        most[f"no more than {MOST_ON_GPU} share a GPU unless they are asked for"] = MOST_ON_GPU
+    if settings.gpus != "none" and has_gpu() and not gpus_are_shared:
+        most[f"no more than {MOST_IN_TURNS} take turns at a GPU unless they are asked for"] = MOST_IN_TURNS
     why = min(most, key=lambda each: most[each])
     return max(most[why], 1), why
 
