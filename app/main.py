@@ -15,6 +15,7 @@ from typing import NoReturn
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.server import ServerState
 
 from app import __version__, logs
 from app.apart import done_apart
@@ -45,6 +46,7 @@ from app.http.server.limit import ConnectionLimit, Limits, raise_descriptor_limi
 from app.http.server.machine import has_gpu, suited
 from app.http.server.process import Process
 from app.http.server.proxies import forwarded
+from app.http.server.rehearsal import rehearse, rehearsing
 from app.http.server.server import Server, UnixSocket, listen
 from app.http.server.tls import HANDSHAKES, Certificate, certificate_of
 from app.http.server.transfers import Transfers
@@ -170,10 +172,15 @@ def create_app(
     return app
 
 
-def handler_of(app: FastAPI, settings: Settings, keys: Keys) -> Handler:
-    """What answers each request: `app`, and what happens before and after. Without `keys` it is for everyone."""
+def answering(app: FastAPI) -> Handler:
+    """What answers each request by `app`, for everyone and unseen."""
     routes = [route for route in app.routes if isinstance(route, DirectRoute)]
-    handler = refusing(routed(routes, telling(answered_by(app))))
+    return refusing(routed(routes, telling(answered_by(app))))
+
+
+def handler_of(app: FastAPI, settings: Settings, keys: Keys) -> Handler:
+    """The same, and what happens before and after. Without `keys` it is for everyone."""
+    handler = answering(app)
     if keys:
         handler = authenticating(handler, keys)
     if settings.cors_origins:
@@ -335,16 +342,19 @@ def _server(
         timeout_keep_alive=settings.keep_alive_seconds,
         timeout_graceful_shutdown=settings.shutdown_seconds,
     )
-    config.http = connections(
-        forwarded(handler, config.forwarded_allow_ips),
-        Limits(
-            header_seconds=settings.header_seconds,
-            max_header_bytes=settings.max_header_bytes,
-            send_seconds=settings.send_seconds,
-            connections=limit,
-        ),
-        _transfers(settings, service),
+    limits = Limits(
+        header_seconds=settings.header_seconds,
+        max_header_bytes=settings.max_header_bytes,
+        send_seconds=settings.send_seconds,
+        connections=limit,
     )
+    transfers = _transfers(settings, service)
+    config.http = connections(forwarded(handler, config.forwarded_allow_ips), limits, transfers)
     config.load()
     config.ssl = certificate.context if certificate else None
-    return Server(config, service.drain, settings.drain_seconds, settings.header_seconds)
+
+    async def rehearse_all() -> None:
+        connect = connections(rehearsing(answering(app)), limits, transfers)
+        await rehearse(lambda: connect(config, ServerState(), {}), app.state.inference.expected())
+
+    return Server(config, service.drain, settings.drain_seconds, settings.header_seconds, rehearse_all)

@@ -7,25 +7,31 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import httpx
 import numpy as np
 import pytest
 import tritonclient.http as triton
+import uvicorn
 from onnx import ModelProto
 from starlette.exceptions import HTTPException
+from uvicorn.server import ServerState
 
 from app.engine.service import Service
 from app.engine.workers import Ticket
 from app.http.core.asgi import AsgiBody
-from app.http.core.exchange import Request
+from app.http.core.exchange import Reply, Request
 from app.http.inference.endpoints import InferEndpoint
 from app.http.inference.file_models import FileModel
 from app.http.inference.rehearsal import rehearsals
-from app.http.server.limit import ConnectionLimit
+from app.http.server import rehearsal
+from app.http.server.connection import connections
+from app.http.server.limit import ConnectionLimit, Limits
 from app.http.telemetry.metrics import Metrics
 from app.memory.buffers import Buffer, beginning
 from app.models.onnx.reading import Port, Signature
 from app.models.repository.repository import Repository
 from app.settings import Settings
+from tests.conftest import ServerFactory, ours_only
 from tests.models.documents import affine, affine_of, model
 
 X = np.array([[-4, -2, 0], [1, 2, 4]], np.float32)
@@ -133,3 +139,54 @@ def test_one_that_is_unloaded_before_it_is_compiled_says_so(tmp_path: Path, monk
     assert raised.value.status_code == 503
     service.close()
     assert service.memory.used == 0
+
+
+@ours_only
+def test_a_service_has_answered_what_will_be_asked(start_server: ServerFactory, tmp_path: Path) -> None:
+    """By its own connection, and as tritonclient and others write it. None of it is counted."""
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "affine.onnx").write_bytes(affine().SerializeToString())
+    keys = tmp_path / "keys"
+    keys.write_text("c2VjcmV0LWtleQ\n")
+    flags = ("--models", str(folder), "--warm", "affine=2x3", "--log-level", "debug", "--api-keys-file", str(keys))
+    server = start_server(*flags, "--gpus", "none")
+    said = server.log.read_text()
+    rehearsed_first = said[: said.index("running on")]
+    assert rehearsed_first.count("POST /v2/models/affine/versions/1/infer HTTP/1.1: HTTP/1.1 200 OK") == 6
+    assert "will take longer" not in said
+    with httpx.Client(base_url=server.url, headers={"Authorization": "Bearer c2VjcmV0LWtleQ"}) as client:
+        stats = client.get("/v2/models/stats").json()["model_stats"]
+        assert [each["inference_count"] for each in stats if each["name"] == "affine"] == [0]
+        assert 'method="POST"' not in client.get("/metrics").text
+
+
+@pytest.mark.parametrize("fault", ["hangs", "raises", "cuts"])
+def test_a_rehearsal_that_fails_holds_up_no_start(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: str
+) -> None:
+    monkeypatch.setattr(rehearsal, "SECONDS", 0.2)
+    ended = []
+
+    async def handle(request: Request) -> Reply:
+        ended.append(request.is_rehearsal)
+        if fault == "hangs":
+            await asyncio.sleep(60)
+        raise ValueError("no")
+
+    class Cutting(asyncio.Protocol):
+        def data_received(self, data: bytes) -> None:
+            self.transport.abort()
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            assert isinstance(transport, asyncio.Transport)
+            self.transport = transport
+
+    limits = Limits()
+    connect = connections(rehearsal.rehearsing(handle), limits)
+    config = uvicorn.Config("none")
+    make = Cutting if fault == "cuts" else lambda: connect(config, ServerState(), {})
+    asyncio.run(rehearsal.rehearse(make, [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"] * 2))
+    assert ended == ([] if fault == "cuts" else [True])
+    assert "will take longer" in caplog.text
+    assert limits.connections.count == 0

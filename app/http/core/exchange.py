@@ -61,6 +61,7 @@ class Request:
         "client",
         "headers",
         "id",
+        "is_rehearsal",
         "key",
         "method",
         "outcome",
@@ -108,6 +109,8 @@ class Request:
         self.server = server
         # What is found out about it, for metrics and the log.
         self.id = ""
+        self.is_rehearsal = False
+        """Whether it is the service's own, of which nothing is counted."""
         self.key = ""
         """The name of its API key, if it has one."""
         self.refusal = ""

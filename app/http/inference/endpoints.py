@@ -33,7 +33,7 @@ from app.http.inference.graph_models import GraphModel
 from app.http.inference.model import Model
 from app.http.inference.models import Models
 from app.http.inference.operator_models import OperatorModel
-from app.http.inference.rehearsal import TIMES, rehearsals
+from app.http.inference.rehearsal import MOST_REHEARSED, TIMES, rehearsals, request_of
 from app.http.inference.requests import Inference, InferenceReader, Parts
 from app.http.inference.shared_memory import Regions
 from app.http.telemetry.inferences import BatchCounts, InferenceCounts
@@ -152,6 +152,7 @@ class InferEndpoint:
         self._readers: WeakKeyDictionary[GraphModel | CacheKey, InferenceReader] = WeakKeyDictionary()
         service.caches["inferences"] = self._reader.cache
         repository.rehearse = self.rehearse
+        self._expected: list[bytes] | None = []
 
     async def __call__(self, request: Request, path: Mapping[str, str]) -> Reply:
         name = path["name"]
@@ -164,7 +165,8 @@ class InferEndpoint:
         def over(how: str) -> None:
             memory.close()
             took[how] = perf_counter_ns() - started
-            model.observe(self._counts, took)
+            if not request.is_rehearsal:
+                model.observe(self._counts, took)
 
         try:
             given = coding_of_request(headers.get(b"content-encoding", b""))
@@ -193,7 +195,10 @@ class InferEndpoint:
         """
         asked = FileModel(self._service, self.models.repository, model)
         reader = self.reader_of(asked)
-        for text, zeros in rehearsals(model.ports, sizes, self._service.settings.max_numbers):
+        for each in rehearsals(model.ports, sizes, self._service.settings.max_numbers):
+            text, zeros = each
+            if self._expected is not None and len(text) + zeros <= MOST_REHEARSED:
+                self._expected.append(request_of(each, model.name, model.version))
             with self._service.memory.open() as memory:
                 shift = beginning(len(text) if zeros else 0)  # as `read_body` has it, in memory for it
                 body = memory.buffer(shift + len(text) + zeros)[shift:]
@@ -204,6 +209,11 @@ class InferEndpoint:
                 data = cast("dict[str, Buffer]", inference.data(parts, memory))
                 outcome = self._service.execute_in(ticket, inference.prepared, data, memory)
                 inference.form.write(parts.id, outcome, parts.regions, memory)
+
+    def expected(self) -> list[bytes]:
+        """What clients will ask of the models that were compiled so far, in HTTP, once: later ones are not noted."""
+        expected, self._expected = self._expected, None
+        return expected or []
 
     def reader_of(self, model: OperatorModel | GraphModel | FileModel) -> InferenceReader:
         """That of all operators, or the model's own, which goes with it."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 
+from app.http.core.headers import JSON_LENGTH
 from app.http.inference.file_models import datatype_of
 from app.http.inference.model import BINARY_OUTPUT
 from app.models.onnx.reading import Port, Signature
@@ -26,6 +27,9 @@ _MARK = secrets.token_hex(16)  # stands for numbers; no model knows it
 
 TIMES = 3
 """How often each is read. The first one in a process takes 0.6 ms, the second 0.1, and is remembered."""
+
+MOST_REHEARSED = 1 << 20
+"""Bytes of a request up to which it is sent to the service, too, before this listens. Larger ones take their time."""
 
 Document: TypeAlias = Mapping[str, object]
 
@@ -61,6 +65,14 @@ def rehearsals(ports: Signature, sizes: SizesOfAll, max_numbers: int) -> Iterato
             first, *rest = written.split(f'"{_MARK}"'.encode())
             filled = [f"[{comma.join(each)}]".encode() + piece for each, piece in zip(zeros, rest, strict=True)]
             yield Rehearsal(first + b"".join(filled), 0)
+
+
+def request_of(rehearsal: Rehearsal, name: str, version: str) -> bytes:
+    """The same in HTTP, to this version of the model."""
+    text, zeros = rehearsal
+    fields = [f"POST /v2/models/{name}/versions/{version}/infer HTTP/1.1", "Host: rehearsal"]
+    fields += [f"Content-Length: {len(text) + zeros}", *([f"{JSON_LENGTH}: {len(text)}"] if zeros else [])]
+    return b"".join(("\r\n".join([*fields, "", ""]).encode(), text, bytes(zeros)))
 
 
 def _zero(port: Port) -> str:

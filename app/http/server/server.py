@@ -7,7 +7,7 @@ import os
 import socket
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import uvicorn
@@ -123,11 +123,14 @@ class Server(uvicorn.Server):
         on_drain: Callable[[], None],
         drain_seconds: float = 0.0,
         handshake_seconds: float = 10.0,
+        rehearse: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """With a `config.ssl`, clients have `handshake_seconds` for the handshake of TLS."""
+        """`rehearse` is done before anybody is listened to. With a `config.ssl`, clients have `handshake_seconds` for
+        the handshake of TLS."""
         super().__init__(config)
         self._handshake_seconds = handshake_seconds
         self._on_drain = on_drain
+        self._rehearse = rehearse
         self._drain_seconds = drain_seconds
         self._drain_end: float | None = None  # on the loop's clock
         self._loop: asyncio.AbstractEventLoop
@@ -142,6 +145,8 @@ class Server(uvicorn.Server):
         if self.config.ssl:
             self._handshakes = Handshakes(self.config.ssl, self._protocol, self._handshake_seconds)
         await super().startup([])  # uvicorn itself listens on none
+        if self._rehearse and not self.should_exit:
+            await self._rehearse()
         for listening in sockets:
             if self.config.ssl:
                 self.servers.append(Listener(listening, self._handshakes))  # type: ignore[arg-type]
