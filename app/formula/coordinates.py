@@ -40,18 +40,20 @@ class Element(Value):
     """The element of the input tensor `name` at coordinates `at`, converted on loading from `stored` to `type`.
 
     `at` has one int64 for each dimension. Devices read at the nearest coordinate inside the tensor, whatever `at` is,
-    and so never read outside; a formula chooses by `where` what stands for the elements there.
+    and so never read outside; a formula chooses by `where` what stands for the elements there. They need not look along
+    dimensions whose bits are set in `inside`.
     """
 
     name: str
     stored: DataType
     at: tuple[Value, ...]
+    inside: int = 0
 
     def operands(self) -> tuple[Value, ...]:
         return self.at
 
     def with_operands(self, operands: tuple[Value, ...]) -> "Element":
-        return Element(self.type, self.name, self.stored, operands)
+        return Element(self.type, self.name, self.stored, operands, self.inside)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

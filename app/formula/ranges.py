@@ -47,6 +47,11 @@ class Ranges:
             found = self._known[node] = (low, high) if least <= low <= high <= most else (least, most)
         return found
 
+    def learn(self, node: Value) -> None:
+        """Of a value that is made of some of the formula's, and takes the place of another."""
+        if isinstance(node, Operation) and self._uniform.issuperset(node.operands()):
+            self._uniform.add(node)
+
     def most(self, count: Value) -> int:
         """How large a total's count is at most, and at least 0."""
         return max(self.of(count)[1], 0)
@@ -131,11 +136,14 @@ class Ranges:
 
 def _window_of(end: Value, begin: Value) -> Value | None:
     """How far a part reaches at most, from the larger of x and something to the smaller of x + this and something."""
-    match end, begin:
-        case (
-            Operation(name="minimum", arguments=(Operation(name="add", arguments=(x, window)), _)),
-            Operation(name="maximum", arguments=(y, _)),
-        ) if x is y:
+    match end:
+        case Operation(name="minimum", arguments=(first, _)):
+            end = first
+    match begin:
+        case Operation(name="maximum", arguments=(first, _)):
+            begin = first
+    match end:
+        case Operation(name="add", arguments=(x, window)) if x is begin:
             return window
     return None
 

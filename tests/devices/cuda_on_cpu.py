@@ -4,6 +4,7 @@ Functions that are approximate on a GPU are the C library's here: what is tested
 """
 
 import ctypes
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from app.devices.cuda.coordinates import CoordinateLowering
 from app.devices.cuda.functions import PRIMITIVES
 from app.devices.cuda.grids import KERNEL, THREADS
 from app.devices.cuda.lowering import Arithmetic, lower
-from app.devices.cuda.places import Coordinates
+from app.devices.cuda.places import WARP, CoordinateClass, Coordinates
 from app.devices.cuda.reducers import REDUCERS
 from app.devices.cuda.splits import LANES, SplitLowering, Splits
 from app.formula.structures import Questions
@@ -219,19 +220,22 @@ _LANES = 8
 _IN_ROWS, _OF_ROWS = "of_rows[THREADS]", 2 * LANES
 """Kernels whose threads go along rows have more."""
 
+_OF_WARPS = f"#define TEAM {WARP}\n"
+
 _THREADS = rf"""
 #include <pthread.h>
 #include <thread>
 #include <utility>
 #include <vector>
 #define THREADS {_LANES}
+#define TEAM THREADS
 #define __restrict__
 #define __shared__ static
 #define __syncthreads() pthread_barrier_wait(&barrier)
 struct grid_index {{ unsigned x; }};
 static thread_local grid_index blockIdx, threadIdx;
 static pthread_barrier_t barrier;
-template <class T, class Join> static T reduced(T value, Join join) {{
+template <int TEAM_, class T, class Join> static T reduced(T value, Join join) {{
     static T values[THREADS];
     values[threadIdx.x] = value;
     pthread_barrier_wait(&barrier);
@@ -240,6 +244,7 @@ template <class T, class Join> static T reduced(T value, Join join) {{
     pthread_barrier_wait(&barrier);
     return all;
 }}
+template <class T, class Join> static T reduced(T value, Join join) {{ return reduced<THREADS>(value, join); }}
 template <class... A, std::size_t... N>
 static void called(void (*kernel)(A...), void** table, std::index_sequence<N...>) {{
     kernel(*(std::remove_const_t<A>*)table[N]...);
@@ -260,7 +265,7 @@ static void launched(void (*kernel)(A...), void** table, unsigned blocks, unsign
 }}
 """
 
-_HEAD = f'extern "C" __global__ void __launch_bounds__({THREADS}) {KERNEL}('
+_HEAD = re.compile(rf'extern "C" __global__ void __launch_bounds__\({THREADS}(, \d+)?\) {KERNEL}\(')
 
 
 class BuiltKernels:
@@ -285,7 +290,9 @@ class BuiltKernels:
         library = _built(self._folder / f"kernels{len(self._built)}.cpp", parts, "-O0")
         for number, source in enumerate(sources):
             whole = "for (unsigned turn = threadIdx.x" in source
-            self._built[source] = _Built(library[f"kernel{number}"], REDUCERS in source or _IN_ROWS in source, whole)
+            together = REDUCERS in source or _IN_ROWS in source
+            groups = THREADS // WARP if _OF_WARPS in source else 1
+            self._built[source] = _Built(library[f"kernel{number}"], together, whole, groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,19 +302,23 @@ class _Built:
     """Whether a block's threads compute an element together."""
     whole: bool
     """Whether a block does what it does with any number of threads."""
+    groups: int
+    """Of a block, which here is one of them."""
 
     def launch(self, blocks: int, table: int) -> None:
         """As the CUDA driver does it, over tensors on the host."""
-        turns = blocks if self.together or self.whole else blocks * THREADS // _LANES
+        turns = blocks * self.groups if self.together or self.whole else blocks * THREADS // _LANES
         self.function(ctypes.c_void_p(table), ctypes.c_uint(turns), ctypes.c_bool(self.together))
 
 
-def coordinate_source(operator: CompiledOperator, output: str) -> tuple[str, int, tuple[Value, ...]]:
+def coordinate_source(
+    operator: CompiledOperator, output: str, kind: CoordinateClass | None = None
+) -> tuple[str, int, tuple[Value, ...]]:
     """The kernel of an output, the elements that a block computes, and its last arguments."""
     made = operator.program.maps[output]
     inputs = list(operator.program.inputs.items())
     lowering = CoordinateLowering(Questions(operator.numbers).ask, made.expression, inputs, made.stored)
-    return lowering.source(Coordinates.of(operator, output).kind)
+    return lowering.source(kind or Coordinates.of(operator, output).kind)
 
 
 def split_sources(operator: CompiledOperator, output: str) -> list[str]:
@@ -325,11 +336,12 @@ def split_sources(operator: CompiledOperator, output: str) -> list[str]:
 
 def _namespace(source: str, number: int) -> str:
     body = source.removeprefix(PRIMITIVES).replace(f"#define THREADS {THREADS}\n", "")
-    assert body.count(_HEAD) == 1
+    assert len(_HEAD.findall(body)) == 1
     if REDUCERS in body:  # what needs a GPU of them is above
         parts = REDUCERS.partition("template <class T> DEVICE T larger(")
         body = body.replace(REDUCERS, "".join(parts[1:]))
-    body = body.replace(_HEAD, f"static void {KERNEL}(")
+    body = body.replace(f"#define TEAM {THREADS}\n", "").replace(_OF_WARPS, "")
+    body = _HEAD.sub(f"static void {KERNEL}(", body)
     threads = _OF_ROWS if _IN_ROWS in body else _LANES
     call = f"launched(n{number}::{KERNEL}, table, blocks, {threads}, together)"
     return (

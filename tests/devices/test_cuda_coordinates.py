@@ -21,7 +21,6 @@ from app.devices.cuda.places import FEW, LONG, Coordinates, division
 from app.devices.device import Cancelled, DeviceFailed
 from app.formula import coordinates as c
 from app.formula.coordinates import coordinates
-from app.formula.values import maximum
 from tests.devices.coordinate_cases import case, cases, same
 from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu
 from tests.devices.cuda_on_cpu import COMPILER, BuiltKernels, coordinate_source
@@ -151,8 +150,8 @@ def test_an_output_may_take_the_memory_of_an_input(on_cpu: CudaDeviceOnCpu) -> N
     [
         ([N], 3, False),
         ([N, 1 << 9], 3, True),  # of a block's threads
-        ([maximum(N, *coordinates(1)), 1 << 4], 3, False),
-        ([maximum(N, *coordinates(1)), 1 << 4, 2], 3, True),  # of one
+        ([N - coordinates(1)[0], 1 << 4], 3, False),
+        ([N - coordinates(1)[0], 1 << 4, 2], 3, True),  # of one
         ([N], 1 << 16, False),
         ([N], (1 << 16) + 1, True),  # of all
     ],

@@ -4,6 +4,7 @@ the CPU, and on a GPU."""
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.devices.cuda_on_cpu import COMPILER, BuiltKernels, coordinate_source,
 from tests.devices.test_coordinates import N, desc_of, elements, laid_out, of_expression, operand, run
 from tests.gpu import first_gpu
 from tests.operators.coordinate_operators import Gather, Join, Reduce, Slice1
+from tests.operators.descriptors import compiled
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
 BLOCKS = 6
@@ -170,19 +172,122 @@ def split_of(sizes: list[int], axes: list[int], data_type: DataType = DataType.F
     return Splits.of(operator, "OutputTensor", Coordinates.of(operator, "OutputTensor"))
 
 
+def test_what_is_chosen_for_all_of_a_threads_neighbours_is_known_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of tensors that are joined along rows, where vectors begin; of others, for each element."""
+    monkeypatch.setattr(cuda_places, "LEAST_VECTORS", 0)
+    for sizes, guarded in (((24, 8), 2), ((25, 7), 0)):
+        tensors = [np.zeros((24, 24, n), np.float16) for n in sizes]
+        members = {"OutputTensor": desc_of(np.zeros((24, 24, 32), np.float16)), "Axis": 2}
+        source, _, _ = coordinate_source(case("", Join, members, InputTensors=tensors).operator, "OutputTensor")
+        assert len(re.findall(r"if \(!?v\d+\) gathered\(", source)) == guarded
+
+
+def rows_of_terms() -> Iterator[Case]:
+    """Reductions along rows that fill a warp's vectors, do not, and do not begin where these may; several at once."""
+    rng = np.random.default_rng(6)
+    chosen = [
+        *(("SUM", each) for each in (DataType.FLOAT32, DataType.FLOAT16, DataType.UINT32)),
+        *(("MAX", each) for each in (DataType.FLOAT32, DataType.FLOAT16, DataType.INT32)),
+        *(("MIN", DataType.FLOAT16), ("ARGMAX", DataType.FLOAT16), ("ARGMIN", DataType.FLOAT32)),
+        *(("ARGMAX", DataType.UINT64), ("LOG_SUM_EXP", DataType.FLOAT32)),
+    ]
+    for function, data_type in chosen:
+        for sizes, axes in (([9, 1024], [1]), ([2, 3, 5, 352], [2, 3]), ([7, 259], [1]), ([6, 1300], [1])):
+            x: Any = elements(rng, sizes, data_type)
+            if x.dtype.kind == "f":
+                x = rng.standard_normal(sizes).astype(x.dtype)
+                x[0, ..., 3] = x[0, ..., 200] = 99
+                x[1, ..., 7] = x[1, ..., 9] = np.nan if function != "LOG_SUM_EXP" else 0
+            out = np.zeros([1 if axis in axes else size for axis, size in enumerate(sizes)], x.dtype)
+            out = out.astype(np.uint32) if function.startswith("ARG") else out
+            for last in (False, True) if function == "ARGMAX" else (False,):
+                members = {"OutputTensor": desc_of(out), "Function": function, "Axes": axes, "Last": last}
+                name, exact = f"{function} {data_type} {sizes} {last}", function != "LOG_SUM_EXP"
+                yield case(name, Reduce, members, exact=exact, InputTensor=x)
+
+
+@needs_compiler
+def test_warps_have_rows(tmp_path: Path, numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_places, "LEAST_OF_WARPS", 0)
+    cases = list(rows_of_terms())
+    kinds = [Coordinates.of(each.operator, "OutputTensor").kind for each in cases]
+    assert {each.group for each in kinds} == {32}
+    assert {each.neighbours for each in kinds} == {1, 2, 4, 8}
+    device = CudaDeviceOnCpu(BuiltKernels(tmp_path, [each.operator for each in cases]))
+    assert differing(device, numpy_device, cases) == []
+
+
+def windows() -> Iterator[Case]:
+    """Poolings of windows that lie one after the other, and of some that do not."""
+    rng = np.random.default_rng(7)
+    for kind in ("MAX_POOLING", "AVERAGE_POOLING", "LP_POOLING", "MAX_POOLING1"):
+        for data_type, step, window, sizes in (
+            ("FLOAT16", 2, [2, 2], [2, 3, 6, 16]),
+            ("FLOAT16", 4, [3, 3], [2, 3, 7, 16]),
+            ("FLOAT32", 2, [3, 2], [2, 3, 7, 16]),
+            ("FLOAT32", 2, [2, 2, 1], [1, 2, 4, 6, 8]),
+            ("FLOAT32", 2, [3, 3], [2, 3, 7, 15]),
+            ("FLOAT16", 2, [2, 2], [2, 3, 6, 12]),
+        ):
+            x = rng.standard_normal(sizes).astype(np.float16 if data_type == "FLOAT16" else np.float32)
+            x[0, 1, 2, 3] = np.nan
+            spatial = len(sizes) - 2
+            document: dict[str, Any] = {
+                "Type": kind,
+                "InputTensor": {"DataType": data_type, "Sizes": sizes},
+                "Strides": [2] * (spatial - 1) + [step],
+                "WindowSize": window,
+                "StartPadding": [0] * spatial,
+                "EndPadding": [0] * spatial,
+            }
+            document |= {"AVERAGE_POOLING": {"IncludePadding": False}, "LP_POOLING": {"P": 2}}.get(kind, {})
+            if kind == "MAX_POOLING1":
+                made = [
+                    (size - n) // by + 1 for size, n, by in zip(sizes[2:], window, document["Strides"], strict=True)
+                ]
+                document["OutputIndicesTensor"] = {"DataType": "UINT32", "Sizes": [*sizes[:2], *made]}
+            operator = compiled(document)
+            if "OutputIndicesTensor" in operator.outputs:
+                x[np.isnan(x)] = 1
+            yield Case(f"{kind} {data_type} {window} {sizes}", operator, {"InputTensor": x}, exact=kind != "LP_POOLING")
+
+
+@needs_compiler
+def test_threads_load_windows_at_once(
+    tmp_path: Path, numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda_places, "LEAST_VECTORS", 0)
+    cases = list(windows())
+    kinds = [Coordinates.of(each.operator, "OutputTensor").kind for each in cases]
+    assert {(each.step, each.width) for each in kinds} == {(2, 4), (4, 2), (2, 2), (0, 1)}
+    device = CudaDeviceOnCpu(BuiltKernels(tmp_path, [each.operator for each in cases]))
+    assert differing(device, numpy_device, cases) == []
+
+
+def test_what_is_not_aligned_is_loaded_one_by_one() -> None:
+    """Where addresses are not, or rows begin elsewhere."""
+    for size, aligned, expected in ((1024, True, True), (1024, False, False), (1030, True, False)):
+        x = np.broadcast_to(np.zeros(1, np.float32), [5000, size])
+        members = {"OutputTensor": desc_of(np.zeros((5000, 1), np.float32)), "Function": "SUM", "Axes": [1]}
+        operator = case("", Reduce, members, InputTensor=x.copy()).operator
+        kind = Coordinates.of(operator, "OutputTensor").kind
+        source, _, _ = coordinate_source(operator, "OutputTensor", kind if aligned else replace(kind, packed=()))
+        assert ("gathered(near" not in source) == expected
+
+
 def test_splits_keep_a_gpu_busy() -> None:
     """Threads go along rows where these are kept; as many blocks as there is room for, and little to join."""
     outer = split_of([1 << 16, 1 << 10], [0])
     assert outer
     assert (outer.kind.lanes, outer.kind.width) == (32, 4)
-    assert outer.blocks == 1 << 11
+    assert outer.blocks == cuda_splits.BLOCKS
     assert outer.scratch_bytes < 1 << 23
     half = split_of([1 << 16, 1 << 10], [0], DataType.FLOAT16)
     assert half
     assert half.kind.width == 8
     whole = split_of([1 << 13, 1 << 13], [0, 1])
     assert whole
-    assert (whole.kind.lanes, whole.blocks) == (0, 1 << 11)
+    assert (whole.kind.lanes, whole.blocks) == (0, cuda_splits.BLOCKS)
     assert split_of([1 << 16, 1 << 10], [1]) is None  # a block for each
     assert split_of([1 << 6, 1 << 10], [0]) is None  # little
     assert split_of([1 << 10, 1 << 17], [0]) is None  # a thread for each
@@ -209,4 +314,6 @@ def _places(each: Case) -> Coordinates:
 def test_a_gpu_computes_what_numpy_does(numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_splits, "LEAST_WORK", 0)
     monkeypatch.setattr(cuda_places, "LEAST_VECTORS", 0)
-    assert differing(first_gpu(), numpy_device, [*reductions(), *moves(), *reductions(scale=7)]) == []
+    monkeypatch.setattr(cuda_places, "LEAST_OF_WARPS", 0)
+    cases = [*reductions(), *moves(), *reductions(scale=7), *rows_of_terms(), *windows()]
+    assert differing(first_gpu(), numpy_device, cases) == []

@@ -36,6 +36,18 @@ template <bool LEAST, bool LAST, class T> DEVICE unsigned long long key_of(spot<
 template <bool LAST> DEVICE unsigned place_of(unsigned long long key) { return LAST ? (unsigned)key : ~(unsigned)key; }
 template <class T> DEVICE T larger_of(T a, T b) { return a > b || a != a ? a : b; }
 template <class T> DEVICE T smaller_of(T a, T b) { return a < b || a != a ? a : b; }
+#if __CUDA_ARCH__ >= 800
+DEVICE float larger_of(float a, float b)
+{
+    asm("max.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
+    return a;
+}
+DEVICE float smaller_of(float a, float b)
+{
+    asm("min.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
+    return a;
+}
+#endif
 """
 
 
@@ -59,10 +71,6 @@ class Fold:
         """The total's value."""
         return f"{self.before}{packed}{self.after}"
 
-    def reduced(self) -> str:
-        """What all threads of a block have, joined, packed."""
-        return f"reduced({self.pack}, []({self.packed} a, {self.packed} b) {{ return {self.joined}; }})"
-
 
 def is_position(node: Total) -> bool:
     """Whether it says which term, not what its value is."""
@@ -76,10 +84,9 @@ def fold_of(node: Total, made: str, value: str, at: str, place: str) -> Fold:
     if is_position(node):
         return _position(node, made, value, at, place)
     if node.name in ("maximum", "minimum"):
-        sign = "<" if least else ">"
-        is_beyond = f"{value} {sign} {made}" + (f" || {value} != {value}" if is_float(type_) else "")
-        start, update = _worst(type_, least=least), f"if ({is_beyond}) {made} = {value};"
-        join = f"{'smaller_of' if least else 'larger_of'}(a, b)"
+        extreme = "smaller_of" if least else "larger_of"
+        start, update = _worst(type_, least=least), f"{made} = {extreme}({made}, {value});"
+        join = f"{extreme}(a, b)"
     else:
         operator, start = ("+", "0") if node.name == "sum" else ("*", "1")
         wide = "unsigned long long" if np.dtype(type_).itemsize == 8 else "unsigned"

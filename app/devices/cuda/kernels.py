@@ -3,7 +3,7 @@
 import ctypes
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -130,7 +130,7 @@ class CudaKernel:
         """
         kind = self._kind(aligned)
         form = self._form_of(kind)
-        self._check(shared=form.per_block == 1)
+        self._check(shared=form.per_block not in (0, THREADS))
         return self._launch(form, self._shape(kind))
 
     def _form_of(self, kind: "RowClass | CoordinateClass | Layout") -> "_Form":
@@ -169,7 +169,7 @@ class CudaKernel:
         if self._rows:
             return self._rows.kind(aligned=aligned)
         if self._coordinates:
-            return self._coordinates.kind
+            return self._coordinates.kind if aligned else replace(self._coordinates.kind, packed=())
         return choose_layout(self._sizes, self._strides, self._bytes, aligned=aligned)
 
     def _shape(self, kind: "RowClass | CoordinateClass | Layout") -> list[object]:
@@ -198,12 +198,10 @@ class CudaKernel:
     def bind(self, pointers: Sequence[int], pool: Any = None) -> Launch | Launches:
         """The kernel over tensors on the device at these addresses, ready to be queued. What it needs besides is taken
         from `pool`, the device's if there is none."""
+        aligned = all(pointer % ACCESS_BYTES == 0 for pointer in pointers)
         if self._splits:
-            return self._bind_splits(self._splits, pointers, pool or self._device.pool)
-        launch, places = (
-            self.launch(aligned=all(pointer % ACCESS_BYTES == 0 for pointer in pointers)),
-            self._coordinates,
-        )
+            return self._bind_splits(self._splits.on(aligned=aligned), pointers, pool or self._device.pool)
+        launch, places = self.launch(aligned=aligned), self._coordinates
         if places and (launch.per_block == 0 or places.kind.width > 1):
             return launch.bind(pointers, places.pieces)
         return launch.bind(pointers, self._rows.groups if self._rows else self._count)

@@ -78,11 +78,18 @@ def _divide(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
         inverse = inverse_of(writing.ask, divisor)
         if inverse is not None:
             return f"{a} * {writing.argument(node, inverse)}"
+    if node.type == FLOAT64 and writing.is_uniform(divisor) and writing.ask(_is_power_of_2, divisor):
+        return f"{a} * {writing.argument(node, 1 / divisor)}"
     if writing.half and isinstance(node.arguments[0], Constant) and node.arguments[0].value == 1:
         return f"reciprocal_approx({b})"
     if _is_float(node):
         return f"{a} / {b}"
     raise TypeError("integers have a quotient")
+
+
+def _is_power_of_2(number: Number) -> bool:
+    """By which to divide is to multiply with an inverse that is exact."""
+    return 1 <= number <= MODERATE and math.frexp(number)[0] == 0.5
 
 
 def _sqrt(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
@@ -231,9 +238,17 @@ def _right_shift(writing: Writing, node: Operation, arguments: Sequence[str]) ->
 
 def _quotient(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
     a, b = arguments
-    kind = C_TYPES[node.type]
+    kind, divisor = C_TYPES[node.type], node.arguments[1]
+    shift = writing.ask(_shift_of, divisor) if writing.is_uniform(divisor) else None
+    if shift is not None:
+        return f"{a} / {1 << shift}"
     wrap = f"{b} == -1 ? {_negative(writing, node, [a])} : " if _signed(node) else ""
     return f"{b} == 0 ? ({kind})0 : {wrap}({kind})({a} / {b})"
+
+
+def _shift_of(number: Number) -> int | None:
+    """Of a divisor that is a small power of 2, which is much quicker than others, its exponent."""
+    return {1: 0, 2: 1, 4: 2, 8: 3, 16: 4, 32: 5}.get(int(number))
 
 
 def _fmod(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:

@@ -7,11 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.contract.tensors import TensorDesc
+from app.devices.cuda.grids import ACCESS_BYTES, THREADS
+from app.devices.cuda.totals import LONG, MOST, is_along_rows, outer_totals, terms_of, width_of_terms
 from app.devices.cuda.vectors import vector_width
+from app.devices.cuda.windows import window_step
 from app.formula.coordinates import Coordinate, Element, Total
+from app.formula.decided import Decisions, decide
 from app.formula.ranges import Ranges
 from app.formula.uniform import uniform_parts
-from app.formula.values import INT64, Constant, Number, Operation, Parameter, Value, parts
+from app.formula.values import INT64, Constant, Operation, Parameter, Value, parts
 from app.programs.dispatchable import Dispatchable
 
 FEW = 1 << 14
@@ -24,8 +28,11 @@ find out once."""
 LEAST_VECTORS = 1 << 16
 """Elements of an output that are fewer are not worth finding out which of them lie together."""
 
-LONG, MOST = 1 << 8, 1 << 32
-"""Totals of so many combinations are worth a block's threads, which count them with 32 bits."""
+WARP = 32
+
+LEAST_OF_WARPS, MOST_OF_A_WARP = 1 << 12, 1 << 12
+"""Elements of an output from which on there are enough for a warp each, and terms of an element that are not too many
+for it: it has them joined sooner than a block."""
 
 MOST_TERMS, MOST_WORK = 1 << 28, 1 << 40
 """Terms that one thread may compute for an element, and that a kernel may for all: seconds of an H200's time, since a
@@ -58,7 +65,12 @@ class CoordinateClass:
     """What of the tensors chooses code: the ranks of the inputs and, last, of the output, whether that has few
     elements, which of CHUNKS its rows are cut into, or 0, how many neighbours along a row a thread computes, and
     whether what is computed of coordinates has 32 bits. `window` is how many terms the only total has at most along
-    each of its indices, if these are few."""
+    each of its indices, if these are few, and `step` is how far windows of neighbours are apart that are loaded at
+    once, else 0. Of totals whose terms threads share, a `group` of threads has each, and each
+    thread some `neighbours` of its terms at once.
+
+    `even`: no neighbour is beyond its row. `decisions` are what sizes decide of the formula, and `packed` says which
+    inputs have rows of elements one after the other that begin where a vector may."""
 
     ranks: tuple[int, ...]
     few: bool
@@ -66,6 +78,12 @@ class CoordinateClass:
     width: int = 1
     narrow: bool = False
     window: tuple[int, ...] = ()
+    step: int = 0
+    group: int = THREADS
+    neighbours: int = 1
+    even: bool = True
+    decisions: Decisions = ()
+    packed: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,46 +102,95 @@ class Coordinates:
     """
     pieces: int
     """Of a kernel that goes by rows: blocks, or groups of neighbours."""
+    root: Value
+    """The formula, with what sizes decide of it."""
 
     @classmethod
     def of(cls, compiled: Dispatchable, output: str) -> "Coordinates":
-        made, root = compiled.outputs[output], compiled.program.maps[output].expression
+        made, expression = compiled.outputs[output], compiled.program.maps[output].expression
+        sizes = {name: desc.Sizes for name, desc in compiled.inputs.items()}
+        root, decisions = decide(expression, compiled.numbers, made.Sizes, sizes)
         width = vector_width(root, compiled.numbers, made) if made.elements >= LEAST_VECTORS else 1
         chunk = 0 if width > 1 else _chunk(made.Sizes[-1])
         pieces = -(-made.Sizes[-1] // (chunk or width)) if chunk or width > 1 else 1
         ranges = Ranges(root, compiled.numbers, made.Sizes)
-        narrow = width == 1 and _is_narrow(root, ranges, [*compiled.inputs.values(), made])
-        window = _window(root, ranges) if narrow else ()
-        kind = CoordinateClass(ranks_of(compiled, made), made.elements < FEW, chunk, width, narrow, window)
+        narrow = _is_narrow(root, ranges, [*compiled.inputs.values(), made], totals=width == 1)
+        window = _window(expression, root, ranges) if narrow else ()
+        step = 0
+        if window and made.elements >= LEAST_VECTORS:
+            step, width = window_step(root, compiled.numbers, made, window)
+            chunk = 0 if step else chunk
+            pieces = made.Sizes[-1] // width if step else pieces
+        terms, few = ranges.terms(), made.elements < FEW
+        group, neighbours = _sharing(root, compiled, few=few, elements=made.elements, terms=terms)
+        kind = CoordinateClass(
+            ranks_of(compiled, made),
+            few,
+            chunk,
+            width,
+            narrow,
+            window,
+            step,
+            group,
+            neighbours,
+            made.Sizes[-1] % width == 0,
+            decisions,
+            tuple(map(_is_packed, compiled.inputs.values())),
+        )
         shape = np.array(shape_of(compiled, made, pieces), np.uint32)
-        return cls(kind, made.elements, ranges.terms(), shape, made.elements // made.Sizes[-1] * pieces)
+        return cls(kind, made.elements, terms, shape, made.elements // made.Sizes[-1] * pieces, root)
 
     def is_too_much(self, *, shared: bool) -> bool:
         """Whether a kernel, whose blocks' threads may have `shared` the terms of an element, is not to be started."""
         return self.terms > (MOST if shared else MOST_TERMS) or self.elements * self.terms > MOST_WORK
 
 
-def _is_narrow(root: Value, ranges: Ranges, tensors: Sequence[TensorDesc]) -> bool:
-    """Whether a formula with totals has integers of coordinates alone, and these have 32 bits."""
+def _sharing(root: Value, compiled: Dispatchable, *, few: bool, elements: int, terms: int) -> tuple[int, int]:
+    """Threads that have a long total's terms together, and neighbours among these that each of them loads at once."""
+    totals = [each for each in outer_totals(root) if terms_of(each, compiled.numbers) >= LONG]
+    if not any(few or is_along_rows(each) for each in totals):
+        return THREADS, 1
+    is_brief = elements >= LEAST_OF_WARPS and terms <= MOST_OF_A_WARP
+    group = WARP if is_brief and all(map(is_along_rows, totals)) else THREADS
+    width = width_of_terms(root, totals, compiled.numbers)
+    while width > 1 and any(terms_of(each, compiled.numbers) < group * width for each in totals):
+        width //= 2
+    return group, width
+
+
+def _is_packed(desc: TensorDesc) -> bool:
+    """Whether rows have their elements one after the other, and begin where a vector may."""
+    *outer, (_, last) = zip(desc.Sizes, desc.strides, strict=True)
+    return last == 1 and not any(step * desc.DataType.bytes % ACCESS_BYTES for size, step in outer if size > 1)
+
+
+def _is_narrow(root: Value, ranges: Ranges, tensors: Sequence[TensorDesc], *, totals: bool) -> bool:
+    """Whether a formula, one with `totals` if these are asked for, has integers of coordinates alone, and these have
+    32 bits."""
     if any(desc.reach > MOST_NARROW for desc in tensors):
         return False
-    totals = False
+    narrow = not totals
     for node in parts(root):
-        totals |= isinstance(node, Total)
+        narrow |= isinstance(node, Total)
         if node.type in ("int64", "uint64"):
             low, high = (1, 0) if isinstance(node, Element | Total) else ranges.of(node)
             if node.type == "uint64" or not -MOST_NARROW <= low <= high <= MOST_NARROW:
                 return False
-    return totals
+    return narrow
 
 
-def _window(root: Value, ranges: Ranges) -> tuple[int, ...]:
-    """Of totals that end where the input does; those that do not are as long as a size is, which chooses no code."""
-    totals, uniform = [node for node in parts(root) if isinstance(node, Total)], uniform_parts(root)
-    if uniform.issuperset(totals[0].counts):
+def _window(expression: Value, root: Value, ranges: Ranges) -> tuple[int, ...]:
+    """Of totals that end where the input does, if sizes do not decide that they end before; those that do not are as
+    long as a size is, which chooses no code."""
+    totals, uniform = _totals(expression), uniform_parts(expression)
+    if len(totals) != 1 or uniform.issuperset(totals[0].counts):
         return ()
-    most = tuple(map(ranges.most, totals[0].counts))
-    return most if len(totals) == 1 and 1 <= math.prod(most) <= MOST_UNROLLED else ()
+    most = tuple(map(ranges.most, _totals(root)[0].counts))
+    return most if 1 <= math.prod(most) <= MOST_UNROLLED else ()
+
+
+def _totals(root: Value) -> list[Total]:
+    return [node for node in parts(root) if isinstance(node, Total)]
 
 
 def narrowed_integers(root: Value) -> Value:
@@ -168,8 +235,3 @@ def division(size: int) -> tuple[int, int]:
     """What `divided` takes for a divisor."""
     shift = (size - 1).bit_length()
     return ((1 << 32) * ((1 << shift) - size)) // size + 1, shift
-
-
-def is_long(*counts: Number) -> bool:
-    """Whether a total of so many combinations is worth a block's threads."""
-    return LONG <= math.prod(max(int(each), 0) for each in counts) < MOST

@@ -341,9 +341,10 @@ class RowLowering(Lowering):
         many = kept * width * len(held)
         blocks = BLOCKS if 0 < many <= FEW_KEPT else BLOCKS // 2
         if many > MOST_KEPT[THREADS] and any(node.type == FLOAT64 for node in parts(self._root)):
-            blocks = BLOCKS // 4
+            # Halves take half as many registers, and many lanes that wait for float64.
+            blocks = BLOCKS * 3 // 4 if self.stored is DataType.FLOAT16 else BLOCKS // 4
         elif self.half and len(self.reductions) > 2 and many > FEW_KEPT and width > 1:
-            blocks = BLOCKS * 3 // 4  # its lanes wait for each other more often, and halves take fewer registers
+            blocks = BLOCKS // 4  # whose lanes wait for each other: what is next to do is done meanwhile
         head = f'extern "C" __global__ void __launch_bounds__({THREADS}, {blocks}) {KERNEL}({", ".join(declared)})'
         return f"\n{struct}\n{head}\n{{\n{body}}}\n"
 

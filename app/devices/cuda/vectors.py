@@ -15,6 +15,7 @@ MOST_OPERATIONS = 64
 NEIGHBOURS = r"""
 template <class T, int N> struct alignas(sizeof(T) * N) neighbours { T at[N]; };
 template <int N> struct width {};
+template <int N> struct times_of { static constexpr int value = N; };
 template <class T> DEVICE void loaded(T* to, const T* from, width<1>) { *to = *from; }
 /* At once if they are aligned, else by halves. */
 template <class T, int N> DEVICE void loaded(T* to, const T* from, width<N>)
@@ -87,6 +88,8 @@ class Along:
                     return None
                 found = self._first(rest, write)
                 return found if found is None or node.name == "multiply" else _wrapped(found, "+", write(other))
+            case Operation(name="cast", type="int32", arguments=(a,)):  # what has 32 bits for certain
+                return self._first(a, write)
             case Operation(name="subtract", arguments=(a, b)) if not self.changes(b):
                 found = self._first(a, write)
                 return found and _wrapped(found, "-", write(b))

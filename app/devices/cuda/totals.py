@@ -1,0 +1,72 @@
+"""What is known of a formula's totals before it is written: how many terms they have, and how these lie."""
+
+import math
+from collections.abc import Sequence
+
+from app.devices.cuda.grids import ACCESS_BYTES
+from app.devices.cuda.vectors import going_along
+from app.formula.coordinates import Element, Index, Total
+from app.formula.uniform import Numbers, evaluator, uniform_parts
+from app.formula.values import Number, Value, parts
+
+LONG, MOST = 1 << 8, 1 << 32
+"""Totals of so many combinations are worth a block's threads, which count them with 32 bits."""
+
+
+def is_long(*counts: Number) -> bool:
+    """Whether a total of so many combinations is worth a block's threads."""
+    return LONG <= math.prod(max(int(each), 0) for each in counts) < MOST
+
+
+def elements_of(total: Total) -> list[Element]:
+    """Those that its terms are made of, but for tensors of no dimensions."""
+    return [node for node in parts(total.argument) if isinstance(node, Element) and node.at]
+
+
+def is_along_rows(total: Total) -> bool:
+    """Whether terms that follow each other lie together."""
+    return any(total.indices[-1] in parts(each.at[-1]) for each in elements_of(total))
+
+
+def outer_totals(root: Value) -> list[Total]:
+    """Those that no other total's indices change, each after those that it needs; their counts are the same for all
+    elements."""
+    uniform = uniform_parts(root)
+    inner: dict[Value, frozenset[Value]] = {}
+    found = []
+    for node in parts(root):
+        free = frozenset[Value]().union(*[inner[each] for each in node.operands()])
+        if isinstance(node, Total):
+            free -= set(node.indices)
+            if not free and uniform.issuperset(node.counts):
+                found.append(node)
+        elif isinstance(node, Index):
+            free = frozenset([node])
+        inner[node] = free
+    return found
+
+
+def terms_of(total: Total, numbers: Numbers) -> int:
+    return math.prod(max(int(evaluator(each)(numbers)), 0) for each in total.counts)
+
+
+def width_of_terms(root: Value, totals: Sequence[Total], numbers: Numbers) -> int:
+    """How many neighbouring terms make one load, and do not go beyond a row of terms."""
+    width = ACCESS_BYTES
+    for total in totals:
+        along = going_along(root, total.indices[-1], numbers)
+        found = [node.stored.bytes for node in elements_of(total) if along.first(node, lambda _: "")]
+        width = min(width, ACCESS_BYTES // max(found)) if found else 1
+        while int(evaluator(total.counts[-1])(numbers)) % width:
+            width //= 2
+    return width
+
+
+def width_across(root: Value, totals: Sequence[Total], numbers: Numbers, axis: int) -> int:
+    """How many neighbours along rows of the output make one load of what is added up; 0 if terms lie together."""
+    along = going_along(root, axis, numbers)
+    if any(map(is_along_rows, totals)):
+        return 0
+    elements = [node for total in totals for node in elements_of(total)]
+    found = [node.stored.bytes for node in elements if along.first(node, lambda _: "")]
+    return ACCESS_BYTES // max(found) if found else 0
