@@ -19,7 +19,7 @@ from app.devices.cuda.coordinates import CoordinateLowering
 from app.devices.cuda.functions import PRIMITIVES
 from app.devices.cuda.grids import KERNEL, THREADS
 from app.devices.cuda.lowering import Arithmetic, lower
-from app.devices.cuda.places import WARP, CoordinateClass, Coordinates
+from app.devices.cuda.places import CoordinateClass, Coordinates
 from app.devices.cuda.reducers import REDUCERS
 from app.devices.cuda.splits import LANES, SplitLowering, Splits
 from app.formula.structures import Questions
@@ -220,7 +220,7 @@ _LANES = 8
 _IN_ROWS, _OF_ROWS = "of_rows[THREADS]", 2 * LANES
 """Kernels whose threads go along rows have more."""
 
-_OF_WARPS = f"#define TEAM {WARP}\n"
+_TEAM = re.compile(r"#define TEAM (\d+)\n")
 
 _THREADS = rf"""
 #include <pthread.h>
@@ -291,7 +291,7 @@ class BuiltKernels:
         for number, source in enumerate(sources):
             whole = "for (unsigned turn = threadIdx.x" in source
             together = REDUCERS in source or _IN_ROWS in source
-            groups = THREADS // WARP if _OF_WARPS in source else 1
+            groups = THREADS // int(_TEAM.findall(source)[0])
             self._built[source] = _Built(library[f"kernel{number}"], together, whole, groups)
 
 
@@ -340,7 +340,7 @@ def _namespace(source: str, number: int) -> str:
     if REDUCERS in body:  # what needs a GPU of them is above
         parts = REDUCERS.partition("template <class T> DEVICE T larger(")
         body = body.replace(REDUCERS, "".join(parts[1:]))
-    body = body.replace(f"#define TEAM {THREADS}\n", "").replace(_OF_WARPS, "")
+    body = _TEAM.sub("", body)
     body = _HEAD.sub(f"static void {KERNEL}(", body)
     threads = _OF_ROWS if _IN_ROWS in body else _LANES
     call = f"launched(n{number}::{KERNEL}, table, blocks, {threads}, together)"

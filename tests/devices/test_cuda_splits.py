@@ -183,7 +183,7 @@ def test_what_is_chosen_for_all_of_a_threads_neighbours_is_known_before_them(mon
 
 
 def rows_of_terms() -> Iterator[Case]:
-    """Reductions along rows that fill a warp's vectors, do not, and do not begin where these may; several at once."""
+    """Reductions along rows that fill a team's vectors, do not, and do not begin where these may; several at once."""
     rng = np.random.default_rng(6)
     chosen = [
         *(("SUM", each) for each in (DataType.FLOAT32, DataType.FLOAT16, DataType.UINT32)),
@@ -192,11 +192,17 @@ def rows_of_terms() -> Iterator[Case]:
         *(("ARGMAX", DataType.UINT64), ("LOG_SUM_EXP", DataType.FLOAT32)),
     ]
     for function, data_type in chosen:
-        for sizes, axes in (([9, 1024], [1]), ([2, 3, 5, 352], [2, 3]), ([7, 259], [1]), ([6, 1300], [1])):
+        for sizes, axes in (
+            ([9, 1024], [1]),
+            ([2, 3, 5, 352], [2, 3]),
+            ([7, 259], [1]),
+            ([6, 1300], [1]),
+            ([19, 200], [1]),
+        ):
             x: Any = elements(rng, sizes, data_type)
             if x.dtype.kind == "f":
                 x = rng.standard_normal(sizes).astype(x.dtype)
-                x[0, ..., 3] = x[0, ..., 200] = 99
+                x[0, ..., 3] = x[0, ..., -2] = 99
                 x[1, ..., 7] = x[1, ..., 9] = np.nan if function != "LOG_SUM_EXP" else 0
             out = np.zeros([1 if axis in axes else size for axis, size in enumerate(sizes)], x.dtype)
             out = out.astype(np.uint32) if function.startswith("ARG") else out
@@ -207,11 +213,11 @@ def rows_of_terms() -> Iterator[Case]:
 
 
 @needs_compiler
-def test_warps_have_rows(tmp_path: Path, numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_places, "LEAST_OF_WARPS", 0)
+def test_teams_have_rows(tmp_path: Path, numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_places, "LEAST_BY_TEAMS", 0)
     cases = list(rows_of_terms())
     kinds = [Coordinates.of(each.operator, "OutputTensor").kind for each in cases]
-    assert {each.group for each in kinds} == {32}
+    assert {each.group for each in kinds} == {8, 16, 32}
     assert {each.neighbours for each in kinds} == {1, 2, 4, 8}
     device = CudaDeviceOnCpu(BuiltKernels(tmp_path, [each.operator for each in cases]))
     assert differing(device, numpy_device, cases) == []
@@ -314,6 +320,6 @@ def _places(each: Case) -> Coordinates:
 def test_a_gpu_computes_what_numpy_does(numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_splits, "LEAST_WORK", 0)
     monkeypatch.setattr(cuda_places, "LEAST_VECTORS", 0)
-    monkeypatch.setattr(cuda_places, "LEAST_OF_WARPS", 0)
+    monkeypatch.setattr(cuda_places, "LEAST_BY_TEAMS", 0)
     cases = [*reductions(), *moves(), *reductions(scale=7), *rows_of_terms(), *windows()]
     assert differing(first_gpu(), numpy_device, cases) == []

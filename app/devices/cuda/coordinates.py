@@ -6,22 +6,31 @@ what they have, as in `rows.py`.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from app.contract.constants import DataType
 from app.devices.cuda.c_types import C_TYPES
 from app.devices.cuda.folds import CHOICE, fold_of, is_position
 from app.devices.cuda.functions import PRIMITIVES, library
 from app.devices.cuda.grids import KERNEL, THREADS
-from app.devices.cuda.places import DIVISION, CoordinateClass, narrowed_integers
+from app.devices.cuda.places import DIVISION, LEAST_OF_TEAMS, CoordinateClass, narrowed_integers
 from app.devices.cuda.reducers import REDUCERS
 from app.devices.cuda.scopes import Scope, ScopedLowering
-from app.devices.cuda.totals import is_along_rows, is_long
+from app.devices.cuda.totals import LONG, is_along_rows, is_long
 from app.devices.cuda.turns import BLOCKS, Turns, braced
 from app.devices.cuda.vectors import NEIGHBOURS
 from app.formula.coordinates import Total
 from app.formula.expansions import Ask
 from app.formula.uniform import uniform_parts
 from app.formula.values import Value, parts
+
+_OF_THREADS = "const unsigned long long i = (unsigned long long)blockIdx.x * THREADS + threadIdx.x;"
+_OF_TEAMS = (
+    "const unsigned long long team = (unsigned long long)blockIdx.x * (THREADS / TEAM) + threadIdx.x / TEAM;",
+    # A warp's threads exchange what they have, so those that are left over have the last element, too.
+    "const unsigned long long i = TEAM < 32 && team >= count ? count - 1 : team;",
+)
+"""Which element a thread computes."""
 
 
 class CoordinateLowering(ScopedLowering):
@@ -42,7 +51,8 @@ class CoordinateLowering(ScopedLowering):
             self._uniform = uniform_parts(self._root)
         for node in parts(self._root):
             if isinstance(node, Total) and not self._free_of(node) and self._uniform.issuperset(node.counts):
-                self._shared[node] = (kind.few or is_along_rows(node)) and bool(self.ask(is_long, *node.counts))
+                is_shared = partial(is_long, LONG if kind.group == THREADS else LEAST_OF_TEAMS)
+                self._shared[node] = (kind.few or is_along_rows(node)) and bool(self.ask(is_shared, *node.counts))
         shared = any(self._shared.values())
         if shared:
             self._group, self._at_once = kind.group, kind.neighbours
@@ -61,9 +71,7 @@ class CoordinateLowering(ScopedLowering):
             lines = self._rows(chunk, rank, [*self._scope.lines, store], self._scope.outer.lines)
         else:
             lines = [
-                "const unsigned long long i = (unsigned long long)blockIdx.x * (THREADS / TEAM) + threadIdx.x / TEAM;"
-                if shared
-                else "const unsigned long long i = (unsigned long long)blockIdx.x * THREADS + threadIdx.x;",
+                *(_OF_TEAMS if shared else [_OF_THREADS]),
                 "if (i >= count) return;",
                 "unsigned left = (unsigned)i;",  # a tensor has fewer than 2^32 elements
                 *places_of(range(rank)),
@@ -110,7 +118,7 @@ class CoordinateLowering(ScopedLowering):
         """The body of a kernel whose threads have some neighbours along a row each."""
         last, width, kind = rank - 1, self._width, C_TYPES[self.stored.value.lower()]
         return [
-            "const unsigned long long i = (unsigned long long)blockIdx.x * THREADS + threadIdx.x;",
+            _OF_THREADS,
             "if (i >= count) return;",
             "unsigned left = divided((unsigned)i, shape.pieces_magic, shape.pieces_shift);",
             f"const {self._counter} from = ({self._counter})((unsigned)i - left * shape.pieces) * {width};",

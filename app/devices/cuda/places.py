@@ -9,6 +9,7 @@ import numpy as np
 from app.contract.tensors import TensorDesc
 from app.devices.cuda.grids import ACCESS_BYTES, THREADS
 from app.devices.cuda.totals import LONG, MOST, is_along_rows, outer_totals, terms_of, width_of_terms
+from app.devices.cuda.turns import TOGETHER
 from app.devices.cuda.vectors import vector_width
 from app.devices.cuda.windows import window_step
 from app.formula.coordinates import Coordinate, Element, Total
@@ -30,9 +31,11 @@ LEAST_VECTORS = 1 << 16
 
 WARP = 32
 
-LEAST_OF_WARPS, MOST_OF_A_WARP = 1 << 12, 1 << 12
-"""Elements of an output from which on there are enough for a warp each, and terms of an element that are not too many
-for it: it has them joined sooner than a block."""
+LEAST_TEAM = 8
+
+LEAST_BY_TEAMS, LEAST_OF_TEAMS, MOST_OF_A_TEAM = 1 << 12, 1 << 5, 1 << 12
+"""Elements of an output from which on there are enough for a team each, of a warp's threads or a part of them, and the
+terms of an element that are worth one, and not too many for it: it has them joined sooner than a block."""
 
 MOST_TERMS, MOST_WORK = 1 << 28, 1 << 40
 """Terms that one thread may compute for an element, and that a kernel may for all: seconds of an H200's time, since a
@@ -147,13 +150,19 @@ class Coordinates:
 
 def _sharing(root: Value, compiled: Dispatchable, *, few: bool, elements: int, terms: int) -> tuple[int, int]:
     """Threads that have a long total's terms together, and neighbours among these that each of them loads at once."""
-    totals = [each for each in outer_totals(root) if terms_of(each, compiled.numbers) >= LONG]
-    if not any(few or is_along_rows(each) for each in totals):
+    numbers, totals = compiled.numbers, outer_totals(root)
+    by_teams = [each for each in totals if terms_of(each, numbers) >= LEAST_OF_TEAMS and is_along_rows(each)]
+    totals = [each for each in totals if terms_of(each, numbers) >= LONG and (few or is_along_rows(each))]
+    group = THREADS
+    if elements >= LEAST_BY_TEAMS and terms <= MOST_OF_A_TEAM and by_teams:
+        group, totals = WARP, by_teams
+    if not totals:
         return THREADS, 1
-    is_brief = elements >= LEAST_OF_WARPS and terms <= MOST_OF_A_WARP
-    group = WARP if is_brief and all(map(is_along_rows, totals)) else THREADS
-    width = width_of_terms(root, totals, compiled.numbers)
-    while width > 1 and any(terms_of(each, compiled.numbers) < group * width for each in totals):
+    width, least = width_of_terms(root, totals, numbers), min(terms_of(each, numbers) for each in totals)
+    if group == WARP:
+        while group > LEAST_TEAM and least <= group // 2 * width * TOGETHER[0]:
+            group //= 2
+    while width > 1 and least < group * width:
         width //= 2
     return group, width
 

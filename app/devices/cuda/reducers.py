@@ -18,19 +18,19 @@ template <int GROUP = THREADS, class T> DEVICE T shared_by_all(T value)
     __syncthreads();
     return kept;
 }
-/* All the values of a group of threads joined, for all of them: by lanes, then by warps. The order of joining must not
-   matter. */
+/* All the values of a group of threads, a warp's or fewer or all, joined for all of them: by lanes, then by warps. The
+   order of joining must not matter. */
 template <int GROUP = THREADS, class T, class Join> DEVICE T reduced(T value, Join join)
 {
     #pragma unroll
-    for (int apart = 16; apart > 0; apart /= 2) {
+    for (int apart = GROUP < 32 ? GROUP / 2 : 16; apart > 0; apart /= 2) {
         words<T> mine, other;
         mine.value = value;
         #pragma unroll
         for (int n = 0; n < sizeof(mine.at) / 4; ++n) other.at[n] = __shfl_xor_sync(~0u, mine.at[n], apart);
         value = join(value, other.value);
     }
-    if (GROUP == 32) return value;
+    if (GROUP <= 32) return value;
     __shared__ T values[THREADS / 32];
     __syncthreads();
     if (threadIdx.x % 32 == 0) values[threadIdx.x / 32] = value;

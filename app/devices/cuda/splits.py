@@ -8,6 +8,7 @@ partial totals, and the last one computes the element.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -254,7 +255,7 @@ class SplitLowering(CoordinateLowering):
 
     def _take(self, kind: SplitClass) -> None:
         self.decide(kind.decisions, kind.packed)
-        self._totals = [each for each in outer_totals(self._root) if self.ask(is_long, *each.counts)]
+        self._totals = [each for each in outer_totals(self._root) if self.ask(partial(is_long, LONG), *each.counts)]
 
     def _kernel(self, kind: SplitClass, lines: Sequence[str], *, shared: bool) -> tuple[str, tuple[Value, ...]]:
         members = [f"unsigned outer, splits, elements, terms[{len(self._totals)}];"]

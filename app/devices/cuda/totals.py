@@ -13,9 +13,9 @@ LONG, MOST = 1 << 8, 1 << 32
 """Totals of so many combinations are worth a block's threads, which count them with 32 bits."""
 
 
-def is_long(*counts: Number) -> bool:
-    """Whether a total of so many combinations is worth a block's threads."""
-    return LONG <= math.prod(max(int(each), 0) for each in counts) < MOST
+def is_long(least: int, *counts: Number) -> bool:
+    """Whether a total of so many combinations, `least` and more, is worth several threads."""
+    return least <= math.prod(max(int(each), 0) for each in counts) < MOST
 
 
 def elements_of(total: Total) -> list[Element]:
