@@ -220,6 +220,9 @@ _LANES = 8
 _IN_ROWS, _OF_ROWS = "of_rows[THREADS]", 2 * LANES
 """Kernels whose threads go along rows have more."""
 
+_IN_TILES = "tile0["
+"""Those that turn tiles have as many as on a GPU."""
+
 _TEAM = re.compile(r"#define TEAM (\d+)\n")
 
 _THREADS = rf"""
@@ -253,8 +256,10 @@ template <class... A>
 static void launched(void (*kernel)(A...), void** table, unsigned blocks, unsigned threads, bool together) {{
     auto lane = [&](unsigned thread) {{
         threadIdx.x = thread;
-        for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x)
+        for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {{
             called(kernel, table, std::index_sequence_for<A...>());
+            if (together) pthread_barrier_wait(&barrier); /* the next block has the same memory */
+        }}
     }};
     if (!together) {{ for (unsigned n = 0; n < threads; ++n) lane(n); return; }}
     pthread_barrier_init(&barrier, nullptr, threads);
@@ -277,6 +282,11 @@ class BuiltKernels:
         of_operators = {coordinate_source(each, output)[0] for each in operators for output in each.program.maps}
         self._build(of_operators | {*sources})
 
+    @property
+    def sources(self) -> list[str]:
+        """Of all that were built."""
+        return [*self._built]
+
     def find(self, source: str) -> "_Built":
         """The kernel of this source, built now if it was not before."""
         if source not in self._built:
@@ -290,8 +300,8 @@ class BuiltKernels:
         library = _built(self._folder / f"kernels{len(self._built)}.cpp", parts, "-O0")
         for number, source in enumerate(sources):
             whole = "for (unsigned turn = threadIdx.x" in source
-            together = REDUCERS in source or _IN_ROWS in source
-            groups = THREADS // int(_TEAM.findall(source)[0])
+            together = REDUCERS in source or _IN_ROWS in source or _IN_TILES in source
+            groups = THREADS // int((_TEAM.findall(source) or [THREADS])[0])
             self._built[source] = _Built(library[f"kernel{number}"], together, whole, groups)
 
 
@@ -342,7 +352,7 @@ def _namespace(source: str, number: int) -> str:
         body = body.replace(REDUCERS, "".join(parts[1:]))
     body = _TEAM.sub("", body)
     body = _HEAD.sub(f"static void {KERNEL}(", body)
-    threads = _OF_ROWS if _IN_ROWS in body else _LANES
+    threads = _OF_ROWS if _IN_ROWS in body else THREADS if _IN_TILES in body else _LANES
     call = f"launched(n{number}::{KERNEL}, table, blocks, {threads}, together)"
     return (
         f"#undef THREADS\n#define THREADS {threads}\nnamespace n{number} {{\n{body}\n}}\n"

@@ -16,7 +16,8 @@ from app.contract.validation import validate
 from app.contract.violations import ContractError
 from app.devices.cuda import compiler as cuda_compiler
 from app.devices.cuda.compiler import OPTIONS, CompilationError, KernelCache, cache_folder, compile_source
-from app.devices.cuda.grids import TOGETHER, Access, Layout, choose_layout, render
+from app.devices.cuda.grids import TOGETHER, render
+from app.devices.cuda.layouts import Access, Layout, choose_layout
 from app.devices.cuda.lowering import LONG, lower
 from app.devices.cuda.rows import RowLowering, Rows
 from app.devices.placement import samples

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from app.devices.cuda.context import Context
-from app.devices.cuda.grids import ACCESS_BYTES
+from app.devices.cuda.layouts import ACCESS_BYTES
 from app.devices.cuda.pinned import Slot, room
 from app.devices.cuda.transfers import HostTensor, chunk_bytes, streamed
 

@@ -11,16 +11,8 @@ import numpy as np
 from app.devices.cuda.chunks import Chunks
 from app.devices.cuda.context import Context
 from app.devices.cuda.coordinates import CoordinateLowering
-from app.devices.cuda.grids import (
-    ACCESS_BYTES,
-    THREADS,
-    Access,
-    Layout,
-    choose_layout,
-    elements_of_block,
-    is_packed,
-    render,
-)
+from app.devices.cuda.grids import THREADS, elements_of_block, is_packed, render
+from app.devices.cuda.layouts import ACCESS_BYTES, Access, Layout, choose_layout, tiles_of
 from app.devices.cuda.lowering import lower
 from app.devices.cuda.pinned import Slot
 from app.devices.cuda.places import CoordinateClass, Coordinates
@@ -170,6 +162,9 @@ class CudaKernel:
             return self._rows.kind(aligned=aligned)
         if self._coordinates:
             return self._coordinates.kind if aligned else replace(self._coordinates.kind, packed=())
+        return self._layout(aligned)
+
+    def _layout(self, aligned: bool) -> Layout:
         return choose_layout(self._sizes, self._strides, self._bytes, aligned=aligned)
 
     def _shape(self, kind: "RowClass | CoordinateClass | Layout") -> list[object]:
@@ -204,6 +199,8 @@ class CudaKernel:
         launch, places = self.launch(aligned=aligned), self._coordinates
         if places and (launch.per_block == 0 or places.kind.width > 1):
             return launch.bind(pointers, places.pieces)
+        if launch.per_block == 0:
+            return launch.bind(pointers, tiles_of(self._sizes, self._layout(aligned)))
         return launch.bind(pointers, self._rows.groups if self._rows else self._count)
 
     def _bind_splits(self, splits: Splits, pointers: Sequence[int], pool: Any) -> Launches:

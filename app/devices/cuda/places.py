@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.contract.tensors import TensorDesc
-from app.devices.cuda.grids import ACCESS_BYTES, THREADS
+from app.devices.cuda.grids import THREADS
+from app.devices.cuda.layouts import ACCESS_BYTES
 from app.devices.cuda.totals import LONG, MOST, is_along_rows, outer_totals, terms_of, width_of_terms
 from app.devices.cuda.turns import TOGETHER
 from app.devices.cuda.vectors import vector_width

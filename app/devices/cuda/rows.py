@@ -14,7 +14,8 @@ import numpy as np
 from app.contract.constants import DataType
 from app.devices.cuda.c_types import C_TYPES
 from app.devices.cuda.functions import PRIMITIVES, library
-from app.devices.cuda.grids import ACCESS_BYTES, KERNEL, THREADS
+from app.devices.cuda.grids import KERNEL, THREADS
+from app.devices.cuda.layouts import ACCESS_BYTES
 from app.devices.cuda.lowering import Lowering
 from app.devices.cuda.reducers import GROUPS, REDUCERS
 from app.devices.layout import packed_along

@@ -8,8 +8,8 @@ from time import perf_counter
 from typing import Any
 
 from app.devices.cuda.context import Context
-from app.devices.cuda.grids import ACCESS_BYTES
 from app.devices.cuda.kernels import Launch, Launches
+from app.devices.cuda.layouts import ACCESS_BYTES
 from app.devices.cuda.schedules import CudaScheduleKernel
 from app.devices.cuda.transfers import HostTensor, move
 from app.devices.cuda.whole import Queued, Resident

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from app.devices.cuda.grids import ACCESS_BYTES
+from app.devices.cuda.layouts import ACCESS_BYTES
 from app.devices.cuda.vectors import going_along
 from app.formula.coordinates import Element, Index, Total
 from app.formula.uniform import Numbers, evaluator, uniform_parts

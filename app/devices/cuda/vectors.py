@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.contract.tensors import TensorDesc
-from app.devices.cuda.grids import ACCESS_BYTES
+from app.devices.cuda.layouts import ACCESS_BYTES
 from app.formula.coordinates import Coordinate, Element, Index, Total
 from app.formula.uniform import Numbers, evaluator, uniform_parts
 from app.formula.values import BOOL, Constant, Operation, Value, parts

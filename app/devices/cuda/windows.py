@@ -1,7 +1,7 @@
 """Windows that lie one after the other along rows, of which a thread loads several at once."""
 
 from app.contract.tensors import TensorDesc
-from app.devices.cuda.grids import ACCESS_BYTES
+from app.devices.cuda.layouts import ACCESS_BYTES
 from app.devices.cuda.totals import elements_of
 from app.formula.coordinates import Coordinate, Element, Index, Total
 from app.formula.uniform import Numbers, evaluator, uniform_parts
