@@ -56,6 +56,7 @@ def layouts(operator: CompiledOperator) -> dict[str, Layout]:
         "unaligned": choose_layout([1 << 10], [[1]] * count, sizes, aligned=False),
         "rows": choose_layout([16, 64], [*[[128, 1]] * (count - 1), [256, 1]], sizes, aligned=True),
         "repeated": choose_layout([16, 64], [*repeated, [64, 1]], sizes, aligned=True),
+        "turned": choose_layout([400, 500], [*[[1, 400]] * (count - 1), [500, 1]], sizes, aligned=True),
         "strided": choose_layout([4, 5, 6, 7], [[3, 500, 1, 100]] * count, sizes, aligned=True),
         "eight": replace(packed, rank=8, width=1, steps=(Access.ANY,) * count),
     }
