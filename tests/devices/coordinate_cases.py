@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from app.contract.constants import DataType
-from app.devices.cuda.places import LONG
+from app.devices.cuda.totals import LONG
 from app.formula import coordinates as c
 from app.formula.coordinates import coordinates
 from app.formula.values import Value, cast, quotient, remainder_of_floor

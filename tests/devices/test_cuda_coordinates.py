@@ -17,7 +17,8 @@ from app.devices.cuda import device as cuda_device
 from app.devices.cuda import small as cuda_small
 from app.devices.cuda.compiler import compile_source, nvrtc_version
 from app.devices.cuda.device import CudaDevice
-from app.devices.cuda.places import FEW, LONG, Coordinates, division
+from app.devices.cuda.places import FEW, Coordinates, division
+from app.devices.cuda.totals import LONG
 from app.devices.device import Cancelled, DeviceFailed
 from app.formula import coordinates as c
 from app.formula.coordinates import coordinates

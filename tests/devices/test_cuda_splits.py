@@ -246,7 +246,8 @@ def windows() -> Iterator[Case]:
                 "StartPadding": [0] * spatial,
                 "EndPadding": [0] * spatial,
             }
-            document |= {"AVERAGE_POOLING": {"IncludePadding": False}, "LP_POOLING": {"P": 2}}.get(kind, {})
+            more: dict[str, dict[str, Any]] = {"AVERAGE_POOLING": {"IncludePadding": False}, "LP_POOLING": {"P": 2}}
+            document |= more.get(kind, {})
             if kind == "MAX_POOLING1":
                 made = [
                     (size - n) // by + 1 for size, n, by in zip(sizes[2:], window, document["Strides"], strict=True)

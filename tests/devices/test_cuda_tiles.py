@@ -29,7 +29,7 @@ def numpy_device() -> Iterator[NumpyDevice]:
 
 def turned(sizes: list[int], order: list[int], dtype: type, rng: np.random.Generator) -> Any:
     """An array of these sizes, whose dimensions lie in this order, the last one after the other."""
-    packed = rng.integers(-90, 90, [sizes[axis] for axis in order])
+    packed: Any = rng.integers(-90, 90, [sizes[axis] for axis in order])
     if dtype is not np.int8:
         packed = packed / 16
     return packed.astype(dtype).transpose(np.argsort(order))
