@@ -16,7 +16,7 @@ from app.devices.cuda.grids import KERNEL, THREADS
 from app.devices.cuda.places import DIVISION, LEAST_OF_TEAMS, CoordinateClass, narrowed_integers
 from app.devices.cuda.reducers import REDUCERS
 from app.devices.cuda.scopes import Scope, ScopedLowering
-from app.devices.cuda.totals import LONG, is_along_rows, is_long
+from app.devices.cuda.totals import LONG, is_along_rows, is_long, is_row
 from app.devices.cuda.turns import BLOCKS, Turns, braced
 from app.devices.cuda.vectors import NEIGHBOURS
 from app.formula.coordinates import Total
@@ -51,7 +51,8 @@ class CoordinateLowering(ScopedLowering):
             self._uniform = uniform_parts(self._root)
         for node in parts(self._root):
             if isinstance(node, Total) and not self._free_of(node) and self._uniform.issuperset(node.counts):
-                is_shared = partial(is_long, LONG if kind.group == THREADS else LEAST_OF_TEAMS)
+                by_teams = kind.group < THREADS and is_row(node, kind.ranks[-1] - 1)
+                is_shared = partial(is_long, LEAST_OF_TEAMS if by_teams else LONG)
                 self._shared[node] = (kind.few or is_along_rows(node)) and bool(self.ask(is_shared, *node.counts))
         shared = any(self._shared.values())
         if shared:

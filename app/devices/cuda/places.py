@@ -9,7 +9,7 @@ import numpy as np
 from app.contract.tensors import TensorDesc
 from app.devices.cuda.grids import THREADS
 from app.devices.cuda.layouts import ACCESS_BYTES
-from app.devices.cuda.totals import LONG, MOST, is_along_rows, outer_totals, terms_of, width_of_terms
+from app.devices.cuda.totals import LONG, MOST, is_along_rows, is_row, outer_totals, terms_of, width_of_terms
 from app.devices.cuda.turns import TOGETHER
 from app.devices.cuda.vectors import vector_width
 from app.devices.cuda.windows import window_step
@@ -126,7 +126,7 @@ class Coordinates:
             chunk = 0 if step else chunk
             pieces = made.Sizes[-1] // width if step else pieces
         terms, few = ranges.terms(), made.elements < FEW
-        group, neighbours = _sharing(root, compiled, few=few, elements=made.elements, terms=terms)
+        group, neighbours = _sharing(root, compiled, made, terms, few=few)
         kind = CoordinateClass(
             ranks_of(compiled, made),
             few,
@@ -149,15 +149,15 @@ class Coordinates:
         return self.terms > (MOST if shared else MOST_TERMS) or self.elements * self.terms > MOST_WORK
 
 
-def _sharing(root: Value, compiled: Dispatchable, *, few: bool, elements: int, terms: int) -> tuple[int, int]:
+def _sharing(root: Value, compiled: Dispatchable, made: TensorDesc, terms: int, *, few: bool) -> tuple[int, int]:
     """Threads that have a long total's terms together, and neighbours among these that each of them loads at once."""
     numbers, totals = compiled.numbers, outer_totals(root)
-    by_teams = [each for each in totals if terms_of(each, numbers) >= LEAST_OF_TEAMS and is_along_rows(each)]
+    rows = [each for each in totals if terms_of(each, numbers) >= LEAST_OF_TEAMS and is_row(each, made.rank - 1)]
     totals = [each for each in totals if terms_of(each, numbers) >= LONG and (few or is_along_rows(each))]
     group = THREADS
-    if elements >= LEAST_BY_TEAMS and terms <= MOST_OF_A_TEAM and by_teams:
-        group, totals = WARP, by_teams
-    if not totals:
+    if rows and made.elements >= LEAST_BY_TEAMS and terms <= MOST_OF_A_TEAM and set(totals) <= set(rows):
+        group, totals = WARP, rows
+    if not totals or not set(totals) <= set(rows):
         return THREADS, 1
     width, least = width_of_terms(root, totals, numbers), min(terms_of(each, numbers) for each in totals)
     if group == WARP:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from app.devices.cuda.layouts import ACCESS_BYTES
 from app.devices.cuda.vectors import going_along
-from app.formula.coordinates import Element, Index, Total
+from app.formula.coordinates import Coordinate, Element, Index, Total
 from app.formula.uniform import Numbers, evaluator, uniform_parts
 from app.formula.values import Number, Value, parts
 
@@ -26,6 +26,20 @@ def elements_of(total: Total) -> list[Element]:
 def is_along_rows(total: Total) -> bool:
     """Whether terms that follow each other lie together."""
     return any(total.indices[-1] in parts(each.at[-1]) for each in elements_of(total))
+
+
+def is_row(total: Total, axis: int) -> bool:
+    """Whether its terms are a row of the input, of which the output's neighbours along `axis` have others: they share
+    nothing that threads which have one each would load together, as those of a product of matrices do."""
+    own, waiting = set[Value](), [total.argument]
+    while waiting:
+        node = waiting.pop()
+        if node not in own and not isinstance(node, Total):  # which is known before
+            own.add(node)
+            waiting += node.operands()
+    last = [each.at[-1] for each in own if isinstance(each, Element) and each.at]
+    changes = any(isinstance(each, Coordinate) and each.axis == axis for each in own)
+    return bool(last) and all(total.indices[-1] in parts(each) for each in last) and not changes
 
 
 def outer_totals(root: Value) -> list[Total]:
