@@ -16,16 +16,33 @@ Evaluate: TypeAlias = Callable[[Numbers], Number]
 """Gives a value's number, exact in its type, from the numbers of a request."""
 
 
+_MAY_BE = Constant | Parameter | Operation
+"""What is not an element, nor made of several by itself."""
+
+
 def is_uniform(node: Value) -> bool:
     """Whether `node` is the same for all elements."""
-    return all(isinstance(each, Constant | Parameter | Operation) for each in parts(node))
+    return all(isinstance(each, _MAY_BE) for each in parts(node))
+
+
+class Uniformity:
+    """The same of many values, parts of which are parts of others: each is looked at once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Value, bool] = {}
+
+    def __call__(self, node: Value) -> bool:
+        known = self._known.get(node)
+        if known is None:
+            known = self._known[node] = isinstance(node, _MAY_BE) and all(map(self, node.operands()))
+        return known
 
 
 def uniform_parts(root: Value) -> set[Value]:
     """All parts of `root` that are the same for all elements, found in one pass."""
     found: set[Value] = set()
     for node in parts(root):
-        if isinstance(node, Constant | Parameter | Operation) and found.issuperset(node.operands()):
+        if isinstance(node, _MAY_BE) and found.issuperset(node.operands()):
             found.add(node)
     return found
 

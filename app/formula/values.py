@@ -188,17 +188,20 @@ class Position(Value):
 
 def parts(value: Value) -> Iterator[Value]:
     """`value` and everything that it is made of, each once, arguments before what is made of them."""
-    seen: set[Value] = set()
-
-    def visit(node: Value) -> Iterator[Value]:
-        if node in seen:
-            return
-        seen.add(node)
-        for operand in node.operands():
-            yield from visit(operand)
-        yield node
-
-    return visit(value)
+    seen = {value}
+    # A stack of our own, each with the operands that are still to come: values within values would be handed up through
+    # as many generators.
+    inside = [(value, iter(value.operands()))]
+    while inside:
+        node, operands = inside[-1]
+        for operand in operands:
+            if operand not in seen:
+                seen.add(operand)
+                inside.append((operand, iter(operand.operands())))
+                break
+        else:
+            inside.pop()
+            yield node
 
 
 # Arithmetic

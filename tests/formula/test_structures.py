@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from app.contract.constants import DataType
 from app.formula.structures import Questions, Structures
-from app.formula.uniform import evaluator, is_uniform
+from app.formula.uniform import Uniformity, evaluator, is_uniform
 from app.formula.values import (
     FLOAT32,
     FLOAT64,
     Input,
+    Operation,
     Parameter,
     Value,
     absolute,
@@ -154,3 +155,22 @@ def test_elements_are_not_the_same_for_all() -> None:
     assert not is_uniform(x * 2)
     with pytest.raises(TypeError):
         evaluator(x)
+
+
+def test_each_of_many_values_is_looked_at_once() -> None:
+    """Else to ask of each part of a formula takes as long as its square."""
+    looks: list[Operation] = []
+
+    class Watched(Operation):
+        def operands(self) -> tuple[Value, ...]:
+            looks.append(self)
+            return self.arguments
+
+    chain: list[Value] = [Parameter(FLOAT32, "A")]
+    for _ in range(50):
+        chain.append(Watched(FLOAT32, "add", (chain[-1], chain[-1])))
+    of_elements = Watched(FLOAT32, "add", (chain[-1], Input(FLOAT32, "X", DataType.FLOAT32)))
+    uniformity = Uniformity()
+    assert [uniformity(each) for each in chain] == [True] * 51
+    assert not uniformity(of_elements)
+    assert len(looks) == 51

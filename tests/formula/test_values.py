@@ -9,7 +9,19 @@ import pytest
 from app.contract.constants import DataType
 from app.formula import values
 from app.formula.uniform import evaluator
-from app.formula.values import BOOL, FLOAT32, FLOAT64, Constant, Input, Operation, Parameter, Value, compute_type, widen
+from app.formula.values import (
+    BOOL,
+    FLOAT32,
+    FLOAT64,
+    Constant,
+    Input,
+    Operation,
+    Parameter,
+    Value,
+    compute_type,
+    parts,
+    widen,
+)
 
 X = Input(FLOAT32, "X", DataType.FLOAT32)
 Y = Input(FLOAT32, "Y", DataType.FLOAT16)
@@ -159,3 +171,19 @@ def test_values_are_themselves_alone() -> None:
 def test_compute_type(data_type: DataType) -> None:
     made: Any = np.dtype(compute_type(data_type))
     assert made == ("float32" if data_type is DataType.FLOAT16 else data_type.value.lower())
+
+
+def test_parts_come_once_each_and_after_theirs() -> None:
+    both = X + ALPHA
+    made = (both * both) - (Y + both)
+    product, total = made.operands()
+    assert list(parts(made)) == [X, ALPHA, both, product, Y, total, made]
+
+
+def test_parts_of_what_is_deeper_than_functions_may_call_themselves() -> None:
+    chain: Value = X
+    for _ in range(5000):
+        chain = -chain
+    found = list(parts(chain))
+    assert len(found) == 5001
+    assert (found[0], found[-1]) == (X, chain)

@@ -12,7 +12,6 @@ from app.devices.cuda.functions import LIBRARY
 from app.devices.cuda.writing import Writing
 from app.formula.expansions import EXPANSIONS
 from app.formula.precision import MODERATE, NEAR_FOR_HALF, inverse_of
-from app.formula.uniform import is_uniform
 from app.formula.values import BOOL, FLOAT32, FLOAT64, Constant, Input, Number, Operation, Value
 
 _NEAR = 16.0
@@ -117,7 +116,7 @@ def _class_near(exponent: Number) -> tuple[bool, ...] | None:
 
 def _power(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
     exponent = node.arguments[1]
-    if node.type == FLOAT32 and writing.smooth and is_uniform(exponent):
+    if node.type == FLOAT32 and writing.smooth and writing.is_uniform(exponent):
         classes = writing.ask(_class_for_half if writing.half else _class_near, exponent)
         if classes is not None:
             if writing.half:
@@ -130,7 +129,7 @@ def _power(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
         return f"({C_TYPES[node.type]}){writing.function('power_of_integers')}({', '.join(arguments)})"
     if node.type == FLOAT64:
         return f"{writing.function('power_wide')}({', '.join(arguments)})"
-    if is_uniform(exponent):
+    if writing.is_uniform(exponent):
         return f"{writing.function('power_far')}({', '.join(arguments)})"
     return writing.call("power_of_each", arguments)
 

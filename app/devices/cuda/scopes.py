@@ -19,7 +19,7 @@ from app.devices.cuda.vectors import Along, goes_up
 from app.formula.coordinates import Coordinate, Element, Index, Total
 from app.formula.decided import Decisions, decided
 from app.formula.expansions import Ask
-from app.formula.uniform import is_uniform, uniform_parts
+from app.formula.uniform import uniform_parts
 from app.formula.values import INT64, Number, Operation, Value, parts
 
 
@@ -86,7 +86,7 @@ class ScopedLowering(Lowering):
         self._scope, self._lines = scope, scope.lines
 
     def is_uniform(self, node: Value) -> bool:
-        return node in self._uniform or (node not in self._free and is_uniform(node))
+        return node in self._uniform or (node not in self._free and super().is_uniform(node))
 
     # Where values stand
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from app.devices.cuda.c_types import C_TYPES
 from app.formula.expansions import Ask
-from app.formula.uniform import is_uniform
+from app.formula.uniform import Uniformity
 from app.formula.values import BOOL, Constant, Value
 
 
@@ -24,6 +24,7 @@ class Writing(ABC):
         self._lines: list[str] = []
         self._arguments: dict[Value, tuple[str, Value]] = {}
         self._functions: set[str] = set()
+        self._is_uniform = Uniformity()
 
     @abstractmethod
     def write(self, node: Value) -> str:
@@ -46,7 +47,7 @@ class Writing(ABC):
 
     def is_uniform(self, node: Value) -> bool:
         """Whether `node` is the same for all elements."""
-        return is_uniform(node)
+        return self._is_uniform(node)
 
     def call(self, name: str, arguments: Sequence[str], template: Sequence[str] = (), *, far: bool = True) -> str:
         """A call of a function that may have led too `far`."""
