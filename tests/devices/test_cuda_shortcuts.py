@@ -1,5 +1,6 @@
 """What kernels compute in float32 and in integers where formulas say float64: the same, at all sizes."""
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
@@ -150,6 +151,22 @@ def test_all_kernels_compute_the_same(tmp_path: Path, monkeypatch: pytest.Monkey
     once = build(folders[1], operators)
     for inputs, one, other in zip(given, twice, once, strict=True):
         np.testing.assert_array_equal(one(*inputs).view(np.uint8), other(*inputs).view(np.uint8))
+
+
+def test_gelu_down_to_its_least_results(tmp_path: Path) -> None:
+    """Which are subnormal from some -13.1 on, and need no more digits than float32 has: NVRTC takes long for more."""
+    x = np.concatenate([np.linspace(-16, -11, 1 << 16), [-np.inf, -1e30, -100.0, np.nan, np.inf]]).astype(np.float32)
+    operator = compiled({"Type": "ACTIVATION_GELU", "InputTensor": tensor("FLOAT32", x.size)})
+    (element,) = build(tmp_path, [operator])
+    made = element(x)
+    wide = x.astype(np.float64)
+    with np.errstate(all="ignore"):
+        expected = np.array([each * math.erfc(-each / math.sqrt(2)) / 2 for each in wide[:-5]])
+        apart = np.abs(made[:-5] - expected) / np.spacing(np.abs(expected.astype(np.float32))).astype(np.float64)
+    assert apart.max() < 1.5
+    np.testing.assert_array_equal(made[-5:], np.array([-0.0, -0.0, -0.0, np.nan, np.inf], np.float32))
+    assert np.signbit(made[-5:-2]).all()
+    assert "wide" not in cuda_on_cpu.arithmetic_of(operator).source
 
 
 HALVES: tuple[tuple[str, dict[str, Any], str], ...] = (

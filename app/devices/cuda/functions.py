@@ -254,7 +254,6 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "power_far": ("wide", "exponentials", "power_of_wide"),
     "power_near": ("wide", "exponentials", "power_of_wide", "power_far"),
     "power_of_each": ("wide", "exponentials", "power_of_wide", "power_far", "power_near"),
-    "gelu": ("wide", "exponentials"),
     "angles": ("wide",),
     "rounded_sum": ("wide",),
     "expm1_of_negative_for_float": ("expm1_of_negative",),

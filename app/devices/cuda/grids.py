@@ -32,7 +32,7 @@ LONG = {
     **dict.fromkeys(("sine_of<false>", "cosine_of<false>", "tangent_of<false>"), Tuning(2, 16)),
     "rounded_quotient": Tuning(2, 12),
     "rounded_sum": Tuning(2, 12),
-    "gelu_far": Tuning(4, 16),
+    "gelu(": Tuning(4, 16),
 }
 """Functions in which one instruction waits for another so long that vectors are worth their registers, or that compute
 something beforehand."""

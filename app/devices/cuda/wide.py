@@ -161,45 +161,14 @@ OUT_OF_LINE float power_of_wide(float x, float y)
 """Over LOGARITHM and EXPONENTIALS."""
 
 NORMAL_DISTRIBUTION = r"""
-/* exp(-y^2 / 2) times what is left of the normal distribution's area beyond y >= 0: a polynomial in (y - 3) / (y + 3)
-   over 1 + y, up to 14.6. */
-DEVICE pair normal_tail(float y, int& n)
-{
-    y = y > 30.0f ? 30.0f : y;
-    pair square = two_product(y, y);
-    pair p = expm1_reduced(-0.5f * square.hi, -0.5f * square.lo, n);
-    pair e = quick_sum(1.0f, p.hi);
-    e.lo += p.lo;
-    float d = y + 3.0f, t = (y - 3.0f) * reciprocal_of_normal(d);
-    float q = fmaf(fmaf(0x1.87bceap-15f, t, 0x1.a98738p-17f), t, -0x1.ec1deap-12f);
-    q = fmaf(fmaf(fmaf(q, t, -0x1.6555ecp-12f), t, 0x1.87fdcap-9f), t, 0x1.2ed454p-10f);
-    q = fmaf(fmaf(fmaf(q, t, -0x1.7459dap-6f), t, 0x1.71fd1ap-5f), t, -0x1.0d3a60p-6f);
-    q = fmaf(q, t, -0x1.8b5facp-4f);
-    float first = q * t;
-    pair numerator = quick_sum(0x1.f1b89cp-2f, first);
-    numerator.lo += fmaf(q, t, -first) + 0x1.1f323cp-28f;
-    pair divisor = two_sum(y, 1.0f);
-    float inverse = reciprocal_of_normal(divisor.hi), quotient = numerator.hi * inverse;
-    float rest = (fmaf(-quotient, divisor.hi, numerator.hi) + numerator.lo - quotient * divisor.lo) * inverse;
-    float product = quotient * e.hi;
-    return quick_sum(product, fmaf(quotient, e.lo, fmaf(rest, e.hi, fmaf(quotient, e.hi, -product))));
-}
-OUT_OF_LINE float gelu_far(float x)
-{
-    if (x != x) return NOT_A_NUMBER;
-    int n;
-    pair tail = normal_tail(fabsf(x), n);
-    wide area = normal(tail.hi, tail.lo, n);
-    if (x >= 0.0f) area = plus(widened(1.0f), negative(area));
-    return narrowed(times(widened(x < -0x1.fffffep+127f ? -0x1.fffffep+127f : x), area));
-}
 /* x times the normal distribution's area left of it, 1.5 ULP. The tail is exp(-y^2 / 2) R(y) / (y + 1), y being |x|,
-   and R a polynomial in (y - K) / (y + K) whose first term is next to a float. */
+   and R a polynomial in (y - K) / (y + K) whose first term is next to a float. If NEAR it takes NaN, and what is so
+   low that results may be subnormal, for too far; else it has these 2^64 times as large until the end. */
 template <bool NEAR> DEVICE float gelu(float x, bool& far)
 {
-    if (!NEAR) return gelu_far(x);
-    float y = fminf(fabsf(x), 13.0f);
-    far |= !(x >= -12.0f);
+    if (NEAR) far |= !(x >= -12.0f);
+    bool low = !NEAR && x < -12.0f;
+    float y = fminf(fabsf(x), low ? 15.0f : 13.0f); /* beyond these there is nothing left */
     float square = y * y, rest = fmaf(y, y, -square);
     float rounder = fmaf(square, -0x1.715476p-1f, 0x1.8p+23f), k = rounder - 0x1.8p+23f;
     float g = fmaf(k, -0x1.62e4p+0f, -square); /* exp(-y^2 / 2) = 2^k exp(g / 2) = 2^k (1 + p) */
@@ -214,19 +183,14 @@ template <bool NEAR> DEVICE float gelu(float x, bool& far)
     float e_rest = fmaf(q, t, fmaf(n, p, 0x1.e7cd1ep-2f - e));
     float d = y + 1.0f, d_rest = y - (d - 1.0f), inverse = reciprocal_of_normal(d), quotient = e * inverse;
     float more = (fmaf(-quotient, d_rest, fmaf(-quotient, d, e)) + e_rest) * inverse;
-    /* y 2^k, k being 0 where y might be subnormal; beyond 13 what is taken from x is nothing. */
-    float factor = -float_of_bits(bits_of_float(y) + (bits_of_float(rounder) << 23));
-    return fmaf(factor, quotient, fmaf(factor, more, fmaxf(x, -0.0f)));
+    /* y 2^k, k being 0 where y might be subnormal. */
+    float factor = -float_of_bits(bits_of_float(y) + (bits_of_float(rounder) << 23) + (low ? 64u << 23 : 0u));
+    float made = fmaf(factor, quotient, fmaf(factor, more, NEAR ? fmaxf(x, -0.0f) : x < 0.0f ? -0.0f : x));
+    return low ? made * 0x1p-64f : made;
 }
 
-DEVICE float gelu(float x)
-{
-    bool far = false;
-    float made = gelu<true>(x, far);
-    return far ? gelu_far(x) : made;
-}
+DEVICE float gelu(float x) { bool far = false; return gelu<false>(x, far); }
 """
-"""Over EXPONENTIALS."""
 
 ANGLES = r"""
 /* m 2^e = q pi / 2 + result, q modulo 4, for m from 1 to 2 and e from 1 to 254. */
