@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc
 from app.formula.coordinates import Total
+from app.formula.costs import CHEAP
 from app.formula.values import Operation, Value, parts
 from app.graphs.graph import Node, NodeOutput, Source
 from app.graphs.movers import moved_inputs
@@ -24,36 +25,6 @@ MOST_WRITTEN = 200
 
 _WRITTEN, _WRITTEN_DEEP = 16, {"power": 24, "normal_cdf": 24, "fmod": 33, "remainder": 33}
 """How deep what is not cheap is written, at most (tests/graphs/test_depth.py)."""
-
-_CHEAP = {
-    *(
-        "add",
-        "subtract",
-        "multiply",
-        "divide",
-        "multiply_add",
-        "negative",
-        "absolute",
-        "copysign",
-        "maximum",
-        "minimum",
-    ),
-    *(
-        "minimum",
-        "greater",
-        "greater_equal",
-        "less",
-        "less_equal",
-        "equal",
-        "not_equal",
-        "where",
-        "cast",
-        "saturate",
-        "sqrt",
-    ),
-    *("bitwise_and", "bitwise_or", "bitwise_xor", "invert", "left_shift", "right_shift", "through_float16"),
-    *("floor", "ceil", "trunc", "rint"),
-}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -162,14 +133,14 @@ def size_of(made: Map) -> tuple[int, Depth]:
 
 
 def _written(node: Value) -> int:
-    if not isinstance(node, Operation) or node.name in _CHEAP:
+    if not isinstance(node, Operation) or node.name in CHEAP:
         return 1
     return _WRITTEN_DEEP.get(node.name, _WRITTEN)
 
 
 @lru_cache(4096)
 def is_cheap(made: Map) -> bool:
-    return all(not isinstance(node, Operation) or node.name in _CHEAP for node in parts(made.expression))
+    return all(not isinstance(node, Operation) or node.name in CHEAP for node in parts(made.expression))
 
 
 @lru_cache(4096)

@@ -18,7 +18,7 @@ from app.devices.cuda import compiler as cuda_compiler
 from app.devices.cuda.compiler import OPTIONS, CompilationError, KernelCache, cache_folder, compile_source
 from app.devices.cuda.grids import TOGETHER, render
 from app.devices.cuda.layouts import Access, Layout, choose_layout
-from app.devices.cuda.lowering import LONG, lower
+from app.devices.cuda.lowering import LONG, MOST_FUNCTIONS, is_long, lower
 from app.devices.cuda.rows import RowLowering, Rows
 from app.devices.placement import samples
 from app.engine.capabilities import example
@@ -224,6 +224,22 @@ def test_a_long_chain_compiles() -> None:
     assert "||" not in source[source.index("element(float") :]
     assert [source.count(f"element<{near}>(") for near in ("true", "false")] == [TOGETHER, 0]
     assert compile_source(source, 90).startswith(b"\x7fELF")
+
+
+def test_formulas_of_many_functions_have_one_copy() -> None:
+    """Which no operator's is, however few operations there are."""
+    tanh = node("ACTIVATION_TANH", None, InputTensor=tensor("FLOAT32", (300,)))
+    packed = choose_layout([300], [[1], [1]], [4, 4], aligned=True)
+    copies = []
+    for count in (MOST_FUNCTIONS, MOST_FUNCTIONS + 1):
+        (step,) = schedule(chain(tanh, 1, count), Structures()).steps
+        (made,) = step.dispatchable.program.maps.values()
+        inputs = list(step.dispatchable.program.inputs.items())
+        source = render(lower(Questions({}).ask, made.expression, inputs, made.stored), packed)
+        copies.append([source.count(f"element<{near}>(") for near in ("true", "false")])
+    assert copies == [[packed.width, 1], [TOGETHER, 0]]
+    for operator in all_samples():
+        assert not any(is_long(made.expression) for made in operator.program.maps.values()), operator.name
 
 
 def test_nothing_flushes_subnormal_numbers() -> None:

@@ -14,14 +14,16 @@ from app.devices.cuda.functions import library
 from app.devices.cuda.operations import FUNCTIONS, through_half
 from app.devices.cuda.shortcuts import Shortcut, in_float32, in_half, in_integers
 from app.devices.cuda.writing import Writing
+from app.formula.costs import CHEAP
 from app.formula.expansions import Ask
 from app.formula.precision import is_for_half, is_smooth, narrowed
 from app.formula.uniform import typed
 from app.formula.values import BOOL, FLOAT32, Constant, Input, Operation, Parameter, Value, parts
 
-LONG = 32
-"""More operations than any operator's formula has are a graph's, of which kernels have one copy, since that is what
-takes the compiler long; memory is quick enough for what they compute if each thread loads one element at once."""
+LONG, MOST_FUNCTIONS = 32, 4
+"""More operations, or functions among them, than any operator's formula has are a graph's, of which kernels have one
+copy, since that is what takes the compiler long; memory is quick enough for what they compute if each thread loads one
+element at once."""
 
 OF_WORDS = {"rounded_sum": (0, 3)}
 """Functions of bytes that have another with an s at its end, of words with four of these arguments each."""
@@ -50,6 +52,12 @@ class Arithmetic:
     """If there are any, `source` also defines `elements`, which makes a word of four bytes of words of these inputs."""
 
 
+def is_long(root: Value) -> bool:
+    """Whether a formula is longer than any operator's."""
+    names = [node.name for node in parts(root) if isinstance(node, Operation)]
+    return len(names) > LONG or sum(name not in CHEAP for name in names) > MOST_FUNCTIONS
+
+
 def lower(ask: Ask, expression: Value, inputs: Sequence[tuple[str, DataType]], stored: DataType) -> Arithmetic:
     """The arithmetic of an output whose elements are `expression`, stored as `stored`, over the inputs by name."""
     return Lowering(ask, expression, inputs, stored).arithmetic()
@@ -73,7 +81,7 @@ class Lowering(Writing):
         self.inputs = inputs
         self._half_root = None if exact or stored is not DataType.FLOAT16 else in_half(ask, root)
         self._root = narrowed(root) if half else root
-        self._is_long = sum(isinstance(node, Operation) for node in parts(root)) > LONG
+        self._is_long = is_long(root)
         self.looks_again = self.looks_again and not self._is_long
         self._written: dict[Value, str] = {}
 
