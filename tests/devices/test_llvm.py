@@ -23,12 +23,12 @@ from app.devices.cpu.device import COMPILED, NumpyDevice, NumpyKernel
 from app.devices.cpu.llvm import compiler as llvm_compiler
 from app.devices.cpu.llvm import nests
 from app.devices.cpu.llvm.compiler import Compiler, Unavailable
-from app.devices.cpu.llvm.kernels import Loop, LoopCall, LoopCode, RowCall
+from app.devices.cpu.llvm.kernels import Loop, LoopCall, LoopCode, RowCall, start_of_frame
 from app.devices.cpu.llvm.lowering import lower, lower_part
 from app.devices.cpu.llvm.math.functions import EXPANSIONS
 from app.devices.cpu.llvm.math.primitives import kept
 from app.devices.cpu.llvm.nest import Nest
-from app.devices.cpu.llvm.nests import PIECE
+from app.devices.cpu.llvm.nests import LINE, PIECE
 from app.devices.cpu.llvm.operations import FUNCTIONS
 from app.devices.cpu.llvm.vectors import Registers
 from app.devices.cpu.numpy.lowering import FUNCTIONS as NUMPY_FUNCTIONS
@@ -42,6 +42,7 @@ from app.formula.values import (
     FLOAT64,
     Input,
     Value,
+    absolute,
     cast,
     ceil,
     erf,
@@ -326,6 +327,24 @@ def test_what_is_kept_is_of_the_same_elements(length: int, rows: int, layout: st
     loop = Loop(ask, formula, ["X", "Y"], DataType.FLOAT32, LOOPS)
     loop.run(loop.arguments(SPELLED), [x, y], output, ())
     np.testing.assert_allclose(output, expected, 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("offset", [0, 4, 60])
+def test_all_but_a_rows_ends_goes_past_the_cache(offset: int) -> None:
+    """What pieces would have at their ends is found by leaving out what copies it."""
+    element = lower(ask, absolute(X), DataType.FLOAT32)
+    lines = nests.elements(element, ["X"], 1, ["packed", "packed"], True).splitlines()
+    code = COMPILER.function("\n".join(line for line in lines if "call void @llvm.memcpy" not in line))
+    x = np.ones(5 * PIECE + 3, np.float32)
+    memory = np.zeros(x.nbytes + 2 * LINE, np.uint8)
+    start = -memory.ctypes.data % LINE + offset
+    frame, (given, taken) = start_of_frame([x.size], [[4], [4]])
+    frame[given], frame[taken] = x.ctypes.data, memory.ctypes.data + start
+    code(frame.buffer_info()[0])
+    made = memory[start : start + x.nbytes].view(np.float32)
+    first = -(start + memory.ctypes.data) % LINE // 4
+    last = x.size - (x.size - first) % (LINE // 4)
+    np.testing.assert_array_equal(np.flatnonzero(made), np.arange(first, last))
 
 
 def test_a_part_keeps_nothing() -> None:

@@ -155,12 +155,18 @@ class Nest:
         """`value`, as the array's element there."""
         self._lines.append(f"store {place.type} {value}, ptr {self.at(place, index)}, align 1{GROUP}")
 
+    def before_line(self, place: Place) -> str:
+        """How many elements there are up to the first line that begins with one of them."""
+        return self.emit(f"udiv i64 {self._bytes_before_line(place)}, {bytes_of(place.type)}")
+
+    def _bytes_before_line(self, place: Place) -> str:
+        address = self.emit(f"ptrtoint ptr {place.base} to i64")
+        return self.emit(f"and i64 {self.emit(f'sub i64 0, {address}')}, {LINE - 1}")
+
     def stream(self, source: Place, target: Place, size: str) -> None:
         """Copy elements past the cache, whole lines of it; others, at the ends, the ordinary way."""
         size = self.emit(f"mul i64 {size}, {bytes_of(source.type)}")
-        address = self.emit(f"ptrtoint ptr {target.base} to i64")
-        before = self.emit(f"and i64 {self.emit(f'sub i64 0, {address}')}, {LINE - 1}")
-        head = self.call("umin.i64", "i64", before, size)
+        head = self.call("umin.i64", "i64", self._bytes_before_line(target), size)
         lines = self.emit(f"lshr i64 {self.emit(f'sub i64 {size}, {head}')}, {LINE.bit_length() - 1}")
         rest = self.emit(f"add i64 {head}, {self.emit(f'mul i64 {lines}, {LINE}')}")
         self._copy(source, target, "0", head)
@@ -195,10 +201,14 @@ class Nest:
         self.block = f"none{number}"
 
     def _copy(self, source: Place, target: Place, start: str, size: str) -> None:
-        """So many bytes from `start` on, which may be none."""
+        """So many bytes from `start` on, which mostly are none."""
         self._declarations.add("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
-        given, taken = (self.emit(f"getelementptr i8, ptr {each.base}, i64 {start}") for each in (source, target))
-        self._lines.append(f"call void @llvm.memcpy.p0.p0.i64(ptr {taken}, ptr {given}, i64 {size}, i1 false)")
+
+        def write() -> None:
+            given, taken = (self.emit(f"getelementptr i8, ptr {each.base}, i64 {start}") for each in (source, target))
+            self._lines.append(f"call void @llvm.memcpy.p0.p0.i64(ptr {taken}, ptr {given}, i64 {size}, i1 false)")
+
+        self.if_(self.emit(f"icmp ne i64 {size}, 0"), write)
 
     def at(self, place: Place, index: str) -> str:
         """The address of an array's element."""

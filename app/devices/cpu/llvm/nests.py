@@ -134,11 +134,17 @@ class _Row:
         somewhere else goes from there, past the cache if it `streams`."""
         nest = self._nest
         piece = GUESSED if element.quick else PIECE
-        pieces = nest.emit(f"udiv i64 {nest.emit(f'add i64 {self._size}, {piece - 1}')}, {piece}")
+        first = nest.before_line(self.places[OUTPUT]) if streams else "0"
+        # The first piece lacks what lets all others begin where a line of the output does.
+        lacking = nest.emit(f"and i64 {nest.emit(f'sub i64 0, {first}')}, {piece - 1}")
+        pieces = nest.emit(f"add i64 {nest.emit(f'add i64 {self._size}, {lacking}')}, {piece - 1}")
+        pieces = nest.emit(f"udiv i64 {pieces}, {piece}")
 
         def body(index: str, accumulated: Sequence[str]) -> Sequence[str]:
-            start = nest.emit(f"mul i64 {index}, {piece}")
-            size = nest.call("umin.i64", "i64", nest.emit(f"sub i64 {self._size}, {start}"), str(piece))
+            at = nest.emit(f"mul i64 {index}, {piece}")
+            start = nest.call("usub.sat.i64", "i64", at, lacking)
+            end = nest.emit(f"sub i64 {nest.emit(f'add i64 {at}, {piece}')}, {lacking}")
+            size = nest.emit(f"sub i64 {nest.call('umin.i64', 'i64', end, self._size)}, {start}")
             places = {
                 name: place if place.step == "same" else replace(place, base=nest.at(place, start))
                 for name, place in self.places.items()
