@@ -28,7 +28,7 @@ from app.devices.cpu.llvm.lowering import lower, lower_part
 from app.devices.cpu.llvm.math.functions import EXPANSIONS
 from app.devices.cpu.llvm.math.primitives import kept
 from app.devices.cpu.llvm.nest import Nest
-from app.devices.cpu.llvm.nests import LINE, PIECE
+from app.devices.cpu.llvm.nests import LINE, PIECE, WHOLE
 from app.devices.cpu.llvm.operations import FUNCTIONS
 from app.devices.cpu.llvm.vectors import Registers
 from app.devices.cpu.numpy.lowering import FUNCTIONS as NUMPY_FUNCTIONS
@@ -327,6 +327,45 @@ def test_what_is_kept_is_of_the_same_elements(length: int, rows: int, layout: st
     loop = Loop(ask, formula, ["X", "Y"], DataType.FLOAT32, LOOPS)
     loop.run(loop.arguments(SPELLED), [x, y], output, ())
     np.testing.assert_allclose(output, expected, 1e-5, 1e-5)
+
+
+def long_formula(x: Value, y: Value) -> Value:
+    """Of more instructions than any operator's."""
+    made = x
+    for _ in range(70):
+        made = absolute(made * y - x)
+    return made
+
+
+@pytest.mark.parametrize("length", [1, WHOLE - 1, WHOLE, WHOLE + 1, 3 * WHOLE + 5])
+@pytest.mark.parametrize("layout", ["packed", "rows", "spaced", "one for all", "in place"])
+@pytest.mark.parametrize("data_type", [DataType.FLOAT32, DataType.INT8, DataType.UINT64])
+def test_long_formulas_are_the_same_to_the_last_element(data_type: DataType, length: int, layout: str) -> None:
+    dtype = numpy_type(data_type)
+    x, y = (np.random.default_rng(3).standard_normal((2, 3, length * 2)) * 9).astype(np.int8).astype(dtype)
+    x, y = (x[:, ::2], y[:, 1::2]) if layout == "spaced" else (x[:, :length].copy(), y[:, :length].copy())
+    if layout == "one for all":
+        y = y[:, :1]
+    with np.errstate(all="ignore"):
+        expected = x
+        for _ in range(70):
+            expected = abs(expected * y - x)
+    memory = np.full((3, length + 1), 99, dtype)
+    output = x if layout == "in place" else memory[:, :-1] if layout == "rows" else np.empty_like(expected)
+    formula = long_formula(*(Input(dtype.name, name, data_type) for name in "XY"))
+    loop = Loop(ask, formula, ["X", "Y"], data_type, LOOPS)
+    loop.run(loop.arguments(SPELLED), [x, y], output, ())
+    np.testing.assert_array_equal(output, expected)
+    assert (memory[:, -1] == 99).all()
+
+
+def test_long_formulas_are_compiled_once() -> None:
+    """Without a loop for what is left over, and another one for what that leaves."""
+    element = lower(ask, long_formula(X, Y), DataType.FLOAT32)
+    source = nests.elements(element, ["X", "Y"], 1, ["packed"] * 3)
+    made = assembly_of(source, "x86_64-linux", "x86-64-v3")
+    assert len(re.findall(r"vmulps", made)) == 2 * 70  # vectors side by side
+    assert "vmulss" not in made
 
 
 @pytest.mark.parametrize("offset", [0, 4, 60])

@@ -60,6 +60,7 @@ class Nest:
         types = {name: kind for element in elements for name, kind in element.inputs.items()}
         types[OUTPUT] = elements[-1].output
         self._elements = elements
+        self.is_long = sum(len(element.definition) for element in elements) > LONG
         self.attributes: dict[str, list[str]] = {}
         """By the element's name, each with its type."""
         self.position_step = ""
@@ -85,9 +86,13 @@ class Nest:
         """The frame has the address of memory for a group of elements."""
         return Place(type_, "packed", self._address())
 
-    def local(self, type_: str) -> Place:
-        """Memory of the function for PIECE elements."""
-        return Place(type_, "packed", self.emit(f"alloca {type_}, i64 {PIECE}, align 64"))
+    def local(self, type_: str, count: int = PIECE) -> Place:
+        """Memory of the function for so many elements."""
+        return Place(type_, "packed", self.emit(f"alloca {type_}, i64 {count}, align 64"))
+
+    def local_ends(self, count: int) -> dict[str, Place]:
+        """The same for the end of each array that is not one element for all."""
+        return {name: self.local(place.type, count) for name, place in self._places.items() if place.step == "packed"}
 
     def load_attributes(self) -> None:
         """The frame has those of each of `elements` in turn."""
@@ -108,7 +113,7 @@ class Nest:
         definitions = [line for element in self._elements for line in element.definition]
         head = ["define void @kernel(ptr noalias readonly %frame) {", "entry:"]
         *metadata, side_by_side = _METADATA
-        metadata.append(side_by_side % (2 if len(definitions) > LONG else 4))
+        metadata.append(side_by_side % (2 if self.is_long else 4))
         return "\n".join([*sorted(declarations), *definitions, *head, *self._lines, "ret void", "}", *metadata])
 
     def loop(
@@ -190,6 +195,17 @@ class Nest:
             return ()
 
         self.loop(size, one, note=PARALLEL)
+
+    def fill(self, source: Place, target: Place, size: str, count: int) -> None:
+        """Copy `size` elements to memory for `count` of them, the others being 0."""
+        self._declarations.add("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
+        every = count * bytes_of(target.type)
+        self._lines.append(f"call void @llvm.memset.p0.i64(ptr {target.base}, i8 0, i64 {every}, i1 false)")
+        self.copy(source, target, size)
+
+    def copy(self, source: Place, target: Place, size: str) -> None:
+        """Copy elements that lie one after the other, at both places."""
+        self._copy(source, target, "0", self.emit(f"mul i64 {size}, {bytes_of(source.type)}"))
 
     def if_(self, condition: str, write: Callable[[], object]) -> None:
         """What is written is done if the condition holds."""

@@ -17,6 +17,9 @@ from app.formula.values import FLOAT64
 
 __all__ = ["GUESSED", "LINE", "OUTPUT", "PIECE", "Access", "elements", "rows"]
 
+WHOLE = 1 << 7
+"""Elements of which long formulas are computed a multiple: as many as LLVM takes at a time, at most."""
+
 GUESSED = 1 << 8
 """Elements that are computed again if one of them was computed too quickly."""
 
@@ -35,10 +38,15 @@ def elements(
     nest.load_attributes()
     kept = {each.name: nest.local(each.output) for each in element.kept}
     made = nest.local(element.output) if streams or element.quick else None
+    ends: dict[str, Place] = {}
+    if nest.is_long and not kept and not made and "strided" not in layout:
+        ends = nest.local_ends(WHOLE)
 
     def write(row: "_Row") -> None:
         if kept or made:
             row.in_pieces(element, kept, {}, made, streams=streams)
+        elif ends:
+            row.in_wholes(element, ends)
         else:
             row.each({OUTPUT: element}, {})
 
@@ -165,6 +173,37 @@ class _Row:
             return ()
 
         nest.loop(pieces, body)
+
+    def in_wholes(self, element: Element, ends: Mapping[str, Place]) -> None:
+        """The same for a long `element` as the output, WHOLE at a time, and what is left over in the memory of `ends`:
+        LLVM takes as long for a loop for that, and for one for what that leaves, as for the first."""
+        nest = self._nest
+        wholes = nest.emit(f"lshr i64 {self._size}, {WHOLE.bit_length() - 1}")
+        left = nest.emit(f"and i64 {self._size}, {WHOLE - 1}")
+        some = nest.emit(f"icmp ne i64 {left}, 0")
+        done = nest.emit(f"sub i64 {self._size}, {left}")
+        rest = {name: replace(self.places[name], base=nest.at(self.places[name], done)) for name in ends}
+
+        def load() -> None:
+            for name, end in ends.items():
+                if name != OUTPUT:
+                    nest.fill(rest[name], end, left, WHOLE)
+
+        def turn(index: str, accumulated: Sequence[str]) -> Sequence[str]:
+            is_last = nest.emit(f"icmp ne i64 {index}, 0")
+            places = {
+                name: replace(end, base=nest.emit(f"select i1 {is_last}, ptr {end.base}, ptr {self.places[name].base}"))
+                for name, end in ends.items()
+            }
+            count = nest.emit(f"select i1 {is_last}, i64 1, i64 {wholes}")
+            size = nest.emit(f"shl nuw nsw i64 {count}, {WHOLE.bit_length() - 1}")
+            row = _Row(nest, size, self.places | places)
+            nest.if_(nest.emit(f"icmp ne i64 {count}, 0"), lambda: row.each({OUTPUT: element}, {}))
+            return ()
+
+        nest.if_(some, load)
+        nest.loop(nest.emit(f"add i64 1, {nest.emit(f'zext i1 {some} to i64')}"), turn)
+        nest.if_(some, lambda: nest.copy(ends[OUTPUT], rest[OUTPUT], left))
 
     def guessed(self, element: Element, quick: tuple[Element, Element]) -> None:
         """The loop that stores what is `quick`, and, if there is a doubtful one among these, the one of `element`."""
