@@ -1,9 +1,10 @@
 """Graphs on the CPU beside onnxruntime, and what it takes to compile one.
 
-    python tests/benchmarks/graphs.py [--threads 2] [--rounds 9]
+    python tests/benchmarks/graphs.py [--threads 2] [--rounds 9] [--alone]
 
 Both compute into buffers that are there, by turns, in one process; onnxruntime (with onnx, to write its models) is left
-out where it is not installed. Times are medians in milliseconds; a share is ours over its.
+out where it is not installed. Times are medians in milliseconds; a share is ours over its. --alone takes the processor
+time of one thread each, for machines on which others work. One operator is what memory lets through.
 """
 
 import argparse
@@ -33,6 +34,7 @@ from app.memory.buffers import Buffer
 SIZES = (1 << 20, 1 << 24)
 
 CHAINS: dict[str, list[tuple[str, str, dict[str, float]]]] = {
+    "one": [("ELEMENT_WISE_ABS", "Abs", {})],
     "cheap": [
         ("ELEMENT_WISE_ABS", "Abs", {}),
         ("ACTIVATION_RELU", "Relu", {}),
@@ -106,19 +108,21 @@ def theirs(chain: str, x: Array, y: Array, threads: int) -> Callable[[], None]:
     return lambda: session.run_with_iobinding(binding)
 
 
-def by_turns(every: list[Callable[[], None]], rounds: int) -> list[float]:
+def by_turns(
+    every: list[Callable[[], None]], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> list[float]:
     """Median time of each, in milliseconds."""
     times: list[list[float]] = [[] for _ in every]
     for turn in range(rounds + 2):
         for each, run in zip(times, every, strict=True):
-            started = time.perf_counter()
+            started = clock()
             run()
             if turn > 1:
-                each.append((time.perf_counter() - started) * 1e3)
+                each.append((clock() - started) * 1e3)
     return [median(each) for each in times]
 
 
-def chains(device: NumpyDevice, structures: Structures, threads: int, rounds: int) -> None:
+def chains(device: NumpyDevice, structures: Structures, threads: int, rounds: int, clock: Callable[[], float]) -> None:
     has_other = all(importlib.util.find_spec(name) for name in ("onnx", "onnxruntime"))
     for chain in CHAINS:
         for elements in SIZES:
@@ -127,8 +131,8 @@ def chains(device: NumpyDevice, structures: Structures, threads: int, rounds: in
             every = [ours(device, structures, chain, x, results[0])]
             if has_other:
                 every.append(theirs(chain, x, results[1], threads))
-            took = by_turns(every, rounds)
-            line = f"five operators, {chain:9} {elements >> 20:3} Mi: {took[0]:7.2f} ms"
+            took = by_turns(every, rounds, clock)
+            line = f"operators, {chain:9} {elements >> 20:3} Mi: {took[0]:7.2f} ms"
             if has_other:
                 np.testing.assert_allclose(results[0], results[1], rtol=1e-4, atol=1e-6)
                 line += f", onnxruntime {took[1]:7.2f} ms: {took[0] / took[1]:.2f} of it"
@@ -206,11 +210,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--alone", action="store_true", help="one thread, by its processor time")
     arguments = parser.parse_args()
+    threads = 1 if arguments.alone else arguments.threads
     structures = Structures()
-    with ThreadPoolExecutor(arguments.threads) as helpers:
-        device = NumpyDevice(helpers, arguments.threads, Compiler(), structures=structures)
-        chains(device, structures, arguments.threads, arguments.rounds)
+    with ThreadPoolExecutor(threads) as helpers:
+        device = NumpyDevice(helpers, threads, Compiler(), structures=structures)
+        clock = time.thread_time if arguments.alone else time.perf_counter
+        chains(device, structures, threads, arguments.rounds, clock)
         movers(device, structures, arguments.rounds)
         compiling(device, structures, 200, arguments.rounds)
 

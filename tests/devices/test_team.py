@@ -279,6 +279,8 @@ def test_a_forked_process_has_helpers_of_its_own(small_blocks: None) -> None:
         ("DML_OPERATOR_ELEMENT_WISE_LOGICAL_NOT", "UINT8", {}),
         (SOFTMAX, "FLOAT32", {}),
         (SOFTMAX, "FLOAT16", {}),
+        (HARDMAX, "FLOAT32", {}),  # whose elements know where they are
+        (HARDMAX, "FLOAT16", {}),
     ],
 )
 @pytest.mark.parametrize("sizes", [[1, 15], [1, 16], [1, 17], [1, 1023], [1, 1025], [2, 5000], [33, 100]])
@@ -302,7 +304,7 @@ def test_past_the_cache(
                 assert output == expected
                 assert set(memory[:start] + memory[start + size :]) == {0xEE}
             assert streamed.is_compiled
-            if kind == SOFTMAX:
+            if kind in (SOFTMAX, HARDMAX):
                 continue
             output[:] = x.tobytes()
             kernel.dispatch([output], [output], never)

@@ -111,12 +111,14 @@ def _is_count(element: Element) -> bool:
 
 
 class _Row:
-    """Writes what happens to `size` elements along the innermost dimension. `known` are values that are one for all."""
+    """Writes what happens to `size` elements along the innermost dimension, from `start` on in their group. `known` are
+    values that are one for all."""
 
-    def __init__(self, nest: Nest, size: str, places: dict[str, Place]) -> None:
+    def __init__(self, nest: Nest, size: str, places: dict[str, Place], start: str = "0") -> None:
         self.places = places
         self._nest = nest
         self._size = size
+        self._start = start
 
     def each(self, elements: Mapping[str, Element], known: Mapping[str, str]) -> None:
         """The loop that stores all of each of `elements` in the array that it is named by."""
@@ -157,7 +159,7 @@ class _Row:
                 name: place if place.step == "same" else replace(place, base=nest.at(place, start))
                 for name, place in self.places.items()
             }
-            row = _Row(nest, size, places | kept)
+            row = _Row(nest, size, places | kept, start)
             if kept:
                 row.each({each.name: each for each in element.kept}, {})
             if made is None:
@@ -330,4 +332,5 @@ class _Row:
         return self._nest.emit(f"load {type_}, ptr {self._nest.at(self.places[name], index)}, align 1{GROUP}")
 
     def _position(self, index: str) -> str:
-        return self._nest.emit(f"mul i64 {index}, {self._nest.position_step}")
+        number = self._nest.emit(f"add i64 {self._start}, {index}")
+        return self._nest.emit(f"mul i64 {number}, {self._nest.position_step}")
