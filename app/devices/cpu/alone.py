@@ -63,9 +63,10 @@ def _make(call: Call, memory: Mapping[Of, Sequence[int]]) -> None:
 class CallsKernel:
     """Implements `Compiled`: nothing but calls. None of them reads what it or another one of its stage writes."""
 
-    def __init__(self, compiled: Dispatchable, calls: Calls, threads: Threads) -> None:
+    def __init__(self, compiled: Dispatchable, calls: Calls, threads: Threads, kept: Array | None = None) -> None:
+        """`kept` is memory that calls have the address of."""
         self._reaches = [desc.data_bytes for desc in (*compiled.inputs.values(), *compiled.outputs.values())]
-        self._calls = calls
+        self._calls, self._kept = calls, kept
         self._threads = threads
         self._work = sum(call.work for stage in calls.stages for call in stage)
         self._codes = {call.code for stage in calls.stages for call in stage}
@@ -73,6 +74,10 @@ class CallsKernel:
     @property
     def runs_inline(self) -> bool:
         return self._work <= INLINE and all(code.is_compiled for code in self._codes)
+
+    @property
+    def own_bytes(self) -> int:
+        return self._calls.own_bytes
 
     def calls(self) -> Calls:
         return self._calls

@@ -257,20 +257,12 @@ class _Loops:
         """All in one stage."""
         count = pieces(self.work * self.groups * len(self.matrices), self.threads.most)
         wanted = -(-count // len(self.matrices))
-        columns = self.frame["columns"]
-        panels = range(-(-columns // self.tiles[0][0].columns))
+        panels = range(-(-self.frame["columns"] // self.tiles[0][0].columns))
         made: list[Call] = []
         for starts in self.matrices:
             for tile, rows in self.tiles:
-                blocks = range(len(rows) // tile.rows)
-                whole = {"group": range(self.groups), "panel": panels, "row": blocks}
-                cut = max(whole, key=lambda name: (len(whole[name]) >= wanted, len(whole[name]) * (name != "row")))
-                for part in parts(whole[cut], wanted):
-                    own = whole | {cut: part}
-                    work = math.prod(map(len, own.values())) * self.work // (len(panels) * self._rows) * tile.rows
-                    own["row"] = range(
-                        rows.start + own["row"].start * tile.rows, rows.start + own["row"].stop * tile.rows
-                    )
+                for own in shares(self.groups, panels, rows, tile.rows, wanted):
+                    work = math.prod(map(len, own.values())) * self.work // (len(panels) * self._rows)
                     made.append(self._call(tile, own, starts, work))
         return Calls([made])
 
@@ -291,6 +283,17 @@ class _Loops:
         return Call(self.codes[tile], array("q", frame.values()), pointers, work)
 
 
+def shares(groups: int, panels: range, rows: range, each: int, wanted: int) -> Iterator[dict[str, range]]:
+    """Groups, panels and rows in about so many parts as are wanted, cut along one of the three: `each` rows, those of a
+    tile, stay together."""
+    whole = {"group": range(groups), "panel": panels, "row": range(len(rows) // each)}
+    cut = max(whole, key=lambda name: (len(whole[name]) >= wanted, len(whole[name]) * (name != "row")))
+    for part in parts(whole[cut], wanted):
+        own = whole | {cut: part}
+        first, end = (rows.start + each * place for place in (own["row"].start, own["row"].stop))
+        yield own | {"row": range(first, end)}
+
+
 def _packed(matrix: Array, wide: int) -> Array:
     """Panels of so many columns, one after the other, and behind them zeros."""
     depth, columns = matrix.shape
@@ -306,13 +309,20 @@ def _bits(number: float) -> int:
 
 
 def _tiles(rows: int, columns: int, width: int) -> Iterator[tuple[ProductTile, range]]:
-    """Tiles for so many rows, and which rows each is for: 32 registers of AVX-512 hold 12 rows' sums of two vectors, 16
-    of AVX2 six. Fewer rows take more vectors, so that sums need not wait for one another."""
+    """Tiles for so many rows, and which rows each is for."""
+    for each, vectors, own in sums_at_once(rows, columns, width):
+        yield ProductTile(each, vectors, width), own
+
+
+def sums_at_once(rows: int, columns: int, width: int) -> Iterator[tuple[int, int, range]]:
+    """How many rows' sums registers hold of how many vectors, and which rows it is for: 32 registers of AVX-512 hold
+    those of 12 rows of two vectors, 16 of AVX2 of six. Fewer rows take more vectors, so that sums need not wait for one
+    another."""
     most = 12 if width != 8 else 6
     blocks = -(-rows // most)
     each = -(-rows // blocks)
     vectors = min(8 if each == 1 else 4 if each <= most // 4 else 2, -(-columns // width))
     whole = rows // each * each
-    yield ProductTile(each, vectors, width), range(whole)
+    yield each, vectors, range(whole)
     if whole < rows:
-        yield ProductTile(rows - whole, vectors, width), range(whole, rows)
+        yield rows - whole, vectors, range(whole, rows)

@@ -82,6 +82,13 @@ class Compiler:
         return "avx2" if self._features.get("avx2") else ""
 
     @property
+    def adds_bytes(self) -> bool:
+        """Whether there is an instruction, for vectors of those floats, that adds up four products of bytes."""
+        if self.vector_floats == 16:
+            return bool(self._features.get("avx512vnni"))
+        return bool(self._features.get("avxvnni"))
+
+    @property
     def kernels(self) -> int:
         """How many compiled loops are kept."""
         return len(self._compiled)

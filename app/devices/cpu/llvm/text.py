@@ -191,10 +191,10 @@ class Text:
             for pointer in writes:
                 self.do(f"store float {value}, ptr {self.at(pointer, each.index)}, align 4, !llvm.access.group !2")
 
-    def parallel(self, count: str) -> AbstractContextManager["Loop"]:
+    def parallel(self, count: str, carried: list[tuple[str, str]] | None = None) -> AbstractContextManager["Loop"]:
         """A loop of so many turns, at least one, of which none loads what another one stores: what they do so is of
         access group 2."""
-        return self.loop("0", count, "1", note=_PARALLEL)
+        return self.loop("0", count, "1", carried, note=_PARALLEL)
 
     def module(self, *activations: Element) -> str:
         """The function `kernel`, after those of activations."""

@@ -1,0 +1,147 @@
+"""Products of matrices of 8-bit integers by loops are those of NumPy's integers, whatever registers hold, and however
+matrices and zero points lie; known matrices are packed before."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.devices.cpu import alone, integer_products
+from app.devices.cpu.alone import CallsKernel
+from app.devices.cpu.device import NumpyDevice
+from app.devices.cpu.llvm import integer_products as loops
+from app.devices.cpu.llvm.compiler import Compiler
+from app.memory.arrays import Array
+from tests.operators import calls, conftest
+from tests.operators.calls import compiled, desc_of, laid_out, run
+from tests.operators.widths import WIDTHS, narrow
+
+INTEGERS = ["int8", "uint8"]
+
+
+@pytest.fixture(params=[None, *WIDTHS])
+def compiler(request: pytest.FixtureRequest) -> Compiler:
+    """Of this machine's registers, and of others."""
+    return narrow(request.param) if request.param else conftest.compiler()
+
+
+@pytest.fixture
+def device(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> Iterator[NumpyDevice]:
+    """Of several threads, which compute little at a time."""
+    monkeypatch.setattr(alone, "MOST_OF_A_CALL", 1 << 9)
+    monkeypatch.setattr(alone, "WORTH_A_THREAD", 1 << 9)
+    monkeypatch.setattr(integer_products, "MOST_OF_A_CALL", 1 << 9)
+    with ThreadPoolExecutor(2) as helpers:
+        device = NumpyDevice(helpers, 3, compiler, 1)
+        monkeypatch.setattr(calls, "DEVICE", device)
+        yield device
+
+
+def integers(rng: np.random.Generator, sizes: list[int], name: str) -> Array:
+    """Of which many are the least and the largest."""
+    limits = np.iinfo(name)
+    made = rng.integers(limits.min, limits.max, sizes, endpoint=True)
+    ends = rng.choice([limits.min, limits.max, 0], sizes)
+    return np.where(rng.random(sizes) < 0.3, ends, made).astype(name)
+
+
+def matrices(rng: np.random.Generator, batch: list[int], sizes: list[int]) -> Array:
+    """Of any layout, some of which are one again and again."""
+    repeated = [1 if rng.random() < 0.3 else size for size in batch]
+    made = laid_out(rng, integers(rng, [*repeated, *sizes], str(rng.choice(INTEGERS))))
+    return np.broadcast_to(made, [*batch, *sizes])
+
+
+def wrapped(a: Array, a_zero: Array | None, b: Array, b_zero: Array | None) -> Array:
+    """The products of the definition, in 64 bits, and what INT32 has of them."""
+    left, right = (
+        x.astype(np.int64) - (0 if zero is None else zero.astype(np.int64)) for x, zero in ((a, a_zero), (b, b_zero))
+    )
+    made: Array = (left @ right).astype(np.int32)
+    return made
+
+
+def test_any_layout(device: NumpyDevice) -> None:
+    rng = np.random.default_rng(31)
+    for number in range(120):
+        batch = [int(each) for each in rng.integers(1, 4, number % 3)]
+        m, k, n = (int(each) for each in rng.integers(1, 70, 3))
+        a, b = (matrices(rng, batch, sizes) for sizes in ([m, k], [k, n]))
+        zeros = []
+        for x, own in ((a, [m, 1]), (b, [1, n])):
+            leading = [[1] * len(batch), batch][rng.integers(2)]
+            sizes = [[1] * (2 + len(batch)), [*leading, *own], [max(own)]][rng.integers(3)]
+            zeros.append(laid_out(rng, integers(rng, sizes, x.dtype.name)) if rng.random() < 0.7 else None)
+        document: dict[str, Any] = {"Type": "MATRIX_MULTIPLY_INTEGER"}
+        if rng.random() < 0.3:
+            steps = [(m * (n + 3) + 1) * int(np.prod(batch[place + 1 :])) for place in range(len(batch))]
+            strides = [*steps, n + 3, 1]
+            document["OutputTensor"] = {"DataType": "INT32", "Sizes": [*batch, m, n], "Strides": strides}
+        inputs = {"ATensor": a, "AZeroPointTensor": zeros[0], "BTensor": b, "BZeroPointTensor": zeros[1]}
+        made = run(document, inputs)["OutputTensor"]
+        a_zero = zeros[0].reshape(-1, 1) if zeros[0] is not None and zeros[0].ndim == 1 else zeros[0]
+        np.testing.assert_array_equal(made, wrapped(a, a_zero, b, zeros[1]), str((number, inputs)))
+        stated = document | {name: desc_of(each) for name, each in inputs.items() if each is not None}
+        assert isinstance(device.prepare(compiled(stated)), CallsKernel)
+
+
+@pytest.mark.parametrize("depth", [33026, 70000])
+def test_sums_that_wrap(device: NumpyDevice, depth: int) -> None:
+    """Of the largest numbers with any signs, which instructions that saturate would not get right."""
+    for a_type in INTEGERS:
+        for b_type in INTEGERS:
+            limits = [np.iinfo(name) for name in (a_type, b_type)]
+            for low, high in ((0, 0), (0, 1), (1, 0), (1, 1)):
+                a = np.full((2, depth), (limits[0].min, limits[0].max)[low], a_type)
+                b = np.full((depth, 33), (limits[1].min, limits[1].max)[high], b_type)
+                zeros = [
+                    np.array([each.max if end == 0 else each.min], name)
+                    for each, end, name in zip(limits, (low, high), (a_type, b_type), strict=True)
+                ]
+                inputs = {"ATensor": a, "AZeroPointTensor": zeros[0], "BTensor": b, "BZeroPointTensor": zeros[1]}
+                made = run({"Type": "MATRIX_MULTIPLY_INTEGER"}, inputs)["OutputTensor"]
+                np.testing.assert_array_equal(made, wrapped(a, zeros[0], b, zeros[1]))
+
+
+@pytest.mark.parametrize("has_zeros", [False, True])
+def test_what_is_known_is_packed_before(device: NumpyDevice, compiler: Compiler, has_zeros: bool) -> None:
+    """And read no more; not where its zero points are not known."""
+    rng = np.random.default_rng(32)
+    for sizes in ([7, 9, 40], [2, 3, 30, 31, 33]):
+        *batch, m, k, n = sizes
+        a, b = integers(rng, [*batch, m, k], "uint8"), integers(rng, [*batch, k, n], "int8")
+        inputs = {"ATensor": a, "BTensor": b}
+        if has_zeros:
+            inputs["BZeroPointTensor"] = integers(rng, [*batch, 1, n], "int8")
+        operator = compiled({"Type": "MATRIX_MULTIPLY_INTEGER"} | {name: desc_of(x) for name, x in inputs.items()})
+        known = {name: inputs[name].data.cast("B") for name in inputs if name != "ATensor"}
+        kernel = device._kernel(operator, known)
+        assert isinstance(kernel, CallsKernel)
+        assert kernel._kept is not None
+        told = integer_products.packed_integer_bytes(operator, compiler, known)
+        assert told - 64 <= kernel._kept.nbytes <= told
+        wanted = wrapped(a, None, b, inputs.get("BZeroPointTensor"))
+        made = np.zeros(wanted.shape, np.int32)
+        given = [
+            np.ascontiguousarray(inputs[name] if name == "ATensor" else 0 * inputs[name]) for name in operator.inputs
+        ]
+        kernel.dispatch([each.data.cast("B") for each in given], [made.data.cast("B")], lambda: False)
+        np.testing.assert_array_equal(made, wanted)
+        alone_known = {"BTensor": known["BTensor"]}
+        assert bool(integer_products.packed_integer_bytes(operator, compiler, alone_known)) != has_zeros
+        kernel = device._kernel(operator, alone_known)
+        assert isinstance(kernel, CallsKernel)
+        assert (kernel._kept is None) == has_zeros
+
+
+def test_packed_rows_tell_their_bytes() -> None:
+    """What a kernel takes beside its tensors is charged for."""
+    a, b = np.zeros((5, 9), np.uint8), np.zeros((9, 40), np.uint8)
+    operator = compiled({"Type": "MATRIX_MULTIPLY_INTEGER", "ATensor": desc_of(a), "BTensor": desc_of(b)})
+    with ThreadPoolExecutor(1) as helpers:
+        kernel = NumpyDevice(helpers, 1, conftest.compiler(), 1).prepare(operator)
+    assert isinstance(kernel, CallsKernel)
+    terms: loops.Terms = 4 if conftest.compiler().adds_bytes else 2
+    assert kernel.own_bytes >= (5 + 40) * loops.row_bytes(9, terms)
