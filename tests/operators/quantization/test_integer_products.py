@@ -1,14 +1,14 @@
 """Products of matrices of 8-bit integers by loops are those of NumPy's integers, whatever registers hold, and however
 matrices and zero points lie; known matrices are packed before."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 
-from app.devices.cpu import alone, integer_products
+from app.devices.cpu import alone, integer_packing, integer_products
 from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm import integer_products as loops
@@ -19,6 +19,7 @@ from tests.operators.calls import compiled, desc_of, laid_out, run
 from tests.operators.widths import WIDTHS, narrow
 
 INTEGERS = ["int8", "uint8"]
+NUMPY = calls.DEVICE
 
 
 @pytest.fixture(params=[None, *WIDTHS])
@@ -32,7 +33,7 @@ def device(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nump
     """Of several threads, which compute little at a time."""
     monkeypatch.setattr(alone, "MOST_OF_A_CALL", 1 << 9)
     monkeypatch.setattr(alone, "WORTH_A_THREAD", 1 << 9)
-    monkeypatch.setattr(integer_products, "MOST_OF_A_CALL", 1 << 9)
+    monkeypatch.setattr(integer_packing, "MOST_OF_A_CALL", 1 << 9)
     with ThreadPoolExecutor(2) as helpers:
         device = NumpyDevice(helpers, 3, compiler, 1)
         monkeypatch.setattr(calls, "DEVICE", device)
@@ -85,6 +86,57 @@ def test_any_layout(device: NumpyDevice) -> None:
         np.testing.assert_array_equal(made, wrapped(a, a_zero, b, zeros[1]), str((number, inputs)))
         stated = document | {name: desc_of(each) for name, each in inputs.items() if each is not None}
         assert isinstance(device.prepare(compiled(stated)), CallsKernel)
+
+
+def alike(device: NumpyDevice, document: dict[str, Any], inputs: Mapping[str, Array | None]) -> None:
+    """By loops are the bits of NumPy's."""
+    given = {name: each for name, each in inputs.items() if each is not None}
+    operator = compiled(document | {name: desc_of(each) for name, each in given.items()})
+    assert isinstance(device.prepare(operator), CallsKernel)
+    made = run(document, given)["OutputTensor"]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(calls, "DEVICE", NUMPY)
+        expected = run(document, given)["OutputTensor"]
+    assert made.dtype == expected.dtype
+    np.testing.assert_array_equal(made, expected, str((document, inputs)))
+
+
+def scales(rng: np.random.Generator, sizes: list[int]) -> Array:
+    """Some of them 0, endless or not a number, halves and wholes of which make ties."""
+    made = np.where(rng.random(sizes) < 0.5, 0.5, rng.random(sizes) * 0.1)
+    odd = rng.choice([0, np.inf, np.nan, 1], sizes)
+    return laid_out(rng, np.where(rng.random(sizes) < 0.05, odd, made).astype(np.float32))
+
+
+@pytest.mark.parametrize("kind", ["QUANTIZED_LINEAR_MATRIX_MULTIPLY", "MATRIX_MULTIPLY_INTEGER_TO_FLOAT"])
+def test_results_of_sums(device: NumpyDevice, kind: str) -> None:
+    rng = np.random.default_rng(33)
+    for number in range(60):
+        batch = [int(each) for each in rng.integers(1, 4, number % 3)]
+        m, k, n = (int(each) for each in rng.integers(1, 70, 3))
+        a, b = (matrices(rng, batch, sizes) for sizes in ([m, k], [k, n]))
+        of_rows = [[1] * len(batch), batch][rng.integers(2)]
+        rows, columns = ([[*of_rows, *each], [1] * (2 + len(batch))][rng.integers(2)] for each in ([m, 1], [1, n]))
+        if kind.endswith("FLOAT"):
+            b = b.astype(a.dtype)
+        inputs: dict[str, Array | None] = {
+            "ATensor": a,
+            "AScaleTensor": scales(rng, rows),
+            "AZeroPointTensor": laid_out(rng, integers(rng, rows, a.dtype.name)),
+            "BTensor": b,
+            "BScaleTensor": np.ascontiguousarray(scales(rng, columns)),
+            "BZeroPointTensor": laid_out(rng, integers(rng, columns, b.dtype.name)) if rng.random() < 0.5 else None,
+        }
+        if kind.endswith("FLOAT"):
+            inputs["BiasTensor"] = None
+            if rng.random() < 0.5:
+                one = rng.standard_normal([*batch, 1, n], np.float32)
+                inputs["BiasTensor"] = np.broadcast_to(one, [*batch, m, n])
+        else:
+            inputs["OutputScaleTensor"] = scales(rng, rows) * np.float32(2 ** rng.integers(0, 14))
+            zero = laid_out(rng, integers(rng, rows, str(rng.choice(INTEGERS))))
+            inputs["OutputZeroPointTensor"] = zero if rng.random() < 0.7 else None
+        alike(device, {"Type": kind}, inputs)
 
 
 @pytest.mark.parametrize("depth", [33026, 70000])

@@ -57,13 +57,13 @@ def scales(width: int, least: int) -> str:
     scale = text.let(f"select i1 {none}, float 1.0, float {rounded}")
     wide = text.let(f"fpext float {scale} to double")
     zero = text.let(f"fsub double {least}.0, {text.let(f'fdiv double {low}, {wide}')}")
-    saturated = _saturated(text, zero, "0.0", least)
+    point = saturated(text, zero, "0.0", least)
     text.do(f"store float {scale}, ptr {frame['scale']}, align 4")
     text.do(
-        f"store i8 {text.let(f'fptosi double {saturated} to i8' if least else f'fptoui double {saturated} to i8')}, "
+        f"store i8 {text.let(f'fptosi double {point} to i8' if least else f'fptoui double {point} to i8')}, "
         f"ptr {frame['zero']}"
     )
-    for place, value in enumerate((wide, saturated)):
+    for place, value in enumerate((wide, point)):
         text.do(f"store double {value}, ptr {text.at(frame['numbers'], str(place), 'double')}, align 8")
     return text.module()
 
@@ -78,7 +78,7 @@ def elements(least: int) -> str:
     with text.parallel(frame["count"]) as each:
         place = text.at(frame["elements"], each.index)
         wide = text.let(f"fpext float {text.let(f'load float, ptr {place}, align 4, !llvm.access.group !2')} to double")
-        made = _saturated(text, text.let(f"fdiv double {wide}, {scale}"), zero, least)
+        made = saturated(text, text.let(f"fdiv double {wide}, {scale}"), zero, least)
         byte = text.let(f"trunc i32 {text.let(f'fptosi double {made} to i32')} to i8")
         text.do(f"store i8 {byte}, ptr {text.at(frame['results'], each.index, 'i8')}, !llvm.access.group !2")
     return text.module()
@@ -90,7 +90,7 @@ def _extreme(text: Text, name: str, a: str, b: str) -> str:
     return text.let(f"call nsz {text.vector} @llvm.{name}.v{text.width}f32({text.vector} {a}, {text.vector} {b})")
 
 
-def _saturated(text: Text, quotient: str, zero: str, least: int) -> str:
+def saturated(text: Text, quotient: str, zero: str, least: int) -> str:
     """Rounded with halves to even, moved by `zero` and limited; 0 of NaN."""
     made = text.call("double", "llvm.roundeven.f64", f"double {quotient}")
     made = text.let(f"fadd double {made}, {zero}")
