@@ -112,6 +112,18 @@ def quantized(x: Array) -> tuple[Array, Any, Any]:
     return np.clip(np.round(x / scale) + zero, 0, 255).astype(np.uint8), scale, zero
 
 
+def requantized(sums: Array, scale: Any, zero: Any) -> Array:
+    made: Array = np.clip(np.round(sums * scale) + zero, 0, 255).astype(np.uint8)
+    return made
+
+
+def convolved(x: Array, filters: Array) -> Array:
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)]), (3, 3), (2, 3))
+    columns = windows.transpose(0, 1, 4, 5, 2, 3).reshape(filters[0].size, -1).astype(np.float32)
+    sums: Array = filters.reshape(len(filters), -1).astype(np.float32) @ columns
+    return sums.reshape(1, -1, *x.shape[2:])
+
+
 def numbers(*values: int) -> Array:
     return np.array(values, np.int64)
 
@@ -120,6 +132,13 @@ MATRIX, IMAGE, PICTURE = floats(1024, 1024), floats(1, 64, 112, 112), floats(1, 
 WIDE = {"x": MATRIX}
 AXIS = {"axes": numbers(1)}
 CHANNELS = {name: floats(64) for name in ("scale", "bias", "mean")} | {"variance": np.abs(floats(64)) + 1}
+
+
+SCALES: dict[str, dict[str, Any]] = {
+    name: {f"{name}_scale": np.array(scale, np.float32), f"{name}_zero": np.array(zero)}
+    for name, scale, zero in (("a", 0.02, np.uint8(100)), ("b", 0.01, np.int8(0)), ("y", 0.3, np.uint8(128)))
+}
+SCALED = tuple(name for each in SCALES.values() for name in each)
 
 
 def each_channel(array: Array) -> Array:
@@ -240,6 +259,29 @@ ROWS = [
     Row(
         *("MatMulInteger", "MatMulInteger", {}, {"a": small(np.uint8, 256, 512), "b": small(np.int8, 512, 512)}),
         lambda a, b: a.astype(np.int32) @ b.astype(np.int32),
+    ),
+    Row(
+        *("QLinearMatMul", "QLinearMatMul", {}),
+        {"a": small(np.uint8, 256, 512), **SCALES["a"], "b": small(np.int8, 512, 512), **SCALES["b"], **SCALES["y"]},
+        lambda a, s, z, b, t, w, u, o: requantized((a.astype(np.int32) - z) @ (b.astype(np.int32) - w), s * t / u, o),
+        SCALED,
+    ),
+    Row(
+        *("ConvInteger 3x3", "ConvInteger", {"pads": [1, 1, 1, 1]}),
+        {"x": small(np.uint8, 1, 64, 56, 56), "w": small(np.int8, 64, 64, 3, 3)},
+        *(convolved, ("w",)),
+    ),
+    Row(
+        *("QLinearConv 3x3", "QLinearConv", {"pads": [1, 1, 1, 1]}),
+        {
+            "x": small(np.uint8, 1, 64, 56, 56),
+            **SCALES["a"],
+            "w": small(np.int8, 64, 64, 3, 3),
+            **SCALES["b"],
+            **SCALES["y"],
+        },
+        lambda x, s, z, w, t, v, u, o: requantized(convolved(x.astype(np.int16) - z, w), s * t / u, o),
+        ("w", *SCALED),
     ),
     Row(
         *("DynamicQuantizeLinear", "DynamicQuantizeLinear", {}, WIDE, quantized, (), 3),

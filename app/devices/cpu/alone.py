@@ -63,7 +63,7 @@ def _make(call: Call, memory: Mapping[Of, Sequence[int]]) -> None:
 class CallsKernel:
     """Implements `Compiled`: nothing but calls. None of them reads what it or another one of its stage writes."""
 
-    def __init__(self, compiled: Dispatchable, calls: Calls, threads: Threads, kept: Array | None = None) -> None:
+    def __init__(self, compiled: Dispatchable, calls: Calls, threads: Threads, kept: Sequence[Array] = ()) -> None:
         """`kept` is memory that calls have the address of."""
         self._reaches = [desc.data_bytes for desc in (*compiled.inputs.values(), *compiled.outputs.values())]
         self._calls, self._kept = calls, kept

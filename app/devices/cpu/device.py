@@ -19,6 +19,7 @@ from app.devices.cpu.convolution import convolution_kernel, packed_filter_bytes
 from app.devices.cpu.coordinates import CallKernel, CoordinateKernel
 from app.devices.cpu.copies import copies_kernel
 from app.devices.cpu.firsts import firsts_kernel
+from app.devices.cpu.integer_convolutions import integer_convolution_kernel, packed_integer_filter_bytes
 from app.devices.cpu.integer_products import integer_product_kernel, packed_integer_bytes
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Loop, LoopCall, LoopCode
@@ -129,6 +130,7 @@ class NumpyDevice:
             total += packed_bytes(step.dispatchable, self._compiler, known)
             total += packed_filter_bytes(step.dispatchable, self._compiler, known)
             total += packed_integer_bytes(step.dispatchable, self._compiler, known)
+            total += packed_integer_filter_bytes(step.dispatchable, self._compiler, known)
         return total
 
     def step_seconds(
@@ -153,6 +155,7 @@ class NumpyDevice:
                 by_loop = by_loop or recurrent_kernel(compiled, self._compiler, self._threads)
                 if elements >= least:
                     by_loop = by_loop or integer_product_kernel(compiled, self._compiler, self._threads, known)
+                    by_loop = by_loop or integer_convolution_kernel(compiled, self._compiler, self._threads, known)
                     by_loop = by_loop or scan_kernel(compiled, self._compiler, self._threads)
                     by_loop = by_loop or firsts_kernel(compiled, self._compiler, self._threads)
                     by_loop = by_loop or quantizing_kernel(compiled, self._compiler, self._threads)

@@ -15,7 +15,7 @@ from app.devices.cpu.alone import MOST_OF_A_CALL, make_calls, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer, pieces
 from app.devices.cpu.llvm import integer_products as loops
 from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.llvm.integer_products import HEAD, PACKED, PRODUCTS, Panel, Terms, row_bytes
+from app.devices.cpu.llvm.integer_products import HEAD, PACKED, PRODUCTS, Lies, Panel, Terms, row_bytes
 from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.nests import LINE
 from app.devices.cpu.products import MOST_PACKED, shares, sums_at_once
@@ -163,11 +163,11 @@ class Tiles:
 
 
 def packing(
-    compiler: Compiler, of: Panel | Terms, is_signed: bool, is_dense: bool, numbers: dict[str, int]
+    compiler: Compiler, of: Panel | Terms, is_signed: bool, lies: Lies, numbers: dict[str, int]
 ) -> tuple[Code, dict[str, int]]:
     """What packs lines of such integers, panels or else rows, and what is in all frames."""
     frame = dict.fromkeys(PACKED, 0) | {"zeros": NO_ZERO.ctypes.data} | numbers
-    return Code(compiler, _packs(of, is_signed, is_dense)), frame
+    return Code(compiler, _packs(of, is_signed, lies)), frame
 
 
 def aligned(size: int) -> int:
@@ -176,8 +176,10 @@ def aligned(size: int) -> int:
 
 
 @lru_cache(64)
-def _packs(of: Panel | Terms, is_signed: bool, is_dense: bool) -> str:
-    return loops.panels(of, is_signed, is_dense) if isinstance(of, Panel) else loops.rows(of, is_signed, is_dense)
+def _packs(of: Panel | Terms, is_signed: bool, lies: Lies) -> str:
+    if isinstance(of, Panel):
+        return loops.panels(of, is_signed, lies)
+    return loops.rows(of, is_signed, lies == "dense")
 
 
 @lru_cache(64)

@@ -14,9 +14,9 @@ from app.contract.tensors import TensorDesc, packed_strides
 from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.calls import Calls, Of, Pointer
 from app.devices.cpu.integer_packing import Side, Tiles, aligned, packing
-from app.devices.cpu.integer_results import LARGEST, Given, Results
+from app.devices.cpu.integer_results import KINDS, LARGEST, Given, Results
 from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.llvm.integer_results import Kind, Result
+from app.devices.cpu.llvm.integer_results import Result
 from app.devices.cpu.llvm.nests import LINE
 from app.devices.cpu.threads import Threads
 from app.memory.arrays import Array
@@ -36,12 +36,6 @@ MOST_MATRICES = 1 << 6
 """Calls for matrices that are no even steps apart."""
 
 _BYTES = (DataType.INT8, DataType.UINT8)
-_KINDS: Mapping[DataType, Kind] = {
-    DataType.INT8: "int8",
-    DataType.UINT8: "uint8",
-    DataType.INT32: "int32",
-    DataType.FLOAT32: "float32",
-}
 
 
 def integer_product_kernel(
@@ -53,7 +47,7 @@ def integer_product_kernel(
     if found is None:
         return None
     kept = found.right.kept(known, threads) if known and found.right.is_kept(known) else None
-    return CallsKernel(compiled, found.calls(kept, threads.most), threads, kept)
+    return CallsKernel(compiled, found.calls(kept, threads.most), threads, () if kept is None else [kept])
 
 
 def packed_integer_bytes(compiled: Dispatchable, compiler: Compiler, known: Collection[str]) -> int:
@@ -89,7 +83,7 @@ class _IntegerProduct:
             return None
         reads, results = list(compiled.inputs), None
         if not isinstance(operator, MatrixMultiplyInteger):
-            if depth > LARGEST or output.DataType not in _KINDS:
+            if depth > LARGEST or output.DataType not in KINDS:
                 return None
             results = _results(operator, output, compiler, reads)
             if results is None:
@@ -162,7 +156,9 @@ def _side(operator: Product, name: Literal["A", "B"], compiler: Compiler, tiles:
         numbers |= {"size": columns, "line": of_columns, "term": of_rows}
         lines = tiles.panels(columns), tiles.panel_bytes
     of = tiles.panel.terms if is_left else tiles.panel
-    code, frame = packing(compiler, of, desc.DataType is DataType.INT8, of_columns == 1, numbers)
+    code, frame = packing(
+        compiler, of, desc.DataType is DataType.INT8, "dense" if of_columns == 1 else "apart", numbers
+    )
     zeros_name = f"{name}ZeroPointTensor" if zeros else None
     return Side(code, frame, f"{name}Tensor", zeros_name, batch, (leading, zero_steps), *lines)
 
@@ -197,7 +193,7 @@ def _results(
         if bias.DataType is not DataType.FLOAT32 or (column != 1 and bias.Sizes[-1] != 1):
             return None
         given["bias"] = Given("BiasTensor", [4 * step for step in groups], 4 * row)
-    result = Result(_KINDS[output.DataType], bias is not None, given["right"].column != 0)
+    result = Result(KINDS[output.DataType], bias is not None, given["right"].column != 0)
     return Results.of(result, compiler, reads, given)
 
 

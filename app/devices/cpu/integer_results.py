@@ -10,16 +10,24 @@ from operator import mul
 
 import numpy as np
 
+from app.contract.constants import DataType
 from app.devices.cpu.alone import portions
 from app.devices.cpu.calls import Call, Of, Pointer
 from app.devices.cpu.llvm import integer_results as loops
 from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.llvm.integer_results import FIELDS, GIVEN, Result
+from app.devices.cpu.llvm.integer_results import FIELDS, GIVEN, Kind, Result
 from app.devices.cpu.llvm.kernels import Code
 from app.programs.walks import Walk
 
 LARGEST = (1 << 31) // (255 * 255)
 """Terms of a sum of which INT32 holds any."""
+
+KINDS: Mapping[DataType, Kind] = {
+    DataType.INT8: "int8",
+    DataType.UINT8: "uint8",
+    DataType.INT32: "int32",
+    DataType.FLOAT32: "float32",
+}
 
 WORK = 8
 """Of a result, in bytes and instructions."""

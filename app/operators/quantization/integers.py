@@ -1,7 +1,7 @@
 """What operators on quantized tensors have in common: exact sums of products, scales and zero points, saturation.
 
 Sums of products of 8-bit integers are computed by the library's float products, in which they are exact: in float32 up
-to 2^24, else in float64.
+to 2^24, else in float64. Where the CPU has compiled loops, those do it (`devices/cpu/integer_products.py`).
 """
 
 from collections.abc import Iterator, Sequence

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.devices.cpu import alone, integer_packing, integer_products
+from app.devices.cpu import alone, integer_convolutions, integer_packing, integer_products
 from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm import integer_products as loops
@@ -171,9 +171,9 @@ def test_what_is_known_is_packed_before(device: NumpyDevice, compiler: Compiler,
         known = {name: inputs[name].data.cast("B") for name in inputs if name != "ATensor"}
         kernel = device._kernel(operator, known)
         assert isinstance(kernel, CallsKernel)
-        assert kernel._kept is not None
+        (kept,) = kernel._kept
         told = integer_products.packed_integer_bytes(operator, compiler, known)
-        assert told - 64 <= kernel._kept.nbytes <= told
+        assert told - 64 <= kept.nbytes <= told
         wanted = wrapped(a, None, b, inputs.get("BZeroPointTensor"))
         made = np.zeros(wanted.shape, np.int32)
         given = [
@@ -185,7 +185,7 @@ def test_what_is_known_is_packed_before(device: NumpyDevice, compiler: Compiler,
         assert bool(integer_products.packed_integer_bytes(operator, compiler, alone_known)) != has_zeros
         kernel = device._kernel(operator, alone_known)
         assert isinstance(kernel, CallsKernel)
-        assert (kernel._kept is None) == has_zeros
+        assert (not kernel._kept) == has_zeros
 
 
 def test_packed_rows_tell_their_bytes() -> None:
@@ -197,3 +197,73 @@ def test_packed_rows_tell_their_bytes() -> None:
     assert isinstance(kernel, CallsKernel)
     terms: loops.Terms = 4 if conftest.compiler().adds_bytes else 2
     assert kernel.own_bytes >= (5 + 40) * loops.row_bytes(9, terms)
+
+
+def convolution(rng: np.random.Generator, kind: str, rank: int) -> tuple[dict[str, Any], dict[str, Array | None]]:
+    """Any windows, of which some lie beside the tensor."""
+    groups, depth, each = (int(rng.integers(1, most)) for most in (4, 6, 20))
+    strides, dilations = ([int(value) for value in rng.integers(1, 4, rank)] for _ in range(2))
+    before, behind = ([int(value) for value in rng.integers(0, 4, rank)] for _ in range(2))
+    kernel = [int(value) for value in rng.integers(1, 5, rank)]
+    reach = [1 + (size - 1) * dilation for size, dilation in zip(kernel, dilations, strict=True)]
+    sizes = [int(rng.integers(max(1, r - b - e), r + 20)) for r, b, e in zip(reach, before, behind, strict=True)]
+    names = rng.choice(INTEGERS, 3)
+    outputs = groups * each
+    one, channels = [1] * (rank + 2), [1, outputs, *[1] * rank]
+    inputs: dict[str, Array | None] = {
+        "InputTensor": integers(rng, [int(rng.integers(1, 4)), groups * depth, *sizes], str(names[0])),
+        "InputZeroPointTensor": integers(rng, one, str(names[0])) if rng.random() < 0.7 else None,
+        "FilterTensor": integers(rng, [outputs, depth, *kernel], str(names[1])),
+        "FilterZeroPointTensor": (
+            integers(rng, channels if rng.random() < 0.7 else one, str(names[1])) if rng.random() < 0.7 else None
+        ),
+    }
+    if kind.startswith("QUANTIZED"):
+        inputs |= {
+            "InputScaleTensor": scales(rng, one),
+            "FilterScaleTensor": scales(rng, channels if rng.random() < 0.7 else one),
+            "BiasTensor": rng.integers(-(2**20), 2**20, channels).astype(np.int32) if rng.random() < 0.7 else None,
+            "OutputScaleTensor": scales(rng, one) * np.float32(2 ** rng.integers(0, 14)),
+            "OutputZeroPointTensor": integers(rng, one, str(names[2])) if rng.random() < 0.7 else None,
+        }
+    document = {
+        "Type": kind,
+        "Strides": strides,
+        "Dilations": dilations,
+        "StartPadding": before,
+        "EndPadding": behind,
+        "GroupCount": groups,
+    }
+    return document, inputs
+
+
+@pytest.mark.parametrize("kind", ["CONVOLUTION_INTEGER", "QUANTIZED_LINEAR_CONVOLUTION"])
+@pytest.mark.parametrize("most", [1 << 21, 1 << 13])
+def test_convolutions(device: NumpyDevice, kind: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All at once, and few rows of positions at a time."""
+    monkeypatch.setattr(integer_convolutions, "MOST_AT_ONCE", most)
+    rng = np.random.default_rng(34)
+    for number in range(40):
+        alike(device, *convolution(rng, kind, 1 + number % 2))
+
+
+def test_filters_that_are_known_are_packed_before(device: NumpyDevice, compiler: Compiler) -> None:
+    """And read no more."""
+    rng = np.random.default_rng(35)
+    for _ in range(6):
+        document, inputs = convolution(rng, "CONVOLUTION_INTEGER", 2)
+        given = {name: each for name, each in inputs.items() if each is not None}
+        operator = compiled(document | {name: desc_of(each) for name, each in given.items()})
+        known = {name: each.data.cast("B") for name, each in given.items() if name.startswith("Filter")}
+        kernel = device._kernel(operator, known)
+        assert isinstance(kernel, CallsKernel)
+        told = integer_convolutions.packed_integer_filter_bytes(operator, compiler, known)
+        assert told - 64 <= kernel._kept[-1].nbytes <= told
+        made, wanted = (np.zeros(operator.outputs["OutputTensor"].Sizes, np.int32) for _ in range(2))
+        read = [0 * given[name] if name in known else given[name] for name in operator.inputs]
+        kernel.dispatch([each.data.cast("B") for each in read], [made.data.cast("B")], lambda: False)
+        NUMPY.prepare(operator).dispatch(
+            [given[name].data.cast("B") for name in operator.inputs], [wanted.data.cast("B")], lambda: False
+        )
+        np.testing.assert_array_equal(made, wanted)
+        assert not integer_convolutions.packed_integer_filter_bytes(operator, compiler, {"InputTensor"})

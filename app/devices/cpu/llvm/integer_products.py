@@ -19,6 +19,11 @@ from app.devices.cpu.llvm.text import Text
 Terms: TypeAlias = Literal[2, 4]
 """Of a lane: four bytes for AVX-512's or AVX's VNNI, or two that are widened to 16 bits."""
 
+Lies: TypeAlias = Literal["dense", "apart", "listed"]
+"""How a right matrix lies: its columns one after the other, or apart from one another; or as they lie dense, and a list
+of 64-bit numbers says how many bytes behind the first one each row begins, where `term` of the frame is its address.
+What is listed is packed for whole panels."""
+
 PACKED = (
     *("elements", "zeros", "packed"),
     *("depth", "size", "first_group", "end_group", "first", "end"),
@@ -92,8 +97,8 @@ def rows(terms: Terms, is_signed: bool, is_dense: bool) -> str:
     return text.module()
 
 
-def panels(panel: Panel, is_signed: bool, is_dense: bool) -> str:
-    """The same of a right matrix. In one that is dense, its columns lie one after the other."""
+def panels(panel: Panel, is_signed: bool, lies: Lies) -> str:
+    """The same of a right matrix."""
     text = Text(panel.width)
     frame, columns = text.frame(PACKED, 3), str(panel.columns)
     lanes = _lanes(text, frame, panel.terms)
@@ -113,16 +118,26 @@ def panels(panel: Panel, is_signed: bool, is_dense: bool) -> str:
             text.do(f"store i32 {zero}, ptr {text.at(packed, each.index, 'i32')}, align 4")
         sums = text.at(packed, columns, "i32")
         made = text.at(sums, columns, "i32")
-        is_quick = text.let(f"icmp eq i64 {left}, {columns}") if is_dense else "false"
-        with text.when(is_quick):
-            _whole(text, panel, frame, lanes, is_signed, (start, sums, made))
-        with text.when(text.let(f"xor i1 {is_quick}, true")):
-            _one_by_one(text, panel, frame, lanes, is_signed, (start, sums, made), left)
+        where = start, sums, made
+        if lies == "listed":
+            _whole(text, panel, frame, lanes, is_signed, where, text.let(f"inttoptr i64 {frame['term']} to ptr"))
+        else:
+            is_whole = text.let(f"icmp eq i64 {left}, {columns}") if lies == "dense" else "false"
+            with text.when(is_whole):
+                _whole(text, panel, frame, lanes, is_signed, where)
+            with text.when(text.let(f"xor i1 {is_whole}, true")):
+                _one_by_one(text, panel, frame, lanes, is_signed, where, left)
     return text.module()
 
 
 def _whole(
-    text: Text, panel: Panel, frame: dict[str, str], lanes: str, is_signed: bool, where: tuple[str, str, str]
+    text: Text,
+    panel: Panel,
+    frame: dict[str, str],
+    lanes: str,
+    is_signed: bool,
+    where: tuple[str, str, str],
+    listed: str = "",
 ) -> None:
     """A panel of which all columns are there and lie one after the other, from `start`: their sums and lanes."""
     start, sums, made = where
@@ -135,7 +150,11 @@ def _whole(
         first = text.mul(lane.index, str(terms))
         places = [text.add(first, str(number)) for number in range(terms)]
         there = [text.let(f"icmp ule i64 {place}, {last}") for place in places]
-        lines = [_at(text, start, (text.least(place, last), frame["term"])) for place in places]
+        lines = []
+        for place in places:
+            row = text.least(place, last)
+            far = text.let(f"load i64, ptr {text.at(listed, row, 'i64')}") if listed else text.mul(row, frame["term"])
+            lines.append(text.at(start, far, "i8"))
         for number in range(panel.vectors):
             found = []
             for line, is_there in zip(lines, there, strict=True):
