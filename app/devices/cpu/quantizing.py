@@ -70,4 +70,4 @@ def quantizing_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threa
 
 @lru_cache(4)
 def _sources(width: int, least: int) -> tuple[str, str, str]:
-    return quantizing.bounds(width), quantizing.scales(width, least), quantizing.elements(least)
+    return quantizing.bounds(width), quantizing.scales(width, least), quantizing.elements(width, least)

@@ -3,7 +3,14 @@
 from app.devices.cpu.llvm.text import Text
 
 TOGETHER = 4
-"""Vectors of bounds at a time, which hides what each takes."""
+"""Vectors at a time, which hides what each takes."""
+
+INFINITY = 0x7F800000
+"""Of float32, as an integer."""
+
+SAFE = 2.0**-13
+"""More than the error of a quotient below 512 that is a product in float32 with a float32's inverse, both rounded: a
+larger one, which is limited anyway, may be rounded to any integer near it."""
 
 BOUNDS = ("elements", "bounds", "count")
 """What the frame of the first stage has, 8 bytes each: two addresses, and how many elements there are. The bounds are
@@ -18,21 +25,32 @@ ELEMENTS = ("elements", "results", "numbers", "count")
 
 
 def bounds(width: int) -> str:
-    """The module of the first stage, whose function `kernel` takes a frame: bounds are NaN where any element is."""
+    """The module of the first stage, whose function `kernel` takes a frame: bounds are NaN where any element is.
+
+    What of an element is below its sign is, as an integer, larger than INFINITY's if it is NaN."""
     text = Text(width)
     frame, vector = text.frame(BOUNDS, 2), text.vector
+    integers = f"<{width} x i32>"
     start = text.spread(text.let(f"load float, ptr {frame['elements']}, align 4"))
-    with text.loop("0", frame["count"], str(width * TOGETHER), [(vector, start)] * (2 * TOGETHER)) as each:
+    carried = [(vector, start)] * 2 + [(integers, "zeroinitializer")]
+    unsigned = text.spread(str((1 << 31) - 1), "i32")
+    with text.loop("0", frame["count"], str(width * TOGETHER), carried * TOGETHER) as each:
         for number in range(TOGETHER):
             at = text.add(each.index, str(width * number))
             there = text.below(text.lanes(at), frame["count"])
             loaded = text.load(text.at(frame["elements"], at), there, start)
-            for name, before in zip(("minimum", "maximum"), each.values[2 * number :], strict=False):
-                each.next.append(_extreme(text, name, before, loaded))
-    for place, name in enumerate(("minimum", "maximum")):
-        made, *others = each.results[place::2]
-        for other in others:
-            made = _extreme(text, name, made, other)
+            low, high, largest = each.values[3 * number : 3 * number + 3]
+            each.next += [_extreme(text, "olt", low, loaded), _extreme(text, "ogt", high, loaded)]
+            size = text.let(f"and {integers} {text.let(f'bitcast {vector} {loaded} to {integers}')}, {unsigned}")
+            each.next.append(_larger(text, largest, size))
+    (low, high, largest), *others = zip(*[iter(each.results)] * 3, strict=True)
+    for other in others:
+        low, high = _extreme(text, "olt", low, other[0]), _extreme(text, "ogt", high, other[1])
+        largest = _larger(text, largest, other[2])
+    none = text.let(f"icmp ugt {integers} {largest}, {text.spread(str(INFINITY), 'i32')}")
+    nan = text.spread("0x7FF8000000000000")
+    for place, bound in enumerate((low, high)):
+        made = text.let(f"select <{width} x i1> {none}, {vector} {nan}, {vector} {bound}")
         text.do(f"store {vector} {made}, ptr {text.at(frame['bounds'], str(width * place))}, align 4")
     return text.module()
 
@@ -68,26 +86,74 @@ def scales(width: int, least: int) -> str:
     return text.module()
 
 
-def elements(least: int) -> str:
-    """The module of the third stage."""
-    text = Text(0)
-    frame = text.frame(ELEMENTS, 3)
+def elements(width: int, least: int) -> str:
+    """The module of the third stage.
+
+    Quotients are rounded in float64, in which they are stated. Most need not be known so exactly: a product with the
+    inverse in float32 is off by less than SAFE, so where it is further from a half, it rounds to the same integer.
+    """
+    text = Text(width)
+    frame, block = text.frame(ELEMENTS, 3), str(width * TOGETHER)
     scale, zero = (
         text.let(f"load double, ptr {text.at(frame['numbers'], str(place), 'double')}, align 8") for place in range(2)
     )
-    with text.parallel(frame["count"]) as each:
-        place = text.at(frame["elements"], each.index)
-        wide = text.let(f"fpext float {text.let(f'load float, ptr {place}, align 4, !llvm.access.group !2')} to double")
-        made = saturated(text, text.let(f"fdiv double {wide}, {scale}"), zero, least)
-        byte = text.let(f"trunc i32 {text.let(f'fptosi double {made} to i32')} to i8")
-        text.do(f"store i8 {byte}, ptr {text.at(frame['results'], each.index, 'i8')}, !llvm.access.group !2")
+    inverse = text.let(f"fdiv float 1.0, {text.let(f'fptrunc double {scale} to float')}")
+    numbers = text.spread(inverse), text.spread(text.let(f"fptrunc double {zero} to float"))
+    is_made = text.let("alloca i1")
+    with text.loop("0", frame["count"], block) as part:
+        count = text.least(text.sub(frame["count"], part.index), block)
+        given, made = text.at(frame["elements"], part.index), text.at(frame["results"], part.index, "i8")
+        text.do(f"store i1 false, ptr {is_made}")
+        with text.when(text.let(f"icmp eq i64 {count}, {block}")):
+            _quickly(text, given, made, numbers, least, is_made)
+        rest = text.let(f"xor i1 {text.let(f'load i1, ptr {is_made}')}, true")
+        with text.when(rest), text.parallel(count) as each:
+            place = text.at(given, each.index)
+            wide = text.let(
+                f"fpext float {text.let(f'load float, ptr {place}, align 4, !llvm.access.group !2')} to double"
+            )
+            rounded = saturated(text, text.let(f"fdiv double {wide}, {scale}"), zero, least)
+            byte = text.let(f"trunc i32 {text.let(f'fptosi double {rounded} to i32')} to i8")
+            text.do(f"store i8 {byte}, ptr {text.at(made, each.index, 'i8')}, !llvm.access.group !2")
     return text.module()
 
 
-def _extreme(text: Text, name: str, a: str, b: str) -> str:
-    """Which of two zeros it is makes no difference to what follows."""
-    text.declare(text.vector, f"llvm.{name}.v{text.width}f32", f"{text.vector} {a}, {text.vector} {b}")
-    return text.let(f"call nsz {text.vector} @llvm.{name}.v{text.width}f32({text.vector} {a}, {text.vector} {b})")
+def _quickly(text: Text, given: str, made: str, numbers: tuple[str, str], least: int, is_made: str) -> None:
+    """A whole block, unless any quotient may be a half or is none: whether it `is_made` is stored."""
+    (inverse, zero), width, vector = numbers, text.width, text.vector
+    rounded, safe = [], ""
+    most = text.spread(repr(0.5 - SAFE))
+    for number in range(TOGETHER):
+        found = text.let(f"load {vector}, ptr {text.at(given, str(width * number))}, align 4")
+        quotient = text.let(f"fmul {vector} {found}, {inverse}")
+        rounded.append(text.call(vector, f"llvm.roundeven.v{width}f32", f"{vector} {quotient}"))
+        off = text.let(f"fsub {vector} {quotient}, {rounded[-1]}")
+        size = text.call(vector, f"llvm.fabs.v{width}f32", f"{vector} {off}")
+        one = text.let(f"fcmp olt {vector} {size}, {most}")
+        safe = text.let(f"and <{width} x i1> {safe}, {one}") if safe else one
+    are_safe = text.call("i1", f"llvm.vector.reduce.and.v{width}i1", f"<{width} x i1> {safe}")
+    text.do(f"store i1 {are_safe}, ptr {is_made}")
+    with text.when(are_safe):
+        for number, quotient in enumerate(rounded):
+            limited = text.let(f"fadd {vector} {quotient}, {zero}")
+            for comparison, bound in (("olt", least), ("ogt", least + 255)):
+                end = text.spread(f"{bound}.0")
+                beyond = text.let(f"fcmp {comparison} {vector} {limited}, {end}")
+                limited = text.let(f"select <{width} x i1> {beyond}, {vector} {end}, {vector} {limited}")
+            whole = text.let(f"fptosi {vector} {limited} to <{width} x i32>")
+            bytes_ = text.let(f"trunc <{width} x i32> {whole} to <{width} x i8>")
+            text.do(f"store <{width} x i8> {bytes_}, ptr {text.at(made, str(width * number), 'i8')}, align 1")
+
+
+def _extreme(text: Text, comparison: str, a: str, b: str) -> str:
+    """Of elements that are numbers. Which of two zeros it is makes no difference to what follows."""
+    is_first = text.let(f"fcmp {comparison} {text.vector} {a}, {b}")
+    return text.let(f"select <{text.width} x i1> {is_first}, {text.vector} {a}, {text.vector} {b}")
+
+
+def _larger(text: Text, a: str, b: str) -> str:
+    vector = f"<{text.width} x i32>"
+    return text.call(vector, f"llvm.umax.v{text.width}i32", f"{vector} {a}, {vector} {b}")
 
 
 def saturated(text: Text, quotient: str, zero: str, least: int) -> str:
