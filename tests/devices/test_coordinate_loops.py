@@ -2,6 +2,7 @@
 
 import functools
 import re
+from array import array
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -366,6 +367,25 @@ def test_one_loop_serves_all_sizes_strides_and_numbers(devices: list[NumpyDevice
     assert COMPILER.kernels == before + 1
 
 
+def test_dispatches_only_write_addresses(devices: list[NumpyDevice]) -> None:
+    """Of other buffers, and of such as overlap; what ends early is not read."""
+    x = np.arange(1200, dtype=np.int32).reshape(30, 40)
+    i, j = coordinates(2)
+    operator = of_expression(operand(x)[[29 - i, 39 - j]], [30, 40], DataType.INT32, x)
+    kernel = devices[1].prepare(operator)
+    with mock.patch.object(CoordinateLoops, "frame", autospec=True, side_effect=CoordinateLoops.frame) as framed:
+        for number in range(3):
+            memory = np.zeros(2400, np.int32)
+            given, made = memory[:1200], memory[100 * number : 100 * number + 1200]
+            given[:] = x.reshape(-1) + number
+            kernel.dispatch([given.data.cast("B")], [made.data.cast("B")], lambda: False)
+            np.testing.assert_array_equal(made, x.reshape(-1)[::-1] + number)
+    assert framed.call_count <= len(kernel._blocks)  # type: ignore[attr-defined]
+    for given, made in ((x[:-1], x.copy()), (x, x[:-1].copy())):
+        with pytest.raises(ValueError, match="ends before"):
+            kernel.dispatch([given.data.cast("B")], [made.data.cast("B")], lambda: False)
+
+
 def test_errors_of_what_is_called_meanwhile_come_out() -> None:
     """Once: the next call of this thread is not disturbed."""
     compiler = Compiler()
@@ -375,10 +395,15 @@ def test_errors_of_what_is_called_meanwhile_come_out() -> None:
     def check() -> None:
         raise KeyboardInterrupt
 
+    def frame(p: int) -> "array[int]":
+        numbers, target, _ = loops.frame(loops.arguments({"p": p}), [range(1)], output.strides, {})
+        numbers[target] = output.ctypes.data
+        return numbers
+
     with mock.patch("app.devices.cpu.llvm.coordinate_loops.BETWEEN_LOOKS", 1000):
         with pytest.raises(KeyboardInterrupt):
-            loops.run(loops.arguments({"p": 1 << 50}), {}, [range(1)], output, check)
-        loops.run(loops.arguments({"p": 1000}), {}, [range(1)], output, lambda: None)
+            loops.run(frame(1 << 50), check)
+        loops.run(frame(1000), lambda: None)
     assert output.tolist() == [sum(k * k for k in range(1000))]
 
 

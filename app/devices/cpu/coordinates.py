@@ -1,8 +1,11 @@
 """Kernels of the CPU for outputs that are not made element by element: by coordinates, or all at once by a call."""
 
 import math
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import le
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +19,7 @@ from app.devices.device import Cancelled, ExecutionRecord
 from app.devices.layout import blocks
 from app.formula.expansions import Ask
 from app.formula.structures import Structures
+from app.memory.addresses import address_of
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
 from app.operators.looks import looking
@@ -32,6 +36,14 @@ SMALL_CALL = 1 << 10
 MOST_WORK = 1 << 22
 """Instructions that a call is taken to be at most: it looks itself whether to go on, and counts that depend on
 coordinates are mostly far less than they are taken to be."""
+
+
+class _Frame(NamedTuple):
+    """The numbers that compute a block, and where addresses go: that of the output, and those of what is read."""
+
+    numbers: "array[int]"
+    target: int
+    places: Sequence[int]
 
 
 class CoordinateKernel:
@@ -63,9 +75,7 @@ class CoordinateKernel:
             )
         if self._loops:
             self._arguments = self._loops.arguments(numbers)
-            self._run = partial(self._loops.run, self._arguments)
-        else:
-            self._run = partial(calls.run, scalars)
+        self._run = partial(calls.run, scalars)
         reads = (self._loops or calls).inputs
         self._inputs = [Tensor(compiled, name, each) for name, each in compiled.inputs.items()]
         self._reads = [place for place, tensor in enumerate(self._inputs) if tensor.name in reads]
@@ -78,6 +88,9 @@ class CoordinateKernel:
         else:
             most = calls.block(self._elements, self._terms, threads.most)
         self._blocks = list(blocks(desc.Sizes, most))
+        read = [self._inputs[place] for place in self._reads]
+        self._reaches = [tensor.desc.data_bytes for tensor in (*read, self._output)]
+        self._frames: Sequence[_Frame] = ()
 
     @property
     def runs_inline(self) -> bool:
@@ -88,14 +101,17 @@ class CoordinateKernel:
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
+        def check() -> None:
+            if cancelled():
+                raise Cancelled
+
+        if self._loops:
+            self._dispatch_loops(self._loops, inputs, outputs[0], cancelled, check)
+            return RAN
         stored = {self._inputs[place].name: self._inputs[place].stored(inputs[place]) for place in self._reads}
         output = self._output.view(outputs[0])
         aliased = any(np.may_share_memory(each.elements, output) for each in stored.values())
         target: list[Array] = [np.empty(output.shape, output.dtype) if aliased else output]
-
-        def check() -> None:
-            if cancelled():
-                raise Cancelled
 
         def work(turn: int) -> None:
             block = part_of(self._blocks[turn], self._output.desc.Sizes)
@@ -111,20 +127,60 @@ class CoordinateKernel:
             target.clear()
         return RAN
 
+    def _dispatch_loops(
+        self,
+        loops: CoordinateLoops,
+        inputs: Sequence[Buffer],
+        output: Buffer,
+        cancelled: Callable[[], bool],
+        check: Callable[[], None],
+    ) -> None:
+        """By loops, which get addresses: where the output is over an input, of memory that is copied there then."""
+        given = [inputs[place] for place in self._reads]
+        if not all(map(le, self._reaches, [each.nbytes for each in (*given, output)])):
+            raise ValueError("a buffer ends before its tensor")
+        starts, target, size = list(map(address_of, given)), address_of(output), self._reaches[-1]
+        own: Array | None = None
+        if any(
+            start < target + size and target < start + reach
+            for start, reach in zip(starts, self._reaches, strict=False)
+        ):
+            own = np.frombuffer(output, np.uint8, size).copy()
+            target = own.ctypes.data
+        self._frames = self._frames or [
+            self._frame(loops, part_of(each, self._output.desc.Sizes)) for each in self._blocks
+        ]
+
+        def work(turn: int) -> None:
+            numbers, place, places = self._frames[turn]
+            frame = numbers[:]
+            frame[place] = target
+            for number, start in zip(places, starts, strict=True):
+                frame[number] = start
+            loops.run(frame, check)
+
+        self._threads.share(len(self._blocks), work, cancelled)
+        if own is not None:
+            np.frombuffer(output, np.uint8, size)[:] = own
+
+    def _frame(self, loops: CoordinateLoops, part: Sequence[range]) -> "_Frame":
+        read = [self._inputs[place] for place in self._reads]
+        layouts = {tensor.name: (tensor.desc.Sizes, tensor.strides) for tensor in read}
+        frame, target, places = loops.frame(self._arguments, part, self._output.strides, layouts)
+        return _Frame(frame, target, [places[tensor.name] for tensor in read])
+
     def calls(self) -> Calls | None:
         loops = self._loops
         if not loops:
             return None
-        desc, output = self._output.desc, self._output
+        desc = self._output.desc
         count = pieces(loops.work(self._elements, self._terms), self._threads.most)
         most = min(-(-self._elements // count), loops.block(self._elements, self._terms, self._threads.most))
-        layouts = {self._inputs[n].name: (self._inputs[n].desc.Sizes, self._inputs[n].strides) for n in self._reads}
-        numbers = {self._inputs[n].name: n for n in self._reads}
         made = []
         for block in blocks(desc.Sizes, most):
             part = part_of(block, desc.Sizes)
-            frame, target, places = loops.frame(self._arguments, part, output.strides, layouts)
-            pointers = [Pointer(place, Of.INPUT, numbers[name]) for name, place in places.items()]
+            frame, target, places = self._frame(loops, part)
+            pointers = [Pointer(place, Of.INPUT, number) for place, number in zip(places, self._reads, strict=True)]
             work = min(loops.work(math.prod(map(len, part)), self._terms), MOST_WORK)
             pointers += Pointer(target, Of.OUTPUT), Pointer(WATCH, Of.WATCH)
             made.append(Call(loops.code, frame, pointers, work))
@@ -153,8 +209,8 @@ class CallKernel:
         if cancelled():
             raise Cancelled
         arrays = {tensor.name: tensor.elements(each) for tensor, each in zip(self._inputs, inputs, strict=True)}
-        for array in arrays.values():
-            array.flags.writeable = False
+        for read in arrays.values():
+            read.flags.writeable = False
 
         def ensure() -> None:
             if cancelled():

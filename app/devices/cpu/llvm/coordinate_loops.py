@@ -9,11 +9,9 @@ from app.contract.constants import DataType
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.coordinates import nest
 from app.devices.cpu.llvm.kernels import FORMS, Code
-from app.devices.cpu.numpy.coordinates import Stored
 from app.formula.expansions import Ask
 from app.formula.uniform import Numbers, evaluator
 from app.formula.values import Value
-from app.memory.arrays import Array
 
 WORTH_A_BLOCK = 1 << 22
 """Instructions of a block at least, about: in the time that these take, a second thread is woken."""
@@ -64,28 +62,9 @@ class CoordinateLoops:
         wanted = min(work // WORTH_A_BLOCK, BLOCKS * threads) if threads > 1 else 1
         return -(-elements // max(wanted, 1))
 
-    def run(
-        self,
-        arguments: "array[int]",
-        inputs: Mapping[str, Stored],
-        block: Sequence[range],
-        output: Array,
-        check: Callable[[], None],
-    ) -> None:
-        """Compute a block: the elements at these coordinates, into `output`, which has its shape and no input's memory.
-
-        `check` is called now and then, and may raise.
-        """
-        layouts = {}
-        for name in self._ranks:
-            stored = inputs[name]
-            size = stored.elements.itemsize
-            layouts[name] = (stored.sizes, [step * size for step in stored.strides])
-        frame, target, places = self.frame(arguments, block, output.strides, layouts)
-        before = [along.start * stride for along, stride in zip(block, output.strides, strict=True)]
-        frame[target] = output.ctypes.data - sum(before)
-        for name, place in places.items():
-            frame[place] = inputs[name].elements.ctypes.data
+    def run(self, frame: "array[int]", check: Callable[[], None]) -> None:
+        """Compute a block whose frame, which nobody else uses, has all addresses. `check` is called now and then, and
+        may raise."""
         watch = Watch(check)
         frame[WATCH] = id(watch)
         self.code(frame)
