@@ -114,8 +114,9 @@ class Tiles:
 
     @classmethod
     def of(cls, rows: int, depth: int, columns: int, compiler: Compiler) -> "Tiles":
+        """Of pairs there are products in registers, too, before they are added."""
         terms: Terms = 4 if compiler.adds_bytes else 2
-        tiles = list(sums_at_once(rows, columns, compiler.vector_floats))
+        tiles = list(sums_at_once(rows, columns, compiler.vector_floats, int(terms == 2)))
         panel = Panel(tiles[0][1], compiler.vector_floats, terms)
         codes = [(count, Code(compiler, _multiplies(panel, count)), own) for count, _, own in tiles]
         return cls(panel, codes, rows, depth)

@@ -314,11 +314,11 @@ def _tiles(rows: int, columns: int, width: int) -> Iterator[tuple[ProductTile, r
         yield ProductTile(each, vectors, width), own
 
 
-def sums_at_once(rows: int, columns: int, width: int) -> Iterator[tuple[int, int, range]]:
+def sums_at_once(rows: int, columns: int, width: int, spared: int = 0) -> Iterator[tuple[int, int, range]]:
     """How many rows' sums registers hold of how many vectors, and which rows it is for: 32 registers of AVX-512 hold
-    those of 12 rows of two vectors, 16 of AVX2 of six. Fewer rows take more vectors, so that sums need not wait for one
-    another."""
-    most = 12 if width != 8 else 6
+    those of 12 rows of two vectors, 16 of AVX2 of six, or fewer by those that are `spared`. Fewer rows take more
+    vectors, so that sums need not wait for one another."""
+    most = (12 if width != 8 else 6) - spared
     blocks = -(-rows // most)
     each = -(-rows // blocks)
     vectors = min(8 if each == 1 else 4 if each <= most // 4 else 2, -(-columns // width))
