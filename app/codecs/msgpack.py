@@ -116,7 +116,7 @@ class _Reader:
 
         Raises Unreadable, LimitExceeded, MemoryExhausted, RequestOver.
         """
-        body = self._body
+        body, length = self._body, len(self._body)
         position = opened = begin = 0
         made: Any
         into: Any = []  # the array or map that is being read, of which `left` values are missing
@@ -152,6 +152,12 @@ class _Reader:
                     if position > opened:
                         opened = self._extend(begin, position)
                     made = str(body[begin:position], "utf-8")
+                elif code == 0xD9:
+                    opened = self._extend(begin, begin + 1) if begin == opened else opened
+                    begin, position = begin + 1, begin + 1 + body[begin]
+                    if position > opened:
+                        opened = self._extend(begin, position)
+                    made = str(body[begin:position], "utf-8")
                 elif code <= 0x9F or 0xDC <= code <= 0xDF:
                     opens_map = code <= 0x8F or code >= 0xDE
                     if code <= 0x9F:
@@ -162,21 +168,38 @@ class _Reader:
                     if len(around) == max_depth:
                         raise too_deep(max_depth)
                     least = 2 * count if opens_map else count
-                    if least > len(body) - position:
+                    if least > length - position:
                         raise Unreadable(
-                            f"The body ends after {len(body)} bytes, but an array or map at offset {position} "
+                            f"The body ends after {length} bytes, but an array or map at offset {position} "
                             f"announces {least} values."
                         )
-                    end = position + count
-                    if not opens_map and code <= 0x9F and end <= opened and max(body[position:end], default=0) <= 0x7F:
-                        made = list(body[position:end])  # numbers of a byte each, as Sizes often are
-                        position = end
-                    elif count:
+                    made = {} if opens_map else []
+                    if not opens_map:  # of numbers, if it is Sizes: as many as there are follow each other
+                        while count:
+                            start, begin = position, position + 1
+                            if begin > opened:
+                                opened = self._extend(start, begin)
+                            code = body[start]
+                            if code <= 0x7F:
+                                made.append(code)
+                                position = begin
+                            elif form := _NUMBERS.get(code):
+                                position = begin + form.size
+                                if position > opened:
+                                    opened = self._extend(begin, position)
+                                made += form.unpack_from(body, begin)
+                            else:
+                                break
+                            count -= 1
+                    if count:
                         around.append((into, left, is_map, name))
-                        into, left, is_map = {} if opens_map else [], count, opens_map
+                        into, left, is_map = made, count, opens_map
                         continue
-                    else:
-                        made = {} if opens_map else []
+                elif form := _NUMBERS.get(code):
+                    position = begin + form.size
+                    if position > opened:
+                        opened = self._extend(begin, position)
+                    (made,) = form.unpack_from(body, begin)
                 else:
                     made, position = self._scalar(code, begin)
                     opened = self._open
@@ -189,8 +212,8 @@ class _Reader:
                     if left:
                         break
                     if not around:
-                        if position < len(body):
-                            raise Unreadable(f"The body goes on for {len(body) - position} bytes after its document.")
+                        if position < length:
+                            raise Unreadable(f"The body goes on for {length - position} bytes after its document.")
                         return made
                     made = into
                     into, left, is_map, name = around.pop()
@@ -198,12 +221,8 @@ class _Reader:
             raise _no_text(begin) from None
 
     def _scalar(self, code: int, start: int) -> tuple[Any, int]:
-        """What the bytes from `start` on are, behind the byte `code`, and where they end."""
+        """What the bytes from `start` on are, behind the byte `code`, which is no number's, and where they end."""
         body = self._body
-        form = _NUMBERS.get(code)
-        if form is not None:
-            end = self._pass(start, form.size)
-            return form.unpack_from(body, start)[0], end
         if 0xD9 <= code <= 0xDB:
             begin = self._pass(start, 1 << (code - 0xD9))
             end = self._pass(begin, int.from_bytes(body[start:begin], "big"))

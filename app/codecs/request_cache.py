@@ -120,13 +120,14 @@ class RequestCache(Generic[T]):
 
     def add(self, codec: Decoder, body: Body, spans: Sequence[Span], made: T) -> None:
         """Remember what was `made` of `body`, whose tensor data are at `spans`, unless its structure is too long."""
-        start, pieces = 0, []
+        start, size, pieces = 0, len(body), []
         for span in sorted(spans, key=_begin):
             pieces.append((start, span.start))
             start = span.stop
-        layout = (*pieces, (start, len(body)))
-        if sum([stop - start for start, stop in layout]) > self._longest:
+            size -= start - span.start
+        if size > self._longest:
             return
+        layout = (*pieces, (start, len(body)))
         structure = _structure(body, layout)
         if not self._doorkeeper.admits((codec.key, layout, structure)):
             return

@@ -6,9 +6,9 @@ Source of the rules: "DML_BUFFER_TENSOR_DESC", "Using strides to express padding
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
-from typing import Annotated, TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -33,10 +33,23 @@ _ELEMENT = re.compile(r"(\w+)\[(\d+)\]")
 _Flags = Annotated[list[TensorFlag], Field(max_length=8)]
 
 
+class once(Generic[T]):  # noqa: N801 - as `property` is
+    """`cached_property` without its lock, which takes longer than what is found here. Threads find the same."""
+
+    def __init__(self, find: Callable[[Any], T]) -> None:
+        self.__doc__ = find.__doc__
+        self._find = find
+        self._name = find.__name__
+
+    def __get__(self, instance: object, owner: type[Any]) -> T:
+        made = instance.__dict__[self._name] = self._find(instance)
+        return made
+
+
 class TensorDesc(BaseModel):
     """A tensor's element type and layout in its buffer."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, ignored_types=(once,))
 
     DataType: Annotated[constants.DataType, Field(description="Type of the elements.")]
     Sizes: Annotated[
@@ -85,7 +98,7 @@ class TensorDesc(BaseModel):
     def rank(self) -> int:
         return len(self.Sizes)
 
-    @cached_property
+    @once
     def elements(self) -> int:
         return math.prod(self.Sizes)
 
@@ -111,20 +124,21 @@ class TensorDesc(BaseModel):
             return self.elements
         return 1 + sum((size - 1) * stride for size, stride in zip(self.Sizes, self.Strides, strict=True))
 
-    @cached_property
+    @once
     def data_bytes(self) -> int:
         """The fewest bytes that hold every element, not rounded."""
-        return (self.reach * self.DataType.bits + 7) // 8
+        reach = self.elements if self.Strides is None else self.reach
+        return (reach * self.DataType.bits + 7) // 8
 
     @property
     def minimum_bytes(self) -> int:
         """What DMLCalcBufferTensorSize answers: `data_bytes` rounded up to a multiple of 4."""
         return (self.data_bytes + 3) & ~3
 
-    @property
+    @once
     def total_bytes(self) -> int:
         """TotalTensorSizeInBytes, computed where it is absent, null or 0."""
-        return self.TotalTensorSizeInBytes or self.minimum_bytes
+        return self.TotalTensorSizeInBytes or (self.data_bytes + 3) & ~3  # which is minimum_bytes
 
     @property
     def data_lengths(self) -> set[int]:

@@ -62,8 +62,7 @@ class DeviceFailed(Exception):
         super().__init__(reason)
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionRecord:
+class ExecutionRecord(NamedTuple):
     """Where a dispatch ran, and if that is not where it should have, why and which device failed."""
 
     device: str

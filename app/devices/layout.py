@@ -9,20 +9,26 @@ from app.programs.walks import Walk, collapse
 Index = tuple[slice | int, ...]
 
 
-def walk(compiled: Dispatchable, output: str) -> Walk:
-    """How to visit all elements of `output` and of the inputs, in as few dimensions as will do; strides in elements."""
+def walk(compiled: Dispatchable, output: str, item_sizes: Sequence[int] | None = None) -> Walk:
+    """How to visit all elements of `output` and of the inputs, in as few dimensions as will do. Strides are in
+    elements, or in bytes if `item_sizes`, the output's last, say how many an element has."""
     made = compiled.outputs[output]
     descs = [*compiled.inputs.values(), made]
-    if any(desc.Strides is not None or 1 < desc.elements < made.elements for desc in descs):
-        return collapse(made.Sizes, compiled.layouts(output))
-    count = made.elements
-    if count == 1:
-        return [1], [[0] for _ in descs]
-    return [count], [[1] if desc.elements > 1 else [0] for desc in descs]
+    units = item_sizes or [1] * len(descs)
+    count, steps = made.elements, []
+    for desc, unit in zip(descs, units, strict=True):
+        if desc.Strides is not None or 1 < desc.elements < count:
+            sizes, strides = collapse(made.Sizes, compiled.layouts(output))
+            return sizes, [[step * unit for step in each] for each, unit in zip(strides, units, strict=True)]
+        steps.append([unit if desc.elements > 1 else 0])
+    return [count], steps
 
 
 def reaches(sizes: Sequence[int], strides: Sequence[Sequence[int]], item_sizes: Sequence[int]) -> list[int]:
     """How many bytes of each tensor's buffer are read or written, from strides in bytes."""
+    if len(sizes) == 1:
+        (count,) = sizes
+        return [(count - 1) * step + size for (step,), size in zip(strides, item_sizes, strict=True)]
     return [
         sum([(count - 1) * step for count, step in zip(sizes, steps, strict=True)]) + size
         for steps, size in zip(strides, item_sizes, strict=True)

@@ -51,6 +51,9 @@ class CompiledGraph:
     def lengths(self, name: str) -> set[int]:
         return self._lengths[name]
 
+    def fewest(self, name: str) -> int:
+        return min(self._lengths[name])
+
     def is_known(self, name: str) -> bool:
         return name in self.runnable.schedule.owned
 
@@ -145,6 +148,8 @@ def limit_tensors(work: CompiledOperator, most: int, path: Path) -> None:
     for name, desc in chain(work.inputs.items(), work.outputs.items()):
         what, size = "Buffer", desc.total_bytes
         if size <= most:
+            if desc.Strides is None:
+                continue
             what, size = "Elements without repetition", -(-desc.elements * desc.DataType.bits // 8)
         if size > most:
             raise LimitExceeded("max_tensor_bytes", f"{what} of {name} in bytes", size, most, (*path, *path_of(name)))

@@ -34,26 +34,30 @@ class Prepared:
         self.stage = "kernel" if device.kind == "cpu" else "dispatch"
         """What a dispatch is to a trace: that of a GPU has stages of its own."""
         self.input_names = list(work.inputs)
-        self.output_bytes = {name: desc.data_bytes for name, desc in work.outputs.items()}
+        self.output_bytes: dict[str, int] = {}
         self.scratch_bytes = work.scratch_bytes
         self.own_bytes = own_bytes(self.kernel)
         """What a dispatch takes beside its buffers."""
-        self._with_gaps = [name for name, desc in work.outputs.items() if not desc.gapless]
+        self._with_gaps = []
+        for name, desc in work.outputs.items():
+            self.output_bytes[name] = desc.data_bytes
+            if not desc.gapless:
+                self._with_gaps.append(name)
         # A GPU that fails halfway must leave the inputs to NumPy.
         self.reusable: list[int] = []
         if device.kind == "cpu" and not self._with_gaps:
-            self.reusable = [self.input_names.index(name) for name in work.reusable]
-        self._input_sizes = [(name, work.lengths(name)) for name in self.input_names]
+            self.reusable += map(self.input_names.index, work.reusable)
+        self._input_bytes = [(name, work.fewest(name)) for name in self.input_names]
 
     def bind(self, data: Mapping[str, T]) -> list[T]:
         """`data` in the order of the bind points. Raises ContractError."""
         buffers = []
-        for name, sizes in self._input_sizes:
+        for name, fewest in self._input_bytes:
             buffer = data.get(name)
-            if buffer is None or buffer.nbytes not in sizes:
+            if buffer is None or (buffer.nbytes != fewest and buffer.nbytes not in self.work.lengths(name)):
                 break
             buffers.append(buffer)
-        if len(buffers) == len(self._input_sizes) == len(data):
+        if len(buffers) == len(self._input_bytes) == len(data):
             return buffers
         try:
             return list(bind(self.work, data).values())

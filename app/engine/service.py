@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
+from functools import partial
 from time import perf_counter, time_ns
 from typing import Protocol, TypeVar
 
@@ -128,7 +129,8 @@ class Service:
 
     def prepare(self, request: DispatchRequest) -> Prepared:
         """Judge `request`, without its data. Raises ContractError, LimitExceeded."""
-        self.check_device(request.device)
+        if request.device != "auto":
+            self.check_device(request.device)
         compiled = self.compiled(request)
         limit_tensors(compiled, self.settings.max_tensor_bytes, ("operator",))
         if request.in_place is not None:
@@ -205,7 +207,7 @@ class Service:
         bound = self._bound(prepared, buffers, memory)
         if runs_inline:
             return self.compute(prepared, bound, stages)
-        return await self.run(lambda ticket: self._computed(ticket, prepared, bound), memory, hang_up, stages, place)
+        return await self.run(partial(self._computed, prepared, bound), memory, hang_up, stages, place)
 
     async def run(
         self,
@@ -239,9 +241,9 @@ class Service:
         self, ticket: Ticket[None], prepared: Prepared, data: Mapping[str, Buffer], memory: MemoryShare
     ) -> Outcome:
         """The same as `execute`, by the worker that read the request: it was admitted before."""
-        return self._computed(ticket, prepared, self._bound(prepared, prepared.bind(data), memory))
+        return self._computed(prepared, self._bound(prepared, prepared.bind(data), memory), ticket)
 
-    def _computed(self, ticket: Ticket[None], prepared: Prepared, bound: Bound) -> Outcome:
+    def _computed(self, prepared: Prepared, bound: Bound, ticket: Ticket[None]) -> Outcome:
         started = perf_counter()
         ran = staged(prepared.stage, prepared.dispatch, bound, ticket.cancelled)
         return Outcome(bound.outputs, ticket.queue_seconds, perf_counter() - started, ran)

@@ -10,8 +10,8 @@ from app.contract.tensors import path_of
 from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, Hresult, refused
 from app.formula.structures import Structures
-from app.operators.judgement import judge
-from app.operators.operator import Operator, Role
+from app.operators.judgement import judge, kinds_of
+from app.operators.operator import Operator
 from app.operators.structure import Structure, sizes_of
 from app.programs.dispatchable import Dispatchable
 
@@ -66,12 +66,16 @@ class CompiledOperator(Dispatchable):
     @property
     def reusable(self) -> list[str]:
         """Inputs whose buffers the output may take, if there is one."""
-        if len(self.outputs) > 1:
+        allowed = self.operator.in_place
+        if len(self.outputs) > 1 or not allowed:
             return []
-        return [name for name in self.inputs if name in self.operator.in_place and not self.in_place_refusal(name)]
+        return [name for name in self.inputs if name in allowed and not self.in_place_refusal(name)]
 
     def lengths(self, name: str) -> set[int]:
         return self.inputs[name].data_lengths
+
+    def fewest(self, name: str) -> int:
+        return self.inputs[name].data_bytes
 
     def is_known(self, name: str) -> bool:
         return path_of(name)[0] in self.operator.tensor_names()
@@ -98,7 +102,7 @@ class CompiledOperator(Dispatchable):
                 allowed,
             )
         desc = self.inputs[name]
-        if desc.owned_by_dml:
+        if desc.Flags and desc.owned_by_dml:
             return _aliasing(
                 f"in_place is {name} but that tensor is OWNED_BY_DML: it is not bound at execution.", name, None
             )
@@ -117,13 +121,25 @@ def compile_operator(operator: Operator, level: FeatureLevel, structures: Struct
 
     Its formula is among `structures` if one like it was compiled with these before.
     """
-    judge(operator, level)
-    inputs, outputs = operator.tensors(Role.INPUT), operator.outputs(level)
+    stated = operator.tensors()
+    kinds = kinds_of(operator, level, stated)
+    judge(operator, level, stated, kinds)
+    inputs, outputs = {}, {}
+    for name in kinds.inputs:
+        inputs[name] = stated[name]
+    first = stated[kinds.inputs[0]] if kinds.like_first else None
+    for name in kinds.outputs:
+        if name in stated:
+            outputs[name] = stated[name]
+        elif first is not None and name in kinds.like_first and first.is_plain:
+            outputs[name] = first  # it says no more than that
+        else:
+            outputs[name] = operator.implied(name, level, kinds.types.get(name))
     tensors = inputs | outputs
-    numbers = {} if operator.call else operator.numbers()
-    if operator.by_coordinates:
+    numbers = {} if kinds.call else operator.numbers()
+    if kinds.by_coordinates:
         numbers |= sizes_of(tensors)
-    structure = Structure.of(operator, tensors)
+    structure = Structure.of(operator, tensors, kinds.tensors)
     program = (structures or Structures()).find(structure, numbers, structure.program)
     return CompiledOperator(inputs, outputs, program, numbers, operator, level)
 

@@ -2,65 +2,108 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 from app.contract.constants import DataType, FeatureLevel
 from app.contract.support import Row
 from app.contract.tensors import MAX_ELEMENTS, TensorDesc, members, path_of
 from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, Path, Violation
-from app.operators.operator import Operator
+from app.operators.operator import Operator, Role
 
 
-def judge(operator: Operator, level: FeatureLevel) -> None:
-    """Raise ContractError with every rule that `operator` breaks on a device of `level`.
+@dataclass(frozen=True, eq=False, slots=True)
+class Kinds:
+    """What follows from which operator it is, and from the data types and ranks of the tensors that it states."""
+
+    inputs: tuple[str, ...]
+    """Those that are there."""
+    outputs: tuple[str, ...]
+    """Those that are computed."""
+    types: Mapping[str, DataType]
+    """Of the outputs that are left out, where they follow from the inputs'."""
+    tensors: tuple[tuple[str, DataType], ...] | None
+    """All that are there or computed, if all their types follow."""
+    like_first: tuple[str, ...]
+    """The outputs that are left out and are of the type and sizes of the first input."""
+    each: tuple[tuple[Violation, ...], ...]
+    """What is wrong with each tensor."""
+    together: tuple[Violation, ...]
+    """What is wrong with all together."""
+    counts: bool
+    """Whether there are attributes that are the length of arrays."""
+    rules: bool
+    """Whether the operator has rules of its own."""
+    same_sizes: bool
+    """Whether the sizes of all tensors are equal."""
+    by_coordinates: bool
+    call: bool
+    """Whether it is called, in the place of a formula."""
+
+
+def kinds_of(operator: Operator, level: FeatureLevel, tensors: Mapping[str, TensorDesc]) -> Kinds:
+    """Those of `tensors`, all that `operator` states. Raises ContractError at levels that do not have it."""
+    return _kinds(type(operator), level, tuple([(name, d.DataType, len(d.Sizes)) for name, d in tensors.items()]))
+
+
+def judge(operator: Operator, level: FeatureLevel, tensors: Mapping[str, TensorDesc], kinds: Kinds) -> None:
+    """Raise ContractError with every rule that `operator`, which states `tensors` of these `kinds`, breaks on a device
+    of `level`.
 
     Where all sizes are equal, all that is wrong is told at once. Otherwise the operator's own rules are asked only
     where all tensors are what they may be, and what is implied only where nothing is wrong.
     """
-    found = list(_tensor_violations(operator, level))
-    if operator.same_sizes is None:
+    found: list[Violation] = []
+    for of_kind, (name, desc) in zip(kinds.each, tensors.items(), strict=True):
+        found += of_kind
+        if not desc.states_little:
+            for violation in desc.violations(output=name in operator.output_names()):
+                found.append(violation.below(*path_of(name)))
+    if len(tensors) > 1:
+        found += _size_violations(operator, tensors)
+    found += kinds.together
+    if kinds.counts:
+        found += count_violations(operator)
+    if kinds.rules and (kinds.same_sizes or not found):
         found += operator.rules(level)
-    elif not found:
-        found += operator.rules(level)
-        found = found or list(_output_violations(operator, level))
+    if not (kinds.same_sizes or found):
+        found += _output_violations(operator, level)
     if found:
         raise ContractError(found)
 
 
-def _tensor_violations(operator: Operator, level: FeatureLevel) -> Iterator[Violation]:
-    tensors = operator.tensors()
-    kinds = _judge_kinds(type(operator), level, tuple([(name, d.DataType, d.rank) for name, d in tensors.items()]))
-    for of_kind, (name, desc) in zip(kinds.each, tensors.items(), strict=True):
-        yield from of_kind
-        if not desc.states_little:
-            for violation in desc.violations(output=name in operator.output_names()):
-                yield violation.below(*path_of(name))
-    yield from _size_violations(operator, tensors)
-    yield from kinds.together
-    if operator.counts:
-        yield from count_violations(operator)
-
-
-class _Kinds(NamedTuple):
-    """What is wrong with the data types and ranks of an operator's tensors: with each, and with all together."""
-
-    each: tuple[tuple[Violation, ...], ...]
-    together: tuple[Violation, ...]
-
-
 @lru_cache(1024)
-def _judge_kinds(operator: type[Operator], level: FeatureLevel, kinds: tuple[tuple[str, DataType, int], ...]) -> _Kinds:
+def _kinds(operator: type[Operator], level: FeatureLevel, kinds: tuple[tuple[str, DataType, int], ...]) -> Kinds:
     """Judge tensors by name, data type and rank, few of which are ever seen. Raises ContractError at levels that do not
     have the operator."""
     row = operator.support.at(level)
     if row is None:
         raise ContractError([operator.missing(level)])
-    each = tuple(tuple(_kind_violations(operator, level, row, *kind)) for kind in kinds)
     types = {name: data_type for name, data_type, _ in kinds}
     ranks = {name: rank for name, _, rank in kinds}
-    return _Kinds(each, (*_different_types(operator, types), *_different_ranks(operator, ranks)))
+    fields, outputs = operator.tensor_names(Role.INPUT), operator.computed(types)
+    inputs = {name: data_type for name, data_type in types.items() if path_of(name)[0] in fields}
+    left_out = [name for name in outputs if name not in types]
+    follow = inputs and operator.implied_type is Operator.implied_type
+    implied = {name: operator.type_like(inputs, name, level) for name in left_out} if follow else {}
+    known = types | implied
+    sizes_follow = inputs and operator.implied_sizes is Operator.implied_sizes
+    every = tuple((name, known[name]) for name in (*inputs, *outputs)) if len(implied) == len(left_out) else None
+    return Kinds(
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        types=implied,
+        tensors=every,
+        like_first=tuple(name for name in implied if sizes_follow and implied[name] == next(iter(inputs.values()))),
+        each=tuple(tuple(_kind_violations(operator, level, row, *kind)) for kind in kinds),
+        together=(*_different_types(operator, types), *_different_ranks(operator, ranks)),
+        counts=bool(operator.counts),
+        rules=operator.rules is not Operator.rules,
+        same_sizes=operator.same_sizes is None,
+        by_coordinates=operator.by_coordinates,
+        call=operator.call is not None,
+    )
 
 
 def _kind_violations(

@@ -1,7 +1,7 @@
 """What every operator is: a descriptor (a Pydantic model), the rules it is judged by, and a formula."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import cache, lru_cache
 from typing import Annotated, Any, ClassVar, get_args, get_origin
@@ -177,9 +177,13 @@ class Operator(BaseModel):
 
         That of the first input which has to have the same, or the only one there is, or that of the first input.
         """
-        inputs = self.tensors(Role.INPUT)
-        source = _type_source(type(self), name, level, tuple(inputs))
-        return source if isinstance(source, DataType) else inputs[source].DataType
+        return self.type_like({each: desc.DataType for each, desc in self.tensors(Role.INPUT).items()}, name, level)
+
+    @classmethod
+    def type_like(cls, inputs: Mapping[str, DataType], name: str, level: FeatureLevel) -> DataType:
+        """The same, from the inputs' data types alone."""
+        source = _type_source(cls, name, level, tuple(inputs))
+        return source if isinstance(source, DataType) else inputs[source]
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
         """Constraints of this operator alone, beyond support table, sizes and data types."""
@@ -250,29 +254,24 @@ class Operator(BaseModel):
 
     def output_names(self) -> list[str]:
         """The outputs that are computed, by name: all but optional ones that are null."""
-        cls = type(self)
-        if not (_array_names(cls) or _optional_outputs(cls)):
-            return cls.tensor_names(Role.OUTPUT)
-        stated, arrays, optional = self.tensors(Role.OUTPUT), _array_names(cls), _optional_outputs(cls)
+        return self.computed(self.tensors(Role.OUTPUT))
+
+    @classmethod
+    def computed(cls, stated: Collection[str]) -> list[str]:
+        """The same where these tensors are stated."""
+        arrays, optional = _array_names(cls), _optional_outputs(cls)
         return [
             each
             for name in cls.tensor_names(Role.OUTPUT)
             for each in (members((name,), stated) if name in arrays or name in optional else [name])
         ]
 
-    def outputs(self, level: FeatureLevel) -> dict[str, TensorDesc]:
-        """The descriptor of every output that is computed. Those that are left out are packed, as the rest implies."""
-        stated = self.tensors(Role.OUTPUT)
-        return {name: stated[name] if name in stated else self.implied(name, level) for name in self.output_names()}
-
-    def implied(self, name: str, level: FeatureLevel) -> TensorDesc:
-        """The descriptor of the output `name` that follows from the rest. Raises LookupError if none does."""
-        sizes, data_type = self.implied_sizes(name), self.implied_type(name, level)
+    def implied(self, name: str, level: FeatureLevel, data_type: DataType | None = None) -> TensorDesc:
+        """The descriptor of the output `name`, packed, that follows from the rest, of this `data_type` if that is known
+        already. Raises LookupError if none does."""
+        sizes, data_type = self.implied_sizes(name), data_type or self.implied_type(name, level)
         if sizes is None:
             raise LookupError(name)
-        first = self._first_input()
-        if first and data_type == first.DataType and sizes == first.Sizes and first.is_plain:
-            return first  # it says no more than that
         return TensorDesc(DataType=data_type, Sizes=sizes)
 
     @classmethod

@@ -39,10 +39,16 @@ class Structure(NamedTuple):
     axes: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, operator: Operator, tensors: Mapping[str, TensorDesc]) -> "Structure":
-        """That of a descriptor with these `tensors`, outputs that it implies among them."""
+    def of(
+        cls,
+        operator: Operator,
+        tensors: Mapping[str, TensorDesc],
+        types: tuple[tuple[str, DataType], ...] | None = None,
+    ) -> "Structure":
+        """That of a descriptor with these `tensors`, outputs that it implies among them, whose data types somebody may
+        have found out."""
         kind, values = type(operator), operator.__dict__
-        types = tuple([(name, desc.DataType) for name, desc in tensors.items()])
+        types = types or tuple([(name, desc.DataType) for name, desc in tensors.items()])
         if kind.call:
             return cls(kind, types)  # which reads the descriptor itself
         fields = fields_of(kind)
@@ -50,9 +56,9 @@ class Structure(NamedTuple):
             kind,
             types,
             tuple([desc.rank for desc in tensors.values()]) if kind.by_coordinates else (),
-            form_of(operator),
-            tuple([_hashable(values[name]) for name in fields.choices]),
-            tuple([values[name] and _Part(type(values[name]), form_of(values[name])) for name in fields.parts]),
+            form_of(operator) if fields.numbers else (),
+            tuple([_hashable(values[name]) for name in fields.choices]) if fields.choices else (),
+            tuple([values[name] and _Part.of(values[name]) for name in fields.parts]) if fields.parts else (),
             operator.axes(),
         )
 
@@ -142,6 +148,10 @@ class _Part(NamedTuple):
 
     model: type[BaseModel]
     numbers: Form
+
+    @classmethod
+    def of(cls, part: BaseModel) -> "_Part":
+        return cls(type(part), form_of(part))
 
 
 class _Typed(NamedTuple):

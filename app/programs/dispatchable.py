@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from app.contract.constants import DataType
@@ -9,6 +10,8 @@ from app.contract.tensors import TensorDesc
 from app.formula.uniform import Numbers
 from app.memory.arrays import numpy_type
 from app.programs.program import Program
+
+_elements: Callable[[TensorDesc], int] = attrgetter("elements")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -27,10 +30,8 @@ class Dispatchable:
     @property
     def elements(self) -> int:
         """Of the largest output or, where sizes differ, tensor."""
-        elements = [desc.elements for desc in self.outputs.values()]
-        if not self.program.is_by_position:
-            elements += [desc.elements for desc in self.inputs.values()]
-        return max(elements)
+        outputs = self.outputs.values()
+        return max(map(_elements, outputs if self.program.is_by_position else [*outputs, *self.inputs.values()]))
 
     def layouts(self, output: str) -> list[Sequence[int]]:
         """Strides along the dimensions of `output` of the inputs, in the order of the bind points, and of itself.

@@ -1,5 +1,7 @@
 """application/msgpack, held against the library of that name."""
 
+import sys
+from types import FrameType
 from typing import Any
 
 import hypothesis.strategies as st
@@ -153,3 +155,27 @@ def bytes_in(value: Any) -> int:
 def test_depth(opening: bytes, depth: int) -> None:
     decode(CODEC, opening * depth + b"\x00", max_depth=depth)
     assert outcome(lambda: decode(CODEC, opening * (depth + 1) + b"\x00", max_depth=depth)) is LimitExceeded
+
+
+def test_numbers_and_names_are_read_without_calls() -> None:
+    """A call for each costs more than to judge them: a document has some thirty values."""
+    sizes = [1, 200, 3000, 70_000]
+    operator = {
+        "Type": "DML_OPERATOR_ACTIVATION_HARD_SIGMOID",
+        "InputTensor": {"Sizes": sizes},
+        "Alpha": 0.25,
+        "Beta": 3,
+    }
+    body, calls, memory = msgpack.packb({"operator": operator}), [], share()
+
+    def count(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and "msgpack" in frame.f_code.co_filename:
+            calls.append(frame.f_code.co_name)
+
+    sys.setprofile(count)
+    try:
+        document = CODEC.decode(body, MAX_STRUCTURE_BYTES, MAX_DEPTH, memory)
+    finally:
+        sys.setprofile(None)
+    assert document == {"operator": operator}
+    assert calls == ["decode", "__init__", "document", "_extend"]

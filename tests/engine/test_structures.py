@@ -3,8 +3,11 @@
 import gc
 import os
 import random
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -74,6 +77,29 @@ def test_what_is_like_an_earlier_request_runs_inline(service: Service, kind: str
     assert service.structures.misses == misses
     assert service.structures.hits >= 10
     assert 0 < service.structures.size <= service.structures.most
+
+
+def test_what_is_like_an_earlier_request_is_prepared_in_few_steps(service: Service) -> None:
+    """Calls of Python's functions, some 70, which were 130 when tensors were listed, kinds judged and codes looked for
+    anew by everyone who wanted them. Such a request costs what it touches for the first time."""
+    for alpha in (0.5, 0.75, 1.5):
+        dispatch(prepared(service, CELU, ELEMENTS + int(8 * alpha), Alpha=alpha))
+    tensor = {"DataType": "FLOAT32", "Sizes": [ELEMENTS + 3]}
+    document = {"operator": {"Type": CELU, "InputTensor": tensor, "Alpha": 0.625}, "inputs": {"InputTensor": b""}}
+    request, calls = validate(DispatchRequest, document), Counter[str]()
+
+    def count(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            calls[frame.f_code.co_name] += 1
+
+    sys.setprofile(count)
+    try:
+        service.prepare(request)
+    finally:
+        sys.setprofile(None)
+    assert calls.total() < 90, calls
+    assert calls["tensors"] == 1
+    assert calls["find"] == 2  # the formula, and its loop; the loop has its code at hand
 
 
 def test_code_that_is_not_compiled_does_not_run_inline(service: Service) -> None:

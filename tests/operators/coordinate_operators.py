@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 from unittest import mock
 
-from app.contract.constants import NEWEST, FeatureLevel
+from app.contract.constants import NEWEST
 from app.contract.scalars import Float, Uint
 from app.contract.support import SupportTable
 from app.contract.tensors import TensorDesc
@@ -22,7 +22,14 @@ from app.formula.coordinates import (
 from app.formula.structures import Structures
 from app.formula.values import FLOAT32, Constant, Value, absolute, cast, exp, log, maximum, minimum, sqrt, where
 from app.operators.compiled import CompiledOperator, compile_operator
-from app.operators.operator import InputTensorDesc, Operator, OptionalInputTensorDesc, OutputTensorDesc, Role
+from app.operators.operator import (
+    InputTensorDesc,
+    Operator,
+    OptionalInputTensorDesc,
+    OptionalOutputTensorDesc,
+    OutputTensorDesc,
+    Role,
+)
 from app.operators.parameters import STRUCTURAL, TensorParameters
 
 
@@ -139,7 +146,7 @@ class AveragePooling(Unjudged):
     InputTensor: InputTensorDesc
     WeightTensor: OptionalInputTensorDesc = None
     OutputTensor: OutputTensorDesc = None
-    OutputCountTensor: OutputTensorDesc = None
+    OutputCountTensor: OptionalOutputTensorDesc = None
     WindowSize: Uint
     StartPadding: Uint
 
@@ -149,10 +156,6 @@ class AveragePooling(Unjudged):
         count = maximum(minimum(c - p.StartPadding + p.WindowSize, x.sizes[0]) - begin, 0)
         total = sum_over([count], lambda i: x[[begin + i]] * (weight[[i]] if weight else 1))
         return {"OutputTensor": total / cast(count, FLOAT32), "OutputCountTensor": count}
-
-    def outputs(self, level: FeatureLevel) -> dict[str, Any]:
-        made = {"OutputTensor": self.OutputTensor, "OutputCountTensor": self.OutputCountTensor}
-        return {name: desc for name, desc in made.items() if desc}
 
 
 class Join(Unjudged):

@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -34,16 +35,15 @@ from app.devices.cpu.rows import NumpyRowKernel
 from app.devices.cpu.runs import Run
 from app.devices.cpu.scans import scan_kernel
 from app.devices.cpu.scatters import scatter_kernel
-from app.devices.cpu.tables import Tables, by_take
+from app.devices.cpu.tables import Tables, by_take, is_tabled
 from app.devices.cpu.threads import RAN, Threads
-from app.devices.cpu.tiles import tiles_kernel
+from app.devices.cpu.tiles import TILED, tiles_kernel
 from app.devices.cpu.times import step_seconds
 from app.devices.cpu.transposed import transposed_kernel
 from app.devices.device import WHOLE_BYTES, Cancelled, DeviceInfo, ExecutionRecord, InTurn, Kernel
 from app.devices.layout import Index, blocks, reaches, walk
 from app.devices.schedules import OneByOne, Prepare, Segment, schedule_kernel
-from app.formula.expansions import Ask
-from app.formula.structures import Structures
+from app.formula.structures import Questions, Structures
 from app.graphs.schedule import InitializedGraph, Room
 from app.graphs.schedule import Step as GraphStep
 from app.memory.arrays import Array, numpy_type
@@ -164,7 +164,7 @@ class NumpyDevice:
             return by_loop or CallKernel(compiled)
         loops = self._loops if elements >= least else None
         is_of_run = loops is not None and known is not None
-        if loops and self._compiler:
+        if loops and self._compiler and elements >= TILED:
             by_tiles = tiles_kernel(compiled, self._compiler, self._threads)
             if by_tiles:
                 return by_tiles
@@ -179,14 +179,15 @@ class NumpyDevice:
             if by_own:
                 return by_own
         by_rows = least * (COMPILED_ROWS if known is None else 1)
-        kernels: list[Kernel] = [
-            CoordinateKernel(compiled, output, self._threads, self._structures, self._compiler, by_rows)
-            if made.by_coordinates
-            else NumpyRowKernel(compiled, output, self._threads, loops, self._structures)
-            if made.axes
-            else NumpyKernel(compiled, output, self._threads, loops, self._structures, self._tables)
-            for output, made in compiled.program.maps.items()
-        ]
+        kernels: list[Kernel] = []
+        for output, made in compiled.program.maps.items():
+            kernels.append(
+                CoordinateKernel(compiled, output, self._threads, self._structures, self._compiler, by_rows)
+                if made.by_coordinates
+                else NumpyRowKernel(compiled, output, self._threads, loops, self._structures)
+                if made.axes
+                else NumpyKernel(compiled, output, self._threads, loops, self._structures, self._tables)
+            )
         return kernels[0] if len(kernels) == 1 else InTurn(kernels)
 
 
@@ -197,12 +198,14 @@ class _Form(NamedTuple):
     routine: Routine
     types: list[np.dtype[Any]]
     item_sizes: list[int]
+    is_tabled: bool
+    """Whether its results may be worth a table."""
 
     @classmethod
-    def of(cls, ask: Ask, inputs: Mapping[str, DataType], made: Map, loops: LoopCode | None) -> "_Form":
+    def of(cls, inputs: Mapping[str, DataType], made: Map, loops: LoopCode | None, questions: Questions) -> "_Form":
         types = [numpy_type(each) for each in (*inputs.values(), made.stored)]
-        routine = routine_of(ask, made.expression, list(inputs), made.stored, loops)
-        return cls(routine, types, [each.itemsize for each in types])
+        routine = routine_of(questions.ask, made.expression, list(inputs), made.stored, loops)
+        return cls(routine, types, [each.itemsize for each in types], is_tabled(routine, types))
 
 
 class NumpyKernel:
@@ -218,17 +221,15 @@ class NumpyKernel:
         tables: Tables,
     ) -> None:
         made = compiled.program.maps[output]
-        self._routine, self._types, item_sizes = structures.find(
-            (made, loops is not None),
-            compiled.numbers,
-            lambda questions: _Form.of(questions.ask, compiled.program.inputs, made, loops),
+        build = partial(_Form.of, compiled.program.inputs, made, loops)
+        self._routine, self._types, item_sizes, is_tabled = structures.find(
+            (made, loops is not None), compiled.numbers, build
         )
         self._arguments = self._routine.arguments(compiled.numbers)
         self._elements = compiled.outputs[output].elements
         self._is_small = self._routine.is_small(self._elements)
         self._threads = threads
-        self._sizes, strides = walk(compiled, output)
-        self._strides = [[step * size for step in steps] for steps, size in zip(strides, item_sizes, strict=True)]
+        self._sizes, self._strides = walk(compiled, output, item_sizes)
         self._item_sizes = item_sizes
         self._reaches = reaches(self._sizes, self._strides, item_sizes)
         self._blocks: Sequence[Index] = ()
@@ -240,7 +241,7 @@ class NumpyKernel:
             most = self._routine.block(self._elements, threads.most)
             self._blocks = () if self._elements <= most else list(blocks(self._sizes, most))
         self._tables = tables
-        self._table = tables.of(self._routine, self._arguments, self._types)
+        self._table = tables.of(self._routine, self._arguments, self._types[-1]) if is_tabled else None
         self._looked_up: tuple[Array, LoopCall | None] | None = None
         """The table, and what looks it up."""
 
@@ -290,7 +291,7 @@ class NumpyKernel:
         if not isinstance(loop, Loop):
             return None
         most = -(-self._elements // pieces(loop.work * self._elements, self._threads.most))
-        used = loop.used(self._strides[:-1], self._strides[-1])
+        used = loop.used(self._strides)
         code = loop.codes_for(self._sizes, self._strides, self._item_sizes).plain
         made = []
         for block in blocks(self._sizes, most):

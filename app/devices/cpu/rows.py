@@ -165,7 +165,7 @@ class NumpyRowKernel:
         most = -(-self._elements // pieces(loops.work * self._elements, self._threads.most))
         bytes_of_steps = [step for _, step in self._views]
         code = loops.codes_for(self._sizes, bytes_of_steps, [dtype.itemsize for dtype, _ in self._views]).plain
-        used = loops.used(bytes_of_steps[:-1], bytes_of_steps[-1])
+        used = loops.used(bytes_of_steps)
         kept = [self._sizes[-1] * each for each in loops.kept]
         made, own = [], 0
         for index in blocks([*self._sizes[:-1], 1], max(most // self._sizes[-1], 1)):

@@ -55,6 +55,11 @@ class Table:
         return self.results
 
 
+def is_tabled(routine: Routine, types: Sequence[np.dtype[Any]]) -> bool:
+    """Whether a routine over inputs and an output of these `types` may be worth a table."""
+    return len(types) == 2 and types[0] == np.float16 and not (isinstance(routine, Loop) and routine.work < LONG)
+
+
 class Tables:
     """Those of the functions that were prepared last. Safe to use from several threads."""
 
@@ -64,15 +69,11 @@ class Tables:
         self._look_ups: dict[int, LookUp] = {}
         self._lock = threading.Lock()
 
-    def of(self, routine: Routine, arguments: Any, types: Sequence[np.dtype[Any]]) -> Table | None:
-        """That of a routine over inputs and an output of these `types`, if it is worth one."""
-        if len(types) != 2 or types[0] != np.float16:
-            return None
-        if isinstance(routine, Loop) and routine.work < LONG:
-            return None
+    def of(self, routine: Routine, arguments: Any, dtype: np.dtype[Any]) -> Table:
+        """That of a routine that `is_tabled`, with an output of type `dtype`."""
         key = routine, tuple(each.tobytes() for each in arguments) if isinstance(arguments, tuple) else bytes(arguments)
         with self._lock:
-            table = self._tables.setdefault(key, Table(routine, arguments, types[1]))
+            table = self._tables.setdefault(key, Table(routine, arguments, dtype))
             self._tables.move_to_end(key)
             if len(self._tables) > KEPT:
                 self._tables.popitem(last=False)

@@ -19,14 +19,14 @@ from app.programs.dispatchable import Dispatchable
 WIDEST = 16
 """Elements of a tile each way at most."""
 
-LEAST = 1 << 13
+TILED = 1 << 13
 """Elements, of which fewer are in the cache while a loop goes along columns, and soon done."""
 
 
 def tiles_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads) -> CallsKernel | None:
     """For what copies an input as it is, if its elements lie one behind the other along another dimension than the
     output's, and there are tiles of both."""
-    if len(compiled.outputs) != 1 or len(compiled.inputs) != 1 or compiled.elements < LEAST:
+    if len(compiled.outputs) != 1 or len(compiled.inputs) != 1:
         return None
     ((output, made),) = compiled.program.maps.items()
     node = made.expression

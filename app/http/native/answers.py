@@ -86,15 +86,16 @@ class DocumentForm:
     def _form(self, dispatch: Dispatch, ran: ExecutionRecord) -> list[bytes]:
         """What `write` puts between the outputs' data and the times."""
         work, in_place = dispatch.prepared.work, dispatch.prepared.in_place is not None
-        types = tuple([(name, desc.DataType) for name, desc in work.outputs.items()])
-        pattern = iter(_pattern(self.codec.media_type, self.minimal, work.subject, types, ran, in_place))
-        form: list[bytes] = []
-        for desc in work.outputs.values():
-            pieces: list[bytes] = []
-            for value in (desc.Sizes, desc.Strides, desc.total_bytes):
-                pieces += (next(pattern), self.codec.encode_value(value))
-            form.append(b"".join((*pieces, next(pattern))))
-        return [*form, *pattern]
+        encode, outputs = self.codec.encode_value, work.outputs
+        types = tuple([(name, desc.DataType) for name, desc in outputs.items()])
+        pattern = _pattern(self.codec.media_type, self.minimal, work.subject, types, ran, in_place)
+        form, place = [], 0
+        for desc in outputs.values():
+            sizes, strides, total, data = pattern[place : place + len(_LAYOUT)]
+            values = (encode(desc.Sizes), encode(desc.Strides), encode(desc.total_bytes))
+            form.append(b"".join((sizes, values[0], strides, values[1], total, values[2], data)))
+            place += len(_LAYOUT)
+        return form + pattern[place:]
 
 
 @dataclass(frozen=True, slots=True)

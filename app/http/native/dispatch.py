@@ -1,6 +1,7 @@
 """POST /v1/dispatch, the path that tensors take."""
 
 from collections.abc import Coroutine, Mapping
+from functools import partial
 from typing import Any
 
 from app.codecs.codec import Body, Decoder
@@ -19,7 +20,7 @@ from app.http.core.exchange import Reply, Request
 from app.http.core.routes import DirectRoute
 from app.http.native import openapi
 from app.http.native.accepted import form_of_answer
-from app.http.native.answers import AnswerForm
+from app.http.native.answers import Answer, AnswerForm
 from app.http.native.requests import Dispatch, DispatchReader, Reader
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
@@ -66,21 +67,12 @@ async def answer_in(wanted: AnswerForm, given: Decoder, reader: Reader, request:
             request.prepared = dispatch.prepared
             outcome = await service.execute(dispatch.prepared, data, memory, request.body.hung_up, stages)
         else:
-
-            def work(ticket: Ticket[None]) -> tuple[Dispatch, Outcome]:
-                dispatch, data = reader.read(given, body, memory, ticket.cancelled)
-                request.prepared = dispatch.prepared
-                return dispatch, service.execute_in(ticket, dispatch.prepared, data, memory)
-
+            work = partial(_read_and_executed, reader, given, body, memory, request)
             dispatch, outcome = await service.run(work, memory, request.body.hung_up, stages)
         request.outcome = outcome
         if wanted.takes_long(dispatch):
-            answer = await service.run(
-                lambda _: staged("encode", wanted.write, dispatch, outcome, memory),
-                memory,
-                request.body.hung_up,
-                stages,
-            )
+            encode = partial(_encoded, wanted, dispatch, outcome, memory)
+            answer = await service.run(encode, memory, request.body.hung_up, stages)
         elif stages is None:
             answer = wanted.write(dispatch, outcome, memory)
         else:
@@ -106,10 +98,24 @@ def _read_here(
             return found
     if len(body) < OFFLOADED and not codec.expands:
         try:
-            return reader.judge_light(codec, body, memory)
+            return reader.judge(codec, body, memory, None)
         except TooHeavy:
             pass
     return None
+
+
+def _read_and_executed(
+    reader: Reader, codec: Decoder, body: Body, memory: MemoryShare, request: Request, ticket: Ticket[None]
+) -> tuple[Dispatch, Outcome]:
+    """The request and what comes of it, by a worker."""
+    dispatch, data = reader.read(codec, body, memory, ticket.cancelled)
+    request.prepared = dispatch.prepared
+    return dispatch, reader.service.execute_in(ticket, dispatch.prepared, data, memory)
+
+
+def _encoded(wanted: AnswerForm, dispatch: Dispatch, outcome: Outcome, memory: MemoryShare, _: Ticket[None]) -> Answer:
+    """The answer, by a worker."""
+    return staged("encode", wanted.write, dispatch, outcome, memory)
 
 
 class DispatchRoute(DirectRoute):

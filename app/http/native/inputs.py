@@ -19,6 +19,9 @@ from app.operators.operator import Operator, Role
 LIGHT_NUMBERS = 1 << 15
 """Bytes of numbers that are read in so little time that an event loop may do it."""
 
+_PLAIN = {Span, str}
+"""Data that tell nothing of themselves."""
+
 _PREFIX = "DML_TENSOR_DATA_TYPE_"
 
 
@@ -44,7 +47,7 @@ def described(document: object, codec: Decoder, memory: MemoryShare) -> object:
     Raises ContractError where the two disagree, and where lists are ragged.
     """
     inputs = document.get("inputs") if isinstance(document, dict) else None
-    if not isinstance(inputs, dict) or all(isinstance(value, Span | str) for value in inputs.values()):
+    if not isinstance(inputs, dict) or {*map(type, inputs.values())} <= _PLAIN:
         return document
     assert isinstance(document, dict)
     operator = document.get("operator")

@@ -1,7 +1,7 @@
 """Dispatches read, in any representation."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
@@ -59,11 +59,13 @@ def dispatch_of(
     service: Service, prepared: Prepared, inputs: Sequence[Given], form: Literal["numbers", "base64"] | None
 ) -> Dispatch:
     """A dispatch on `inputs` that is answered in `form`, or in that of its inputs. Raises LimitExceeded."""
-    numbers = [each for each in inputs if isinstance(each.value, Numbers)]
+    numbers = False
+    for each in inputs:
+        numbers = numbers or isinstance(each.value, Numbers)
     if numbers:
         given = {name: value for name, _, value in inputs}
         limit_numbers(given, prepared.work.inputs, service.settings.max_numbers)
-    return Dispatch(prepared, inputs, bool(numbers) if form is None else form == "numbers")
+    return Dispatch(prepared, inputs, numbers if form is None else form == "numbers")
 
 
 class Reader(ABC):
@@ -95,15 +97,12 @@ class Reader(ABC):
         except ContractError:  # what looked like tensor data is not; the whole document tells what it is
             return None
 
-    def judge_light(self, codec: Decoder, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]]:
-        """The same as `read`, of what `find` does not find and takes no time. Raises TooHeavy for anything else."""
-        return self.judge(codec, body, memory, None)
-
     @abstractmethod
     def judge(
         self, codec: Decoder, body: Body, memory: MemoryShare, cancelled: Callable[[], bool] | None
     ) -> tuple[Dispatch, dict[str, Buffer]]:
-        """The same as `read`, of what `find` does not find. Without `cancelled` as `judge_light`."""
+        """The same as `read`, of what `find` does not find. Without `cancelled` only of what takes no time: raises
+        TooHeavy for anything else."""
 
     def remember(self, dispatch: Dispatch, codec: Decoder, body: Body) -> None:
         """Have `find` find those like it."""
@@ -132,7 +131,7 @@ class DispatchReader(Reader):
             if cancelled is None:
                 raise TooHeavy
             return self._graph(request, codec, body, memory, cancelled)
-        dispatch = dispatch_of(self.service, self.service.prepare(request), list(_each(request)), request.data)
+        dispatch = dispatch_of(self.service, self.service.prepare(request), _each(request), request.data)
         data = dispatch.data(codec, body, memory)
         self.remember(dispatch, codec, body)
         return dispatch, data
@@ -157,9 +156,9 @@ class DispatchReader(Reader):
         return dispatch, {each.name: graph.inputs[each.name] for each in bound}
 
 
-def _each(request: DispatchRequest) -> Iterator[Given]:
+def _each(request: DispatchRequest) -> list[Given]:
     """The data of each tensor, those of arrays one by one. Raises ContractError where a list is missing."""
-    arrays = request.operator.array_names()
+    arrays, found = request.operator.array_names(), []
     for name, value in request.inputs.items():
         path = ("inputs", name)
         if name not in arrays:
@@ -167,18 +166,18 @@ def _each(request: DispatchRequest) -> Iterator[Given]:
                 raise refused(
                     path, f"inputs has no {abbreviate(name)}; the data of an array's tensors are a list.", field
                 )
-            yield Given(name, path, value)
+            found.append(Given(name, path, value))
         elif isinstance(value, list):
-            for place, each in enumerate(value):
-                yield Given(element_name(name, place), (*path, place), each)
+            found += [Given(element_name(name, place), (*path, place), each) for place, each in enumerate(value)]
         else:
             raise refused(path, f"Data of {name} must be a list, with those of each of its tensors.", None, "a list")
+    return found
 
 
 def _dispatch_request(
     max_nodes: int, codec: Decoder, memory: MemoryShare, only_light: bool, document: object
 ) -> DispatchRequest | GraphDispatchRequest:
-    if only_light:
+    if only_light and codec.numbers:
         check_light(document)
     if isinstance(document, dict) and "graph" in document:
         hold_parts(document, max_nodes, memory)

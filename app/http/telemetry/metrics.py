@@ -18,7 +18,7 @@ from app.engine.service import Service, State
 from app.http.core.auth import DENIALS
 from app.http.core.problems import FAULT, REASONS
 from app.http.server.limit import ConnectionLimit
-from app.http.telemetry.families import Counter, Histogram, Observations, Series
+from app.http.telemetry.families import Counter, Histogram, Observations, Series, observe
 from app.http.telemetry.gpus import Gpus
 from app.http.telemetry.inferences import BatchCounts, InferenceCounts
 from app.http.telemetry.slots import Labels, Slot, Slots
@@ -199,9 +199,7 @@ class Metrics:
             route, method if method in _METHODS else "other", status
         )
         count[0] += 1.0
-        durations.observe(seconds)
-        request_bytes.observe(received)
-        response_bytes.observe(sent)
+        observe((durations, seconds), (request_bytes, received), (response_bytes, sent))
 
     def refused(self, reason: str) -> None:
         """Count a request that was refused."""
@@ -218,8 +216,7 @@ class Metrics:
         ran = outcome.ran
         count, queue_seconds, compute_seconds = self._dispatches(prepared.name, ran.device)
         count[0] += 1.0
-        queue_seconds.observe(outcome.queue_seconds)
-        compute_seconds.observe(outcome.compute_seconds)
+        observe((queue_seconds, outcome.queue_seconds), (compute_seconds, outcome.compute_seconds))
         if ran.failed and ran.cause:
             self._counts.fallbacks.numbers[ran.failed, ran.cause][0] += 1.0
 

@@ -44,6 +44,11 @@ def largest_block(elements: int, work: int, threads: int) -> int:
     return max(elements // least, 1)
 
 
+def is_cut(sizes: Sequence[int], work: int) -> bool:
+    """Whether there may be enough to do for several blocks, or else one of all, where an element is so much `work`."""
+    return math.prod(sizes) * work >= WORTH_A_THREAD
+
+
 class Cut:
     """How an array of `sizes` is cut into blocks: along `axis`, `step` at a time, and one by one along those before."""
 

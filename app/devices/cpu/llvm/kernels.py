@@ -5,14 +5,15 @@ import struct
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from app.contract.constants import DataType
 from app.devices.cpu.llvm import nests
 from app.devices.cpu.llvm.compiler import Compiler, Function
-from app.devices.cpu.llvm.jobs import Cut, Job
+from app.devices.cpu.llvm.jobs import Cut, Job, is_cut
 from app.devices.cpu.llvm.lowering import Element, lower, lower_part
 from app.devices.cpu.llvm.math.functions import EXPANSIONS, ROWS_FOR_HALF
 from app.devices.cpu.llvm.nests import Access
@@ -126,6 +127,15 @@ class Codes:
         return self.plain if self.streaming is None or output in inputs else self.streaming
 
 
+class _Known(NamedTuple):
+    """The code for a layout, and how many bytes of an element are read and written."""
+
+    dimensions: int
+    layout: Accesses
+    moved: int
+    codes: Codes
+
+
 class _Loops:
     """What the loops of one formula need besides their arrays, and what they take. It knows no sizes and no numbers."""
 
@@ -138,6 +148,9 @@ class _Loops:
     ) -> None:
         """`source` gives the nest over the arrays of some inputs, those that are read, and the output."""
         self.reads = [n for n, name in enumerate(inputs) if any(name in element.inputs for element in elements)]
+        self.used = _picked(self.reads, len(inputs))
+        """Of something that each tensor has, the output's last, that of those which the nest is given: what it reads,
+        and the output."""
         self._code = code
         self._read_names = [inputs[number] for number in self.reads]
         self.work = _work_of([each for each in elements if not each.quick])
@@ -146,6 +159,7 @@ class _Loops:
         self._parameters = [evaluator(value) for value in parameters]
         self._form = struct.Struct("<" + "".join(FORMS[value.type] for value in parameters))
         self._source = source
+        self._latest: _Known | None = None
 
     def write(self, dimensions: int, layout: Accesses, streams: bool) -> str:
         """The source of the nest."""
@@ -159,28 +173,27 @@ class _Loops:
         """Whether so many are computed in less time than it takes to hand them to another thread, by compiled code."""
         return elements * self.work < SMALL_WORK
 
-    def used(self, inputs: Sequence[Any], output: Any) -> list[Any]:
-        """Of something that each tensor has, that of those which the nest is given: what it reads, and the output."""
-        return [*[inputs[number] for number in self.reads], output]
-
     def codes_for(self, sizes: Sequence[int], strides: Sequence[Sequence[int]], item_sizes: Sequence[int]) -> "Codes":
         """Those for blocks whose tensors have these strides in bytes, the output's last, of tensors of such `sizes`."""
-        used = self.used(strides[:-1], strides[-1])
-        items = self.used(item_sizes[:-1], item_sizes[-1])
-        layout = layout_of(used, items)
-        plain = self._code.of(self, len(strides[-1]), layout)
-        element = sum(size for size, step in zip(items, layout, strict=True) if step != "same")
-        size, row = element * math.prod(sizes), item_sizes[-1] * sizes[-1]
-        is_light = self.work < max(LIGHT * self._code.team.most, LIGHT_ALONE)
-        if layout[-1] != "packed" or size < STREAMED or row < SHORT_ROW or not is_light:
-            return Codes(plain, None)
-        return Codes(plain, self._code.of(self, len(strides[-1]), layout, True))
+        dimensions, items = len(strides[-1]), self.used(item_sizes)
+        layout = layout_of(self.used(strides), items)
+        known = self._latest
+        if known is None or known.layout != layout or known.dimensions != dimensions:
+            moved = sum(size for size, step in zip(items, layout, strict=True) if step != "same")
+            codes = Codes(self._code.of(self, dimensions, layout), None)
+            known = self._latest = _Known(dimensions, layout, moved, codes)
+        size, row = known.moved * math.prod(sizes), item_sizes[-1] * sizes[-1]
+        if layout[-1] != "packed" or size < STREAMED or row < SHORT_ROW:
+            return known.codes
+        if self.work >= max(LIGHT * self._code.team.most, LIGHT_ALONE):
+            return known.codes
+        return Codes(known.codes.plain, self._code.of(self, dimensions, layout, True))
 
     def _run(
         self, arguments: "array[int]", inputs: Sequence[Array], output: Array, numbers: Sequence[int] = ()
     ) -> None:
         """Compute one block. `numbers` are what the nest's frame has after the arrays."""
-        arrays = self.used(inputs, output)
+        arrays = self.used([*inputs, output])
         shape = output.shape
         strides = [_broadcast(each.strides, each.shape) if each.shape != shape else each.strides for each in arrays]
         frame, places = start_of_frame(shape, strides)
@@ -242,14 +255,15 @@ class LoopCall:
         team: Team,
     ) -> None:
         """`strides` are those of all tensors in bytes, the output's last, and so are `item_sizes`."""
-        cut = Cut(sizes, loop.work, team.most)
-        inner = [steps[cut.axis :] for steps in strides]
+        cut = Cut(sizes, loop.work, team.most) if is_cut(sizes, loop.work) else None
+        axis = cut.axis if cut else 0
+        inner = [steps[axis:] for steps in strides] if axis else strides
         self.codes = loop.codes_for(sizes, inner, item_sizes)
-        self._frame, places = start_of_frame(sizes[cut.axis :], loop.used(inner[:-1], inner[-1]))
+        self._frame, places = start_of_frame(sizes[axis:], loop.used(inner))
         self._frame += arguments
         self._job: Job | None = None
-        if cut.blocks > 1 or self.codes.streaming:
-            self._job = Job(team, cut, self._frame, places, loop.used(strides[:-1], strides[-1]))
+        if cut and (cut.blocks > 1 or self.codes.streaming):
+            self._job = Job(team, cut, self._frame, places, loop.used(strides))
             places = self._job.places
         *read, self._written = places
         self._read = list(zip(loop.reads, read, strict=True))
@@ -257,7 +271,8 @@ class LoopCall:
     @property
     def is_ready(self) -> bool:
         """Whether there is nothing to compile, and nobody to start."""
-        return self.codes.are_compiled and (self._job is None or self._job.is_ready)
+        job = self._job
+        return self.codes.plain.is_compiled if job is None else self.codes.are_compiled and job.is_ready
 
     def __call__(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> None:
         """Compute `output` from `inputs`, each from its buffer's beginning. Raises Cancelled."""
@@ -322,12 +337,12 @@ class RowCall:
         cut = Cut(outer, loops.work * width, team.most)
         inner = [steps[cut.axis :] for steps in strides]
         self.codes = loops.codes_for(sizes, inner, item_sizes)
-        frame, places = start_of_frame(sizes[cut.axis :], loops.used(inner[:-1], inner[-1]))
+        frame, places = start_of_frame(sizes[cut.axis :], loops.used(inner))
         frame.append(position_step)
         own = [-(-each * width // nests.LINE) * nests.LINE for each in loops.kept]
         scratch = [(len(frame) + number, each) for number, each in enumerate(own)]
         frame += array("q", [0] * len(own)) + arguments
-        self._job = Job(team, cut, frame, places, loops.used(strides[:-1], strides[-1]), scratch)
+        self._job = Job(team, cut, frame, places, loops.used(strides), scratch)
         *read, self._written = self._job.places
         self._read = list(zip(loops.reads, read, strict=True))
         self._scratch = list(zip(self._job.scratch, (self._job.threads * each for each in own), strict=True))
@@ -348,6 +363,13 @@ class RowCall:
         numbers[self._written] = address_of(output)
         code = self.codes.choose([numbers[place] for _, place in self._read], numbers[self._written])
         self._job.run(numbers, code.function(), cancelled)
+
+
+def _picked(reads: Sequence[int], count: int) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Picks those of `count` that are read, and the last one."""
+    if len(reads) == count:
+        return itemgetter(slice(None))
+    return itemgetter(*reads, -1) if reads else itemgetter(slice(-1, None))
 
 
 def start_of_frame(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple["array[int]", list[int]]:
