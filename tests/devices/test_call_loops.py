@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.devices.cpu import alone, tiles
+from app.devices.cpu import alone, device
 from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm import firsts, scans
@@ -135,7 +135,7 @@ TURNED: list[tuple[list[int], list[int]]] = [
 @pytest.mark.parametrize("name", ["uint8", "int16", "float32", "uint64"])
 def test_rows_turned_into_columns(devices: list[NumpyDevice], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of any bits, from and to rows with gaps between them, which stay as they are."""
-    monkeypatch.setattr(tiles, "LEAST", 1)
+    monkeypatch.setattr(device, "TILED", 1)
     rng = np.random.default_rng(19)
     dtype = np.dtype(name)
     for sizes, order in TURNED:
