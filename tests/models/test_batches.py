@@ -409,6 +409,8 @@ def test_over_http(served: RunningServer) -> None:
         np.testing.assert_array_equal(np.frombuffer(made[32:], np.int64), 2 * data["k"].ravel())
 
     with httpx.Client(base_url=served.url, timeout=60) as client, ThreadPoolExecutor(12) as pool:
+        (told,) = client.get("/v2/models/rows/stats").json()["model_stats"]
+        assert (told["inference_count"], told["batch_stats"]) == (0, [])  # of what the service asked itself
         for turn in range(4):
             list(pool.map(ask, range(100 * turn, 100 * turn + 60)))
         (told,) = client.get("/v2/models/rows/stats").json()["model_stats"]

@@ -232,7 +232,7 @@ class InferEndpoint:
             try:
                 is_read = exchange.is_read_here(body)
                 is_batched = isinstance(exchange.model, FileModel) and exchange.model.batching
-                if is_batched and not (is_read and exchange.is_resident):
+                if is_batched and not exchange.request.is_rehearsal and not (is_read and exchange.is_resident):
                     return await self._together(exchange, body, arrived, is_read)
                 return await self._alone(exchange, body, arrived, is_read)
             except NotCompiled as missing:
