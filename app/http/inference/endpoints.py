@@ -1,6 +1,6 @@
 """POST /v2/models/{name}/infer, the path that tensors take."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter_ns, time_ns
@@ -152,7 +152,6 @@ class InferEndpoint:
         self._readers: WeakKeyDictionary[GraphModel | CacheKey, InferenceReader] = WeakKeyDictionary()
         service.caches["inferences"] = self._reader.cache
         repository.rehearse = self.rehearse
-        self._expected: list[bytes] | None = []
 
     async def __call__(self, request: Request, path: Mapping[str, str]) -> Reply:
         name = path["name"]
@@ -195,10 +194,7 @@ class InferEndpoint:
         """
         asked = FileModel(self._service, self.models.repository, model)
         reader = self.reader_of(asked)
-        for each in rehearsals(model.ports, sizes, self._service.settings.max_numbers):
-            text, zeros = each
-            if self._expected is not None and len(text) + zeros <= MOST_REHEARSED:
-                self._expected.append(request_of(each, model.name, model.version))
+        for text, zeros in rehearsals(model.ports, sizes, self._service.settings.max_numbers):
             with self._service.memory.open() as memory:
                 shift = beginning(len(text) if zeros else 0)  # as `read_body` has it, in memory for it
                 body = memory.buffer(shift + len(text) + zeros)[shift:]
@@ -210,10 +206,12 @@ class InferEndpoint:
                 outcome = self._service.execute_in(ticket, inference.prepared, data, memory)
                 inference.form.write(parts.id, outcome, parts.regions, memory)
 
-    def expected(self) -> list[bytes]:
-        """What clients will ask of the models that were compiled so far, in HTTP, once: later ones are not noted."""
-        expected, self._expected = self._expected, None
-        return expected or []
+    def expected(self) -> Iterator[bytes]:
+        """What clients will ask of the models that are compiled, in HTTP."""
+        for model, sizes in self.models.repository.compiled_sizes():
+            for each in rehearsals(model.ports, sizes, self._service.settings.max_numbers):
+                if len(each.text) + each.zeros <= MOST_REHEARSED:
+                    yield request_of(each, model.name, model.version)
 
     def reader_of(self, model: OperatorModel | GraphModel | FileModel) -> InferenceReader:
         """That of all operators, or the model's own, which goes with it."""

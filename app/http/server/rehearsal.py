@@ -13,7 +13,7 @@ from app.http.core.exchange import Handler, Reply, Request
 
 log = logging.getLogger("app.http")
 
-SECONDS = 60.0
+SECONDS = 5.0
 """For all of them. A service that is slow is not to start later for it."""
 
 

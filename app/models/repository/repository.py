@@ -128,6 +128,11 @@ class Repository:
         await self._update(name)
         return self.known(name, version)
 
+    def compiled_sizes(self) -> list[tuple[LoadedModel, SizesOfAll]]:
+        """Which models are compiled, and for which sizes of their inputs."""
+        with self._lock:
+            return list(self._sized)
+
     def versions(self, name: str) -> list[str]:
         """Those that are ready."""
         entry = self._entries.get(name)
