@@ -26,7 +26,6 @@ from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.integer_results import Result
 from app.devices.cpu.llvm.integer_windows import WINDOWS
 from app.devices.cpu.llvm.kernels import Code
-from app.devices.cpu.llvm.nests import LINE
 from app.devices.cpu.threads import Threads
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
@@ -52,7 +51,7 @@ def integer_convolution_kernel(
     found = _IntegerConvolution.of(compiled, compiler)
     if found is None:
         return None
-    filters = found.filters.kept(known, threads) if known and found.filters.is_kept(known) else None
+    filters = found.filters.kept(known or {}, threads)
     kept = [found.terms, *([] if filters is None else [filters])]
     return CallsKernel(compiled, found.calls(filters, threads.most), threads, kept)
 
@@ -61,7 +60,7 @@ def packed_integer_filter_bytes(compiled: Dispatchable, compiler: Compiler, know
     """Of the filters that `integer_convolution_kernel` keeps a second time, packed, if inputs of the names `known` are
     the same for all dispatches."""
     found = _IntegerConvolution.of(compiled, compiler)
-    return found.filters.packed_bytes + LINE if found and found.filters.is_kept(known) else 0
+    return found.filters.kept_bytes(known) if found else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,13 +66,19 @@ class Side:
         """Through the matrices, by elements, zero points and packed bytes."""
         return collapse(self._sizes, [*self.steps, self.packed_steps])
 
-    def is_kept(self, known: Collection[str]) -> bool:
+    def _is_kept(self, known: Collection[str]) -> bool:
         """Whether it is packed once, where inputs of these names are known before."""
         return {self.elements, self.zeros} - {None} <= set(known) and self.packed_bytes <= MOST_PACKED
 
-    def kept(self, known: Mapping[str, Buffer], threads: Threads) -> Array:
-        """Packed, from a multiple of a line on."""
-        memory = np.empty(self.packed_bytes + LINE, np.uint8)
+    def kept_bytes(self, known: Collection[str]) -> int:
+        """What `kept` takes, where inputs of these names are known before."""
+        return self.packed_bytes + LINE if self._is_kept(known) else 0
+
+    def kept(self, known: Mapping[str, Buffer], threads: Threads) -> Array | None:
+        """Packed, from a multiple of a line on, if it is known before."""
+        if not self._is_kept(known):
+            return None
+        memory = np.empty(self.kept_bytes(known), np.uint8)
         made = memory[-memory.ctypes.data % LINE :]
         names = [name for name in (self.elements, self.zeros) if name]
         calls = Calls([list(self.calls(names, Pointer(2, Of.OUTPUT), threads.most))])

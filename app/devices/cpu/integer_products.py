@@ -17,7 +17,6 @@ from app.devices.cpu.integer_packing import Side, Tiles, aligned, packing
 from app.devices.cpu.integer_results import KINDS, LARGEST, Given, Results
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.integer_results import Result
-from app.devices.cpu.llvm.nests import LINE
 from app.devices.cpu.threads import Threads
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
@@ -46,7 +45,7 @@ def integer_product_kernel(
     found = _IntegerProduct.of(compiled, compiler)
     if found is None:
         return None
-    kept = found.right.kept(known, threads) if known and found.right.is_kept(known) else None
+    kept = found.right.kept(known or {}, threads)
     return CallsKernel(compiled, found.calls(kept, threads.most), threads, () if kept is None else [kept])
 
 
@@ -54,7 +53,7 @@ def packed_integer_bytes(compiled: Dispatchable, compiler: Compiler, known: Coll
     """Of the matrices that `integer_product_kernel` keeps a second time, packed, if inputs of the names `known` are the
     same for all dispatches."""
     found = _IntegerProduct.of(compiled, compiler)
-    return found.right.packed_bytes + LINE if found and found.right.is_kept(known) else 0
+    return found.right.kept_bytes(known) if found else 0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
