@@ -27,7 +27,6 @@ _LOGS = "CUDA_MPS_LOG_DIRECTORY"
 _BY_DEFAULT = Path("/tmp/nvidia-mps/control")  # noqa: S108 - CUDA's own
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _SECONDS = 10.0
-_SUCCESS = 0
 
 
 class MultiProcessService:
@@ -115,9 +114,8 @@ def _trouble() -> str:
     if not count.value:
         return "there is no GPU"
     for ordinal in range(count.value):
-        status = cuda.cuDeviceGet(ctypes.byref(device), ordinal) or cuda.cuDevicePrimaryCtxRetain(
-            ctypes.byref(context), device
-        )
-        if status != _SUCCESS:
+        if status := cuda.cuDeviceGet(ctypes.byref(device), ordinal):
+            return f"cuDeviceGet answers {status} for GPU {ordinal}"
+        if status := cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device):
             return f"cuDevicePrimaryCtxRetain answers {status} for GPU {ordinal}"
     return ""
