@@ -10,6 +10,7 @@ from app.contract.tensors import path_of
 from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, Hresult, refused
 from app.formula.structures import Structures
+from app.operators.endings import Ended, ending_of
 from app.operators.judgement import judge, kinds_of
 from app.operators.operator import Operator
 from app.operators.structure import Structure, sizes_of
@@ -33,6 +34,15 @@ class CompiledOperator(Dispatchable):
     @property
     def call(self) -> Callable[..., Mapping[str, Any]] | None:
         return self.operator.call
+
+    @property
+    def product(self) -> Callable[..., Any] | None:
+        return self.operator.product if isinstance(self.operator, Ended) else None
+
+    def ending(self, structures: Structures) -> Dispatchable | None:
+        if not isinstance(self.operator, Ended):
+            return None
+        return ending_of(self.operator, self.outputs["OutputTensor"], structures)
 
     @property
     def makes_in(self) -> bool:

@@ -81,7 +81,7 @@ class Fused(BaseModel):
                 level.full_name,
                 f">= {self.since.full_name}",
             )
-        whole = self._whole(tensor)
+        whole = self.over(tensor)
         yield from count_violations(whole)
         yield from whole.rules(level)
 
@@ -95,8 +95,8 @@ class Fused(BaseModel):
         made: Value = bare(self.activation, values).formula(p, x)
         return made
 
-    def _whole(self, tensor: TensorDesc | None) -> Operator:
-        """The activation itself, of `tensor`, without its output: it is asked for no more than its rules."""
+    def over(self, tensor: TensorDesc | None) -> Operator:
+        """The activation itself, of `tensor`, without its output."""
         return self.activation.model_construct(**dict(self) | {"InputTensor": tensor})
 
 

@@ -38,7 +38,8 @@ class Parameters:
 
     def below(self, prefix: str) -> "Parameters":
         """Those inside the structure whose names begin with `prefix`, by what follows it."""
-        return Parameters({name.removeprefix(prefix): each for name, each in self._values.items()}, self.ask)
+        inside = {name.removeprefix(prefix): each for name, each in self._values.items() if name.startswith(prefix)}
+        return Parameters(inside, self.ask)
 
 
 class TensorParameters(Parameters):

@@ -71,6 +71,11 @@ class Structure(NamedTuple):
             return Program({name: types[name] for name in inputs}, {}, ArrayCall(outputs))
         return self._by_coordinates(questions) if self.operator.by_coordinates else self._by_position(questions)
 
+    def element(self, p: Parameters, x: Value) -> Value:
+        """What the formula makes of `x`, where that is its one input."""
+        made: Value = self._skeleton().formula(p, x)
+        return made
+
     def _by_position(self, questions: Questions) -> Program:
         operator = self._skeleton()
         types = operator.stored_types()

@@ -7,6 +7,7 @@ from typing import Any
 
 from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc
+from app.formula.structures import Structures
 from app.formula.uniform import Numbers
 from app.memory.arrays import numpy_type
 from app.programs.program import Program
@@ -59,6 +60,16 @@ class Dispatchable:
     @property
     def call(self) -> Callable[..., Mapping[str, Any]] | None:
         """What makes all outputs at once, if the program says so, from `xp`, NumPy or CuPy, and the inputs by name."""
+        return None
+
+    @property
+    def product(self) -> Callable[..., Any] | None:
+        """What makes, of the same, only the product that the `ending` is of."""
+        return None
+
+    def ending(self, structures: Structures) -> "Dispatchable | None":
+        """What is left to do to each element of what `product` makes, to have what `call` makes: over the product and
+        inputs, by their names. None if nothing is, or it is no product. Its formula is one of `structures`."""
         return None
 
     @property

@@ -33,18 +33,17 @@ ROWS, ROW = 1 << 16, 1 << 10
 GEMMS = (
     *((128, 768, 768, True, 1), (128, 768, 3072, True, 1), (128, 3072, 768, True, 1), (512, 1024, 4096, False, 1)),
     *((2048, 2048, 2048, False, 1), (4096, 4096, 4096, False, 1), (1, 768, 50257, False, 1), (128, 64, 128, True, 96)),
+    *((512, 768, 2304, True, 1), (512, 768, 3072, True, 1), (512, 3072, 768, True, 1), (512, 512, 64, False, 12)),
 )
 """Rows, terms, columns, whether the second matrix is transposed, and how many products."""
 
 CONVOLUTIONS = (
-    *(
-        (1, 3, 224, 64, 7, 2, 3, 1),
-        (1, 64, 56, 64, 3, 1, 1, 1),
-        (8, 64, 56, 64, 3, 1, 1, 1),
-        (8, 256, 56, 64, 1, 1, 0, 1),
-    ),
-    *((8, 256, 14, 256, 3, 1, 1, 1), (8, 512, 7, 2048, 1, 1, 0, 1), (8, 128, 56, 128, 3, 2, 1, 1)),
-    (8, 96, 56, 96, 3, 1, 1, 96),
+    *((1, 3, 224, 64, 7, 2, 3, 1), (1, 64, 56, 64, 3, 1, 1, 1), (8, 64, 56, 64, 3, 1, 1, 1)),
+    *((8, 64, 56, 256, 1, 1, 0, 1), (8, 256, 56, 64, 1, 1, 0, 1), (8, 256, 56, 512, 1, 2, 0, 1)),
+    *((8, 128, 56, 128, 3, 2, 1, 1), (8, 128, 28, 128, 3, 1, 1, 1), (8, 512, 28, 128, 1, 1, 0, 1)),
+    *((8, 512, 28, 256, 1, 1, 0, 1), (8, 256, 14, 256, 3, 1, 1, 1), (8, 256, 14, 1024, 1, 1, 0, 1)),
+    *((8, 1024, 14, 256, 1, 1, 0, 1), (8, 512, 14, 512, 3, 2, 1, 1), (8, 512, 7, 512, 3, 1, 1, 1)),
+    *((8, 512, 7, 2048, 1, 1, 0, 1), (8, 2048, 7, 512, 1, 1, 0, 1), (8, 96, 56, 96, 3, 1, 1, 96)),
 )
 """Images, channels, their height and width, filters, extent, stride, padding, groups."""
 
@@ -80,7 +79,13 @@ def cases(data_type: str) -> Iterator[Case]:
             "Beta": 0.0,
         }
         name = f"{batch} x {m} x {k} x {n}{' transposed' if transposed else ''}"
-        yield Case(name, "GEMM", document, partial(torch.matmul, a, b.mT if transposed else b))
+        b = b.mT if transposed else b
+        yield Case(name, "GEMM", document, partial(torch.matmul, a, b))
+        if batch == 1 and m > 1:
+            row = random(n)
+            document = document | {"CTensor": desc(data_type, 1, 1, m, n, strides=(0, 0, 0, 1)), "Beta": 1.0}
+            document = document | {"FusedActivation": {"Type": "ACTIVATION_GELU"}}
+            yield Case(f"{name}, with a row and GELU", "GEMM", document, partial(_with_gelu, row, a[0], b[0]))
     for images, channels, side, filters, extent, stride, padding, groups in CONVOLUTIONS:
         x, w = random(images, channels, side, side), random(filters, channels // groups, extent, extent)
         document = {
@@ -98,6 +103,11 @@ def cases(data_type: str) -> Iterator[Case]:
         more = {"stride": stride, "padding": padding, "groups": groups}
         name = f"{images} x {channels} x {side} x {side}, {filters} of {extent} x {extent} by {stride}, {groups} groups"
         yield Case(name, "CONVOLUTION", document, partial(functional.conv2d, x, w, **more))
+        bias = random(filters)
+        document = document | {"BiasTensor": desc(data_type, 1, filters, 1, 1)}
+        yield Case(f"{name}, with a bias", "CONVOLUTION", document, partial(functional.conv2d, x, w, bias, **more))
+        document = document | {"FusedActivation": {"Type": "ACTIVATION_RELU"}}
+        yield Case(f"{name}, with a bias and RELU", "CONVOLUTION", document, partial(_with_relu, x, w, bias, **more))
     x = random(ROWS, ROW)
     whole = desc(data_type, 1, 1, ROWS, ROW)
     reductions = {"SUM": torch.sum, "MAX": torch.amax, "ARGMAX": torch.argmax}
@@ -153,6 +163,14 @@ def cases(data_type: str) -> Iterator[Case]:
     kind = "MEAN_VARIANCE_NORMALIZATION1"
     yield Case("rows", kind, document, lambda: functional.layer_norm(x, (ROW,), scale, scale))
     yield from layers(data_type, random)
+
+
+def _with_gelu(row: Any, a: Any, b: Any) -> object:
+    return functional.gelu(torch.addmm(row, a, b))
+
+
+def _with_relu(x: Any, w: Any, bias: Any, **more: int) -> object:
+    return functional.relu_(functional.conv2d(x, w, bias, **more))
 
 
 def layers(data_type: str, random: Callable[..., Any]) -> Iterator[Case]:

@@ -68,7 +68,7 @@ def run(
         memory = np.full(2 * GUARD + desc.reach * dtype.itemsize, 0xA5, np.uint8)
         guarded.append(memory)
         made[name] = np.ndarray(desc.Sizes, dtype, memory, GUARD, [step * dtype.itemsize for step in desc.strides])
-    buffers = [_bytes(arrays[name]) for name in operator.inputs]
+    buffers = [bytes_of(arrays[name]) for name in operator.inputs]
     before = [bytes(each) for each in buffers]
     DEVICE.prepare(operator).dispatch(buffers, [each[GUARD:-GUARD].data for each in guarded], lambda: False)
     assert before == [bytes(each) for each in buffers]
@@ -80,7 +80,7 @@ def run(
     return made
 
 
-def _bytes(array: Array) -> memoryview:
+def bytes_of(array: Array) -> memoryview:
     """From its first element to its last."""
     reach = 1 + sum((size - 1) * step // array.itemsize for size, step in zip(array.shape, array.strides, strict=True))
     return np.lib.stride_tricks.as_strided(array, (reach,), (array.itemsize,)).view(np.uint8).data

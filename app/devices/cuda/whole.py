@@ -1,6 +1,6 @@
 """Operators on a GPU, all outputs of them over whole tensors there: by kernels, or by calls of CuPy's functions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,6 +10,7 @@ from app.devices.cuda.context import Context
 from app.devices.cuda.kernels import CudaKernel
 from app.devices.cuda.transfers import HostTensor, move
 from app.devices.device import Cancelled, DeviceFailed, ExecutionRecord
+from app.formula.values import FLOAT32
 from app.memory.arrays import numpy_type
 from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
@@ -35,6 +36,9 @@ class Resident:
         self.kernels = [CudaKernel(compiled, output, device) for output in compiled.program.maps]
         """One for each output; none of a call."""
         self.device = device
+        ending = compiled.ending(device.structures)
+        self._ending = _Ending(ending, device) if ending else None
+        """Of a call that leaves the ending of its product to a kernel."""
 
     @property
     def is_captured(self) -> bool:
@@ -53,13 +57,14 @@ class Resident:
 
     def sources(self) -> list[str]:
         """Of its kernels."""
-        return [source for kernel in self.kernels for source in kernel.sources()]
+        kernels = [*self.kernels, self._ending.kernel] if self._ending else self.kernels
+        return [source for kernel in kernels for source in kernel.sources()]
 
     def bind(self, reads: Sequence[int], writes: Sequence[int], pool: Any = None) -> list[Queued]:
         """All its work, over inputs and outputs on the device at these addresses. Memory that it needs besides it
         takes from `pool`, the device's if there is none."""
         if self.compiled.program.call:
-            return [_Call(self.compiled, self.device, reads, writes, pool or self.device.pool)]
+            return [_Call(self.compiled, self._ending, self.device, reads, writes, pool or self.device.pool)]
         return [kernel.bind([*reads, write], pool) for kernel, write in zip(self.kernels, writes, strict=True)]
 
 
@@ -108,14 +113,37 @@ class WholeKernel:
                 slot.stream.synchronize()  # the memory is the GPU's until then
 
 
+class _Ending:
+    """What is done to a product, by a kernel of its own."""
+
+    def __init__(self, ending: Dispatchable, device: Context) -> None:
+        (output,) = ending.outputs
+        self.kernel = CudaKernel(ending, output, device)
+        (_, *self._added), self._sizes = ending.inputs, tuple(ending.outputs[output].Sizes)
+
+    def __call__(self, product: Any, inputs: Mapping[str, Any], output: Any, pool: Any, stream: Any) -> None:
+        """Queue it, from the product and the operator's inputs to its output, all arrays on the GPU."""
+        if product.shape != self._sizes or product.dtype != FLOAT32 or not product.flags.c_contiguous:
+            raise TypeError(f"a product of {self._sizes} was made as {product.dtype} {product.shape}")
+        arrays = [product, *[inputs[name] for name in self._added], output]
+        self.kernel.bind([each.data.ptr for each in arrays], pool)(stream)
+
+
 class _Call:
-    """An operator's `call` over tensors on the device. Results that it has not made in the outputs are
-    copied there."""
+    """An operator's `call` over tensors on the device, or its `product` and that one's ending. Results that `call` has
+    not made in the outputs are copied there."""
 
     def __init__(
-        self, compiled: Dispatchable, device: Context, reads: Sequence[int], writes: Sequence[int], pool: Any
+        self,
+        compiled: Dispatchable,
+        ending: _Ending | None,
+        device: Context,
+        reads: Sequence[int],
+        writes: Sequence[int],
+        pool: Any,
     ) -> None:
         self._compiled = compiled
+        self._ending = ending
         self._device = device
         self._inputs = [*zip(compiled.inputs.items(), reads, strict=True)]
         self._outputs = [*zip(compiled.outputs.items(), writes, strict=True)]
@@ -123,22 +151,30 @@ class _Call:
 
     def __call__(self, stream: Any) -> None:
         """Compute, and queue what of it need not be waited for. Raises DeviceFailed if CuPy lacks something."""
-        call = self._compiled.call
-        assert call, "its program says so"
         with self._device.functions_on(stream, self._pool) as cupy, np.errstate(all="ignore"):
             inputs = {name: self._array(name, desc, address) for (name, desc), address in self._inputs}
             outputs = {name: self._array(name, desc, address) for (name, desc), address in self._outputs}
             try:
-                made = call(cupy, inputs, outputs) if self._compiled.makes_in else call(cupy, inputs)
+                if self._ending:
+                    assert self._compiled.product, "its ending is of that"
+                    (output,) = outputs.values()
+                    self._ending(self._compiled.product(cupy, inputs), inputs, output, self._pool, stream)
+                else:
+                    self._make(cupy, inputs, outputs)
             except (ImportError, NotImplementedError) as error:
                 reason = f"{self._device.name} cannot compute {self._compiled.name}: {error}"
                 raise DeviceFailed("error", reason) from error
-            self._compiled.check_results(made)
-            for name, output in outputs.items():
-                if made[name] is not output:
-                    cupy.copyto(output, made[name])
 
-    def _array(self, name: str, desc: TensorDesc, address: int) -> object:
+    def _make(self, cupy: Any, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+        call = self._compiled.call
+        assert call, "its program says so"
+        made = call(cupy, inputs, outputs) if self._compiled.makes_in else call(cupy, inputs)
+        self._compiled.check_results(made)
+        for name, output in outputs.items():
+            if made[name] is not output:
+                cupy.copyto(output, made[name])
+
+    def _array(self, name: str, desc: TensorDesc, address: int) -> Any:
         dtype = numpy_type(self._compiled.stored_types[name])
         strides = [step * dtype.itemsize for step in desc.strides]
         return self._device.array(address, desc.data_bytes, desc.Sizes, dtype, strides)

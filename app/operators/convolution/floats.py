@@ -3,27 +3,36 @@
 Source: the DML_CONVOLUTION_OPERATOR_DESC page of DirectML's reference.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from app.contract.constants import ConvolutionDirection, ConvolutionMode, FeatureLevel
+from app.contract.constants import ConvolutionDirection, ConvolutionMode, DataType, FeatureLevel
 from app.contract.scalars import Uint
 from app.contract.support import SupportTable
+from app.contract.tensors import TensorDesc
 from app.contract.violations import Violation
-from app.formula.values import FLOAT32
+from app.formula.values import FLOAT32, Value
 from app.memory.arrays import numpy_type
 from app.operators.accuracy import PRODUCTS
 from app.operators.arrays import Activation, computed, stored
 from app.operators.convolution import attributes
-from app.operators.convolution.library import convolution
-from app.operators.convolution.windows import Windows, backward, forward
+from app.operators.convolution.library import convolution, is_product
+from app.operators.convolution.windows import Finish, Windows, backward, forward
+from app.operators.endings import Ended
 from app.operators.fusion import OptionalFusedActivationOrClip
 from app.operators.operator import Count, InputTensorDesc, OptionalInputTensorDesc, OutputTensorDesc
+from app.operators.parameters import Parameters
+
+DEEP = 256
+"""Channels of float32 from which on cuBLAS, and a kernel that adds the bias, are quicker than cuDNN, which adds it. Of
+FLOAT16 they always are, but where rows begin at odd elements. With several groups, a bias makes cuDNN four times as
+slow."""
 
 
-class Convolution(attributes.Spatial):
+class Convolution(attributes.Spatial, Ended):
     """A filter moved over each channel of a tensor, forward, or backward (also called transposed)."""
 
     Type: Literal["DML_OPERATOR_CONVOLUTION", "CONVOLUTION"]
@@ -105,40 +114,78 @@ class Convolution(attributes.Spatial):
             yield from (each.below("FusedActivation") for each in self.FusedActivation.violations(level))
 
     def call(self, xp: Any, inputs: Mapping[str, Any], into: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-        x, filters = inputs["InputTensor"], inputs["FilterTensor"]
-        if self.Mode is ConvolutionMode.CONVOLUTION:
-            filters = filters[(..., *[slice(None, None, -1)] * (x.ndim - 2))]
-        bias = inputs["BiasTensor"] if self.BiasTensor else None
-        results = self.result_sizes()
-        windows = self.backward_windows() if self.is_backward else self.forward_windows()
-        sizes = self.implied_sizes("OutputTensor")
         dtype = numpy_type(self.InputTensor.DataType)
-        made = self._by_library(xp, x, filters, bias, windows, sizes[1], into["OutputTensor"] if into else None)
+        made = self._by_library(xp, inputs, into["OutputTensor"] if into else None)
         if made is None:
-            made = xp.empty((*sizes[:2], *results), dtype)
-            self._by_products(xp, x, filters, bias, windows, made)
+            made = self._by_products(xp, inputs, dtype, self._finish(xp, inputs))
+        sizes, results = self.implied_sizes("OutputTensor"), self.result_sizes()
         if results != sizes[2:]:
             padded = xp.zeros(sizes, dtype)
             padded[(..., *map(slice, results))] = made
             made = padded
         return {"OutputTensor": stored(made, self.InputTensor.DataType)}
 
-    def _by_library(self, xp: Any, x: Any, filters: Any, bias: Any, windows: Windows, channels: int, into: Any) -> Any:
-        """By cuDNN; None where that does not do it. It may be made in the array `into`."""
-        if xp.__name__ != "cupy":
-            return None
+    def product(self, xp: Any, inputs: Mapping[str, Any]) -> Any:
+        made = self._library_product(xp, inputs, None, FLOAT32, None)
+        return made if made is not None else self._by_products(xp, inputs, FLOAT32, lambda results: None)
+
+    def is_ended_apart(self) -> bool:
+        if any(self.OutputPadding):
+            return False  # which is no part of the product
+        if self.FusedActivation or not self.BiasTensor:
+            return self.FusedActivation is not None
+        if self.GroupCount > 1:
+            return True
+        windows, is_half = self._windows(), self.InputTensor.DataType is DataType.FLOAT16
+        is_quick = math.prod(windows.positions) % 2 == 0 if is_half else self.InputTensor.Sizes[1] >= DEEP
+        return is_quick and is_product(windows, self.GroupCount)
+
+    def added(self, sizes: list[int]) -> dict[str, TensorDesc]:
+        bias = self.BiasTensor
+        if not bias:
+            return {}
+        strides = [0, bias.strides[1] if sizes[1] > 1 else 0, *[0] * (len(sizes) - 2)]
+        return {"BiasTensor": TensorDesc(DataType=bias.DataType, Sizes=sizes, Strides=strides)}
+
+    @classmethod
+    def before_activation(cls, p: Parameters, product: Value, added: Value | None) -> Value:
+        return product if added is None else product + added
+
+    def _by_library(self, xp: Any, inputs: Mapping[str, Any], into: Any) -> Any:
+        """On a GPU; None where no library does it. It may be made in the array `into`."""
         made_type = numpy_type(self.InputTensor.DataType) if self.FusedActivation is None else FLOAT32
-        contiguous = xp.ascontiguousarray(filters)
-        made = convolution(xp, x, contiguous, bias, windows, channels, made_type, into, backward=self.is_backward)
+        made = self._library_product(xp, inputs, inputs["BiasTensor"] if self.BiasTensor else None, made_type, into)
         if made is not None:
             Activation(self.FusedActivation).apply(xp, made)
         return made
 
-    def _by_products(self, xp: Any, x: Any, filters: Any, bias: Any, windows: Windows, made: Any) -> None:
-        """Into `made`, by products of matrices."""
-        x, filters = (xp.broadcast_to(computed(each), each.shape) for each in (x, filters))
+    def _library_product(self, xp: Any, inputs: Mapping[str, Any], bias: Any, made_type: Any, into: Any) -> Any:
+        if xp.__name__ != "cupy":
+            return None
+        filters = xp.ascontiguousarray(self._filters(inputs))
+        channels = self.implied_sizes("OutputTensor")[1]
+        windows = self._windows()
+        return convolution(
+            xp, inputs["InputTensor"], filters, bias, windows, channels, made_type, into, backward=self.is_backward
+        )
+
+    def _by_products(self, xp: Any, inputs: Mapping[str, Any], made_type: Any, finish: Finish) -> Any:
+        """By products of matrices."""
+        x, filters = (
+            xp.broadcast_to(computed(each), each.shape) for each in (inputs["InputTensor"], self._filters(inputs))
+        )
         filters = xp.ascontiguousarray(filters)
-        bias = computed(bias) if bias is not None else None
+        made = xp.empty((*self.implied_sizes("OutputTensor")[:2], *self.result_sizes()), made_type)
+        if self.is_backward:
+            spread = backward(xp, x, filters, self.GroupCount, self._windows())
+            finish(spread)
+            made[...] = spread
+        else:
+            forward(xp, x, filters, self.GroupCount, self._windows(), finish, made)
+        return made
+
+    def _finish(self, xp: Any, inputs: Mapping[str, Any]) -> Finish:
+        bias = computed(inputs["BiasTensor"]) if self.BiasTensor else None
         activation = Activation(self.FusedActivation)
 
         def finish(results: Any) -> None:
@@ -146,12 +193,17 @@ class Convolution(attributes.Spatial):
                 results += bias
             activation.apply(xp, results)
 
-        if self.is_backward:
-            spread = backward(xp, x, filters, self.GroupCount, windows)
-            finish(spread)
-            made[...] = spread
-        else:
-            forward(xp, x, filters, self.GroupCount, windows, finish, made)
+        return finish
+
+    def _filters(self, inputs: Mapping[str, Any]) -> Any:
+        """As they lie over what they are moved over."""
+        filters = inputs["FilterTensor"]
+        if self.Mode is ConvolutionMode.CONVOLUTION:
+            filters = filters[(..., *[slice(None, None, -1)] * (filters.ndim - 2))]
+        return filters
+
+    def _windows(self) -> Windows:
+        return self.backward_windows() if self.is_backward else self.forward_windows()
 
     @property
     def is_backward(self) -> bool:

@@ -1,10 +1,14 @@
-"""Convolutions by cuDNN, on a GPU with NVIDIA's frontend installed."""
+"""Convolutions by NVIDIA's libraries, on a GPU: by cuDNN, with its frontend installed, and by cuBLAS what is a product
+of matrices in float32, which is 1.0 to 4.6 times as quick there."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from app.formula.values import FLOAT32
+from app.operators import blas
 from app.operators import cudnn as frontend
+from app.operators.arrays import for_blas
 from app.operators.convolution.windows import Windows
 from app.operators.cudnn import Plan
 
@@ -23,7 +27,6 @@ class Shape(NamedTuple):
     ends: tuple[int, ...]
     backward: bool
     made: tuple[int, ...]
-    made_type: str
 
 
 def convolution(
@@ -45,6 +48,9 @@ def convolution(
     `windows` are over `x`, or if `backward` over what is made. Float32 is computed in float32, and float16 added up in
     float32, neither by transforms that lose much of that.
     """
+    groups = (channels if backward else x.shape[1]) // filters.shape[1]
+    if bias is None and made_type == FLOAT32 and is_product(windows, groups):
+        return _product(cupy, x, filters, into, backward=backward)
     if not frontend.is_there():
         return None
     ends = [
@@ -56,6 +62,9 @@ def convolution(
     ]
     if any(-end >= stride for end, stride in zip(ends, windows.strides, strict=True)):
         return None  # cuDNN would have one position more
+    # cuDNN 9.19 makes float32 of halves itself, two to three times as quick, but not of all channels, and with one
+    # spatial dimension its results are wrong.
+    x, filters = (each.astype(made_type, copy=False) for each in (x, filters))
     missing = max(4 - x.ndim, 0)
     x, filters = (_with_ones(cupy, each, missing) for each in (x, filters))
     sizes = (len(x), channels, *(windows.sizes if backward else windows.positions))
@@ -74,14 +83,30 @@ def convolution(
         (*nothing, *[max(end, 0) for end in ends]),
         backward,
         target.shape,
-        result.dtype.name,
     )
     plan = _plan(cupy.cuda.runtime.getDevice(), shape)
     if plan is None:
         return None
-    tensors = [x, filters, *([cupy.ascontiguousarray(bias)] if bias is not None else []), target]
+    tensors = [x, filters, *([cupy.ascontiguousarray(bias, made_type)] if bias is not None else []), target]
     plan.run(cupy, tensors)
     return result
+
+
+def is_product(windows: Windows, groups: int) -> bool:
+    """Whether it is a product of matrices: of filters of one element over channels that are one group."""
+    return windows.is_pointwise and groups == 1
+
+
+def _product(cupy: Any, x: Any, filters: Any, into: Any, *, backward: bool) -> Any:
+    batch, depth = x.shape[:2]
+    matrix = filters.reshape(filters.shape[:2])
+    rows = for_blas(cupy, matrix.T if backward else matrix)
+    sizes = (batch, len(rows), *x.shape[2:])
+    fits = into is not None and into.shape == sizes and into.dtype == FLOAT32 and into.flags.c_contiguous
+    columns = for_blas(cupy, x.reshape(batch, depth, -1))
+    target = into.reshape(batch, len(rows), -1) if fits else None
+    made = blas.product_of_floats(cupy, rows[None], columns, FLOAT32, target)
+    return into if fits else made.reshape(sizes)
 
 
 def _with_ones(cupy: Any, x: Any, missing: int) -> Any:
@@ -131,7 +156,7 @@ def _plan(ordinal: int, shape: Shape) -> Plan:
         bias = tensor("bias", (1, channels, *[1] * (len(shape.made) - 2)), (channels, *[1] * (len(shape.made) - 1)))
         made = graph.bias(input=made, bias=bias)
         tensors.append(bias)
-    made.set_output(True).set_data_type(types[shape.made_type])
+    made.set_output(True).set_data_type(types[shape.data_type])
     made.set_dim(list(shape.made)).set_stride(list(made_strides))
     tensors.append(made)
     note = cudnn.numerical_note

@@ -11,15 +11,19 @@ from pydantic import Field
 from app.contract.constants import FeatureLevel, MatrixTransform
 from app.contract.scalars import Float
 from app.contract.support import SupportTable
+from app.contract.tensors import TensorDesc
 from app.contract.violations import Violation
+from app.formula.values import Value
 from app.operators.accuracy import PRODUCTS
 from app.operators.arrays import Activation, computed, product, stored, unrepeated
+from app.operators.endings import Ended
 from app.operators.fusion import OptionalFusedActivationOfGemm
 from app.operators.linear_algebra.sizes import product_sizes, product_violations
-from app.operators.operator import InputTensorDesc, Operator, OptionalInputTensorDesc, OutputTensorDesc
+from app.operators.operator import InputTensorDesc, OptionalInputTensorDesc, OutputTensorDesc
+from app.operators.parameters import Parameters
 
 
-class Gemm(Operator):
+class Gemm(Ended):
     """Products of matrices, with another matrix added and an activation of the sum."""
 
     Type: Literal["DML_OPERATOR_GEMM", "GEMM"]
@@ -75,24 +79,44 @@ class Gemm(Operator):
             yield from (each.below("FusedActivation") for each in self.FusedActivation.violations(level, output))
 
     def call(self, xp: Any, inputs: Mapping[str, Any], into: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-        a, b = (
-            x if transform is MatrixTransform.NONE else x.swapaxes(-1, -2)
-            for x, transform in ((inputs["ATensor"], self.TransA), (inputs["BTensor"], self.TransB))
-        )
-        sizes = (*a.shape[:-1], b.shape[-1])
-        plain = self.Alpha == 1 and not self.CTensor and not self.FusedActivation
-        operands = (xp.broadcast_to(unrepeated(x), _matrices(x)) for x in (a, b))
-        made = product(xp, *operands, rounded=plain, into=into["OutputTensor"] if into else None)
-        if made.shape != sizes:
-            made = xp.ascontiguousarray(xp.broadcast_to(made, sizes))
+        made = self._product(xp, inputs, rounded=not self._is_ended(), into=into["OutputTensor"] if into else None)
         if self.Alpha != 1:
             made *= self.Alpha
         if self.CTensor:
             c = computed(inputs["CTensor"])
             made += c if self.Beta == 1 else c * self.Beta
         fused = self.FusedActivation
-        Activation(fused, fused.axes(len(sizes)) if fused else ()).apply(xp, made)
+        Activation(fused, fused.axes(made.ndim) if fused else ()).apply(xp, made)
         return {"OutputTensor": stored(made, self.ATensor.DataType)}
+
+    def product(self, xp: Any, inputs: Mapping[str, Any]) -> Any:
+        return self._product(xp, inputs, rounded=False)
+
+    def _product(self, xp: Any, inputs: Mapping[str, Any], *, rounded: bool, into: Any = None) -> Any:
+        """A x B, of FLOAT16 in float32 unless it is to be `rounded`; made in the array `into` if it may be."""
+        a, b = (
+            x if transform is MatrixTransform.NONE else x.swapaxes(-1, -2)
+            for x, transform in ((inputs["ATensor"], self.TransA), (inputs["BTensor"], self.TransB))
+        )
+        sizes = (*a.shape[:-1], b.shape[-1])
+        operands = (xp.broadcast_to(unrepeated(x), _matrices(x)) for x in (a, b))
+        made = product(xp, *operands, rounded=rounded, into=into)
+        return made if made.shape == sizes else xp.ascontiguousarray(xp.broadcast_to(made, sizes))
+
+    def _is_ended(self) -> bool:
+        """Whether the product is not the result."""
+        return self.Alpha != 1 or self.CTensor is not None or self.FusedActivation is not None
+
+    def is_ended_apart(self) -> bool:
+        return self._is_ended()
+
+    def added(self, sizes: list[int]) -> dict[str, TensorDesc]:
+        return {"CTensor": self.CTensor} if self.CTensor else {}
+
+    @classmethod
+    def before_activation(cls, p: Parameters, product: Value, added: Value | None) -> Value:
+        made = product if p.ask(_is_one, p.Alpha) else product * p.Alpha
+        return made if added is None else made + (added if p.ask(_is_one, p.Beta) else added * p.Beta)
 
     def _sizes(self) -> tuple[list[int], list[int]]:
         """Of both operands, as they are multiplied."""
@@ -100,6 +124,10 @@ class Gemm(Operator):
             _transformed(self.ATensor.Sizes, self.TransA),
             _transformed(self.BTensor.Sizes, self.TransB),
         )
+
+
+def _is_one(factor: float) -> bool:
+    return factor == 1
 
 
 def _transformed(sizes: list[int], transform: MatrixTransform) -> list[int]:

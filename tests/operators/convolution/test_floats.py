@@ -88,12 +88,14 @@ def document_of(rng: np.random.Generator, rank: int, **members: Any) -> dict[str
 
 
 def inputs_of(
-    rng: np.random.Generator, document: dict[str, Any], dtype: str, extent: int = 3, size: int = 6
+    rng: np.random.Generator, document: dict[str, Any], dtype: str, extent: int = 3, size: int = 6, multiple: int = 1
 ) -> dict[str, Array | None]:
+    """Each group of so many times `multiple` channels."""
     rank, groups = len(document["Strides"]), document["GroupCount"]
     depth, each, batch = integers(rng, 3, 3)
     if rng.random() < 0.3:
         depth = 1
+    depth, each = depth * multiple, each * multiple
     is_backward = document["Direction"] == "BACKWARD"
     kernel = integers(rng, rank, extent)
     x = rng.normal(size=[batch, groups * depth, *integers(rng, rank, size)]).astype(dtype)
@@ -146,6 +148,19 @@ def test_convolution_is_its_formula(rank: int, direction: str, dtype: str) -> No
     for _ in range(9):
         document = document_of(rng, rank, Direction=direction)
         judged += check(document, inputs_of(rng, document, dtype, size=(20, 6, 4)[rank - 1]), rng)
+    assert judged > 3
+
+
+@pytest.mark.usefixtures("on_each_device")
+@pytest.mark.parametrize("direction", ["FORWARD", "BACKWARD"])
+@pytest.mark.parametrize("rank", [1, 2])
+def test_halves_of_many_channels(rank: int, direction: str) -> None:
+    """With an activation, so that what is made of them is float32, which cuDNN's kernels for that get wrong."""
+    rng = np.random.default_rng(10 + rank)
+    judged = 0
+    for _ in range(9):
+        document = document_of(rng, rank, Direction=direction, FusedActivation={"Type": "ACTIVATION_RELU"})
+        judged += check(document, inputs_of(rng, document, "float16", size=(20, 6)[rank - 1], multiple=8), rng)
     assert judged > 3
 
 

@@ -8,7 +8,7 @@ from app.operators.accuracy import EXACT, NEAREST
 from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX
 from tests.operators import calls
-from tests.operators.calls import _bytes
+from tests.operators.calls import bytes_of
 from tests.operators.numerics import sampled_products, sampled_sums  # noqa: F401 - they add samples
 from tests.operators.numerics.cases import BINARY, UNARY, Case
 from tests.operators.numerics.samples import SAMPLES, measured
@@ -44,7 +44,7 @@ def test_products_of_fewer_digits_are_beyond_the_bounds(kind: str, monkeypatch: 
     def shortened(array: Array) -> memoryview:
         made = array.copy()
         made.view(np.uint32)[...] &= 0xFFFFE000
-        return _bytes(made)
+        return bytes_of(made)
 
     assert measured(kind, "float32", 64).part < 1
     monkeypatch.setattr(calls, "_bytes", shortened)

@@ -1,0 +1,145 @@
+"""Endings of products, which a GPU has a kernel for, against what the operator itself makes of the same product."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.formula.structures import Structures
+from app.memory.arrays import Array, numpy_type
+from app.operators import fusion
+from app.operators.endings import PRODUCT, Ended
+from app.programs.dispatchable import Dispatchable
+from tests.operators import calls
+from tests.operators.calls import compiled, desc_of, run
+
+MORE: dict[str, dict[str, Any]] = {
+    "ACTIVATION_SOFTMAX": {},
+    "ACTIVATION_SOFTMAX1": {"Axes": [1, 3]},
+    "ELEMENT_WISE_CLIP": {"Min": -0.5, "Max": 0.75, "ScaleBias": {"Scale": 1.5, "Bias": -0.25}},
+}
+"""What may be fused into GEMM beyond FUSABLE, or into CONVOLUTION, with attributes."""
+
+KINDS = ("gemm", "convolution")
+
+
+def activations() -> Iterator[Any]:
+    yield pytest.param(None, id="none")
+    for kind in fusion.FUSABLE:
+        numbers = dict(zip(kind.attribute_names(), (0.75, 1.25, 0.5), strict=False))
+        yield pytest.param({"Type": kind.short_name(), **numbers}, id=kind.short_name())
+    for name, attributes in MORE.items():
+        yield pytest.param({"Type": name, **attributes}, id=name)
+
+
+def document(kind: str, activation: dict[str, Any] | None) -> dict[str, Any]:
+    if kind == "gemm":
+        made = {"Type": "GEMM", "TransA": "NONE", "TransB": "TRANSPOSE", "Alpha": 0.75, "Beta": -1.5}
+    else:
+        made = {"Type": "CONVOLUTION", "Mode": "CROSS_CORRELATION", "Direction": "FORWARD", "GroupCount": 1}
+        made |= {name: [1, 1] for name in ("Strides", "Dilations", "StartPadding", "EndPadding")}
+        made["OutputPadding"] = [0, 0]
+    return made | {"FusedActivation": activation}
+
+
+def given(kind: str, dtype: str) -> dict[str, Array]:
+    """Inputs, the addend last. GEMM's has repeated rows, and CONVOLUTION's bias gaps."""
+    rng = np.random.default_rng(7)
+    if kind == "gemm":
+        a, b = rng.standard_normal((1, 1, 4, 5)).astype(dtype), rng.standard_normal((1, 1, 6, 5)).astype(dtype)
+        rows = rng.standard_normal((1, 1, 1, 6)).astype(dtype)
+        return {"ATensor": a, "BTensor": b, "CTensor": np.broadcast_to(rows, (1, 1, 4, 6))}
+    x, filters = (rng.standard_normal(sizes).astype(dtype) for sizes in ((2, 3, 5, 6), (4, 3, 3, 3)))
+    bias = rng.standard_normal((1, 4, 1, 2)).astype(dtype)[..., :1]
+    return {"InputTensor": x, "FilterTensor": filters, "BiasTensor": bias}
+
+
+def ended(ending: Dispatchable, product: Array, inputs: dict[str, Array]) -> Array:
+    """What the ending makes on a CPU."""
+    (output,) = ending.outputs.values()
+    made = np.empty(output.Sizes, numpy_type(output.DataType))
+    arrays = {**inputs, PRODUCT: product}
+    buffers = [calls.bytes_of(arrays[name]) for name in ending.inputs]
+    calls.DEVICE.prepare(ending).dispatch(buffers, [made.reshape(-1).view(np.uint8).data], lambda: False)
+    return made
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("activation", list(activations()))
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_ending_is_what_the_operator_does(kind: str, activation: dict[str, Any] | None, dtype: str) -> None:
+    if kind == "convolution" and activation and "SOFTMAX" in activation["Type"]:
+        pytest.skip("it is fused into GEMM alone")
+    stated, inputs = document(kind, activation), given(kind, dtype)
+    operator = compiled(stated | {name: desc_of(each) for name, each in inputs.items()})
+    ending = operator.ending(Structures())
+    if kind == "convolution" and activation is None:
+        assert ending is None  # cuDNN adds the bias itself
+        return
+    assert ending is not None
+    assert operator.product is not None
+    product = operator.product(np, inputs)
+    assert (product.dtype, product.flags.c_contiguous) == (np.float32, True)
+    expected = run(stated, inputs)["OutputTensor"]
+    made = ended(ending, product, inputs)
+    allowed = 4 * np.spacing(np.abs(expected).astype(dtype)).astype(np.float64)
+    assert (np.abs(made.astype(np.float64) - expected) <= allowed + 1e-7).all()
+
+
+def test_what_is_known_is_not_built_again() -> None:
+    """Formulas are the same for all sizes and numbers, but not for other activations, types and addends."""
+    structures = Structures()
+
+    def program(rows: int, dtype: str, activation: str, alpha: float, *, added: bool = True) -> object:
+        tensors = {"ATensor": [1, 1, rows, 5], "BTensor": [1, 1, 6, 5], "CTensor": [1, 1, rows, 6]}
+        stated = document("gemm", {"Type": activation, "Alpha": alpha}) | {"Alpha": 1.5 + alpha}
+        for name, sizes in tensors.items():
+            stated[name] = {"DataType": dtype, "Sizes": sizes} if added or name != "CTensor" else None
+        ending = compiled(stated).ending(structures)
+        assert ending
+        return ending.program
+
+    first = program(3, "FLOAT32", "ACTIVATION_ELU", 0.5)
+    assert program(4, "FLOAT32", "ACTIVATION_ELU", 0.25) is first
+    others = [
+        program(3, "FLOAT16", "ACTIVATION_ELU", 0.5),
+        program(3, "FLOAT32", "ACTIVATION_CELU", 0.5),
+        program(3, "FLOAT32", "ACTIVATION_ELU", 0.5, added=False),
+    ]
+    assert len({id(each) for each in (first, *others)}) == 4
+
+
+def test_what_has_no_ending() -> None:
+    plain = {"ATensor": {"DataType": "FLOAT32", "Sizes": [2, 3]}, "BTensor": {"DataType": "FLOAT32", "Sizes": [4, 3]}}
+    assert compiled(document("gemm", None) | plain | {"Alpha": 1}).ending(Structures()) is None
+    half = {name: desc_of(each) for name, each in given("convolution", "float16").items()}
+    padded = document("convolution", {"Type": "ACTIVATION_RELU"}) | half | {"OutputPadding": [0, 1]}
+    assert compiled(padded).ending(Structures()) is None  # the zeros are no part of the product
+    assert compiled({"Type": "ELEMENT_WISE_ABS", "InputTensor": plain["ATensor"]}).ending(Structures()) is None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "extent", "channels", "width", "groups", "is_left"),
+    [
+        ("FLOAT32", 1, 256, 3, 1, True),
+        ("FLOAT32", 1, 255, 3, 1, False),
+        ("FLOAT32", 3, 4, 3, 2, True),
+        ("FLOAT32", 3, 256, 3, 1, False),
+        ("FLOAT16", 1, 2, 4, 1, True),
+        ("FLOAT16", 1, 256, 3, 1, False),  # an odd number of positions
+        ("FLOAT16", 3, 256, 4, 1, False),
+    ],
+)
+def test_biases_that_are_left_to_endings(
+    dtype: str, extent: int, channels: int, width: int, groups: int, is_left: bool
+) -> None:
+    """Those that cuDNN is slow with, where the convolution is a product of matrices."""
+    sizes = [1, channels, 3, width], [4, channels // groups, extent, extent], [1, 4, 1, 1]
+    names = "InputTensor", "FilterTensor", "BiasTensor"
+    stated = document("convolution", None) | {"GroupCount": groups}
+    stated |= {name: [extent // 2] * 2 for name in ("StartPadding", "EndPadding")}
+    stated |= {name: {"DataType": dtype, "Sizes": each} for name, each in zip(names, sizes, strict=True)}
+    operator = compiled(stated).operator
+    assert isinstance(operator, Ended)
+    assert operator.is_ended_apart() is is_left
