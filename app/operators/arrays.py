@@ -104,7 +104,7 @@ def boxes(sizes: Sequence[int], most: int) -> Iterator[tuple[range, ...]]:
 
 
 def product(xp: Any, a: Any, b: Any, *, rounded: bool = False, into: Any = None) -> Any:
-    """The matrix products of the last two dimensions, by the library's BLAS, in float32 or the arrays' integer type.
+    """The matrix products of the last two dimensions, by the library's BLAS, in float32 or the arrays' wider type.
 
     Leading dimensions are equal or, where they repeat, 1. So are rows of `a` and columns of `b`, which then have
     dimension 1 in what is made. Of float16, if they are to be `rounded`, they may come in that type. They may be made
@@ -113,7 +113,7 @@ def product(xp: Any, a: Any, b: Any, *, rounded: bool = False, into: Any = None)
     a, b = _rows(a), _rows(b.swapaxes(-1, -2)).swapaxes(-1, -2)
     is_repeated = 0 in (a.strides[-1], b.strides[-2]) and a.shape[-1] > 1
     if xp.__name__ == "cupy" and a.dtype.name in blas.TYPES and not is_repeated and 0 not in (*a.shape, *b.shape):
-        dtype = a.dtype if rounded else FLOAT32
+        dtype = FLOAT32 if a.dtype.name == "float16" and not rounded else a.dtype
         return blas.product_of_floats(xp, for_blas(xp, a), for_blas(xp, b), dtype, into)
     a, b = (xp.broadcast_to(computed(x), x.shape) for x in (a, b))
     if is_repeated:

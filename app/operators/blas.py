@@ -1,36 +1,45 @@
 """cuBLAS, asked for what CuPy's functions do not offer: products of halves that are added up, and may come, in float32,
-and products while work is captured as a CUDA graph, which CuPy refuses."""
+products of bytes, and products while work is captured as a CUDA graph, which CuPy refuses."""
 
 import ctypes
 import itertools
 import math
 import threading
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-TYPES = {"float32": 0, "float16": 2}
-"""Which are multiplied here, and their numbers in cudaDataType."""
+TYPES = {"float32": 0, "float64": 1, "float16": 2}
+"""Which floats are multiplied here, and their numbers in cudaDataType."""
+
+_NUMBERS = TYPES | {"int8": 3, "int32": 10}
+"""The same of all that is multiplied and made."""
 
 _PLAIN, _TRANSPOSED = 0, 1
 """Of cublasOperation_t."""
 
-_COMPUTE_32F, _DEFAULT = 68, -1
-"""CUBLAS_COMPUTE_32F, which is no TF32, and CUBLAS_GEMM_DEFAULT."""
+_COMPUTE_32F, _COMPUTE_64F, _COMPUTE_32I, _DEFAULT = 68, 70, 72, -1
+"""CUBLAS_COMPUTE_32F, which is no TF32, CUBLAS_COMPUTE_64F, CUBLAS_COMPUTE_32I and CUBLAS_GEMM_DEFAULT."""
 
 _WORKSPACE = 32 << 20
 """Bytes that cuBLAS may compute in: as many as NVIDIA advises for the largest GPUs."""
 
-_ONE, _ZERO = np.ones(1, np.float32), np.zeros(1, np.float32)
-"""In the host's memory, where cuBLAS reads factors from."""
+_FACTORS = {
+    compute: (np.ones(1, dtype), np.zeros(1, dtype))
+    for compute, dtype in ((_COMPUTE_32F, np.float32), (_COMPUTE_64F, np.float64), (_COMPUTE_32I, np.int32))
+}
+"""Of the product, and of what was there before, in the host's memory, where cuBLAS reads them from."""
+
+BYTES_ROWS, BYTES_TERMS = 4, 16
+"""What rows and terms of products of bytes are multiples of, for cuBLAS to take its quick ways."""
 
 _of_thread = threading.local()
 
 
 def product_of_floats(cupy: Any, a: Any, b: Any, dtype: Any, into: Any = None) -> Any:
     """The matrix products of { ..., M, K } and { ..., K, N }, both float16 or both float32, added up in float32, in
-    `dtype`, which is one of the two; made in `into` if that is packed and as the products are.
+    `dtype`, which is one of the two, or all of float64; made in `into` if that is packed and as the products are.
 
     Leading dimensions are equal or 1, none is 0, and matrices have one dimension of stride 1 and no rows that overlap.
     """
@@ -45,22 +54,64 @@ def product_of_floats(cupy: Any, a: Any, b: Any, dtype: Any, into: Any = None) -
     count, height = max(len(a), len(b)), rows
     if len(b) == 1 < len(a) and a_form is _PLAIN and a_step == rows * a_width:
         count, height = 1, rows * len(a)  # one large product is quicker than many small ones
-    workspace = cupy.cuda.alloc(_WORKSPACE)
-    handle = _handle(cupy)
-    _check(cupy, _library(cupy).cublasSetStream_v2(handle, ctypes.c_void_p(cupy.cuda.get_current_stream().ptr)))
-    _check(cupy, _library(cupy).cublasSetWorkspace_v2(handle, ctypes.c_void_p(workspace.ptr), _WORKSPACE))
-    # cuBLAS takes columns one after the other: so what it makes is the transposed product, of the operands exchanged.
-    status = _library(cupy).cublasGemmStridedBatchedEx(
-        handle,
-        *(b_form, a_form, columns, height, depth, ctypes.c_void_p(_ONE.ctypes.data)),
-        *(ctypes.c_void_p(b.data.ptr), TYPES[b.dtype.name], b_width, ctypes.c_longlong(b_step)),
-        *(ctypes.c_void_p(a.data.ptr), TYPES[a.dtype.name], a_width, ctypes.c_longlong(a_step)),
-        ctypes.c_void_p(_ZERO.ctypes.data),
-        *(ctypes.c_void_p(made.data.ptr), TYPES[made.dtype.name], columns, ctypes.c_longlong(rows * columns)),
-        *(count, _COMPUTE_32F, _DEFAULT),
-    )
-    _check(cupy, status)
+    operands = _Operand(b, b_form, b_width, b_step), _Operand(a, a_form, a_width, a_step)
+    compute = _COMPUTE_64F if made.dtype == np.float64 else _COMPUTE_32F
+    _queue(cupy, operands, made, (columns, height, depth), count, compute)
     return made
+
+
+def product_of_bytes(cupy: Any, a: Any, b: Any) -> Any:
+    """The matrix products of { ..., M, K } and, transposed, { ..., N, K }, both int8 and packed, added up in int32.
+
+    Leading dimensions are equal or 1, none is 0, M and N are multiples of BYTES_ROWS, K of BYTES_TERMS.
+    """
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    (rows, depth), columns = a.shape[-2:], b.shape[-2]
+    made = cupy.empty((*batch, rows, columns), np.int32)
+    a, b = (_stacked(cupy, x, batch) for x in (a, b))
+    a_step, b_step = (x.strides[0] if len(x) > 1 else 0 for x in (a, b))
+    operands = _Operand(b, _TRANSPOSED, depth, b_step), _Operand(a, _PLAIN, depth, a_step)
+    _queue(cupy, operands, made, (columns, rows, depth), max(len(a), len(b)), _COMPUTE_32I)
+    return made
+
+
+class _Operand(NamedTuple):
+    """How cuBLAS is told of one: its array, form, leading dimension, and the step from one matrix to the next."""
+
+    array: Any
+    form: int
+    width: int
+    step: int
+
+    def lies(self) -> tuple[object, ...]:
+        array = self.array
+        return ctypes.c_void_p(array.data.ptr), _NUMBERS[array.dtype.name], self.width, ctypes.c_longlong(self.step)
+
+
+def _queue(
+    cupy: Any,
+    operands: tuple[_Operand, _Operand],
+    made: Any,
+    sizes: tuple[int, int, int],
+    count: int,
+    compute: int,
+) -> None:
+    """Queue `count` products, { columns, rows, terms } of which are `sizes`, to `made`, which is packed.
+
+    cuBLAS takes columns one after the other: so what it makes is the transposed product, of the operands exchanged.
+    """
+    library, handle, workspace = _library(cupy), _handle(cupy), cupy.cuda.alloc(_WORKSPACE)
+    _check(cupy, library.cublasSetStream_v2(handle, ctypes.c_void_p(cupy.cuda.get_current_stream().ptr)))
+    _check(cupy, library.cublasSetWorkspace_v2(handle, ctypes.c_void_p(workspace.ptr), _WORKSPACE))
+    one, zero = (ctypes.c_void_p(factor.ctypes.data) for factor in _FACTORS[compute])
+    first, second = operands
+    rows, columns = made.shape[-2:]
+    target = _Operand(made, _PLAIN, columns, rows * columns)
+    status = library.cublasGemmStridedBatchedEx(
+        handle, first.form, second.form, *sizes, one, *first.lies(), *second.lies(), zero, *target.lies(),
+        count, compute, _DEFAULT,
+    )  # fmt: skip
+    _check(cupy, status)
 
 
 @cache

@@ -165,6 +165,19 @@ def cases(data_type: str) -> Iterator[Case]:
     yield from layers(data_type, random)
 
 
+def products_of_bytes() -> Iterator[Case]:
+    """Beside PyTorch's of signed bytes, which have no zero points and are INT32."""
+    for m, k, n in ((128, 768, 3072), (128, 3072, 768), (512, 1024, 4096), (4096, 4096, 4096)):
+        a, b = (torch.randint(-128, 128, sizes, dtype=torch.int8, device="cuda") for sizes in ((m, k), (n, k)))
+        document = {"ATensor": desc("INT8", 1, 1, m, k), "BTensor": desc("INT8", 1, 1, k, n)}
+        document |= {f"{each}ZeroPointTensor": desc("INT8", 1, 1, 1, 1) for each in "AB"}
+        theirs = partial(torch._int_mm, a, b.t())  # noqa: SLF001 - what PyTorch has
+        yield Case(f"{m} x {k} x {n}", "MATRIX_MULTIPLY_INTEGER", document, theirs)
+        scales = {f"{each}ScaleTensor": desc("FLOAT32", 1, 1, 1, 1) for each in ("A", "B", "Output")}
+        document = document | scales | {"OutputZeroPointTensor": desc("INT8", 1, 1, 1, 1)}
+        yield Case(f"{m} x {k} x {n}", "QUANTIZED_LINEAR_MATRIX_MULTIPLY", document, theirs)
+
+
 def _with_gelu(row: Any, a: Any, b: Any) -> object:
     return functional.gelu(torch.addmm(row, a, b))
 
@@ -260,8 +273,8 @@ def main() -> None:
     if not gpus:
         raise SystemExit("; ".join(problems))
     print("| operator | | type | us | PyTorch, us | PyTorch / ours |\n|---|---|---|--:|--:|--:|")
-    for data_type in TYPES:
-        for case in cases(data_type):
+    for data_type in (*TYPES, "INT8"):
+        for case in cases(data_type) if data_type in TYPES else products_of_bytes():
             if only in case.operator:
                 mine = ours(gpus[0], case)
                 theirs = timed(case.torch, cupy.cuda.Stream.null)

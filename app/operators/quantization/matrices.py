@@ -33,6 +33,7 @@ class _Products(Operator):
         BTensor: TensorDesc
         BZeroPointTensor: TensorDesc | None
 
+    only_queues = True
     same_sizes: ClassVar[tuple[tuple[str, ...], ...] | None] = ()
     sizes_from = ("ATensor", "BTensor")
     by_row: ClassVar[tuple[str, ...]] = ("AScaleTensor", "AZeroPointTensor")
@@ -50,7 +51,7 @@ class _Products(Operator):
             yield from integers.column_violations(name, tensors.get(name), b)
 
     def sums(self, xp: Any, inputs: Mapping[str, Any], dtype: str) -> Any:
-        """Sums of products, in a float type."""
+        """Sums of products, in a float type, or in int32."""
         made = integers.integer_product(
             xp,
             inputs["ATensor"],

@@ -7,6 +7,7 @@ import pytest
 
 from app.contract.constants import DataType
 from app.memory.arrays import Array, apart, together
+from app.operators.quantization.integers import product_of_bytes
 from tests.contract.refusals import check_wording
 from tests.operators.calls import DEVICE, compiled, desc_of, laid_out, run
 from tests.operators.descriptors import descriptor, refusals
@@ -42,6 +43,7 @@ def operands(rng: np.random.Generator, a_type: str, b_type: str) -> tuple[list[i
     return a, b, integers(rng, a, a_type), integers(rng, b, b_type)
 
 
+@pytest.mark.usefixtures("on_each_device")
 @pytest.mark.parametrize("a_type", INTEGERS)
 @pytest.mark.parametrize("b_type", INTEGERS)
 def test_products_of_integers(a_type: str, b_type: str) -> None:
@@ -56,6 +58,31 @@ def test_products_of_integers(a_type: str, b_type: str) -> None:
         np.testing.assert_array_equal(made, (a.astype(int) - a_zero) @ right)
 
 
+@pytest.mark.parametrize("a_type", INTEGERS)
+@pytest.mark.parametrize("b_type", INTEGERS)
+def test_products_as_bytes(a_type: str, b_type: str) -> None:
+    """What a GPU makes of products of signed bytes, which it has padded."""
+    rng = np.random.default_rng(5)
+
+    def multiply(xp: Any, left: Array, right: Array) -> Array:
+        assert {left.dtype.name, right.dtype.name} == {"int8"}
+        assert (left.shape[-2] % 4, right.shape[-2] % 4, left.shape[-1] % 16, right.shape[-1] % 16) == (0, 0, 0, 0)
+        return left.astype(np.int32) @ right.astype(np.int32).swapaxes(-1, -2)
+
+    for has_zeros in (True, False):
+        for repeated in (False, True):
+            a, b = integers(rng, [2, 3, 7], a_type), integers(rng, [2, 7, 5], b_type)
+            p = integers(rng, [2, 3, 1], a_type) if has_zeros else None
+            q = integers(rng, [1, 1, 5], b_type) if has_zeros else None
+            if repeated:
+                a, b = np.broadcast_to(a[:1, :1], a.shape), np.broadcast_to(b[:, :, :1], b.shape)
+            made = product_of_bytes(np, a, p, b, q, multiply)
+            exact = (a.astype(int) - (0 if p is None else p)) @ (b.astype(int) - (0 if q is None else q))
+            assert made.dtype == np.int32
+            np.testing.assert_array_equal(np.broadcast_to(made, exact.shape), exact)
+
+
+@pytest.mark.usefixtures("on_each_device")
 def test_zero_points_of_one_dimension() -> None:
     a, b = np.zeros((3, 2), np.uint8), np.eye(2, dtype=np.uint8)
     rows, columns = np.array([1, 2, 3], np.uint8), np.array([5, 6], np.uint8)
@@ -65,6 +92,7 @@ def test_zero_points_of_one_dimension() -> None:
     np.testing.assert_array_equal(made["OutputTensor"], [[-9, -11]] * 3)
 
 
+@pytest.mark.usefixtures("on_each_device")
 @pytest.mark.parametrize("rank", [2, 3])
 @pytest.mark.parametrize("each", [True, False])
 def test_scales_and_zero_points_of_more_dimensions_than_the_matrices(each: bool, rank: int) -> None:
@@ -86,6 +114,7 @@ def test_scales_and_zero_points_of_more_dimensions_than_the_matrices(each: bool,
     np.testing.assert_array_equal(made, clamped(left @ right / 256, 3, "int8"))
 
 
+@pytest.mark.usefixtures("on_each_device")
 @pytest.mark.parametrize("terms", [258, 259, 33025, 33026, 70000])
 def test_sums_are_exact_and_wrap(terms: int) -> None:
     a = np.broadcast_to(np.uint8(255), (2, terms)).copy()
@@ -101,6 +130,7 @@ def test_sums_are_exact_and_wrap(terms: int) -> None:
     np.testing.assert_array_equal(made.reshape(2, 1), exact.astype(np.int32))
 
 
+@pytest.mark.usefixtures("on_each_device")
 @pytest.mark.parametrize("types", [("int8", "uint8", "int8"), ("uint8", "int8", "uint8")])
 def test_products_of_quantized_matrices(types: tuple[str, str, str]) -> None:
     rng = np.random.default_rng(2)
@@ -125,6 +155,7 @@ def test_products_of_quantized_matrices(types: tuple[str, str, str]) -> None:
         np.testing.assert_array_equal(made, clamped(quotient, wide["OutputZeroPointTensor"].astype(int), types[2]))
 
 
+@pytest.mark.usefixtures("on_each_device")
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("of", ["int8", "uint8", "int16", "uint16", "int32", "uint32"])
 def test_products_to_floats(of: str, dtype: str) -> None:
