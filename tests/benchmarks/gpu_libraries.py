@@ -171,7 +171,7 @@ def products_of_bytes() -> Iterator[Case]:
         a, b = (torch.randint(-128, 128, sizes, dtype=torch.int8, device="cuda") for sizes in ((m, k), (n, k)))
         document = {"ATensor": desc("INT8", 1, 1, m, k), "BTensor": desc("INT8", 1, 1, k, n)}
         document |= {f"{each}ZeroPointTensor": desc("INT8", 1, 1, 1, 1) for each in "AB"}
-        theirs = partial(torch._int_mm, a, b.t())  # noqa: SLF001 - what PyTorch has
+        theirs = partial(torch._int_mm, a, b.t())
         yield Case(f"{m} x {k} x {n}", "MATRIX_MULTIPLY_INTEGER", document, theirs)
         scales = {f"{each}ScaleTensor": desc("FLOAT32", 1, 1, 1, 1) for each in ("A", "B", "Output")}
         document = document | scales | {"OutputZeroPointTensor": desc("INT8", 1, 1, 1, 1)}
@@ -232,6 +232,8 @@ def ours(gpu: CudaDevice, case: Case) -> float:
         array = cupy.zeros(-(-tensor.data_bytes // tensor.DataType.bytes), numpy_type(tensor.DataType))
         if tensor.DataType.value in TYPES:
             array[...] = cupy.random.rand(array.size, dtype=cupy.float32)
+        elif tensor.DataType.bytes == 1:
+            array[...] = cupy.random.randint(-128, 128, array.size).astype(array.dtype)
         memory.append(array)
     addresses = [each.data.ptr for each in memory]
     reads, writes = addresses[: len(compiled.inputs)], addresses[len(compiled.inputs) :]
