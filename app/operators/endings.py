@@ -4,6 +4,7 @@ CPUs end products while these are in registers, or in the cache. On a GPU an end
 operators state for it, so that libraries are asked for products without what they are slow at, or do not have.
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -29,22 +30,22 @@ class Ended(Operator):
     if TYPE_CHECKING:  # it stands where the structures of DirectML have it
         FusedActivation: Fused | None
 
+    @abstractmethod
     def product(self, xp: Any, inputs: Mapping[str, Any]) -> Any:
         """The product alone, on a GPU: a packed array of float32 with the output's sizes. Of `inputs` as for `call`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def is_ended_apart(self) -> bool:
         """Whether there is an ending, and a GPU has a kernel for it rather than `call`."""
-        raise NotImplementedError
 
     @classmethod
+    @abstractmethod
     def before_activation(cls, p: Parameters, product: Value, added: Value | None) -> Value:
         """What the activation is applied to."""
-        raise NotImplementedError
 
+    @abstractmethod
     def added(self, sizes: list[int]) -> dict[str, TensorDesc]:
         """The optional input that is added, if it is there, by its name, broadcast to the output's `sizes`."""
-        raise NotImplementedError
 
 
 def ending_of(operator: Ended, output: TensorDesc, structures: Structures) -> Dispatchable | None:
