@@ -59,6 +59,7 @@ from app.memory.arrays import Array, numpy_type
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator
 from app.settings import Settings
+from tests.devices.test_chosen import made_of_tables
 from tests.devices.test_cuda_lowering import compile_at, data_for, samples
 from tests.devices.test_numpy_device import never
 from tests.formula.spelled import SPELLED, ask, number
@@ -118,9 +119,13 @@ def assembly_of(source: str, triple: str, processor: str) -> str:
 FUNCTIONS_OF_FORMS = [exp(X), tanh(X), erf(X), cast(exp(widen(X)), FLOAT32)]
 
 
+@pytest.mark.parametrize("tables", [True, False])
 @pytest.mark.parametrize("stored", [DataType.FLOAT32, DataType.FLOAT16])
-def test_what_processors_have_instructions_for_gives_the_same_without(stored: DataType) -> None:
+def test_what_processors_have_instructions_for_gives_the_same_without(
+    stored: DataType, tables: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Powers of two are multiplied, what is subnormal being rounded once, and tables looked up."""
+    made_of_tables(monkeypatch, tables)
     ends = np.array([np.inf, -np.inf, np.nan, 0, -0.0, 1e-42, -3e38], np.float32)
     x = np.concatenate([np.linspace(-110, 90, 1 << 16, dtype=np.float32), np.linspace(-10, 10, 4999), ends])
     x = x.astype(np.float32)
@@ -139,9 +144,12 @@ def test_what_processors_have_instructions_for_gives_the_same_without(stored: Da
 
 def test_forms_become_instructions() -> None:
     for function, processor, instructions, absent in [
-        (exp(X), "sapphirerapids", ["vscalefps", "%zmm"], "gather"),
-        (exp(X), "x86-64-v3", ["vpermps", "vblendvps"], "gather"),
+        (exp(X), "sapphirerapids", ["vscalefps"], "vperm"),
+        (exp(X), "znver4", ["vscalefps", "%zmm"], "vperm"),
+        (exp(X), "x86-64-v3", ["vpslld", "%ymm"], "vround"),
         (tanh(X), "znver4", ["vperm"], "vdiv"),
+        (tanh(X), "x86-64-v3", ["vdivps", "%ymm"], "vperm"),
+        (erf(X), "x86-64-v3", ["vblendvps", "%ymm"], "vperm"),
         (cast(exp(widen(X)), FLOAT32), "znver4", ["vscalefpd"], "vgather"),
     ]:
         source = nests.elements(lower(ask, function, DataType.FLOAT32), ["X"], 1, ["packed", "packed"])
@@ -230,7 +238,7 @@ def test_every_operation_is_done_by_loops_or_left_to_numpy() -> None:
     every = set(NUMPY_FUNCTIONS) - {"clip", "floor_divide"} | set(NUMPY_EXPANSIONS)
     assert every - set(FUNCTIONS) - set(EXPANSIONS) == LEFT_TO_NUMPY
     assert set(FUNCTIONS) - every == {
-        *("fused", "truncated", "scaled", "picked", "two_to_the", "exponent_of", "fraction_of")
+        *("fused", "truncated", "scaled", "picked", "chosen", "two_to_the", "four_to_the", "exponent_of", "fraction_of")
     }
 
 

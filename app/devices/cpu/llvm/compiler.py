@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from app.devices.cpu.llvm import halves, vectors
+from app.devices.cpu.llvm import chosen, halves, vectors
 from app.devices.cpu.llvm.symbols import undefined
 from app.devices.cpu.llvm.vectors import Registers
 from app.memory.addresses import address_of
@@ -120,7 +120,7 @@ class Compiler:
 
     def optimized(self, source: str, machine: Any, registers: Registers) -> Any:
         """A module as llvmlite has it, made quick for llvmlite's `machine`, which has these `registers`."""
-        source, forms = vectors.prepared(source, registers)
+        source, forms = vectors.prepared(chosen.defined(source, registers), registers)
         module = self._llvm.parse_assembly(source)
         module.verify()
         options = self._llvm.create_pipeline_tuning_options(speed_level=2)

@@ -399,4 +399,4 @@ def _broadcast(strides: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
 def _work_of(elements: Sequence[Element]) -> int:
     """What it takes to compute one of each, in bytes and instructions."""
     types = [type_ for element in elements for type_ in (*element.inputs.values(), element.output)]
-    return sum(map(bytes_of, types)) + sum(len(element.body) for element in elements)
+    return sum(map(bytes_of, types)) + sum(element.instructions for element in elements)

@@ -4,12 +4,14 @@ The graph is the one that those for NumPy and CUDA walk. Attributes are argument
 their values.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from app.contract.constants import DataType
 from app.devices.cpu.llvm.math import angles
 from app.devices.cpu.llvm.math.functions import EXPANSIONS, FOR_HALF
+from app.devices.cpu.llvm.math.primitives import CHOSEN
 from app.devices.cpu.llvm.math.quantization import quick_sum
 from app.devices.cpu.llvm.operations import FUNCTIONS
 from app.devices.cpu.llvm.types import literal, llvm_type
@@ -17,6 +19,8 @@ from app.devices.cpu.llvm.writing import Writing
 from app.formula.expansions import Ask, Expansion
 from app.formula.precision import is_for_half, is_smooth, narrowed, operations
 from app.formula.values import Constant, Input, Operation, Parameter, Value, is_float, stored_whole
+
+_CHOSEN = re.compile(r"@chosen\.(\w+)\(")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,12 @@ class Element:
     def every(self) -> "list[Element]":
         """It, after all that is computed with it."""
         return [*self.kept, *(self.quick or ()), self]
+
+    @property
+    def instructions(self) -> int:
+        """How many it is, with those of the functions that it calls and that have no instruction of their own."""
+        called = [name for line in self.body for name in _CHOSEN.findall(line)]
+        return len(self.body) + sum(CHOSEN[name] for name in called)
 
     @property
     def definition(self) -> list[str]:

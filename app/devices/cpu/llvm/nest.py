@@ -60,7 +60,7 @@ class Nest:
         types = {name: kind for element in elements for name, kind in element.inputs.items()}
         types[OUTPUT] = elements[-1].output
         self._elements = elements
-        self.is_long = sum(len(element.definition) for element in elements) > LONG
+        self.is_long = sum(element.instructions for element in elements) > LONG
         self.attributes: dict[str, list[str]] = {}
         """By the element's name, each with its type."""
         self.position_step = ""

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from app.contract.constants import DataType
 from app.devices.cpu.llvm import vectors
-from app.devices.cpu.llvm.math.primitives import Picked
+from app.devices.cpu.llvm.math.primitives import FORMATS, Chosen, Picked
 from app.devices.cpu.llvm.types import bits_of, conversion, literal, llvm_type
 from app.devices.cpu.llvm.writing import Writing
 from app.formula.values import BOOL, FLOAT32, FLOAT64, Input, Operation, Value, integer_range, is_float
@@ -227,20 +227,29 @@ def _scaled(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
 
 def _picked(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
     assert isinstance(node, Picked)
-    place = writing.emit(f"bitcast float {arguments[0]} to i32")
-    if node.above:
-        place = writing.emit(f"lshr i32 {place}, {node.above}")
+    bits = writing.emit(f"bitcast float {arguments[0]} to i32")
+    place = writing.emit(f"lshr i32 {bits}, {FORMATS[FLOAT32].digits - 3}")
     writing.declare(vectors.pick_declaration(node.table))
     return vectors.pick_call(node.table, place)
 
 
-def _two_to_the(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
-    """Of a whole number plus the format's rounder: its lowest bits are put where the exponent is."""
-    type_, below = _layout(node)
-    bits = writing.emit(f"bitcast {llvm_type(node.type)} {arguments[0]} to {type_}")
-    exponent = writing.emit(f"shl {type_} {bits}, {below}")
-    moved = writing.emit(f"add {type_} {exponent}, {_ONE[node.type]}")
-    return f"bitcast {type_} {moved} to {llvm_type(node.type)}"
+def _chosen(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
+    assert isinstance(node, Chosen)
+    writing.declare(f"declare float @chosen.{node.function}(float)")
+    return f"call float @chosen.{node.function}(float {arguments[0]})"
+
+
+def _power_of_two(times: int) -> Writer:
+    """Of so many times a number that is in a float's lowest bits: they are put where the exponent is."""
+
+    def write(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
+        type_, below = _layout(node)
+        bits = writing.emit(f"bitcast {llvm_type(node.type)} {arguments[0]} to {type_}")
+        exponent = writing.emit(f"shl {type_} {bits}, {below + times.bit_length() - 1}")
+        moved = writing.emit(f"add {type_} {exponent}, {_ONE[node.type]}")
+        return f"bitcast {type_} {moved} to {llvm_type(node.type)}"
+
+    return write
 
 
 def _exponent_bits(writing: Writing, node: Operation, argument: str) -> tuple[str, str]:
@@ -305,7 +314,9 @@ FUNCTIONS: dict[str, Writer] = {
     "truncated": _truncated,
     "scaled": _scaled,
     "picked": _picked,
-    "two_to_the": _two_to_the,
+    "chosen": _chosen,
+    "two_to_the": _power_of_two(1),
+    "four_to_the": _power_of_two(2),
     "exponent_of": _exponent_of,
     "fraction_of": _fraction_of,
 }

@@ -3,7 +3,7 @@
 LLVM's vectorizer takes such a function for its form of as many numbers as it likes, where it is told that there is one.
 So a loop is made quick first, of calls, and the forms are put into it then. The functions are:
 
-- x * 2^floor(n), rounded once, for a float n for which there may be no such power: `scale.float`, `scale.double`.
+- x * 2^n, rounded once, for a whole n, a float, for which there may be no such power: `scale.float`, `scale.double`.
 - A float32 picked out of a table of PLACES, which a register holds, by the lowest bits of a place: `pick.TABLE`.
 """
 
@@ -190,22 +190,6 @@ def _picked_of_8(name: str, given: Sequence[str], made: str) -> list[str]:
     return [f"{made} = call <8 x float> @{_PERMUTE_TWO}({low}, <8 x i32> {given[0]}, {high})"]
 
 
-def _picked_of_two_8(name: str, given: Sequence[str], made: str) -> list[str]:
-    """Of one half and of the other, by the first three bits, and of both by the fourth, which becomes the sign."""
-    tops = ", ".join(["i32 28"] * 8)
-    zeros = "<8 x i32> zeroinitializer"
-    lines = [
-        f"{made}.{half} = call <8 x float> @{_PERMUTE_8}({table}, <8 x i32> {given[0]})"
-        for half, table in enumerate(_halves(name))
-    ]
-    return [
-        *lines,
-        f"{made}.top = shl <8 x i32> {given[0]}, <{tops}>",
-        f"{made}.is_high = icmp slt <8 x i32> {made}.top, {zeros[9:]}",
-        f"{made} = select <8 x i1> {made}.is_high, <8 x float> {made}.1, <8 x float> {made}.0",
-    ]
-
-
 def _scaled_at_once(intrinsic: str, width: int, type_: str, mask: str, more: str) -> Native:
     def write(name: str, given: Sequence[str], made: str) -> list[str]:
         kind = f"<{width} x {type_}>"
@@ -216,26 +200,21 @@ def _scaled_at_once(intrinsic: str, width: int, type_: str, mask: str, more: str
 
 
 def _scaled_by_products(type_: str, linkage: str) -> list[str]:
-    """By way of a product that is farther from where exponents end, so that nothing is lost."""
+    """By the power of one half of n, rounded down, and that of the other: the first product is exact."""
     name, bits, below = _NAMES[type_]
-    form = FORMATS[type_]
-    floor = f"llvm.floor.f{bits[1:]}"
+    one = f"bitcast ({name} {_number(1)} to {bits})"
     return [
-        f"declare {name} @{floor}({name})",
         f"define {linkage} {name} @scale.{name}({name} %x, {name} %n) alwaysinline {_PURE} {{",
-        f"%whole = call {name} @{floor}({name} %n)",
-        f"%shrinks = fcmp olt {name} %n, {_number(0)}",
-        f"%away = select i1 %shrinks, {name} {_number(form.rounder + form.scale)}, "
-        f"{name} {_number(form.rounder - form.scale)}",
-        f"%back = select i1 %shrinks, {name} {_number(2.0**-form.scale)}, {name} {_number(2.0**form.scale)}",
-        f"%moved = fadd {name} %whole, %away",
-        f"%number = bitcast {name} %moved to {bits}",
+        f"%raised = fadd {name} %n, {_number(FORMATS[type_].rounder)}",
+        f"%number = bitcast {name} %raised to {bits}",
         f"%exponent = shl {bits} %number, {below}",
-        f"%one = bitcast {name} {_number(1)} to {bits}",
-        f"%sum = add {bits} %exponent, %one",
-        f"%power = bitcast {bits} %sum to {name}",
-        f"%product = fmul {name} %x, %power",
-        f"%result = fmul {name} %product, %back",
+        f"%halved = shl {bits} %number, {below - 1}",
+        f"%half = and {bits} %halved, {-1 << below}",
+        f"%other = sub {bits} %exponent, %half",
+        *(f"%{each}.bits = add {bits} %{each}, {one}" for each in ("half", "other")),
+        *(f"%{each}.power = bitcast {bits} %{each}.bits to {name}" for each in ("half", "other")),
+        f"%product = fmul {name} %x, %half.power",
+        f"%result = fmul {name} %product, %other.power",
         f"ret {name} %result",
         "}",
     ]
@@ -246,13 +225,11 @@ def _number(value: float) -> str:
     return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
 
 
-_PERMUTE_8 = "llvm.x86.avx2.permps"
 _PERMUTE_16 = "llvm.x86.avx512.permvar.sf.512"
 _PERMUTE_TWO = "llvm.x86.avx512.vpermi2var.ps.256"
 _SCALE_8, _SCALE_16 = (f"llvm.x86.avx512.mask.scalef.ps.{bits}" for bits in (256, 512))
 _SCALE_DOUBLE = "llvm.x86.avx512.mask.scalef.pd.512"
 _INTRINSICS = [
-    f"declare <8 x float> @{_PERMUTE_8}(<8 x float>, <8 x i32>)",
     f"declare <16 x float> @{_PERMUTE_16}(<16 x float>, <16 x i32>)",
     f"declare <8 x float> @{_PERMUTE_TWO}(<8 x float>, <8 x i32>, <8 x float>)",
     f"declare <8 x float> @{_SCALE_8}(<8 x float>, <8 x float>, <8 x float>, i8)",
@@ -269,6 +246,5 @@ _NATIVES: Mapping[tuple[str, str, str], Mapping[int, Native]] = {
         16: _scaled_at_once(_SCALE_16, 16, "float", "i16", _AS_IT_IS_ROUNDED),
     },
     ("avx512", "scale", "double"): {8: _scaled_at_once(_SCALE_DOUBLE, 8, "double", "i8", _AS_IT_IS_ROUNDED)},
-    ("avx2", "pick", "float"): {8: _picked_of_two_8},
 }
 """By registers, function and what it gives."""

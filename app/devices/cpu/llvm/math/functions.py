@@ -8,21 +8,18 @@ computes as many elements at a time as the processor's vectors hold.
 import math
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from app.contract.constants import DataType
 from app.devices.cpu.llvm.math import angles, powers
-from app.devices.cpu.llvm.math.pieces import ERF, ERF_REST, TANH, in_pieces
 from app.devices.cpu.llvm.math.primitives import (
     FORMATS,
     LOG2_E,
+    by_steps,
+    chosen,
     fraction_of_normal,
     fused,
     nearest,
-    picked_by_last,
     polynomial,
     reduced,
-    rest_of,
     scaled,
     truncated,
     two_to_the,
@@ -59,20 +56,13 @@ from app.formula.values import (
 
 EXPM1 = (0.5000000013457727, 0.16666666681614256, 0.04166646500604005, 0.008333310934448869, 0.0013933641031986701,
          0.00019890980869750327)  # fmt: skip
-"""What `Format.exp` is, of float64 with the digits of float32: 3e-9."""
+"""What `Format.expm1` is, of float64 with the digits of float32: 3e-9."""
 
 EXPM1_FOR_HALF = (0.49999998696186787, 0.16741906643353555, 0.041792433436336984)
 """The same of float32 with the digits of float16: 9e-5."""
 
-ROOTS_OF_TWO = tuple(float(np.float32(2 ** (each / 16))) for each in range(16))
-LOST_OF_ROOTS = tuple(2 ** (number / 16) / root - 1 for number, root in enumerate(ROOTS_OF_TWO))
-"""2^(n / 16) rounded to float32, and what that has lost of it, relatively."""
-
-EXP = (0.5000162043434307, 0.166670283582152)
-"""(exp(f) - 1 - f) / f^2 by powers of f, up to ln(2) / 32: 2e-9."""
-
-TANH_IS_1, ERF_IS_1 = 9.1, 3.97
-"""From where on they are 1 in float32, by their pieces too."""
+EXP = (0.49999993433464435, 0.16666520402233326, 0.04166839051757366, 0.008368744903842337, 0.0013814553642266096)
+"""((exp(f) - 1) / f - 1) / f by powers of f, up to ln(2) / 2: of exp(f) 3e-9."""
 
 ATANH = (0.3333338924561032, 0.19988626503748846, 0.1494007409282445)
 """(atanh(s) / s - 1) / s^2 by powers of s^2, up to 0.172: 8e-10."""
@@ -113,26 +103,21 @@ def _exp(x: Value) -> Value:
     if x.type == FLOAT32:
         return _exp_of_sum(x, None)
     n, f = reduced(_bounded(x))
-    return scaled(1 + fused(f * f, polynomial(FORMATS[x.type].exp, f), f), n)
+    return scaled(1 + fused(f * f, polynomial(FORMATS[x.type].expm1, f), f), n)
 
 
 def _exp_of_sum(x: Value, more: Value | None) -> Value:
-    """exp(x + more) of float32 and something tiny, if there is `more`. n is a multiple of 1/16, and the power of two of
-    its fraction is looked up."""
-    bounded, rounder = _bounded(x), FORMATS[x.type].rounder / 16
-    raised = fused(bounded, LOG2_E, rounder)
-    n = raised - rounder
-    f = rest_of(bounded, n)
+    """exp(x + more) of float32 and something tiny, if there is `more`. What is added to 1 is the product of two numbers
+    of which the second one is nearly 1, and so is its error small."""
+    n, f = reduced(_bounded(x))
     f = f + more if more else f
-    root, lost = (picked_by_last(raised, each) for each in (ROOTS_OF_TWO, LOST_OF_ROOTS))
-    rest = fused(fused(polynomial(EXP, f), f, 1), f, lost)
-    return scaled(fused(root, rest, root), n)
+    return scaled(fused(f, fused(f, by_steps(EXP, f), 1), 1), n)
 
 
 def _expm1_of_negative(x: Value) -> Value:
     """Of float64 it has no more digits than float32."""
     n, f = reduced(maximum(x, EXPM1_IS_MINUS_1))
-    return _scaled_back(n, f, EXPM1 if x.type == FLOAT64 else FORMATS[FLOAT32].exp)
+    return _scaled_back(n, f, EXPM1 if x.type == FLOAT64 else FORMATS[FLOAT32].expm1)
 
 
 def _expm1_for_half(x: Value) -> Value:
@@ -161,7 +146,7 @@ def _scaled_expm1(ask: Ask, x: Value, scale: Value) -> Value:
     quotient = bounded * inverse
     n, f = reduced(quotient)
     f = f + fused(-quotient, scale, bounded) * inverse
-    rest = polynomial(FORMATS[FLOAT32].exp, f)
+    rest = polynomial(FORMATS[FLOAT32].expm1, f)
     two_to_n = two_to_the(n)
     far = scale * fused(fused(f * f, rest, f), two_to_n, two_to_n - 1)
     return where(equal(n, 0), fused(bounded * f, rest, bounded), far)
@@ -192,18 +177,14 @@ def _corrected(x: Value, rest: Value) -> Value:
 
 def _tanh(x: Value) -> Value:
     """Of float64 t / (2 + t) for t = expm1(-2 |x|), but for the sign."""
-    size = absolute(x)
-    if x.type == FLOAT64:
-        t = expm1_of_negative(size * -2)
-        return copysign(t / (t + 2), x)
-    return copysign(in_pieces(TANH, minimum(size, TANH_IS_1)), x)
+    if x.type == FLOAT32:
+        return chosen("tanh", x)
+    t = expm1_of_negative(absolute(x) * -2)
+    return copysign(t / (t + 2), x)
 
 
 def _erf(x: Value) -> Value:
-    """Near 0, where it is 2 / sqrt(pi) x, with what float32 has no place for of that."""
-    if x.type == FLOAT64:
-        return erf_by_quotient(x)
-    return copysign(in_pieces(ERF, minimum(absolute(x), ERF_IS_1), ERF_REST), x)
+    return erf_by_quotient(x) if x.type == FLOAT64 else chosen("erf", x)
 
 
 # In float64, whose digits make up for all that cancels.

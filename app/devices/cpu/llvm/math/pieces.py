@@ -1,9 +1,10 @@
-"""Functions in sixteen pieces, each a polynomial of its own, for loops compiled with LLVM; see `functions.py`."""
+"""Functions in sixteen pieces, each a polynomial of its own, for processors whose registers hold the coefficients of
+all pieces; see `chosen.py`. Others take those of `whole.py`."""
 
 from typing import NamedTuple
 
 from app.devices.cpu.llvm.math.primitives import fused, picked
-from app.formula.values import Value
+from app.formula.values import Value, absolute, copysign, minimum
 
 
 class Pieces(NamedTuple):
@@ -18,7 +19,20 @@ class Pieces(NamedTuple):
     numbers: tuple[tuple[float, ...], ...]
 
 
-def in_pieces(pieces: Pieces, x: Value, rest: float = 0) -> Value:
+TANH_IS_1, ERF_IS_1 = 9.1, 3.97
+"""From where on they are 1 in float32, by their pieces too."""
+
+
+def tanh(x: Value) -> Value:
+    return copysign(_in_pieces(TANH, minimum(absolute(x), TANH_IS_1)), x)
+
+
+def erf(x: Value) -> Value:
+    """Near 0, where it is 2 / sqrt(pi) x, with what float32 has no place for of that."""
+    return copysign(_in_pieces(ERF, minimum(absolute(x), ERF_IS_1), ERF_REST), x)
+
+
+def _in_pieces(pieces: Pieces, x: Value, rest: float = 0) -> Value:
     """The function of `x`, of NaN it is NaN. `rest` times x is so little that it counts near 0 only, where the function
     is."""
     y = fused(x, pieces.scale, 1)

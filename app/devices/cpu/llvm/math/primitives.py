@@ -1,8 +1,8 @@
 """What functions of floats are made of in loops compiled with LLVM: polynomials, and what is on the bits of a float.
 
 They are formulas over the operations of `app/formula/values.py` and some that LLVM's lowering has besides: `fused` is
-a * b + c rounded once, `kept` says what to compute first, `truncated` converts what fits, `picked` looks up, and
-`scaled`, `two_to_the`, `exponent_of` and `fraction_of` are on the bits of a float.
+a * b + c rounded once, `kept` says what to compute first, `truncated` converts what fits, `picked` looks up, `chosen`
+has two formulas, and `scaled`, `two_to_the`, `exponent_of` and `fraction_of` are on the bits of a float.
 """
 
 import math
@@ -27,7 +27,7 @@ class Format:
     digits: int
     ln_2: tuple[float, float]
     """ln 2 in two parts, the first one rounded to the format."""
-    exp: tuple[float, ...]
+    expm1: tuple[float, ...]
     """(exp(f) - 1 - f) / f^2 by powers of f, up to ln(2) / 2: of float32 7e-8, of float64 5e-13."""
 
 
@@ -39,7 +39,7 @@ FORMATS = {
         least_normal=2.0**-126,
         digits=24,
         ln_2=(0.693147182464599609375, -1.904654299957767e-09),
-        exp=(0.5, 0.16666576666119928, 0.04166655421298415, 0.008363232883682618, 0.0013926250831497611),
+        expm1=(0.5, 0.16666576666119928, 0.04166655421298415, 0.008363232883682618, 0.0013926250831497611),
     ),
     FLOAT64: Format(
         rounder=1.5 * 2**52,
@@ -48,8 +48,8 @@ FORMATS = {
         least_normal=2.0**-1022,
         digits=53,
         ln_2=(0.6931471805599453, 2.3190468138462996e-17),
-        exp=(0.4999999999995475, 0.16666666666662555, 0.04166666678698556, 0.008333333344268395, 0.0013888838910996056,
-             0.00019841224418291943, 2.4868002978056962e-05, 2.7617685465165067e-06),
+        expm1=(0.4999999999995475, 0.16666666666662555, 0.04166666678698556, 0.008333333344268395,
+               0.0013888838910996056, 0.00019841224418291943, 2.4868002978056962e-05, 2.7617685465165067e-06),
     ),
 }  # fmt: skip
 
@@ -70,24 +70,37 @@ def kept(x: Value) -> Value:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Picked(Operation):
-    """A number from a `table` of 16, by the four bits `above` so many of the argument's, a float32."""
+    """A number from a `table` of 16, by a float32: the last two bits of its exponent and the two after these."""
 
     table: tuple[float, ...] = ()
-    above: int = 0
 
     def with_operands(self, operands: tuple[Value, ...]) -> "Picked":
-        return Picked(self.type, self.name, operands, self.table, self.above)
+        return Picked(self.type, self.name, operands, self.table)
 
 
 def picked(y: Value, table: tuple[float, ...]) -> Value:
     """For a `y` from 1 to below 16 the table's number 4 e + m, for y = 2^e (1 + m / 4 + ...)."""
     first = 4  # of 1, whose exponent ends with 11
-    return Picked(FLOAT32, "picked", (y,), (*table[first:], *table[:first]), FORMATS[FLOAT32].digits - 3)
+    return Picked(FLOAT32, "picked", (y,), (*table[first:], *table[:first]))
 
 
-def picked_by_last(x: Value, table: tuple[float, ...]) -> Value:
-    """By the last digits of `x`."""
-    return Picked(FLOAT32, "picked", (x,), table)
+CHOSEN = {"tanh": 33, "erf": 35}
+"""The functions that `chosen.py` has, and how many instructions the longer formula of each is."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Chosen(Operation):
+    """The `function` of a float32 that is called so in `CHOSEN`."""
+
+    function: str = ""
+
+    def with_operands(self, operands: tuple[Value, ...]) -> "Chosen":
+        return Chosen(self.type, self.name, operands, self.function)
+
+
+def chosen(function: str, x: Value) -> Value:
+    """By the formula that is quicker on the processor that it is compiled for."""
+    return Chosen(FLOAT32, "chosen", (x,), function)
 
 
 def truncated(x: Value, type_: str) -> Value:
@@ -107,14 +120,25 @@ def polynomial(coefficients: Sequence[float], x: Value) -> Value:
     return result
 
 
-def nearest(x: Value, factor: float) -> Value:
-    """The whole number next to x * factor, which must be less than 2^21."""
-    rounder = FORMATS[x.type].rounder
+def by_steps(coefficients: Sequence[float], x: Value) -> Value:
+    """The same, one after the other (W. Horner): no operation more than there are coefficients, where a processor finds
+    other elements to compute meanwhile."""
+    result: Value | float
+    *lower, result = coefficients
+    for each in reversed(lower):
+        result = fused(x, result, each)
+    assert isinstance(result, Value)
+    return result
+
+
+def nearest(x: Value, factor: float, step: float = 1) -> Value:
+    """The multiple of `step`, a power of two, next to x * factor, for which it must be less than the 2^21st."""
+    rounder = FORMATS[x.type].rounder * step
     return fused(x, factor, rounder) - rounder
 
 
 def scaled(x: Value, n: Value) -> Value:
-    """x * 2^floor(n) with one rounding, for an `x` near 1 and an `n` of up to half more than the format's largest
+    """x * 2^n with one rounding, for an `x` near 1 and a whole number `n` of up to half more than the format's largest
     exponent."""
     return Operation(x.type, "scaled", (x, n))
 
@@ -124,9 +148,14 @@ def two_to_the(n: Value) -> Value:
     return Operation(n.type, "two_to_the", (_raised(n),))
 
 
-def _raised(n: Value) -> Value:
-    """A whole number plus the format's rounder, in whose lowest bits it is."""
-    rounder = FORMATS[n.type].rounder
+def four_to_the(half: Value) -> Value:
+    """4^n for half of such an n."""
+    return Operation(half.type, "four_to_the", (_raised(half, 0.5),))
+
+
+def _raised(n: Value, step: float = 1) -> Value:
+    """A multiple of `step` plus so much that its lowest bits are how many these are."""
+    rounder = FORMATS[n.type].rounder * step
     match n:
         case Operation(name="subtract", arguments=(raised, Constant(value=value))) if value == rounder:
             return raised  # `nearest` has it
@@ -136,13 +165,8 @@ def _raised(n: Value) -> Value:
 def reduced(x: Value) -> tuple[Value, Value]:
     """The whole number n next to x / ln 2, and x - n ln 2."""
     n = nearest(x, LOG2_E)
-    return n, rest_of(x, n)
-
-
-def rest_of(x: Value, n: Value) -> Value:
-    """x - n ln 2, for an `n` next to x / ln 2."""
     high, low = FORMATS[x.type].ln_2
-    return fused(n, -low, fused(n, -high, x))
+    return n, fused(n, -low, fused(n, -high, x))
 
 
 def fraction(x: Value) -> tuple[Value, Value]:
