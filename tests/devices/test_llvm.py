@@ -27,7 +27,7 @@ from app.devices.cpu.llvm.kernels import Loop, LoopCall, LoopCode, RowCall, star
 from app.devices.cpu.llvm.lowering import lower, lower_part
 from app.devices.cpu.llvm.math.functions import EXPANSIONS
 from app.devices.cpu.llvm.math.primitives import kept
-from app.devices.cpu.llvm.nest import Nest
+from app.devices.cpu.llvm.nest import FETCHED, Access, Nest
 from app.devices.cpu.llvm.nests import LINE, PIECE, WHOLE
 from app.devices.cpu.llvm.operations import FUNCTIONS
 from app.devices.cpu.llvm.vectors import Registers
@@ -392,6 +392,17 @@ def test_all_but_a_rows_ends_goes_past_the_cache(offset: int) -> None:
     first = -(start + memory.ctypes.data) % LINE // 4
     last = x.size - (x.size - first) % (LINE // 4)
     np.testing.assert_array_equal(np.flatnonzero(made), np.arange(first, last))
+
+
+@pytest.mark.parametrize("layout", ["packed", "same", "strided"])
+def test_what_goes_past_the_cache_is_read_ahead(layout: Access) -> None:
+    """A page before it is computed, if its elements lie one after the other; of the other input too."""
+    element = lower(ask, X + Y, DataType.FLOAT32)
+    source = nests.elements(element, ["X", "Y"], 1, [layout, "packed", "packed"], True)
+    assert source.count("call void @llvm.prefetch") == (2 if layout == "packed" else 1)
+    assert f", {FETCHED}\n" in source
+    assert "prefetch" in assembly_of(source, "x86_64-linux", "x86-64-v3")
+    assert "prefetch" not in nests.elements(element, ["X", "Y"], 1, [layout, "packed", "packed"])
 
 
 def test_a_part_keeps_nothing() -> None:

@@ -17,6 +17,13 @@ OUTPUT = "(output)"
 PIECE = 1 << 10
 """Elements of which something is kept: few enough that it stays in the cache next to the processor."""
 
+FETCHED_PIECE = 1 << 7
+"""Elements of which the inputs are fetched together, and the output goes past the cache together: few enough that a
+processor does some of it while it does the rest."""
+
+FETCHED = 1 << 12
+"""Bytes from what is computed to what is fetched meanwhile: a page, beyond which processors do not look ahead."""
+
 LINE = 64
 """Bytes that processors fetch and own at a time, on most."""
 
@@ -185,6 +192,18 @@ class Nest:
 
         self.if_(self.emit(f"icmp ne i64 {lines}, 0"), lambda: self.loop(lines, line))
         self._copy(source, target, rest, self.emit(f"sub i64 {size}, {rest}"))
+
+    def fetch(self, place: Place, size: int) -> None:
+        """Have so many elements of a packed array brought to the processor, from where FETCHED bytes after `place`."""
+        self._declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+
+        def line(index: str, accumulated: Sequence[str]) -> Sequence[str]:
+            offset = self.emit(f"add i64 {self.emit(f'mul i64 {index}, {LINE}')}, {FETCHED}")
+            there = self.emit(f"getelementptr i8, ptr {place.base}, i64 {offset}")
+            self._lines.append(f"call void @llvm.prefetch.p0(ptr {there}, i32 0, i32 3, i32 1)")
+            return ()
+
+        self.loop(str(max(size * bytes_of(place.type) // LINE, 1)), line)
 
     def move(self, source: Place, target: Place, size: str) -> None:
         """Copy elements that lie one after the other to where they belong."""

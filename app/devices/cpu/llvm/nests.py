@@ -10,7 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from app.devices.cpu.llvm.lowering import Element
-from app.devices.cpu.llvm.nest import ACCUMULATING, GROUP, LINE, OUTPUT, PARALLEL, PIECE, Access, Nest, Place
+from app.devices.cpu.llvm.nest import (
+    ACCUMULATING,
+    FETCHED_PIECE,
+    GROUP,
+    LINE,
+    OUTPUT,
+    PARALLEL,
+    PIECE,
+    Access,
+    Nest,
+    Place,
+)
 from app.devices.cpu.llvm.types import literal
 from app.formula.stages import POSITION, FormulaStage
 from app.formula.values import FLOAT64
@@ -44,7 +55,7 @@ def elements(
 
     def write(row: "_Row") -> None:
         if kept or made:
-            row.in_pieces(element, kept, {}, made, streams=streams)
+            row.in_pieces(element, kept, {}, made, streams=streams, fetches=streams)
         elif ends:
             row.in_wholes(element, ends)
         else:
@@ -139,11 +150,13 @@ class _Row:
         made: Place | None,
         *,
         streams: bool,
+        fetches: bool = False,
     ) -> None:
-        """The same for `element` as the output, PIECE at a time, after what it wants `kept` there. What is first `made`
-        somewhere else goes from there, past the cache if it `streams`."""
+        """The same for `element` as the output, a piece at a time, after what it wants `kept` there. What is first
+        `made` somewhere else goes from there, past the cache if it `streams`. If it `fetches`, no cache has its inputs
+        yet."""
         nest = self._nest
-        piece = GUESSED if element.quick else PIECE
+        piece = GUESSED if element.quick else FETCHED_PIECE if fetches else PIECE
         first = nest.before_line(self.places[OUTPUT]) if streams else "0"
         # The first piece lacks what lets all others begin where a line of the output does.
         lacking = nest.emit(f"and i64 {nest.emit(f'sub i64 0, {first}')}, {piece - 1}")
@@ -160,6 +173,9 @@ class _Row:
                 for name, place in self.places.items()
             }
             row = _Row(nest, size, places | kept, start)
+            for name, place in places.items():
+                if fetches and name != OUTPUT and place.step == "packed":
+                    nest.fetch(place, piece)
             if kept:
                 row.each({each.name: each for each in element.kept}, {})
             if made is None:
