@@ -25,7 +25,8 @@ from app.devices.cpu.llvm.math.primitives import (
     two_to_the,
 )
 from app.formula.expansions import EXPANSIONS as SHARED
-from app.formula.expansions import NORMAL_TAIL, NORMAL_TAIL_IS_0, SHIFT, Ask, Expansion, erf_by_quotient, plain
+from app.formula.expansions import NORMAL_TAIL as TAIL
+from app.formula.expansions import NORMAL_TAIL_IS_0, Ask, Expansion, erf_by_quotient, plain
 from app.formula.precision import MODERATE
 from app.formula.values import (
     FLOAT32,
@@ -81,6 +82,11 @@ EXPM1_IS_MINUS_1 = -26.0
 EXP_IS_0 = -128.0
 """exp of this is less than half of the least float32."""
 
+SHIFTED, EXP_OF_SQUARE_IS_0 = 35, -130.0
+"""exp(-y^2 / 2) is 2^SHIFTED times too large, lest it be subnormal; of this exponent it is 0 all the same."""
+
+NORMAL_TAIL = ([each * 2.0**-SHIFTED for each in TAIL[0]], TAIL[1])
+
 
 MORE_THAN_ANY = 2.0**200
 """What serves as an infinite divisor: more than any finite float32."""
@@ -107,10 +113,14 @@ def _exp(x: Value) -> Value:
 
 
 def _exp_of_sum(x: Value, more: Value | None) -> Value:
-    """exp(x + more) of float32 and something tiny, if there is `more`. What is added to 1 is the product of two numbers
-    of which the second one is nearly 1, and so is its error small."""
+    """exp(x + more) of float32 and something tiny, if there is `more`."""
     n, f = reduced(_bounded(x))
-    f = f + more if more else f
+    return _scaled_exp(f + more if more else f, n)
+
+
+def _scaled_exp(f: Value, n: Value) -> Value:
+    """2^n exp(f) of float32. What is added to 1 is the product of two numbers, of which the second one is nearly 1, so
+    that its error is small."""
     return scaled(fused(f, fused(f, by_steps(EXP, f), 1), 1), n)
 
 
@@ -191,17 +201,15 @@ def _erf(x: Value) -> Value:
 
 
 def _normal_cdf(x: Value) -> Value:
-    """As the shared one, in fewer operations."""
+    """As the shared one, but that all of exp is in float32: its exponent comes with what the square has lost."""
     if x.type == FLOAT32:
         return cast(_normal_cdf(widen(x)), FLOAT32)
     y = minimum(absolute(cast(x, FLOAT32)), NORMAL_TAIL_IS_0)
-    wide = widen(y)
-    exponent = fused(wide * -0.5, wide, SHIFT)
-    rounded = cast(exponent, FLOAT32)
-    shifted = exp(rounded)
-    shifted = fused(shifted, cast(exponent - widen(rounded), FLOAT32), shifted)
-    numerator, denominator = (polynomial(each, wide) for each in NORMAL_TAIL)
-    tail = widen(shifted) * (numerator / denominator) * math.exp(-SHIFT)
+    square = y * y
+    n, f = reduced(maximum(square * -0.5, EXP_OF_SQUARE_IS_0))
+    shifted = _scaled_exp(fused(fused(y, y, -square), -0.5, f), n + SHIFTED)
+    numerator, denominator = (by_steps(each, widen(y)) for each in NORMAL_TAIL)
+    tail = widen(shifted) * (numerator / denominator)
     return where(x < 0, tail, 1 - tail)
 
 
