@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from app.devices.cpu.device import NumpyDevice
+from app.devices.cpu.llvm.chosen import HOLD_TABLES
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.device import Device
 from app.memory.arrays import Array
@@ -72,7 +73,10 @@ def main() -> None:
         f"NumPy {np.__version__} and LLVM {compiler.version}, {platform.machine()}; all float16 values, special values"
     )
     print("and 2^20 random ones in float32, for each choice of attributes in `cases.py`; made by")
-    print("`python -m tests.operators.numerics.worst`.\n")
+    tables = "with" if compiler.registers in HOLD_TABLES else "without"
+    print(
+        f"`python -m tests.operators.numerics.worst`. TANH, SCALED_TANH and ERF are by the formulas {tables} AVX-512.\n"
+    )
     print("| operator | float32 | float16 |\n|---|--:|--:|")
     for name, each in sorted(rows.items()):
         largest = [max(found[dtype] for found in each) for dtype in ("float32", "float16")]

@@ -225,6 +225,12 @@ def _scaled(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
     return vectors.scale_call(node.type, *arguments)
 
 
+def _signed(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
+    size, x = (writing.emit(f"bitcast float {each} to i32") for each in arguments)
+    sign = writing.emit(f"and i32 {x}, {1 << 31}")
+    return f"bitcast i32 {writing.emit(f'xor i32 {size}, {sign}')} to float"
+
+
 def _picked(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
     assert isinstance(node, Picked)
     bits = writing.emit(f"bitcast float {arguments[0]} to i32")
@@ -312,6 +318,7 @@ FUNCTIONS: dict[str, Writer] = {
     "rint": _to_whole("roundeven"),
     "fused": _intrinsic("fma"),
     "truncated": _truncated,
+    "signed": _signed,
     "scaled": _scaled,
     "picked": _picked,
     "chosen": _chosen,

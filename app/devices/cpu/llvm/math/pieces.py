@@ -3,8 +3,8 @@ all pieces; see `chosen.py`. Others take those of `whole.py`."""
 
 from typing import NamedTuple
 
-from app.devices.cpu.llvm.math.primitives import fused, picked
-from app.formula.values import Value, absolute, copysign, minimum
+from app.devices.cpu.llvm.math.primitives import fused, picked, signed
+from app.formula.values import Value, absolute, minimum
 
 
 class Pieces(NamedTuple):
@@ -24,12 +24,12 @@ TANH_IS_1, ERF_IS_1 = 9.1, 3.97
 
 
 def tanh(x: Value) -> Value:
-    return copysign(_in_pieces(TANH, minimum(absolute(x), TANH_IS_1)), x)
+    return signed(_in_pieces(TANH, minimum(absolute(x), TANH_IS_1)), x)
 
 
 def erf(x: Value) -> Value:
     """Near 0, where it is 2 / sqrt(pi) x, with what float32 has no place for of that."""
-    return copysign(_in_pieces(ERF, minimum(absolute(x), ERF_IS_1), ERF_REST), x)
+    return signed(_in_pieces(ERF, minimum(absolute(x), ERF_IS_1), ERF_REST), x)
 
 
 def _in_pieces(pieces: Pieces, x: Value, rest: float = 0) -> Value:

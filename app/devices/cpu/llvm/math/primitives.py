@@ -2,7 +2,7 @@
 
 They are formulas over the operations of `app/formula/values.py` and some that LLVM's lowering has besides: `fused` is
 a * b + c rounded once, `kept` says what to compute first, `truncated` converts what fits, `picked` looks up, `chosen`
-has two formulas, and `scaled`, `two_to_the`, `exponent_of` and `fraction_of` are on the bits of a float.
+has two formulas, and `signed`, `scaled`, `two_to_the`, `exponent_of` and others are on the bits of a float.
 """
 
 import math
@@ -84,7 +84,7 @@ def picked(y: Value, table: tuple[float, ...]) -> Value:
     return Picked(FLOAT32, "picked", (y,), (*table[first:], *table[:first]))
 
 
-CHOSEN = {"tanh": 33, "erf": 35}
+CHOSEN = {"tanh": 37, "erf": 39}
 """The functions that `chosen.py` has, and how many instructions the longer formula of each is."""
 
 
@@ -135,6 +135,11 @@ def nearest(x: Value, factor: float, step: float = 1) -> Value:
     """The multiple of `step`, a power of two, next to x * factor, for which it must be less than the 2^21st."""
     rounder = FORMATS[x.type].rounder * step
     return fused(x, factor, rounder) - rounder
+
+
+def signed(size: Value, x: Value) -> Value:
+    """`copysign` of a float32 that is not negative, and whose sign need not be cleared."""
+    return Operation(FLOAT32, "signed", (size, x))
 
 
 def scaled(x: Value, n: Value) -> Value:

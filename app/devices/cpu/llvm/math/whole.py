@@ -3,8 +3,8 @@ Others take those of `pieces.py`."""
 
 import math
 
-from app.devices.cpu.llvm.math.primitives import FORMATS, by_steps, four_to_the, fused, nearest, two_to_the
-from app.formula.values import FLOAT32, Value, absolute, copysign, maximum, minimum, where
+from app.devices.cpu.llvm.math.primitives import FORMATS, by_steps, four_to_the, fused, nearest, signed, two_to_the
+from app.formula.values import FLOAT32, Value, absolute, maximum, minimum, where
 
 TANH_IS_1, ERF_IS_1 = 9.1, 3.97
 """From where on they are 1 in float32, by these formulas too."""
@@ -32,8 +32,9 @@ EXP2 = (0.6931471805599453, 0.24022647535346317, 0.05550362098636762, 0.00961852
 
 def tanh(x: Value) -> Value:
     """With x = n ln 2 + f and t = tanh(f), (s - 1 + (s + 1) t) / (s + 1 + (s - 1) t) for s = 4^n. What it is more than
-    a number near it, whose distance from 1 is 1, 9/16, 1/8 and then 0, is such a quotient too, and small: so are its
-    errors. All that is made of n is exact where it counts, and so is f of an n of up to 2."""
+    a number near it, whose distance from 1 is 1, 9/16, 1/8 and then 0, and from -1 the `opposite`, is such a quotient
+    too. It is small, and so are its errors. All that is made of n is exact where it counts, and f is for an n of up to
+    2."""
     size = minimum(absolute(x), TANH_IS_1)
     half = nearest(size, 0.5 / math.log(2), 0.5)
     f = fused(half, -2 * math.log(2), size)
@@ -41,10 +42,9 @@ def tanh(x: Value) -> Value:
     t = fused(f * square, by_steps(TANH, square), f)
     scale = four_to_the(half)
     distance = maximum(fused(half, -BASE, 1), 0)
-    base = 1 - distance
-    moved = scale * distance
-    more = fused(moved + (base + 1), t, moved - (base + 1)) / fused(scale - 1, t, scale + 1)
-    return copysign(base + more, x)
+    opposite = 2 - distance
+    above = fused(fused(scale, distance, opposite), t, fused(scale, distance, -opposite))
+    return signed((1 - distance) + above / fused(scale - 1, t, scale + 1), x)
 
 
 def erf(x: Value) -> Value:
@@ -55,4 +55,4 @@ def erf(x: Value) -> Value:
     n = (exponent + FORMATS[FLOAT32].rounder) - FORMATS[FLOAT32].rounder
     f = exponent - n
     far = fused(-fused(f, by_steps(EXP2, f), 1), two_to_the(n), 1)
-    return copysign(where(size >= ERF_IS_FAR, far, near), x)
+    return signed(where(size >= ERF_IS_FAR, far, near), x)
