@@ -2,8 +2,8 @@
 
 Where a register holds sixteen numbers, one instruction picks out of a table, and a polynomial of which each piece of a
 function has its own coefficients is the least to do. Elsewhere it takes as long as ten other operations, and whole
-formulas take half as long. Both are within one unit in the last place: results differ by that from processor to
-processor, and not with how many elements a vector has.
+formulas take half as long. Both are within one unit in the last place of what is exact, rounded: results may differ by
+two from processor to processor, and do not with how many elements a vector has.
 """
 
 import re
