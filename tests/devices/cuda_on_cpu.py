@@ -118,11 +118,31 @@ def arithmetic_of(compiled: CompiledOperator) -> Arithmetic:
 
 def build(folder: Path, operators: Sequence[CompiledOperator]) -> list[Element]:
     """A function of one-dimensional arrays for each operator. The compiler is called once, for all different ones."""
+    outputs = [output_name_of(each) for each in operators]
+    return _elements(
+        folder,
+        [
+            (arithmetic_of(operator), operator.stored_types[output], operator.numbers)
+            for operator, output in zip(operators, outputs, strict=True)
+        ],
+    )
+
+
+def build_outputs(folder: Path, operator: CompiledOperator) -> dict[str, Element]:
+    """The same for each output of an operator."""
+    inputs = list(operator.program.inputs.items())
+    made = [
+        (lower(Questions(operator.numbers).ask, each.expression, inputs, each.stored), each.stored, operator.numbers)
+        for each in operator.program.maps.values()
+    ]
+    return dict(zip(operator.program.maps, _elements(folder, made), strict=True))
+
+
+def _elements(folder: Path, made: Sequence[tuple[Arithmetic, DataType, Numbers]]) -> list[Element]:
     assert COMPILER
-    arithmetics = [arithmetic_of(each) for each in operators]
     numbers: dict[str, int] = {}
     parts = [_PRIMITIVES]
-    for each in arithmetics:
+    for each, _, _ in made:
         if each.source not in numbers:
             numbers[each.source] = len(numbers)
             parts.append(
@@ -130,13 +150,8 @@ def build(folder: Path, operators: Sequence[CompiledOperator]) -> list[Element]:
             )
     loaded = _built(folder / "arithmetic.cpp", parts)
     return [
-        _element(
-            loaded[f"loop{numbers[arithmetic.source]}"],
-            arithmetic,
-            operator.stored_types[output_name_of(operator)],
-            operator.numbers,
-        )
-        for arithmetic, operator in zip(arithmetics, operators, strict=True)
+        _element(loaded[f"loop{numbers[arithmetic.source]}"], arithmetic, stored, values)
+        for arithmetic, stored, values in made
     ]
 
 
@@ -156,15 +171,17 @@ def _fused_multiply_add() -> list[str]:
     return ["-mfma"] if " fma " in flags else []
 
 
-def _loop(arithmetic: Arithmetic, number: int) -> str:
+def _loop(arithmetic: Arithmetic, number: int, *, flags: bool = False) -> str:
+    """Of elements, or of whether these are far."""
     inputs = [f"const {kind}* x{n}" for n, kind in enumerate(arithmetic.inputs)]
     parameters = [f"const {kind}* p{n}" for n, kind in enumerate(arithmetic.parameters)]
     given = [f"x{n}[i]" for n in range(len(inputs))] + [f"*p{n}" for n in range(len(parameters))]
-    declared = ", ".join([*inputs, f"{arithmetic.output}* out", "long long count", *parameters])
+    output = "bool" if flags else arithmetic.output
+    declared = ", ".join([*inputs, f"{output}* out", "long long count", *parameters])
     near, far = (f"n{number}::element<{each}>({', '.join([*given, 'far'])})" for each in ("true", "false"))
     body = (
         f"for (long long i = 0; i < count; ++i) {{ bool far = false; {arithmetic.output} y = {near}; "
-        f"out[i] = far ? {far} : y; }}"
+        f"out[i] = {'far' if flags else f'far ? {far} : y'}; }}"
     )
     return f'extern "C" void loop{number}({declared}) {{ {body} }}'
 
@@ -195,6 +212,16 @@ def build_words(folder: Path, operator: CompiledOperator) -> Callable[..., tuple
         return output, fars
 
     return words
+
+
+def far_of(folder: Path, operator: CompiledOperator) -> Element | None:
+    """Which elements are far, as a function of arrays; None if none can be."""
+    arithmetic = arithmetic_of(operator)
+    if not arithmetic.far:
+        return None
+    parts = [_PRIMITIVES, f"namespace n0 {{\n{arithmetic.source}\n}}\n{_loop(arithmetic, 0, flags=True)}"]
+    file = folder / f"far{len(list(folder.iterdir()))}.cpp"
+    return _element(_built(file, parts).loop0, arithmetic, DataType.UINT8, operator.numbers)
 
 
 def _element(function: Callable[..., object], arithmetic: Arithmetic, stored: DataType, numbers: Numbers) -> Element:

@@ -83,8 +83,8 @@ def test_float16_is_converted_on_loading_and_on_storing() -> None:
 
 def test_what_alpha_is_1_for_is_not_computed() -> None:
     assert "p0" not in source(CELU).partition("{\n")[2].rpartition("DEVICE float element")[2].partition("{")[2]
-    assert "double" not in source(CELU).rpartition("DEVICE float element")[2]
-    assert "double" in source(CELU, Alpha=2).rpartition("DEVICE float element")[2]
+    assert "over(" not in source(CELU).rpartition("DEVICE float element")[2]
+    assert "over(" in source(CELU, Alpha=2).rpartition("DEVICE float element")[2]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ of products and sums: what is fused is written as fmaf.
 
 from app.devices.cuda.halves import ACOSH, ASINH, NORMAL_DISTRIBUTION_HALF, SCALED_SOFTPLUS, SOFTPLUS
 from app.devices.cuda.quantized import ROUNDED_QUOTIENT, ROUNDED_SUM
+from app.devices.cuda.reals import REALS
 from app.devices.cuda.wide import ANGLES, EXPONENTIALS, LOGARITHM, NORMAL_DISTRIBUTION, PAIRS, POWER, WIDES
 
 PRIMITIVES = r"""
@@ -72,7 +73,8 @@ subnormal numbers, except for reciprocal_of_normal and those that are flushed.""
 LIBRARY: dict[str, str] = {
     "wide": PAIRS + WIDES,
     "exponentials": EXPONENTIALS,
-    "power_of_wide": LOGARITHM + POWER,
+    "logarithm": LOGARITHM,
+    "power_of_wide": POWER,
     "gelu": NORMAL_DISTRIBUTION,
     "angles": ANGLES,
     "softplus_half": SOFTPLUS,
@@ -245,25 +247,32 @@ DEVICE double expm1_of_negative_for_float(double x)
     return x > -1e-4 ? x * (1.0 + x * (0.5 + x * 0x1.5555555555555p-3)) : far;
 }
 """,
-}
+} | {name: source for name, (_, source) in REALS.items()}
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "scaled_softplus_half": ("softplus_half",),
     "exponentials": ("wide",),
-    "power_of_wide": ("wide", "exponentials"),
-    "power_far": ("wide", "exponentials", "power_of_wide"),
-    "power_near": ("wide", "exponentials", "power_of_wide", "power_far"),
-    "power_of_each": ("wide", "exponentials", "power_of_wide", "power_far", "power_near"),
+    "logarithm": ("wide",),
+    "power_of_wide": ("exponentials", "logarithm"),
+    "power_far": ("power_of_wide",),
+    "power_near": ("power_far",),
+    "power_of_each": ("power_near",),
     "angles": ("wide",),
     "rounded_sum": ("wide",),
     "expm1_of_negative_for_float": ("expm1_of_negative",),
-}
+} | {name: needs if name == "reals" else ("reals", *needs) for name, (needs, _) in REALS.items()}
 """Functions of LIBRARY that others call."""
 
 
 def library(names: set[str] | frozenset[str]) -> str:
     """The source of the functions called `names`, each after what it needs."""
     wanted: dict[str, None] = {}
+
+    def want(name: str) -> None:
+        for each in NEEDS.get(name, ()):
+            want(each)
+        wanted[name] = None
+
     for name in sorted(names):
-        wanted |= dict.fromkeys([*NEEDS.get(name, ()), name])
+        want(name)
     return "".join(LIBRARY[name] for name in wanted)

@@ -12,13 +12,14 @@ from app.contract.constants import DataType
 from app.devices.cuda.c_types import C_TYPES, convert, literal
 from app.devices.cuda.functions import library
 from app.devices.cuda.operations import FUNCTIONS, through_half
+from app.devices.cuda.real_operations import are_reals, constant_of, half_of, of_reals, real_of
 from app.devices.cuda.shortcuts import Shortcut, in_float32, in_half, in_integers
 from app.devices.cuda.writing import Writing
 from app.formula.costs import CHEAP
 from app.formula.expansions import Ask
 from app.formula.precision import is_for_half, is_smooth, narrowed
 from app.formula.uniform import typed
-from app.formula.values import BOOL, FLOAT32, Constant, Input, Operation, Parameter, Value, parts
+from app.formula.values import BOOL, FLOAT32, FLOAT64, Constant, Input, Operation, Parameter, Value, parts
 
 LONG, MOST_FUNCTIONS = 32, 4
 """More operations, or functions among them, than any operator's formula has are a graph's, of which kernels have one
@@ -28,7 +29,7 @@ element at once."""
 OF_WORDS = {"rounded_sum": (0, 3)}
 """Functions of bytes that have another with an s at its end, of words with four of these arguments each."""
 
-HAVE_FAR = frozenset({"power_near", "power_of_each", "gelu", "rounded_sum"})
+HAVE_FAR = frozenset({"power_near", "power_of_each", "gelu", "rounded_sum", "scaled_softplus", "reals"})
 """Functions whose quick way does not lead everywhere."""
 
 
@@ -83,6 +84,7 @@ class Lowering(Writing):
         self._root = narrowed(root) if half else root
         self._is_long = is_long(root)
         self.looks_again = self.looks_again and not self._is_long
+        self._in_reals = self.looks_again and stored is not DataType.FLOAT64 and are_reals(self._root)
         self._written: dict[Value, str] = {}
 
     def arithmetic(self) -> Arithmetic:
@@ -134,10 +136,17 @@ class Lowering(Writing):
             self._written[node] = self._write(node)
         return self._written[node]
 
+    def declare(self, kind: str, expression: str) -> str:
+        if kind != FLOAT64 or not self._in_reals:
+            return super().declare(kind, expression)
+        self.function("reals")
+        return self.declare_as("auto", expression)
+
     def _write(self, node: Value) -> str:
+        is_real = self._in_reals and of_reals(node)
         if isinstance(node, Constant):
-            return literal(typed(node.type, node.value))
-        if isinstance(node, Parameter) or (self.is_uniform(node) and node.type != BOOL):
+            return self.declare(FLOAT64, constant_of(node.value)) if is_real else literal(typed(node.type, node.value))
+        if isinstance(node, Parameter) or (self.is_uniform(node) and node.type != BOOL and not is_real):
             return self.argument(node, node)
         if isinstance(node, Input):
             number = [name for name, _ in self.inputs].index(node.name)
@@ -151,6 +160,8 @@ class Lowering(Writing):
             if rounded:
                 return rounded if node.name == "cast" else self.declare(FLOAT32, through_half(rounded, FLOAT32))
         arguments = [self.write(argument) for argument in node.arguments]
+        if is_real:
+            return self.declare(node.type, real_of(self, node, arguments))
         return self.declare(node.type, FUNCTIONS[node.name](self, node, arguments))
 
     def _rounded(self, node: Value) -> str | None:
@@ -169,6 +180,8 @@ class Lowering(Writing):
             return convert(self._taken(self._half_root), FLOAT32, self.stored.value.lower())
         rounded = self._rounded(self._root)
         value, kind = (rounded, FLOAT32) if rounded else (self.write(self._root), self._root.type)
+        if kind == FLOAT64 and self._in_reals:
+            return half_of(self, value) if self.stored is DataType.FLOAT16 else f"narrowed({value})"
         return convert(value, kind, self.stored.value.lower())
 
 

@@ -38,14 +38,17 @@ def in_float32(node: Value) -> Shortcut | None:
             match finite:
                 case Operation(name="maximum", arguments=(y, Constant(value=least))) if x and y is x:
                     return Shortcut("gelu", (x,)) if least == -FLOAT_MAX else None
-    return None
+    softplus = _scaled_softplus(node)
+    return Shortcut("scaled_softplus", softplus) if softplus else None
 
 
 def in_half(ask: Ask, root: Value) -> Shortcut | None:
     """What computes the whole formula `root` for results of float16, if there is something."""
     normal = in_float32(root)
-    if normal:
+    if normal and normal.function == "gelu":
         return Shortcut("gelu_half", normal.arguments, far=False)
+    if normal and ask(_is_moderate, normal.arguments[0]):
+        return Shortcut("scaled_softplus_half", normal.arguments, far=False)
     match root:
         case Operation(type="float32", name="arcsinh" | "arccosh", arguments=(x,)):
             return Shortcut(f"a{root.name[3:]}_half", (x,), far=False)
@@ -57,20 +60,24 @@ def in_half(ask: Ask, root: Value) -> Shortcut | None:
                     argument = _beyond(exponent)
                     if argument and _positive_part(positive) is argument:
                         return Shortcut("softplus_half", (argument,), far=False)
+    return None
+
+
+def _scaled_softplus(root: Value) -> tuple[Value, Value, Value] | None:
+    """alpha, beta and x, of alpha * ln(1 + exp(beta * x))."""
+    match root:
         case Operation(type="float64", name="multiply", arguments=(factor, Operation(name="add", arguments=(a, b)))):
             alpha, logarithm, scaled = _cast_of(factor, FLOAT32), _cast_of(b, FLOAT32), _positive_part(a)
-            match logarithm, scaled:
-                case (
-                    Operation(
-                        name="log1p_of_fraction",
-                        arguments=(Operation(name="exp_of_product", arguments=(_, exponent)),),
-                    ),
-                    Operation(name="multiply", arguments=(slope, wide)),
-                ):
-                    beta, argument = _cast_of(slope, FLOAT32), _beyond(exponent)
-                    known = alpha and beta and argument and _cast_of(wide, FLOAT32) is argument
-                    if alpha and known and ask(_is_moderate, alpha):
-                        return Shortcut("scaled_softplus_half", (alpha, beta, argument), far=False)
+        case _:
+            return None
+    match logarithm, scaled:
+        case (
+            Operation(name="log1p_of_fraction", arguments=(Operation(name="exp_of_product", arguments=(_, exponent)),)),
+            Operation(name="multiply", arguments=(slope, wide)),
+        ):
+            beta, argument = _cast_of(slope, FLOAT32), _beyond(exponent)
+            if alpha and beta and argument and _cast_of(wide, FLOAT32) is argument:
+                return alpha, beta, argument
     return None
 
 

@@ -113,6 +113,11 @@ OUT_OF_LINE wide exp_of(wide x)
     }
     return wide{x.hi > 0.0f ? INFINITE : 0.0f, 0.0f, 0};
 }
+DEVICE wide half_exp_of(wide x)
+{
+    wide e = exp_of(x);
+    return is_ordinary(e) ? wide{e.hi, e.lo, e.e - 1} : e;
+}
 """
 
 LOGARITHM = r"""
@@ -137,26 +142,32 @@ OUT_OF_LINE wide log_of(wide x)
     if (k != 0) m = plus(high, m);
     return normal(m.hi, m.lo, 0);
 }
+/* Of 2 |x|, with the sign of x. */
+DEVICE wide log_of_twice(wide x)
+{
+    return x.hi < 0.0f ? negative(log_of(wide{-x.hi, -x.lo, x.e + 1})) : log_of(wide{x.hi, x.lo, x.e + 1});
+}
 """
 
 POWER = r"""
 DEVICE bool is_whole(float x) { return truncf(x) == x; }
-/* IEEE 754's pow, to 2^-30 before it is rounded. */
-OUT_OF_LINE float power_of_wide(float x, float y)
+/* IEEE 754's pow, to 2^-30 of it; computed once for all elements that want the same. */
+OUT_OF_LINE __attribute__((const)) wide power_of(wide x, float y)
 {
-    if (y == 0.0f || x == 1.0f) return 1.0f;
-    if (x != x || y != y) return NOT_A_NUMBER;
-    bool minus = bits_of_float(x) >> 31 && is_number(y) && is_whole(y) && !is_whole(y * 0.5f);
-    float size = fabsf(x), made;
-    if (size == 0.0f || !is_number(size) || !is_number(y)) {
-        bool grows = is_number(y) ? (size == 0.0f) == (y < 0.0f) : (size > 1.0f) == (y > 0.0f);
-        made = size == 1.0f ? 1.0f : grows ? INFINITE : 0.0f;
+    if (y == 0.0f || (x.hi == 1.0f && x.lo == 0.0f && x.e == 0)) return widened(1.0f);
+    if (x.hi != x.hi || y != y) return widened(NOT_A_NUMBER);
+    bool minus = bits_of_float(x.hi) >> 31 && is_number(y) && is_whole(y) && !is_whole(y * 0.5f);
+    wide logarithm = log_of(bits_of_float(x.hi) >> 31 ? negative(x) : x), made;
+    if (!is_ordinary(x) || !is_number(y)) {
+        float sign = logarithm.hi;
+        made = widened(sign == 0.0f ? 1.0f : (sign > 0.0f) == (y > 0.0f) ? INFINITE : 0.0f);
     } else {
-        if (x < 0.0f && !is_whole(y)) return NOT_A_NUMBER;
-        made = narrowed(exp_of(times(widened(y), log_of(widened(size)))));
+        if (x.hi < 0.0f && !is_whole(y)) return widened(NOT_A_NUMBER);
+        made = exp_of(times(widened(y), logarithm));
     }
-    return minus ? -made : made;
+    return minus ? negative(made) : made;
 }
+DEVICE float power_of_wide(float x, float y) { return narrowed(power_of(widened(x), y)); }
 """
 """Over LOGARITHM and EXPONENTIALS."""
 

@@ -58,6 +58,10 @@ class Writing(ABC):
 
     def declare(self, kind: str, expression: str) -> str:
         """The name of a variable with this value."""
+        return self.declare_as(C_TYPES[kind], expression)
+
+    def declare_as(self, c_type: str, expression: str) -> str:
+        """The same of a type of C++'s."""
         name = f"v{len(self._lines)}"
-        self._lines.append(f"{C_TYPES[kind]} {name} = {expression};")
+        self._lines.append(f"{c_type} {name} = {expression};")
         return name
