@@ -34,7 +34,7 @@ from tests.graphs.documents import node, tensor
 from tests.graphs.random_graphs import Drawer
 from tests.graphs.test_depth import chain
 from tests.operators.descriptors import compiled, descriptor, output_name_of, output_of
-from tests.operators.numerics.cases import UNARY
+from tests.operators.numerics.cases import UNARY, Case
 
 try:
     cuda_compiler.nvrtc_version()
@@ -120,22 +120,17 @@ def test_kernels_of_all_operators_compile_without_float64(data_type: DataType, c
     assert not [kind for kind, has_float64 in found.items() if has_float64]
 
 
-IN_FLOAT64 = {"SIN", "COS", "TAN"}
-"""Functions with a ScaleBias that are computed in float64; `gpu.md` has the reasons."""
-
-
-@pytest.mark.parametrize("data_type", ["FLOAT32", "FLOAT16"])
-def test_kernels_with_any_attributes_compile_without_float64(data_type: str) -> None:
+def test_kernels_with_any_attributes_compile_without_float64() -> None:
     """Of operators of one input, with and without a ScaleBias."""
-    found: dict[str, str] = {}
-    bytes_ = DataType(data_type).bytes
-    packed = choose_layout([1 << 10], [[1]] * 2, [bytes_] * 2, aligned=True)
-    for case in UNARY:
-        operator = compiled(descriptor(case.kind, {"DataType": data_type, "Sizes": [8]}, **case.attributes))
-        found.setdefault(render(arithmetic_of(operator), packed), operator.operator.short_name())
+    found: dict[str, Case] = {}
+    for number, case in enumerate(UNARY):
+        for data_type in ("FLOAT32", "FLOAT16"):
+            operator = compiled(descriptor(case.kind, {"DataType": data_type, "Sizes": [8]}, **case.attributes))
+            single = choose_layout([1 << 10], [[1]] * 2, [DataType(data_type).bytes] * 2, aligned=False)
+            if data_type == "FLOAT32" or number % 4 == 0 or EXHAUSTIVE:
+                found.setdefault(render(arithmetic_of(operator), single), case)
     assert len(found) > 80
-    of_float64 = {kind for source, kind in found.items() if ".f64" in assembly_of(source, whole=False)}
-    assert of_float64 == {f"ELEMENT_WISE_{name}" for name in IN_FLOAT64}
+    assert not [str(case) for source, case in found.items() if ".f64" in assembly_of(source, whole=False)]
 
 
 @pytest.mark.skipif(not EXHAUSTIVE, reason="minutes")

@@ -18,11 +18,9 @@ from tests.operators.descriptors import compiled, descriptor
 from tests.operators.numerics import cases, reference
 from tests.operators.numerics.cases import UNARY, Case, all_float16, float32_inputs, ordinary_float32, random_float32
 from tests.operators.numerics.reference import wide
-from tests.operators.numerics.ulp import check, distance
+from tests.operators.numerics.ulp import check, distance, rounded
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
-
-IN_FLOAT64 = ("SIN", "COS", "TAN")
 
 
 def attributes(rng: np.random.Generator) -> float:
@@ -46,22 +44,36 @@ def drawn_cases(rng: np.random.Generator) -> Iterator[Case]:
     swish = "SWISH", lambda x, s: cases._limited(x, x * reference.sigmoid(s * x))
     yield cases._activation(*swish, *ends, SigmoidInputScale=a)
     for kind, (exact, _, bound) in cases.FUNCTIONS.items():
-        if kind not in IN_FLOAT64:
-            yield cases._scaled(kind, exact, a, b, max(bound, 1))
+        yield cases._scaled(kind, exact, a, b, max(bound, 1))
     yield cases._scaled_constant_pow(float(np.float32(rng.uniform(-20, 20))), a, b)
+    yield cases._scaled_constant_pow(float(rng.integers(-20, 20)), a, b)
 
 
 def test_attributes_of_any_size(tmp_path: Path) -> None:
     rng = np.random.default_rng(11)
-    drawn = [(case, data_type) for _ in range(4) for case in drawn_cases(rng) for data_type in ("FLOAT32", "FLOAT16")]
+    drawn = [(case, data_type) for _ in range(2) for case in drawn_cases(rng) for data_type in ("FLOAT32", "FLOAT16")]
     operators = [
         compiled(descriptor(case.kind, {"DataType": data_type, "Sizes": [8]}, **case.attributes))
         for case, data_type in drawn
     ]
     for (case, data_type), element in zip(drawn, build(tmp_path, operators), strict=True):
         x, bound = inputs_of(case, data_type), case.bound if data_type == "FLOAT32" else min(case.bound, 1)
+        actual = element(x)
         with np.errstate(all="ignore"):
-            check(element(x), case.exact(wide(x)), bound, x)
+            exact = exact_of(case, x)
+            check(actual, exact, bound, x)
+        zero = actual == 0
+        if "POW" in case.kind:
+            np.testing.assert_array_equal(np.signbit(actual[zero]), np.signbit(rounded(exact, actual.dtype)[zero]))
+
+
+def exact_of(case: Case, x: Array) -> Array:
+    """Of angles, which are what float64 makes of them: rounded once."""
+    kind = case.kind.rpartition("_")[2]
+    if kind not in ("SIN", "COS", "TAN"):
+        return case.exact(wide(x))
+    scale, bias = (np.float64(np.float32(case.attributes["ScaleBias"][name])) for name in ("Scale", "Bias"))
+    return cases.FUNCTIONS[kind][0](wide(scale * x.astype(np.float64) + bias))
 
 
 def inputs_of(case: Case, data_type: str) -> Array:

@@ -172,7 +172,11 @@ def test_gelu_down_to_its_least_results(tmp_path: Path) -> None:
 HALVES: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("ACTIVATION_GELU", {}, "gelu_half"),
     ("ACTIVATION_SOFTPLUS", {"Steepness": 1.0}, "softplus_half"),
-    ("ACTIVATION_SOFTPLUS", {"Steepness": 3.0}, ""),
+    ("ACTIVATION_SOFTPLUS", {"Steepness": 3.0}, "steep_softplus_half"),
+    ("ACTIVATION_SOFTPLUS", {"Steepness": 1e30}, ""),
+    ("ACTIVATION_SWISH", {"SigmoidInputScale": 1.0}, "plain_swish_half"),
+    ("ACTIVATION_SWISH", {"SigmoidInputScale": -1.7}, "swish_half"),
+    ("ACTIVATION_SWISH", {"SigmoidInputScale": 1e-30}, ""),
     ("ACTIVATION_PARAMETRIC_SOFTPLUS", {"Alpha": 0.7, "Beta": -1.5}, "scaled_softplus_half"),
     ("ACTIVATION_PARAMETRIC_SOFTPLUS", {"Alpha": 1e-30, "Beta": 1.0}, ""),
     ("ELEMENT_WISE_ASINH", {"ScaleBias": None}, "asinh_half"),

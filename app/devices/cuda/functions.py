@@ -4,10 +4,27 @@ All but PRIMITIVES is plain C++, so that the tests can build it for the CPU. Ker
 of products and sums: what is fused is written as fmaf.
 """
 
-from app.devices.cuda.halves import ACOSH, ASINH, NORMAL_DISTRIBUTION_HALF, SCALED_SOFTPLUS, SOFTPLUS
+from app.devices.cuda.halves import (
+    ACOSH,
+    ASINH,
+    NORMAL_DISTRIBUTION_HALF,
+    SCALED_SOFTPLUS,
+    SOFTPLUS,
+    STEEP_SOFTPLUS,
+    SWISH,
+)
 from app.devices.cuda.quantized import ROUNDED_QUOTIENT, ROUNDED_SUM
 from app.devices.cuda.reals import REALS
-from app.devices.cuda.wide import ANGLES, EXPONENTIALS, LOGARITHM, NORMAL_DISTRIBUTION, PAIRS, POWER, WIDES
+from app.devices.cuda.wide import (
+    ANGLES,
+    ANGLES_OF_SUMS,
+    EXPONENTIALS,
+    LOGARITHM,
+    NORMAL_DISTRIBUTION,
+    PAIRS,
+    POWER,
+    WIDES,
+)
 
 PRIMITIVES = r"""
 #define DEVICE static __device__ __forceinline__
@@ -77,8 +94,12 @@ LIBRARY: dict[str, str] = {
     "power_of_wide": POWER,
     "gelu": NORMAL_DISTRIBUTION,
     "angles": ANGLES,
+    "angles_of_sums": ANGLES_OF_SUMS,
     "softplus_half": SOFTPLUS,
     "scaled_softplus_half": SCALED_SOFTPLUS,
+    "steep_softplus_half": STEEP_SOFTPLUS,
+    "swish_half": SWISH,
+    "plain_swish_half": "",
     "asinh_half": ASINH,
     "acosh_half": ACOSH,
     "gelu_half": NORMAL_DISTRIBUTION_HALF,
@@ -216,6 +237,15 @@ DEVICE float fraction_of(float a, float sum, float inverse)
     return small ? quotient * 0x1p-100f : quotient;
 }
 """,
+    "steep_softplus": r"""
+/* ln(1 + exp(s x)) / s, for |s| from a half on: what is subnormal becomes no more than twice as large. */
+DEVICE float steep_softplus(float s, float x)
+{
+    float z = s * x, rest = fmaf(s, x, -z), u = expf(-fabsf(z)), inverse = 1.0f / s;
+    float y = log1pf(fabsf(z + 64.0f) < 64.0f ? fmaf(u, rest, u) : u), q = y * inverse;
+    return (s < 0.0f ? fminf(x, 0.0f) : fmaxf(x, 0.0f)) + fmaf(fmaf(-q, s, y), inverse, q);
+}
+""",
     "expm1_of_negative": r"""
 /* exp(x) - 1 for x <= 0, 2 ULP. With x = n ln 2 + f it is 2^n (exp(f) - 1) + (2^n - 1), the last term being exact. */
 DEVICE float expm1_of_negative(float x)
@@ -251,6 +281,8 @@ DEVICE double expm1_of_negative_for_float(double x)
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "scaled_softplus_half": ("softplus_half",),
+    "steep_softplus_half": ("softplus_half",),
+    "plain_swish_half": ("swish_half",),
     "exponentials": ("wide",),
     "logarithm": ("wide",),
     "power_of_wide": ("exponentials", "logarithm"),
@@ -258,6 +290,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "power_near": ("power_far",),
     "power_of_each": ("power_near",),
     "angles": ("wide",),
+    "angles_of_sums": ("angles", "reals"),
     "rounded_sum": ("wide",),
     "expm1_of_negative_for_float": ("expm1_of_negative",),
 } | {name: needs if name == "reals" else ("reals", *needs) for name, (needs, _) in REALS.items()}

@@ -33,6 +33,7 @@ LONG = {
     "rounded_quotient": Tuning(2, 12),
     "rounded_sum": Tuning(2, 12),
     "gelu(": Tuning(4, 16),
+    "power_of_one": Tuning(4, 6),
 }
 """Functions in which one instruction waits for another so long that vectors are worth their registers, or that compute
 something beforehand."""

@@ -16,6 +16,21 @@ SCALED_SOFTPLUS = r"""
 DEVICE float scaled_softplus_half(float alpha, float beta, float x) { return alpha * softplus_half(beta * x); }
 """
 
+STEEP_SOFTPLUS = r"""
+DEVICE float steep_softplus_half(float s, float x) { return softplus_half(s * x) * (1.0f / s); }
+"""
+
+SWISH = r"""
+/* x / (1 + exp(-scale x)), with the limit 0. */
+DEVICE float swish_half(float scale, float x)
+{
+    float finite = scale < 0.0f ? fminf(x, 0x1.fffffep+127f) : fmaxf(x, -0x1.fffffep+127f);
+    float made = finite * reciprocal_approx(1.0f + exp2_flushed(scale * x * -0x1.715476p+0f));
+    return x != x ? x : made;
+}
+DEVICE float plain_swish_half(float x) { return swish_half(1.0f, x); }
+"""
+
 ASINH = r"""
 /* ln(|x| + sqrt(x^2 + 1)), and near 0 a polynomial. */
 DEVICE float asinh_half(float x)

@@ -12,7 +12,7 @@ from app.contract.constants import DataType
 from app.devices.cuda.c_types import C_TYPES, convert, literal
 from app.devices.cuda.functions import library
 from app.devices.cuda.operations import FUNCTIONS, through_half
-from app.devices.cuda.real_operations import are_reals, constant_of, half_of, of_reals, real_of
+from app.devices.cuda.real_operations import are_reals, constant_of, half_of, narrowed_of, of_reals, real_of
 from app.devices.cuda.shortcuts import Shortcut, in_float32, in_half, in_integers
 from app.devices.cuda.writing import Writing
 from app.formula.costs import CHEAP
@@ -159,9 +159,9 @@ class Lowering(Writing):
             rounded = self._rounded(node.arguments[0])
             if rounded:
                 return rounded if node.name == "cast" else self.declare(FLOAT32, through_half(rounded, FLOAT32))
-        arguments = [self.write(argument) for argument in node.arguments]
         if is_real:
-            return self.declare(node.type, real_of(self, node, arguments))
+            return self.declare(node.type, real_of(self, node))
+        arguments = [self.write(argument) for argument in node.arguments]
         return self.declare(node.type, FUNCTIONS[node.name](self, node, arguments))
 
     def _rounded(self, node: Value) -> str | None:
@@ -179,9 +179,11 @@ class Lowering(Writing):
         if self._half_root:
             return convert(self._taken(self._half_root), FLOAT32, self.stored.value.lower())
         rounded = self._rounded(self._root)
+        if not rounded and self._root.type == FLOAT64 and self._in_reals:
+            if self.stored is DataType.FLOAT16:
+                return half_of(self, self.write(self._root))
+            return self.declare(FLOAT32, narrowed_of(self, self._root))
         value, kind = (rounded, FLOAT32) if rounded else (self.write(self._root), self._root.type)
-        if kind == FLOAT64 and self._in_reals:
-            return half_of(self, value) if self.stored is DataType.FLOAT16 else f"narrowed({value})"
         return convert(value, kind, self.stored.value.lower())
 
 

@@ -21,7 +21,6 @@ _FUNCTIONS = {
     "log": "log_of",
     "log1p": "log1p_of",
     "log1p_of_fraction": "log1p_of",
-    "power": "power_of_real",
     "sqrt": "sqrt_of",
     "tanh": "tanh_of",
     "erf": "erf_of",
@@ -53,6 +52,9 @@ _OF_NEAR = {
 }
 """The same of what is as near as its arguments."""
 
+_ANGLES = {"sin": "sine", "cos": "cosine", "tan": "tangent"}
+"""Of a product and something: what a sum has lost of its angle is as much as the angle."""
+
 _INTEGERS = ("int8", "uint8", "int16", "uint16")
 _EXACT = (*_INTEGERS, "bool", FLOAT32)
 """Types whose numbers are float32's."""
@@ -78,6 +80,8 @@ def _has_row(node: Value) -> bool:
             return node.type in _EXACT
         case Operation(name="through_float16"):
             return True
+        case Operation(name="sin" | "cos" | "tan", arguments=(Operation(name="multiply_add", arguments=sum_),)):
+            return all(_is_of(each, (FLOAT32,)) for each in sum_)
         case Operation(name="power", arguments=(base, exponent)):
             # A power of whole numbers that becomes one has all digits in float64 alone.
             return _is_of(exponent, _EXACT) and not _is_of(base, _INTEGERS)
@@ -101,13 +105,18 @@ def constant_of(number: Number) -> str:
     return f"real<NEAR>({', '.join(literal(each) for each in ((high, low) if low else (high,)))})"
 
 
-def real_of(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
+def real_of(writing: Writing, node: Operation) -> str:
     """The expression of `node`, which is made of float64 or makes it."""
     match node:
+        case Operation(name="cast", type="float32", arguments=(x,)):
+            return narrowed_of(writing, x)
+        case Operation(name="sin" | "cos" | "tan", arguments=(Operation() as angle,)):
+            writing.function("angles_of_sums")
+            return f"{_ANGLES[node.name]}_of_sum({', '.join(map(writing.write, angle.arguments))}, far)"
+    arguments = [writing.write(argument) for argument in node.arguments]
+    match node:
         case Operation(name="cast", arguments=(x,)):
-            if node.type == FLOAT64:
-                return f"real<NEAR>({convert(arguments[0], x.type, FLOAT32)})"
-            return f"narrowed({arguments[0]})"
+            return f"real<NEAR>({convert(arguments[0], x.type, FLOAT32)})"
         case Operation(name="through_float16"):
             return f"float_of_half({half_of(writing, arguments[0])})"
         case Operation(name="saturate"):
@@ -117,10 +126,27 @@ def real_of(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
             return arguments[1 if writing.is_one(a) else 0]
         case Operation(name="divide", arguments=(_, b)) if writing.is_one(b):
             return arguments[0]
+        case Operation(name="power", arguments=(base, _)):
+            name = writing.function("power_of_one" if _is_of(base, (FLOAT32,)) else "power_of_result")
+            return f"{name}({', '.join(arguments)}, far)"
     if node.name in _OF_NEAR:
         return _OF_NEAR[node.name].format(*arguments)
     name = _FUNCTIONS[node.name]
     return f"{writing.function(name) if name in REALS else name}({', '.join([*arguments, 'far'])})"
+
+
+def narrowed_of(writing: Writing, node: Value) -> str:
+    """The expression of the float64 `node` in float32."""
+    match node:
+        case Operation(name="add" | "subtract" | "multiply" | "divide" | "multiply_add") if not _has_one(writing, node):
+            arguments = [writing.write(each) for each in node.arguments]
+            return f"narrowed_{_FUNCTIONS[node.name]}({', '.join([*arguments, 'far'])})"
+    return f"narrowed({writing.write(node)})"
+
+
+def _has_one(writing: Writing, node: Operation) -> bool:
+    """Whether it is one of its arguments."""
+    return node.name in ("multiply", "divide") and any(map(writing.is_one, node.arguments))
 
 
 def half_of(writing: Writing, value: str) -> str:

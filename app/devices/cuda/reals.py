@@ -20,13 +20,13 @@ template <bool NEAR> DEVICE auto real(float hi, float lo)
     if constexpr (NEAR) return pair{hi, lo};
     else return normal(hi, lo, 0);
 }
-DEVICE pair as_pair(float x) { return pair{x, 0.0f}; }
+DEVICE pair as_pair(float x) { return pair{x, -0.0f}; } /* which added to -0 leaves it */
 DEVICE pair as_pair(pair x) { return x; }
 /* What is rounded to a float, also where it is subnormal, and NaN or infinite if it is not ordinary. */
 DEVICE pair as_pair(wide x)
 {
     float hi = narrowed(wide{x.hi, 0.0f, x.e});
-    return pair{hi, hi == 0.0f || !is_number(hi) ? 0.0f : narrowed(normal(x.lo, 0.0f, x.e))};
+    return pair{hi, hi == 0.0f || !is_number(hi) ? -0.0f : narrowed(normal(x.lo, 0.0f, x.e))};
 }
 DEVICE float narrowed(float x) { return x; }
 DEVICE float narrowed(pair x) { return x.hi + x.lo; }
@@ -129,6 +129,44 @@ DEVICE pair over(pair a, pair b, bool& far)
     return quick_sum(q, (a.lo - fmaf(q, b.lo, fmaf(q, b.hi, -a.hi))) * inverse);
 }
 DEVICE wide over(wide a, wide b, bool&) { return over(a, b); }
+
+/* The same rounded to a float, of which most need less, and floats alone nothing but the operation. */
+DEVICE float narrowed_plus(float a, float b, bool&) { return a + b; }
+DEVICE float narrowed_plus(pair a, float b, bool& far)
+{
+    pair s = two_sum(a.hi, b);
+    far |= is_large(s.hi);
+    return s.hi + (s.lo + a.lo);
+}
+DEVICE float narrowed_plus(float a, pair b, bool& far) { return narrowed_plus(b, a, far); }
+DEVICE float narrowed_plus(pair a, pair b, bool& far) { return narrowed_plus(pair{a.hi, a.lo + b.lo}, b.hi, far); }
+DEVICE float narrowed_plus(wide a, wide b, bool&) { return narrowed(plus(a, b)); }
+template <class A, class B> DEVICE float narrowed_minus(A a, B b, bool& far)
+{
+    return narrowed_plus(a, negated(b), far);
+}
+DEVICE float narrowed_times(float a, float b, bool&) { return a * b; }
+DEVICE float narrowed_times(pair a, float b, bool& far)
+{
+    float p = fmaf(a.hi, b, a.lo * b);
+    far |= is_large(p); /* the parts may have overflowed apart */
+    return p;
+}
+DEVICE float narrowed_times(float a, pair b, bool& far) { return narrowed_times(b, a, far); }
+DEVICE float narrowed_times(pair a, pair b, bool& far)
+{
+    float p = fmaf(a.hi, b.hi, fmaf(a.hi, b.lo, a.lo * b.hi));
+    far |= is_large(p);
+    return p;
+}
+DEVICE float narrowed_times(wide a, wide b, bool&) { return narrowed(times(a, b)); }
+DEVICE float narrowed_over(float a, float b, bool&) { return a / b; }
+template <class A, class B> DEVICE float narrowed_over(A a, B b, bool& far) { return narrowed(over(a, b, far)); }
+DEVICE float narrowed_times_plus(float a, float b, float c, bool&) { return fmaf(a, b, c); }
+template <class A, class B, class C> DEVICE float narrowed_times_plus(A a, B b, C c, bool& far)
+{
+    return narrowed_plus(times(a, b, far), c, far);
+}
 """
 """Over WIDES."""
 
@@ -342,18 +380,24 @@ OUT_OF_LINE wide sqrt_of(wide x, bool&)
 }
 """,
     ),
-    "power_of_real": (
+    "power_of_one": (
+        ("power_of_wide",),
+        r"""
+/* Of a number that is no result, to 2^-30, whatever is subtracted from it. */
+DEVICE pair power_of_one(float x, float y, bool&) { return as_pair(power_of(widened(x), y)); }
+DEVICE wide power_of_one(wide x, wide y, bool&) { return power_of(x, narrowed(y)); }
+""",
+    ),
+    "power_of_result": (
         ("power_of_each",),
         r"""
-/* Of one float to 2^-30, whatever is subtracted from it; of a sum, which bases of many elements are, as POW has it. */
-DEVICE pair power_of_real(float x, float y, bool&) { return as_pair(power_of(widened(x), y)); }
-DEVICE float power_of_real(pair x, float y, bool& far)
+DEVICE float power_of_result(pair x, float y, bool& far)
 {
     float made = power_of_each<true>(x.hi, y, far);
-    far |= is_beyond(x.hi) | is_large(made) | is_small(made);
     return fmaf(made, y * (x.lo * reciprocal_of_normal(x.hi)), made);
 }
-DEVICE wide power_of_real(wide x, wide y, bool&) { return power_of(x, narrowed(y)); }
+DEVICE float power_of_result(float x, float y, bool& far) { return power_of_each<true>(x, y, far); }
+DEVICE wide power_of_result(wide x, wide y, bool&) { return power_of(x, narrowed(y)); }
 """,
     ),
     "log1p_of": ((), _steady("log1p_of", "log1pf")),

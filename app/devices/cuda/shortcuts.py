@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.formula.expansions import Ask
-from app.formula.functions import FLOAT_MAX
+from app.formula.functions import FLOAT_MAX, NORMAL_EXP
 from app.formula.precision import MODERATE
 from app.formula.values import FLOAT32, Constant, Number, Operation, Value
 
@@ -38,8 +38,11 @@ def in_float32(node: Value) -> Shortcut | None:
             match finite:
                 case Operation(name="maximum", arguments=(y, Constant(value=least))) if x and y is x:
                     return Shortcut("gelu", (x,)) if least == -FLOAT_MAX else None
-    softplus = _scaled_softplus(node)
-    return Shortcut("scaled_softplus", softplus) if softplus else None
+    scaled = _scaled_softplus(node)
+    if scaled:
+        return Shortcut("scaled_softplus", scaled)
+    steep = _steep_softplus(node)
+    return Shortcut("steep_softplus", steep, far=False) if steep else None
 
 
 def in_half(ask: Ask, root: Value) -> Shortcut | None:
@@ -48,7 +51,12 @@ def in_half(ask: Ask, root: Value) -> Shortcut | None:
     if normal and normal.function == "gelu":
         return Shortcut("gelu_half", normal.arguments, far=False)
     if normal and ask(_is_moderate, normal.arguments[0]):
-        return Shortcut("scaled_softplus_half", normal.arguments, far=False)
+        return Shortcut(f"{normal.function}_half", normal.arguments, far=False)
+    swish = _swish(root)
+    if swish and (swish[0] is None or ask(_is_moderate, swish[0])):
+        return (
+            Shortcut("swish_half", swish, far=False) if swish[0] else Shortcut("plain_swish_half", swish[1:], far=False)
+        )
     match root:
         case Operation(type="float32", name="arcsinh" | "arccosh", arguments=(x,)):
             return Shortcut(f"a{root.name[3:]}_half", (x,), far=False)
@@ -78,6 +86,62 @@ def _scaled_softplus(root: Value) -> tuple[Value, Value, Value] | None:
             beta, argument = _cast_of(slope, FLOAT32), _beyond(exponent)
             if alpha and beta and argument and _cast_of(wide, FLOAT32) is argument:
                 return alpha, beta, argument
+    return None
+
+
+def _steep_softplus(root: Value) -> tuple[Value, Value] | None:
+    """The steepness s and x, of ln(1 + exp(s * x)) / s, which has its straight part by itself."""
+    match root:
+        case Operation(type="float64", name="add", arguments=(straight, Operation(name="divide", arguments=(a, b)))):
+            line, logarithm, steepness = _cast_of(straight, FLOAT32), _cast_of(a, FLOAT32), _cast_of(b, FLOAT32)
+        case _:
+            return None
+    match line, logarithm:
+        case (
+            Operation(name="maximum" | "minimum", arguments=(x, Constant(value=0))),
+            Operation(
+                name="log1p_of_fraction",
+                arguments=(Operation(name="exp_of_product", arguments=(Operation(arguments=(slope,)), exponent)),),
+            ),
+        ) if steepness and slope is steepness and _beyond(exponent) is x:
+            return steepness, x
+    return None
+
+
+def _swish(root: Value) -> tuple[Value | None, Value] | None:
+    """The scale, unless that is 1, and x, of x / (1 + exp(-scale * x))."""
+    match root:
+        case Operation(name="multiply", arguments=(Operation(name="multiply") as inner, Operation(name="exp") as rest)):
+            match rest:
+                case Operation(arguments=(Operation(name="minimum", arguments=(Operation(arguments=(x, end)), _)),)):
+                    gated = _gated(inner)
+                    is_rest = isinstance(end, Constant) and end.value == NORMAL_EXP
+                    return (None, x) if gated and is_rest and gated == (x, x) else None
+        case Operation(type="float64", name="multiply"):
+            gated = _gated(root)
+            match gated:
+                case (x, Operation(name="multiply", arguments=(scale, wide))) if _cast_of(wide, FLOAT32) is x:
+                    factor = _cast_of(scale, FLOAT32)
+                    return (factor, x) if factor else None
+    return None
+
+
+def _gated(root: Operation) -> tuple[Value, Value] | None:
+    """x and z, of x, which has an end, times the sigmoid of z."""
+    limited, share = root.arguments
+    limited = _cast_of(limited, FLOAT32) or limited
+    match limited, share:
+        case (
+            Operation(name="maximum" | "minimum", arguments=(x, Constant(value=end))),
+            Operation(
+                name="divide",
+                arguments=(
+                    Operation(name="where", arguments=(Operation(name="less", arguments=(z, _)), decay, _)),
+                    sum_,
+                ),
+            ),
+        ) if abs(end) == FLOAT_MAX and isinstance(sum_, Operation) and decay in sum_.arguments:
+            return x, z
     return None
 
 

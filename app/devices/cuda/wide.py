@@ -204,8 +204,8 @@ DEVICE float gelu(float x) { bool far = false; return gelu<false>(x, far); }
 """
 
 ANGLES = r"""
-/* m 2^e = q pi / 2 + result, q modulo 4, for m from 1 to 2 and e from 1 to 254. */
-OUT_OF_LINE pair angle_of_large(float m, int e, int& q)
+/* |m| 2^e in quarters of a turn, modulo 4, times 2^62, for |m| from 1 to 2 and e up to 256. */
+OUT_OF_LINE unsigned long long quarters_of(float m, int e)
 {
     static const unsigned two_over_pi[40] = { /* 32 bits each, a byte apart */
         0xa2u, 0xa2f9u, 0xa2f983u, 0xa2f9836eu, 0xf9836e4eu, 0x836e4e44u, 0x6e4e4415u, 0x4e441529u,
@@ -213,14 +213,20 @@ OUT_OF_LINE pair angle_of_large(float m, int e, int& q)
         0x34ddc0dbu, 0xddc0db62u, 0xc0db6295u, 0xdb629599u, 0x6295993cu, 0x95993c43u, 0x993c4390u, 0x3c439041u,
         0x439041feu, 0x9041fe51u, 0x41fe5163u, 0xfe5163abu, 0x5163abdeu, 0x63abdebbu, 0xabdebbc5u, 0xdebbc561u,
         0xbbc561b7u, 0xc561b724u, 0x61b7246eu, 0xb7246e3au, 0x246e3a42u, 0x6e3a424du, 0x3a424dd2u, 0x424dd2e0u};
+    int beyond = e < 1 ? 1 - e : 0;
+    e += beyond;
     const unsigned* at = two_over_pi + ((e - 1) >> 3);
     unsigned factor = ((bits_of_float(m) & 0x7fffffu) | 0x800000u) << ((e - 1) & 7);
     unsigned long long all = (unsigned long long)(factor * at[0]) << 32;
     all |= ((unsigned long long)factor * at[8]) >> 32;
     all += (unsigned long long)factor * at[4];
+    return beyond > 63 ? 0ull : all >> beyond;
+}
+/* What these are: q pi / 2 + result, negative if `minus`. */
+DEVICE pair rest_of_quarters(unsigned long long all, bool minus, int& q)
+{
     unsigned long long n = (all + (1ull << 61)) >> 62;
     pair r = times(pair_of_integer((long long)(all - (n << 62))), pair{0x1.921fb6p-62f, -0x1.777a5cp-87f});
-    bool minus = m < 0.0f;
     q = minus ? -(int)n : (int)n;
     return minus ? negative(r) : r;
 }
@@ -229,7 +235,7 @@ OUT_OF_LINE angle far_angle(float x)
 {
     angle made = {NOT_A_NUMBER, 0};
     wide y = widened(x);
-    if (is_number(x)) made.rest = angle_of_large(y.hi, y.e, made.q).hi;
+    if (is_number(x)) made.rest = rest_of_quarters(quarters_of(y.hi, y.e), x < 0.0f, made.q).hi;
     return made;
 }
 /* As CUDA has it, which takes float64 for what is far; unless FAR there is nothing but infinities. */
@@ -255,14 +261,91 @@ DEVICE float sine_of_quarters(angle x, int more)
 }
 template <bool FAR> DEVICE float sine_of(float x) { return sine_of_quarters(angle_of<FAR>(x), 0); }
 template <bool FAR> DEVICE float cosine_of(float x) { return sine_of_quarters(angle_of<FAR>(x), 1); }
-template <bool FAR> DEVICE float tangent_of(float x)
+DEVICE float tangent_of_quarters(angle y)
 {
-    angle y = angle_of<FAR>(x);
     float r = y.rest, z = r * r, p = fmaf(0x1.32p-7f, z, 0x1.acp-9f);
     p = fmaf(fmaf(p, z, 0x1.8ep-6f), z, 0x1.b6p-5f);
     p = fmaf(fmaf(p, z, 0x1.11287p-3f), z, 0x1.55551p-2f);
     float made = fabsf(r) == 0x1.016878p-11f ? r : fmaf(p, z * r, r);
     return y.q & 1 ? reciprocal_of_normal(-made) : made;
 }
+template <bool FAR> DEVICE float tangent_of(float x) { return tangent_of_quarters(angle_of<FAR>(x)); }
 """
 """Over WIDES."""
+
+ANGLES_OF_SUMS = r"""
+/* The angle a b + c, to the last digit if it is near. */
+DEVICE angle angle_of_sum(float a, float b, float c, bool& far)
+{
+    pair p = two_product(a, b), s = two_sum(p.hi, c), rest = two_sum(s.lo, p.lo);
+    s = two_sum(s.hi, rest.hi); /* which is the larger if the first two cancel */
+    far |= !(fabsf(s.hi) < 1024.0f) | (is_small(p.hi) & (a != 0.0f) & (b != 0.0f));
+    int q = nearest_integer(s.hi * 0x1.45f306p-1f);
+    float k = (float)q;
+    pair r = two_sum(fmaf(k, -0x1.921fb4p+0f, s.hi), s.lo);
+    return angle{fmaf(k, -0x1.4442dp-24f, r.hi) + (fmaf(k, -0x1.84698ap-48f, r.lo) + rest.lo), q};
+}
+/* m 2^e, its highest bit being the 62nd, or 0. */
+struct scaled { unsigned long long m; int e; bool minus; };
+DEVICE scaled scaled_up(unsigned long long m, int e, bool minus)
+{
+    for (; m != 0 && m < 1ull << 61; --e) m <<= 1;
+    return scaled{m, e, minus};
+}
+DEVICE unsigned fraction_of_float(float x)
+{
+    unsigned bits = bits_of_float(x);
+    return bits & 0x7f800000u ? (bits & 0x7fffffu) | 0x800000u : bits & 0x7fffffu;
+}
+DEVICE int exponent_of(float x) { int e = (int)(bits_of_float(x) >> 23 & 255u); return (e == 0 ? 1 : e) - 150; }
+/* The same after the sum has been rounded as float64 does, whose multiples of pi are what counts. */
+OUT_OF_LINE angle far_angle_of_sum(float a, float b, float c)
+{
+    angle made = {NOT_A_NUMBER, 0};
+    if (!is_number(a) || !is_number(b) || !is_number(c)) return made;
+    unsigned long long product = (unsigned long long)fraction_of_float(a) * fraction_of_float(b);
+    scaled x = scaled_up(product, exponent_of(a) + exponent_of(b), (a < 0.0f) != (b < 0.0f));
+    scaled y = scaled_up(fraction_of_float(c), exponent_of(c), c < 0.0f);
+    if (x.m == 0 || (y.m != 0 && y.e > x.e)) { scaled z = x; x = y; y = z; }
+    int apart = x.e - y.e; /* what is shifted out leaves a bit */
+    unsigned long long less = y.m == 0 ? 0ull : apart > 61 ? 1ull : y.m >> apart | ((y.m & ((1ull << apart) - 1)) != 0);
+    unsigned long long m = x.minus == y.minus ? x.m + less : x.m - less;
+    bool minus = x.minus;
+    if (m >> 63) { m = 0ull - m; minus = !minus; }
+    x = scaled_up(m, x.e, minus);
+    if (x.m >> 62) { x.m = x.m >> 1 | (x.m & 1); ++x.e; }
+    x.m = (x.m + 0xff + (x.m >> 9 & 1)) & ~0x1ffull;
+    /* 53 bits, in three numbers of 24 at most. */
+    float size = (float)(unsigned)(x.m >> 38), middle = (float)(unsigned)(x.m >> 14 & 0xffffffu);
+    wide parts[3] = {normal(size, 0.0f, x.e + 38), normal(middle, 0.0f, x.e + 14),
+                     normal((float)(unsigned)(x.m & 0x3fffu), 0.0f, x.e)};
+    if (x.m == 0 || x.e + 61 < -1) {
+        wide sum = plus(parts[0], parts[1]);
+        made.rest = narrowed(minus ? negative(sum) : sum);
+        return made;
+    }
+    unsigned long long all = 0;
+    for (int n = 0; n < 3; ++n) if (parts[n].hi != 0.0f) all += quarters_of(parts[n].hi, parts[n].e);
+    made.rest = rest_of_quarters(all, minus, made.q).hi;
+    return made;
+}
+DEVICE angle angle_of_sum(wide a, wide b, wide c, bool&)
+{
+    return far_angle_of_sum(narrowed(a), narrowed(b), narrowed(c));
+}
+DEVICE float as_stands(float made, float) { return made; }
+DEVICE wide as_stands(float made, wide) { return widened(made); }
+template <class A> DEVICE A sine_of_sum(A a, A b, A c, bool& far)
+{
+    return as_stands(sine_of_quarters(angle_of_sum(a, b, c, far), 0), a);
+}
+template <class A> DEVICE A cosine_of_sum(A a, A b, A c, bool& far)
+{
+    return as_stands(sine_of_quarters(angle_of_sum(a, b, c, far), 1), a);
+}
+template <class A> DEVICE A tangent_of_sum(A a, A b, A c, bool& far)
+{
+    return as_stands(tangent_of_quarters(angle_of_sum(a, b, c, far)), a);
+}
+"""
+"""Over ANGLES and what stands for float64."""
