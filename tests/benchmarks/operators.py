@@ -206,7 +206,10 @@ def compiled(name: str, inputs: Sequence[Array], attributes: dict[str, Any] | No
         tensor: {"DataType": array.dtype.name.upper(), "Sizes": list(array.shape)}
         for tensor, array in zip(operator.tensor_names()[:-1], inputs, strict=True)
     }
-    return compile_operator(validate(operator, {"Type": name} | tensors | (attributes or NAIVE[name][0])), NEWEST)
+    values = attributes or NAIVE[name][0]
+    if "MinMaxDataType" in values:
+        values = values | {"MinMaxDataType": inputs[0].dtype.name.upper()}
+    return compile_operator(validate(operator, {"Type": name} | tensors | values), NEWEST)
 
 
 def seconds(function: Callable[[], object], clock: Callable[[], float]) -> float:

@@ -25,7 +25,7 @@ SWISH = r"""
 DEVICE float swish_half(float scale, float x)
 {
     float finite = scale < 0.0f ? fminf(x, 0x1.fffffep+127f) : fmaxf(x, -0x1.fffffep+127f);
-    float made = finite * reciprocal_approx(1.0f + exp2_flushed(scale * x * -0x1.715476p+0f));
+    float made = finite * reciprocal_of_normal(1.0f + exp2_flushed(scale * x * -0x1.715476p+0f));
     return x != x ? x : made;
 }
 DEVICE float plain_swish_half(float x) { return swish_half(1.0f, x); }
@@ -62,5 +62,114 @@ DEVICE float gelu_half(float x)
     p = fmaf(fmaf(fmaf(p, w, 0x1.77360cp-3f), w, 0x1.0f00aap-3f), w, 0x1.ff25e0p-12f);
     float beyond = p * exp2_flushed(size * size * -0x1.715476p-1f);
     return fmaxf(x, -0x1.fffffep+127f) * (x < 0.0f ? beyond : 1.0f - beyond);
+}
+"""
+
+SIGMOID = r"""
+DEVICE float sigmoid_half(float x) { return reciprocal_of_normal(1.0f + exp2_flushed(x * -0x1.715476p+0f)); }
+"""
+
+ARC_SINE = r"""
+/* Up to a half a polynomial of the square; beyond, that of half of what is left of 1, twice of which is left of a right
+   angle. */
+DEVICE float arc_half(float size)
+{
+    float z = size > 0.5f ? fmaf(size, -0.5f, 0.5f) : size * size, root = size > 0.5f ? sqrt_flushed(z) : size;
+    float p = fmaf(fmaf(0x1.0a8406p-4f, z, 0x1.24cc84p-4f), z, 0x1.55b69ap-3f);
+    return fmaf(p, z, 0x1.ffffcep-1f) * root;
+}
+DEVICE float asin_half(float x)
+{
+    float size = fabsf(x), arc = arc_half(size);
+    return copysignf(size > 0.5f ? fmaf(arc, -2.0f, 0x1.921fb6p+0f) : arc, x);
+}
+DEVICE float acos_half(float x)
+{
+    float size = fabsf(x), arc = arc_half(size), twice = arc + arc;
+    float beyond = x < 0.0f ? 0x1.921fb6p+1f - twice : twice;
+    return size > 0.5f ? beyond : 0x1.921fb6p+0f - copysignf(arc, x);
+}
+"""
+
+ARC_TANGENT = r"""
+/* For x from 0 to 1. */
+DEVICE float arc_of_ratio(float x)
+{
+    float z = x * x, p = fmaf(fmaf(0x1.01a87ap-7f, z, -0x1.2f3428p-5f), z, 0x1.578858p-4f);
+    p = fmaf(fmaf(fmaf(p, z, -0x1.14377ap-3f), z, 0x1.972c2cp-3f), z, -0x1.554374p-2f);
+    return fmaf(p, z, 0x1.ffffeap-1f) * x;
+}
+DEVICE float atan_half(float x)
+{
+    float size = fabsf(x), arc = arc_of_ratio(size > 1.0f ? reciprocal_of_normal(size) : size);
+    return copysignf(size > 1.0f ? 0x1.921fb6p+0f - arc : arc, x);
+}
+DEVICE float atan2_half(float y, float x)
+{
+    float a = fabsf(y), b = fabsf(x), least = fminf(a, b), most = fmaxf(a, b);
+    float ratio = least == most ? (most > 0.0f ? 1.0f : 0.0f) : least * reciprocal_of_normal(most);
+    float arc = arc_of_ratio(ratio);
+    arc = a > b ? 0x1.921fb6p+0f - arc : arc;
+    arc = bits_of_float(x) >> 31 ? 0x1.921fb6p+1f - arc : arc;
+    return (y != y) | (x != x) ? NOT_A_NUMBER : copysignf(arc, y);
+}
+"""
+
+ATANH = r"""
+DEVICE float atanh_half(float x)
+{
+    float size = fabsf(x), z = x * x;
+    float p = fmaf(fmaf(0x1.91840ap-3f, z, 0x1.f30c50p-4f), z, 0x1.9db1eap-3f);
+    float near = fmaf(fmaf(p, z, 0x1.554448p-2f), z, 0x1.000006p+0f) * size;
+    float away = (log2_flushed(1.0f + size) - log2_flushed(1.0f - size)) * 0x1.62e430p-2f;
+    return copysignf(size < 0.5f ? near : away, x);
+}
+"""
+
+LOGARITHM_HALF = r"""
+/* Near 1, where the approximate one is so absolutely alone, a polynomial. */
+DEVICE float log_half(float x)
+{
+    float f = x - 1.0f, p = fmaf(fmaf(-0x1.729df4p-3f, f, 0x1.b6ac0ap-3f), f, -0x1.ff1808p-3f);
+    float near = fmaf(fmaf(fmaf(p, f, 0x1.54fc70p-2f), f, -0x1.000070p-1f), f, 0x1.000014p+0f) * f;
+    return fabsf(f) < 0.25f ? near : log2_flushed(x) * 0x1.62e430p-1f;
+}
+"""
+
+SINE = r"""
+/* The sine of x and `more` right angles, x being a float16. */
+DEVICE float sine_half(float x, unsigned more)
+{
+    float rounder = fmaf(x, 0x1.45f306p-1f, 0x1.8p+23f), k = rounder - 0x1.8p+23f;
+    float r = fmaf(k, -0x1.84698ap-48f, fmaf(k, -0x1.4442dp-24f, fmaf(k, -0x1.921fb4p+0f, x))), z = r * r;
+    unsigned quarters = bits_of_float(rounder) + more;
+    bool odd = quarters & 1u;
+    float p = fmaf(odd ? -0x1.644956p-10f : 0.0f, z, odd ? 0x1.553e68p-5f : 0x1.0b7bb6p-7f);
+    p = fmaf(p, z, odd ? -0x1.ffffb2p-2f : -0x1.554416p-3f) * z;
+    float first = odd ? 1.0f : r, made = fmaf(p, first, first);
+    return float_of_bits(bits_of_float(made) ^ (quarters & 2u) << 30);
+}
+DEVICE float sine_half(float x) { return sine_half(x, 0u); }
+DEVICE float cosine_half(float x) { return sine_half(x, 1u); }
+"""
+
+HYPERBOLIC_SINE = r"""
+DEVICE float sinh_half(float x)
+{
+    float z = x * x, e = exp2_flushed(fabsf(x) * 0x1.715476p+0f);
+    float near = fmaf(fmaf(fmaf(0x1.abb166p-13f, z, 0x1.10f45ep-7f), z, 0x1.5555b0p-3f), z, 1.0f) * x;
+    return z < 1.0f ? near : copysignf(fmaf(e, 0.5f, -0.5f * reciprocal_of_normal(e)), x);
+}
+"""
+
+ERROR_FUNCTION = r"""
+/* Up to 1 a polynomial of the square; beyond, 1 less a power of 2. */
+DEVICE float erf_half(float x)
+{
+    float size = fabsf(x), z = x * x;
+    float p = fmaf(fmaf(0x1.c9f964p-9f, z, -0x1.a0efd0p-6f), z, 0x1.cc26dap-4f);
+    float near = fmaf(fmaf(p, z, -0x1.8116f6p-2f), z, 0x1.20dd60p+0f) * x;
+    float g = fmaf(fmaf(fmaf(-0x1.4c67e8p-5f, size, -0x1.1a6256p+0f), size, -0x1.7a723cp+0f), size, -0x1.7cd678p-5f);
+    return size < 1.0f ? near : copysignf(1.0f - exp2_flushed(g), x);
 }
 """

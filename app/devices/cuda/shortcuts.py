@@ -45,6 +45,22 @@ def in_float32(node: Value) -> Shortcut | None:
     return Shortcut("steep_softplus", steep, far=False) if steep else None
 
 
+_IN_HALF = {
+    "arcsin": "asin_half",
+    "arccos": "acos_half",
+    "arctan": "atan_half",
+    "arctan2": "atan2_half",
+    "arcsinh": "asinh_half",
+    "arccosh": "acosh_half",
+    "arctanh": "atanh_half",
+    "log": "log_half",
+    "sin": "sine_half",
+    "cos": "cosine_half",
+    "sinh": "sinh_half",
+    "erf": "erf_half",
+}
+
+
 def in_half(ask: Ask, root: Value) -> Shortcut | None:
     """What computes the whole formula `root` for results of float16, if there is something."""
     normal = in_float32(root)
@@ -58,8 +74,11 @@ def in_half(ask: Ask, root: Value) -> Shortcut | None:
             Shortcut("swish_half", swish, far=False) if swish[0] else Shortcut("plain_swish_half", swish[1:], far=False)
         )
     match root:
-        case Operation(type="float32", name="arcsinh" | "arccosh", arguments=(x,)):
-            return Shortcut(f"a{root.name[3:]}_half", (x,), far=False)
+        case Operation(type="float32", arguments=arguments) if root.name in _IN_HALF:
+            return Shortcut(_IN_HALF[root.name], arguments, far=False)
+        case Operation(type="float32", name="divide"):
+            x = _of_sigmoid(root)
+            return Shortcut("sigmoid_half", (x,), far=False) if x else None
         case Operation(
             type="float32", name="add", arguments=(positive, Operation(name="log1p_of_fraction", arguments=(inner,)))
         ):
@@ -123,6 +142,17 @@ def _swish(root: Value) -> tuple[Value | None, Value] | None:
                 case (x, Operation(name="multiply", arguments=(scale, wide))) if _cast_of(wide, FLOAT32) is x:
                     factor = _cast_of(scale, FLOAT32)
                     return (factor, x) if factor else None
+    return None
+
+
+def _of_sigmoid(root: Operation) -> Value | None:
+    """x, of 1 / (1 + exp(-x)) without overflow."""
+    match root.arguments:
+        case (
+            Operation(name="where", arguments=(Operation(name="less", arguments=(x, Constant(value=0))), decay, _)),
+            Operation(name="add", arguments=(Constant(value=1), also)),
+        ) if also is decay and isinstance(decay, Operation) and decay.name == "exp":
+            return x if _beyond(decay.arguments[0]) is x else None
     return None
 
 
