@@ -1,7 +1,7 @@
 """What kernels compute in float32 and in integers where formulas say float64: the same, at all sizes."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from app.operators.compiled import CompiledOperator
 from tests.devices import cuda_on_cpu
 from tests.devices.cuda_on_cpu import COMPILER, build, build_words
 from tests.operators.descriptors import compiled
+from tests.operators.numerics.ulp import distance
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
 
@@ -192,6 +193,37 @@ HALVES: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("ELEMENT_WISE_ASINH", {"ScaleBias": None}, "asinh_half"),
     ("ELEMENT_WISE_ACOSH", {"ScaleBias": None}, "acosh_half"),
 )
+
+
+@pytest.mark.parametrize(
+    ("name", "tensors", "function", "exact"),
+    [
+        ("ELEMENT_WISE_POW", ("InputTensor", "ExponentTensor"), "power_of_halves", np.float_power),
+        ("ELEMENT_WISE_ATAN_YX", ("ATensor", "BTensor"), "atan2_half", np.arctan2),
+    ],
+)
+def test_functions_of_two_with_the_digits_of_float16(
+    tmp_path: Path, name: str, tensors: tuple[str, str], function: str, exact: Callable[..., Any]
+) -> None:
+    """Of any float16, of ordinary ones, of bases next to 1, and of all that is special."""
+    operator = compiled({"Type": name, **dict.fromkeys(tensors, tensor("FLOAT16", 8))})
+    assert f"({function}(" in cuda_on_cpu.arithmetic_of(operator).source
+    (element,) = build(tmp_path, [operator])
+    rng, count = np.random.default_rng(4), 1 << 16
+    any_ = [rng.integers(0, 1 << 16, count).astype(np.uint16).view(np.float16) for _ in range(3)]
+    ordinary = [(rng.standard_normal(count) * scale).astype(np.float16) for scale in (1, 4)]
+    near_1 = (1 + rng.integers(-256, 256, count) / 2048).astype(np.float16)
+    special = np.array([0, -0.0, 1, -1, 2, -3, 0.5, np.inf, -np.inf, np.nan, 6e-8, -65504], np.float16)
+    x = np.concatenate([np.repeat(special, special.size), any_[0], ordinary[0], near_1])
+    y = np.concatenate([np.tile(special, special.size), any_[1], ordinary[1], any_[2]])
+    with np.errstate(all="ignore"):
+        right = exact(x.astype(np.float64), y.astype(np.float64))
+        if function == "power_of_halves":  # of NaN too, which not every NumPy has
+            right = np.where((y == 0) | (x == 1), 1, right)
+        right, made = right.astype(np.float16), element(x, y)
+    assert distance(made, right).max() <= 1
+    zero = (made == 0) & (right == 0)
+    np.testing.assert_array_equal(np.signbit(made[zero]), np.signbit(right[zero]))
 
 
 @pytest.mark.parametrize(("name", "attributes", "function"), HALVES)

@@ -141,7 +141,7 @@ SINE = r"""
 DEVICE float sine_half(float x, unsigned more)
 {
     float rounder = fmaf(x, 0x1.45f306p-1f, 0x1.8p+23f), k = rounder - 0x1.8p+23f;
-    float r = fmaf(k, -0x1.84698ap-48f, fmaf(k, -0x1.4442dp-24f, fmaf(k, -0x1.921fb4p+0f, x))), z = r * r;
+    float r = fmaf(k, -0x1.4442d2p-24f, fmaf(k, -0x1.921fb4p+0f, x)), z = r * r;
     unsigned quarters = bits_of_float(rounder) + more;
     bool odd = quarters & 1u;
     float p = fmaf(odd ? -0x1.644956p-10f : 0.0f, z, odd ? 0x1.553e68p-5f : 0x1.0b7bb6p-7f);
@@ -171,5 +171,22 @@ DEVICE float erf_half(float x)
     float near = fmaf(fmaf(p, z, -0x1.8116f6p-2f), z, 0x1.20dd60p+0f) * x;
     float g = fmaf(fmaf(fmaf(-0x1.4c67e8p-5f, size, -0x1.1a6256p+0f), size, -0x1.7a723cp+0f), size, -0x1.7cd678p-5f);
     return size < 1.0f ? near : copysignf(1.0f - exp2_flushed(g), x);
+}
+"""
+
+POWER_HALF = r"""
+/* pow by logarithm and power of 2, the logarithm as exact as 2^-22 of it near 1, which large exponents magnify. */
+DEVICE float power_of_halves(float x, float y)
+{
+    float size = fabsf(x), f = size - 1.0f;
+    float p = fmaf(fmaf(0x1.42b4bcp-3f, f, -0x1.733f0ap-3f), f, 0x1.986bacp-3f);
+    p = fmaf(fmaf(fmaf(p, f, -0x1.ff0b72p-3f), f, 0x1.55572ep-2f), f, -0x1.00007cp-1f);
+    float near = fmaf(p, f, 1.0f) * (f * 0x1.715476p+0f), logarithm = fabsf(f) < 0.25f ? near : log2_flushed(size);
+    float made = exp2_flushed(y * logarithm), half = y * 0.5f;
+    made = (y == 0.0f) | (size == 1.0f) ? 1.0f : made;
+    bool whole = truncf(y) == y, odd = whole & (truncf(half) != half);
+    made = odd ? copysignf(made, x) : made;
+    made = (x < 0.0f) & (size <= 0x1.fffffep+127f) & !whole ? NOT_A_NUMBER : made;
+    return ((x != x) & (y != 0.0f)) | ((y != y) & (x != 1.0f)) ? NOT_A_NUMBER : made;
 }
 """

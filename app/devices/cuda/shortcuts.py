@@ -11,6 +11,7 @@ import numpy as np
 from app.formula.expansions import Ask
 from app.formula.functions import FLOAT_MAX, NORMAL_EXP
 from app.formula.precision import MODERATE
+from app.formula.uniform import is_uniform
 from app.formula.values import FLOAT32, Constant, Number, Operation, Value
 
 _BYTES = ("int8", "uint8")
@@ -76,9 +77,11 @@ def in_half(ask: Ask, root: Value) -> Shortcut | None:
     match root:
         case Operation(type="float32", arguments=arguments) if root.name in _IN_HALF:
             return Shortcut(_IN_HALF[root.name], arguments, far=False)
+        case Operation(type="float32", name="power", arguments=(x, exponent)) if not is_uniform(exponent):
+            return Shortcut("power_of_halves", (x, exponent), far=False)
         case Operation(type="float32", name="divide"):
-            x = _of_sigmoid(root)
-            return Shortcut("sigmoid_half", (x,), far=False) if x else None
+            argument = _of_sigmoid(root)
+            return Shortcut("sigmoid_half", (argument,), far=False) if argument else None
         case Operation(
             type="float32", name="add", arguments=(positive, Operation(name="log1p_of_fraction", arguments=(inner,)))
         ):
