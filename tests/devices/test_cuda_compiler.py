@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -118,6 +119,19 @@ def test_kernels_of_all_operators_compile_without_float64(data_type: DataType, c
             found[kind] = ".f64" in text or found.get(kind, False)
     assert len(found) == count
     assert not [kind for kind, has_float64 in found.items() if has_float64]
+
+
+def test_powers_of_a_step_are_computed_once_for_a_threads_elements() -> None:
+    """Two of 16 elements, and two more in each of the ways for single ones."""
+    kind = OPERATORS["DML_OPERATOR_ADAM_OPTIMIZER"]
+    operator = compile_operator(validate(kind, example(kind)["operator"]), NEWEST)
+    made, inputs = operator.program.maps["OutputParametersTensor"], list(operator.program.inputs.items())
+    strides = [[0] if name == "TrainingStepTensor" else [1] for name, _ in inputs]
+    layout = choose_layout([1 << 12], [*strides, [1]], [4] * 6, aligned=True)
+    text = assembly_of(
+        render(lower(Questions(operator.numbers).ask, made.expression, inputs, made.stored), layout), whole=False
+    )
+    assert 2 <= len(re.findall(r"power_of", text[text.index(".visible .entry") :])) <= 6
 
 
 def test_kernels_with_any_attributes_compile_without_float64() -> None:

@@ -1,4 +1,8 @@
-"""Operations of float64 in C++ without float64: a row for each that formulas of elements are made of."""
+"""Operations of float64 in C++ without float64: a row for each that formulas of elements are made of.
+
+What a graph makes too long to be there twice, and what is computed by rows or coordinates, keeps float64: the last bits
+of an operator may differ in it.
+"""
 
 from collections.abc import Sequence
 

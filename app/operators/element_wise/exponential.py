@@ -155,8 +155,8 @@ class ElementWiseConstantPow(ScaledUnary):
     notes = (
         "A negative base gives NaN unless Exponent is a whole number. Otherwise as IEEE 754's pow: exponent 0 gives 1 "
         "(of NaN too), pow(-inf, 0.5) is +inf.",
-        "Within 4 ULP, except with ScaleBias and an Exponent beyond 2^30 or so: the scaled base is rounded to float64, "
-        "which the power magnifies.",
+        "Within 4 ULP, except with ScaleBias and an Exponent beyond 2^24 or so: the scaled base is rounded to 48 bits "
+        "or more, which the power magnifies.",
         "Integer types are refused: the operator's page lists none, although the feature level history names some at "
         "3_0.",
     )

@@ -109,7 +109,7 @@ MILD_EXPONENTS = (1.7, 0.4545, 1.25, -1.25, 1.2499, -1.2499, 2.99, -2.99)
 LARGE_EXPONENTS = (63.7, -63.5, 100, -100, 1e5, 16777215, 16777216, -16777215, 8388607.5, 1e10, -1e10, 3e38, -3e38)
 TINY_EXPONENTS = (1e-3, -1e-3, 1e-10, 1e-45)
 CONSTANT_POWS = [_constant_pow(each) for each in (*SMALL_EXPONENTS, *MILD_EXPONENTS, *LARGE_EXPONENTS, *TINY_EXPONENTS)]
-# A rounding in double of the scaled base grows by the exponent: beyond about 2^30 it would show in FLOAT32.
+# A rounding of the scaled base, to 48 bits or more, grows by the exponent: beyond about 2^24 it would show in FLOAT32.
 SCALED_CONSTANT_POWS = [
     _scaled_constant_pow(exponent, scale, bias)
     for exponent in (*SMALL_EXPONENTS, 100, -100, 1e5, 16777215, 1e-3)
