@@ -141,3 +141,20 @@ def test_powers_of_infinities_and_zeros(tmp_path: Path) -> None:
             exact = np.power(x.astype(np.float64) + 0.0, exponent).astype(np.float32)
         actual = element(x)
         assert distance(actual, exact).max() <= 2, exponent
+
+
+def test_scaled_integers_are_truncated_as_in_float64(tmp_path: Path) -> None:
+    """Each of 8 and 16 bits, also where the product leaves float32's range or is next to a whole number."""
+    rng, tried = np.random.default_rng(13), []
+    for data_type in ("INT8", "UINT8", "INT16", "UINT16"):
+        for scale in (0.1, -1 / 3, 2.0**-120, 1e38, float(rng.standard_normal())):
+            attributes = {"Scale": scale, "Bias": float(rng.choice([0, -0.5, 1e38, 127, 30.1]))}
+            kind = "DML_OPERATOR_ELEMENT_WISE_IDENTITY"
+            tried.append(compiled(descriptor(kind, {"DataType": data_type, "Sizes": [8]}, ScaleBias=attributes)))
+    for operator, element in zip(tried, build(tmp_path, tried), strict=True):
+        dtype = np.dtype(operator.stored_types["InputTensor"].lower())
+        ends = np.iinfo(dtype)
+        x = np.arange(ends.min, ends.max + 1).astype(dtype)
+        scale, bias = (np.float64(np.float32(operator.numbers[f"ScaleBias.{name}"])) for name in ("Scale", "Bias"))
+        right = np.clip(np.trunc(scale * x + bias), ends.min, ends.max).astype(dtype)
+        np.testing.assert_array_equal(element(x), right)
