@@ -67,12 +67,15 @@ Bool = Annotated[bool, BeforeValidator(_bool, json_schema_input_type=bool)]
 
 
 class Size2D(BaseModel):
-    """DML_SIZE_2D."""
+    """DML_SIZE_2D. Neither size is 0."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    Width: Uint = Field(description="Along the last dimension.")
-    Height: Uint = Field(description="Along the last but one.")
+    Width: Annotated[Uint, Field(ge=1)] = Field(description="Along the last dimension.")
+    Height: Annotated[Uint, Field(ge=1)] = Field(description="Along the last but one.")
+
+    def __str__(self) -> str:
+        return f"Width {self.Width} and Height {self.Height}"
 
 
 class ScalarUnion(BaseModel):

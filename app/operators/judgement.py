@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from app.contract.constants import DataType, FeatureLevel
+from app.contract.scalars import Size2D
 from app.contract.support import Row
 from app.contract.tensors import MAX_ELEMENTS, TensorDesc, members, path_of
 from app.contract.validation import abbreviate
@@ -271,4 +272,4 @@ def _basis(operator: Operator) -> str:
 
 
 def _shown(value: object) -> object:
-    return value if isinstance(value, list | str) else abbreviate(value)
+    return value if isinstance(value, list | str | Size2D) else abbreviate(value)

@@ -66,7 +66,7 @@ class Upsample2D(Operator):
     InputTensor: InputTensorDesc
     OutputTensor: OutputTensorDesc = None
     ScaleSize: Size2D = Field(
-        description="The factors, 1 at least, of the last two dimensions.", examples=[{"Width": 2, "Height": 2}]
+        description="The factors of the last two dimensions.", examples=[{"Width": 2, "Height": 2}]
     )
     InterpolationMode: Annotated[
         constants.InterpolationMode, Field(description="How elements are made.", examples=["NEAREST_NEIGHBOR"])
@@ -82,7 +82,7 @@ class Upsample2D(Operator):
     same_types = (("InputTensor", "OutputTensor"),)
     same_sizes = ()
     same_ranks = (("InputTensor", "OutputTensor"),)
-    sizes_from = ("InputTensor",)
+    sizes_from = ("InputTensor", "ScaleSize")
     support = SupportTable.of("1_0 4-5 F32-16")
     notes = (
         "Elements are at the centers of pixels, and beyond the first and the last those are repeated, as for RESAMPLE.",
@@ -96,11 +96,6 @@ class Upsample2D(Operator):
     def implied_sizes(self, name: str) -> list[int]:
         *rest, height, width = self.InputTensor.Sizes
         return [*rest, height * self.ScaleSize.Height, width * self.ScaleSize.Width]
-
-    def rules(self, level: FeatureLevel) -> Iterator[Violation]:
-        for name, value in self.ScaleSize:
-            if value == 0:
-                yield Violation(("ScaleSize", name), f"{name} of ScaleSize is 0; it must be 1 at least.", 0, ">= 1")
 
     def formula(self, p: TensorParameters, x: Operand) -> Value:
         *rest, row, column = coordinates(x.rank)

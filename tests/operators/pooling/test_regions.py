@@ -69,7 +69,11 @@ def test_sizes_of_pooling() -> None:
     assert (refusal.pointer, refusal.allowed) == ("/ROITensor/Sizes", [1, 1, 2, 5])
     refusal = the_refusal(document | {"OutputTensor": {"DataType": "FLOAT32", "Sizes": [2, 1, 5, 3]}})
     assert (refusal.pointer, refusal.allowed) == ("/OutputTensor/Sizes", [2, 1, 3, 5])
-    assert the_refusal(document | {"PooledSize": {"Height": 0, "Width": 1}}).pointer == "/OutputTensor/Sizes"
+    refusal = the_refusal(document | {"PooledSize": {"Height": 0, "Width": 1}})
+    assert (refusal.pointer, refusal.given, refusal.allowed) == ("/PooledSize/Height", 0, ">= 1")
+    large = the_refusal(document | {"PooledSize": {"Height": 1 << 20, "Width": 1 << 15}})
+    assert large.pointer == "/OutputTensor/Sizes"
+    assert "with PooledSize Width 32768 and Height 1048576 implies" in large.message
 
 
 # Alignment
