@@ -90,6 +90,7 @@ class Gather(Gathering):
         CLAMPED,
         "IndexDimensions may be as many as IndicesTensor has, and 0, where there is one index and the output has no "
         "dimension in the place of Axis.",
+        "Sizes are judged alike at all feature levels. DirectML's documentation does not say what 2_1 relaxed.",
     )
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:

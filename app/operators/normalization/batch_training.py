@@ -160,7 +160,10 @@ class BatchNormalizationGrad(Gradient):
     formula_text = f"dX = g * Scale / sqrt(Variance + Epsilon), {_OF_GROUPS}"
     accuracy = SUM
     support = SupportTable.of("3_1 1-8 F32-16")
-    notes = (IN_FLOAT64,)
+    notes = (
+        "MeanTensor, VarianceTensor and ScaleTensor repeat where they have size 1, as the operator's page implies.",
+        IN_FLOAT64,
+    )
 
     def formula(
         self, p: TensorParameters, x: Operand, gradient: Operand, mean: Operand, variance: Operand, scale: Operand

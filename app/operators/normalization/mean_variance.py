@@ -183,6 +183,7 @@ class MeanVarianceNormalization2(Normalization):
         IN_FLOAT64,
         AXES,
         ACTIVATION,
+        "FusedActivation is there, as in the operator's structure; DirectML's list of what has one does not name it.",
     )
 
     def axes(self) -> tuple[int, ...]:

@@ -147,6 +147,7 @@ class MaxUnpooling(Operator):
     notes = (
         "Of elements with the same index the last one stays, row-major in the input; an index outside the output is "
         "passed over. DirectML's documentation does not say.",
+        "It is there from feature level 3_0 on, as its page has it; the feature level history has it from 2_0 on.",
     )
 
     def implied_sizes(self, name: str) -> None:

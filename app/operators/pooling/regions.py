@@ -388,7 +388,11 @@ class RoiAlign1(Corners, _Align, OutOfBounds, Offsets, Sampling, AlignTensors):
         "5_0 4 F32-16, ROITensor 2-4 F32-16, BatchIndicesTensor 1-4 U64-32",
         "4_0 4 F32-16, ROITensor 2-4 F32-16, BatchIndicesTensor 1-4 U32",
     )
-    notes = (SAMPLE_COUNT, BOUNDED_SAMPLES, BATCHES, NEAREST, OUTSIDE, ALIGNED)
+    notes = (
+        *(SAMPLE_COUNT, BOUNDED_SAMPLES, BATCHES, NEAREST, OUTSIDE, ALIGNED),
+        "Steps along y are of the region's height, and samples end before the next element's. The code on DirectML's "
+        "page has x for y in a place, and a sample more.",
+    )
 
     def formula(self, p: TensorParameters, x: Operand, rois: Operand, batches: Operand) -> Value:
         return _align(self, p, x, rois, batches)

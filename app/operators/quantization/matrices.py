@@ -201,6 +201,8 @@ class MatrixMultiplyIntegerToFloat(_Products):
     notes = (
         "Sums of products are exact of 8-bit and 16-bit integers (16-bit, of up to 2^21 terms), in float64 of 32-bit "
         "ones; they are scaled in float64 and rounded once.",
+        "The operator's page has no formula. Its text names OutputScaleTensor and OutputZeroPointTensor, too, which "
+        "the structure does not have.",
         _COUNTS,
     )
 

@@ -95,7 +95,10 @@ class Rnn(steps.Recurrent):
     support = SupportTable.of("1_0 4 F32-16, SequenceLengthsTensor U32")
     example: ClassVar[Mapping[str, Any]] = _example(1, ["TANH"])
     example_data = steps.LENGTHS
-    notes = _SEQUENCES
+    notes = (
+        *_SEQUENCES,
+        "RecurrenceTensor is required, as in the operator's structure; the text of its page calls it optional.",
+    )
 
     def step(self, xp: Any, part: steps.DirectionWeights, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
         (f,) = part.activations

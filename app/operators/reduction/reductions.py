@@ -183,6 +183,8 @@ class Reduce(OfAxes, _ByFunction):
         "AVERAGE, L2, LOG_SUM and LOG_SUM_EXP are of FLOAT32 and FLOAT16; MIN and MAX of all types; L1, MULTIPLY, SUM "
         "and SUM_SQUARE also of INT64, INT32, UINT64 and UINT32, where the feature level has them. ARGMAX and ARGMIN "
         "take all types and give INT64, INT32, UINT64 or UINT32; OutputTensor left out is then of UINT32.",
+        "ARGMAX and ARGMIN take 64-bit integers from feature level 4_1 on, as the operator's page has it; the feature "
+        "level history does not name that.",
         "Floats are added and multiplied in float64 and rounded once; LOG_SUM_EXP does not overflow.",
         WRAPPING,
         AXES,

@@ -33,6 +33,8 @@ from app.operators.resampling.grid import (
     COUNTS,
     HALVES,
     POSITIVE,
+    ROWS,
+    SHIFTED,
     SNAP,
     Axis,
     InputOffsets,
@@ -138,7 +140,7 @@ class ResampleGrad(ResamplingGradient):
         "5_1 1-4 F32-16",
         "3_0 4 F32-16",
     )
-    notes = (HALVES, *_NOTES)
+    notes = (HALVES, ROWS, *_NOTES)
 
     def formula(self, p: TensorParameters, gradient: Operand) -> Value:
         return self.gathered(p, gradient, None)
@@ -157,7 +159,7 @@ class ResampleGrad1(ResamplingGradient):
     formula_text = f"{_FORMULA} by RESAMPLE2"
     accuracy = SUM
     support = SupportTable.of("5_1 1-4 F32-16")
-    notes = _NOTES
+    notes = (SHIFTED.format(other="RESAMPLE_GRAD"), *_NOTES)
 
     def formula(self, p: TensorParameters, gradient: Operand) -> Value:
         return self.gathered(p, gradient, self.RoundingDirection)

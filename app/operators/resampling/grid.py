@@ -85,6 +85,15 @@ SNAP = (
 )
 POSITIVE = "Scales of 0 and below are refused. DirectML's documentation does not mention them."
 
+ROWS = (
+    "Which data types and dimensions a feature level added is as the operator's page has it; the feature level history "
+    "does not name that."
+)
+SHIFTED = (
+    "By the formula, DECREASING takes the nearest element, as {other} does, with InputPixelOffsets that are 0.5 lower. "
+    "The operator's page lowers OutputPixelOffsets, which is the same for Scales of 1 alone."
+)
+
 _SCALE_ROUNDING = 2.0**-24
 
 

@@ -38,6 +38,8 @@ from app.operators.resampling.grid import (
     COUNTS,
     HALVES,
     POSITIVE,
+    ROWS,
+    SHIFTED,
     SNAP,
     Axis,
     InputOffsets,
@@ -189,7 +191,7 @@ class Resample(Resampling):
         "2_0 4 F32-16",
     )
     counts: ClassVar[Mapping[str, tuple[str, ...]]] = {"ScaleCount": ("Scales",)}
-    notes = (HALVES, *_NOTES)
+    notes = (HALVES, ROWS, *_NOTES)
 
     def formula(self, p: TensorParameters, x: Operand) -> Value:
         return self.sampled(p, x, None)
@@ -212,7 +214,7 @@ class Resample1(Resampling):
         "2_1 4 F32-16",
     )
     counts = COUNTS
-    notes = (HALVES, *_NOTES)
+    notes = (HALVES, ROWS, *_NOTES)
 
     def formula(self, p: TensorParameters, x: Operand) -> Value:
         return self.sampled(p, x, None)
@@ -235,7 +237,7 @@ class Resample2(Resampling):
         "5_1 1-4 F32-16",
     )
     counts = COUNTS
-    notes = _NOTES
+    notes = (SHIFTED.format(other="RESAMPLE1"), *_NOTES)
 
     def formula(self, p: TensorParameters, x: Operand) -> Value:
         return self.sampled(p, x, self.RoundingDirection)
@@ -266,6 +268,7 @@ class Resample3(Resampling):
     notes = (
         "Antialiased: the weights, and that those of elements in the tensor sum up to 1, are read as in ONNX's Resize. "
         "DirectML's documentation has no formula.",
+        "Only dimensions with Scales below 0.5 are filtered, as the operator's page says; ONNX filters all below 1.",
         *_NOTES,
     )
 

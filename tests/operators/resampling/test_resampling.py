@@ -138,6 +138,8 @@ def test_halves_are_rounded_up(run: Runner) -> None:
     members |= {"Scales": [0.5], "InputPixelOffsets": [0], "OutputPixelOffsets": [0], "RoundingDirection": "DECREASING"}
     members["InputPixelOffsets"] = [-0.5]
     assert run("RESAMPLE2", {"InputTensor": x}, **members)["OutputTensor"].tolist() == [0, 2, 4, 6]
+    members |= {"InputPixelOffsets": [0.5 - 0.5], "OutputPixelOffsets": [-0.5]}
+    assert run("RESAMPLE2", {"InputTensor": x}, **members)["OutputTensor"].tolist() == [1, 3, 5, 7]
 
 
 @pytest.mark.parametrize("direction", ["INCREASING", "DECREASING"])
