@@ -1,4 +1,4 @@
-"""NumPy arrays over buffers."""
+"""NumPy arrays over buffers, and elements of four bits in them, as in CuPy's arrays."""
 
 from functools import cache
 from typing import Any, TypeAlias
@@ -17,21 +17,22 @@ def numpy_type(data_type: DataType) -> np.dtype[Any]:
     return np.dtype(f"{name[:-1]}8" if data_type.bits == 4 else name).newbyteorder("<")
 
 
-def apart(packed: Array, data_type: DataType, elements: int) -> Array:
-    """The `elements` of a 4-bit type, a byte each, of bytes that hold two, the first in the low half."""
-    made = np.empty((len(packed), 2), np.uint8)
-    np.bitwise_and(packed, 0xF, out=made[:, 0])
-    np.right_shift(packed, 4, out=made[:, 1])
+def apart(packed: Any, data_type: DataType, elements: int, xp: Any = np) -> Any:
+    """The `elements` of a 4-bit type, a byte each, of bytes that hold two, the first in the low half. `xp` is whose
+    arrays they are, numpy or cupy."""
+    made = xp.empty((len(packed), 2), np.uint8)
+    xp.bitwise_and(packed, 0xF, out=made[:, 0])
+    xp.right_shift(packed, 4, out=made[:, 1])
     if data_type is DataType.INT4:
         made ^= 8
         made -= 8  # which wraps around: 8 to 15 are -8 to -1
     return made.reshape(-1)[:elements].view(numpy_type(data_type))
 
 
-def together(made: Array) -> Array:
+def together(made: Any, xp: Any = np) -> Any:
     """The elements of a 4-bit type, row-major, two to a byte; the last half is 0 if it is of no element."""
-    halves: Array = np.zeros(made.size + made.size % 2, np.uint8)
-    np.bitwise_and(made.reshape(-1).view(np.uint8), 0xF, out=halves[: made.size])
-    packed: Array = halves[1::2] << np.uint8(4)
+    halves = xp.zeros(made.size + made.size % 2, np.uint8)
+    xp.bitwise_and(made.reshape(-1).view(np.uint8), 0xF, out=halves[: made.size])
+    packed = halves[1::2] << np.uint8(4)
     packed |= halves[::2]
     return packed

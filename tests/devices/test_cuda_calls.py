@@ -14,7 +14,7 @@ from app.devices.cuda.device import CudaDevice
 from app.devices.device import Cancelled, DeviceFailed
 from app.formula.coordinates import coordinates
 from app.graphs.schedule import InitializedGraph, Place, Room, Schedule, Step
-from app.memory.arrays import Array, numpy_type
+from app.memory.arrays import Array, numpy_type, together
 from app.operators.compiled import CompiledOperator, compile_operator
 from app.operators.linear_algebra.products import Gemm
 from app.stages import Stages, recorded
@@ -32,6 +32,7 @@ from tests.devices.test_coordinates import (
     run,
 )
 from tests.gpu import first_gpu
+from tests.operators import descriptors
 from tests.operators.coordinate_operators import (
     CumulativeSum,
     compiled,
@@ -227,6 +228,41 @@ def test_a_trace_has_transfers_and_kernels(on_cpu: CudaDeviceOnCpu, count: int, 
         found = Stages()
         recorded(found, kernel.dispatch, [buffer_of(x)], [buffer_of(np.zeros_like(x))], lambda: False)
         assert [each.name for each in found.done] == stages
+
+
+def check_four_bits(device: CudaDevice, data_type: DataType, sizes: list[int]) -> None:
+    """Elements that lie two to a byte are restored, and quantized again to the same bytes."""
+    rng = np.random.default_rng(4)
+    least = -8 if data_type is DataType.INT4 else 0
+    whole = rng.integers(least, least + 16, sizes).astype(numpy_type(data_type))
+    scale = np.full([1] * len(sizes), 0.5, np.float32)
+    packed = {"DataType": data_type.value, "Sizes": sizes}
+    x = whole.astype(np.float32) / 2
+    common = {"QuantizationType": "SCALE", "QuantizationTensors": [desc_of(scale)]}
+    for kind, given, expected in (("DEQUANTIZE", together(whole), x), ("QUANTIZE", x, together(whole))):
+        tensors = {"InputTensor": packed, "OutputTensor": desc_of(x)}
+        if kind == "QUANTIZE":
+            tensors = {"InputTensor": desc_of(x), "OutputTensor": packed}
+        operator = descriptors.compiled({"Type": kind, **common, **tensors})
+        made = np.zeros(expected.nbytes + 64, np.uint8)
+        output = made.data[: operator.outputs["OutputTensor"].data_bytes]
+        ran = device.prepare(operator).dispatch([buffer_of(given), buffer_of(scale)], [output], lambda: False)
+        assert ran.kind == "cuda"
+        assert made[: len(output)].tobytes() == expected.tobytes()
+        assert not made[len(output) :].any()
+
+
+@pytest.mark.parametrize("data_type", [DataType.UINT4, DataType.INT4])
+@pytest.mark.parametrize("sizes", [[5], [40, 51]], ids=["small", "large"])
+def test_elements_of_four_bits(on_cpu: CudaDeviceOnCpu, data_type: DataType, sizes: list[int]) -> None:
+    check_four_bits(on_cpu, data_type, sizes)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("data_type", [DataType.UINT4, DataType.INT4])
+@pytest.mark.parametrize("sizes", [[5], [40, 51], [1000, 999]], ids=str)
+def test_elements_of_four_bits_on_a_gpu(data_type: DataType, sizes: list[int]) -> None:
+    check_four_bits(first_gpu(), data_type, sizes)
 
 
 @pytest.mark.gpu

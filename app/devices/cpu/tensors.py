@@ -33,7 +33,8 @@ class Tensor:
         if self.desc.DataType.bits >= 8:
             return self.view(buffer)
         packed = np.frombuffer(buffer, np.uint8, self.desc.data_bytes)
-        return apart(packed, self.desc.DataType, self.desc.elements).reshape(self.desc.Sizes)
+        elements: Array = apart(packed, self.desc.DataType, self.desc.elements)
+        return elements.reshape(self.desc.Sizes)
 
     def store(self, made: Array, buffer: Buffer) -> None:
         """Write its elements."""

@@ -11,7 +11,7 @@ from app.devices.cuda.kernels import CudaKernel
 from app.devices.cuda.transfers import HostTensor, move
 from app.devices.device import Cancelled, DeviceFailed, ExecutionRecord
 from app.formula.values import FLOAT32
-from app.memory.arrays import numpy_type
+from app.memory.arrays import apart, numpy_type, together
 from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
 from app.stages import staged
@@ -152,7 +152,7 @@ class _Call:
     def __call__(self, stream: Any) -> None:
         """Compute, and queue what of it need not be waited for. Raises DeviceFailed if CuPy lacks something."""
         with self._device.functions_on(stream, self._pool) as cupy, np.errstate(all="ignore"):
-            inputs = {name: self._array(name, desc, address) for (name, desc), address in self._inputs}
+            inputs = {name: self._read(cupy, name, desc, address) for (name, desc), address in self._inputs}
             outputs = {name: self._array(name, desc, address) for (name, desc), address in self._outputs}
             try:
                 if self._ending:
@@ -172,9 +172,20 @@ class _Call:
         self._compiled.check_results(made)
         for name, output in outputs.items():
             if made[name] is not output:
-                cupy.copyto(output, made[name])
+                packed = self._compiled.outputs[name].DataType.bits < 8
+                cupy.copyto(output, together(made[name], cupy) if packed else made[name])
+
+    def _read(self, cupy: Any, name: str, desc: TensorDesc, address: int) -> Any:
+        """The elements, a byte each where they lie two to a byte."""
+        array = self._array(name, desc, address)
+        if desc.DataType.bits >= 8:
+            return array
+        return apart(array, desc.DataType, desc.elements, cupy).reshape(desc.Sizes)
 
     def _array(self, name: str, desc: TensorDesc, address: int) -> Any:
+        """The elements where they lie; of those that lie two to a byte, the bytes."""
+        if desc.DataType.bits < 8:
+            return self._device.array(address, desc.data_bytes, [desc.data_bytes], np.dtype(np.uint8), [1])
         dtype = numpy_type(self._compiled.stored_types[name])
         strides = [step * dtype.itemsize for step in desc.strides]
         return self._device.array(address, desc.data_bytes, desc.Sizes, dtype, strides)
