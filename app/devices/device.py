@@ -9,9 +9,6 @@ from app.graphs.schedule import InitializedGraph
 from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
 
-WHOLE_BYTES = [data_type for data_type in DataType if data_type.bits >= 8]
-"""Types that devices compute: those whose elements have an address."""
-
 
 class OnDevice(NamedTuple):
     """A tensor's bytes that lie on a GPU already, at this address. They are there as long as `owner` is."""

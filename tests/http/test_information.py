@@ -48,7 +48,7 @@ def test_capabilities(client: httpx.Client) -> None:
     assert (device["name"], device["kind"]) == ("numpy", "cpu")
     assert "NumPy" in device["description"]
     assert 0 < device["memory_available_bytes"] <= device["memory_total_bytes"]
-    assert {"FLOAT32", "FLOAT16", "INT8"} <= set(device["data_types"])
+    assert device["data_types"] == [data_type.value for data_type in DataType]
     assert told["limits"]["max_tensor_bytes"] == 256 << 20
 
 

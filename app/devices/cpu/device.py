@@ -40,7 +40,7 @@ from app.devices.cpu.threads import RAN, Threads
 from app.devices.cpu.tiles import TILED, tiles_kernel
 from app.devices.cpu.times import step_seconds
 from app.devices.cpu.transposed import transposed_kernel
-from app.devices.device import WHOLE_BYTES, Cancelled, DeviceInfo, ExecutionRecord, InTurn, Kernel
+from app.devices.device import Cancelled, DeviceInfo, ExecutionRecord, InTurn, Kernel
 from app.devices.layout import Index, blocks, reaches, walk
 from app.devices.schedules import OneByOne, Prepare, Segment, schedule_kernel
 from app.formula.structures import Questions, Structures
@@ -103,7 +103,7 @@ class NumpyDevice:
             description=f"{' and '.join(parts)} on {platform.machine()}, {self._threads.most} threads",
             memory_total_bytes=total,
             memory_available_bytes=available,
-            data_types=WHOLE_BYTES,
+            data_types=list(DataType),
             kernels_cached=self._compiler.kernels if self._compiler else None,
         )
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
+from app.contract.constants import DataType
 from app.devices.cuda.context import Context
 from app.devices.cuda.kernels import CudaKernel
 from app.devices.cuda.schedules import CudaScheduleKernel, KeptTensors
@@ -12,7 +13,7 @@ from app.devices.cuda.shared import ResidentKernel
 from app.devices.cuda.small import SMALL_BYTES, Passage, SmallKernel
 from app.devices.cuda.times import step_seconds
 from app.devices.cuda.whole import Resident, WholeKernel
-from app.devices.device import WHOLE_BYTES, DeviceInfo, InTurn, Kernel
+from app.devices.device import DeviceInfo, InTurn, Kernel
 from app.devices.schedules import OneByOne, schedule_kernel
 from app.graphs.schedule import InitializedGraph
 from app.programs.dispatchable import Dispatchable
@@ -42,7 +43,7 @@ class CudaDevice(Context):
             description=self.facts.description,
             memory_total_bytes=total,
             memory_available_bytes=available,
-            data_types=WHOLE_BYTES,
+            data_types=list(DataType),
             compute_capability=self.facts.compute_capability,
             driver_version=self.facts.driver_version,
             runtime_version=self.facts.runtime_version,

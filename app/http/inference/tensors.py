@@ -3,10 +3,11 @@
 from app.codecs.number_text import Elements
 from app.contract.constants import DataType
 from app.contract.suggestions import did_you_mean
-from app.devices.device import WHOLE_BYTES
 
-DATATYPES = {"BOOL": DataType.UINT8} | {str(data_type).replace("FLOAT", "FP"): data_type for data_type in WHOLE_BYTES}
-"""Data types by the protocol's names."""
+DATATYPES = {"BOOL": DataType.UINT8} | {
+    str(data_type).replace("FLOAT", "FP"): data_type for data_type in DataType if data_type.bits >= 8
+}
+"""Data types by the protocol's names, which has none for elements of four bits."""
 
 NAMES = {data_type: name for name, data_type in DATATYPES.items()}
 """The protocol's names by data type."""
