@@ -147,7 +147,7 @@ def create_app(
     app.state.metrics = metrics
     app.state.access_log = access_log
     app.state.tracing = traces
-    app.state.inference = endpoints.InferEndpoint(service, metrics.inferences, metrics.batches, repository)
+    app.state.inference = endpoints.InferEndpoint(service, metrics, repository)
     dispatches = DispatchRoute(service)
     models = DxDispatchRoute(service, metrics.dispatched)
     app.router.routes += [
@@ -355,6 +355,6 @@ def _server(
 
     async def rehearse_all() -> None:
         connect = connections(rehearsing(answering(app)), limits, transfers)
-        await rehearse(lambda: connect(config, ServerState(), {}), app.state.inference.expected())
+        await rehearse(lambda: connect(config, ServerState(), {}), app.state.inference.expected)
 
     return Server(config, service.drain, settings.drain_seconds, settings.header_seconds, rehearse_all)

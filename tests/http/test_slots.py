@@ -1,10 +1,13 @@
 """Numbers that outlive the process that wrote them."""
 
 import os
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from app.http.telemetry import slots as slots_module
 from app.http.telemetry.families import Counter, Histogram, together
 from app.http.telemetry.metrics import Counts
 from app.http.telemetry.slots import OVERFLOW, Labels, Slots
@@ -68,6 +71,21 @@ def test_a_series_whose_name_is_not_to_be_seen_yet_is_none() -> None:
     at = bytes(slots._memories[0]).index(b'["family","b"]')
     slots._memories[0][at : at + 14] = bytes(14)
     assert numbers(slots) == {("a",): [[0]]}
+
+
+def test_several_threads_may_make_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    slots = Slots(1)
+    slot = slots.own(0)
+
+    def slow(length: int, words: Callable[[int], int] = slots_module._words) -> int:
+        time.sleep(0.001)
+        return words(length)
+
+    monkeypatch.setattr(slots_module, "_words", slow)
+    with ThreadPoolExecutor(4) as pool:
+        for each in range(40):
+            pool.submit(slot.find, NAME, (str(each),), 1)
+    assert len(numbers(slots)) == 40
 
 
 def test_what_has_no_room_is_counted_together() -> None:

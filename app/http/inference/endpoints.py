@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from app.codecs.codec import Body
 from app.codecs.structure import Unreadable
 from app.devices.device import DeviceFailed
-from app.engine.prepared import Outcome
+from app.engine.prepared import Outcome, Prepared
 from app.engine.resident import execute_resident
 from app.engine.service import Service
 from app.engine.workers import Ticket
@@ -36,7 +36,7 @@ from app.http.inference.operator_models import OperatorModel
 from app.http.inference.rehearsal import MOST_REHEARSED, TIMES, rehearsals, request_of
 from app.http.inference.requests import Inference, InferenceReader, Parts
 from app.http.inference.shared_memory import Regions
-from app.http.telemetry.inferences import BatchCounts, InferenceCounts
+from app.http.telemetry.metrics import Metrics
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer, beginning
 from app.models.repository.batcher import Batcher
@@ -51,6 +51,8 @@ _MOST_COMPILED = 4
 """How often a model is compiled for a request, if others take its place before it is used."""
 
 _LENGTH = JSON_LENGTH.lower().encode()
+
+PATH, VERSIONED = "/v2/models/{name}/infer", "/v2/models/{name}/versions/{version}/infer"
 
 
 @dataclass(slots=True)
@@ -142,12 +144,15 @@ class _Done(NamedTuple):
 class InferEndpoint:
     """Answers the inferences of a service."""
 
-    def __init__(self, service: Service, counts: InferenceCounts, batches: BatchCounts, repository: Repository) -> None:
+    def __init__(self, service: Service, metrics: Metrics, repository: Repository) -> None:
         self.regions = Regions(service.placement)
         self.models = Models(service, repository)
         self._service = service
-        self._counts = counts
-        self._batcher = Batcher(service, repository, lambda model, executed: batches.observe(model.called, *executed))
+        self.metrics = metrics
+        self._counts = metrics.inferences
+        self._batcher = Batcher(
+            service, repository, lambda model, executed: metrics.batches.observe(model.called, *executed)
+        )
         self._reader = InferenceReader(service, self.regions)
         self._readers: WeakKeyDictionary[GraphModel | CacheKey, InferenceReader] = WeakKeyDictionary()
         service.caches["inferences"] = self._reader.cache
@@ -188,7 +193,8 @@ class InferEndpoint:
 
     def rehearse(self, model: LoadedModel, sizes: SizesOfAll, ticket: Ticket[None]) -> None:
         """Infer on zeros, so that the first request finds all loops compiled, and nothing that is done for the first
-        time. It takes as long as that takes, and so is for a worker. Nothing of it is counted.
+        time. It takes as long as that takes, and so is for a worker. Nothing of it is counted, but the series in which
+        requests will be are there from now on.
 
         Raises ContractError, LimitExceeded, MemoryExhausted, Cancelled.
         """
@@ -205,13 +211,28 @@ class InferEndpoint:
                 data = cast("dict[str, Buffer]", inference.data(parts, memory))
                 outcome = self._service.execute_in(ticket, inference.prepared, data, memory)
                 inference.form.write(parts.id, outcome, parts.regions, memory)
+            self._expect(model, inference.prepared, outcome)
+
+    def _expect(self, model: LoadedModel, prepared: Prepared, outcome: Outcome) -> None:
+        """Have metrics show all that dispatches with this model will be counted in, which were like this one."""
+        metrics = self.metrics
+        for route in (PATH, VERSIONED):
+            metrics.expect_requests(route, "POST")
+        metrics.expect_dispatches(prepared.name, outcome.ran.device)
+        metrics.inferences.expect(model.called)
+        if model.batching:
+            metrics.batches.expect(model.called, (1, *model.batching.sizes))
 
     def expected(self) -> Iterator[bytes]:
         """What clients will ask of the models that are compiled, in HTTP."""
-        for model, sizes in self.models.repository.compiled_sizes():
+        repository = self.models.repository
+        for model, sizes in repository.compiled_sizes():
+            path = f"/v2/models/{model.name}"
+            if model.version != repository.versions(model.name)[-1]:  # the newest one goes without saying
+                path += f"/versions/{model.version}"
             for each in rehearsals(model.ports, sizes, self._service.settings.max_numbers):
                 if len(each.text) + each.zeros <= MOST_REHEARSED:
-                    yield request_of(each, model.name, model.version)
+                    yield request_of(each, f"{path}/infer")
 
     def reader_of(self, model: OperatorModel | GraphModel | FileModel) -> InferenceReader:
         """That of all operators, or the model's own, which goes with it."""
@@ -328,8 +349,8 @@ def routes(endpoint: InferEndpoint) -> list[DirectRoute]:
         openapi.infer("modelVersionInfer", "Execute a version of a model", "version"),
     )
     return [
-        DirectRoute("/v2/models/{name}/infer", endpoint, _documented, "inference", plain),
-        DirectRoute("/v2/models/{name}/versions/{version}/infer", endpoint, _documented, "inference", versioned),
+        DirectRoute(PATH, endpoint, _documented, "inference", plain),
+        DirectRoute(VERSIONED, endpoint, _documented, "inference", versioned),
     ]
 
 

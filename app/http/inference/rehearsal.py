@@ -67,10 +67,10 @@ def rehearsals(ports: Signature, sizes: SizesOfAll, max_numbers: int) -> Iterato
             yield Rehearsal(first + b"".join(filled), 0)
 
 
-def request_of(rehearsal: Rehearsal, name: str, version: str) -> bytes:
-    """The same in HTTP, to this version of the model."""
+def request_of(rehearsal: Rehearsal, path: str) -> bytes:
+    """The same in HTTP, to this path."""
     text, zeros = rehearsal
-    fields = [f"POST /v2/models/{name}/versions/{version}/infer HTTP/1.1", "Host: rehearsal"]
+    fields = [f"POST {path} HTTP/1.1", "Host: rehearsal"]
     fields += [f"Content-Length: {len(text) + zeros}", *([f"{JSON_LENGTH}: {len(text)}"] if zeros else [])]
     return b"".join(("\r\n".join([*fields, "", ""]).encode(), text, bytes(zeros)))
 

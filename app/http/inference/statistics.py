@@ -34,7 +34,8 @@ def document(
     )
     listed = [batch] if executed else []
     if batches:
-        together = {rows: [int(sum(of)) for of in zip(*numbers, strict=True)] for rows, numbers in batches.items()}
+        sums = {rows: [int(sum(of)) for of in zip(*numbers, strict=True)] for rows, numbers in batches.items()}
+        together = {rows: numbers for rows, numbers in sums.items() if any(numbers)}  # others are only expected
         listed = [_batch(rows, numbers) for rows, numbers in sorted(together.items())]
         # Each row is an inference, and each batch one execution; requests beyond the most rows are in no batch.
         alone = max(executed - sum(requests for _, requests, *_ in together.values()), 0)

@@ -1,10 +1,11 @@
 """What the inferences of the Open Inference Protocol took, and how many were run together, as families of series."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from prometheus_client.core import CounterMetricFamily, Metric
 
+from app.engine.graph_entries import PARTS
 from app.http.telemetry.families import Family, Series, together
 from app.http.telemetry.slots import Slot
 
@@ -15,6 +16,11 @@ class InferenceCounts(Family):
     def __init__(self, slot: Slot) -> None:
         text = "Time that inferences of the Open Inference Protocol took, and their parts did."
         super().__init__(slot, "dmlserve_inference_seconds", text, ["operator", "part"], 3)
+
+    def expect(self, operator: str) -> None:
+        """Show its series, at 0, before the first inference. For any thread."""
+        for part in PARTS:
+            self.numbers[operator, part]
 
     def observe(self, operator: str, took: Mapping[str, int]) -> None:
         now = time.time_ns() // 1_000_000
@@ -39,6 +45,11 @@ class BatchCounts(Family):
     def __init__(self, slot: Slot) -> None:
         text = "Executions of models whose requests are run together, by the rows of all of these."
         super().__init__(slot, "dmlserve_inference_batches", text, ["operator", "size"], 5)
+
+    def expect(self, operator: str, sizes: Iterable[int]) -> None:
+        """Show the series of batches of these rows, at 0, before the first one. For any thread."""
+        for rows in sizes:
+            self.numbers[operator, str(rows)]
 
     def observe(self, operator: str, rows: int, requests: int, input_ns: int, infer_ns: int, output_ns: int) -> None:
         numbers = self.numbers[operator, str(rows)]

@@ -172,6 +172,7 @@ class Metrics:
     Only the event loop's thread counts, so that no lock is needed: prometheus_client's own counters and histograms,
     which have one each, cost a small dispatch a tenth of its time. It does write the text. What is counted is in the
     slots at once: if a worker is killed, what it counted stays, and the next one with its number goes on counting.
+    Any thread may say what will be counted: a rate over a series does not see the first one if it makes the series.
     """
 
     media_type = CONTENT_TYPE_LATEST
@@ -192,6 +193,14 @@ class Metrics:
         # To look all of them up for each request would take longer than to count it.
         self._requests = lru_cache(1024)(self._counts.of_requests)
         self._dispatches = lru_cache(1024)(self._counts.of_dispatches)
+
+    def expect_requests(self, route: str, method: str) -> None:
+        """Show the series of those that are answered with 200, at 0, before the first one. For any thread."""
+        self._requests(route, method, 200)
+
+    def expect_dispatches(self, operator: str, device: str) -> None:
+        """The same of dispatches."""
+        self._dispatches(operator, device)
 
     def requested(self, route: str, method: str, status: int, received: int, sent: int, seconds: float) -> None:
         """Count an answered request. `route` is a path's template, `received` and `sent` are bytes."""

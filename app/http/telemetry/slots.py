@@ -6,6 +6,7 @@ processors store at once. So neither a reader nor whoever goes on after a SIGKIL
 
 import mmap
 from collections.abc import Iterator
+from threading import Lock
 from time import time
 from typing import TypeAlias
 
@@ -30,9 +31,10 @@ _LENGTH_BITS = 32
 
 
 class Slot:
-    """The series of one worker, to be written by it."""
+    """The series of one worker, to be written by it. Any of its threads may make them."""
 
     def __init__(self, memory: memoryview) -> None:
+        self._lock = Lock()
         self._memory = memory
         self._words = memory.cast("Q")
         self._numbers: Cells = memory.cast("d")
@@ -44,6 +46,10 @@ class Slot:
 
     def find(self, name: str, labels: Labels, count: int) -> Cells:
         """The `count` numbers of a series, which is made if there is none."""
+        with self._lock:
+            return self._find(name, labels, count)
+
+    def _find(self, name: str, labels: Labels, count: int) -> Cells:
         known = self._known.get((name, labels))
         if known is not None:
             return known
@@ -52,7 +58,7 @@ class Slot:
         end = begin + _words(len(text)) + count
         is_overflow = all(label == OVERFLOW for label in labels)
         if end * _WORD > len(self._memory) - (0 if is_overflow else _RESERVED_BYTES):
-            return self.find(name, (OVERFLOW,) * len(labels), count)
+            return self._find(name, (OVERFLOW,) * len(labels), count)
         # Zeros too: somebody who was killed right here may have left something.
         self._memory[begin * _WORD : end * _WORD] = text.ljust((end - begin) * _WORD, b"\0")
         self._words[self._end] = count << _LENGTH_BITS | len(text)
