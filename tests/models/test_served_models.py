@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import msgpack
 import numpy as np
+import onnx
 import pytest
 import tritonclient.http as triton
 from onnx import ModelProto
@@ -17,6 +18,7 @@ from tritonclient.utils import InferenceServerException
 
 from app.engine.service import Service
 from app.models.onnx.reading import signature
+from app.models.repository import layout
 from app.models.repository.config import BadConfig, apply_config, parse
 from app.models.repository.model import LoadedModel, SizedModel
 from app.models.repository.repository import Repository, check
@@ -387,3 +389,63 @@ def test_tritons_config() -> None:
     ):
         with pytest.raises(BadConfig, match=why):
             apply_config(text, "versions", ports)
+
+
+@pytest.mark.parametrize(
+    ("policy", "served"),
+    [
+        ("", ["2", "9", "10"]),
+        ("version_policy: { all {} }", ["2", "9", "10"]),
+        ("version_policy { latest { num_versions: 2 } }", ["9", "10"]),
+        ("version_policy { latest { } }", ["10"]),
+        ("version_policy: { specific { versions: [10, 2] } }", ["2", "10"]),
+        ("version_policy: { specific { versions: 9 } }", ["9"]),
+    ],
+)
+def test_which_versions_are_served(tmp_path: Path, policy: str, served: list[str]) -> None:
+    for version in ("2", "9", "10", "010", "new"):
+        put(tmp_path / "some" / version / "model.onnx", affine())
+    (tmp_path / "some" / "config.pbtxt").write_text(policy)
+    found = layout.find(tmp_path, "some")
+    assert found
+    assert found.versions == {each: tmp_path / "some" / each / "model.onnx" for each in served}
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ("version_policy { specific { versions: [1, 3] } }", "asks for 3; there is 1"),
+        ("version_policy { specific { } }", "asks for no version"),
+        ("version_policy { newest { } }", "none of latest, all and specific"),
+        ("version_policy: 1", "none of latest, all and specific"),
+        ("version_policy { latest { num_versions: many } }", "no number"),
+        ('default_model_filename: "../1/model.onnx"', "no file of a version's folder"),
+        ("default_model_filename { }", "is a message"),
+    ],
+)
+def test_versions_that_are_not_there(tmp_path: Path, config: str, why: str) -> None:
+    put(tmp_path / "some" / "1" / "model.onnx", affine())
+    (tmp_path / "some" / "config.pbtxt").write_text(config)
+    assert layout.names_in(tmp_path) == ["some"]  # so that it is told
+    with pytest.raises(BadConfig, match=why):
+        layout.find(tmp_path, "some")
+
+
+def test_other_files_of_a_version(tmp_path: Path) -> None:
+    """Triton lets a config name another one, and a model of several files lie in a folder that is called as it."""
+    weights = np.ones(1 << 10, np.float32)
+    served = model("m (float[rows, 1024] x) => (float[rows, 1024] y) { y = Add(x, w) }", w=weights)
+    put(tmp_path / "named" / "1" / "best.onnx", served)
+    (tmp_path / "named" / "config.pbtxt").write_text('default_model_filename: "best.onnx" version_policy { all {} }')
+    file = tmp_path / "several" / "1" / "model.onnx" / "model.onnx"
+    file.parent.mkdir(parents=True)
+    onnx.save(served, file, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    put(tmp_path / "other" / "1" / "best.onnx", served)  # which no config names
+    assert layout.names_in(tmp_path) == ["named", "several"]
+    service = Service(Settings(models=str(tmp_path), gpus="none", llvm=False))
+    repository = Repository(service)
+    repository.open()
+    for name in ("named", "several"):
+        repository.compile(repository.known(name, None), ((1, 1024),), lambda: False)
+    repository.close()
+    service.close()

@@ -42,7 +42,7 @@ def apply_config(text: str, name: str, model: Signature) -> Signature:
     """`model`, the signature of the model that is called `name`, with what the config makes of it: sizes of dimensions
     that are free in the file. Raises BadConfig."""
     config = parse(text)
-    stated = _one(config, "name", name)
+    stated = text_of(config, "name", name)
     if stated != name:
         raise BadConfig(f"config.pbtxt is of {stated}, and lies in the folder of {name}.")
     is_batched = bool(number(config, "max_batch_size", None))
@@ -130,7 +130,7 @@ def _text(token: str) -> str:
 
 def number(message: Message, field: str, default: int | None) -> int | None:
     """A field that is a number, and not below 0; `default` where it is left out. Raises BadConfig."""
-    stated = _one(message, field, "")
+    stated = text_of(message, field, "")
     if not stated:
         return default
     if not (stated.isascii() and stated.isdigit() and len(stated) <= _MOST_DIGITS):
@@ -138,7 +138,8 @@ def number(message: Message, field: str, default: int | None) -> int | None:
     return int(stated)
 
 
-def _one(message: Message, field: str, default: str) -> str:
+def text_of(message: Message, field: str, default: str) -> str:
+    """A field that is no message; `default` where it is left out. Raises BadConfig."""
     values = message.get(field) or [default]
     if not isinstance(values[-1], str):
         raise BadConfig(f"{field} in config.pbtxt is a message.")
@@ -161,10 +162,10 @@ def _applied(kind: str, config: Message, ports: dict[str, Port], is_batched: boo
 
 
 def _stated(message: Message, is_batched: bool) -> _Stated:
-    name = _one(message, "name", "")
+    name = text_of(message, "name", "")
     if "reshape" in message:
         raise BadConfig(f"config.pbtxt has {name} reshaped, which is not done here.")
-    type_ = _one(message, "data_type", "")
+    type_ = text_of(message, "data_type", "")
     if type_ and type_ not in _TYPES:
         raise BadConfig(f"{name} is {type_} in config.pbtxt, which is none of {', '.join(_TYPES)}.")
     sizes: tuple[int | None, ...] | None = None

@@ -1,4 +1,8 @@
-"""Which models a folder has: NAME/VERSION/model.onnx, as Triton has them, and NAME.onnx."""
+"""Which models a folder has: NAME/VERSION/model.onnx, as Triton has them, and NAME.onnx.
+
+As there, model.onnx may be a folder with the file of that name and its external data, and a config.pbtxt may name
+another file (default_model_filename), and which versions are served (version_policy): all of them, if it does not.
+"""
 
 import logging
 from pathlib import Path
@@ -7,12 +11,13 @@ from typing import NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from app.engine.graph_documents import GraphName
-from app.models.repository.config import BadConfig
+from app.models.repository.config import BadConfig, Message, number, parse, text_of
 
 _MODEL, _CONFIG = "model.onnx", "config.pbtxt"
 
-_NAME: TypeAdapter[str] = TypeAdapter(GraphName)
+_FILE_NAME, _POLICY = "default_model_filename", "version_policy"
 
+_NAME: TypeAdapter[str] = TypeAdapter(GraphName)
 
 log = logging.getLogger("app")
 
@@ -27,7 +32,7 @@ class Found(NamedTuple):
 def names_in(folder: Path) -> list[str]:
     """Of all models there, those with names that no model can have as well, unless nobody could read these
     or they are hidden."""
-    names = {each.name for each in folder.iterdir() if each.is_dir() and _versions(each)}
+    names = {each.name for each in folder.iterdir() if each.is_dir() and _has_versions(each)}
     names |= {each.stem for each in folder.glob("*.onnx") if each.is_file()}
     unprintable = {each for each in names if not each.isprintable()}
     for name in sorted(unprintable):
@@ -36,29 +41,55 @@ def names_in(folder: Path) -> list[str]:
 
 
 def find(folder: Path, name: str) -> Found | None:
-    """The model called `name`, if there is one. Raises BadConfig if it cannot have this name, or there are two."""
+    """The model called `name`, if there is one. Raises BadConfig if it cannot have this name, there are two, or its
+    config cannot be read or asks for versions that are not there."""
     if "/" in name or "\0" in name or name.startswith("."):
         return None
     own, plain = folder / name, folder / f"{name}.onnx"
     try:
-        versions, is_plain = _versions(own), plain.is_file()
+        is_folder, is_plain = _has_versions(own), plain.is_file()
     except OSError:  # of a name that is too long
         return None
-    if not versions and not is_plain:
+    if not is_folder and not is_plain:
         return None
     try:
         _NAME.validate_python(name)
     except ValidationError as error:
         raise BadConfig(f"A model's name {error.errors()[0]['msg']}.") from None
-    if versions and is_plain:
+    if is_folder and is_plain:
         raise BadConfig(f"There are both {name}.onnx and a folder {name}.")
     if is_plain:
         return Found({"1": plain}, None)
-    config = own / _CONFIG
-    return Found(versions, config if config.is_file() else None)
+    config, file = _config(own), own / _CONFIG
+    return Found(_chosen(_versions(own, _file_name(config)), config), file if file.is_file() else None)
 
 
-def _versions(folder: Path) -> dict[str, Path]:
+def _has_versions(folder: Path) -> bool:
+    try:
+        return bool(_versions(folder, _file_name(_config(folder))))
+    except BadConfig:  # of which is told when it is loaded
+        return True
+
+
+def _config(folder: Path) -> Message:
+    """Empty where there is none. Raises BadConfig."""
+    file = folder / _CONFIG
+    if not file.is_file():
+        return {}
+    try:
+        return parse(file.read_text(errors="replace"))
+    except OSError as error:
+        raise BadConfig(f"config.pbtxt cannot be read: {error.strerror}.") from None
+
+
+def _file_name(config: Message) -> str:
+    name = text_of(config, _FILE_NAME, "") or _MODEL
+    if "/" in name or "\0" in name or name in (".", ".."):
+        raise BadConfig(f"{_FILE_NAME} in config.pbtxt is {name[:40]!r}, which is no file of a version's folder.")
+    return name
+
+
+def _versions(folder: Path, file_name: str) -> dict[str, Path]:
     if not folder.is_dir():
         return {}
     numbers = sorted(
@@ -66,4 +97,33 @@ def _versions(folder: Path) -> dict[str, Path]:
         for each in folder.iterdir()
         if each.name.isascii() and each.name.isdigit() and each.name == str(int(each.name))
     )
-    return {str(each): file for each in numbers if (file := folder / str(each) / _MODEL).is_file()}
+    files = {str(each): folder / str(each) / file_name for each in numbers}
+    return {each: file / _MODEL if file.is_dir() else file for each, file in files.items() if _is_model(file)}
+
+
+def _is_model(file: Path) -> bool:
+    return file.is_file() or (file / _MODEL).is_file()
+
+
+def _chosen(versions: dict[str, Path], config: Message) -> dict[str, Path]:
+    """Those that are served. Raises BadConfig."""
+    policies = config.get(_POLICY)
+    if not policies:
+        return versions
+    policy = policies[-1]
+    if isinstance(policy, dict):
+        if "all" in policy:
+            return versions
+        if latest := policy.get("latest"):
+            count = (number(latest[-1], "num_versions", 1) if isinstance(latest[-1], dict) else None) or 1
+            return dict([*versions.items()][-count:])
+        if (specific := policy.get("specific")) and isinstance(specific[-1], dict):
+            wanted = [str(each) for each in specific[-1].get("versions", [])]
+            missing = [each for each in wanted if each not in versions]
+            if missing or not wanted:
+                raise BadConfig(
+                    f"{_POLICY} in config.pbtxt asks for {', '.join(missing) or 'no version'}; there is "
+                    f"{', '.join(versions)}."
+                )
+            return {each: file for each, file in versions.items() if each in wanted}
+    raise BadConfig(f"{_POLICY} in config.pbtxt is none of latest, all and specific.")
