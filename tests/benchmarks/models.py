@@ -82,9 +82,10 @@ def stated(given: str) -> tuple[Path, bytes, Any, dict[str, Array]]:
         name: [int(size) for size in own.split("x")]
         for name, own in (part.split("=") for part in text.split(",") if part)
     }
-    data = Path(path).read_bytes()
-    model = read_model(data)
-    return Path(path), data, model, inputs_of(model, sizes)
+    file = Path(path)
+    data = file.read_bytes()
+    model = read_model(data, file.parent)
+    return file, data, model, inputs_of(model, sizes)
 
 
 def main() -> int:
@@ -103,8 +104,8 @@ def main() -> int:
     print(f"onnxruntime {onnxruntime.__version__}, NumPy {np.__version__}, {options.threads} threads\n")
     print("| model | inputs | ms | onnxruntime ms | ratio | difference |\n|---|---|--:|--:|--:|--:|")
     for each in options.models:
-        path, data, model, inputs = stated(each)
-        session = onnxruntime.InferenceSession(data, chosen, providers=["CPUExecutionProvider"])
+        path, _, model, inputs = stated(each)
+        session = onnxruntime.InferenceSession(path, chosen, providers=["CPUExecutionProvider"])
         wanted = dict(zip([each.name for each in session.get_outputs()], session.run(None, inputs), strict=True))
         imported = import_model(model, {name: array.shape for name, array in inputs.items()})
         run = prepared(service, imported, inputs)
