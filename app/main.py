@@ -173,14 +173,16 @@ def create_app(
 
 
 def answering(app: FastAPI) -> Handler:
-    """What answers each request by `app`, for everyone and unseen."""
+    """What answers each request by `app`, for everyone and unseen. It raises what is refused."""
     routes = [route for route in app.routes if isinstance(route, DirectRoute)]
-    return refusing(routed(routes, telling(answered_by(app))))
+    return routed(routes, telling(answered_by(app)))
 
 
 def handler_of(app: FastAPI, settings: Settings, keys: Keys) -> Handler:
     """The same, and what happens before and after. Without `keys` it is for everyone."""
     handler = answering(app)
+    if keys or settings.cors_origins:
+        handler = refusing(handler)  # problems are answers to them, too
     if keys:
         handler = authenticating(handler, keys)
     if settings.cors_origins:
@@ -354,7 +356,7 @@ def _server(
     config.ssl = certificate.context if certificate else None
 
     async def rehearse_all() -> None:
-        connect = connections(rehearsing(answering(app)), limits, transfers)
+        connect = connections(rehearsing(refusing(answering(app))), limits, transfers)
         await rehearse(lambda: connect(config, ServerState(), {}), app.state.inference.expected)
 
     return Server(config, service.drain, settings.drain_seconds, settings.header_seconds, rehearse_all)

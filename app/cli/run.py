@@ -66,12 +66,12 @@ def run(arguments: tuple[str, ...], inputs: tuple[str, ...], output: Path | None
             form = answer_form(output, dispatch, operator is not None) if output else None
             outcome = asyncio.run(service.execute(dispatch.prepared, data, memory))
             if form and output:
-                _save(output, list(form.write(dispatch, outcome, memory).content.pieces))
+                _save(output, list(form.write(dispatch, outcome, memory).pieces))
         except ContractError as error:
             raise (in_query(error) if operator else error) from None
         if as_json:
             answer = DocumentForm(CODECS["application/json"]).write(dispatch, outcome, memory)
-            click.echo(b"".join(answer.content.pieces))
+            click.echo(b"".join(answer.pieces))
         elif not output:
             timing = outcome.queue_seconds, outcome.compute_seconds
             _show_answer(dispatch.prepared.answer(outcome.ran, outcome.outputs, *timing))

@@ -17,7 +17,7 @@ BASE64 = {
 """JSON schema of tensor data in JSON."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Span:
     """Tensor data in the wire's form: `body[start:stop]`."""
 

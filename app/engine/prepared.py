@@ -1,7 +1,8 @@
 """A request that has passed judgement, ready to be dispatched on any data, and what comes of that."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,8 @@ from app.memory.buffers import Buffer
 from app.operators.compiled import Judged
 
 
-class Bound(NamedTuple):
+@dataclass(slots=True)
+class Bound:
     """Buffers that a kernel is dispatched on: inputs in the order of the bind points, outputs by name, scratch."""
 
     inputs: list[Buffer]
@@ -57,8 +59,9 @@ class Prepared:
             if buffer is None or (buffer.nbytes != fewest and buffer.nbytes not in self.work.lengths(name)):
                 break
             buffers.append(buffer)
-        if len(buffers) == len(self._input_bytes) == len(data):
-            return buffers
+        else:
+            if len(buffers) == len(data):
+                return buffers
         try:
             return list(bind(self.work, data).values())
         except ContractError as error:
@@ -66,13 +69,13 @@ class Prepared:
 
     def dispatch(self, bound: Bound, cancelled: Callable[[], bool]) -> ExecutionRecord:
         """Compute the outputs. Raises Cancelled soon after `cancelled()` turns true."""
-        inputs, outputs, scratch = bound
+        outputs, scratch = bound.outputs, bound.scratch
         if self.in_place is None:
             for name in self._with_gaps:
                 # Gaps between the elements are not written: they must not show what the memory held before.
                 np.frombuffer(outputs[name], np.uint8)[:] = 0
         targets = [*outputs.values()] if scratch is None else [*outputs.values(), scratch]
-        return self.kernel.dispatch(inputs, targets, cancelled)
+        return self.kernel.dispatch(bound.inputs, targets, cancelled)
 
     def answer(
         self, ran: ExecutionRecord, data: Mapping[str, Any], queue_seconds: float, compute_seconds: float
@@ -117,7 +120,8 @@ def response(
     )
 
 
-class Outcome(NamedTuple):
+@dataclass(slots=True)
+class Outcome:
     """The outputs' buffers by name, how long it took, in seconds, and where."""
 
     outputs: dict[str, Buffer]

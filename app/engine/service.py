@@ -282,10 +282,9 @@ class Service:
     def _bound(cls, prepared: Prepared, inputs: list[Buffer], memory: MemoryShare) -> Bound:
         if prepared.own_bytes:
             memory.take(prepared.own_bytes)
-        (first, size), *others = prepared.output_bytes.items()
-        outputs = {first: cls._first_output(prepared, size, inputs, memory)}
-        for name, each in others:
-            outputs[name] = memory.buffer(each)
+        outputs: dict[str, Buffer] = {}
+        for name, size in prepared.output_bytes.items():
+            outputs[name] = memory.buffer(size) if outputs else cls._first_output(prepared, size, inputs, memory)
         return Bound(inputs, outputs, memory.buffer(prepared.scratch_bytes) if prepared.scratch_bytes else None)
 
     @staticmethod

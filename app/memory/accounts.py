@@ -55,12 +55,14 @@ class MemoryAccount:
         return MemoryShare(self)
 
     def move(self, amount: int) -> None:
+        pool, limit = self.pool, self.limit
         with self._lock:
-            if amount > 0 and self.used + amount > self.limit:
-                raise MemoryExhausted(amount, self.limit - self.used)
-            self.used += amount
-            self.pool.room = self.limit - self.used
-        self.pool.settle()
+            used = self.used + amount
+            if used > limit and amount > 0:
+                raise MemoryExhausted(amount, limit - self.used)
+            self.used = used
+            pool.room = limit - used
+        pool.settle()
 
 
 class MemoryShare:

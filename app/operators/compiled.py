@@ -24,7 +24,7 @@ class Judged(NamedTuple):
     level: FeatureLevel
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class CompiledOperator(Dispatchable):
     """An operator judged at `level`, with all its tensors and what its outputs are made of."""
 

@@ -15,7 +15,7 @@ from app.programs.program import Program
 _elements: Callable[[TensorDesc], int] = attrgetter("elements")
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Dispatchable:
     """A program, and what it is for: an operator that has passed judgement, or a part of a graph.
 

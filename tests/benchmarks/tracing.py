@@ -105,7 +105,7 @@ class Subject:
                 self._handler(request).send(None)
             except StopIteration as done:
                 if done.value.status != 200:
-                    raise SystemExit(b"".join(done.value.content.pieces)) from None
+                    raise SystemExit(b"".join(done.value.pieces)) from None
                 done.value.sent()
         if self._traces:
             self._traces.flush()

@@ -8,9 +8,8 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from app.codecs.codec import Encoded
-from app.http.core.answers import JOINED
 from app.http.core.asgi import Application, AsgiBody, answered_by, request_of
-from app.http.core.exchange import Disconnected, Reply, Request, in_task
+from app.http.core.exchange import JOINED, Disconnected, Reply, Request, in_task
 
 T = TypeVar("T")
 
@@ -147,7 +146,7 @@ class TestAnsweredBy:
 
         reply = self.ask(app, b"abc", b"def")
         assert (reply.status, reply.headers) == (201, [(b"x-y", b"z"), (b"content-length", b"6")])
-        assert b"".join(reply.content.pieces) == b"abcdef"
+        assert b"".join(reply.pieces) == b"abcdef"
 
     def test_one_that_is_not_complete_is_a_fault(self) -> None:
         async def app(scope: Scope, receive: Receive, send: Send) -> None:

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from app.codecs.codec import Encoded
-from app.http.core.answers import JOINED
-from app.http.core.exchange import Handler, Reply, Request
+from app.http.core.exchange import JOINED, Handler, Reply, Request
 from app.http.server import batch
 from app.http.server.connection import Connection, connections
 from app.http.server.limit import Limits

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from starlette.types import Message
 
 from app.codecs.codec import Body, Piece
-from app.http.core.answers import JOINED, grouped
+from app.http.core.answers import grouped
 from app.http.core.asgi import AsgiBody
 from app.http.core.bodies import read_body
-from app.http.core.exchange import Request
-from app.http.server.scratch import Scratch
+from app.http.core.exchange import JOINED, Request
+from app.http.server.scratch import READ, Scratch
 from app.memory.accounts import MemoryAccount
 from app.memory.buffers import ALIGNMENT, STAGGER
 from app.settings import Settings
@@ -199,7 +199,7 @@ class TestPlacesInPages:
     """What begins a page of the kernel is not to lie a few bytes further on in a page here."""
 
     def test_of_reads(self) -> None:
-        assert address(Scratch().take()) % 4096 == STAGGER
+        assert address(Scratch().take(READ)) % 4096 == STAGGER
 
     @pytest.mark.parametrize("data_start", [0, 1, 50, 100])
     def test_of_bodies(self, data_start: int) -> None:

@@ -8,7 +8,7 @@ import msgpack
 import numpy as np
 import pytest
 
-from app.http.server.scratch import LARGE, Scratch
+from app.http.server.scratch import LARGE, READ, Scratch
 from app.memory.buffers import Buffer
 from app.operators.operator import PREFIX
 from tests.conftest import RunningServer
@@ -54,13 +54,13 @@ def place(buffer: Buffer) -> int:
 
 def test_what_was_read_may_be_kept_and_is_not_written_to_again() -> None:
     scratch = Scratch()
-    first = place(scratch.take())
-    assert place(scratch.take()) == first
-    kept = scratch.take()[100:200]
-    second = scratch.take()
+    first = place(scratch.take(READ))
+    assert place(scratch.take(READ)) == first
+    kept = scratch.take(READ)[100:200]
+    second = scratch.take(READ)
     begins = place(second)
     assert not begins <= place(kept) < begins + len(second)
     kept[:] = bytes(100)
     second[:] = b"x" * len(second)
     assert bytes(kept) == bytes(100)
-    assert place(scratch.take()) == begins
+    assert place(scratch.take(READ)) == begins

@@ -19,7 +19,6 @@ from app.http.core.exchange import Disconnected, Reply, Request
 from app.http.server import machine, reader, transfers
 from app.http.server.connection import Connection
 from app.http.server.exchange import HELD, Exchange
-from app.http.server.framing import Head
 from app.http.server.limit import Limits
 from app.http.server.machine import suited
 from app.http.server.moving import PAUSE_SECONDS, PROBE, Moving
@@ -244,7 +243,7 @@ def test_of_a_large_body_that_nobody_takes_only_what_came_with_the_header_is_rea
     connection: Any = SimpleNamespace(hold=lambda: held.append(True))
     for length, is_held in ((LARGE + 1, True), (LARGE, False)):
         held.clear()
-        exchange = Exchange(connection, Head("POST", "/", b"/", b"", "1.1", [], {}, length, True))
+        exchange = Exchange(connection, "POST", "/", "1.1", length, keep_alive=True)
         exchange.add(b"x")
         assert (exchange.is_full, bool(held)) == (is_held, is_held)
         assert asyncio.run(exchange.read()) == b"x"

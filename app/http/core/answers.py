@@ -1,20 +1,23 @@
 """Answers, from documents to what is sent."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 from app.codecs.codec import Encoded, Piece
-from app.http.core.exchange import RawHeaders, Reply
+from app.http.core.exchange import JOINED, Reply
 
-JOINED = 1 << 16
-"""So many bytes are rather copied once more than handed over in a call of their own."""
+Fields: TypeAlias = Sequence[tuple[bytes, bytes]]
+"""Header fields that several answers have."""
 
 
-def answered(
-    content: Encoded, content_type: str, sent: Callable[[], None], more: RawHeaders | None = None, status: int = 200
-) -> Reply:
-    """`status` with `content`. `more` are further header fields."""
-    headers = [(b"content-length", b"%d" % content.length), (b"content-type", content_type.encode()), *(more or ())]
-    return Reply(status, headers, content, sent)
+def content_type(media_type: str) -> tuple[bytes, bytes]:
+    """The header field that says so."""
+    return b"content-type", media_type.encode()
+
+
+def answered(content: Encoded, fields: Fields, sent: Callable[[], None], status: int = 200) -> Reply:
+    """`status` with `content`, about which `fields` say all but its length. Raises as `Reply` does."""
+    return Reply(status, [(b"content-length", b"%d" % content.length), *fields], content, sent)
 
 
 def grouped(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:

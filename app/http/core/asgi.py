@@ -10,8 +10,8 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.codecs.codec import Encoded
-from app.http.core.answers import JOINED, grouped
-from app.http.core.exchange import Disconnected, Handler, Reply, Request, in_task
+from app.http.core.answers import grouped
+from app.http.core.exchange import JOINED, Disconnected, Handler, Reply, Request, in_task
 from app.memory.buffers import Buffer
 
 _PART = 1 << 20
@@ -94,10 +94,10 @@ class Application:
         try:
             await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
             last = b""
-            if reply.content.length <= JOINED:
-                last = b"".join(reply.content.pieces)
+            if reply.length <= JOINED:
+                last = b"".join(reply.pieces)
             else:
-                for group in grouped(reply.content.pieces):
+                for group in grouped(reply.pieces):
                     for piece in group:
                         for begin in range(0, len(piece), _PART):
                             part = bytes(piece[begin : begin + _PART])

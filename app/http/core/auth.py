@@ -66,7 +66,7 @@ async def _counted(handler: Handler, request: Request, key: Key) -> Reply:
     except BaseException:
         flight.end()
         raise
-    flight.add(reply.content.length)
+    flight.add(reply.length)
     sent = reply.sent
 
     def over() -> None:

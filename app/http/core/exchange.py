@@ -7,13 +7,13 @@ loop in which they came. One that has to wait goes on in a task.
 
 import asyncio
 import types
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from starlette.responses import Response
 
-from app.codecs.codec import Body, Encoded
+from app.codecs.codec import Body, Encoded, Piece
 from app.http.core.headers import Headers, fields
 from app.memory.buffers import Buffer
 from app.stages import Stages
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 Address: TypeAlias = tuple[str, int]
 RawHeaders: TypeAlias = list[tuple[bytes, bytes]]
+
+JOINED = 1 << 16
+"""So many bytes are rather copied once more than handed over in a call of their own."""
 
 
 class Disconnected(Exception):
@@ -86,7 +89,6 @@ class Request:
         query: bytes,
         raw_headers: RawHeaders,
         body: Incoming,
-        *,
         headers: Headers | None = None,
         version: str = "1.1",
         scheme: str = "http",
@@ -130,12 +132,15 @@ def nothing() -> None:
 class Reply:
     """An answer. `sent` is called once, when nearly all of it is sent or the client is gone."""
 
-    __slots__ = ("content", "headers", "sent", "status")
+    __slots__ = ("headers", "length", "pieces", "sent", "status")
 
     def __init__(self, status: int, headers: RawHeaders, content: Encoded, sent: Callable[[], None] = nothing) -> None:
+        """Raises what it takes to make `content`, if that is JOINED or less: it is made before it is an answer."""
         self.status = status
         self.headers = headers
-        self.content = content
+        self.length, pieces = content
+        self.pieces: Iterable[Piece] = (b"".join(pieces),) if self.length <= JOINED else pieces
+        """Its content, of `length` bytes. One piece, if that is JOINED or less."""
         self.sent = sent
 
     @classmethod

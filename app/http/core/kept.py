@@ -65,7 +65,7 @@ async def _told(request: Request, reply: Reply) -> Reply:
     headers = dict(reply.headers)
     if reply.status != 200 or b"etag" in headers:
         return reply
-    content = b"".join(reply.content.pieces)
+    content = b"".join(reply.pieces)
     added = [] if b"vary" in headers else [(b"vary", b"accept, accept-encoding")]
     packed = content
     if len(content) >= LEAST and accepts_gzip(request.headers.get(b"accept-encoding", b"").decode("latin-1")):

@@ -1,7 +1,7 @@
 """Inference answers: JSON, and behind it or in shared memory the output's data."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import orjson
 
@@ -20,16 +20,11 @@ JSON, BINARY = "application/json", "application/octet-stream"
 _CLOSING = b"]}"
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """`json_bytes` is how many of the bytes are JSON, where others follow."""
 
     content: Encoded
     json_bytes: int | None
-
-    @property
-    def media_type(self) -> str:
-        return JSON if self.json_bytes is None else BINARY
 
 
 class OutputForm:

@@ -17,7 +17,7 @@ from app.engine.prepared import Outcome, Prepared
 from app.engine.resident import execute_resident
 from app.engine.service import Service
 from app.engine.workers import Ticket
-from app.http.core.answers import answered
+from app.http.core.answers import answered, content_type
 from app.http.core.bodies import Align, no_data, read_body
 from app.http.core.compression import coding_of_answer, coding_of_request, compress, decompress
 from app.http.core.documents import TooHeavy
@@ -27,7 +27,7 @@ from app.http.core.headers import JSON_LENGTH, Headers
 from app.http.core.problems import RETRY_AFTER_SECONDS
 from app.http.core.routes import DirectRoute
 from app.http.inference import openapi
-from app.http.inference.answers import Answer
+from app.http.inference.answers import BINARY, JSON, Answer
 from app.http.inference.file_models import FileModel, NotCompiled
 from app.http.inference.graph_models import GraphModel
 from app.http.inference.model import Model
@@ -51,6 +51,7 @@ _MOST_COMPILED = 4
 """How often a model is compiled for a request, if others take its place before it is used."""
 
 _LENGTH = JSON_LENGTH.lower().encode()
+_JSON, _BINARY = content_type(JSON), content_type(BINARY)
 
 PATH, VERSIONED = "/v2/models/{name}/infer", "/v2/models/{name}/versions/{version}/infer"
 
@@ -178,18 +179,20 @@ class InferEndpoint:
             body = await read_body(request, service.settings, memory, _alignment(headers))
             exchange = _Exchange(service, self.reader_of(model), name, model, given, wanted, request, memory)
             outcome, answer, took["compute_input"], took["compute_output"] = await self._done(exchange, body)
+            request.outcome = outcome
+            if isinstance(model, FileModel):
+                model.use(exchange.inference.prepared)
+            took["queue"] = int(outcome.queue_seconds * 1e9)
+            took["compute_infer"] = int(outcome.compute_seconds * 1e9)
+            fields = [_JSON if answer.json_bytes is None else _BINARY]
+            if wanted:
+                fields.append((b"content-encoding", wanted))
+            if answer.json_bytes is not None:
+                fields.append((_LENGTH, b"%d" % answer.json_bytes))
+            return answered(answer.content, fields, partial(over, "success"))
         except BaseException:
             over("fail")
             raise
-        request.outcome = outcome
-        if isinstance(model, FileModel):
-            model.use(exchange.inference.prepared)
-        took["queue"] = int(outcome.queue_seconds * 1e9)
-        took["compute_infer"] = int(outcome.compute_seconds * 1e9)
-        more = [(b"content-encoding", wanted)] if wanted else []
-        if answer.json_bytes is not None:
-            more.append((_LENGTH, b"%d" % answer.json_bytes))
-        return answered(answer.content, answer.media_type, partial(over, "success"), more)
 
     def rehearse(self, model: LoadedModel, sizes: SizesOfAll, ticket: Ticket[None]) -> None:
         """Infer on zeros, so that the first request finds all loops compiled, and nothing that is done for the first

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from starlette.exceptions import HTTPException
 
+from app.codecs.codec import Encoded
 from app.codecs.json import JsonCodec
 from app.codecs.npy import Npy
 from app.codecs.npz import Npz
@@ -13,11 +14,12 @@ from app.codecs.raw import Raw
 from app.codecs.safetensors import Safetensors
 from app.codecs.tensor_files import TensorFormat
 from app.engine.prepared import Outcome
+from app.http.core.answers import Fields
 from app.http.core.bodies import codec_of_answer, prefers_minimal
 from app.http.core.documents import CODECS
 from app.http.core.headers import Headers
 from app.http.core.media_types import preferred
-from app.http.native.answers import Answer, AnswerForm, DocumentForm, FileForm
+from app.http.native.answers import AnswerForm, DocumentForm, FileForm
 from app.http.native.requests import Dispatch
 from app.memory.accounts import MemoryShare
 
@@ -47,7 +49,10 @@ class AcceptedForm:
     def takes_long(self, dispatch: Dispatch) -> bool:
         return self._form(dispatch).takes_long(dispatch)
 
-    def write(self, dispatch: Dispatch, outcome: Outcome, memory: MemoryShare) -> Answer:
+    def fields(self, dispatch: Dispatch) -> Fields:
+        return self._form(dispatch).fields(dispatch)
+
+    def write(self, dispatch: Dispatch, outcome: Outcome, memory: MemoryShare) -> Encoded:
         return self._form(dispatch).write(dispatch, outcome, memory)
 
 

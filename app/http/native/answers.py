@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from app.codecs.codec import Codec, Encoded, Hole, Piece
 from app.codecs.raw import Raw
@@ -14,6 +14,7 @@ from app.contract.tensors import in_fields
 from app.devices.device import ExecutionRecord
 from app.engine.dispatch import GraphFacts
 from app.engine.prepared import Outcome, response
+from app.http.core.answers import Fields, content_type
 from app.http.core.documents import CODECS
 from app.http.native.requests import Dispatch
 from app.memory.accounts import MemoryShare
@@ -32,56 +33,55 @@ _QUICK_FILE_BYTES = 1 << 20
 _MINIMAL = (b"preference-applied", b"return=minimal")
 
 
-class Answer(NamedTuple):
-    """What is sent, and with which header fields."""
-
-    content: Encoded
-    media_type: str
-    headers: list[tuple[bytes, bytes]]
-
-
 class AnswerForm(Protocol):
     """How a client wants to be answered."""
 
     def takes_long(self, dispatch: Dispatch) -> bool:
         """Whether to write it is for a worker."""
 
-    def write(self, dispatch: Dispatch, outcome: Outcome, memory: MemoryShare) -> Answer:
+    def fields(self, dispatch: Dispatch) -> Fields:
+        """The answer's header fields that tell what it is."""
+
+    def write(self, dispatch: Dispatch, outcome: Outcome, memory: MemoryShare) -> Encoded:
         """The answer. Raises ContractError for what the form cannot hold, MemoryExhausted, LimitExceeded."""
 
 
-@dataclass(frozen=True, slots=True)
 class DocumentForm:
     """Implements `AnswerForm`: a document in a codec's representation, with `minimal` without the capability."""
 
-    codec: Codec
-    minimal: bool = False
+    __slots__ = ("_fields", "_key", "codec", "minimal")
+
+    def __init__(self, codec: Codec, minimal: bool = False) -> None:
+        self.codec = codec
+        self.minimal = minimal
+        self._key = (codec.media_type, minimal)
+        self._fields: Fields = (content_type(codec.media_type), *((_MINIMAL,) if minimal else ()))
 
     def takes_long(self, dispatch: Dispatch) -> bool:
         prepared = dispatch.prepared
         return self.codec.numbers and dispatch.numbers and sum(prepared.output_bytes.values()) > _QUICK_BYTES
 
-    def write(self, dispatch: Dispatch, outcome: Outcome, memory: MemoryShare) -> Answer:
-        codec, key = self.codec, (self.codec.media_type, self.minimal)
+    def fields(self, dispatch: Dispatch) -> Fields:
+        return self._fields
+
+    def write(self, dispatch: Dispatch, outcome: Outcome, memory: MemoryShare) -> Encoded:
+        codec, key, ran = self.codec, self._key, outcome.ran
         known = dispatch.answers.get(key)
-        if known is None or (known[0] is not outcome.ran and known[0] != outcome.ran):
-            known = dispatch.answers[key] = outcome.ran, self._form(dispatch, outcome.ran)
-        form = known[1]
+        if known is None or (known[0] is not ran and known[0] != ran):
+            known = dispatch.answers[key] = ran, self._form(dispatch, ran)
+        *before, after_outputs, after_queue, end = known[1]
         parts: list[Iterable[Piece]] = []
-        length = place = 0
-        outputs = dispatch.prepared.work.outputs
-        for name, output in outcome.outputs.items():
-            data = (
-                codec.encode_numbers(output, outputs[name], memory) if dispatch.numbers else codec.encode_data(output)
-            )
-            parts += ((form[place],), data.pieces)
-            length += len(form[place]) + data.length
-            place += 1
-        after_output, after_queue, end = form[place:]
+        length = 0
+        for opening, (name, output) in zip(before, outcome.outputs.items(), strict=True):
+            if dispatch.numbers:
+                size, pieces = codec.encode_numbers(output, dispatch.prepared.work.outputs[name], memory)
+            else:
+                size, pieces = codec.encode_data(output)
+            parts += ((opening,), pieces)
+            length += len(opening) + size
         queue, compute = codec.encode_number(outcome.queue_seconds), codec.encode_number(outcome.compute_seconds)
-        rest = b"".join((after_output, queue, after_queue, compute, end))
-        content = Encoded(length + len(rest), chain(*parts, (rest,)))
-        return Answer(content, codec.media_type, [_MINIMAL] if self.minimal else [])
+        rest = b"".join((after_outputs, queue, after_queue, compute, end))
+        return Encoded(length + len(rest), chain(*parts, (rest,)))
 
     def _form(self, dispatch: Dispatch, ran: ExecutionRecord) -> list[bytes]:
         """What `write` puts between the outputs' data and the times."""
@@ -107,17 +107,17 @@ class FileForm:
     def takes_long(self, dispatch: Dispatch) -> bool:
         return self.format.expands and sum(dispatch.prepared.output_bytes.values()) > _QUICK_FILE_BYTES
 
-    def write(self, dispatch: Dispatch, outcome: Outcome, memory: MemoryShare) -> Answer:
+    def fields(self, dispatch: Dispatch) -> Fields:
+        kind = content_type(self.format.media_type)
+        if not isinstance(self.format, Raw):
+            return (kind,)
+        ((_, desc),) = dispatch.prepared.work.outputs.items()
+        sizes = ",".join(map(str, desc.Sizes))
+        return (kind, (b"tensor-datatype", desc.DataType.value.encode()), (b"tensor-sizes", sizes.encode()))
+
+    def write(self, dispatch: Dispatch, outcome: Outcome, memory: MemoryShare) -> Encoded:
         descs = dispatch.prepared.work.outputs
-        headers: list[tuple[bytes, bytes]] = []
-        if isinstance(self.format, Raw):
-            ((_, desc),) = descs.items()
-            headers = [
-                (b"tensor-datatype", desc.DataType.value.encode()),
-                (b"tensor-sizes", ",".join(map(str, desc.Sizes)).encode()),
-            ]
-        content = self.format.write({name: (descs[name], data) for name, data in outcome.outputs.items()})
-        return Answer(content, self.format.media_type, headers)
+        return self.format.write({name: (descs[name], data) for name, data in outcome.outputs.items()})
 
 
 @lru_cache(1024)

@@ -4,7 +4,7 @@ from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import Any
 
-from app.codecs.codec import Body, Decoder
+from app.codecs.codec import Body, Decoder, Encoded
 from app.engine.prepared import Outcome
 from app.engine.service import Service
 from app.engine.workers import Ticket
@@ -20,7 +20,7 @@ from app.http.core.exchange import Reply, Request
 from app.http.core.routes import DirectRoute
 from app.http.native import openapi
 from app.http.native.accepted import form_of_answer
-from app.http.native.answers import Answer, AnswerForm
+from app.http.native.answers import AnswerForm
 from app.http.native.requests import Dispatch, DispatchReader, Reader
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
@@ -72,17 +72,17 @@ async def answer_in(wanted: AnswerForm, given: Decoder, reader: Reader, request:
         request.outcome = outcome
         if wanted.takes_long(dispatch):
             encode = partial(_encoded, wanted, dispatch, outcome, memory)
-            answer = await service.run(encode, memory, request.body.hung_up, stages)
+            content = await service.run(encode, memory, request.body.hung_up, stages)
         elif stages is None:
-            answer = wanted.write(dispatch, outcome, memory)
+            content = wanted.write(dispatch, outcome, memory)
         else:
-            answer = recorded(stages, staged, "encode", wanted.write, dispatch, outcome, memory)
-        content, more = answer.content, answer.headers
+            content = recorded(stages, staged, "encode", wanted.write, dispatch, outcome, memory)
+        fields = wanted.fields(dispatch)
         if b"accept-encoding" in request.headers:
             content, coding = await compressed(service, request, content, memory)
-            more = [*more, *coding]
+            fields = [*fields, *coding]
         reader.done()
-        return answered(content, answer.media_type, memory.close, more)
+        return answered(content, fields, memory.close)
     except BaseException:
         memory.close()
         raise
@@ -113,7 +113,7 @@ def _read_and_executed(
     return dispatch, reader.service.execute_in(ticket, dispatch.prepared, data, memory)
 
 
-def _encoded(wanted: AnswerForm, dispatch: Dispatch, outcome: Outcome, memory: MemoryShare, _: Ticket[None]) -> Answer:
+def _encoded(wanted: AnswerForm, dispatch: Dispatch, outcome: Outcome, memory: MemoryShare, _: Ticket[None]) -> Encoded:
     """The answer, by a worker."""
     return staged("encode", wanted.write, dispatch, outcome, memory)
 

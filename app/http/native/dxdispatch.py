@@ -14,7 +14,7 @@ from app.contract.violations import refused
 from app.engine.prepared import Outcome, Prepared
 from app.engine.service import Service
 from app.engine.workers import Ticket
-from app.http.core.answers import answered
+from app.http.core.answers import answered, content_type
 from app.http.core.bodies import codec_of_answer, compressed, read_plain_body
 from app.http.core.exchange import Reply, Request
 from app.http.core.headers import Headers
@@ -72,7 +72,7 @@ class DxDispatchEndpoint:
                 if number % _AT_ONCE == _AT_ONCE - 1:
                     await asyncio.sleep(0)
             content, coding = await compressed(service, request, answer, memory)
-            return answered(content, wanted.media_type, memory.close, coding)
+            return answered(content, [content_type(wanted.media_type), *coding], memory.close)
         except BaseException:
             memory.close()
             raise

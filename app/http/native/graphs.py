@@ -26,7 +26,7 @@ from app.engine.graph_store import KeptGraph
 from app.engine.inputs import given_inputs
 from app.engine.service import Service
 from app.engine.workers import Ticket
-from app.http.core.answers import answered
+from app.http.core.answers import answered, content_type
 from app.http.core.bodies import codec_of_answer, codec_of_request, compressed, no_data, read_plain_body
 from app.http.core.documents import read_document
 from app.http.core.exchange import Reply, Request, nothing
@@ -127,7 +127,7 @@ class KeepEndpoint:
             content, coding = await compressed(service, request, Encoded(len(document), (document,)), memory)
         status = 201 if is_new else 200
         location = (b"location", f"/v1/graphs/{kept.entry.record.id}".encode())
-        return answered(content, wanted.media_type, nothing, [location, *coding], status)
+        return answered(content, [content_type(wanted.media_type), location, *coding], nothing, status)
 
     def _keep(
         self, codec: Decoder, body: Body, memory: MemoryShare, cancelled: Callable[[], bool], document: object

@@ -26,7 +26,7 @@ from app.memory.buffers import Buffer
 _NOTHING = memoryview(b"")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Dispatch:
     """What all documents have in common that differ in tensor data only: the request, and the form of its answers."""
 

@@ -26,8 +26,8 @@ class Connection(Protocol):
         """Do what is left to do when it is sent."""
 
 
-class Batch(threading.local):
-    """Those of the connections of this thread's event loop whose answers wait."""
+class Batch:
+    """Those of the connections of an event loop whose answers wait."""
 
     def __init__(self) -> None:
         self._waiting: list[Connection] = []
@@ -40,8 +40,8 @@ class Batch(threading.local):
         if not self._waiting:
             self._since = now
         self._waiting.append(connection)
-        is_alone = self._last == id(connection)  # it had the last answer as well, so nobody else seems to ask
-        self._last = id(connection)
+        last, self._last = self._last, id(connection)
+        is_alone = last == self._last  # it had the last answer as well, so nobody else seems to ask
         if is_alone or now - self._since > SECONDS:
             self.send()
         elif len(self._waiting) == 1:
@@ -56,4 +56,14 @@ class Batch(threading.local):
             connection.end_answer()
 
 
-batch = Batch()
+class _Here(threading.local):
+    def __init__(self) -> None:
+        self.batch = Batch()
+
+
+_here = _Here()
+
+
+def batch_here() -> Batch:
+    """That of this thread's event loop."""
+    return _here.batch

@@ -24,15 +24,16 @@ from typing import Any
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from app.http.core.answers import JOINED, grouped
-from app.http.core.exchange import Address, Disconnected, Handler, Reply, Request, resumed
-from app.http.server.batch import batch
+from app.http.core.answers import grouped
+from app.http.core.exchange import JOINED, Address, Disconnected, Handler, RawHeaders, Reply, Request, resumed
+from app.http.core.headers import Headers
+from app.http.server.batch import batch_here
 from app.http.server.exchange import Exchange
-from app.http.server.framing import Framing, Head, RequestError
+from app.http.server.framing import Framing, RequestError
 from app.http.server.limit import RESERVE_SECONDS, Limits
 from app.http.server.reader import Reader
 from app.http.server.replies import CLOSE, CONTINUE, failure, head_of, refusal
-from app.http.server.scratch import HEADER, LARGE, READ, scratch
+from app.http.server.scratch import HEADER, LARGE, READ, scratch_here
 from app.http.server.sender import Sender
 from app.http.server.transfers import Transfers
 from app.http.server.watches import Deadline, HangUpWatch
@@ -63,6 +64,7 @@ class Connection(asyncio.BufferedProtocol):
     """One connection, which answers with `handler`. Its events come from the event loop's thread."""
 
     __slots__ = (
+        "_batch",
         "_client",
         "_end_deadline",
         "_framing",
@@ -83,6 +85,7 @@ class Connection(asyncio.BufferedProtocol):
         "_reader",
         "_rests_since",
         "_scheme",
+        "_scratch",
         "_sender",
         "_sent",
         "_server",
@@ -110,6 +113,8 @@ class Connection(asyncio.BufferedProtocol):
         self._limits = limits
         self._state = state
         self._keep_alive_seconds = keep_alive_seconds
+        self._scratch = scratch_here()
+        self._batch = batch_here()
         self._framing = Framing(self, limits.max_header_bytes, limits.max_header_fields)
         self._client: Address | None = None
         self._server: Address | None = None
@@ -205,7 +210,7 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _probe(self) -> None:
-        if self._queue and not self._queue[0].is_answered and self._queue[0].head.version != "1.0":
+        if self._queue and not self._queue[0].is_answered and self._queue[0].version != "1.0":
             self.transport.write(CONTINUE)  # HTTP/1.0 has no interim responses
 
     def _is_idle(self) -> bool:
@@ -217,14 +222,14 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> Buffer:
         newest = self._newest
         if newest is None or not newest.is_direct:
-            return scratch.take()[: HEADER if newest is not None and newest.announced > LARGE else READ]
+            return self._scratch.take(HEADER if newest is not None and newest.announced > LARGE else READ)
         target = self._reader.buffer(newest)
-        return scratch.take()[: newest.left] if target is None else target
+        return self._scratch.take(min(newest.left, READ)) if target is None else target
 
     def buffer_updated(self, nbytes: int) -> None:
         newest = self._newest
         if newest is None or not newest.is_direct:
-            self._received(scratch.view[:nbytes])
+            self._received(self._scratch.view[:nbytes])
         else:
             self._reader.filled(newest, nbytes)
 
@@ -256,27 +261,29 @@ class Connection(asyncio.BufferedProtocol):
 
     # What the framing calls
 
-    def begin(self, head: Head) -> None:
-        if not self._is_served and not head.path.startswith(_RESERVED):
-            raise RequestError(503, "The service has as many connections as max_connections allows; try again.")
-        self._header_deadline.stop()
-        exchange = self._newest = Exchange(self, head)
-        request = exchange.request = Request(
-            head.method,
-            head.path,
-            head.raw_path,
-            head.query,
-            head.fields,
-            exchange,
-            headers=head.headers,
-            version=head.version,
-            scheme=self._scheme,
-            client=self._client,
-            server=self._server,
-        )
+    def begin(
+        self,
+        method: str,
+        path: str,
+        raw_path: bytes,
+        query: bytes,
+        version: str,
+        fields: RawHeaders,
+        headers: Headers,
+        length: int,
+        keep_alive: bool,
+    ) -> None:
         if not self._is_served:
-            exchange.keep_alive = False
-        if request.headers.get(b"expect", b"").lower() == b"100-continue":
+            if not path.startswith(_RESERVED):
+                raise RequestError(503, "The service has as many connections as max_connections allows; try again.")
+            keep_alive = False
+        self._header_deadline.stop()
+        exchange = self._newest = Exchange(self, method, path, version, length, keep_alive)
+        scheme, client, server = self._scheme, self._client, self._server
+        exchange.request = Request(
+            method, path, raw_path, query, fields, exchange, headers, version, scheme, client, server
+        )
+        if b"expect" in headers and headers[b"expect"].lower() == b"100-continue":
             exchange.expects = True
         self._queue.append(exchange)
         if len(self._queue) >= PIPELINED:
@@ -328,8 +335,10 @@ class Connection(asyncio.BufferedProtocol):
             self.send_waiting()
             self.end_answer()
         if exchange.announced > JOINED:
-            batch.send()  # it takes its time
-        work = self._handler(exchange.take_request())
+            self._batch.send()  # it takes its time
+        request, exchange.request = exchange.request, None  # which is its handler's from now on
+        assert request is not None, "it is handled once"
+        work = self._handler(request)
         try:
             waits_for = work.send(None)
         except StopIteration as done:
@@ -353,7 +362,7 @@ class Connection(asyncio.BufferedProtocol):
     def _fail(self, exchange: Exchange, error: BaseException) -> None:
         """The handler raised, which is a fault unless the client is gone."""
         if not isinstance(error, Disconnected | asyncio.CancelledError):
-            log.error("Exception in answering %s", exchange.head.path, exc_info=error)
+            log.error("Exception in answering %s", exchange.path, exc_info=error)
         self._answer(exchange, failure())
 
     # Answers
@@ -371,15 +380,17 @@ class Connection(asyncio.BufferedProtocol):
         elif not exchange.keep_alive:
             headers.append(CLOSE)
         head = head_of(reply, headers)
-        pieces = () if exchange.head.method == "HEAD" else reply.content.pieces
-        if reply.content.length > JOINED:
-            self._sender.send(grouped(chain((head,), pieces)), reply.content.length, exchange.head.path)
-        elif exchange.keep_alive:
-            self._waiting = b"".join((head, *pieces))
+        pieces = () if exchange.method == "HEAD" else reply.pieces
+        if reply.length > JOINED:
+            self._sender.send(grouped(chain((head,), pieces)), reply.length, exchange.path)
+            return
+        answer = b"".join((head, *pieces))
+        if exchange.keep_alive:
+            self._waiting = answer
             self._finish(exchange)
-            batch.add(self)
+            self._batch.add(self)
         else:
-            self.transport.write(b"".join((head, *pieces)))
+            self.transport.write(answer)
             self._finish(exchange)
             self.end_answer()
 
@@ -483,7 +494,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_refused = True
         self._header_deadline.stop()
         reply = refusal(error.status, error.detail)
-        answer = b"".join([head_of(reply, [*self._state.default_headers, *reply.headers]), *reply.content.pieces])
+        answer = b"".join([head_of(reply, [*self._state.default_headers, *reply.headers]), *reply.pieces])
         newest = self._newest  # of the refused request itself if it is its body that is being received
         if newest is not None and not newest.is_whole and not self._framing.in_header:
             if newest in self._queue:

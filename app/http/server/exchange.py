@@ -4,9 +4,7 @@ import asyncio
 from typing import Protocol
 
 from app.codecs.codec import Body
-from app.http.core.answers import JOINED
-from app.http.core.exchange import Disconnected, Request
-from app.http.server.framing import Head
+from app.http.core.exchange import JOINED, Disconnected, Request
 from app.http.server.scratch import LARGE
 from app.memory.buffers import Buffer
 
@@ -43,7 +41,6 @@ class Exchange:
         "_waiter",
         "announced",
         "expects",
-        "head",
         "is_answered",
         "is_direct",
         "is_gone",
@@ -52,16 +49,25 @@ class Exchange:
         "is_whole",
         "keep_alive",
         "left",
+        "method",
+        "path",
         "received",
         "request",
+        "version",
     )
 
-    def __init__(self, connection: Connection, head: Head) -> None:
+    def __init__(
+        self, connection: Connection, method: str, path: str, version: str, length: int, keep_alive: bool
+    ) -> None:
+        """Of a request for `path`, whose body has `length` bytes, or -1 if it comes in chunks."""
         self._connection = connection
-        self.announced = head.length
-        self.keep_alive = head.keep_alive
+        self.method = method
+        self.path = path
+        self.version = version
+        self.announced = length
+        self.keep_alive = keep_alive
         self.received = 0
-        self.left = max(head.length, 0)
+        self.left = max(0, length)
         """Bytes that have not come yet, of a body whose length is known."""
         self.expects = False
         """Whether the client waits to be told to send the body."""
@@ -75,7 +81,6 @@ class Exchange:
         """What is left comes straight into buffers."""
         self.is_lent = False
         """A thread receives it. Whoever waited may have gone meanwhile."""
-        self.head = head
         self.request: Request | None = None
         """Until somebody has it in hands: it refers to this, and what refers to itself is not gone by itself."""
         self._pieces: list[bytes] = []
@@ -131,12 +136,6 @@ class Exchange:
         """Whether as much of the body has come as is to wait here: of a large one that nobody has taken anything of,
         what came with the header, since the rest goes straight into a buffer."""
         return self._piece_bytes > (HELD if self.received or self.announced <= LARGE else 0)
-
-    def take_request(self) -> Request:
-        """For the handler, once."""
-        request, self.request = self.request, None
-        assert request is not None, "it is handled once"
-        return request
 
     def add(self, data: bytes) -> None:
         """Some more of the body."""

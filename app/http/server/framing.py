@@ -8,7 +8,7 @@
 
 import logging
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import Protocol
 from urllib.parse import unquote
 
 import httptools
@@ -30,26 +30,23 @@ class RequestError(Exception):
         self.detail = detail
 
 
-class Head(NamedTuple):
-    """A request's header. `fields` are as they came, but for their names, which are in lower case."""
-
-    method: str
-    path: str
-    raw_path: bytes
-    query: bytes
-    version: str
-    fields: list[tuple[bytes, bytes]]
-    headers: Headers
-    length: int
-    """Of the body, in bytes, or -1 for one in chunks."""
-    keep_alive: bool
-
-
 class Receiver(Protocol):
     """What is told of requests. An exception that it raises is a RequestError, or a fault that ends in one."""
 
-    def begin(self, head: Head) -> None:
-        """A request's header is complete."""
+    def begin(
+        self,
+        method: str,
+        path: str,
+        raw_path: bytes,
+        query: bytes,
+        version: str,
+        fields: list[tuple[bytes, bytes]],
+        headers: Headers,
+        length: int,
+        keep_alive: bool,
+    ) -> None:
+        """A request's header is complete. `fields` are as they came, but for their names, which are in lower case, and
+        `headers` the same by name. `length` is the body's, in bytes, or -1 for one in chunks."""
 
     def piece(self, data: bytes) -> None:
         """Some of its body."""
@@ -120,14 +117,16 @@ class Framing:
         version = parser.get_http_version()
         headers, length = self._check(version)
         self._progress = True
+        method = parser.get_method().decode("ascii")
         if parser.should_upgrade():
+            if method == "CONNECT":
+                raise RequestError(501, "This server is not a proxy; send the request to it directly, without CONNECT.")
             self._is_upgrade = True  # it comes again, see _feed_without_upgrade
             return
         self.in_header = False
         path, raw_path, query = _target(self._url)
         keep_alive = version != "1.0" and parser.should_keep_alive()
-        method = parser.get_method().decode("ascii")
-        self._receiver.begin(Head(method, path, raw_path, query, version, fields, headers, length, keep_alive))
+        self._receiver.begin(method, path, raw_path, query, version, fields, headers, length, keep_alive)
 
     def on_body(self, body: bytes) -> None:
         self._progress = True
@@ -191,12 +190,10 @@ class Framing:
                 )
             length = -1
         hosts = int(b"host" in headers)
-        if hosts and len(headers) < len(fields):  # some field came several times
+        if len(headers) < len(fields):  # some field came several times
             hosts = sum(name == b"host" for name, _ in fields)
-        if hosts > 1 or (hosts == 0 and version == "1.1"):
+        if hosts != 1 and (hosts or version == "1.1"):
             raise RequestError(400, f"The request has {hosts} Host header fields; send exactly one.")
-        if self._parser.should_upgrade() and self._parser.get_method() == b"CONNECT":
-            raise RequestError(501, "This server is not a proxy; send the request to it directly, without CONNECT.")
         return headers, length
 
     def _header_too_large(self) -> RequestError:

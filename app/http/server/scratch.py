@@ -17,7 +17,7 @@ READ = LARGE + (1 << 17)
 """Bytes to read at once."""
 
 
-class Scratch(threading.local):
+class Scratch:
     """Where one read of any connection of an event loop goes, which is dealt with before the next one.
 
     Whoever wants to keep what was read copies it. Should somebody keep a view all the same, that memory is theirs:
@@ -29,14 +29,14 @@ class Scratch(threading.local):
         """What `take` gave last."""
         self._renew()
 
-    def take(self) -> Buffer:
-        """Memory for a read, to which nobody else refers."""
+    def take(self, size: int) -> Buffer:
+        """Memory for a read of at most so many bytes, READ or fewer, to which nobody else refers."""
         try:
             self.view.release()
             self._resize()
         except BufferError:
             self._renew()
-        self.view = memoryview(self._memory)[self._start :]
+        self.view = memoryview(self._memory)[self._start : self._start + size]
         return self.view
 
     def _renew(self) -> None:
@@ -51,4 +51,14 @@ class Scratch(threading.local):
         self._memory.pop()
 
 
-scratch = Scratch()
+class _Here(threading.local):
+    def __init__(self) -> None:
+        self.scratch = Scratch()
+
+
+_here = _Here()
+
+
+def scratch_here() -> Scratch:
+    """That of this thread's event loop."""
+    return _here.scratch

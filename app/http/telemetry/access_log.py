@@ -17,18 +17,23 @@ class AccessLog:
 
     def __init__(self, as_json: bool) -> None:
         self._line = logs.json_line if as_json else _text_line
-        self._requests: list[tuple[int, str, dict[str, Any]]] = []
+        self._requests: list[tuple[int, bytes, dict[str, Any]]] = []
 
-    def add(self, message: str, facts: dict[str, Any]) -> None:
-        """Note a request: JSON has all `facts`, text those that people look for."""
+    def add(self, raw_path: bytes, facts: dict[str, Any]) -> None:
+        """Note a request for `raw_path`: JSON has all `facts`, text those that people look for."""
         if not self._requests:
             asyncio.get_running_loop().call_later(_SECONDS, self.flush)
-        self._requests.append((time_ns() // 1_000_000, message, facts))
+        self._requests.append((time_ns(), raw_path, facts))
 
     def flush(self) -> None:
         """Hand over what there is."""
         requests, self._requests = self._requests, []
-        logs.write(b"".join([self._line("app.request", *request) for request in requests]))
+        lines = []
+        for nanoseconds, raw_path, facts in requests:
+            # The path is percent-encoded, so that it stays on its line in the text format.
+            message = f"{facts['method']} {raw_path.decode()} {facts['status']}"
+            lines.append(self._line("app.request", nanoseconds // 1_000_000, message, facts))
+        logs.write(b"".join(lines))
 
 
 def _text_line(logger: str, milliseconds: int, message: str, facts: dict[str, Any]) -> bytes:

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from prometheus_client.core import CounterMetricFamily, Exemplar, HistogramMetricFamily, Metric
 from prometheus_client.utils import floatToGoString
@@ -58,20 +58,6 @@ class Counter(Family):
         return metric
 
 
-class Observations(NamedTuple):
-    """One series of a histogram."""
-
-    numbers: Cells
-    bounds: Sequence[float]
-
-
-def observe(*each: tuple[Observations, float]) -> None:
-    """Count a value in each series. One call for all of a request: it would take longer than to count."""
-    for (numbers, bounds), value in each:
-        numbers[bisect_left(bounds, value)] += 1.0
-        numbers[-1] += value
-
-
 class Histogram(Family):
     """How many observations fell into each bucket, and last their sum."""
 
@@ -79,12 +65,10 @@ class Histogram(Family):
         super().__init__(slot, name, help_text, labels, len(bounds) + 2)
         self._bounds = bounds
 
-    def observe(self, value: float, *labels: str) -> None:
-        observe((self.labelled(*labels), value))
-
-    def labelled(self, *labels: str) -> "Observations":
-        """The series with these labels, to be kept by who observes often."""
-        return Observations(self.numbers[labels], self._bounds)
+    def observe(self, numbers: Cells, value: float) -> None:
+        """Count a value in a series, of which these are the numbers."""
+        numbers[bisect_left(self._bounds, value)] += 1.0
+        numbers[-1] += value
 
     def bucket(self, value: float) -> int:
         """The number of the bucket that `value` falls into."""

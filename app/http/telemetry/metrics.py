@@ -18,7 +18,7 @@ from app.engine.service import Service, State
 from app.http.core.auth import DENIALS
 from app.http.core.problems import FAULT, REASONS
 from app.http.server.limit import ConnectionLimit
-from app.http.telemetry.families import Counter, Histogram, Observations, Series, observe
+from app.http.telemetry.families import Counter, Histogram, Series
 from app.http.telemetry.gpus import Gpus
 from app.http.telemetry.inferences import BatchCounts, InferenceCounts
 from app.http.telemetry.slots import Labels, Slot, Slots
@@ -100,23 +100,21 @@ class Counts:
         for reason in {*REASONS.values(), *DENIALS, FAULT}:
             self.rejections.numbers[(reason,)]
 
-    def of_requests(
-        self, route: str, method: str, status: int
-    ) -> tuple[Cells, Observations, Observations, Observations]:
+    def of_requests(self, route: str, method: str, status: int) -> tuple[Cells, Cells, Cells, Cells]:
         """Their number, durations, and sizes of bodies and answers."""
         return (
-            self.requests.numbers[route, method, str(status)],
-            self.request_seconds.labelled(route),
-            self.request_bytes.labelled(route),
-            self.response_bytes.labelled(route),
+            self.requests.numbers[route, method if method in _METHODS else "other", str(status)],
+            self.request_seconds.numbers[(route,)],
+            self.request_bytes.numbers[(route,)],
+            self.response_bytes.numbers[(route,)],
         )
 
-    def of_dispatches(self, operator: str, device: str) -> tuple[Cells, Observations, Observations]:
+    def of_dispatches(self, operator: str, device: str) -> tuple[Cells, Cells, Cells]:
         """Their number, their waits and their times."""
         return (
             self.dispatches.numbers[operator, device],
-            self.queue_seconds.labelled(device),
-            self.compute_seconds.labelled(operator, device),
+            self.queue_seconds.numbers[(device,)],
+            self.compute_seconds.numbers[operator, device],
         )
 
     def all(self) -> Iterable[Counter | Histogram | InferenceCounts | BatchCounts]:
@@ -204,11 +202,12 @@ class Metrics:
 
     def requested(self, route: str, method: str, status: int, received: int, sent: int, seconds: float) -> None:
         """Count an answered request. `route` is a path's template, `received` and `sent` are bytes."""
-        count, durations, request_bytes, response_bytes = self._requests(
-            route, method if method in _METHODS else "other", status
-        )
+        counts = self._counts
+        count, durations, request_bytes, response_bytes = self._requests(route, method, status)
         count[0] += 1.0
-        observe((durations, seconds), (request_bytes, received), (response_bytes, sent))
+        counts.request_seconds.observe(durations, seconds)
+        counts.request_bytes.observe(request_bytes, received)
+        counts.response_bytes.observe(response_bytes, sent)
 
     def refused(self, reason: str) -> None:
         """Count a request that was refused."""
@@ -223,9 +222,11 @@ class Metrics:
     def dispatched(self, prepared: Prepared, outcome: Outcome) -> None:
         """Count a dispatch."""
         ran = outcome.ran
+        counts = self._counts
         count, queue_seconds, compute_seconds = self._dispatches(prepared.name, ran.device)
         count[0] += 1.0
-        observe((queue_seconds, outcome.queue_seconds), (compute_seconds, outcome.compute_seconds))
+        counts.queue_seconds.observe(queue_seconds, outcome.queue_seconds)
+        counts.compute_seconds.observe(compute_seconds, outcome.compute_seconds)
         if ran.failed and ran.cause:
             self._counts.fallbacks.numbers[ran.failed, ran.cause][0] += 1.0
 

@@ -3,15 +3,14 @@
 import logging
 import re
 from collections.abc import Callable
+from functools import partial
 from random import getrandbits
 from time import perf_counter, time_ns
 from typing import Any
 
-from app.codecs.codec import Encoded
-from app.http.core.answers import JOINED
-from app.http.core.exchange import Handler, Reply, Request, nothing
+from app.http.core.exchange import Handler, Reply, Request
 from app.http.core.headers import REQUEST_ID
-from app.http.core.problems import refused
+from app.http.core.problems import EXPECTED, refused
 from app.http.telemetry.access_log import AccessLog
 from app.http.telemetry.metrics import Metrics
 from app.http.telemetry.tracing import Parent, Tracing
@@ -25,37 +24,43 @@ _ACCEPTED_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 def observing(
     handler: Handler, metrics: Metrics, access_log: AccessLog | None, tracing: Tracing | None = None
 ) -> Handler:
-    """Middleware around everything else. Where `handler` raises, it answers 500, once, and the log says why."""
+    """Middleware around everything else. Where `handler` raises, it answers with a problem: what is not EXPECTED is a
+    500, once, and the log says why."""
 
     async def handle(request: Request) -> Reply:
         started = perf_counter()
         request_id = _identify(request)
         parent = tracing.begin(request) if tracing else None
-        sent: Callable[[], None] = nothing
         try:
             reply = await handler(request)
-            sent = reply.sent
-            if reply.content.length <= JOINED:  # before it is said to be an answer
-                reply.content = Encoded(reply.content.length, (b"".join(reply.content.pieces),))
         except Exception as error:
-            log.exception("Exception in answering %s", request.path, extra={"request_id": request.id})
+            if not isinstance(error, EXPECTED):
+                log.exception("Exception in answering %s", request.path, extra={"request_id": request.id})
             reply = refused(request, error)
         except BaseException:  # it is given up, as the service ends
             note(request, 500, 0, perf_counter() - started, parent)
             raise
 
-        status, length = reply.status, reply.content.length
         answered = time_ns() if request.stages is not None else 0
-
-        def over() -> None:  # not of `reply` itself, which has this: the collector would have to find them
-            sent()
-            if request.stages is not None:
-                request.stages.add("send", answered)
-            note(request, status, length, perf_counter() - started, parent)
-
         reply.headers.append((_FIELD, request_id))
-        reply.sent = over
+        # Not of `reply` itself, which has this: the collector would have to find them.
+        reply.sent = partial(over, reply.sent, request, reply.status, reply.length, started, answered, parent)
         return reply
+
+    def over(
+        sent: Callable[[], None],
+        request: Request,
+        status: int,
+        length: int,
+        started: float,
+        answered: int,
+        parent: Parent | None,
+    ) -> None:
+        """The answer is sent, which was ready at `answered`, by `sent`'s own clock in nanoseconds."""
+        sent()
+        if request.stages is not None:
+            request.stages.add("send", answered)
+        note(request, status, length, perf_counter() - started, parent)
 
     def note(request: Request, status: int, sent: int, seconds: float, parent: Parent | None) -> None:
         received = request.body.received
@@ -75,8 +80,6 @@ def observing(
         if prepared and outcome:
             metrics.dispatched(prepared, outcome)
         if access_log:
-            # The path is percent-encoded, so that it stays on its line in the text format.
-            message = f"{request.method} {request.raw_path.decode()} {status}"
             facts: dict[str, Any] = {
                 "request_id": request.id,
                 "client": request.client[0] if request.client else None,
@@ -94,7 +97,7 @@ def observing(
                 known = traced or parent
                 facts["trace_id"] = known and known.trace_id
                 facts["span_id"] = traced and traced.span_id
-            access_log.add(message, facts)
+            access_log.add(request.raw_path, facts)
 
     return handle
 
@@ -103,6 +106,7 @@ def _identify(request: Request) -> bytes:
     """The request's id, which it has from now on: its own one, if it has one that is fit to be logged."""
     request_id = request.headers.get(_FIELD)
     if request_id is None or not _ACCEPTED_ID.fullmatch(request_id):
-        request_id = b"%032x" % getrandbits(128)
+        request.id = getrandbits(128).to_bytes(16).hex()
+        return request.id.encode()
     request.id = request_id.decode()
     return request_id

@@ -1,7 +1,7 @@
 """Dispatchables, compiled, and what binds resources to them: all that is computed is computed by the service."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -55,7 +55,7 @@ class ModelRun:
         outcome = self.service.execute_in(self.ticket, prepared, given, self.memory)
         store(outcome)
         self.memory.give(self.memory.held - held)
-        self.dispatched.append((prepared, outcome._replace(outputs={})))
+        self.dispatched.append((prepared, replace(outcome, outputs={})))
 
 
 class Dispatchable(Protocol):

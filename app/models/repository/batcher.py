@@ -10,7 +10,7 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
@@ -338,7 +338,7 @@ class _Batch:
             row = row_bytes(tensor)
             take_apart(outcome.outputs[name], [RowSlice(each.outputs[name], each.rows * row) for each in members])
         for each in members:
-            each.outcome = outcome._replace(outputs=each.outputs, queue_seconds=each.place.queue_seconds)
+            each.outcome = replace(outcome, outputs=each.outputs, queue_seconds=each.place.queue_seconds)
         self.executed = Executed(
             sum(each.rows for each in members),
             len(members),

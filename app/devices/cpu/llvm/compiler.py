@@ -95,14 +95,17 @@ class Compiler:
 
     def function(self, source: str) -> Function:
         """The function `kernel` of a module, compiled unless it is known, which takes 10 to 30 ms."""
-        found = self.known(source)
+        found = self._known(source)
         if found is None:
             with self._compiling:
-                found = self.known(source) or self._keep(source, staged("compile", self._compile, source))
+                found = self._known(source) or self._keep(source, staged("compile", self._compile, source))
         return found
 
-    def known(self, source: str) -> Function | None:
-        """The same if it is compiled already, without waiting for what is being compiled."""
+    def has(self, source: str) -> bool:
+        """Whether it is compiled already. Does not wait for what is being compiled."""
+        return source in self._compiled
+
+    def _known(self, source: str) -> Function | None:
         found = self._compiled.get(source)
         if found is not None:
             try:  # noqa: SIM105 - `suppress` takes three times as long, for each dispatch, and so would a lock

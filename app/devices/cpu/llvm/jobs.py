@@ -107,7 +107,7 @@ class Job:
     @property
     def is_ready(self) -> bool:
         """Whether there is nothing to compile and nobody to start."""
-        is_compiled = self._team.compiler.known(_BLOCKS) is not None
+        is_compiled = self._team.compiler.has(_BLOCKS)
         return is_compiled and (self._cut.helpers == 0 or self._team.is_started)
 
     @property

@@ -84,7 +84,7 @@ class Code:
 
     @property
     def is_compiled(self) -> bool:
-        return self._compiler.known(self._source) is not None
+        return self._compiler.has(self._source)
 
     def function(self) -> Function:
         """To be called with the address of a frame, for as long as it is held."""
