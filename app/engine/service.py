@@ -296,10 +296,10 @@ class Service:
                 made = memory.buffer(size)
                 made[:] = taken[:size]
                 return made
-            return (memoryview(bytearray(taken)) if taken.readonly else taken)[:size]
+            return _beginning(memoryview(bytearray(taken)) if taken.readonly else taken, size)
         for number in prepared.reusable:
             if not inputs[number].readonly:  # nobody else will read it, so its memory may as well hold the output
-                return inputs[number][:size]
+                return _beginning(inputs[number], size)
         return memory.buffer(size)
 
     async def wait(self, ticket: Ticket[None], hang_up: "Callable[[], Awaitable[None]] | None") -> None:
@@ -337,6 +337,10 @@ def _compiler(settings: Settings) -> Compiler | None:
     except Unavailable as reason:
         log.info("NumPy computes all that the CPU does: %s", reason)
         return None
+
+
+def _beginning(buffer: Buffer, size: int) -> Buffer:
+    return buffer if buffer.nbytes == size else buffer[:size]
 
 
 def _never() -> bool:

@@ -80,7 +80,10 @@ class Whole:
 
     def __init__(self, data: bytes) -> None:
         self.announced = self.received = len(data)
-        self.whole: Body | None = memoryview(bytearray(data))
+        self._body = memoryview(bytearray(data))
+
+    def whole(self) -> Body:
+        return self._body
 
     async def hung_up(self) -> None:
         """Nobody does."""

@@ -677,7 +677,7 @@ class Prompt(Application):
         self.events.put("prompt" if asyncio.current_task() is None else "task")
         if request.path == "/prompt/fails":
             raise ZeroDivisionError
-        body = request.body.whole
+        body = request.body.whole()
         answer = (
             b"x" * LARGE_BYTES if request.path == "/prompt/large" else await whole(request) if body is None else body
         )

@@ -258,7 +258,7 @@ class NumpyKernel:
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
         buffers = [*inputs, *outputs]
-        for reach, buffer in zip(self._reaches, buffers, strict=False):  # which takes half as long as a strict one
+        for reach, buffer in zip(self._reaches, buffers):  # noqa: B905 - to say so takes longer than to compare
             if buffer.nbytes < reach:
                 raise ValueError("a buffer ends before its tensor")
         results, call = (self._table and self._found()) or (None, self._call)

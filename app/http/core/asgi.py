@@ -22,14 +22,15 @@ answer is sent: servers keep them for as long as a client takes, and Ray Serve p
 class AsgiBody:
     """Implements `Incoming` for a body that comes in ASGI's messages."""
 
-    whole = None
-
     def __init__(self, announced: int, receive: Receive) -> None:
         self.announced = announced
         self.received = 0
         self._receive = receive
         self._left: Buffer = memoryview(b"")
         self._more = True
+
+    def whole(self) -> None:
+        """It comes piece by piece."""
 
     async def read(self) -> bytes:
         if self._left:

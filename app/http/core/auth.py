@@ -118,9 +118,8 @@ class _CountedBody:
     def received(self) -> int:
         return self._body.received
 
-    @property
     def whole(self) -> Body | None:
-        body = self._body.whole
+        body = self._body.whole()
         if body is not None:
             self._flight.take(len(body))
         return body

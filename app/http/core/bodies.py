@@ -97,7 +97,7 @@ async def read_body(request: Request, settings: Settings, memory: MemoryShare, a
     MemoryExhausted, Abandoned.
     """
     most = settings.max_body_bytes
-    body: Body | None = request.body.whole
+    body: Body | None = request.body.whole()
     announced = request.body.announced if body is None else len(body)
     if announced > most:
         raise LimitExceeded("max_body_bytes", "Bytes of the body", announced, most)

@@ -42,9 +42,9 @@ class Incoming(Protocol):
     def received(self) -> int:
         """Bytes that were handed over."""
 
-    @property
     def whole(self) -> Body | None:
-        """All of it, if it came together with the header. Memory that can be written to is the request's own."""
+        """All of it, if it came together with the header; it is handed over with that. Memory that can be written to is
+        the request's own."""
 
     async def read(self) -> bytes:
         """Some more of it; empty at its end. Raises Disconnected."""

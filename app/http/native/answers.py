@@ -69,19 +69,22 @@ class DocumentForm:
         known = dispatch.answers.get(key)
         if known is None or (known[0] is not ran and known[0] != ran):
             known = dispatch.answers[key] = ran, self._form(dispatch, ran)
-        *before, after_outputs, after_queue, end = known[1]
+        form = known[1]
         parts: list[Iterable[Piece]] = []
-        length = 0
-        for opening, (name, output) in zip(before, outcome.outputs.items(), strict=True):
+        length = place = 0
+        for name, output in outcome.outputs.items():
             if dispatch.numbers:
                 size, pieces = codec.encode_numbers(output, dispatch.prepared.work.outputs[name], memory)
             else:
                 size, pieces = codec.encode_data(output)
-            parts += ((opening,), pieces)
-            length += len(opening) + size
+            parts.append((form[place],))
+            parts.append(pieces)
+            length += len(form[place]) + size
+            place += 1
         queue, compute = codec.encode_number(outcome.queue_seconds), codec.encode_number(outcome.compute_seconds)
-        rest = b"".join((after_outputs, queue, after_queue, compute, end))
-        return Encoded(length + len(rest), chain(*parts, (rest,)))
+        rest = b"".join((form[place], queue, form[place + 1], compute, form[place + 2]))
+        parts.append((rest,))
+        return Encoded(length + len(rest), chain.from_iterable(parts))
 
     def _form(self, dispatch: Dispatch, ran: ExecutionRecord) -> list[bytes]:
         """What `write` puts between the outputs' data and the times."""

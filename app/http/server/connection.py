@@ -322,7 +322,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._is_running_queue = True
         try:
-            while self._queue and not self._queue[0].is_started and self._sender.is_free:
+            while self._queue and not self._queue[0].is_started and self._sender.is_free():
                 if self.transport.is_closing():
                     break
                 self._start(self._queue[0])
@@ -407,7 +407,7 @@ class Connection(asyncio.BufferedProtocol):
         if not exchange.keep_alive:
             self.transport.close()
             return
-        if self._reader.is_held and (self._newest is None or not self._newest.is_full):
+        if self._reader.is_held and (self._newest is None or not self._newest.is_full()):
             self.want()
         if not self._queue:
             self._rest()
@@ -443,7 +443,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def end_answer(self) -> None:
         """Do what is to be done when nearly all of an answer is sent, if it is."""
-        if self._sender.is_free:
+        if self._sender.is_free():
             self._was_sent()
 
     def _was_sent(self) -> None:
@@ -473,7 +473,7 @@ class Connection(asyncio.BufferedProtocol):
         self._header_deadline.start(seconds if self._is_served else min(seconds, RESERVE_SECONDS))
 
     def _on_header_deadline(self) -> None:
-        if self._reader.is_paused or not self._sender.is_free:
+        if self._reader.is_paused or not self._sender.is_free():
             self._expect_header()  # until earlier requests are answered we do not read; the client may be done
         elif self._framing.in_header:
             seconds = self._limits.header_seconds

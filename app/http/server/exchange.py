@@ -93,7 +93,6 @@ class Exchange:
 
     # For the handler
 
-    @property
     def whole(self) -> Body | None:
         if not self.is_whole or self.received:
             return None
@@ -131,7 +130,6 @@ class Exchange:
 
     # For the connection
 
-    @property
     def is_full(self) -> bool:
         """Whether as much of the body has come as is to wait here: of a large one that nobody has taken anything of,
         what came with the header, since the rest goes straight into a buffer."""
@@ -144,7 +142,7 @@ class Exchange:
             return  # nobody wants it any more
         self._pieces.append(data)
         self._piece_bytes += len(data)
-        if self.is_full:
+        if self.is_full():
             self._connection.hold()
         if self._waiter is not None:
             self._wake()

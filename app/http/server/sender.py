@@ -59,7 +59,6 @@ class Sender:
         self._is_paused = False
         self._is_entered = False  # with `transfers`
 
-    @property
     def is_free(self) -> bool:
         """Whether the client keeps up and there is no answer being sent."""
         return not self._is_paused and self._groups is None

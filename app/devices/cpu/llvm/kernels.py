@@ -280,9 +280,10 @@ class LoopCall:
         if job is None and cancelled():
             raise Cancelled
         numbers = self._frame[:] if job is None else job.copy()
+        numbers[self._written] = written = address_of(output)
         for number, place in self._read:
-            numbers[place] = address_of(inputs[number])
-        numbers[self._written] = address_of(output)
+            buffer = inputs[number]
+            numbers[place] = written if buffer is output else address_of(buffer)
         if job is None:
             self.codes.plain(numbers)
         else:
