@@ -121,8 +121,9 @@ class MemoryShare:
 
     def give(self, amount: int) -> None:
         """Hold `amount` fewer bytes."""
-        self._account.move(-amount)
-        self.held -= amount
+        if amount:
+            self._account.move(-amount)
+            self.held -= amount
 
     @contextmanager
     def passing(self, amount: int) -> Iterator[None]:

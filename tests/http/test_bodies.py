@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Message
 
-from app.codecs.codec import Body, Piece
+from app.codecs.codec import Body, Encoded, Piece
 from app.http.core.answers import grouped
 from app.http.core.asgi import AsgiBody
 from app.http.core.bodies import read_body
-from app.http.core.exchange import JOINED, Request
+from app.http.core.exchange import JOINED, Reply, Request
 from app.http.server.scratch import READ, Scratch
 from app.memory.accounts import MemoryAccount
 from app.memory.buffers import ALIGNMENT, STAGGER
@@ -183,6 +183,16 @@ def test_small_pieces_of_a_large_answer_are_sent_as_one() -> None:
     large = memoryview(bytes(JOINED + 1))
     pieces: list[Piece] = [b"a", b"b", large, large, b"c", b"d"]
     assert list(grouped(iter(pieces))) == [[b"ab", large], [large, b"cd"]]
+
+
+def test_what_fails_in_a_small_answer_fails_before_it_is_one() -> None:
+    def pieces() -> Iterator[bytes]:
+        yield b"a"
+        raise LookupError
+
+    Reply(200, [], Encoded(JOINED + 1, pieces()))  # which is made as it is sent
+    with pytest.raises(LookupError):
+        Reply(200, [], Encoded(JOINED, pieces()))
 
 
 @given(sizes=st.lists(st.sampled_from([1, 100, JOINED - 1, JOINED, JOINED + 1, 3 * JOINED]), max_size=12))

@@ -113,6 +113,12 @@ def test_an_attribute_without_a_default_is_required(client: httpx.Client) -> Non
     assert error["message"] == "Exponent is missing; it is required here."
 
 
+def test_an_end_of_line_behind_the_path_leads_nowhere_else(client: httpx.Client) -> None:
+    """Routes' patterns take it for the path's end, so that it once was answered with nothing, and 200."""
+    answer = client.post("/v1/dispatch%0A", json=as_json(request(CELU, {"InputTensor": X})))
+    assert answer_of(answer)["capability"]["operator"] == CELU
+
+
 @pytest.mark.parametrize("kind", [HARD_SIGMOID, CELU])
 def test_names_do_without_their_prefixes(client: httpx.Client, kind: str) -> None:
     short = request(kind.removeprefix("DML_OPERATOR_"), {"InputTensor": X})

@@ -130,7 +130,8 @@ def read_plain_body(
 
     Raises HTTPException 415, too.
     """
-    coding = coding_of_request(request.headers.get(b"content-encoding", b""))
+    header = request.headers.get(b"content-encoding")
+    coding = coding_of_request(header) if header else b""
     if coding:
         return _read_compressed(service, request, memory, coding)
     return read_body(request, service.settings, memory, align)

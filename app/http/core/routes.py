@@ -1,11 +1,15 @@
 """Which endpoint answers a request."""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from fastapi.routing import APIRoute
 
 from app.http.core.exchange import Handler, Reply, Request
+
+_PATHS = 256
+"""Paths of which is remembered what is there."""
 
 Endpoint: TypeAlias = Callable[[Request, Mapping[str, str]], Coroutine[Any, Any, Reply]]
 """Answers a request, given what its path has in the place of the route's parameters."""
@@ -26,19 +30,20 @@ def routed(routes: Sequence[DirectRoute], others: Handler) -> Handler:
 
     What FastAPI and Starlette do in between, none of which they need, costs as much as a small dispatch itself.
     """
-    whole = {route.path: route for route in routes if not route.param_convertors}
-    patterns = [route for route in routes if route.param_convertors]
+
+    @lru_cache(_PATHS)
+    def at(path: str) -> tuple[DirectRoute, Mapping[str, str]] | None:
+        for route in routes:
+            if found := route.path_regex.match(path):
+                return route, found.groupdict()
+        return None
 
     def handle(request: Request) -> Coroutine[Any, Any, Reply]:
-        if request.method == "POST":
-            route = whole.get(request.path)
-            if route is not None:
-                request.route = route.path
-                return route.direct(request, {})
-            for each in patterns:
-                if found := each.path_regex.match(request.path):
-                    request.route = each.path
-                    return each.direct(request, found.groupdict())
-        return others(request)
+        found = at(request.path) if request.method == "POST" else None
+        if found is None:
+            return others(request)
+        route, given = found
+        request.route = route.path
+        return route.direct(request, given)
 
     return handle

@@ -93,6 +93,7 @@ class AnswerForm:
             outputs=[],
         )
         self._opening = orjson.dumps(document).removesuffix(_CLOSING)
+        self._has_numbers = any(each.is_numbers for each in self._outputs)
         self.copied_bytes = sum(each.copied_bytes for each in self._outputs)
         """Bytes to be written elsewhere or as text."""
 
@@ -130,7 +131,7 @@ class AnswerForm:
         text.append(_CLOSING)
         if not binary:
             return Answer(Encoded(sum(map(len, text)), text), None)
-        if not any(each.is_numbers for each in self._outputs):
+        if not self._has_numbers:
             text = [b"".join(text)]
         size = sum(map(len, text))
         return Answer(Encoded(size + sum(map(len, binary)), [*text, *binary]), size)

@@ -33,7 +33,9 @@ class Scratch:
         """Memory for a read of at most so many bytes, READ or fewer, to which nobody else refers."""
         try:
             self.view.release()
-            self._resize()
+            # To the size it has. A bytearray refuses that with BufferError as long as anybody has a view of it.
+            self._memory.append(0)
+            self._memory.pop()
         except BufferError:
             self._renew()
         self.view = memoryview(self._memory)[self._start : self._start + size]
@@ -41,14 +43,10 @@ class Scratch:
 
     def _renew(self) -> None:
         self._memory = bytearray(mmap.PAGESIZE + READ)
-        self._resize()  # from now on it lies where it is
+        self._memory.append(0)  # from now on it lies where it is
+        self._memory.pop()
         address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         self._start = (STAGGER - address) % mmap.PAGESIZE
-
-    def _resize(self) -> None:
-        """To the size it has. A bytearray refuses that with BufferError as long as anybody has a view of it."""
-        self._memory.append(0)
-        self._memory.pop()
 
 
 class _Here(threading.local):

@@ -23,9 +23,9 @@ class InferenceCounts(Family):
             self.numbers[operator, part]
 
     def observe(self, operator: str, took: Mapping[str, int]) -> None:
-        now = time.time_ns() // 1_000_000
+        now, all_numbers = time.time_ns() // 1_000_000, self.numbers
         for part, ns in took.items():
-            numbers = self.numbers[operator, part]
+            numbers = all_numbers[operator, part]
             numbers[0] += 1.0
             numbers[1] += ns
             numbers[2] = now
