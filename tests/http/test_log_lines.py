@@ -1,5 +1,6 @@
 """Where log lines go, and that no request waits until they are there."""
 
+import asyncio
 import contextlib
 import fcntl
 import json
@@ -17,6 +18,8 @@ from typing import Any
 import httpx
 import pytest
 
+from app import logs
+from app.http.telemetry.access_log import AccessLog
 from tests.cli.command import dmlserve, refusal
 from tests.conftest import ROOT, SERVER, RunningServer, ServerFactory
 from tests.http.load import SECONDS, metric, series, wait_until
@@ -26,6 +29,22 @@ LONG = "/" + "x" * 8000
 
 ENOUGH = 300
 """Of such lines, to fill a pipe and all that is held besides."""
+
+
+def test_a_path_that_is_no_text_keeps_no_line_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our own connections refuse such a request. Another server's may not, and lines are made together."""
+    written: list[bytes] = []
+    monkeypatch.setattr(logs, "write", written.append)
+
+    async def note() -> None:
+        access_log = AccessLog(as_json=True)
+        for path in (b"/\xff", b"/"):
+            access_log.add(path, {"method": "GET", "status": 200})
+        access_log.flush()
+
+    asyncio.run(note())
+    lines = b"".join(written).splitlines()  # it is flushed once more by its timer, if that is quick
+    assert [json.loads(line)["message"] for line in lines] == ["GET /\\xff 200", "GET / 200"]
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from fastapi.routing import APIRoute
@@ -35,7 +36,7 @@ def routed(routes: Sequence[DirectRoute], others: Handler) -> Handler:
     def at(path: str) -> tuple[DirectRoute, Mapping[str, str]] | None:
         for route in routes:
             if found := route.path_regex.match(path):
-                return route, found.groupdict()
+                return route, MappingProxyType(found.groupdict())
         return None
 
     def handle(request: Request) -> Coroutine[Any, Any, Reply]:

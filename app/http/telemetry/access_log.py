@@ -31,7 +31,7 @@ class AccessLog:
         lines = []
         for nanoseconds, raw_path, facts in requests:
             # The path is percent-encoded, so that it stays on its line in the text format.
-            message = f"{facts['method']} {raw_path.decode()} {facts['status']}"
+            message = f"{facts['method']} {raw_path.decode(errors='backslashreplace')} {facts['status']}"
             lines.append(self._line("app.request", nanoseconds // 1_000_000, message, facts))
         logs.write(b"".join(lines))
 

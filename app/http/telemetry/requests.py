@@ -56,7 +56,7 @@ def observing(
         answered: int,
         parent: Parent | None,
     ) -> None:
-        """The answer is sent, which was ready at `answered`, by `sent`'s own clock in nanoseconds."""
+        """The answer is sent. One that is traced was ready at `answered`, in nanoseconds since 1970."""
         sent()
         if request.stages is not None:
             request.stages.add("send", answered)
