@@ -3,8 +3,9 @@
 
 Each is a model of one node, of which the importer makes DirectML's operator. All three run in this process, by turns,
 in batches of runs; of each the best time counts, since what else the machine does only adds to it. A row tells
-milliseconds, and the others' times over ours: above 1 ours is quicker. NumPy's BLAS has as many threads as
-OPENBLAS_NUM_THREADS says.
+milliseconds, and the others' times over ours: above 1 ours is quicker. All read the same memory, of which the cache has
+as much for each; ours writes to memory that it is given, as a request's dispatch does, and the others' results are new
+arrays, of memory that they used the time before. NumPy's BLAS has as many threads as OPENBLAS_NUM_THREADS says.
 """
 
 import argparse
@@ -318,29 +319,32 @@ def aligned(size: int) -> Array:
     return memory[start : start + size]
 
 
-def prepared(service: Service, imported: Imported, feeds: Mapping[str, Array]) -> Callable[[], Mapping[str, Array]]:
-    """What runs the operator by itself, as a dispatch of its own does, or else the graph that the node is."""
+def as_requested(array: Array) -> Array:
+    """The same array where a request's data would be."""
+    made = aligned(array.nbytes).view(array.dtype).reshape(array.shape)
+    made[...] = array
+    return made
+
+
+def prepared(
+    service: Service, imported: Imported, feeds: Mapping[str, Array]
+) -> tuple[Callable[[], object], Mapping[str, Array]]:
+    """What runs the operator by itself, as a dispatch of its own does, or else the graph that the node is; and the
+    outputs, which are made where they are, as a request has memory for them before."""
     desc = GraphDesc.model_validate(imported.graph.document)
     request = GraphRequest(desc, NEWEST, imported.graph.constants, {})
     graph = service.compiler.compile(request, lambda size: memoryview(bytearray(size)), lambda: False).runnable
     kernel = service.devices["numpy"].prepare(graph.only or graph)
-    taken = [aligned(feeds[name].nbytes) for name in graph.schedule.inputs]
-    for each, name in zip(taken, graph.schedule.inputs, strict=True):
-        each[:] = feeds[name].reshape(-1).view(np.uint8)
-    given = [each.data.toreadonly() for each in taken]
+    given = [feeds[name].reshape(-1).view(np.uint8).data for name in graph.schedule.inputs]
     made = {name: aligned(each.total_bytes) for name, each in graph.schedule.outputs.items()}
     outputs = [each.data for each in made.values()]
     if not graph.only and graph.schedule.scratch_bytes:
         outputs.append(np.empty(graph.schedule.scratch_bytes, np.uint8).data)
-
-    def run() -> Mapping[str, Array]:
-        kernel.dispatch(given, outputs, lambda: False)
-        return {
-            name: made[name].view(numpy_type(each.data_type))[: int(np.prod(each.sizes))].reshape(each.sizes)
-            for name, each in imported.outputs.items()
-        }
-
-    return run
+    arrays = {
+        name: made[name].view(numpy_type(each.data_type))[: int(np.prod(each.sizes))].reshape(each.sizes)
+        for name, each in imported.outputs.items()
+    }
+    return lambda: kernel.dispatch(given, outputs, lambda: False), arrays
 
 
 def best(runs: list[Callable[[], Any]], rounds: int) -> list[float]:
@@ -373,18 +377,18 @@ def main() -> None:
     for row in ROWS:
         if options.only not in row.name:
             continue
+        given = {name: as_requested(each) for name, each in row.inputs.items()}
         data = model_of(row).SerializeToString()
         session = onnxruntime.InferenceSession(data, chosen, providers=["CPUExecutionProvider"])
-        feeds = {name: each for name, each in row.inputs.items() if name and name not in row.kept}
+        feeds = {name: each for name, each in given.items() if name and name not in row.kept}
         imported = import_model(read_model(data), {name: each.shape for name, each in feeds.items()})
-        run = prepared(service, imported, feeds)
-        made = run()
+        run, made = prepared(service, imported, feeds)
+        run()
         for name, right in zip([each.name for each in session.get_outputs()], session.run(None, feeds), strict=True):
             off = 1 if right.dtype == np.uint8 else 1e-3  # what lies between two integers goes to either
             np.testing.assert_allclose(made[name].astype(float), right.astype(float), 1e-3, off, err_msg=row.name)
-        given = list(row.inputs.values())
         ours, naive, theirs = best(
-            [run, lambda: row.expression(*given), lambda: session.run(None, feeds)],  # noqa: B023 - called at once
+            [run, lambda: row.expression(*given.values()), lambda: session.run(None, feeds)],  # noqa: B023 - called at once
             options.rounds,
         )
         print(f"| {row.name} | {ours:.3f} | {naive / ours:.2f} | {theirs / ours:.2f} |", flush=True)
