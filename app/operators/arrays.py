@@ -139,11 +139,17 @@ def _rows(x: Any) -> Any:
 
 
 def for_blas(xp: Any, x: Any) -> Any:
-    """`x` with matrices as BLAS takes them: with one dimension of stride 1, and rows that do not overlap."""
+    """`x` with matrices as BLAS takes them."""
     row, column = (step // x.itemsize for step in x.strides[-2:])
-    rows, columns = x.shape[-2:]
+    return x if is_for_blas(x.shape[-2:], (row, column)) else xp.ascontiguousarray(x)
+
+
+def is_for_blas(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether a BLAS takes matrices of these sizes, and strides in elements: with one dimension of stride 1, and rows
+    that do not overlap."""
+    (rows, columns), (row, column) = sizes, strides
     taken = (column == 1 or columns == 1, row >= columns or rows == 1), (row == 1 or rows == 1, column >= rows)
-    return x if any(map(all, taken)) else xp.ascontiguousarray(x)
+    return any(map(all, taken))
 
 
 def _product_of_repeated(xp: Any, a: Any, b: Any) -> Any:

@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from app.devices.cpu.threads import RAN, Threads, parts
 from app.devices.device import Cancelled, ExecutionRecord
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
-from app.operators.arrays import Activation, for_blas
+from app.operators.arrays import Activation, is_for_blas
 from app.operators.compiled import CompiledOperator
 from app.operators.linear_algebra.products import Gemm
 from app.programs.dispatchable import Dispatchable
@@ -121,7 +122,10 @@ class ProductKernel:
         *self._given, self._target = (
             Tensor(compiled, name, desc) for name, desc in [*compiled.inputs.items(), *compiled.outputs.items()]
         )
-        self._transforms = [operator.TransA, operator.TransB]
+        self._operands = [
+            _Operand(transform is MatrixTransform.TRANSPOSE, not is_for_blas(*_matrix(desc, transform)))
+            for desc, transform in ((operator.ATensor, operator.TransA), (operator.BTensor, operator.TransB))
+        ]
         self._alpha, self._beta = np.float32(operator.Alpha), np.float32(operator.Beta)
         fused, sizes = operator.FusedActivation, self._target.desc.Sizes
         self._activation = Activation(fused, fused.axes(len(sizes))) if fused else None
@@ -152,10 +156,7 @@ class ProductKernel:
         given = [tensor.view(buffer) for tensor, buffer in zip(self._given, inputs, strict=True)]
         made = np.empty_like(out) if any(np.may_share_memory(out, each) for each in given) else out
         with np.errstate(all="ignore"):
-            a, b = (
-                for_blas(np, x if transform is MatrixTransform.NONE else x.swapaxes(-1, -2))
-                for x, transform in zip(given[:2], self._transforms, strict=True)
-            )
+            a, b = (operand.of(array) for operand, array in zip(self._operands, given, strict=False))
             np.matmul(a, b, out=made)
             if self._alpha != 1:
                 made *= self._alpha
@@ -166,6 +167,17 @@ class ProductKernel:
             if made is not out:
                 out[...] = made
         return RAN
+
+
+class _Operand(NamedTuple):
+    """Whether its matrices are transposed, and copied for a BLAS to take them."""
+
+    is_turned: bool
+    is_copied: bool
+
+    def of(self, array: Array) -> Array:
+        turned = array.swapaxes(-1, -2) if self.is_turned else array
+        return np.ascontiguousarray(turned) if self.is_copied else turned
 
 
 def _matrix(desc: TensorDesc, transform: MatrixTransform) -> tuple[list[int], list[int]]:
