@@ -124,6 +124,54 @@ def test_first_elements(devices: list[NumpyDevice], name: str, direction: str) -
                     alike(devices, document, {"InputTensor": x})
 
 
+@pytest.mark.usefixtures("pieces")
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        *[("float32", "INT32"), ("float16", "UINT64"), ("int64", "UINT32"), ("uint32", "INT64")],
+        *[("int8", "UINT32"), ("uint8", "INT32")],
+    ],
+)
+@pytest.mark.parametrize("kind", ["ARGMAX", "ARGMIN"])
+@pytest.mark.parametrize("direction", ["INCREASING", "DECREASING"])
+def test_positions_along_rows(devices: list[NumpyDevice], name: str, index: str, kind: str, direction: str) -> None:
+    """Of many equal ones, of one that is alone anywhere, and of zeros of both signs, infinities and NaN."""
+    rng = np.random.default_rng(22)
+    is_float, sign = name.startswith("float"), 1 if kind == "ARGMAX" else -1
+    for size in (1, 8, 9, 32, 33, 97):
+        few = rng.integers(0, 3, (7, size)).astype(name)
+        alone = (5 + sign * np.eye(size)).astype(name)
+        cases = [few, alone, elements(rng, [7, size], name)]
+        if is_float:
+            zeros = rng.choice(np.array([0, -0.0], name), (7, size))
+            some = rng.choice(np.array([0, 1, np.nan], name), (7, size), p=[0.5, 0.45, 0.05])
+            cases += [zeros, some, np.full((2, size), -sign * np.inf, name), np.where(alone == 5, alone, np.nan)]
+        for x in cases:
+            document = {"Axes": [1], "OutputTensor": {"DataType": index, "Sizes": [len(x), 1]}}
+            alike(devices, document | {"Type": kind, "AxisDirection": direction}, {"InputTensor": x})
+            if direction == "INCREASING":
+                alike(devices, document | {"Type": "REDUCE", "Function": kind}, {"InputTensor": x})
+
+
+def test_positions_over_several_dimensions(devices: list[NumpyDevice]) -> None:
+    """Those of size 1 may be anywhere; others are gone over otherwise."""
+    rng = np.random.default_rng(23)
+    for sizes, axes, is_of_rows in (
+        ([3, 4, 5], [2, 1], True),
+        ([1, 4, 1, 5, 1], [4, 0, 3], True),
+        ([3, 4, 1], [2], True),
+        ([3, 4, 5], [0, 2], False),
+        ([3, 4, 5], [1], False),
+    ):
+        x = rng.integers(0, 3, sizes).astype(np.float32)
+        document = {"Type": "ARGMAX", "Axes": axes, "AxisDirection": "DECREASING"}
+        if is_of_rows:
+            alike(devices, document, {"InputTensor": x})
+        else:
+            operator = compiled(document | {"InputTensor": desc_of(x)})
+            assert not isinstance(devices[1]._kernel(operator, None, 1), CallsKernel)
+
+
 TURNED: list[tuple[list[int], list[int]]] = [
     *[([rows, columns], [1, 0]) for rows in (16, 17, 31, 40, 130) for columns in (16, 33, 64)],
     *[([17, 20, 37], order) for order in ([0, 2, 1], [2, 0, 1], [2, 1, 0], [1, 2, 0])],

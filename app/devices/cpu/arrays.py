@@ -3,7 +3,6 @@
 What their formulas say element by element, without a step of its own for each.
 """
 
-import ctypes
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from app.contract.constants import NEWEST, AxisDirection, DataType, PaddingMode, ReduceFunction
+from app.contract.constants import NEWEST, DataType, PaddingMode, ReduceFunction
 from app.contract.tensors import TensorDesc
 from app.devices.cpu.convolution_loops import Space
 from app.devices.cpu.tensors import Tensor
@@ -44,13 +43,10 @@ LARGE_WINDOW = 16
 LARGE_TOTAL = 1 << 14
 """Elements that a reduction has, which loops add up in float64 in a third of the time that NumPy takes to make them."""
 
-MOST_OF_POSITIONS = 1 << 20
-"""Elements among which NumPy looks for extreme ones; in more several threads do, by loops."""
-
 Work: TypeAlias = Callable[[Sequence[Array], Array], object]
 """Makes the output, whose memory is no input's. What it returns is nothing to anybody."""
 
-_OPERATORS = (Slice1, Join, Padding1, Reduce, Argmax, Argmin, AveragePooling, AveragePooling1, MaxPooling)
+_OPERATORS = (Slice1, Join, Padding1, Reduce, AveragePooling, AveragePooling1, MaxPooling)
 
 
 def array_kernel(compiled: Dispatchable, *, has_loops: bool, is_of_run: bool) -> "ArrayKernel | None":
@@ -166,10 +162,8 @@ def _work(compiled: CompiledOperator, operator: Operator) -> Work | None:
             return _mirrored(operator)
         case Padding1():
             return _padding(operator, compiled.stored_types["OutputTensor"], compiled.numbers["PaddingValue"])
-        case Reduce() if operator.Function not in _FINDERS:
+        case Reduce():
             return _reduce(operator)
-        case Reduce() | Argmax() | Argmin():
-            return _positions(operator)
         case AveragePooling() | AveragePooling1() | MaxPooling() if operator.InputTensor.DataType is DataType.FLOAT32:
             return _pooling(operator, compiled.outputs["OutputTensor"].Sizes[2:])
     return None
@@ -246,9 +240,7 @@ def _mirrored(operator: Padding1) -> Work | None:
 
 
 def _is_large_total(operator: Operator) -> bool:
-    if not isinstance(operator, Reduce) or operator.Function in _FINDERS:
-        return False
-    return operator.InputTensor.elements >= LARGE_TOTAL
+    return isinstance(operator, Reduce) and operator.InputTensor.elements >= LARGE_TOTAL
 
 
 def _reduce(operator: Reduce) -> Work | None:
@@ -270,33 +262,6 @@ def _reduce(operator: Reduce) -> Work | None:
 
             return work
     return None
-
-
-_FINDERS: dict[ReduceFunction, Callable[[Array, int], Array]] = {
-    ReduceFunction.ARGMAX: np.argmax,
-    ReduceFunction.ARGMIN: np.argmin,
-}
-"""What gives the first of the extreme elements along a dimension, of which NaN is more so than any number."""
-
-
-def _positions(operator: Reduce | Argmax | Argmin) -> Work | None:
-    """Along rows, which NumPy goes over once, where loops look for the extreme value and then for where it is."""
-    given = operator.InputTensor
-    is_of_rows = given.is_packed and operator.Axes == [given.rank - 1]
-    if not is_of_rows or given.DataType is DataType.FLOAT16 or given.elements > MOST_OF_POSITIONS:
-        return None
-    if not isinstance(operator, Reduce) and operator.AxisDirection is not AxisDirection.INCREASING:
-        return None
-    function = operator.Function if isinstance(operator, Reduce) else None
-    find = _FINDERS[function or (ReduceFunction.ARGMAX if isinstance(operator, Argmax) else ReduceFunction.ARGMIN)]
-
-    def work(inputs: Sequence[Array], output: Array) -> None:
-        x = inputs[0]
-        memory = (ctypes.c_ubyte * x.nbytes).from_address(x.ctypes.data)
-        # NumPy would make a copy of what may not be written to, as inputs may not.
-        output[..., 0] = find(np.frombuffer(memoryview(memory), x.dtype).reshape(x.shape), -1)
-
-    return work
 
 
 def _pooling(operator: AveragePooling | AveragePooling1 | MaxPooling, positions: Sequence[int]) -> Work | None:

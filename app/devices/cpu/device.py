@@ -27,6 +27,7 @@ from app.devices.cpu.llvm.kernels import Loop, LoopCall, LoopCode
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.numpy import lowering
 from app.devices.cpu.pools import pool_kernel
+from app.devices.cpu.positions import position_kernel
 from app.devices.cpu.products import packed_bytes, product_kernel
 from app.devices.cpu.quantizing import quantizing_kernel
 from app.devices.cpu.recurrent import recurrent_kernel
@@ -173,6 +174,7 @@ class NumpyDevice:
             by_own: Kernel | None = None
             if loops and self._compiler:
                 by_own = pool_kernel(compiled, self._compiler, self._threads)
+                by_own = by_own or position_kernel(compiled, self._compiler, self._threads)
                 by_own = by_own or copies_kernel(compiled, loops, self._threads, is_of_run=is_of_run)
                 compiled = compiled if by_own else as_reduction(compiled, self._structures)
             by_own = by_own or array_kernel(compiled, has_loops=loops is not None, is_of_run=is_of_run)
