@@ -1,5 +1,5 @@
-"""JOIN, SLICE1 and PADDING1 in graphs by loops that copy parts: bit for bit, in pieces, whatever the layout. PADDING1
-by itself, by NumPy's slices."""
+"""JOIN, SPLIT, SLICE1 and PADDING1 in graphs by loops that copy parts: bit for bit, in pieces, whatever the layout.
+PADDING1 by itself, by NumPy's slices."""
 
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 import numpy as np
 import pytest
 
+from app.contract.constants import DataType
 from app.devices.cpu import calls as cpu_calls
 from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.arrays import _OPERATORS, ArrayKernel
@@ -15,11 +16,14 @@ from app.devices.cpu.coordinates import CoordinateKernel
 from app.devices.cpu.copies import CopiesKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.device import Kernel
+from app.formula.coordinates import coordinates, whole
+from app.formula.values import minimum as least
 from app.memory.arrays import Array
 from app.operators.data_movement.depth import DepthToSpace, DepthToSpace1, SpaceToDepth, SpaceToDepth1
 from app.operators.operator import Operator
 from app.operators.pooling.maxima import MaxPooling1, MaxPooling2
 from app.operators.reduction.reductions import Argmax, Argmin
+from tests.devices.test_coordinates import N, of_expression, operand
 from tests.operators.calls import compiled, desc_of
 from tests.operators.conftest import compiler
 
@@ -79,7 +83,7 @@ def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(cpu_calls, "WORTH_A_CALL", 10)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.float64, np.uint64])
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, np.float16, np.uint64])
 @pytest.mark.parametrize("axis", range(4))
 def test_join(axis: int, dtype: Any) -> None:
     sizes = [[2, 3, 5, 4] for _ in range(3)]
@@ -90,6 +94,48 @@ def test_join(axis: int, dtype: Any) -> None:
     output = np.zeros(wanted.shape, dtype)
     copied({"Type": "DML_OPERATOR_JOIN", "Axis": axis}, ["InputTensors"], given, output)
     assert equal(output, wanted)
+
+
+@pytest.mark.parametrize("known", [None, {}], ids=["alone", "in a graph"])
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.float16])
+@pytest.mark.parametrize("axis", range(3))
+def test_split(axis: int, dtype: Any, known: dict[str, Any] | None) -> None:
+    x = some(*([3, 4, 7][:axis]), 9, *([3, 4, 7][axis + 1 :]), dtype=dtype)
+    wanted = np.split(x, [2, 3], axis)
+    outputs = [np.zeros(each.shape, dtype) for each in wanted]
+    document = {"Type": "SPLIT", "Axis": axis, "InputTensor": desc_of(x), "OutputTensors": list(map(desc_of, outputs))}
+    with ThreadPoolExecutor(1) as helpers:
+        kernel = NumpyDevice(helpers, 2, compiler())._kernel(compiled(document), known, 1)
+        assert isinstance(kernel, CopiesKernel)
+        kernel.dispatch([_bytes(x)], list(map(_bytes, outputs)), lambda: False)
+    assert all(map(equal, outputs, wanted))
+
+
+def test_elements_at_coordinates_that_go_up_evenly() -> None:
+    """Whatever they are made of, as long as all of them are inside."""
+    x = RNG.integers(0, 99, [6, 30]).astype(np.uint16)
+    i, j = coordinates(2)
+    read = operand(x)
+    lines = {
+        (i, 2 * j + N): x[:4, 3:18:2][:, :7],
+        (5 - i, j * 3 + i): np.array([[x[5 - a, 3 * b + a] for b in range(7)] for a in range(4)]),
+        (whole(1), N * (j - 1) + N): np.broadcast_to(x[1, :21:3], (4, 7)),
+        (j - N, i): None,  # before the first one
+        (i, 5 * j): None,  # beyond the last one
+        (i * i, j): None,
+        (i, least(j, 3)): None,
+    }
+    for at, wanted in lines.items():
+        operator = of_expression(read[list(at)], [4, 7], DataType.UINT16, x, n=3)
+        with ThreadPoolExecutor(1) as helpers:
+            kernel = NumpyDevice(helpers, 1, compiler())._kernel(operator, {}, 1)
+        if wanted is None:
+            assert isinstance(kernel, CoordinateKernel)
+            continue
+        assert isinstance(kernel, CopiesKernel)
+        output = np.zeros([4, 7], np.uint16)
+        kernel.dispatch([_bytes(x)], [_bytes(output)], lambda: False)
+        assert equal(output, wanted)
 
 
 def test_slice_forwards_and_backwards() -> None:
@@ -161,10 +207,6 @@ def test_what_is_no_copy_of_such_elements_is_left_to_formulas() -> None:
     for value in (1.0, -0.0):
         made = kernel_of(padding(value) | {"InputTensor": x, "OutputTensor": padded})
         assert not isinstance(made, CopiesKernel)
-    half = {"DataType": "FLOAT16", "Sizes": [1, 1, 4, 5]}
-    both = {"DataType": "FLOAT16", "Sizes": [1, 1, 8, 5]}
-    joined = {"Type": "DML_OPERATOR_JOIN", "Axis": 2, "InputTensors": [half, half], "OutputTensor": both}
-    assert not isinstance(kernel_of(joined), CopiesKernel)
 
 
 @pytest.mark.parametrize("mode", ["EDGE", "REFLECTION", "SYMMETRIC", "WRAP"])

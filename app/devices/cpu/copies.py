@@ -15,8 +15,10 @@ from app.devices.cpu.llvm.kernels import Code, Loop, LoopCode
 from app.devices.cpu.llvm.tables import CLEARS
 from app.devices.cpu.threads import Threads
 from app.devices.layout import blocks
+from app.formula.coordinates import Coordinate, Element
 from app.formula.structures import Questions
-from app.formula.values import FLOAT32, FLOAT64, Input
+from app.formula.uniform import Numbers, evaluator, is_uniform
+from app.formula.values import Input, Operation, Value
 from app.operators.compiled import CompiledOperator
 from app.operators.data_movement.depth import DepthToSpace, DepthToSpace1, SpaceToDepth, SpaceToDepth1
 from app.operators.data_movement.joins import Join
@@ -28,28 +30,29 @@ from app.programs.walks import collapse
 MOST_CALLS = 1 << 8
 """Of an operator: with more parts, each is too small to be one of its own."""
 
-_TYPES = {4: (FLOAT32, DataType.FLOAT32), 8: (FLOAT64, DataType.FLOAT64)}
+_TYPES = {1: DataType.UINT8, 2: DataType.UINT16, 4: DataType.FLOAT32, 8: DataType.FLOAT64}
 """As what elements of so many bytes are copied, bit for bit."""
 
 
 class Copy(NamedTuple):
-    """What is copied: from an input by its number, where it begins in bytes there and in the output, and strides in
-    bytes of both."""
+    """What is copied: from an input by its number, where it begins in bytes there and in the output, strides in bytes
+    of both, and the output's number."""
 
     number: int
     start: int
     target: int
     sizes: Sequence[int]
     strides: Sequence[Sequence[int]]
+    output: int = 0
 
 
 class Copier:
-    """Copies elements of so many bytes, 4 or 8, on at most so many threads."""
+    """Copies elements of so many bytes, 1, 2, 4 or 8, on at most so many threads."""
 
     def __init__(self, size: int, loops: LoopCode, threads: int) -> None:
-        type_, stored = _TYPES[size]
+        stored = _TYPES[size]
         self._size, self._threads = size, threads
-        self._loop = Loop(Questions({}).ask, Input(type_, "X", stored), ["X"], stored, loops)
+        self._loop = Loop(Questions({}).ask, Input(stored.value.lower(), "X", stored), ["X"], stored, loops)
 
     def calls(self, part: Copy, to: Of = Of.OUTPUT) -> Iterator[Call]:
         """Those for a part."""
@@ -66,22 +69,19 @@ class Copier:
             count = [len(each) for each in along]
             work = loop.work * math.prod(count)
             made = call_of_nest(code, count, strides, starts, [part.number], loop.arguments({}), work)
-            yield made._replace(
-                pointers=[each._replace(of=to) if each.of is Of.OUTPUT else each for each in made.pointers]
-            )
+            *read, written = made.pointers
+            yield made._replace(pointers=[*read, written._replace(of=to, number=part.output)])
 
 
 def copies_kernel(
     compiled: Dispatchable, loops: LoopCode, threads: Threads, *, is_of_run: bool
 ) -> "CopiesKernel | None":
-    """For the operator, if it is one that copies elements of 4 or 8 bytes; outside of runs, which need no Python, only
-    if NumPy's slices are no quicker."""
+    """For what only copies elements of whole bytes; outside of runs, which need no Python, only if NumPy's slices are
+    no quicker."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
-    if len(compiled.outputs) != 1:
-        return None
-    (made,) = compiled.outputs.values()
+    made, *others = compiled.outputs.values()
     size = made.DataType.bits // 8
-    if size not in _TYPES or len(compiled.inputs) > MOST_CALLS:
+    if size not in _TYPES or max(len(compiled.inputs), len(compiled.outputs)) > MOST_CALLS:
         return None
     match operator:
         case DepthToSpace() | DepthToSpace1() if operator.BlockSize**2 <= MOST_CALLS:
@@ -91,20 +91,75 @@ def copies_kernel(
                 Copy(0, each.target, each.start, each.sizes, each.strides[::-1])
                 for each in _blocks(operator, made, operator.InputTensor, size)
             ]
-        case _ if not is_of_run:
+        case Join() | Slice1() | Padding1() if not is_of_run:
             return None
         case Join():
             parts = list(_joined(operator, made, size))
-        case Slice1():
-            parts = [_sliced(operator, made, size)]
         case Padding1() if operator.PaddingMode is PaddingMode.CONSTANT and made.is_packed:
             value = compiled.numbers["PaddingValue"]
             if value != 0 or math.copysign(1, value) < 0:
                 return None  # whose bits the formula makes
             parts = [_padded(operator, made, size)]
         case _:
-            return None
+            found = [_evenly(compiled, output, number) for number, output in enumerate(compiled.outputs)]
+            parts = [each for each in found if each]
+            if len(parts) < len(found) or any(each.DataType.bits != made.DataType.bits for each in others):
+                return None
     return CopiesKernel(compiled, parts, size, loops, threads, clears=isinstance(operator, Padding1))
+
+
+def _evenly(compiled: Dispatchable, output: str, number: int) -> Copy | None:
+    """The copy that the output of that number is, if it is of one input's elements at coordinates that go up evenly
+    along each dimension."""
+    map_, made = compiled.program.maps[output], compiled.outputs[output]
+    element = map_.expression
+    if not isinstance(element, Element) or element.stored is not map_.stored:
+        return None
+    if element.type != map_.stored.value.lower() or not map_.by_coordinates:
+        return None  # what is computed with as another type is no copy of its bits
+    given, size = compiled.inputs[element.name], made.DataType.bits // 8
+    start, strides = 0, [0] * made.rank
+    for at, limit, step in zip(element.at, given.Sizes, _bytes(given, size), strict=True):
+        line = _line(at, made.rank, compiled.numbers)
+        if line is None:
+            return None
+        ends = [(each * (count - 1)) for each, count in zip(line.steps, made.Sizes, strict=True)]
+        least, most = (line.start + sum(limited(end, 0) for end in ends) for limited in (min, max))
+        if least < 0 or most >= limit:
+            return None  # formulas read the nearest element inside
+        start += step * line.start
+        strides = [stride + step * each for stride, each in zip(strides, line.steps, strict=True)]
+    place = list(compiled.inputs).index(element.name)
+    return Copy(place, start, 0, made.Sizes, [strides, _bytes(made, size)], number)
+
+
+class _Line(NamedTuple):
+    """A coordinate that is `start` at first, and goes up by `steps` along the dimensions of the output."""
+
+    start: int
+    steps: Sequence[int]
+
+
+def _line(value: Value, rank: int, numbers: Numbers) -> _Line | None:
+    """The coordinate `value`, if it goes up evenly."""
+    match value:
+        case Coordinate(axis=axis):
+            return _Line(0, [int(each == axis) for each in range(rank)])
+        case _ if is_uniform(value):
+            return _Line(int(evaluator(value)(numbers)), [0] * rank)
+        case Operation(name="add" | "subtract" | "multiply" as name, arguments=(a, b)):
+            one, other = _line(a, rank, numbers), _line(b, rank, numbers)
+            if one is None or other is None:
+                return None
+            if name == "multiply":
+                scale, line = (one, other) if not any(one.steps) else (other, one)
+                if any(scale.steps):
+                    return None
+                return _Line(scale.start * line.start, [scale.start * step for step in line.steps])
+            sign = 1 if name == "add" else -1
+            steps = [step + sign * more for step, more in zip(one.steps, other.steps, strict=True)]
+            return _Line(one.start + sign * other.start, steps)
+    return None
 
 
 def _joined(operator: Join, made: TensorDesc, size: int) -> Iterator[Copy]:
@@ -114,16 +169,6 @@ def _joined(operator: Join, made: TensorDesc, size: int) -> Iterator[Copy]:
         zip(operator.InputTensors, itertools.accumulate([0, *widths]), strict=False)
     ):
         yield Copy(number, 0, before * target[operator.Axis], each.Sizes, [_bytes(each, size), target])
-
-
-def _sliced(operator: Slice1, made: TensorDesc, size: int) -> Copy:
-    steps, start = _bytes(operator.InputTensor, size), 0
-    windows = zip(operator.InputWindowOffsets, operator.InputWindowSizes, operator.InputWindowStrides, strict=True)
-    read = []
-    for (offset, window, stride), step in zip(windows, steps, strict=True):
-        start += step * (offset if stride > 0 else offset + window - 1)
-        read.append(step * stride)
-    return Copy(0, start, 0, made.Sizes, [read, _bytes(made, size)])
 
 
 def _padded(operator: Padding1, made: TensorDesc, size: int) -> Copy:

@@ -169,13 +169,16 @@ class NumpyDevice:
             by_tiles = tiles_kernel(compiled, self._compiler, self._threads)
             if by_tiles:
                 return by_tiles
-        # Only such an operator moves elements or makes one of several: to ask each of these kernels takes a while.
+        if loops and not compiled.program.is_by_position:
+            by_copies = copies_kernel(compiled, loops, self._threads, is_of_run=is_of_run)
+            if by_copies:
+                return by_copies
+        # Only such an operator makes one of several elements: to ask each of these kernels takes a while.
         if isinstance(compiled, CompiledOperator) and compiled.operator.by_coordinates:
             by_own: Kernel | None = None
             if loops and self._compiler:
                 by_own = pool_kernel(compiled, self._compiler, self._threads)
                 by_own = by_own or position_kernel(compiled, self._compiler, self._threads)
-                by_own = by_own or copies_kernel(compiled, loops, self._threads, is_of_run=is_of_run)
                 compiled = compiled if by_own else as_reduction(compiled, self._structures)
             by_own = by_own or array_kernel(compiled, has_loops=loops is not None, is_of_run=is_of_run)
             if by_own:
