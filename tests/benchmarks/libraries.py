@@ -10,7 +10,8 @@ arrays, of memory that they used the time before. NumPy's BLAS has as many threa
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -19,9 +20,12 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+import described as described_rows
+from described import Described
 from models import Array
 
 from app.contract.constants import NEWEST
+from app.contract.validation import validate
 from app.engine.graphs import GraphRequest
 from app.engine.service import Service
 from app.graphs.descriptor import GraphDesc
@@ -29,9 +33,14 @@ from app.memory.arrays import numpy_type
 from app.memory.buffers import ALIGNMENT
 from app.models.onnx.importer import Imported, import_model
 from app.models.onnx.reading import read_model
+from app.operators.catalog import find_operator
+from app.operators.compiled import compile_operator
 from app.settings import Settings
 
 RNG = np.random.default_rng(0)
+
+OPSET = 21
+"""The first whose quantization has blocks."""
 
 
 def floats(*sizes: int) -> Array:
@@ -56,6 +65,7 @@ class Row(NamedTuple):
     expression: Callable[..., Any]
     kept: tuple[str, ...] = ()
     outputs: int = 1
+    domain: str = ""
 
 
 def pooled(x: Array, function: Callable[..., Array], size: int, stride: int) -> Array:
@@ -125,6 +135,85 @@ def convolved(x: Array, filters: Array) -> Array:
     return sums.reshape(1, -1, *x.shape[2:])
 
 
+def attended(query: Array, key: Array, value: Array) -> Array:
+    """By 12 heads."""
+    q, k, v = (x.reshape(1, -1, 12, 64).transpose(0, 2, 1, 3) for x in (query, key, value))
+    scores = np.exp((s := q @ k.transpose(0, 1, 3, 2) / np.float32(8)) - s.max(-1, keepdims=True))
+    made: Array = (scores / scores.sum(-1, keepdims=True) @ v).transpose(0, 2, 1, 3).reshape(query.shape)
+    return made
+
+
+def sigmoid(x: Array) -> Array:
+    made: Array = 1 / (1 + np.exp(-x))
+    return made
+
+
+def lstm(x: Array, w: Array, r: Array) -> tuple[Array, Array, Array]:
+    made, h, c = [], np.zeros((x.shape[1], r.shape[2]), np.float32), np.zeros((x.shape[1], r.shape[2]), np.float32)
+    for each in x @ w[0].T:
+        i, o, f, g = np.split(each + h @ r[0].T, 4, 1)
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(c)
+        made.append(h)
+    return np.stack(made)[:, None], h[None], c[None]
+
+
+def gru(x: Array, w: Array, r: Array) -> tuple[Array, Array]:
+    made, h = [], np.zeros((x.shape[1], r.shape[2]), np.float32)
+    size = h.shape[1]
+    for each in x @ w[0].T:
+        z, again = (sigmoid(part) for part in np.split(each[:, : 2 * size] + h @ r[0, : 2 * size].T, 2, 1))
+        new = np.tanh(each[:, 2 * size :] + (again * h) @ r[0, 2 * size :].T)
+        h = (1 - z) * new + z * h
+        made.append(h)
+    return np.stack(made)[:, None], h[None]
+
+
+def responses(x: Array) -> Array:
+    squares = np.pad(x * x, [(0, 0), (2, 2), (0, 0), (0, 0)])
+    sums = np.lib.stride_tricks.sliding_window_view(squares, 5, 1).sum(-1)
+    made: Array = x / (1 + np.float32(1e-4 / 5) * sums) ** np.float32(0.75)
+    return made
+
+
+def aligned_regions(x: Array, regions: Array, batches: Array) -> Array:
+    """Of 7 x 7, of 2 x 2 samples each."""
+    made = np.empty((len(regions), x.shape[1], 7, 7), np.float32)
+    for number, (left, top, right, bottom) in enumerate(regions - np.float32(0.5)):
+        ys, xs = (a + (np.arange(14) + 0.5) * (b - a) / 14 for a, b in ((top, bottom), (left, right)))
+        places = []
+        for along, size in ((ys, x.shape[2]), (xs, x.shape[3])):
+            at = np.clip(along, 0, size - 1).astype(np.float32)
+            low = at.astype(int)
+            places.append((low, np.minimum(low + 1, size - 1), at - low))
+        (y0, y1, fy), (x0, x1, fx) = places
+        image = x[batches[number]]
+        rows = image[:, y0] * (1 - fy)[:, None] + image[:, y1] * fy[:, None]
+        samples = rows[:, :, x0] * (1 - fx) + rows[:, :, x1] * fx
+        made[number] = samples.reshape(-1, 7, 2, 7, 2).mean((2, 4))
+    return made
+
+
+def unpooled(x: Array, places: Array) -> Array:
+    made = np.zeros((1, 64, 112, 112), np.float32)
+    made.reshape(-1)[places.reshape(-1)] = x.reshape(-1)
+    return made
+
+
+def folded(x: Array) -> Array:
+    made, columns = np.zeros((1, 16, 66, 66), np.float32), x.reshape(1, 16, 3, 3, 64, 64)
+    for row in range(3):
+        for column in range(3):
+            made[:, :, row : row + 64, column : column + 64] += columns[:, :, row, column]
+    return made[:, :, 1:-1, 1:-1]
+
+
+def scattered_rows(x: Array, places: Array, updates: Array) -> Array:
+    made = x.copy()
+    made[places[:, 0]] = updates
+    return made
+
+
 def numbers(*values: int) -> Array:
     return np.array(values, np.int64)
 
@@ -157,6 +246,23 @@ def gemm(rows: int, depth: int, columns: int) -> Row:
     given = {"a": floats(rows, depth), "b": floats(depth, columns)}
     return Row(f"MatMul {rows} x {depth} x {columns}", "MatMul", {}, given, lambda a, b: a @ b)
 
+
+def by_blocks(x: Array, scale: Array, zero: Array) -> Array:
+    whole = np.round(x / scale.repeat(32, 1)) + zero.repeat(32, 1)
+    return np.clip(whole, 0, 255).astype(np.uint8)
+
+
+def corners() -> Array:
+    """One place in each block of 2 x 2."""
+    row, column = 2 * np.arange(56)[:, None] + RNG.integers(0, 2, (1, 64, 56, 56)), 2 * np.arange(56)
+    made: Array = np.arange(64)[:, None, None] * 112 * 112 + row * 112 + column
+    return made
+
+
+BLOCKS, HALF = {"axis": 1, "block_size": 32}, {"kernel_shape": [2, 2], "strides": [2, 2]}
+SCALES_OF_BLOCKS = {"scale": np.abs(floats(1024, 32)) + 0.1, "zero": small(np.uint8, 1024, 32)}
+REGIONS = np.concatenate([RNG.uniform(0, 20, (64, 2)), RNG.uniform(30, 55, (64, 2))], 1).astype(np.float32)
+HALVES = floats(1024, 512).astype(np.float16)
 
 ROWS = [
     *(gemm(512, 512, 512), gemm(1024, 1024, 1024), gemm(128, 768, 3072), gemm(128, 3072, 768), gemm(1, 1024, 4096)),
@@ -287,6 +393,73 @@ ROWS = [
     Row(
         *("DynamicQuantizeLinear", "DynamicQuantizeLinear", {}, WIDE, quantized, (), 3),
     ),
+    Row("QuantizeLinear, blocks of 32", "QuantizeLinear", BLOCKS, {"x": MATRIX, **SCALES_OF_BLOCKS}, by_blocks),
+    Row(
+        *("DequantizeLinear, blocks of 32", "DequantizeLinear", BLOCKS),
+        {"x": small(np.uint8, 1024, 1024), **SCALES_OF_BLOCKS},
+        lambda x, scale, zero: (x.astype(np.float32) - zero.repeat(32, 1)) * scale.repeat(32, 1),
+    ),
+    Row(
+        *("Gemm, transposed, with bias", "Gemm", {"transB": 1}),
+        {"a": floats(128, 768), "b": floats(768, 768), "c": floats(768)},
+        lambda a, b, c: a @ b.T + c,
+    ),
+    Row(
+        "MultiHeadAttention",
+        "MultiHeadAttention",
+        {"num_heads": 12},
+        {name: floats(1, 128, 768) for name in ("q", "k", "v")},
+        attended,
+        domain="com.microsoft",
+    ),
+    Row(
+        *("LSTM", "LSTM", {"hidden_size": 128}),
+        {"x": floats(32, 8, 128), "w": floats(1, 512, 128) / 16, "r": floats(1, 512, 128) / 16},
+        *(lstm, ("w", "r"), 3),
+    ),
+    Row(
+        *("GRU", "GRU", {"hidden_size": 128}),
+        {"x": floats(32, 8, 128), "w": floats(1, 384, 128) / 16, "r": floats(1, 384, 128) / 16},
+        *(gru, ("w", "r"), 2),
+    ),
+    Row("LRN", "LRN", {"size": 5}, {"x": IMAGE}, responses),
+    Row(
+        *("LpNormalization", "LpNormalization", {"axis": 1, "p": 2}, WIDE),
+        lambda x: x / np.sqrt((x * x).sum(1, keepdims=True)),
+    ),
+    Row(
+        *("LpPool 3x3 / 2", "LpPool", {"kernel_shape": [3, 3], "strides": [2, 2], "p": 2}, {"x": IMAGE}),
+        lambda x: pooled(x, lambda windows, axes: np.sqrt((windows * windows).sum(axes)), 3, 2),
+    ),
+    Row("MaxUnpool 2x2 / 2", "MaxUnpool", HALF, {"x": floats(1, 64, 56, 56), "i": corners()}, unpooled),
+    Row(
+        *("RoiAlign", "RoiAlign", {"output_height": 7, "output_width": 7, "sampling_ratio": 2}),
+        {"x": floats(1, 64, 56, 56), "r": REGIONS, "b": np.zeros(64, np.int64)},
+        aligned_regions,
+    ),
+    Row(
+        *("ScatterND", "ScatterND", {}),
+        WIDE | {"i": RNG.permutation(1024)[:256, None], "u": floats(256, 1024)},
+        scattered_rows,
+    ),
+    Row(
+        *("Col2Im 3x3", "Col2Im", {"pads": [1, 1, 1, 1]}),
+        {"x": floats(1, 144, 4096), "size": numbers(64, 64), "block": numbers(3, 3)},
+        *(lambda x, size, block: folded(x), ("size", "block")),
+    ),
+    Row(
+        *("SpaceToDepth", "SpaceToDepth", {"blocksize": 2}, {"x": IMAGE}),
+        lambda x: x.reshape(1, 64, 56, 2, 56, 2).transpose(0, 3, 5, 1, 2, 4).reshape(1, 256, 56, 56),
+    ),
+    *(
+        Row(name, node, attributes, {"x": MATRIX.astype(np.float16), **more}, expression, *kept)
+        for name, node, attributes, more, expression, *kept in (
+            ("Concat, float16", "Concat", {"axis": 1}, {"y": HALVES}, lambda x, y: np.concatenate([x, y], 1)),
+            ("Gather, float16", "Gather", {}, {"i": below(1024, 1024)}, lambda x, i: x[i]),
+            ("Transpose, float16", "Transpose", {"perm": [1, 0]}, {}, lambda x: np.ascontiguousarray(x.T)),
+            ("Cast to float32", "Cast", {"to": 1}, {}, lambda x: x.astype(np.float32)),
+        )
+    ),
 ]
 """Of 1 Mi elements, about."""
 
@@ -296,7 +469,7 @@ def model_of(row: Row) -> Any:
 
     helper = onnx.helper
     outputs = [f"y{number}" for number in range(row.outputs)]
-    node = helper.make_node(row.node, list(row.inputs), outputs, **row.attributes)
+    node = helper.make_node(row.node, list(row.inputs), outputs, domain=row.domain, **row.attributes)
     graph = helper.make_graph(
         [node],
         "graph",
@@ -305,11 +478,16 @@ def model_of(row: Row) -> Any:
             for name, each in row.inputs.items()
             if name and name not in row.kept
         ],
-        [helper.make_empty_tensor_value_info(name) for name in outputs],
+        [
+            helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)  # what onnx cannot tell
+            if row.domain
+            else helper.make_empty_tensor_value_info(name)
+            for name in outputs
+        ],
         [onnx.numpy_helper.from_array(row.inputs[name], name) for name in row.kept],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-    return onnx.shape_inference.infer_shapes(model)
+    imports = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)]
+    return onnx.shape_inference.infer_shapes(helper.make_model(graph, opset_imports=imports, ir_version=10))
 
 
 def aligned(size: int) -> Array:
@@ -347,6 +525,29 @@ def prepared(
     return lambda: kernel.dispatch(given, outputs, lambda: False), arrays
 
 
+def described(service: Service, row: Described, given: Mapping[str, Array]) -> tuple[Callable[[], object], list[Array]]:
+    """The same of an operator by its descriptor."""
+    document = dict(row.document)
+    for name, each in given.items():
+        found = {"DataType": each.dtype.name.upper(), "Sizes": list(each.shape)}
+        if name.endswith("]"):
+            document.setdefault(name.partition("[")[0], []).append(found)
+        else:
+            document.setdefault(name, found)
+    kind = find_operator(str(document["Type"]))
+    assert kind, row.name
+    operator = compile_operator(validate(kind, document), NEWEST)
+    kernel = service.devices["numpy"].prepare(operator)
+    buffers = [given[name].reshape(-1).view(np.uint8).data for name in operator.inputs]
+    made = [aligned(each.total_bytes) for each in operator.outputs.values()]
+    outputs = [each.data for each in made]
+    arrays = [
+        array.view(numpy_type(each.DataType)).reshape(each.Sizes)
+        for array, each in zip(made, operator.outputs.values(), strict=True)
+    ]
+    return lambda: kernel.dispatch(buffers, outputs, lambda: False), arrays
+
+
 def best(runs: list[Callable[[], Any]], rounds: int) -> list[float]:
     """Milliseconds of each, by turns."""
     times = [float("inf")] * len(runs)
@@ -373,25 +574,36 @@ def main() -> None:
     chosen.intra_op_num_threads = options.threads
     chosen.log_severity_level = 4
     print(f"onnxruntime {onnxruntime.__version__}, NumPy {np.__version__}, {options.threads} threads\n")
-    print("| node | ms | NumPy's | onnxruntime's |\n|---|--:|--:|--:|")
-    for row in ROWS:
+    print("| node or operator | ms | NumPy's | onnxruntime's |\n|---|--:|--:|--:|")
+    rows: list[Row | Described] = [*ROWS, *described_rows.ROWS]
+    for row in rows:
         if options.only not in row.name:
             continue
         given = {name: as_requested(each) for name, each in row.inputs.items()}
-        data = model_of(row).SerializeToString()
-        session = onnxruntime.InferenceSession(data, chosen, providers=["CPUExecutionProvider"])
-        feeds = {name: each for name, each in given.items() if name and name not in row.kept}
-        imported = import_model(read_model(data), {name: each.shape for name, each in feeds.items()})
-        run, made = prepared(service, imported, feeds)
+        theirs = None
+        if isinstance(row, Described):
+            run, arrays = described(service, row, given)
+            expected: Sequence[Any] = everything(row.expression(*given.values())) if row.is_checked else ()
+        else:
+            data = model_of(row).SerializeToString()
+            feeds = {name: each for name, each in given.items() if name and name not in row.kept}
+            imported = import_model(read_model(data), {name: each.shape for name, each in feeds.items()})
+            run, made = prepared(service, imported, feeds)
+            session = onnxruntime.InferenceSession(data, chosen, providers=["CPUExecutionProvider"])
+            theirs = partial(session.run, None, feeds)
+            arrays, expected = [made[each.name] for each in session.get_outputs()], theirs()
         run()
-        for name, right in zip([each.name for each in session.get_outputs()], session.run(None, feeds), strict=True):
+        for ours, right in zip(arrays, expected, strict=bool(expected)):
             off = 1 if right.dtype == np.uint8 else 1e-3  # what lies between two integers goes to either
-            np.testing.assert_allclose(made[name].astype(float), right.astype(float), 1e-3, off, err_msg=row.name)
-        ours, naive, theirs = best(
-            [run, lambda: row.expression(*given.values()), lambda: session.run(None, feeds)],  # noqa: B023 - called at once
-            options.rounds,
-        )
-        print(f"| {row.name} | {ours:.3f} | {naive / ours:.2f} | {theirs / ours:.2f} |", flush=True)
+            np.testing.assert_allclose(ours.astype(float), right.astype(float), 1e-3, off, err_msg=row.name)
+        naive = partial(row.expression, *given.values())
+        least, *others = best([run, naive, *([theirs] if theirs else [])], options.rounds)
+        ratios = [f"{other / least:.2f}" for other in others]
+        print(f"| {row.name} | {least:.3f} | {' | '.join([*ratios, '-'][:2])} |", flush=True)
+
+
+def everything(made: Any) -> list[Array]:
+    return list(made) if isinstance(made, tuple) else [made]
 
 
 if __name__ == "__main__":
