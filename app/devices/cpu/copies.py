@@ -5,10 +5,11 @@ import itertools
 import math
 from array import array
 from collections.abc import Iterator, Sequence
+from operator import mul
 from typing import NamedTuple
 
 from app.contract.constants import DataType, DepthSpaceOrder, PaddingMode
-from app.contract.tensors import TensorDesc
+from app.contract.tensors import TensorDesc, packed_strides
 from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.calls import Call, Calls, Of, Pointer, call_of_nest, part_of, pieces
 from app.devices.cpu.llvm.kernels import Code, Loop, LoopCode
@@ -23,7 +24,8 @@ from app.operators.compiled import CompiledOperator
 from app.operators.data_movement.depth import DepthToSpace, DepthToSpace1, SpaceToDepth, SpaceToDepth1
 from app.operators.data_movement.joins import Join
 from app.operators.data_movement.padding import Padding1
-from app.operators.data_movement.slices import Slice1
+from app.operators.data_movement.slices import Slice1, SliceGrad
+from app.operators.data_movement.windows import Unfold
 from app.programs.dispatchable import Dispatchable
 from app.programs.walks import collapse
 
@@ -91,6 +93,10 @@ def copies_kernel(
                 Copy(0, each.target, each.start, each.sizes, each.strides[::-1])
                 for each in _blocks(operator, made, operator.InputTensor, size)
             ]
+        case Unfold() if made.is_packed and math.prod(operator.WindowSizes) <= MOST_CALLS:
+            parts = list(_unfolded(operator, made, size))
+        case SliceGrad() if made.is_packed:
+            parts = [_within(operator, made, size)]
         case Join() | Slice1() | Padding1() if not is_of_run:
             return None
         case Join():
@@ -105,7 +111,9 @@ def copies_kernel(
             parts = [each for each in found if each]
             if len(parts) < len(found) or any(each.DataType.bits != made.DataType.bits for each in others):
                 return None
-    return CopiesKernel(compiled, parts, size, loops, threads, clears=isinstance(operator, Padding1))
+    clears = isinstance(operator, Padding1 | SliceGrad | Unfold)
+    clears = clears and made.elements > sum(math.prod(each.sizes) for each in parts)
+    return CopiesKernel(compiled, parts, size, loops, threads, clears=clears)
 
 
 def _evenly(compiled: Dispatchable, output: str, number: int) -> Copy | None:
@@ -175,6 +183,37 @@ def _padded(operator: Padding1, made: TensorDesc, size: int) -> Copy:
     given, target = operator.InputTensor, _bytes(made, size)
     before = sum(start * step for start, step in zip(operator.StartPadding, target, strict=True))
     return Copy(0, 0, before, given.Sizes, [_bytes(given, size), target])
+
+
+def _within(operator: SliceGrad, made: TensorDesc, size: int) -> Copy:
+    """The gradients, to where the window of the slice was."""
+    given, start, target = operator.InputGradientTensor, 0, []
+    windows = zip(operator.InputWindowOffsets, operator.InputWindowSizes, operator.InputWindowStrides, strict=True)
+    for (offset, window, stride), step in zip(windows, _bytes(made, size), strict=True):
+        start += step * (offset if stride > 0 else offset + window - 1)
+        target.append(step * stride)
+    return Copy(0, 0, start, given.Sizes, [_bytes(given, size), target])
+
+
+def _unfolded(operator: Unfold, made: TensorDesc, size: int) -> Iterator[Copy]:
+    """For each place of the window, what it has of the image in all windows."""
+    (first, channel, *image), sizes = _bytes(operator.InputTensor, size), operator.InputTensor.Sizes
+    batch, row, column = _bytes(made, size)[-3:]
+    counts, steps = operator.windows(), operator.Strides
+    along = [column * step for step in packed_strides(counts)]
+    for number, places in enumerate(itertools.product(*map(range, operator.WindowSizes))):
+        start, target, inside = 0, row * number, []
+        for axis, place in enumerate(places):
+            begin = place * operator.Dilations[axis] - operator.StartPadding[axis]
+            low = max(-(begin // steps[axis]), 0)
+            high = min((sizes[axis + 2] - 1 - begin) // steps[axis] + 1, counts[axis])
+            inside.append(high - low)
+            start += image[axis] * (begin + low * steps[axis])
+            target += along[axis] * low
+        if min(inside) > 0:
+            read = [first, channel, *map(mul, image, steps)]
+            written = [batch, row * math.prod(operator.WindowSizes), *along]
+            yield Copy(0, start, target, [*sizes[:2], *inside], [read, written])
 
 
 def _blocks(

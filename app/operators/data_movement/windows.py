@@ -148,6 +148,10 @@ class Unfold(_Windowed):
     def is_bitwise(self) -> bool:
         return True
 
+    def windows(self) -> list[int]:
+        """How many windows there are along each dimension of the image."""
+        return _counts(self, self.InputTensor)
+
     def implied_sizes(self, name: str) -> list[int]:
         return _columns(self, self.InputTensor, self.OutputTensor.rank if self.OutputTensor else 3)
 

@@ -156,6 +156,12 @@ class MaxUnpooling(Operator):
     def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         x, indices = inputs["InputTensor"].reshape(-1), inputs["IndicesTensor"].reshape(-1)
         made = xp.zeros(self.OutputTensor.Sizes, x.dtype)
+        if xp is np:  # which assigns in order, so that the last of those with one index stays
+            inside = indices < made.size
+            if not inside.all():
+                x, indices = x[inside], indices[inside]
+            made.reshape(-1)[indices] = x
+            return {"OutputTensor": made}
         inside = xp.flatnonzero(indices < made.size)
         # In the order of their indices, and among equal ones as they came, so that the last of these is known.
         inside = inside[xp.argsort(indices[inside], kind="stable")]
