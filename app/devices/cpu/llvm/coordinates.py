@@ -152,11 +152,16 @@ class _Nest(Totals):
         return ()
 
     def _lies_along(self, total: Total, axis: int) -> bool:
-        """Whether the elements of `total` are beside those for the next element of the output."""
+        """Whether the elements of `total` are beside those for the next element of the output: those that are not the
+        same for all of its terms."""
         free = self.free(total)
         if axis not in free or any(isinstance(key, Index) for key in free):
             return False
-        return any(isinstance(each, Element) and axis in self.free(each.at[-1]) for each in parts(total.argument))
+        own = set(total.indices)
+        return any(
+            isinstance(each, Element) and axis in self.free(each.at[-1]) and own & set(self.free(each))
+            for each in parts(total.argument)
+        )
 
     def _strips(self, totals: Sequence[Total], begin: str, end: str) -> None:
         """The output's row in strips, in each of which the counts of `totals` are the same for all elements."""
