@@ -10,7 +10,7 @@ import pytest
 from app.devices.cpu import alone, device
 from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.device import NumpyDevice
-from app.devices.cpu.llvm import firsts, scans
+from app.devices.cpu.llvm import firsts, random_words, scans
 from app.devices.device import Cancelled
 from app.memory.arrays import Array, numpy_type
 from tests.devices.test_llvm import COMPILER
@@ -170,6 +170,58 @@ def test_positions_over_several_dimensions(devices: list[NumpyDevice]) -> None:
         else:
             operator = compiled(document | {"InputTensor": desc_of(x)})
             assert not isinstance(devices[1]._kernel(operator, None, 1), CallsKernel)
+
+
+@pytest.mark.usefixtures("pieces")
+@pytest.mark.parametrize("name", ["float32", "float16"])
+def test_windows_as_columns(devices: list[NumpyDevice], name: str) -> None:
+    """With steps, dilations and padding, of which there may be whole windows."""
+    rng = np.random.default_rng(24)
+    for image in ([9], [6, 7], [4, 5, 3]):
+        for _ in range(3):
+            window, steps, dilations = (rng.integers(1, 4, len(image)).tolist() for _ in range(3))
+            before, after = (rng.integers(0, 7, len(image)).tolist() for _ in range(2))
+            before = [max(each, 3 * 3) if rng.random() < 0.3 else each for each in before]
+            members = {"WindowSizes": window, "Strides": steps, "Dilations": dilations}
+            document = {"Type": "UNFOLD", **members, "StartPadding": before, "EndPadding": [7 + each for each in after]}
+            alike(devices, document, {"InputTensor": rng.standard_normal([2, 3, *image]).astype(name)})
+
+
+@pytest.mark.usefixtures("pieces")
+@pytest.mark.parametrize("name", ["float32", "float16"])
+def test_gradients_of_slices(devices: list[NumpyDevice], name: str) -> None:
+    rng = np.random.default_rng(25)
+    for _ in range(6):
+        sizes = rng.integers(1, 12, 3)
+        offsets = rng.integers(0, sizes)
+        windows = rng.integers(1, sizes - offsets + 1)
+        strides = rng.choice([-3, -2, -1, 1, 2], 3)
+        counts = -(-windows // abs(strides))
+        document = {
+            "Type": "SLICE_GRAD",
+            "InputWindowOffsets": offsets.tolist(),
+            "InputWindowSizes": windows.tolist(),
+            "InputWindowStrides": strides.tolist(),
+            "OutputGradientTensor": {"DataType": name.upper(), "Sizes": sizes.tolist()},
+        }
+        alike(devices, document, {"InputGradientTensor": rng.standard_normal(counts).astype(name)})
+
+
+@pytest.mark.usefixtures("pieces")
+def test_random_words(devices: list[NumpyDevice]) -> None:
+    """Of some, of a few more, and where one half of the counter goes over into the other one."""
+    rng = np.random.default_rng(26)
+    for size in (1, random_words.AT_ONCE - 1, random_words.AT_ONCE, 3 * random_words.AT_ONCE + 1):
+        for counter in ([2**32 - 1] * 4, [2**32 - 3, 2**32 - 1, 5, 0]):
+            state = np.array([*counter, *rng.integers(0, 2**32, 2)], np.uint32)
+            document: dict[str, Any] = {
+                "Type": "RANDOM_GENERATOR",
+                "GeneratorType": "PHILOX_4X32_10",
+                "OutputTensor": {"DataType": "UINT32", "Sizes": [size]},
+            }
+            for _ in range(2):
+                alike(devices, document, {"InputStateTensor": state})
+                document["OutputStateTensor"] = {"DataType": "UINT32", "Sizes": [6]}
 
 
 TURNED: list[tuple[list[int], list[int]]] = [

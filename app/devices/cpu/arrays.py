@@ -10,16 +10,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from app.contract.constants import NEWEST, DataType, PaddingMode, ReduceFunction
-from app.contract.tensors import TensorDesc
+from app.contract.constants import DataType, PaddingMode, ReduceFunction
 from app.devices.cpu.convolution_loops import Space
 from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN
 from app.devices.device import Cancelled, ExecutionRecord
-from app.formula.structures import Structures
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
-from app.operators.compiled import CompiledOperator, compile_operator
+from app.operators.compiled import CompiledOperator
 from app.operators.convolution.windows import Windows
 from app.operators.data_movement.joins import Join
 from app.operators.data_movement.padding import Padding1
@@ -28,7 +26,7 @@ from app.operators.operator import Operator
 from app.operators.pooling.averages import AveragePooling, AveragePooling1
 from app.operators.pooling.maxima import MaxPooling
 from app.operators.pooling.windows import Pooling
-from app.operators.reduction.reductions import Argmax, Argmin, Reduce
+from app.operators.reduction.reductions import Reduce
 from app.programs.dispatchable import Dispatchable
 
 MOST_ELEMENTS = 1 << 22
@@ -66,64 +64,6 @@ def array_kernel(compiled: Dispatchable, *, has_loops: bool, is_of_run: bool) ->
         return None
     work = _work(compiled, operator)
     return ArrayKernel(compiled, work) if work else None
-
-
-def as_reduction(compiled: Dispatchable, structures: Structures) -> Dispatchable:
-    """The same as a reduction, if it is a pooling of float32 with one window that is all of the tensor; reductions over
-    as few dimensions as will do, of which loops are longer."""
-    if not isinstance(compiled, CompiledOperator):
-        return compiled
-    operator = compiled.operator
-    if isinstance(operator, Reduce | Argmin | Argmax):
-        return _of_few_dimensions(compiled, operator, structures)
-    if not isinstance(operator, AveragePooling | AveragePooling1 | MaxPooling):
-        return compiled
-    given, (made,) = operator.InputTensor, compiled.outputs.values()
-    is_whole = given.Sizes[2:] == operator.WindowSize and math.prod(made.Sizes[2:]) == 1
-    is_plain = not any([*operator.StartPadding, *operator.EndPadding]) and set(operator.dilations) == {1}
-    if not is_whole or not is_plain or given.DataType is not DataType.FLOAT32 or len(compiled.outputs) > 1:
-        return compiled
-    function = ReduceFunction.MAX if isinstance(operator, MaxPooling) else ReduceFunction.AVERAGE
-    reduction = Reduce(
-        Type="REDUCE",
-        Function=function,
-        InputTensor=given,
-        OutputTensor=made,
-        Axes=list(range(2, given.rank)),
-    )
-    made_of_it = compile_operator(reduction, NEWEST, structures)
-    return _of_few_dimensions(made_of_it, reduction, structures)
-
-
-def _of_few_dimensions(
-    compiled: CompiledOperator, operator: Reduce | Argmin | Argmax, structures: Structures
-) -> CompiledOperator:
-    """A large reduction of packed tensors, with neighbouring dimensions that are reduced, or are not, made one."""
-    given, made = operator.InputTensor, compiled.outputs["OutputTensor"]
-    if given.elements < LARGE_TOTAL or not given.is_packed or not made.is_packed:
-        return compiled
-    sizes: list[int] = []
-    are_reduced: list[bool] = []
-    for axis, size in enumerate(given.Sizes):
-        is_reduced = axis in operator.Axes
-        if size > 1 and are_reduced and are_reduced[-1] is is_reduced:
-            sizes[-1] *= size
-        elif size > 1:
-            sizes.append(size)
-            are_reduced.append(is_reduced)
-    axes = [axis for axis, is_reduced in enumerate(are_reduced) if is_reduced]
-    if not axes or len(sizes) == given.rank:
-        return compiled
-    left = [1 if is_reduced else size for size, is_reduced in zip(sizes, are_reduced, strict=True)]
-    simpler = operator.model_copy(
-        update={
-            "InputTensor": TensorDesc(DataType=given.DataType, Sizes=sizes),
-            "OutputTensor": TensorDesc(DataType=made.DataType, Sizes=left),
-            "AxisCount": None,
-            "Axes": axes,
-        }
-    )
-    return compile_operator(simpler, NEWEST, structures)
 
 
 class ArrayKernel:

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from app.contract.constants import DataType
-from app.devices.cpu.arrays import array_kernel, as_reduction
+from app.devices.cpu.arrays import array_kernel
 from app.devices.cpu.calls import Calls, call_of_nest, part_of, pieces
 from app.devices.cpu.convolution import convolution_kernel, packed_filter_bytes
 from app.devices.cpu.coordinates import CallKernel, CoordinateKernel
@@ -30,12 +30,14 @@ from app.devices.cpu.pools import pool_kernel
 from app.devices.cpu.positions import position_kernel
 from app.devices.cpu.products import packed_bytes, product_kernel
 from app.devices.cpu.quantizing import quantizing_kernel
+from app.devices.cpu.random_words import random_kernel
 from app.devices.cpu.recurrent import recurrent_kernel
 from app.devices.cpu.routines import Routine, routine_of, run_routine
 from app.devices.cpu.rows import NumpyRowKernel
 from app.devices.cpu.runs import Run
 from app.devices.cpu.scans import scan_kernel
 from app.devices.cpu.scatters import scatter_kernel
+from app.devices.cpu.simpler import simpler
 from app.devices.cpu.tables import Tables, by_take, is_tabled
 from app.devices.cpu.threads import RAN, Threads
 from app.devices.cpu.tiles import TILED, tiles_kernel
@@ -148,6 +150,8 @@ class NumpyDevice:
         """`known` are inputs that are the same for all dispatches; it is None outside of graphs. `least` is how many
         elements are worth a loop, if not as many as usual."""
         least, elements = least or self._least, compiled.elements
+        if self._loops and elements >= least:
+            compiled = simpler(compiled, self._structures)
         if compiled.program.call:
             by_loop: Kernel | None = None
             if self._compiler and self._loops:
@@ -179,7 +183,7 @@ class NumpyDevice:
             if loops and self._compiler:
                 by_own = pool_kernel(compiled, self._compiler, self._threads)
                 by_own = by_own or position_kernel(compiled, self._compiler, self._threads)
-                compiled = compiled if by_own else as_reduction(compiled, self._structures)
+                by_own = by_own or random_kernel(compiled, self._compiler, self._threads)
             by_own = by_own or array_kernel(compiled, has_loops=loops is not None, is_of_run=is_of_run)
             if by_own:
                 return by_own

@@ -1,0 +1,163 @@
+"""Operators that are others of fewer dimensions, or of elements by themselves, for which loops are longer."""
+
+import math
+from collections.abc import Sequence
+
+from app.contract.constants import NEWEST, DataType, ReduceFunction
+from app.contract.tensors import MAX_RANK, TensorDesc, packed_strides
+from app.devices.cpu.arrays import LARGE_TOTAL
+from app.formula.structures import Structures
+from app.operators.compiled import CompiledOperator, compile_operator
+from app.operators.element_wise.quantization import ElementWiseDequantizeLinear, ElementWiseQuantizeLinear
+from app.operators.normalization.batch_training import BatchNormalizationTraining, Gradient
+from app.operators.operator import Operator
+from app.operators.pooling.averages import AveragePooling, AveragePooling1
+from app.operators.pooling.maxima import MaxPooling
+from app.operators.quantization.elements import Dequantize, Quantize
+from app.operators.reduction.reductions import Argmax, Argmin, Reduce
+from app.programs.dispatchable import Dispatchable
+
+
+def simpler(compiled: Dispatchable, structures: Structures) -> Dispatchable:
+    """The same as another operator, if there is one that is simpler: of the same elements, by the same formula."""
+    if not isinstance(compiled, CompiledOperator):
+        return compiled
+    match compiled.operator:
+        case Reduce() | Argmin() | Argmax() as operator:
+            return _of_few_dimensions(compiled, operator, structures)
+        case AveragePooling() | AveragePooling1() | MaxPooling() as operator:
+            return _of_whole_window(compiled, operator, structures)
+        case BatchNormalizationTraining() | Gradient() as operator:
+            made: Operator | None = _of_few_groups(compiled, operator)
+        case Quantize() | Dequantize() as operator:
+            made = _of_blocks(compiled, operator)
+        case _:
+            return compiled
+    return compile_operator(made, NEWEST, structures) if made else compiled
+
+
+def _of_few_groups(
+    compiled: CompiledOperator, operator: BatchNormalizationTraining | Gradient
+) -> BatchNormalizationTraining | Gradient | None:
+    """A normalization of packed tensors, with neighbouring dimensions that groups extend along, or do not, made one."""
+    tensors = {**compiled.inputs, **compiled.outputs}
+    whole, of = tensors["InputTensor"], tensors["ScaleTensor"]
+    if whole.elements < LARGE_TOTAL or not all(each.is_packed for each in tensors.values()):
+        return None
+    if isinstance(operator, BatchNormalizationTraining) and operator.FusedActivation:
+        return None
+    sizes, is_of_group = _merged(whole.Sizes, [size == 1 for size in of.Sizes])
+    if not sizes or len(sizes) == whole.rank:
+        return None
+    one = [1 if is_inside else size for size, is_inside in zip(sizes, is_of_group, strict=True)]
+    return operator.model_copy(
+        update={
+            name: TensorDesc(DataType=desc.DataType, Sizes=sizes if desc.Sizes == whole.Sizes else one)
+            for name, desc in tensors.items()
+        }
+    )
+
+
+def _of_blocks(
+    compiled: CompiledOperator, operator: Quantize | Dequantize
+) -> ElementWiseQuantizeLinear | ElementWiseDequantizeLinear | None:
+    """A quantization of packed tensors of whole bytes, with two dimensions for each, blocks and what is in them, along
+    which scales and zero points repeat."""
+    x, *by = compiled.inputs.values()
+    made = compiled.outputs["OutputTensor"]
+    if not all(each.is_packed and each.DataType.bits >= 8 for each in (x, made, *by)):
+        return None
+    counts = [max(sizes) for sizes in zip(*[each.Sizes for each in by], strict=True)]
+    if any(size not in (1, count) for each in by for size, count in zip(each.Sizes, counts, strict=True)):
+        return None
+    sizes = [part for size, count in zip(x.Sizes, counts, strict=True) for part in (count, size // count)]
+    kept = [axis for axis, size in enumerate(sizes) if size > 1] or [0]
+    if len(kept) > MAX_RANK:
+        return None
+
+    def packed(desc: TensorDesc) -> TensorDesc:
+        return TensorDesc(DataType=desc.DataType, Sizes=[sizes[axis] for axis in kept])
+
+    def repeated(desc: TensorDesc) -> TensorDesc:
+        steps = [
+            step
+            for size, along in zip(desc.Sizes, packed_strides(desc.Sizes), strict=True)
+            for step in (along if size > 1 else 0, 0)
+        ]
+        return TensorDesc(
+            DataType=desc.DataType, Sizes=[sizes[axis] for axis in kept], Strides=[steps[axis] for axis in kept]
+        )
+
+    scale, zero = repeated(by[0]), repeated(by[1]) if len(by) > 1 else None
+    if isinstance(operator, Quantize):
+        return ElementWiseQuantizeLinear(
+            Type="ELEMENT_WISE_QUANTIZE_LINEAR",
+            InputTensor=packed(x),
+            ScaleTensor=scale,
+            ZeroPointTensor=zero,
+            OutputTensor=packed(made),
+        )
+    return ElementWiseDequantizeLinear(
+        Type="ELEMENT_WISE_DEQUANTIZE_LINEAR",
+        InputTensor=packed(x),
+        ScaleTensor=scale,
+        ZeroPointTensor=zero,
+        OutputTensor=packed(made),
+    )
+
+
+def _merged(sizes: Sequence[int], marks: Sequence[bool]) -> tuple[list[int], list[bool]]:
+    """Sizes with neighbouring dimensions of one mark made one, and their marks; those of size 1 are left out."""
+    made: list[int] = []
+    kept: list[bool] = []
+    for size, mark in zip(sizes, marks, strict=True):
+        if size > 1 and kept and kept[-1] is mark:
+            made[-1] *= size
+        elif size > 1:
+            made.append(size)
+            kept.append(mark)
+    return made, kept
+
+
+def _of_whole_window(
+    compiled: CompiledOperator, operator: AveragePooling | AveragePooling1 | MaxPooling, structures: Structures
+) -> CompiledOperator:
+    """A pooling of float32 with one window that is all of the tensor, as a reduction."""
+    given, (made, *others) = operator.InputTensor, compiled.outputs.values()
+    is_whole = given.Sizes[2:] == operator.WindowSize and math.prod(made.Sizes[2:]) == 1
+    is_plain = not any([*operator.StartPadding, *operator.EndPadding]) and set(operator.dilations) == {1}
+    if not is_whole or not is_plain or given.DataType is not DataType.FLOAT32 or others:
+        return compiled
+    function = ReduceFunction.MAX if isinstance(operator, MaxPooling) else ReduceFunction.AVERAGE
+    reduction = Reduce(
+        Type="REDUCE",
+        Function=function,
+        InputTensor=given,
+        OutputTensor=made,
+        Axes=list(range(2, given.rank)),
+    )
+    made_of_it = compile_operator(reduction, NEWEST, structures)
+    return _of_few_dimensions(made_of_it, reduction, structures)
+
+
+def _of_few_dimensions(
+    compiled: CompiledOperator, operator: Reduce | Argmin | Argmax, structures: Structures
+) -> CompiledOperator:
+    """A large reduction of packed tensors, with neighbouring dimensions that are reduced, or are not, made one."""
+    given, made = operator.InputTensor, compiled.outputs["OutputTensor"]
+    if given.elements < LARGE_TOTAL or not given.is_packed or not made.is_packed:
+        return compiled
+    sizes, are_reduced = _merged(given.Sizes, [axis in operator.Axes for axis in range(given.rank)])
+    axes = [axis for axis, is_reduced in enumerate(are_reduced) if is_reduced]
+    if not axes or len(sizes) == given.rank:
+        return compiled
+    left = [1 if is_reduced else size for size, is_reduced in zip(sizes, are_reduced, strict=True)]
+    merged = operator.model_copy(
+        update={
+            "InputTensor": TensorDesc(DataType=given.DataType, Sizes=sizes),
+            "OutputTensor": TensorDesc(DataType=made.DataType, Sizes=left),
+            "AxisCount": None,
+            "Axes": axes,
+        }
+    )
+    return compile_operator(merged, NEWEST, structures)
