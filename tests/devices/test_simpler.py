@@ -1,0 +1,105 @@
+"""Operators that are done as others of fewer dimensions, or of elements by themselves: with the same results."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.devices.cpu.coordinates import CallKernel, CoordinateKernel
+from app.devices.cpu.device import NumpyDevice, NumpyKernel
+from app.devices.cpu.llvm.totals import STRIP
+from app.devices.device import InTurn
+from app.memory.arrays import Array, numpy_type
+from tests.devices.test_llvm import COMPILER
+from tests.operators.calls import compiled, desc_of
+
+RNG = np.random.default_rng(27)
+
+
+@pytest.fixture(scope="module")
+def devices() -> Iterator[list[NumpyDevice]]:
+    """One that computes with NumPy, and one with loops."""
+    with ThreadPoolExecutor(1) as helpers:
+        yield [NumpyDevice(helpers, 1, compiler) for compiler in (None, COMPILER)]
+
+
+def made(devices: list[NumpyDevice], document: dict[str, Any], given: list[Array]) -> tuple[Any, list[list[Array]]]:
+    """The kernel with loops, and what both devices make."""
+    operator = compiled(document)
+    results = []
+    for device in devices:
+        kernel = device._kernel(operator, None, 1)
+        outputs = [np.zeros(desc.Sizes, numpy_type(desc.DataType)) for desc in operator.outputs.values()]
+        buffers = [each.reshape(-1).view(np.uint8).data for each in (*given, *outputs)]
+        kernel.dispatch(buffers[: len(given)], buffers[len(given) :], lambda: False)
+        results.append(outputs)
+    return kernel, results
+
+
+def quantization(kind: str, sizes: list[int], counts: list[list[int]], name: str, whole: str) -> dict[str, Any]:
+    types = [name, whole] if kind == "QUANTIZE" else [whole, name]
+    return {
+        "Type": kind,
+        "QuantizationType": "SCALE_ZERO_POINT" if len(counts) > 1 else "SCALE",
+        "InputTensor": {"DataType": types[0].upper(), "Sizes": sizes},
+        "OutputTensor": {"DataType": types[1].upper(), "Sizes": sizes},
+        "QuantizationTensors": [
+            {"DataType": each.upper(), "Sizes": count} for each, count in zip([name, whole], counts, strict=False)
+        ],
+    }
+
+
+@pytest.mark.parametrize("kind", ["QUANTIZE", "DEQUANTIZE"])
+@pytest.mark.parametrize(("name", "whole"), [("float32", "uint8"), ("float16", "int8")])
+@pytest.mark.parametrize("counts", [[[2, 3, 5]], [[2, 3, 5], [2, 1, 5]], [[1, 3, 1], [1, 1, 1]], [[1, 1, 1]]])
+def test_blocks(devices: list[NumpyDevice], kind: str, name: str, whole: str, counts: list[list[int]]) -> None:
+    sizes = [4, 3, 35]
+    numbers = (RNG.integers(-40, 40, sizes) / 2).astype(name)
+    bytes_ = RNG.integers(0, 256, sizes).astype(np.uint8).view(whole)
+    scale = RNG.choice(np.array([0.5, 1, 0.3, 1e-3], name), counts[0])
+    zeros = [RNG.integers(0, 100, each).astype(whole) for each in counts[1:]]
+    given = numbers if kind == "QUANTIZE" else bytes_
+    kernel, (expected, found) = made(devices, quantization(kind, sizes, counts, name, whole), [given, scale, *zeros])
+    assert isinstance(kernel, NumpyKernel)
+    np.testing.assert_array_equal(found[0].view(np.uint8), expected[0].view(np.uint8))
+
+
+def test_blocks_that_do_not_fit_or_are_of_half_a_byte(devices: list[NumpyDevice]) -> None:
+    for counts, whole in (([[2, 1], [3, 1]], "uint8"), ([[2, 1], [1, 1]], "uint4")):
+        document = quantization("QUANTIZE", [6, 60], counts, "float32", whole)
+        assert isinstance(devices[1]._kernel(compiled(document), None, 1), CallKernel)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "of", "simpler"),
+    [
+        ([2, 8, 32, 40], [1, 8, 1, 1], [2, 8, 1280]),
+        ([1, 16, 32, 40], [1, 16, 1, 1], [16, 1280]),
+        ([2, 8, 32, 40], [2, 8, 1, 1], [16, 1280]),
+        ([2, 8, 32, 40], [1, 1, 1, 1], [20480]),
+        ([2, 8, 32, 40], [2, 1, 32, 1], [2, 8, 32, 40]),
+    ],
+)
+@pytest.mark.parametrize("kind", ["BATCH_NORMALIZATION_GRAD", "BATCH_NORMALIZATION_TRAINING"])
+def test_groups(devices: list[NumpyDevice], kind: str, sizes: list[int], of: list[int], simpler: list[int]) -> None:
+    """Of small whole numbers, of which sums are exact. What is the same for all terms makes no strips of a total."""
+    x, gradient, mean, scale = (RNG.integers(-3, 4, each).astype(np.float32) for each in (sizes, sizes, of, of))
+    names = {"InputTensor": x, "InputGradientTensor": gradient, "MeanTensor": mean, "VarianceTensor": abs(mean)}
+    if kind.endswith("TRAINING"):
+        names = {"InputTensor": x, "ScaleTensor": scale, "BiasTensor": mean}
+    else:
+        names["ScaleTensor"] = scale
+    document = {"Type": kind, "Epsilon": 1.0, **{name: desc_of(each) for name, each in names.items()}}
+    kernel, (expected, found) = made(devices, document, list(names.values()))
+    for one, other in zip(expected, found, strict=True):
+        np.testing.assert_allclose(other, one, 1e-6, 1e-6)
+    assert isinstance(kernel, InTurn)
+    totals = [each for each in kernel.kernels if isinstance(each, CoordinateKernel)]
+    assert len(totals) == 2
+    for each in totals:
+        assert each._inputs[0].desc.Sizes == simpler
+        if len(simpler) < 4:
+            assert each._loops
+            assert f"i64 {STRIP}, align 64" not in each._loops.code._source
