@@ -150,6 +150,28 @@ def test_slice_forwards_and_backwards() -> None:
     assert equal(output, x[1:2, 1:8:2, 6:1:-2, ::-1])
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.float64])
+def test_every_other_element(dtype: Any) -> None:
+    """Alone too; of rows that end with the memory, and as many as vectors have, more and fewer."""
+    for size in (1, 2, 7, 8, 31, 32, 33, 64, 129, 300):
+        x = RNG.integers(0, 256, (3, (2 * size - 1) * np.dtype(dtype).itemsize), np.uint8).view(dtype)
+        document = {
+            "Type": "SLICE1",
+            "InputTensor": desc_of(x),
+            "InputWindowOffsets": [0, 0],
+            "InputWindowSizes": [3, 2 * size - 1],
+            "InputWindowStrides": [1, 2],
+        }
+        with ThreadPoolExecutor(1) as helpers:
+            kernel = NumpyDevice(helpers, 1, compiler())._kernel(compiled(document), None, 1)
+        assert isinstance(kernel, CopiesKernel)
+        output = np.full((3, size + 1), 7, dtype)
+        kernel.dispatch([_bytes(x)], [_bytes(output)[: 3 * size * x.itemsize]], lambda: False)
+        flat = output.reshape(-1)
+        assert equal(flat[: 3 * size].reshape(3, size), x[:, ::2])
+        assert (flat[3 * size :] == 7).all()
+
+
 def padding(value: float) -> dict[str, Any]:
     return {
         "Type": "DML_OPERATOR_PADDING1",

@@ -32,6 +32,9 @@ from app.programs.walks import collapse
 MOST_CALLS = 1 << 8
 """Of an operator: with more parts, each is too small to be one of its own."""
 
+EVERY_OTHER = 2
+"""Steps between elements that loops take out of vectors; at others NumPy's are as quick."""
+
 _TYPES = {1: DataType.UINT8, 2: DataType.UINT16, 4: DataType.FLOAT32, 8: DataType.FLOAT64}
 """As what elements of so many bytes are copied, bit for bit."""
 
@@ -97,7 +100,9 @@ def copies_kernel(
             parts = list(_unfolded(operator, made, size))
         case SliceGrad() if made.is_packed:
             parts = [_within(operator, made, size)]
-        case Join() | Slice1() | Padding1() if not is_of_run:
+        case Slice1() if not is_of_run and operator.InputWindowStrides[-1] != EVERY_OTHER:
+            return None
+        case Join() | Padding1() if not is_of_run:
             return None
         case Join():
             parts = list(_joined(operator, made, size))

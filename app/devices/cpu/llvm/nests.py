@@ -22,7 +22,7 @@ from app.devices.cpu.llvm.nest import (
     Nest,
     Place,
 )
-from app.devices.cpu.llvm.types import literal
+from app.devices.cpu.llvm.types import bytes_of, literal
 from app.formula.stages import POSITION, FormulaStage
 from app.formula.values import FLOAT64
 
@@ -53,8 +53,12 @@ def elements(
     if nest.is_long and not kept and not made and "strided" not in layout:
         ends = nest.local_ends(WHOLE)
 
+    is_copy = element.body == (f"ret {element.output} %x0",)
+
     def write(row: "_Row") -> None:
-        if kept or made:
+        if is_copy and layout[0] == "strided" and not made:
+            row.each_other(element, inputs[0])
+        elif kept or made:
             row.in_pieces(element, kept, {}, made, streams=streams, fetches=streams)
         elif ends:
             row.in_wholes(element, ends)
@@ -141,6 +145,15 @@ class _Row:
             return ()
 
         self._nest.loop(self._size, body, note=PARALLEL)
+
+    def each_other(self, element: Element, name: str) -> None:
+        """The same for `element` as the output, of an input that is spaced: by vectors, if it is every other one."""
+        nest, place = self._nest, self.places[name]
+        step = str(2 * bytes_of(place.type))
+        is_other = nest.emit(f"icmp eq i64 {place.stride}, {step}")
+        known = _Row(nest, self._size, self.places | {name: replace(place, stride=step)}, self._start)
+        nest.if_(is_other, lambda: known.each({OUTPUT: element}, {}))
+        nest.if_(nest.emit(f"xor i1 {is_other}, true"), lambda: self.each({OUTPUT: element}, {}))
 
     def in_pieces(
         self,
