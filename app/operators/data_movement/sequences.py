@@ -12,7 +12,7 @@ from app.contract.constants import FeatureLevel
 from app.contract.scalars import Uint
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
-from app.formula.coordinates import Operand, coordinates
+from app.formula.coordinates import Operand, coordinates, whole
 from app.formula.values import Value, cast, minimum, where
 from app.operators.accuracy import EXACT
 from app.operators.data_movement.attributes import axis_violations
@@ -73,7 +73,9 @@ class ReverseSubsequences(Operator):
     def formula(self, p: TensorParameters, x: Operand, lengths: Operand) -> Value:
         at = coordinates(x.rank)
         place = at[self.Axis]
+        of = list(at)
+        of[self.Axis] = whole(0)  # along which there is one length
         # The least is taken before the cast, in which a length beyond int64 would be negative.
-        length = cast(minimum(lengths[at], cast(x.sizes[self.Axis], lengths.type)), "int64")
+        length = cast(minimum(lengths[of], cast(x.sizes[self.Axis], lengths.type)), "int64")
         at[self.Axis] = where(place < length, length - 1 - place, place)
         return x[at]
