@@ -14,7 +14,7 @@ from app.contract.scalars import Bool, Float, Uint
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates, sum_over
-from app.formula.values import Value, cast, maximum, minimum, power, quotient, widen
+from app.formula.values import Number, Value, cast, maximum, minimum, power, quotient, sqrt, widen
 from app.operators.accuracy import ONCE, SUM
 from app.operators.forms import Unary
 from app.operators.looks import look
@@ -47,6 +47,18 @@ def _axes(*, cross_channel: bool) -> tuple[int, ...]:
 def _size_violations(local_size: int) -> Iterator[Violation]:
     if not local_size:
         yield Violation(("LocalSize",), "LocalSize is 0; it must be at least 1.", 0, ">= 1")
+
+
+def _power(p: TensorParameters, s: Value) -> Value:
+    """s^Beta, in float64. Most networks have 0.75, for which roots will do, and loops need no power."""
+    if p.ask(_is_three_quarters, p.Beta):
+        root = sqrt(s)
+        return root * sqrt(root)
+    return power(s, widen(p.Beta))
+
+
+def _is_three_quarters(number: Number) -> bool:
+    return number == 0.75
 
 
 class LocalResponseNormalization(Unary):
@@ -87,7 +99,7 @@ class LocalResponseNormalization(Unary):
 
         total = sum_over([end - begin for begin, end in zip(begins, ends, strict=True)], square)
         s = widen(p.Bias) + widen(p.Alpha) / cast(p.LocalSize, "float64") * total
-        return cast(widen(x[here]) / power(s, widen(p.Beta)), x.type)
+        return cast(widen(x[here]) / _power(p, s), x.type)
 
 
 class LocalResponseNormalizationGrad(Operator):

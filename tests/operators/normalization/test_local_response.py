@@ -56,6 +56,21 @@ def test_local_response(run: Runner, sizes: tuple[int, ...], cross_channel: bool
     close(made, (flat / s**0.625).reshape(sizes), ulp=1)
 
 
+@DTYPES
+@pytest.mark.parametrize("bias", [1.0, 0.0, -1.0])
+def test_the_power_that_most_have(run: Runner, bias: float, dtype: Any) -> None:
+    """Of sums above 0, at 0 and below."""
+    x = np.random.default_rng(3).standard_normal((1, 7, 5, 4)).astype(dtype)
+    x[0, :, 1] = 0
+    x[0, 2, 2, 0] = np.inf
+    document = attributes(True, 3) | {"Beta": 0.75, "Bias": bias}
+    made = run(KINDS[0], {"InputTensor": x}, **document)["OutputTensor"]
+    flat = x.astype(np.float64).reshape(-1)
+    squares = np.where(regions(x.shape, 3, cross_channel=True) > 0, flat**2, 0).sum(1)
+    with np.errstate(all="ignore"):
+        close(made, (flat / (bias + 0.75 / 3 * squares) ** 0.75).reshape(x.shape), ulp=1)
+
+
 @CASES
 @DTYPES
 @pytest.mark.parametrize("piece", [1, 1 << 22])
