@@ -145,9 +145,16 @@ def _padding(operator: Padding1, stored: DataType, value: Any) -> Work | None:
         slice(start, start + size)
         for start, size in zip(operator.StartPadding, operator.InputTensor.Sizes, strict=True)
     )
+    beside = [
+        (*part[:axis], each)
+        for axis, (along, end) in enumerate(zip(part, operator.EndPadding, strict=True))
+        for each, count in ((slice(along.start), along.start), (slice(along.stop, None), end))
+        if count
+    ]
 
     def work(inputs: Sequence[Array], output: Array) -> None:
-        output[...] = 0
+        for each in beside:
+            output[each] = 0
         output[part] = inputs[0]
 
     return work
