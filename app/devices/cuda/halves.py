@@ -145,7 +145,7 @@ DEVICE float sine_half(float x, unsigned more)
     unsigned quarters = bits_of_float(rounder) + more;
     bool odd = quarters & 1u;
     float p = fmaf(odd ? -0x1.644956p-10f : 0.0f, z, odd ? 0x1.553e68p-5f : 0x1.0b7bb6p-7f);
-    p = fmaf(p, z, odd ? -0x1.ffffb2p-2f : -0x1.554416p-3f) * z;
+    p = fmaf(fmaf(p, z, odd ? -0x1.ffffb2p-2f : -0x1.554416p-3f), z, 0.0f); /* 0 of 0: -0 would lose its sign */
     float first = odd ? 1.0f : r, made = fmaf(p, first, first);
     return float_of_bits(bits_of_float(made) ^ (quarters & 2u) << 30);
 }
