@@ -47,5 +47,5 @@ def test_products_of_fewer_digits_are_beyond_the_bounds(kind: str, monkeypatch: 
         return bytes_of(made)
 
     assert measured(kind, "float32", 64).part < 1
-    monkeypatch.setattr(calls, "_bytes", shortened)
+    monkeypatch.setattr(calls, "bytes_of", shortened)
     assert measured(kind, "float32", 64).part > 1
