@@ -12,7 +12,7 @@ from app.contract.constants import FeatureLevel
 from app.contract.scalars import Float
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
-from app.formula.values import Value, cast, exp, log, sqrt, widen
+from app.formula.values import Value, cast, power, sqrt, widen
 from app.operators.accuracy import SUM
 from app.operators.operator import InputTensorDesc, Operator, OutputTensorDesc
 from app.operators.parameters import Parameters
@@ -74,8 +74,7 @@ class AdamOptimizer(Operator):
         rate, beta1, beta2, epsilon = (widen(p[name]) for name in ("LearningRate", "Beta1", "Beta2", "Epsilon"))
         m = beta1 * m + (1 - beta1) * g
         v = beta2 * v + (1 - beta2) * g * g
-        first_left, second_left = (1 - exp(t * log(beta)) for beta in (beta1, beta2))  # of which loops know both
-        correction = sqrt(second_left) / first_left
+        correction = sqrt(1 - power(beta2, t)) / (1 - power(beta1, t))
         x = x - rate * correction * m / (sqrt(v) + epsilon)
         made = {"OutputParametersTensor": x, "OutputFirstMomentTensor": m, "OutputSecondMomentTensor": v}
         return {name: cast(value, parameter.type) for name, value in made.items()}
