@@ -11,14 +11,14 @@ from collections.abc import Callable, Coroutine, Generator, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from starlette.responses import Response
-
 from app.codecs.codec import Body, Encoded, Piece
 from app.http.core.headers import Headers, fields
 from app.memory.buffers import Buffer
 from app.stages import Stages
 
 if TYPE_CHECKING:
+    from starlette.responses import Response  # the command writes answers without a server
+
     from app.engine.prepared import Outcome, Prepared
 
 Address: TypeAlias = tuple[str, int]
@@ -144,7 +144,7 @@ class Reply:
         self.sent = sent
 
     @classmethod
-    def of(cls, response: Response) -> "Reply":
+    def of(cls, response: "Response") -> "Reply":
         """What Starlette would send, of a response whose body is there already."""
         body = bytes(response.body)
         return cls(response.status_code, [*response.raw_headers], Encoded(len(body), (body,)))
