@@ -47,6 +47,8 @@ def abbreviate(value: object, *, inner: bool = False) -> object:
             return f"an object with {names}" if value else "an empty object"
         case bytes() | bytearray() | memoryview():
             return f"{memoryview(value).nbytes} bytes of binary"
+        case object(start=int() as start, stop=int() as stop):  # data that stay where they are in a body
+            return f"{stop - start} bytes of data"
     return type(value).__name__
 
 

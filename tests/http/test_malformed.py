@@ -267,6 +267,13 @@ class TestMsgpack:
         error = error_at("/inputs/InputTensor", post(client, MSGPACK, msgpack.packb(message)))
         assert error["allowed"] == ["bin"]
 
+    def test_data_without_names(self, client: httpx.Client) -> None:
+        """What was given is told as what it is, not as what stands for it in here."""
+        error = error_at("/inputs", post(client, MSGPACK, msgpack.packb(VALID | {"inputs": [X.tobytes()]})))
+        assert error["given"] == [f"{X.nbytes} bytes of data"]
+        error = error_at("/inputs", post(client, JSON, json.dumps(VALID | {"inputs": ["AAAA"]}).encode()))
+        assert "Span" not in json.dumps(error)
+
 
 def nested(depth: int, kind: str) -> bytes:
     """A document of arrays and objects in turn, `depth` deep."""
