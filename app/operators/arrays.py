@@ -110,7 +110,7 @@ def product(xp: Any, a: Any, b: Any, *, rounded: bool = False, into: Any = None)
     dimension 1 in what is made. Of float16, if they are to be `rounded`, they may come in that type. They may be made
     in the array `into`.
     """
-    a, b = _rows(a), _rows(b.swapaxes(-1, -2)).swapaxes(-1, -2)
+    a, b = rows_once(a), rows_once(b.swapaxes(-1, -2)).swapaxes(-1, -2)
     is_repeated = 0 in (a.strides[-1], b.strides[-2]) and a.shape[-1] > 1
     if xp.__name__ == "cupy" and a.dtype.name in blas.TYPES and not is_repeated and 0 not in (*a.shape, *b.shape):
         dtype = FLOAT32 if a.dtype.name == "float16" and not rounded else a.dtype
@@ -133,7 +133,7 @@ def multiplied(xp: Any, a: Any, b: Any) -> Any:
     return blas.product_of_floats(xp, for_blas(xp, a), for_blas(xp, b), FLOAT32)
 
 
-def _rows(x: Any) -> Any:
+def rows_once(x: Any) -> Any:
     """`x` without what is repeated, but along the last dimension, whose elements are added up."""
     return x[tuple([slice(0, 1) if stride == 0 else slice(None) for stride in x.strides[:-1]])]
 

@@ -15,7 +15,7 @@ from app.contract.tensors import TensorDesc
 from app.contract.violations import Violation
 from app.memory.arrays import numpy_type
 from app.operators import blas
-from app.operators.arrays import product, unrepeated
+from app.operators.arrays import product, rows_once, unrepeated
 
 LARGEST = 255 * 255
 """Of a product of two 8-bit integers, each less its zero point."""
@@ -78,7 +78,7 @@ class _Signed(NamedTuple):
 
 
 def _signed(xp: Any, x: Any, zero: Any) -> _Signed:
-    x = x[tuple([slice(0, 1) if stride == 0 else slice(None) for stride in x.strides[:-1]])]
+    x = rows_once(x)
     rows, terms = x.shape[-2:]
     made = xp.zeros((*x.shape[:-2], _up(rows, blas.BYTES_ROWS), _up(terms, blas.BYTES_TERMS)), "int8")
     moved = 128 if x.dtype == "uint8" else 0
