@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from app.contract.constants import NEWEST, DataType, ReduceFunction
 from app.contract.tensors import MAX_RANK, TensorDesc, packed_strides
@@ -88,22 +89,15 @@ def _of_blocks(
             DataType=desc.DataType, Sizes=[sizes[axis] for axis in kept], Strides=[steps[axis] for axis in kept]
         )
 
-    scale, zero = repeated(by[0]), repeated(by[1]) if len(by) > 1 else None
+    tensors: dict[str, Any] = {
+        "InputTensor": packed(x),
+        "ScaleTensor": repeated(by[0]),
+        "ZeroPointTensor": repeated(by[1]) if len(by) > 1 else None,
+        "OutputTensor": packed(made),
+    }
     if isinstance(operator, Quantize):
-        return ElementWiseQuantizeLinear(
-            Type="ELEMENT_WISE_QUANTIZE_LINEAR",
-            InputTensor=packed(x),
-            ScaleTensor=scale,
-            ZeroPointTensor=zero,
-            OutputTensor=packed(made),
-        )
-    return ElementWiseDequantizeLinear(
-        Type="ELEMENT_WISE_DEQUANTIZE_LINEAR",
-        InputTensor=packed(x),
-        ScaleTensor=scale,
-        ZeroPointTensor=zero,
-        OutputTensor=packed(made),
-    )
+        return ElementWiseQuantizeLinear(Type="ELEMENT_WISE_QUANTIZE_LINEAR", **tensors)
+    return ElementWiseDequantizeLinear(Type="ELEMENT_WISE_DEQUANTIZE_LINEAR", **tensors)
 
 
 def _merged(sizes: Sequence[int], marks: Sequence[bool]) -> tuple[list[int], list[bool]]:
