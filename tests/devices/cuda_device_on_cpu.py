@@ -146,6 +146,7 @@ class CudaDeviceOnCpu(CudaDevice):
         self.pinned = PinnedMemory(0)
         self.copying = Copying(None)
         self.uses_host_addresses = True
+        self.shared_of_few = 1 << 10
         self.load = self.long_dispatches = 0
         self._lock = threading.Lock()
         self._kept = WeakKeyDictionary()
@@ -170,9 +171,9 @@ class CudaDeviceOnCpu(CudaDevice):
     def has_function(self, source: str) -> bool:
         return source in self._sources
 
-    def launch(self, function: int, blocks: int, stream: Any, table: int) -> None:
+    def launch(self, function: int, blocks: int, stream: Any, table: int, shared: int) -> None:
         assert isinstance(stream, Stream)
-        self.log.append("kernel")
+        self.log.append("kernel of few blocks" if shared else "kernel")
         self.kernels_built.find(self._sources[function]).launch(blocks, table)
 
     def to_device(self, target: int, source: int, size: int, stream: Any) -> None:

@@ -250,6 +250,9 @@ _IN_ROWS, _OF_ROWS = "of_rows[THREADS]", 2 * LANES
 _IN_TILES = "tile0["
 """Those that turn tiles have as many as on a GPU."""
 
+_BY_ELEMENT = re.compile(rf"blockIdx\.x \* {THREADS}\b|tile \+ threadIdx\.x")
+"""Those of formulas that go by position have, too, but one does not wait for another."""
+
 _TEAM = re.compile(r"#define TEAM (\d+)\n")
 
 _THREADS = rf"""
@@ -260,6 +263,7 @@ _THREADS = rf"""
 #define THREADS {_LANES}
 #define TEAM THREADS
 #define __restrict__
+#define __align__(bytes) alignas(bytes)
 #define __shared__ static
 #define __syncthreads() pthread_barrier_wait(&barrier)
 struct grid_index {{ unsigned x; }};
@@ -301,7 +305,7 @@ _HEAD = re.compile(rf'extern "C" __global__ void __launch_bounds__\({THREADS}(, 
 
 
 class BuiltKernels:
-    """Kernels of formulas that go by coordinates, built from their sources, those of `operators` all at once."""
+    """Kernels of formulas, built from their sources, those of `operators` all at once."""
 
     def __init__(self, folder: Path, operators: Sequence[CompiledOperator] = (), sources: Sequence[str] = ()) -> None:
         self._folder = folder
@@ -326,7 +330,7 @@ class BuiltKernels:
         parts = [_PRIMITIVES, _THREADS, *(_namespace(source, number) for number, source in enumerate(sources))]
         library = _built(self._folder / f"kernels{len(self._built)}.cpp", parts, "-O0")
         for number, source in enumerate(sources):
-            whole = "for (unsigned turn = threadIdx.x" in source
+            whole = "for (unsigned turn = threadIdx.x" in source or bool(_BY_ELEMENT.search(source))
             together = REDUCERS in source or _IN_ROWS in source or _IN_TILES in source
             groups = THREADS // int((_TEAM.findall(source) or [THREADS])[0])
             self._built[source] = _Built(library[f"kernel{number}"], together, whole, groups)
@@ -379,7 +383,8 @@ def _namespace(source: str, number: int) -> str:
         body = body.replace(REDUCERS, "".join(parts[1:]))
     body = _TEAM.sub("", body)
     body = _HEAD.sub(f"static void {KERNEL}(", body)
-    threads = _OF_ROWS if _IN_ROWS in body else THREADS if _IN_TILES in body else _LANES
+    all_of_them = _IN_TILES in body or _BY_ELEMENT.search(body)
+    threads = _OF_ROWS if _IN_ROWS in body else THREADS if all_of_them else _LANES
     call = f"launched(n{number}::{KERNEL}, table, blocks, {threads}, together)"
     return (
         f"#undef THREADS\n#define THREADS {threads}\nnamespace n{number} {{\n{body}\n}}\n"

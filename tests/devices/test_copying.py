@@ -67,9 +67,11 @@ class Halves:
     def __init__(self, are_one: Sequence[bool]) -> None:
         self._are_one = are_one
         self.bound: list[list[int]] = []
+        self.on_host: set[bool] = set()
 
-    def bind(self, pointers: Sequence[int], count: int) -> Callable[[object], None]:
+    def bind(self, pointers: Sequence[int], count: int, *, on_host: bool) -> Callable[[object], None]:
         self.bound.append([*pointers])
+        self.on_host.add(on_host)
 
         def run(_: object) -> None:
             sizes = [1 if is_one else count for is_one in self._are_one]
@@ -121,6 +123,8 @@ def test_a_kernel_has_what_is_pinned_and_aligned_where_it_is(
     Chunks(gpu, hosts, [4, 4, 4], are_one, count).dispatch(lambda _: kernel, never)
     assert np.array_equal(y, expected)
     slot = gpu.slots._slot
+    held_on_device = range(slot.address, slot.address + CHUNK)
+    assert kernel.on_host == {not all(each in held_on_device for each in kernel.bound[0])}
     if pinned in ("io", "i" * in_place, "o" * in_place) and pinned and offset == 0 and not why_not:
         assert len(kernel.bound) == 1, "nothing is to be cut where nothing is copied"
     for (first, _, last), direct in zip([kernel.bound[0]], [not why_not and offset == 0], strict=True):

@@ -35,7 +35,7 @@ def written(drawn: Drawn, structures: Structures) -> list[tuple[str, int, list[b
     planned = schedule(drawn.graph(structures), structures)
     found: list[tuple[str, int, list[bytes]]] = []
 
-    def launch(_: Any, source: str, per_block: int, tensors: int, arguments: list[Any]) -> mock.Mock:
+    def launch(_: Any, source: str, per_block: int, tensors: int, arguments: list[Any], *, is_long: bool) -> mock.Mock:
         found.append((source, per_block, [np.asarray(each).tobytes() for each in arguments]))
         return mock.Mock(per_block=per_block)
 

@@ -17,8 +17,8 @@ the host. It is done before a copy to the device would begin; but copies move mo
 class Bound(Protocol):
     """A kernel that can be bound to addresses, the output's last, and be queued."""
 
-    def bind(self, pointers: Sequence[int], count: int) -> Callable[[object], None]:
-        """For `count` elements."""
+    def bind(self, pointers: Sequence[int], count: int, *, on_host: bool) -> Callable[[object], None]:
+        """For `count` elements, which it may have `on_host`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,7 @@ class Chunks:
             )
             for number, (host, size, is_one) in enumerate(zip(tensors, element_bytes, are_one, strict=True))
         ]
+        self._on_host = not all(lane.by_copy for lane in self._lanes)
         self._each = count
         if copied or any(lane.by_copy and not lane.is_one for lane in self._lanes):
             widest = max(element_bytes)
@@ -93,7 +94,7 @@ class Chunks:
                 if lane.by_copy:
                     device.to_device(lane.kernel_address(slot, first), place, size, slot.stream)
             places = [lane.kernel_address(slot, first) for lane, (first, _) in zip(lanes, spans, strict=True)]
-            launch(slot).bind(places, count)(slot.stream)
+            launch(slot).bind(places, count, on_host=self._on_host)(slot.stream)
             if self._output.by_copy:
                 first, size = spans[-1]
                 device.to_host(self._output.pinned_address(slot, first), places[-1], size, slot.stream)

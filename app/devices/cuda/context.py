@@ -26,6 +26,13 @@ SLOTS = 8
 
 _HOST_ADDRESSES = 91  # cudaDevAttrCanUseHostPointerForRegisteredMem
 
+_SHARED_BYTES = 81  # cudaDevAttrMaxSharedMemoryPerMultiprocessor
+
+_MOST_SHARED, _SHARED_UNASKED = (
+    8,
+    48 << 10,
+)  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, and what it is if not set
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -72,6 +79,8 @@ class Context:
         self.copying = Copying(team)
         self.uses_host_addresses = bool(cupy.cuda.runtime.deviceGetAttribute(_HOST_ADDRESSES, ordinal))
         """Whether kernels get at the buffers in `pinned` by their addresses."""
+        self.shared_of_few: int = cupy.cuda.runtime.deviceGetAttribute(_SHARED_BYTES, ordinal) // 3
+        """Bytes of shared memory, asked for by each block, with which two of them have a multiprocessor."""
         self.load = 0
         """Bytes that dispatches under way read and write."""
         self.long_dispatches = 0
@@ -102,7 +111,10 @@ class Context:
                 if found is None:
                     module = self._cupy.cuda.function.Module()
                     module.load(binary)
-                    found = self._functions[source] = module.get_function(KERNEL)
+                    found = module.get_function(KERNEL)
+                    if self.shared_of_few > _SHARED_UNASKED:
+                        self._cupy.cuda.driver.funcSetAttribute(found.ptr, _MOST_SHARED, self.shared_of_few)
+                    self._functions[source] = found
         handle: int = found.ptr
         return handle
 
@@ -115,9 +127,10 @@ class Context:
         """Whether that kernel is loaded already."""
         return source in self._functions
 
-    def launch(self, function: int, blocks: int, stream: Any, table: int) -> None:
-        """Queue a kernel. `table` is the address of the addresses of its arguments."""
-        self._cupy.cuda.driver.launchKernel(function, blocks, 1, 1, THREADS, 1, 1, 0, stream.ptr, table, 0)
+    def launch(self, function: int, blocks: int, stream: Any, table: int, shared: int) -> None:
+        """Queue a kernel. `table` is the address of the addresses of its arguments; each block is given `shared` bytes
+        of shared memory beside what it has."""
+        self._cupy.cuda.driver.launchKernel(function, blocks, 1, 1, THREADS, 1, 1, shared, stream.ptr, table, 0)
 
     def to_device(self, target: int, source: int, size: int, stream: Any) -> None:
         """Queue a copy from pinned memory."""

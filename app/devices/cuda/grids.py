@@ -210,12 +210,11 @@ def _packed(arithmetic: Arithmetic, layout: Layout) -> str:
     inputs = list(zip(arithmetic.inputs, layout.steps, strict=False))
     lines = ["bool far = false;"]
     lines += [f"const {kind} a{n} = *in{n};" for n, (kind, step) in enumerate(inputs) if step is Access.NONE]
-    singles = [f"a{n}" if step is Access.NONE else f"in{n}[k]" for n, (_, step) in enumerate(inputs)]
-    single = _single(arithmetic, "out[k]", singles)
     tile = elements_of_block(arithmetic, layout)
     if width == 1:
+        singles = [f"a{n}" if step is Access.NONE else f"in{n}[k]" for n, (_, step) in enumerate(inputs)]
         lines += [f"const unsigned long long k = (unsigned long long)blockIdx.x * {THREADS} + threadIdx.x;"]
-        lines += [f"if (k < count) {single}"]
+        lines += [f"if (k < count) {_single(arithmetic, 'out[k]', singles)}"]
         return f"\n{_signature(arithmetic)}\n{_block(lines)}"
     lines += [
         f"const unsigned long long tile = (unsigned long long)blockIdx.x * {tile};",
@@ -240,10 +239,39 @@ def _packed(arithmetic: Arithmetic, layout: Layout) -> str:
         body += [f"if (!far) {store}", f"left |= (unsigned)far << {v};", "far = false;"] if arithmetic.far else [store]
     body += ["if (left == 0u) return;"]
     lines += [*(f"    {line}" for line in body), "}", "#pragma unroll 1"]
-    lines += [f"for (unsigned long long start = i; start < tile + {tile}; start += {THREADS * width}, left >>= 1) {{"]
-    lines += ["    if (!(left & 1u)) continue;", "    #pragma unroll 1"]
-    lines += [f"    for (unsigned long long k = start; k < start + {width} && k < count; ++k) {single}", "}"]
+    lines += [
+        f"for (auto start = i; start < tile + {tile} && start < count; start += {THREADS * width}, left >>= 1) {{",
+        "    if (!(left & 1u)) continue;",
+        *(f"    {line}" for line in _one_by_one(arithmetic, layout)),
+        "}",
+    ]
     return f"\n{_vectors(arithmetic, width)}\n{_signature(arithmetic, tuning.blocks)}\n{_block(lines)}"
+
+
+def _one_by_one(arithmetic: Arithmetic, layout: Layout) -> list[str]:
+    """Lines that compute the vector from `start` on by one element after the other, the last may be a part of one. It
+    is loaded and stored as a whole: a GPU that reads the host's memory waits for each access."""
+    width, out = layout.width, arithmetic.output
+    lines = [f"const bool whole = start + {width} <= count;"]
+    singles = []
+    for n, (kind, step) in enumerate(zip(arithmetic.inputs, layout.steps, strict=False)):
+        singles.append(f"a{n}" if step is Access.NONE else f"at{n}[k]")
+        if step is not Access.NONE:
+            lines += [
+                f"{_vector(kind)} b{n};",
+                f"{kind}* const at{n} = reinterpret_cast<{kind}*>(&b{n});",
+                f"if (whole) b{n} = *reinterpret_cast<const {_vector(kind)}*>(in{n} + start);",
+                f"else for (int k = 0; k < {width}; ++k) at{n}[k] = in{n}[start + k < count ? start + k : start];",
+            ]
+    return [
+        *lines,
+        f"{_vector(out)} made;",
+        f"{out}* const to = reinterpret_cast<{out}*>(&made);",
+        "#pragma unroll 1",
+        f"for (int k = 0; k < {width}; ++k) {_single(arithmetic, 'to[k]', singles)}",
+        f"if (whole) *reinterpret_cast<{_vector(out)}*>(out + start) = made;",
+        f"else for (int k = 0; start + k < count && k < {width}; ++k) out[start + k] = to[k];",
+    ]
 
 
 def _strided(arithmetic: Arithmetic, layout: Layout) -> str:
@@ -278,15 +306,20 @@ def _strided(arithmetic: Arithmetic, layout: Layout) -> str:
         else:
             lines += [f"const {_vector(kind)} a{n} = *reinterpret_cast<const {_vector(kind)}*>(in{n} + o{n});"]
             loaded.append(f"a{n}")
-            singles.append(f"in{n}[o{n} + j]")
+            singles.append(f"at{n}[j]")
     out = _vector(arithmetic.output)
     store = f"*reinterpret_cast<{out}*>(out + o{last}) = r;"
     lines += _compute(arithmetic, width, loaded)
     if arithmetic.far:
-        lines += [f"if (!far) {{ {store} return; }}", "#pragma unroll 1"]
-        lines += [f"for (int j = 0; j < {width}; ++j) {_single(arithmetic, f'out[o{last} + j]', singles)}"]
-    else:
-        lines += [store]
+        lines += [f"if (!far) {{ {store} return; }}"]
+        for n, (kind, name) in enumerate(zip(arithmetic.inputs, loaded, strict=True)):
+            if name:
+                lines += [f"const {_vector(kind)} b{n} = {name};"]
+                lines += [f"const {kind}* const at{n} = reinterpret_cast<const {kind}*>(&b{n});"]
+        lines += [f"{out} made;", f"{arithmetic.output}* const to = reinterpret_cast<{arithmetic.output}*>(&made);"]
+        lines += ["#pragma unroll 1", f"for (int j = 0; j < {width}; ++j) {_single(arithmetic, 'to[j]', singles)}"]
+        store = f"*reinterpret_cast<{out}*>(out + o{last}) = made;"
+    lines += [store]
     vectors = _vectors(arithmetic, width)
     return f"\n{struct}{vectors}\n{_signature(arithmetic, extra=['const shape shape'])}\n{_block(lines)}"
 

@@ -28,12 +28,26 @@ from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
 from app.stages import staged
 
+BROUGHT_BYTES = 32
+"""Of the host's memory that a GPU reads, what comes at a time."""
+
 
 class Launch:
     """A kernel with its arguments laid out, to be queued again and again. One thread uses it at a time."""
 
-    def __init__(self, device: Context, source: str, per_block: int, tensors: int, arguments: Sequence[object]) -> None:
+    def __init__(
+        self,
+        device: Context,
+        source: str,
+        per_block: int,
+        tensors: int,
+        arguments: Sequence[object],
+        *,
+        is_long: bool = False,
+    ) -> None:
+        """What `is_long` computes for longer than tensors are on their way."""
         self._device = device
+        self._is_long = is_long
         self._function = device.function(source)
         self.per_block = per_block
         """Elements or groups; 0 where blocks are counted."""
@@ -45,10 +59,16 @@ class Launch:
         places += [array.ctypes.data for array in self._kept]
         self._table = (ctypes.c_void_p * len(places))(*places)
         self._address = ctypes.addressof(self._table)
-        self._blocks = 0
+        self._blocks = self._shared = 0
 
-    def bind(self, pointers: Sequence[int], count: int) -> "Launch":
-        """Set the tensors' addresses on the device and how many elements, or blocks, are computed."""
+    def bind(self, pointers: Sequence[int], count: int, *, on_host: bool = False) -> "Launch":
+        """Set the tensors' addresses on the device, or in pinned memory on the host, and how many elements, or blocks,
+        are computed.
+
+        Of the host's memory few blocks at a time read and write: if all that the GPU has room for begin with their
+        loads, nothing is written until these are done, and the way is used in one direction at a time.
+        """
+        self._shared = self._device.shared_of_few if on_host and not self._is_long else 0
         for number, pointer in enumerate(pointers):
             self._pointers[number] = pointer
         self._count.value = count
@@ -57,7 +77,7 @@ class Launch:
 
     def __call__(self, stream: Any) -> None:
         """Queue it on `stream`, CuPy's."""
-        self._device.launch(self._function, self._blocks, stream, self._address)
+        self._device.launch(self._function, self._blocks, stream, self._address, self._shared)
 
 
 class Launches:
@@ -81,10 +101,11 @@ class _Form:
     source: str
     per_block: int
     arguments: tuple[tuple[str, Evaluate], ...]
+    is_long: bool = False
 
     @classmethod
-    def of(cls, source: str, per_block: int, arguments: Sequence[Value]) -> "_Form":
-        return cls(source, per_block, tuple((each.type, evaluator(each)) for each in arguments))
+    def of(cls, source: str, per_block: int, arguments: Sequence[Value], *, is_long: bool = False) -> "_Form":
+        return cls(source, per_block, tuple((each.type, evaluator(each)) for each in arguments), is_long)
 
 
 class CudaKernel:
@@ -114,6 +135,15 @@ class CudaKernel:
             self._steps = choose_layout(self._sizes, self._strides, self._bytes, aligned=True).steps
             alike = len(self._sizes) == 1 and Access.ANY not in self._steps and self._steps[-1] is Access.UNIT
             self.is_chunked = self._rows is None and alike
+
+    @property
+    def suits_host(self) -> bool:
+        """Whether it is at home in the host's memory too: it reads each element once, and of what the bus brings at a
+        time more than one."""
+        if self._coordinates is not None:
+            return False
+        apart = (each[-1] * size for each, size in zip(self._strides, self._bytes, strict=True))
+        return bool(self._layout(aligned=True).tile) or all(step < BROUGHT_BYTES for step in apart)
 
     def launch(self, *, aligned: bool = True) -> Launch:
         """The kernel for device-resident tensors: to be bound to their addresses, the output's last.
@@ -184,11 +214,13 @@ class CudaKernel:
         if isinstance(kind, CoordinateClass):
             return _Form.of(*CoordinateLowering(ask, expression, self._inputs, stored).source(kind))
         arithmetic = lower(ask, expression, self._inputs, stored)
-        return _Form.of(render(arithmetic, kind), elements_of_block(arithmetic, kind), arithmetic.arguments)
+        source, per_block = render(arithmetic, kind), elements_of_block(arithmetic, kind)
+        return _Form.of(source, per_block, arithmetic.arguments, is_long=arithmetic.is_long)
 
     def _launch(self, form: "_Form", shape: Sequence[object], tensors: int = 0) -> Launch:
         arguments = [typed(type_, evaluate(self._numbers)) for type_, evaluate in form.arguments]
-        return Launch(self._device, form.source, form.per_block, tensors or len(self._bytes), [*shape, *arguments])
+        tensors, given = tensors or len(self._bytes), [*shape, *arguments]
+        return Launch(self._device, form.source, form.per_block, tensors, given, is_long=form.is_long)
 
     def bind(self, pointers: Sequence[int], pool: Any = None) -> Launch | Launches:
         """The kernel over tensors on the device at these addresses, ready to be queued. What it needs besides is taken

@@ -68,15 +68,15 @@ class Passage:
 class SmallKernel:
     """Implements `Kernel`, for tensors that together are small.
 
-    A kernel that reads each element once reads and writes the host's memory, which is done before a copy would begin;
-    others have the tensors on the device.
+    A kernel that suits the host's memory reads and writes it, which is done before a copy would begin; others have the
+    tensors on the device.
     """
 
     def __init__(self, resident: Resident, passage: Passage, device: Context) -> None:
         self._resident = resident
         self._passage = passage
         self._device = device
-        self._on_host = resident.compiled.program.is_by_position
+        self._on_host = bool(resident.kernels) and all(kernel.suits_host for kernel in resident.kernels)
         self._bound: dict[int, list[Queued]] = {}  # by the slot's address: one thread at a time has the slot
 
     @property
