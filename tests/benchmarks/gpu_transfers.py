@@ -117,7 +117,7 @@ def transfers(gpu: CudaDevice) -> None:
     gpu.pinned = PinnedMemory(4 * GIB)
     print("## Host to host, hard sigmoid, float32\n")
     print("| tensor | from and to | ms | GB/s each way |\n|---|---|---|---|")
-    for size in (1 * MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB):
+    for size in (MIB, 2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB, 32 * MIB, 64 * MIB, 256 * MIB, GIB):
         kernel = gpu.prepare(hard_sigmoid(size // 4))
         repeats = 5 if size == GIB else 15
         x = np.random.default_rng(0).standard_normal(size // 4, np.float32)
