@@ -96,13 +96,15 @@ class CompiledOperator(Dispatchable):
         if refusal:
             raise refusal
 
-    def in_place_refusal(self, name: str) -> ContractError | None:
-        """Why the first output may not take the buffer of the input `name`, or None if it may.
+    def in_place_refusal(self, name: str, output_name: str | None = None) -> ContractError | None:
+        """Why the output of that name, or the first one, may not take the buffer of the input `name`; None if it may.
 
         DirectML permits it where the operator's page does and the two ranges are identical, so the layouts must be.
+        Pages that do permit it of each of their outputs.
         """
         operator = self.operator
-        output_name, output = next(iter(self.outputs.items()))
+        output_name = output_name or next(iter(self.outputs))
+        output = self.outputs[output_name]
         if name not in operator.in_place:
             allowed = list(operator.in_place)
             return _aliasing(

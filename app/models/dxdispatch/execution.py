@@ -201,9 +201,9 @@ def _judge_overlaps(work: Work, read: list[_Range], written: list[_Range]) -> No
             if not output.meets(source):
                 continue
             is_same = (source.start, source.size) == (output.start, output.size)
-            if number or not is_same or not isinstance(work, CompiledOperator):
+            if not is_same or not isinstance(work, CompiledOperator):
                 raise _overlap(output, source, "an output may take an input's buffer only in operators, and whole")
-            refusal = work.in_place_refusal(source.tensor)
+            refusal = work.in_place_refusal(source.tensor, output.tensor)
             if refusal:
                 raise _overlap(output, source, str(refusal).removeprefix("in_place is "))
 

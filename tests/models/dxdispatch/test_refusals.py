@@ -213,6 +213,25 @@ def test_outputs_overlap_nothing_but_what_the_operator_lets_them(client: httpx.C
     assert list(problem(client, graph)) == [f"{BINDINGS}/OutputTensor"]
 
 
+def test_each_output_may_take_an_input_that_the_operator_lets_it(client: httpx.Client) -> None:
+    inputs = ("InputParametersTensor", "InputFirstMomentTensor", "InputSecondMomentTensor", "GradientTensor")
+    outputs = ("OutputParametersTensor", "OutputFirstMomentTensor", "OutputSecondMomentTensor")
+    one = tensor(1, 1, 1, 1)
+    desc: Json = dict.fromkeys([*inputs, "TrainingStepTensor", *outputs], one)
+    desc |= {"LearningRate": 1, "Beta1": 0.5, "Beta2": 0.5, "Epsilon": 0}
+    bindings = dict(zip([*inputs, "TrainingStepTensor"], "xmvgt", strict=True)) | dict(zip(outputs, "xmv", strict=True))
+    model: Json = {
+        "resources": {"x": floats(4), "m": floats(0), "v": floats(0), "g": floats(2), "t": floats(1)},
+        "dispatchables": {"adam": {"type": "ADAM_OPTIMIZER", "desc": desc}},
+        "commands": [{"type": "dispatch", "dispatchable": "adam", "bindings": bindings}]
+        + [{"type": "print", "resource": name} for name in "xmv"],
+    }
+    assert lines(client, model) == ["Resource 'x': 3", "Resource 'm': 1", "Resource 'v': 2"]
+    place = "/commands/0/bindings/OutputFirstMomentTensor"
+    assert list(problem(client, changed(model, place, "x"))) == [place]  # two outputs
+    assert list(problem(client, changed(model, place, "t"))) == [place]
+
+
 def test_what_has_no_type_or_is_not_there_yet_is_not_printed(client: httpx.Client) -> None:
     assert list(problem(client, shown(x={"initialValues": [{"type": "INT8", "value": 1}]}))) == ["/commands/0/resource"]
     assert list(problem(client, shown(x=floats() | {"initialValues": "deferred"}))) == ["/commands/0/resource"]
