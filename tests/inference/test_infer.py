@@ -124,6 +124,17 @@ def test_without_id_there_is_none(client: httpx.Client) -> None:
     assert "id" not in answer
 
 
+def test_what_is_null_is_left_out(client: httpx.Client) -> None:
+    """As clients have it that write all fields of their models, MLServer's types among them."""
+    given = listed("InputTensor", X) | {"parameters": None}
+    outputs = [{"name": "OutputTensor", "parameters": None}]
+    for asked in (None, outputs):
+        document = {"id": None, "parameters": None, "inputs": [given], "outputs": asked}
+        answer, found = split(post(client, CELU, document))
+        assert answer == split(post(client, CELU, {"inputs": [listed("InputTensor", X)]}))[0]
+        assert found == b""
+
+
 def test_requests_alike_but_for_their_data_are_not_mixed_up(client: httpx.Client) -> None:
     """The second of each pair differs from the first in one thing only, and is answered by what it says."""
     for alpha in (1, 2):

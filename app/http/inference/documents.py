@@ -6,7 +6,7 @@ repository, system shared memory and CUDA shared memory.
 
 from typing import Annotated, Any, NotRequired, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from typing_extensions import TypedDict
 
 from app.contract.scalars import Uint, Uint64
@@ -25,6 +25,11 @@ Values: TypeAlias = Annotated[
     Field(description="The elements, row-major: in one list, or in lists nested as the shape is. Not for FP16."),
 ]
 Parameters: TypeAlias = dict[str, Any]
+
+
+def _or_none(value: object) -> object:
+    """Clients that write all fields, left out or not, write null for these as for the others."""
+    return {} if value is None else value
 
 
 class _Document(BaseModel):
@@ -72,7 +77,7 @@ class InferRequest(_Document):
     id: str | None = Field(None, max_length=1024, description="Told again in the answer.")
     model_name: str | None = Field(None, description="If given, the name in the path.")
     model_version: str | None = Field(None, description="If given, that in the path, or the newest.")
-    parameters: Parameters = Field(
+    parameters: Annotated[Parameters, BeforeValidator(_or_none)] = Field(
         default_factory=dict,
         description="The operator's attributes, those of structures dotted: ScaleBias.Scale; OutputTensor.DataType "
         "where the operator leaves a choice; feature_level, device and in_place as in a dispatch; binary_data_output, "
