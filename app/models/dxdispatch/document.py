@@ -169,20 +169,26 @@ def part(kind: type[P], value: object, path: Path) -> P:
         raise error.below(*path) from None
 
 
-def type_of(value: object, path: Path) -> str:
-    """The field `type` of a dispatchable or a command. Raises ContractError."""
+def dispatchable_type(value: object, path: Path) -> str:
+    """What kind a dispatchable is: its field `type`, or Type in its place. Raises ContractError."""
+    return _type_of(value, path, "type", "Type")
+
+
+def _type_of(value: object, path: Path, *fields: str) -> str:
     if not isinstance(value, dict):
         raise refused(path, f"{path[-1]} must be an object.", abbreviate(value), "an object")
-    if "type" not in value:
+    field = next((name for name in fields if name in value), None)
+    if field is None:
         raise refused((*path, "type"), "type is missing; it says what this is.", None, "a string")
-    if not isinstance(value["type"], str):
-        raise refused((*path, "type"), "type must be a string.", abbreviate(value["type"]), "a string")
-    return value["type"]
+    told = value[field]
+    if not isinstance(told, str):
+        raise refused((*path, field), f"{field} must be a string.", abbreviate(told), "a string")
+    return told
 
 
 def command_of(value: object, path: Path) -> Command:
     """The command `value`. Raises ContractError."""
-    told = type_of(value, path)
+    told = _type_of(value, path, "type")
     kind = _COMMANDS.get(told.lower())
     if kind is None:
         allowed = ["dispatch", "print", "writeFile"]

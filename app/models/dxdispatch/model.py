@@ -31,8 +31,8 @@ from app.models.dxdispatch.document import (
     SerializedGraphDispatchable,
     bindings_of,
     command_of,
+    dispatchable_type,
     part,
-    type_of,
     unknown_resource,
 )
 from app.models.dxdispatch.execution import Dispatchable, ModelRun, compile_graph, compile_operator, graph_desc
@@ -105,7 +105,7 @@ class _Model:
     def _judge(self, told: ModelFile) -> None:
         """What is refused by its name, before files are read for anything else."""
         for name, each in told.dispatchables.items():
-            if type_of(each, ("dispatchables", name)).lower() == "hlsl":
+            if dispatchable_type(each, ("dispatchables", name)).lower() == "hlsl":
                 raise refused(
                     ("dispatchables", name, "type"),
                     f"Dispatchable {abbreviate(name)} is an HLSL shader, which needs Direct3D; operators are run here.",
@@ -127,7 +127,7 @@ class _Model:
                 return {}
 
         for name, each in told.dispatchables.items():
-            if each["type"].lower() != "onnx":  # which has no such field
+            if dispatchable_type(each, ("dispatchables", name)).lower() != "onnx":  # which has no such field
                 self._initial[name] = bindings(each.get("bindings"), "dispatchables", name)
         for place, command in enumerate(self._commands):
             path: Path = ("commands", place)
@@ -156,7 +156,7 @@ class _Model:
 
     def _compiled(self, name: str, value: Any) -> Dispatchable:
         path: Path = ("dispatchables", name)
-        type_ = type_of(value, path)
+        type_ = dispatchable_type(value, path)
         match type_.lower():
             case "onnx":
                 return compile_onnx(part(OnnxDispatchable, value, path), name, path, self._run)

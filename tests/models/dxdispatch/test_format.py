@@ -235,6 +235,8 @@ def test_forms_of_descriptors(client: httpx.Client) -> None:
         for compile_type in ("DmlCompileOp", "DmlCompileGraph"):
             dispatchable |= {"dmlCompileType": compile_type, "executionFlags": "DISABLE_META_COMMANDS", "bindings": 3}
             assert lines(client, changed(add(), "/dispatchables/add", dispatchable)) == ["Resource 'Out': 6, 10, 0"]
+    dispatchable["Type"] = dispatchable.pop("type")
+    assert lines(client, changed(add(), "/dispatchables/add", dispatchable)) == ["Resource 'Out': 6, 10, 0"]
 
 
 def test_a_graph_of_an_operator_with_a_hole_and_with_an_array(client: httpx.Client) -> None:
