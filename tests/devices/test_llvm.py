@@ -41,6 +41,7 @@ from app.formula.values import (
     FLOAT32,
     FLOAT64,
     Input,
+    Parameter,
     Value,
     absolute,
     cast,
@@ -49,6 +50,7 @@ from app.formula.values import (
     exp,
     expm1,
     floor,
+    power,
     rint,
     sin,
     tanh,
@@ -243,7 +245,7 @@ def test_every_operation_is_done_by_loops_or_left_to_numpy() -> None:
     assert every - set(FUNCTIONS) - set(EXPANSIONS) == LEFT_TO_NUMPY
     assert set(FUNCTIONS) - every == {
         *("fused", "truncated", "signed", "scaled", "picked", "chosen", "two_to_the", "four_to_the"),
-        *("exponent_of", "fraction_of"),
+        *("exponent_of", "fraction_of", "called_power"),
     }
 
 
@@ -293,6 +295,24 @@ def test_no_loop_calls_a_function(triple: str, processor: str) -> None:
         assert called <= {"memcpy", *(f"*{each}" for each in known)}, (sample.operator.name(), stored)
         seen += 1
     assert seen > 150
+
+
+def test_a_power_that_is_one_for_all_is_computed_before_the_loop() -> None:
+    """By C's function, of which results have all digits that NumPy's have."""
+    base, step = Parameter(FLOAT64, "Beta"), Input(FLOAT32, "T", DataType.FLOAT32)
+    formula = cast(widen(X) * (1 - power(base, widen(step))), FLOAT32)
+    element = lower(ask, formula, DataType.FLOAT32)
+    source = nests.elements(element, ["X", "T"], 1, ["packed", "same", "packed"])
+    assembly = assembly_of(source, "x86_64-unknown-linux-gnu", "x86-64-v3")
+    assert len(re.findall(r"\bpow\b", assembly)) == 1
+    assert "vmulpd" in assembly
+    x = np.linspace(-3, 3, COMPILED, dtype=np.float32)
+    loop = Loop(ask, formula, ["X", "T"], DataType.FLOAT32, LOOPS)
+    for beta, count in ((0.9, 3.0), (np.float32(0.9999999), 1.0), (0.5, 1000.0), (0.0, 0.0), (1.0, np.inf)):
+        made, steps = np.empty_like(x), np.full_like(x, count)
+        loop.run(loop.arguments({"Beta": float(beta)}), [x, steps], made, ())
+        expected = (x.astype(np.float64) * (1 - np.power(np.float64(beta), np.float64(count)))).astype(np.float32)
+        np.testing.assert_array_equal(made, expected)
 
 
 def test_loops_take_many_elements_at_a_time() -> None:

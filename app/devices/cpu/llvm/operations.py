@@ -245,6 +245,12 @@ def _chosen(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
     return f"call float @chosen.{node.function}(float {arguments[0]})"
 
 
+def _called_power(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
+    """It is said to do nothing else, such as to set C's `errno`: nobody looks."""
+    writing.declare("declare double @pow(double, double) nounwind willreturn memory(none)")
+    return f"call double @pow(double {arguments[0]}, double {arguments[1]})"
+
+
 def _power_of_two(times: int) -> Writer:
     """Of so many times a number that is in a float's lowest bits: they are put where the exponent is."""
 
@@ -322,6 +328,7 @@ FUNCTIONS: dict[str, Writer] = {
     "scaled": _scaled,
     "picked": _picked,
     "chosen": _chosen,
+    "called_power": _called_power,
     "two_to_the": _power_of_two(1),
     "four_to_the": _power_of_two(2),
     "exponent_of": _exponent_of,

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from app.devices.cpu.llvm.math.primitives import (
     FORMATS,
     LOG2_E,
+    called_power,
     fraction,
     fraction_of_normal,
     fused,
@@ -19,6 +20,7 @@ from app.devices.cpu.llvm.math.primitives import (
     two_to_the,
 )
 from app.formula.expansions import Ask
+from app.formula.uniform import is_uniform
 from app.formula.values import (
     FLOAT32,
     FLOAT64,
@@ -189,6 +191,8 @@ def _small(ask: Ask, exponent: Value) -> _Small | None:
 
 def power(ask: Ask, base: Value, exponent: Value) -> Value:
     """As IEEE 754 has it. An attribute's value tells what need not be looked at."""
+    if base.type == FLOAT64 and is_uniform(base):
+        return called_power(base, exponent)
     if base.type != FLOAT32:
         raise LookupError("power of float64 has to be exact to the last bit where it is a whole number")
     known = _small(ask, exponent)

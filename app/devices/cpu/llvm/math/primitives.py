@@ -104,6 +104,12 @@ def chosen(function: str, x: Value) -> Value:
     return Chosen(FLOAT32, "chosen", (x,), function)
 
 
+def called_power(base: Value, exponent: Value) -> Value:
+    """C's pow, which is exact as NumPy's is, and takes as long. Where both are the same for all elements, as a base and
+    how often something was done mostly are, it is called once, before the loop."""
+    return Operation(FLOAT64, "called_power", (base, exponent))
+
+
 def truncated(x: Value, type_: str) -> Value:
     """A float as an integer of up to 32 bits, in whose range it is; one bit more is cut off of those of up to 16."""
     return Operation(type_, "truncated", (x,))
