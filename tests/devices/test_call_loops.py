@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.devices.cpu import alone, device
+from app.devices.cpu import alone, device, scatters
 from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm import firsts, random_words, scans
@@ -301,3 +301,69 @@ def test_scattered_elements(devices: list[NumpyDevice], name: str, index: str) -
             at[beyond] = rng.choice(outside, int(beyond.sum()))
             document = {"Type": "SCATTER", "Axis": axis}
             alike(devices, document, {"InputTensor": x, "IndicesTensor": at, "UpdatesTensor": updates})
+
+
+def bits(rng: np.random.Generator, sizes: list[int], name: str) -> Array:
+    """Of any elements."""
+    return rng.integers(0, 256, [*sizes[:-1], sizes[-1] * np.dtype(name).itemsize], np.uint8).view(name)
+
+
+def some_beyond(rng: np.random.Generator, at: Array, size: int) -> Array:
+    """The indices `at` of elements along a dimension, a fifth of them in none."""
+    far = np.iinfo(at.dtype)
+    beyond: Array = rng.random(at.shape) < 0.2
+    outside = np.array([far.min, far.max, size, size + 5, far.max // 2, -size - 1 if far.min else size], at.dtype)
+    if not far.min:
+        outside = outside[1:]
+    at[beyond] = rng.choice(outside, int(beyond.sum()))
+    return at
+
+
+@pytest.mark.usefixtures("pieces")
+@pytest.mark.parametrize(
+    ("name", "index"), [("uint8", "int32"), ("float16", "uint32"), ("int32", "int64"), ("uint64", "uint64")]
+)
+def test_scattered_parts(devices: list[NumpyDevice], name: str, index: str) -> None:
+    """One element each, some, and as many as several threads take; several to one place, from the end, and beyond."""
+    rng = np.random.default_rng(27)
+    for sizes, length in (
+        ([300], 1),
+        ([7, 40], 1),
+        ([7, 40], 2),
+        ([5, scatters.WIDE + 3], 1),
+        ([1, 5, 6, 7], 2),
+        ([3, 4, 5, 6], 4),
+    ):
+        count, rank = 20, max(len(sizes), 2)
+        meant = [each for each in sizes if each > 1]
+        tuples = [
+            some_beyond(rng, rng.integers(-size if index.startswith("i") else 0, size, count).astype(index), size)
+            for size in meant[:length]
+        ]
+        at = np.stack(tuples, 1).reshape([1] * (rank - 2) + [count, length])
+        updated = [count, *meant[length:]]
+        document = {
+            "Type": "SCATTER_ND",
+            "InputDimensionCount": len(meant),
+            "IndicesDimensionCount": 2,
+        }
+        inputs = {
+            "InputTensor": bits(rng, [1] * (rank - len(sizes)) + sizes, name),
+            "IndicesTensor": at,
+            "UpdatesTensor": bits(rng, [1] * (rank - len(updated)) + updated, name),
+        }
+        alike(devices, document, inputs)
+
+
+@pytest.mark.usefixtures("pieces")
+@pytest.mark.parametrize(
+    ("name", "index"), [("float32", "uint32"), ("float16", "uint64"), ("int8", "uint64"), ("uint64", "uint32")]
+)
+def test_elements_put_back_among_zeros(devices: list[NumpyDevice], name: str, index: str) -> None:
+    """Several to one place, and beyond all of them."""
+    rng = np.random.default_rng(28)
+    for sizes, made in (([1, 1, 1, 1], [1, 1, 1, 1]), ([2, 3, 10, 9], [2, 3, 20, 19]), ([1, 2, 9, 9], [1, 2, 3, 3])):
+        elements = int(np.prod(made))
+        at = some_beyond(rng, rng.integers(0, elements, sizes).astype(index), elements)
+        document = {"Type": "MAX_UNPOOLING", "OutputTensor": {"DataType": name.upper(), "Sizes": made}}
+        alike(devices, document, {"InputTensor": bits(rng, sizes, name), "IndicesTensor": at})

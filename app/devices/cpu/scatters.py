@@ -1,35 +1,59 @@
-"""SCATTER on the CPU, by loops that LLVM compiled: all elements are copied, then the updates go where indices lead."""
+"""SCATTER, SCATTER_ND and MAX_UNPOOLING on the CPU, by loops that LLVM compiled: all elements are copied, or cleared,
+then the updates go where indices lead."""
 
+import math
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from app.contract.tensors import packed_strides
-from app.devices.cpu.alone import CallsKernel, portions
+from app.contract.tensors import TensorDesc, packed_strides
+from app.devices.cpu.alone import MOST_OF_A_CALL, CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import scatters
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.types import llvm_type
-from app.devices.cpu.threads import Threads
+from app.devices.cpu.threads import Threads, parts
 from app.operators.compiled import CompiledOperator
-from app.operators.indexing.scatter import Scatter
+from app.operators.indexing.scatter import Scatter, ScatterNd
+from app.operators.pooling.maxima import MaxUnpooling
 from app.programs.dispatchable import Dispatchable
 from app.programs.walks import collapse
 
 WORK = 1 << 4
 """Of an update."""
 
+WIDE = 1 << 9
+"""Bytes of an update of which threads take parts each."""
+
 
 def scatter_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads) -> CallsKernel | None:
-    """For the operator, if it is the one, of packed tensors."""
+    """For the operator, if it is one of these, of packed tensors."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
-    if not isinstance(operator, Scatter):
+    if not isinstance(operator, Scatter | ScatterNd | MaxUnpooling):
         return None
-    x, indices, updates = (compiled.inputs[name] for name in ("InputTensor", "IndicesTensor", "UpdatesTensor"))
-    made = compiled.outputs["OutputTensor"]
-    if not all(each.is_packed for each in (x, indices, updates, made)):
+    if not all(each.is_packed for each in (*compiled.inputs.values(), *compiled.outputs.values())):
         return None
+    match operator:
+        case Scatter():
+            stages = [_copied(compiled, compiler, threads), _along_axis(compiled, operator, compiler, threads)]
+        case ScatterNd():
+            x, length = operator.InputTensor, operator.IndicesTensor.Sizes[-1]
+            first = x.rank - operator.InputDimensionCount  # those before have one element
+            sizes, strides = (each[first : first + length] for each in (x.Sizes, packed_strides(x.Sizes)))
+            width = math.prod(x.Sizes[first + length :])
+            led = _led(compiled, "UpdatesTensor", sizes, strides, width, compiler, threads)
+            stages = [_copied(compiled, compiler, threads), *led]
+        case MaxUnpooling():
+            elements = compiled.outputs["OutputTensor"].elements
+            led = _led(compiled, "InputTensor", [elements], [1], 1, compiler, threads)
+            stages = [_cleared(compiled, compiler, threads), *led]
+    return CallsKernel(compiled, Calls(stages), threads)
+
+
+def _along_axis(compiled: Dispatchable, operator: Scatter, compiler: Compiler, threads: Threads) -> list[Call]:
+    """Updates of which each has an index of its own."""
+    x, indices, _ = compiled.inputs.values()
     size, index = x.DataType.bits // 8, indices.DataType.value.lower()
     to = [step * size for step in packed_strides(x.Sizes)]
     stride, to[operator.Axis] = to[operator.Axis], 0
@@ -55,17 +79,69 @@ def scatter_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads)
             frame = array("q", [0, 0, 0, *numbers, x.Sizes[operator.Axis], stride])
             yield Call(code, frame, pointers, work * len(part))
 
-    copy = Code(compiler, _copies())
-    copied = [
+    return list(calls())
+
+
+def _led(
+    compiled: Dispatchable,
+    updates: str,
+    sizes: Sequence[int],
+    strides: Sequence[int],
+    width: int,
+    compiler: Compiler,
+    threads: Threads,
+) -> list[list[Call]]:
+    """Updates of `width` elements, each with a tuple of coordinates along dimensions of these sizes and strides.
+
+    They stay in their order: stages have some of them each, and threads parts of their width."""
+    names, indices = list(compiled.inputs), compiled.inputs["IndicesTensor"]
+    size, index = compiled.inputs[updates].DataType.bits // 8, indices.DataType
+    type_, is_signed = llvm_type(index.value.lower()), index.value.startswith("I")
+    code = Code(compiler, _source_of_tuples(size, type_, len(sizes), is_signed, width == 1))
+    count, step = indices.elements // len(sizes), width * size
+    along = [number for along, stride in zip(sizes, strides, strict=True) for number in (along, size * stride)]
+
+    def call(some: range, part: range) -> Call:
+        pointers = [
+            Pointer(0, Of.INPUT, names.index("IndicesTensor"), some.start * len(sizes) * index.bits // 8),
+            Pointer(1, Of.INPUT, names.index(updates), some.start * step + part.start),
+            Pointer(2, Of.OUTPUT, 0, part.start),
+        ]
+        frame = array("q", [0, 0, 0, len(some), step, len(part), *along])
+        return Call(code, frame, pointers, (WORK + len(part)) * len(some))
+
+    stages = []
+    for some in parts(range(count), (WORK + step) * count // MOST_OF_A_CALL + 1):
+        taken = portions(range(step), len(some), threads.most) if step >= WIDE else [range(step)]
+        stages.append([call(some, part) for part in taken])
+    return stages
+
+
+def _copied(compiled: Dispatchable, compiler: Compiler, threads: Threads) -> list[Call]:
+    """All of the input, to the output."""
+    code, number = Code(compiler, _copies()), list(compiled.inputs).index("InputTensor")
+    return [
         Call(
-            copy,
+            code,
             array("q", [0, 0, len(part)]),
-            [Pointer(0, Of.INPUT, names.index("InputTensor"), part.start), Pointer(1, Of.OUTPUT, 0, part.start)],
+            [Pointer(0, Of.INPUT, number, part.start), Pointer(1, Of.OUTPUT, 0, part.start)],
             len(part),
         )
-        for part in portions(range(x.elements * size), 1, threads.most)
+        for part in portions(range(_bytes(compiled.inputs["InputTensor"])), 1, threads.most)
     ]
-    return CallsKernel(compiled, Calls([copied, list(calls())]), threads)
+
+
+def _cleared(compiled: Dispatchable, compiler: Compiler, threads: Threads) -> list[Call]:
+    """All of the output."""
+    code = Code(compiler, _zeros())
+    return [
+        Call(code, array("q", [0, len(part)]), [Pointer(0, Of.OUTPUT, 0, part.start)], len(part))
+        for part in portions(range(_bytes(compiled.outputs["OutputTensor"])), 1, threads.most)
+    ]
+
+
+def _bytes(desc: TensorDesc) -> int:
+    return desc.elements * desc.DataType.bits // 8
 
 
 @lru_cache(32)
@@ -73,6 +149,16 @@ def _source(size: int, index: str, dimensions: int, is_signed: bool) -> str:
     return scatters.source(size, index, dimensions, is_signed=is_signed)
 
 
+@lru_cache(32)
+def _source_of_tuples(size: int, index: str, length: int, is_signed: bool, is_one: bool) -> str:
+    return scatters.tuples(size, index, length, is_signed=is_signed, is_one=is_one)
+
+
 @lru_cache(1)
 def _copies() -> str:
     return scatters.copies()
+
+
+@lru_cache(1)
+def _zeros() -> str:
+    return scatters.zeros()

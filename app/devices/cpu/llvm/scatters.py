@@ -27,12 +27,7 @@ def source(size: int, index: str, dimensions: int, *, is_signed: bool) -> str:
                 moved = text.at(output, text.mul(each.index, to), "i8")
                 around(left[1:], text.add(number, text.mul(each.index, step)), moved)
             return
-        at = text.let(f"load {index}, ptr {text.at(frame['indices'], number, index)}, align 1")
-        if index != "i64":
-            at = text.let(f"{'s' if is_signed else 'z'}ext {index} {at} to i64")
-        if is_signed:
-            from_end = text.add(at, frame["size"])
-            at = text.let(f"select i1 {text.let(f'icmp slt i64 {at}, 0')}, i64 {from_end}, i64 {at}")
+        at = _place(text, text.at(frame["indices"], number, index), index, frame["size"], is_signed=is_signed)
         with text.when(text.let(f"icmp ult i64 {at}, {frame['size']}")):
             value = text.let(f"load {type_}, ptr {text.at(frame['updates'], number, type_)}, align 1")
             place = text.at(output, text.mul(at, frame["stride"]), "i8")
@@ -42,12 +37,65 @@ def source(size: int, index: str, dimensions: int, *, is_signed: bool) -> str:
     return text.module()
 
 
+def tuples(size: int, index: str, length: int, *, is_signed: bool, is_one: bool) -> str:
+    """The same of tuples of so many indices, a coordinate each, of which each leads to a part of the output: to one
+    element of `size` bytes, if it `is_one`, else to some bytes.
+
+    The frame has the addresses of indices, of updates and of the output; how many tuples there are, from one update to
+    the next and how much is taken of it, in bytes; for each coordinate the size along it and its stride in bytes.
+    """
+    text = Text(0)
+    names = [(f"size{number}", f"stride{number}") for number in range(length)]
+    frame = text.frame(
+        ("indices", "updates", "output", "count", "step", "taken", *(name for each in names for name in each)), 3
+    )
+    with text.loop("0", frame["count"], "1") as each:
+        first = text.mul(each.index, str(length))
+        inside, to = "true", frame["output"]
+        for number, (along, stride) in enumerate(names):
+            address = text.at(frame["indices"], text.add(first, str(number)), index)
+            at = _place(text, address, index, frame[along], is_signed=is_signed)
+            inside = text.let(f"and i1 {inside}, {text.let(f'icmp ult i64 {at}, {frame[along]}')}")
+            to = text.at(to, text.mul(at, frame[stride]), "i8")
+        with text.when(inside):
+            update = text.at(frame["updates"], text.mul(each.index, frame["step"]), "i8")
+            if is_one:
+                value = text.let(f"load i{8 * size}, ptr {update}, align 1")
+                text.do(f"store i{8 * size} {value}, ptr {to}, align 1")
+            else:
+                _copy(text, to, update, frame["taken"])
+    return text.module()
+
+
+def _place(text: Text, address: str, index: str, size: str, *, is_signed: bool) -> str:
+    """The coordinate that an index means along a dimension of a `size`, beyond it as a number without a sign."""
+    at = text.let(f"load {index}, ptr {address}, align 1")
+    if index != "i64":
+        at = text.let(f"{'s' if is_signed else 'z'}ext {index} {at} to i64")
+    if not is_signed:
+        return at
+    from_end = text.add(at, size)
+    return text.let(f"select i1 {text.let(f'icmp slt i64 {at}, 0')}, i64 {from_end}, i64 {at}")
+
+
+def _copy(text: Text, to: str, start: str, count: str) -> None:
+    text.declare("void", "llvm.memcpy.p0.p0.i64", "ptr a, ptr b, i64 c, i1 d")
+    text.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {start}, i64 {count}, i1 false)")
+
+
+def zeros() -> str:
+    """The module whose function `kernel` clears bytes: its frame has their address and how many they are."""
+    text = Text(0)
+    frame = text.frame(("bytes", "count"), 1)
+    text.declare("void", "llvm.memset.p0.i64", "ptr a, i8 b, i64 c, i1 d")
+    text.do(f"call void @llvm.memset.p0.i64(ptr {frame['bytes']}, i8 0, i64 {frame['count']}, i1 false)")
+    return text.module()
+
+
 def copies() -> str:
     """The module whose function `kernel` copies bytes: its frame has the addresses of them and of their copies, and how
     many they are."""
     text = Text(0)
     frame = text.frame(("bytes", "copies", "count"), 2)
-    text.declare("void", "llvm.memcpy.p0.p0.i64", "ptr a, ptr b, i64 c, i1 d")
-    arguments = f"ptr {frame['copies']}, ptr {frame['bytes']}, i64 {frame['count']}, i1 false"
-    text.do(f"call void @llvm.memcpy.p0.p0.i64({arguments})")
+    _copy(text, frame["copies"], frame["bytes"], frame["count"])
     return text.module()
