@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.devices.cpu import alone, device, scatters
+from app.devices.cpu import alone, device, scatters, window_sums
 from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm import firsts, random_words, scans
@@ -311,7 +311,7 @@ def bits(rng: np.random.Generator, sizes: list[int], name: str) -> Array:
 def some_beyond(rng: np.random.Generator, at: Array, size: int) -> Array:
     """The indices `at` of elements along a dimension, a fifth of them in none."""
     far = np.iinfo(at.dtype)
-    beyond: Array = rng.random(at.shape) < 0.2
+    beyond = rng.random(list(at.shape)) < 0.2
     outside = np.array([far.min, far.max, size, size + 5, far.max // 2, -size - 1 if far.min else size], at.dtype)
     if not far.min:
         outside = outside[1:]
@@ -367,3 +367,74 @@ def test_elements_put_back_among_zeros(devices: list[NumpyDevice], name: str, in
         at = some_beyond(rng, rng.integers(0, elements, sizes).astype(index), elements)
         document = {"Type": "MAX_UNPOOLING", "OutputTensor": {"DataType": name.upper(), "Sizes": made}}
         alike(devices, document, {"InputTensor": bits(rng, sizes, name), "IndicesTensor": at})
+
+
+def windows_over(rng: np.random.Generator, image: list[int]) -> dict[str, list[int]]:
+    """Windows of which there is one at least, some of them in the padding alone, some longer than the image."""
+    window, strides, dilations, start = (rng.integers(1, 4, len(image)).tolist() for _ in range(4))
+    reach = [(size - 1) * step + 1 for size, step in zip(window, dilations, strict=True)]
+    end = [max(each - size - before, 0) for each, size, before in zip(reach, image, start, strict=True)]
+    return {
+        "WindowSizes": window,
+        "Strides": strides,
+        "Dilations": dilations,
+        "StartPadding": [before + int(rng.integers(4)) for before in start],
+        "EndPadding": [after + int(rng.integers(4)) for after in end],
+    }
+
+
+def counts_of(image: list[int], members: Mapping[str, list[int]]) -> list[int]:
+    return [
+        (size + start + end - dilation * (window - 1) - 1) // stride + 1
+        for size, window, stride, dilation, start, end in zip(image, *members.values(), strict=True)
+    ]
+
+
+IMAGES = [[1], [37], [6, 7], [1, 30], [9, 1], [4, 5, 3]]
+
+
+@pytest.mark.usefixtures("pieces")
+@pytest.mark.parametrize("name", ["float32", "float16"])
+def test_columns_as_windows(devices: list[NumpyDevice], name: str) -> None:
+    rng = np.random.default_rng(29)
+    for image in [*IMAGES, [2, 3, 2, 3]]:
+        for _ in range(4):
+            members = windows_over(rng, image)
+            made = {"DataType": name.upper(), "Sizes": [2, 3, *image]}
+            rows, columns = 3 * int(np.prod(members["WindowSizes"])), int(np.prod(counts_of(image, members)))
+            document = {"Type": "FOLD", **members, "OutputTensor": made}
+            alike(devices, document, {"InputTensor": elements(rng, [2, rows, columns], name)})
+
+
+@pytest.mark.usefixtures("pieces")
+@pytest.mark.parametrize("name", ["float32", "float16"])
+@pytest.mark.parametrize("include_padding", [False, True])
+def test_gradients_of_averages(devices: list[NumpyDevice], name: str, include_padding: bool) -> None:
+    rng = np.random.default_rng(30)
+    for image in [each for each in IMAGES if len(each) > 1]:
+        for _ in range(4):
+            members = windows_over(rng, image) | {"Dilations": [1] * len(image)}
+            given = elements(rng, [2, 3, *counts_of(image, members)], name)
+            document = {
+                "Type": "AVERAGE_POOLING_GRAD",
+                "WindowSize": members["WindowSizes"],
+                **{each: members[each] for each in ("Strides", "StartPadding", "EndPadding")},
+                "IncludePadding": include_padding,
+                "OutputGradientTensor": {"DataType": name.upper(), "Sizes": [2, 3, *image]},
+            }
+            alike(devices, document, {"InputGradientTensor": given})
+
+
+def test_windows_of_which_tables_would_be_large_are_left_to_the_formula(devices: list[NumpyDevice]) -> None:
+    for image in ([window_sums.MOST_MEETINGS // 8, 1], [1, window_sums.LONGEST_ROW + 1]):
+        document = {
+            "Type": "AVERAGE_POOLING_GRAD",
+            "WindowSize": [9, 1],
+            "Strides": [1, 1],
+            "StartPadding": [8, 0],
+            "EndPadding": [0, 0],
+            "IncludePadding": True,
+            "OutputGradientTensor": {"DataType": "FLOAT32", "Sizes": [1, 1, *image]},
+        }
+        given = {"InputGradientTensor": {"DataType": "FLOAT32", "Sizes": [1, 1, *image]}}
+        assert not isinstance(devices[1]._kernel(compiled(document | given), None, 1), CallsKernel)
