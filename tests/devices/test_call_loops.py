@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.devices.cpu import alone, device, scatters, window_sums
+from app.devices.cpu import alone, device, maximum_gradients, scatters, window_sums
 from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm import firsts, random_words, scans
@@ -423,6 +423,41 @@ def test_gradients_of_averages(devices: list[NumpyDevice], name: str, include_pa
                 "OutputGradientTensor": {"DataType": name.upper(), "Sizes": [2, 3, *image]},
             }
             alike(devices, document, {"InputGradientTensor": given})
+
+
+@pytest.mark.usefixtures("pieces")
+@pytest.mark.parametrize("name", ["float32", "float16"])
+def test_gradients_of_maxima(devices: list[NumpyDevice], name: str) -> None:
+    """Of many equal elements, of some that are NaN, of nothing but the least."""
+    rng = np.random.default_rng(31)
+    for image in [each for each in IMAGES if len(each) > 1]:
+        for turn in range(6):
+            members = windows_over(rng, image)
+            given = elements(rng, [2, 3, *counts_of(image, members)], name)
+            x = rng.integers(0, 3, [2, 3, *image]).astype(name) if turn % 2 else elements(rng, [2, 3, *image], name)
+            x[0] = np.where(rng.random(image) < 0.1, np.nan, -np.inf)
+            document = {
+                "Type": "MAX_POOLING_GRAD",
+                "WindowSize": members["WindowSizes"],
+                **{each: members[each] for each in ("Strides", "Dilations", "StartPadding", "EndPadding")},
+            }
+            alike(devices, document, {"InputTensor": x, "InputGradientTensor": given})
+
+
+def test_large_planes_and_windows_are_left_to_numpy(devices: list[NumpyDevice]) -> None:
+    for size, window in ((1 + maximum_gradients.LARGEST_PLANE // 1024, 1), (512, 200)):
+        given = [1024, size - window + 1]
+        document = {
+            "Type": "MAX_POOLING_GRAD",
+            "WindowSize": [1, window],
+            "Strides": [1, 1],
+            "Dilations": [1, 1],
+            "StartPadding": [0, 0],
+            "EndPadding": [0, 0],
+            "InputTensor": {"DataType": "FLOAT32", "Sizes": [1, 1, 1024, size]},
+            "InputGradientTensor": {"DataType": "FLOAT32", "Sizes": [1, 1, *given]},
+        }
+        assert not isinstance(devices[1]._kernel(compiled(document), None, 1), CallsKernel)
 
 
 def test_windows_of_which_tables_would_be_large_are_left_to_the_formula(devices: list[NumpyDevice]) -> None:

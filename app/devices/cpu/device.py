@@ -25,6 +25,7 @@ from app.devices.cpu.integer_products import integer_product_kernel, packed_inte
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Loop, LoopCall, LoopCode
 from app.devices.cpu.llvm.team import Team
+from app.devices.cpu.maximum_gradients import maximum_gradient_kernel
 from app.devices.cpu.numpy import lowering
 from app.devices.cpu.pools import pool_kernel
 from app.devices.cpu.positions import position_kernel
@@ -166,6 +167,7 @@ class NumpyDevice:
                     by_loop = by_loop or firsts_kernel(compiled, self._compiler, self._threads)
                     by_loop = by_loop or quantizing_kernel(compiled, self._compiler, self._threads)
                     by_loop = by_loop or scatter_kernel(compiled, self._compiler, self._threads)
+                    by_loop = by_loop or maximum_gradient_kernel(compiled, self._compiler, self._threads)
             by_loop = by_loop or product_kernel(compiled, self._compiler, self._threads, known)
             return by_loop or CallKernel(compiled)
         loops = self._loops if elements >= least else None

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from app.contract.constants import DataType
-from app.devices.cpu.alone import CallsKernel, portions
+from app.devices.cpu.alone import MOST_OF_A_CALL, CallsKernel, portions
 from app.devices.cpu.arrays import counts_inside
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import window_sums
@@ -92,28 +92,33 @@ def _of_columns(operator: Fold) -> _Sums:
     return _Sums(windows, math.prod(image[:2]), positions[-1] * size, taps, rows // image[1] * columns * size, None)
 
 
-def _kernel(compiled: Dispatchable, sums: _Sums, stored: DataType, compiler: Compiler, threads: Threads) -> CallsKernel:
+def _kernel(
+    compiled: Dispatchable, sums: _Sums, stored: DataType, compiler: Compiler, threads: Threads
+) -> CallsKernel | None:
     windows, is_average = sums.windows, sums.include_padding is not None
     size, length, stride = windows.sizes[-1], windows.positions[-1], windows.strides[-1]
     counts = _counts(sums)
     starts, offsets, factors = _rows(sums, counts)
-    taps = _taps(windows, falling=is_average)
+    taps = taps_along(windows, falling=is_average)
     tables = [starts, offsets, factors, taps, counts[-1]]
     rows = math.prod(windows.sizes[:-1])
-    work = (len(offsets) * windows.extents[-1] * length * 2) // rows + size + 1
+    work = len(offsets) * windows.extents[-1] * length * 2 // rows + size + 1
+    if work > MOST_OF_A_CALL:
+        return None
     code = Code(compiler, _source(stored, is_average, stride == 1))
     own = [-(-8 * each // LINE) * LINE for each in (size, length)]
     numbers = [rows, size, sums.plane_step, length, windows.extents[-1], sums.tap_steps[-1], stride]
-    calls = []
+    calls, slots = [], 2 * threads.most
     for number, part in enumerate(portions(range(sums.planes * rows), work, threads.most)):
         frame = array("q", [0, 0, 0, 0, *(each.ctypes.data for each in tables), part.start, part.stop, *numbers])
-        sums_at = number * sum(own)
+        sums_at = number % slots * sum(own)
         pointers = [
             *(Pointer(0, Of.INPUT), Pointer(1, Of.OUTPUT)),
             *(Pointer(2, Of.OWN, 0, sums_at), Pointer(3, Of.OWN, 0, sums_at + own[0])),
         ]
         calls.append(Call(code, frame, pointers, work * len(part)))
-    return CallsKernel(compiled, Calls([calls], len(calls) * sum(own)), threads, tables)
+    stages = [calls[first : first + slots] for first in range(0, len(calls), slots)]
+    return CallsKernel(compiled, Calls(stages, min(len(calls), slots) * sum(own)), threads, tables)
 
 
 def _counts(sums: _Sums) -> list[Numbers]:
@@ -151,8 +156,9 @@ def _rows(sums: _Sums, counts: Sequence[Numbers]) -> tuple[Numbers, Numbers, Num
     return starts, offset.reshape(rows, -1)[over], factor.reshape(rows, -1)[over]
 
 
-def _taps(windows: Windows, *, falling: bool) -> Numbers:
-    """Where the elements of a window's row go, in the order in which they are added."""
+def taps_along(windows: Windows, *, falling: bool = False) -> Numbers:
+    """For each element of a window's row, from the first one on or from the last: which element of the tensor it is in
+    the first window in which it is one, which window that is, and in how many it is one, each a stride farther."""
     size, count, extent = windows.sizes[-1], windows.positions[-1], windows.extents[-1]
     element = np.arange(extent, dtype=np.int64)
     first = (element[::-1] if falling else element) * windows.dilations[-1] - windows.starts[-1]
@@ -163,12 +169,13 @@ def _taps(windows: Windows, *, falling: bool) -> Numbers:
 
 @lru_cache(8)
 def _source(stored: DataType, is_average: bool, is_dense: bool) -> str:
-    load = lower_part(_refuse, widen(Input(FLOAT32, "X", stored)), DataType.FLOAT64, "load")
+    load = lower_part(ask_nothing, widen(Input(FLOAT32, "X", stored)), DataType.FLOAT64, "load")
     # As the formulas have it: an average is a float32 before it is stored.
     total = Input(FLOAT32, "X", DataType.FLOAT32) if is_average else Input(FLOAT64, "X", DataType.FLOAT64)
-    store = lower_part(_refuse, total, stored, "store")
+    store = lower_part(ask_nothing, total, stored, "store")
     return window_sums.source(load, store, is_average=is_average, is_dense=is_dense)
 
 
-def _refuse(*asked: Any) -> Any:
+def ask_nothing(*asked: Any) -> Any:
+    """For formulas that have no numbers of a request."""
     raise LookupError("there is nothing to ask")
