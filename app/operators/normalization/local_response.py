@@ -4,6 +4,8 @@ Source: the DML_LOCAL_RESPONSE_NORMALIZATION_OPERATOR_DESC and DML_LOCAL_RESPONS
 of DirectML's reference.
 """
 
+import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -35,8 +37,9 @@ _SUM = (
     "CrossChannel, else a square in the channel, cut off at the tensor's ends"
 )
 
-_PIECE = 1 << 22
-"""Elements that the gradient is computed for at a time."""
+_PIECE = {"numpy": 1 << 15, "cupy": 1 << 22}
+"""Elements that the gradient is computed for at a time: with NumPy so few that all it makes of them stays in the
+cache."""
 
 
 def _axes(*, cross_channel: bool) -> tuple[int, ...]:
@@ -132,23 +135,33 @@ class LocalResponseNormalizationGrad(Operator):
         yield from _size_violations(self.LocalSize)
 
     def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        x, gradient = inputs["InputTensor"], inputs["InputGradientTensor"]
-        made = xp.empty(x.shape, x.dtype)
-        images = max(_PIECE * len(x) // x.size, 1)
-        for start in range(0, len(x), images):
+        made = xp.empty(inputs["InputTensor"].shape, inputs["InputTensor"].dtype)
+        batch, channels, *sizes = made.shape
+        # With a region's dimensions in the middle, as few as there are, what is before and after them is cut in pieces.
+        shape = (batch, channels, math.prod(sizes)) if self.CrossChannel else (batch * channels, *sizes, 1)
+        x, gradient = (inputs[name].reshape(shape) for name in ("InputTensor", "InputGradientTensor"))
+        flat, region = made.reshape(shape), math.prod(shape[1:-1])
+        most = _PIECE[xp.__name__]
+        columns = max(most // region, 1)
+        rows = max(most // (region * shape[-1]), 1)
+        for row, column in itertools.product(range(0, shape[0], rows), range(0, shape[-1], columns)):
             look()
-            piece = slice(start, start + images)
-            made[piece] = self._gradient(xp, x[piece].astype(xp.float64), gradient[piece].astype(xp.float64))
+            piece = (slice(row, row + rows), ..., slice(column, column + columns))
+            flat[piece] = self._gradient(xp, x[piece].astype(xp.float64), gradient[piece].astype(xp.float64))
         return {"OutputGradientTensor": made}
 
     def _gradient(self, xp: Any, x: Any, gradient: Any) -> Any:
         """Of a piece, in float64."""
         before = (self.LocalSize - 1) // 2
         after = self.LocalSize - 1 - before
-        axes = _axes(cross_channel=self.CrossChannel)
+        axes = range(1, x.ndim - 1)
         factor = self.Alpha / self.LocalSize
         s = self.Bias + factor * _windows(xp, x * x, axes, before, after)
-        shares = gradient * s**-self.Beta
+        if _is_three_quarters(self.Beta):
+            root = xp.sqrt(s)
+            shares = gradient / (root * xp.sqrt(root))
+        else:
+            shares = gradient * s**-self.Beta
         # An element is in the regions of those that lie as far before it as its own reaches after it.
         around = _windows(xp, shares * x / s, axes, after, before)
         return shares - 2 * factor * self.Beta * x * around

@@ -74,25 +74,27 @@ def test_the_power_that_most_have(run: Runner, bias: float, dtype: Any) -> None:
 @CASES
 @DTYPES
 @pytest.mark.parametrize("piece", [1, 1 << 22])
+@pytest.mark.parametrize("beta", [0.625, 0.75])
 def test_gradient(
     run: Runner,
     sizes: tuple[int, ...],
     cross_channel: bool,
     local_size: int,
     dtype: Any,
+    beta: float,
     piece: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(local_response, "_PIECE", piece)
+    monkeypatch.setattr(local_response, "_PIECE", {"numpy": piece, "cupy": piece})
     rng = np.random.default_rng(2)
     x, gradient = (laid_out(rng, rng.standard_normal(sizes).astype(dtype)) for _ in range(2))
     tensors = {"InputTensor": x, "InputGradientTensor": gradient}
-    made = run(KINDS[1], tensors, **attributes(cross_channel, local_size))["OutputGradientTensor"]
+    made = run(KINDS[1], tensors, **attributes(cross_channel, local_size) | {"Beta": beta})["OutputGradientTensor"]
     region = regions(sizes, local_size, cross_channel=cross_channel)
     x, gradient = (each.astype(np.float64).reshape(-1) for each in (x, gradient))
     s = 1.5 + 0.75 / local_size * (region @ x**2)
-    terms = 2 * 0.75 * 0.625 / local_size * x * (region.T @ (gradient * x * s**-1.625))
-    whole = gradient * s**-0.625 - terms
+    terms = 2 * 0.75 * beta / local_size * x * (region.T @ (gradient * x * s ** (-beta - 1)))
+    whole = gradient * s**-beta - terms
     close(made, whole.reshape(sizes), scale=np.abs(terms).reshape(sizes), ulp=0.51)
 
 
