@@ -473,3 +473,51 @@ def test_windows_of_which_tables_would_be_large_are_left_to_the_formula(devices:
         }
         given = {"InputGradientTensor": {"DataType": "FLOAT32", "Sizes": [1, 1, *image]}}
         assert not isinstance(devices[1]._kernel(compiled(document | given), None, 1), CallsKernel)
+
+
+@pytest.mark.usefixtures("pieces")
+@pytest.mark.parametrize("name", ["float32", "float16"])
+@pytest.mark.parametrize("mode", ["NEAREST_NEIGHBOR", "LINEAR"])
+def test_gradients_of_samples(devices: list[NumpyDevice], name: str, mode: str) -> None:
+    """Along any dimensions, of tensors that are larger or smaller than scales make them."""
+    rng = np.random.default_rng(32)
+    for turn in range(40):
+        rank = int(rng.integers(1, 5))
+        scaled = rng.random(rank) < 0.6
+        scaled[rng.integers(rank)] = True
+        scales = np.where(scaled, rng.choice([0.25, 0.5, 2, 3, 0.3, 1.7], rank), 1).tolist()
+        sizes = rng.integers(1, 9, rank)
+        given = np.maximum((sizes * scales).astype(int) + rng.integers(-1, 3) * scaled, 1)
+        document = {
+            "Type": "RESAMPLE_GRAD1" if turn % 2 else "RESAMPLE_GRAD",
+            "InterpolationMode": mode,
+            "Scales": scales,
+            "InputPixelOffsets": [0.5] * rank if turn % 3 else [0] * rank,
+            "OutputPixelOffsets": [-0.5] * rank if turn % 3 else [0] * rank,
+            "OutputGradientTensor": {"DataType": name.upper(), "Sizes": sizes.tolist()},
+        }
+        if turn % 2:
+            document["RoundingDirection"] = ("INCREASING", "DECREASING")[turn // 2 % 2]
+        alike(devices, document, {"InputGradientTensor": elements(rng, given.tolist(), name)})
+
+
+def test_samples_of_which_tables_would_be_large_are_left_to_the_formula(devices: list[NumpyDevice]) -> None:
+    most = window_sums.MOST_MEETINGS
+    for sizes, scales in (
+        ([1, 1, most + 1], [1, 1, 2.0]),
+        ([most, 1], [2.0, 1]),
+        ([1, most // 2], [1, 3.0]),
+        ([most // 512, 512, 2], [2.0, 2.0, 1]),
+    ):
+        given = [int(size * scale) for size, scale in zip(sizes, scales, strict=True)]
+        document = {
+            "Type": "RESAMPLE_GRAD1",
+            "InterpolationMode": "LINEAR",
+            "RoundingDirection": "DECREASING",
+            "Scales": scales,
+            "InputPixelOffsets": [0.5] * len(sizes),
+            "OutputPixelOffsets": [-0.5] * len(sizes),
+            "OutputGradientTensor": {"DataType": "FLOAT32", "Sizes": sizes},
+            "InputGradientTensor": {"DataType": "FLOAT32", "Sizes": given},
+        }
+        assert not isinstance(devices[1]._kernel(compiled(document), None, 1), CallsKernel), sizes

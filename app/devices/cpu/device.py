@@ -44,6 +44,7 @@ from app.devices.cpu.threads import RAN, Threads
 from app.devices.cpu.tiles import TILED, tiles_kernel
 from app.devices.cpu.times import step_seconds
 from app.devices.cpu.transposed import transposed_kernel
+from app.devices.cpu.weighted_sums import weighted_sums_kernel
 from app.devices.cpu.window_sums import window_sums_kernel
 from app.devices.device import Cancelled, DeviceInfo, ExecutionRecord, InTurn, Kernel
 from app.devices.layout import Index, blocks, reaches, walk
@@ -188,6 +189,7 @@ class NumpyDevice:
                 by_own = by_own or position_kernel(compiled, self._compiler, self._threads)
                 by_own = by_own or random_kernel(compiled, self._compiler, self._threads)
                 by_own = by_own or window_sums_kernel(compiled, self._compiler, self._threads)
+                by_own = by_own or weighted_sums_kernel(compiled, self._compiler, self._threads, self._structures)
             by_own = by_own or array_kernel(compiled, has_loops=loops is not None, is_of_run=is_of_run)
             if by_own:
                 return by_own
