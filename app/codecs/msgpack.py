@@ -7,6 +7,7 @@ Source of the format: the MessagePack specification.
 
 import secrets
 import struct
+from collections.abc import Callable
 from typing import Any
 
 from msgpack import Packer, packb
@@ -37,8 +38,15 @@ which takes longer than to pack."""
 
 _BIN, _NUMBER = struct.Struct(">BI"), struct.Struct(">Bd")
 
-_NUMBERS = {code: struct.Struct(f">{form}") for code, form in enumerate("fdBHIQbhiq", 0xCA)}
+_FORMS = {code: struct.Struct(f">{form}") for code, form in enumerate("fdBHIQbhiq", 0xCA)}
 """How a number lies behind its code."""
+
+_NUMBERS = {code: form.unpack_from for code, form in _FORMS.items()}
+_NUMBER_SIZES = tuple(_FORMS[code].size if code in _FORMS else 0 for code in range(256))
+"""By a value's first byte, how many follow if it is a number behind a code, else 0."""
+
+_NAME_SIZES = tuple(code & 0x1F if 0xA0 <= code <= 0xBF else -1 for code in range(256))
+"""By a string's first byte, how long it is if that tells."""
 
 _WORDS = {0xC0: None, 0xC2: False, 0xC3: True}
 
@@ -121,6 +129,7 @@ class _Reader:
         Raises Unreadable, LimitExceeded, MemoryExhausted, RequestOver.
         """
         body, length = self._body, len(self._body)
+        text: Callable[[Any], str] = bytes.decode if isinstance(body, bytes) else _text  # half of what `str` takes
         position = opened = begin = 0
         made: Any
         into: Any = []  # the array or map that is being read, of which `left` values are missing
@@ -129,46 +138,35 @@ class _Reader:
         try:
             while True:
                 if is_map:
-                    start, begin = position, position + 1
-                    if begin > opened:
-                        opened = self._extend(start, begin)
-                    code = body[start]
-                    if 0xA0 <= code <= 0xBF:
-                        position = begin + (code & 0x1F)
-                        if position > opened:
-                            opened = self._extend(begin, position)
-                        name = str(body[begin:position], "utf-8")
-                    elif 0xD9 <= code <= 0xDB:
-                        name, position = self._scalar(code, begin)
+                    begin = position + 1
+                    size = _NAME_SIZES[body[position]]
+                    if size < 0:
+                        name, position = self._name(position)
                         opened = self._open
                     else:
-                        raise _no_name(start)
+                        position = begin + size
+                        if position > opened:
+                            opened = self._extend(begin, position)
+                        name = text(body[begin:position])
                     if name in into:
                         raise twice(name)
-                start, begin = position, position + 1
-                if begin > opened:
-                    opened = self._extend(start, begin)
-                code = body[start]
+                code = body[position]
+                begin = position + 1
                 if code <= 0x7F:
-                    made, position = code, begin
-                elif 0xA0 <= code <= 0xBF:
-                    position = begin + (code & 0x1F)
+                    position = begin
                     if position > opened:
                         opened = self._extend(begin, position)
-                    made = str(body[begin:position], "utf-8")
-                elif code == 0xD9:
-                    opened = self._extend(begin, begin + 1) if begin == opened else opened
-                    begin, position = begin + 1, begin + 1 + body[begin]
-                    if position > opened:
-                        opened = self._extend(begin, position)
-                    made = str(body[begin:position], "utf-8")
+                    made = code
                 elif code <= 0x9F or 0xDC <= code <= 0xDF:
                     opens_map = code <= 0x8F or code >= 0xDE
                     if code <= 0x9F:
                         count, position = code & 0x0F, begin
                     else:
-                        position = self._pass(begin, 4 if code & 1 else 2)
-                        count, opened = int.from_bytes(body[begin:position], "big"), self._open
+                        position = begin + (4 if code & 1 else 2)
+                    if position > opened:
+                        opened = self._extend(begin, position)
+                    if code > 0x9F:
+                        count = int.from_bytes(body[begin:position], "big")
                     if len(around) == max_depth:
                         raise too_deep(max_depth)
                     least = 2 * count if opens_map else count
@@ -180,18 +178,18 @@ class _Reader:
                     made = {} if opens_map else []
                     if not opens_map:  # of numbers, if it is Sizes: as many as there are follow each other
                         while count:
-                            start, begin = position, position + 1
-                            if begin > opened:
-                                opened = self._extend(start, begin)
-                            code = body[start]
+                            code = body[position]
+                            begin = position + 1
                             if code <= 0x7F:
+                                if begin > opened:
+                                    opened = self._extend(begin, begin)
                                 made.append(code)
                                 position = begin
-                            elif form := _NUMBERS.get(code):
-                                position = begin + form.size
+                            elif size := _NUMBER_SIZES[code]:
+                                position = begin + size
                                 if position > opened:
                                     opened = self._extend(begin, position)
-                                made += form.unpack_from(body, begin)
+                                made += _NUMBERS[code](body, begin)
                             else:
                                 break
                             count -= 1
@@ -199,11 +197,24 @@ class _Reader:
                         around.append((into, left, is_map, name))
                         into, left, is_map = made, count, opens_map
                         continue
-                elif form := _NUMBERS.get(code):
-                    position = begin + form.size
+                elif code <= 0xBF:
+                    position = begin + (code & 0x1F)
                     if position > opened:
                         opened = self._extend(begin, position)
-                    (made,) = form.unpack_from(body, begin)
+                    made = text(body[begin:position])
+                elif size := _NUMBER_SIZES[code]:
+                    position = begin + size
+                    if position > opened:
+                        opened = self._extend(begin, position)
+                    (made,) = _NUMBERS[code](body, begin)
+                elif code == 0xD9:
+                    position = begin + 1
+                    if position > opened:
+                        opened = self._extend(begin, position)
+                    begin, position = position, position + body[begin]
+                    if position > opened:
+                        opened = self._extend(begin, position)
+                    made = text(body[begin:position])
                 else:
                     made, position = self._scalar(code, begin)
                     opened = self._open
@@ -223,6 +234,17 @@ class _Reader:
                     into, left, is_map, name = around.pop()
         except UnicodeDecodeError:
             raise _no_text(begin) from None
+        except IndexError:  # there is no byte where a value should begin
+            raise self._ends_within(position) from None
+
+    def _name(self, start: int) -> tuple[str, int]:
+        """The map key from `start` on, of which its first byte does not tell how long it is, and where it ends."""
+        code = self._body[start]
+        if not 0xD9 <= code <= 0xDB:
+            raise _no_name(start)
+        name, end = self._scalar(code, start + 1)
+        assert isinstance(name, str), "it begins as a string does"
+        return name, end
 
     def _scalar(self, code: int, start: int) -> tuple[Any, int]:
         """What the bytes from `start` on are, behind the byte `code`, which is no number's, and where they end."""
@@ -241,10 +263,8 @@ class _Reader:
             end = begin + size
             self._extend(begin, end)
             return Span(begin, end), end
-        if code >= 0xE0:
-            return code - 0x100, start
-        if code in _WORDS:
-            return _WORDS[code], start
+        if code >= 0xE0 or code in _WORDS:
+            return _WORDS[code] if code in _WORDS else code - 0x100, self._pass(start, 0)
         raise Unreadable(
             f"The body is not MessagePack as used here: byte 0x{code:02x} at offset {start - 1} begins an extension "
             "type or nothing at all."
@@ -262,7 +282,7 @@ class _Reader:
         needed."""
         length = len(self._body)
         if end > length:
-            raise Unreadable(f"The body ends after {length} bytes, within a value that begins at offset {start}.")
+            raise self._ends_within(start)
         structure = end - self._bin_bytes
         if structure > self._granted:
             if structure > self._max_structure_bytes:
@@ -272,6 +292,13 @@ class _Reader:
             self._granted = granted
         self._open = min(self._granted + self._bin_bytes, length)
         return self._open
+
+    def _ends_within(self, start: int) -> Unreadable:
+        return Unreadable(f"The body ends after {len(self._body)} bytes, within a value that begins at offset {start}.")
+
+
+def _text(data: Buffer) -> str:
+    return str(data, "utf-8")
 
 
 def _no_text(offset: int) -> Unreadable:
