@@ -16,19 +16,20 @@ def walk(compiled: Dispatchable, output: str, item_sizes: Sequence[int] | None =
     descs = [*compiled.inputs.values(), made]
     units = item_sizes or [1] * len(descs)
     count, steps = made.elements, []
-    for desc, unit in zip(descs, units, strict=True):
-        if desc.Strides is not None or 1 < desc.elements < count:
+    for desc, unit in zip(descs, units):  # noqa: B905 - to say so takes as long as all the rest
+        elements = desc.elements
+        if desc.Strides is not None or 1 < elements < count:
             sizes, strides = collapse(made.Sizes, compiled.layouts(output))
             return sizes, [[step * unit for step in each] for each, unit in zip(strides, units, strict=True)]
-        steps.append([unit if desc.elements > 1 else 0])
+        steps.append([unit if elements > 1 else 0])
     return [count], steps
 
 
 def reaches(sizes: Sequence[int], strides: Sequence[Sequence[int]], item_sizes: Sequence[int]) -> list[int]:
     """How many bytes of each tensor's buffer are read or written, from strides in bytes."""
     if len(sizes) == 1:
-        (count,) = sizes
-        return [(count - 1) * step + size for (step,), size in zip(strides, item_sizes, strict=True)]
+        last = sizes[0] - 1
+        return [last * steps[0] + size for steps, size in zip(strides, item_sizes)]  # noqa: B905 - as above
     return [
         sum([(count - 1) * step for count, step in zip(sizes, steps, strict=True)]) + size
         for steps, size in zip(strides, item_sizes, strict=True)

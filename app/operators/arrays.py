@@ -72,7 +72,7 @@ def _formula(fused: Fused, axes: Sequence[int]) -> ArrayFormula:
 def _known(kind: type[Fused], text: str, axes: tuple[int, ...]) -> ArrayFormula:
     """That of the activation that `text` states: to make one takes longer than to compute some hundred elements."""
     fused = kind.model_validate_json(text)
-    numbers = dict(numbers_in(fused))
+    numbers = numbers_in(fused)
     parameters = {
         name: Parameter(FLOAT32 if isinstance(each, float) else INT64, name) for name, each in numbers.items()
     }

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from app.contract.constants import FeatureLevel
 from app.contract.suggestions import did_you_mean
-from app.contract.tensors import path_of
+from app.contract.tensors import TensorDesc, path_of
 from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, Hresult, refused
 from app.formula.structures import Structures
@@ -79,7 +79,8 @@ class CompiledOperator(Dispatchable):
         allowed = self.operator.in_place
         if len(self.outputs) > 1 or not allowed:
             return []
-        return [name for name in self.inputs if name in allowed and not self.in_place_refusal(name)]
+        (output,) = self.outputs.values()
+        return [name for name, desc in self.inputs.items() if name in allowed and _takes_place(output, desc)]
 
     def lengths(self, name: str) -> set[int]:
         return self.inputs[name].data_lengths
@@ -114,18 +115,18 @@ class CompiledOperator(Dispatchable):
                 allowed,
             )
         desc = self.inputs[name]
-        if desc.Flags and desc.owned_by_dml:
+        if _takes_place(output, desc):
+            return None
+        if desc.owned_by_dml:
             return _aliasing(
                 f"in_place is {name} but that tensor is OWNED_BY_DML: it is not bound at execution.", name, None
             )
-        if desc is not output and not desc.same_layout(output):
-            return _aliasing(
-                f"in_place is {name} but {name} and {output_name} lie differently in their buffers; sizes, "
-                "strides, element width and TotalTensorSizeInBytes must be the same.",
-                name,
-                None,
-            )
-        return None
+        return _aliasing(
+            f"in_place is {name} but {name} and {output_name} lie differently in their buffers; sizes, "
+            "strides, element width and TotalTensorSizeInBytes must be the same.",
+            name,
+            None,
+        )
 
 
 def compile_operator(operator: Operator, level: FeatureLevel, structures: Structures | None = None) -> CompiledOperator:
@@ -136,10 +137,9 @@ def compile_operator(operator: Operator, level: FeatureLevel, structures: Struct
     stated = operator.tensors()
     kinds = kinds_of(operator, level, stated)
     judge(operator, level, stated, kinds)
-    inputs, outputs = {}, {}
-    for name in kinds.inputs:
-        inputs[name] = stated[name]
+    inputs = stated if len(stated) == len(kinds.inputs) else {name: stated[name] for name in kinds.inputs}
     first = stated[kinds.inputs[0]] if kinds.like_first else None
+    outputs: dict[str, TensorDesc] = {}
     for name in kinds.outputs:
         if name in stated:
             outputs[name] = stated[name]
@@ -154,6 +154,11 @@ def compile_operator(operator: Operator, level: FeatureLevel, structures: Struct
     structure = Structure.of(operator, tensors, kinds.tensors)
     program = (structures or Structures()).find(structure, numbers, structure.program)
     return CompiledOperator(inputs, outputs, program, numbers, operator, level)
+
+
+def _takes_place(output: TensorDesc, desc: TensorDesc) -> bool:
+    """Whether an output's buffer may be that of an input, `desc`, as far as the two decide."""
+    return not (desc.Flags and desc.owned_by_dml) and (desc is output or desc.same_layout(output))
 
 
 def _aliasing(message: str, given: str, allowed: list[str] | None) -> ContractError:

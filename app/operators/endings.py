@@ -57,7 +57,7 @@ def ending_of(operator: Ended, output: TensorDesc, structures: Structures) -> Di
     fused = operator.FusedActivation
     activation = Structure.of(fused.over(inputs[PRODUCT]), {"InputTensor": inputs[PRODUCT]}) if fused else None
     types = {name: desc.DataType for name, desc in inputs.items()}
-    names = tuple([name for name, each in numbers_in(operator) if isinstance(each, float)])
+    names = tuple([name for name, each in numbers_in(operator).items() if isinstance(each, float)])
     kind = type(operator)
 
     def program(questions: Questions) -> Program:
@@ -69,5 +69,5 @@ def ending_of(operator: Ended, output: TensorDesc, structures: Structures) -> Di
         return Program(types, {"OutputTensor": Map(element, output.DataType, activation.axes if activation else ())})
 
     key = ("ending", kind, tuple(types.items()), output.DataType, names, activation)
-    numbers = dict(numbers_in(operator))
+    numbers = numbers_in(operator)
     return Dispatchable(inputs, {"OutputTensor": output}, structures.find(key, numbers, program), numbers)

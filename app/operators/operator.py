@@ -295,7 +295,7 @@ class Operator(BaseModel):
 
     def numbers(self) -> dict[str, Number]:
         """The attributes that are numbers by the names of their `Parameters`; of a descriptor that has been judged."""
-        return dict(numbers_in(self))
+        return numbers_in(self)
 
 
 @cache

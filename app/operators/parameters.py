@@ -122,19 +122,30 @@ def _classes(annotation: Any) -> Iterator[type]:
         yield annotation
 
 
-def numbers_in(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Number]]:
+def numbers_in(model: BaseModel, prefix: str = "") -> dict[str, Number]:
     """The numbers of `model` by the names of their parameters, and those of the structures in it."""
-    fields, values = fields_of(type(model)), model.__dict__
-    for name in fields.numbers:
+    values, found = model.__dict__, {}
+    numbers, parts = _names_below(type(model), prefix)
+    for name, parameter in numbers:
         value = values[name]
         if isinstance(value, list):
             for place, each in enumerate(value):
-                yield f"{prefix}{name}[{place}]", each
+                found[f"{parameter}[{place}]"] = each
         elif value is not None:
-            yield prefix + name, value
-    for name in fields.parts:
+            found[parameter] = value
+    for name, below in parts:
         if values[name] is not None:
-            yield from numbers_in(values[name], f"{prefix}{name}.")
+            found |= numbers_in(values[name], below)
+    return found
+
+
+@cache
+def _names_below(model: type[BaseModel], prefix: str) -> tuple[tuple[tuple[str, str], ...], ...]:
+    """The fields of numbers with the names of their parameters, and those of structures with what the names of theirs
+    begin with."""
+    fields = fields_of(model)
+    numbers = tuple((name, prefix + name) for name in fields.numbers)
+    return numbers, tuple((name, f"{prefix}{name}.") for name in fields.parts)
 
 
 Form = tuple[bool | int | None, ...]

@@ -31,7 +31,7 @@ def lowered_activation(fused: Fused, name: str = "activation") -> LoweredActivat
 @lru_cache(1024)
 def _lowered(kind: type[Fused], text: str, name: str) -> LoweredActivation | None:
     fused = kind.model_validate_json(text)
-    numbers = dict(numbers_in(fused))
+    numbers = numbers_in(fused)
     parameters = {
         each: Parameter(FLOAT32 if isinstance(number, float) else INT64, each) for each, number in numbers.items()
     }

@@ -1,7 +1,8 @@
 """Operators that are others of fewer dimensions, or of elements by themselves, for which loops are longer."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from app.contract.constants import NEWEST, DataType, ReduceFunction
@@ -23,58 +24,59 @@ def simpler(compiled: Dispatchable, structures: Structures) -> Dispatchable:
     """The same as another operator, if there is one that is simpler: of the same elements, by the same formula."""
     if not isinstance(compiled, CompiledOperator):
         return compiled
-    match compiled.operator:
-        case Reduce() | Argmin() | Argmax() as operator:
-            return _of_few_dimensions(compiled, operator, structures)
-        case AveragePooling() | AveragePooling1() | MaxPooling() as operator:
-            return _of_whole_window(compiled, operator, structures)
-        case BatchNormalizationTraining() | Gradient() as operator:
-            made: Operator | None = _of_few_groups(compiled, operator)
-        case Quantize() | Dequantize() as operator:
-            made = _of_blocks(compiled, operator)
-        case _:
-            return compiled
-    return compile_operator(made, NEWEST, structures) if made else compiled
+    way = _way_of(type(compiled.operator))
+    return way(compiled, compiled.operator, structures) if way else compiled
+
+
+@cache
+def _way_of(kind: type[Operator]) -> Callable[[CompiledOperator, Any, Structures], CompiledOperator] | None:
+    """How operators of this `kind` may be others."""
+    if issubclass(kind, (Reduce, Argmin, Argmax)):
+        return _of_few_dimensions
+    if issubclass(kind, (AveragePooling, AveragePooling1, MaxPooling)):
+        return _of_whole_window
+    if issubclass(kind, (BatchNormalizationTraining, Gradient)):
+        return _of_few_groups
+    return _of_blocks if issubclass(kind, (Quantize, Dequantize)) else None
 
 
 def _of_few_groups(
-    compiled: CompiledOperator, operator: BatchNormalizationTraining | Gradient
-) -> BatchNormalizationTraining | Gradient | None:
+    compiled: CompiledOperator, operator: BatchNormalizationTraining | Gradient, structures: Structures
+) -> CompiledOperator:
     """A normalization of packed tensors, with neighbouring dimensions that groups extend along, or do not, made one."""
     tensors = {**compiled.inputs, **compiled.outputs}
     whole, of = tensors["InputTensor"], tensors["ScaleTensor"]
     if whole.elements < LARGE_TOTAL or not all(each.is_packed for each in tensors.values()):
-        return None
+        return compiled
     if isinstance(operator, BatchNormalizationTraining) and operator.FusedActivation:
-        return None
+        return compiled
     sizes, is_of_group = _merged(whole.Sizes, [size == 1 for size in of.Sizes])
     if not sizes or len(sizes) == whole.rank:
-        return None
+        return compiled
     one = [1 if is_inside else size for size, is_inside in zip(sizes, is_of_group, strict=True)]
-    return operator.model_copy(
+    merged = operator.model_copy(
         update={
             name: TensorDesc(DataType=desc.DataType, Sizes=sizes if desc.Sizes == whole.Sizes else one)
             for name, desc in tensors.items()
         }
     )
+    return compile_operator(merged, NEWEST, structures)
 
 
-def _of_blocks(
-    compiled: CompiledOperator, operator: Quantize | Dequantize
-) -> ElementWiseQuantizeLinear | ElementWiseDequantizeLinear | None:
+def _of_blocks(compiled: CompiledOperator, operator: Quantize | Dequantize, structures: Structures) -> CompiledOperator:
     """A quantization of packed tensors of whole bytes, with two dimensions for each, blocks and what is in them, along
     which scales and zero points repeat."""
     x, *by = compiled.inputs.values()
     made = compiled.outputs["OutputTensor"]
     if not all(each.is_packed and each.DataType.bits >= 8 for each in (x, made, *by)):
-        return None
+        return compiled
     counts = [max(sizes) for sizes in zip(*[each.Sizes for each in by], strict=True)]
     if any(size not in (1, count) for each in by for size, count in zip(each.Sizes, counts, strict=True)):
-        return None
+        return compiled
     sizes = [part for size, count in zip(x.Sizes, counts, strict=True) for part in (count, size // count)]
     kept = [axis for axis, size in enumerate(sizes) if size > 1] or [0]
     if len(kept) > MAX_RANK:
-        return None
+        return compiled
 
     def packed(desc: TensorDesc) -> TensorDesc:
         return TensorDesc(DataType=desc.DataType, Sizes=[sizes[axis] for axis in kept])
@@ -96,8 +98,10 @@ def _of_blocks(
         "OutputTensor": packed(made),
     }
     if isinstance(operator, Quantize):
-        return ElementWiseQuantizeLinear(Type="ELEMENT_WISE_QUANTIZE_LINEAR", **tensors)
-    return ElementWiseDequantizeLinear(Type="ELEMENT_WISE_DEQUANTIZE_LINEAR", **tensors)
+        quantizing = ElementWiseQuantizeLinear(Type="ELEMENT_WISE_QUANTIZE_LINEAR", **tensors)
+        return compile_operator(quantizing, NEWEST, structures)
+    dequantizing = ElementWiseDequantizeLinear(Type="ELEMENT_WISE_DEQUANTIZE_LINEAR", **tensors)
+    return compile_operator(dequantizing, NEWEST, structures)
 
 
 def _merged(sizes: Sequence[int], marks: Sequence[bool]) -> tuple[list[int], list[bool]]:

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -127,13 +127,20 @@ class Codes:
         return self.plain if self.streaming is None or output in inputs else self.streaming
 
 
-class _Known(NamedTuple):
-    """The code for a layout, and how many bytes of an element are read and written."""
+@dataclass(slots=True)
+class _Way:
+    """What follows from the strides and the bytes of an element that all tensors have, in bytes, the output's last."""
 
-    dimensions: int
+    strides: Sequence[Sequence[int]]
+    item_sizes: Sequence[int]
     layout: Accesses
     moved: int
+    """How many bytes of an element are read and written."""
     codes: Codes
+    steps: "array[int]"
+    """What a frame has behind the sizes, and where in it the addresses go of what is read, and of the output."""
+    read: list[tuple[int, int]]
+    written: int
 
 
 class _Loops:
@@ -159,7 +166,7 @@ class _Loops:
         self._parameters = [evaluator(value) for value in parameters]
         self._form = struct.Struct("<" + "".join(FORMS[value.type] for value in parameters))
         self._source = source
-        self._latest: _Known | None = None
+        self._latest: _Way | None = None
 
     def write(self, dimensions: int, layout: Accesses, streams: bool) -> str:
         """The source of the nest."""
@@ -173,21 +180,34 @@ class _Loops:
         """Whether so many are computed in less time than it takes to hand them to another thread, by compiled code."""
         return elements * self.work < SMALL_WORK
 
+    def way(self, strides: Sequence[Sequence[int]], item_sizes: Sequence[int]) -> _Way:
+        """That of tensors with these strides in bytes, the output's last. Few differ from those before them."""
+        known = self._latest
+        if known is None or known.strides != strides or known.item_sizes != item_sizes:
+            known = self._latest = self._way(strides, item_sizes, known)
+        return known
+
+    def _way(self, strides: Sequence[Sequence[int]], item_sizes: Sequence[int], other: _Way | None) -> _Way:
+        dimensions, items, used = len(strides[-1]), self.used(item_sizes), self.used(strides)
+        layout = layout_of(used, items)
+        if other and (other.layout, len(other.strides[-1])) == (layout, dimensions):
+            codes = other.codes
+        else:
+            codes = Codes(self._code.of(self, dimensions, layout), None)
+        moved = sum(size for size, step in zip(items, layout, strict=True) if step != "same")
+        frame, (*read, written) = start_of_frame([0] * dimensions, used)
+        places = list(zip(self.reads, read, strict=True))
+        return _Way(strides, item_sizes, layout, moved, codes, frame[dimensions:], places, written)
+
     def codes_for(self, sizes: Sequence[int], strides: Sequence[Sequence[int]], item_sizes: Sequence[int]) -> "Codes":
         """Those for blocks whose tensors have these strides in bytes, the output's last, of tensors of such `sizes`."""
-        dimensions, items = len(strides[-1]), self.used(item_sizes)
-        layout = layout_of(self.used(strides), items)
-        known = self._latest
-        if known is None or known.layout != layout or known.dimensions != dimensions:
-            moved = sum(size for size, step in zip(items, layout, strict=True) if step != "same")
-            codes = Codes(self._code.of(self, dimensions, layout), None)
-            known = self._latest = _Known(dimensions, layout, moved, codes)
-        size, row = known.moved * math.prod(sizes), item_sizes[-1] * sizes[-1]
-        if layout[-1] != "packed" or size < STREAMED or row < SHORT_ROW:
-            return known.codes
+        way = self.way(strides, item_sizes)
+        size, row = way.moved * math.prod(sizes), item_sizes[-1] * sizes[-1]
+        if way.layout[-1] != "packed" or size < STREAMED or row < SHORT_ROW:
+            return way.codes
         if self.work >= max(LIGHT * self._code.team.most, LIGHT_ALONE):
-            return known.codes
-        return Codes(known.codes.plain, self._code.of(self, dimensions, layout, True))
+            return way.codes
+        return Codes(way.codes.plain, self._code.of(self, len(strides[-1]), way.layout, True))
 
     def _run(
         self, arguments: "array[int]", inputs: Sequence[Array], output: Array, numbers: Sequence[int] = ()
@@ -255,14 +275,20 @@ class LoopCall:
         team: Team,
     ) -> None:
         """`strides` are those of all tensors in bytes, the output's last, and so are `item_sizes`."""
-        cut = Cut(sizes, loop.work, team.most) if is_cut(sizes, loop.work) else None
-        axis = cut.axis if cut else 0
-        inner = [steps[axis:] for steps in strides] if axis else strides
+        self._job: Job | None = None
+        if not is_cut(sizes, loop.work):  # nor is there so much of it that it would go past the cache
+            way = loop.way(strides, item_sizes)
+            self.codes = way.codes
+            self._frame = array("q", sizes) + way.steps + arguments
+            self._read, self._written = way.read, way.written
+            return
+        cut = Cut(sizes, loop.work, team.most)
+        axis = cut.axis
+        inner = [steps[axis:] for steps in strides]
         self.codes = loop.codes_for(sizes, inner, item_sizes)
         self._frame, places = start_of_frame(sizes[axis:], loop.used(inner))
         self._frame += arguments
-        self._job: Job | None = None
-        if cut and (cut.blocks > 1 or self.codes.streaming):
+        if cut.blocks > 1 or self.codes.streaming:
             self._job = Job(team, cut, self._frame, places, loop.used(strides))
             places = self._job.places
         *read, self._written = places
