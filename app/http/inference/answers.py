@@ -1,6 +1,6 @@
 """Inference answers: JSON, and behind it or in shared memory the output's data."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import orjson
@@ -94,6 +94,8 @@ class AnswerForm:
         )
         self._opening = orjson.dumps(document).removesuffix(_CLOSING)
         self._has_numbers = any(each.is_numbers for each in self._outputs)
+        self._rest = b",".join(each.json for each in self._outputs) + _CLOSING
+        """What is behind the opening, if there are no numbers in it."""
         self.copied_bytes = sum(each.copied_bytes for each in self._outputs)
         """Bytes to be written elsewhere or as text."""
 
@@ -113,28 +115,32 @@ class AnswerForm:
         opening = self._opening
         if request_id is not None:
             opening = b'{"id":%b,%b' % (orjson.dumps(request_id), opening[1:])
-        text: list[Piece] = [opening]
-        binary: list[Piece] = []
+        pieces: list[Piece] = (
+            [opening, *self._with_numbers(outcome, memory)] if self._has_numbers else [opening + self._rest]
+        )
+        size = total = sum(map(len, pieces))
+        has_binary = False
+        for each in self._outputs:
+            if each.is_binary:
+                output = outcome.outputs[each.name]
+                pieces.append(output)
+                total += len(output)
+                has_binary = True
+            elif isinstance(region := regions.get(each.wanted.shared_memory_region or ""), Region):
+                region.write(each.wanted.shared_memory_offset, outcome.outputs[each.name])
+        return Answer(Encoded(total, pieces), size if has_binary else None)
+
+    def _with_numbers(self, outcome: Outcome, memory: MemoryShare) -> Iterator[Piece]:
+        """What is behind the opening."""
         separator = b""
         for each in self._outputs:
             if each.is_numbers:
                 numbers = write_numbers(each.name, outcome.outputs[each.name], each.data_type, memory)
-                text += (separator, each.json[:-1], b',"data":', *numbers, b"}")
+                yield from (separator, each.json[:-1], b',"data":', *numbers, b"}")
             else:
-                text += (separator, each.json)
-            region = regions.get(each.wanted.shared_memory_region or "")
-            if each.is_binary:
-                binary.append(outcome.outputs[each.name])
-            elif isinstance(region, Region):
-                region.write(each.wanted.shared_memory_offset, outcome.outputs[each.name])
+                yield separator + each.json
             separator = b","
-        text.append(_CLOSING)
-        if not binary:
-            return Answer(Encoded(sum(map(len, text)), text), None)
-        if not self._has_numbers:
-            text = [b"".join(text)]
-        size = sum(map(len, text))
-        return Answer(Encoded(size + sum(map(len, binary)), [*text, *binary]), size)
+        yield _CLOSING
 
 
 def _made(prepared: Prepared, name: str) -> Made:

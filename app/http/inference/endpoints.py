@@ -18,7 +18,7 @@ from app.engine.resident import execute_resident
 from app.engine.service import Service
 from app.engine.workers import Ticket
 from app.http.core.answers import answered, content_type
-from app.http.core.bodies import Align, no_data, read_body
+from app.http.core.bodies import read_body
 from app.http.core.compression import coding_of_answer, coding_of_request, compress, decompress
 from app.http.core.documents import TooHeavy
 from app.http.core.exchange import Reply, Request
@@ -176,7 +176,7 @@ class InferEndpoint:
         try:
             given = coding_of_request(headers.get(b"content-encoding", b""))
             wanted = coding_of_answer(headers.get(b"accept-encoding", b""))
-            body = await read_body(request, service.settings, memory, _alignment(headers))
+            body = await read_body(request, service.settings, memory, partial(_data_start, headers))
             exchange = _Exchange(service, self.reader_of(model), name, model, given, wanted, request, memory)
             outcome, answer, took["compute_input"], took["compute_output"] = await self._done(exchange, body)
             request.outcome = outcome
@@ -323,12 +323,12 @@ class InferEndpoint:
         return _Done(outcome, answer, read - arrived, perf_counter_ns() - executed)
 
 
-def _alignment(headers: Headers) -> Align:
-    """Where the binary data of a body begin, as its header says."""
+def _data_start(headers: Headers, _: bytes, length: int) -> int:
+    """Where the binary data of a body of `length` bytes begin, as its header says; else 0."""
     stated = headers.get(_LENGTH, b"")
     if not stated.isdigit() or len(stated) > 18 or b"content-encoding" in headers:
-        return no_data
-    return lambda _beginning, length: min(int(stated), max(length, 0))
+        return 0
+    return min(int(stated), max(length, 0))
 
 
 def _json_bytes(headers: Headers, body: Body) -> int:

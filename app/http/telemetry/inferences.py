@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from app.engine.graph_entries import PARTS
 from app.http.telemetry.families import Family, Series, together
 from app.http.telemetry.slots import Slot
+from app.sink import Cells
 
 
 class InferenceCounts(Family):
@@ -16,6 +17,7 @@ class InferenceCounts(Family):
     def __init__(self, slot: Slot) -> None:
         text = "Time that inferences of the Open Inference Protocol took, and their parts did."
         super().__init__(slot, "dmlserve_inference_seconds", text, ["operator", "part"], 3)
+        self._parts: dict[str, dict[str, Cells]] = {}
 
     def expect(self, operator: str) -> None:
         """Show its series, at 0, before the first inference. For any thread."""
@@ -23,9 +25,13 @@ class InferenceCounts(Family):
             self.numbers[operator, part]
 
     def observe(self, operator: str, took: Mapping[str, int]) -> None:
-        now, all_numbers = time.time_ns() // 1_000_000, self.numbers
+        now, parts = time.time_ns() // 1_000_000, self._parts.get(operator)
+        if parts is None:
+            parts = self._parts[operator] = {}
         for part, ns in took.items():
-            numbers = all_numbers[operator, part]
+            numbers = parts.get(part)
+            if numbers is None:
+                numbers = parts[part] = self.numbers[operator, part]
             numbers[0] += 1.0
             numbers[1] += ns
             numbers[2] = now
