@@ -72,6 +72,8 @@ class Framing:
         self._read_bytes = 0
         self._unfinished_bytes = 0
         self._progress = False
+        self._known: tuple[list[tuple[bytes, bytes]], str, tuple[Headers, int]] | None = None
+        """The last header's fields and version, and what `_check` made of them."""
         self._parser = self._new_parser()
 
     def restart(self) -> None:
@@ -174,6 +176,8 @@ class Framing:
             size = len(self._url) + sum(len(name) + len(value) + len(": \r\n") for name, value in fields)
             if size > self._max_header_bytes:
                 raise self._header_too_large()
+        if self._known and self._known[0] == fields and self._known[1] == version:
+            return self._known[2]
         if version not in ("1.1", "1.0"):
             raise RequestError(505, f"HTTP version {version} is not supported on this connection; use HTTP/1.1.")
         headers = by_name(fields)
@@ -194,7 +198,9 @@ class Framing:
             hosts = sum(name == b"host" for name, _ in fields)
         if hosts != 1 and (hosts or version == "1.1"):
             raise RequestError(400, f"The request has {hosts} Host header fields; send exactly one.")
-        return headers, length
+        found = headers, length
+        self._known = [*fields], version, found  # a list of its own: that one is the request's from now on
+        return found
 
     def _header_too_large(self) -> RequestError:
         return RequestError(
