@@ -121,15 +121,16 @@ class RequestCache(Generic[T]):
     def add(self, codec: Decoder, body: Body, spans: Sequence[Span], made: T) -> None:
         """Remember what was `made` of `body`, whose tensor data are at `spans`, unless its structure is too long."""
         start, size, pieces = 0, len(body), []
-        for span in sorted(spans, key=_begin):
+        for span in spans if len(spans) < 2 else sorted(spans, key=_begin):
             pieces.append((start, span.start))
             start = span.stop
             size -= start - span.start
         if size > self._longest:
             return
-        layout = (*pieces, (start, len(body)))
-        structure = _structure(body, layout)
-        if not self._doorkeeper.admits((codec.key, layout, structure)):
+        pieces.append((start, len(body)))
+        layout = tuple(pieces)
+        key = codec.key, layout, _structure(body, layout)
+        if not self._doorkeeper.admits(key):
             return
         length = codec.key, len(body)
         with self._lock:
@@ -138,7 +139,7 @@ class RequestCache(Generic[T]):
                 self._layouts[length] = (layout, *layouts[: _LAYOUTS - 1])
             if len(self._layouts) > self._most:
                 self._layouts.popitem(last=False)
-        self.made.add((codec.key, layout, structure), made, len(structure))
+        self.made.add(key, made, size)
 
 
 _begin = attrgetter("start")

@@ -32,14 +32,15 @@ class Constant(StrEnum):
     @classmethod
     def parse(cls, text: object) -> Self:
         """The member that `text` names. Case matters, as it does in DirectML's headers."""
-        member = _spelled(cls).get(text) if isinstance(text, str) else None
-        if isinstance(member, cls):
-            return member
-        raise PydanticCustomError(
-            "constant",
-            "must be the name of a DML constant, with or without its prefix {prefix}",
-            {"prefix": cls.prefix(), "allowed": [member.value for member in cls]},
-        )
+        try:
+            member: Self = _spelled(cls)[text]
+        except (KeyError, TypeError):  # it is another text, or none
+            raise PydanticCustomError(
+                "constant",
+                "must be the name of a DML constant, with or without its prefix {prefix}",
+                {"prefix": cls.prefix(), "allowed": [member.value for member in cls]},
+            ) from None
+        return member
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -56,7 +57,7 @@ class Constant(StrEnum):
 
 
 @cache
-def _spelled(kind: type[Constant]) -> Mapping[str, Constant]:
+def _spelled(kind: type[Constant]) -> Mapping[object, Any]:
     """The members of `kind` by every accepted spelling."""
     return {spelling: member for member in kind for spelling in (member.value, member.full_name)}
 

@@ -24,7 +24,7 @@ def to_float(value: float) -> float:
         (rounded,) = _FLOAT.unpack(_FLOAT.pack(float(value)))
     except OverflowError:
         rounded = math.inf
-    if not math.isfinite(rounded):
+    if not -FLOAT_MAX <= rounded <= FLOAT_MAX:  # nor NaN, which compares with nothing
         raise PydanticCustomError(
             "float_finite",
             "must be a finite number within the range of FLOAT (float32)",

@@ -146,10 +146,11 @@ class GraphCompiler:
 def limit_tensors(work: CompiledOperator, most: int, path: Path) -> None:
     """Before any memory is taken: strides let a few bytes ask for gigabytes. Raises LimitExceeded."""
     for name, desc in chain(work.inputs.items(), work.outputs.items()):
-        what, size = "Buffer", desc.total_bytes
+        size = desc.total_bytes
+        if size <= most and desc.Strides is None:
+            continue
+        what = "Buffer"
         if size <= most:
-            if desc.Strides is None:
-                continue
             what, size = "Elements without repetition", -(-desc.elements * desc.DataType.bits // 8)
         if size > most:
             raise LimitExceeded("max_tensor_bytes", f"{what} of {name} in bytes", size, most, (*path, *path_of(name)))

@@ -250,8 +250,7 @@ class NumpyKernel:
         self._blocks: Sequence[Index] = ()
         self._call: LoopCall | None = None
         if loops and isinstance(self._routine, Loop):
-            numbers = self._arguments, self._sizes, self._strides, item_sizes
-            self._call = LoopCall(self._routine, *numbers, loops.team)
+            self._call = LoopCall(self._routine, self._arguments, self._sizes, self._strides, item_sizes, loops.team)
         elif isinstance(self._routine, lowering.Calls):
             most = self._routine.block(self._elements, threads.most)
             self._blocks = () if self._elements <= most else list(blocks(self._sizes, most))
