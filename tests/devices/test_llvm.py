@@ -165,6 +165,14 @@ def test_forms_become_instructions() -> None:
         assert "call" not in assembly
 
 
+@pytest.mark.parametrize(("processor", "size"), [("x86-64-v3", 32), ("znver4", 64)])
+def test_vectors_on_the_stack_do_not_lie_across_cache_lines(processor: str, size: int) -> None:
+    """Of what has more numbers than there are registers."""
+    source = nests.elements(lower(ask, tanh(X) * erf(X), DataType.FLOAT32), ["X"], 1, ["packed", "packed"])
+    assembly = assembly_of(source, "x86_64-unknown-linux-gnu", processor)
+    assert re.search(rf"andq\s+\$-{size}, %rsp", assembly)
+
+
 @pytest.mark.parametrize(("stored", "bits"), [(DataType.FLOAT32, np.uint32), (DataType.FLOAT16, np.uint16)])
 def test_remainders_of_floats_are_those_of_c(stored: DataType, bits: type[np.unsignedinteger[Any]]) -> None:
     """Bit for bit, of quotients of up to 277 digits too, of some that are whole or right beside it, and at the ends."""
