@@ -24,6 +24,10 @@ from app.formula.values import (
 POSITION = "(position)"
 """The name under which programs find where elements are in their group."""
 
+SUMS = frozenset(["sum", "sum_of_pairs"])
+"""Reductions that add up. Of pairs, which only a device itself makes, nothing is negative, and two of them may be added
+first in their own type: that is off by no more than one rounding of the sum would be."""
+
 P = TypeVar("P")
 """What a device computes with: a program for blocks of elements, or the function of one."""
 
@@ -93,7 +97,7 @@ class FormulaStages(Generic[P]):
     def _reduce(self, node: Reduction) -> Value:
         argument = self.cut(node.argument)
         elements = f"(elements {len(self.stages)})" if self._keep and isinstance(argument, Operation) else None
-        if node.name == "sum":  # partial sums are added in float64
+        if node.name in SUMS:  # partial sums are added in float64
             made = cast(self._stage(argument, node.name, elements, FLOAT64), node.type)
         else:
             made = self._stage(argument, node.name, elements, node.type)

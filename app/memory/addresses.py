@@ -1,12 +1,23 @@
 """Where memory is, for what takes pointers: compiled loops and the CUDA driver."""
 
 import ctypes
+from typing import Any
 
 import numpy as np
 
 from app.memory.buffers import Buffer
 
 _address_of, _first_byte = ctypes.addressof, ctypes.c_char.from_buffer  # found at once, for each tensor of a dispatch
+
+LINE = 64
+"""Bytes that processors fetch and own at a time, on most."""
+
+
+def aligned(size: int) -> tuple[object, int]:
+    """Memory of so many bytes, for as long as somebody holds the object, and its address, where a line begins."""
+    memory: Any = np.empty(size + LINE, np.uint8)
+    address = _address_of(_first_byte(memory))
+    return memory, address + -address % LINE
 
 
 def address_of(buffer: Buffer) -> int:

@@ -5,6 +5,7 @@ import struct
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from operator import itemgetter
 from typing import Any
 
@@ -16,6 +17,7 @@ from app.devices.cpu.llvm.compiler import Compiler, Function
 from app.devices.cpu.llvm.jobs import Cut, Job, is_cut
 from app.devices.cpu.llvm.lowering import Element, lower, lower_part
 from app.devices.cpu.llvm.math.functions import EXPANSIONS, ROWS_FOR_HALF
+from app.devices.cpu.llvm.math.shares import in_shares
 from app.devices.cpu.llvm.nests import Access
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.types import bytes_of
@@ -25,7 +27,7 @@ from app.formula.stages import FormulaStages
 from app.formula.structures import Structures
 from app.formula.uniform import Numbers, evaluator
 from app.formula.values import INT64, Parameter, Value
-from app.memory.addresses import address_of
+from app.memory.addresses import address_of, aligned
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
 
@@ -122,9 +124,11 @@ class Codes:
     def are_compiled(self) -> bool:
         return self.plain.is_compiled and (self.streaming is None or self.streaming.is_compiled)
 
-    def choose(self, inputs: Sequence[int], output: int) -> Code:
-        """By where tensors are: an output that takes an input's place is in the cache already."""
-        return self.plain if self.streaming is None or output in inputs else self.streaming
+    def choose(self, numbers: "array[int]", read: Sequence[tuple[int, int]], written: int) -> Code:
+        """By where tensors are, in a frame's numbers: an output that takes an input's place is in the cache already."""
+        if self.streaming is None or any(numbers[place] == numbers[written] for _, place in read):
+            return self.plain
+        return self.streaming
 
 
 @dataclass(slots=True)
@@ -313,7 +317,7 @@ class LoopCall:
         if job is None:
             self.codes.plain(numbers)
         else:
-            code = self.codes.choose([numbers[place] for _, place in self._read], numbers[self._written])
+            code = self.codes.choose(numbers, self._read, self._written)
             job.run(numbers, code.function(), cancelled)
 
 
@@ -329,7 +333,7 @@ class RowLoops(_Loops):
             return elements[-1]
 
         cut = FormulaStages(inputs, True, lowered)
-        final = cut.whole(expression, stored)
+        final = cut.whole(in_shares(expression), stored)
         if any(stage.reduction and stage.program.output not in ("float", "double") for stage in cut.stages):
             raise LookupError("rows of integers are reduced by NumPy")
         read = {name for element in elements for name in element.inputs}
@@ -372,7 +376,8 @@ class RowCall:
         self._job = Job(team, cut, frame, places, loops.used(strides), scratch)
         *read, self._written = self._job.places
         self._read = list(zip(loops.reads, read, strict=True))
-        self._scratch = list(zip(self._job.scratch, (self._job.threads * each for each in own), strict=True))
+        *starts, self._scratch_bytes = accumulate((self._job.threads * each for each in own), initial=0)
+        self._scratch = list(zip(self._job.scratch, starts, strict=True))
 
     @property
     def is_ready(self) -> bool:
@@ -382,13 +387,14 @@ class RowCall:
     def __call__(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> None:
         """Compute `output` from `inputs`, each from its buffer's beginning. Raises Cancelled."""
         numbers = self._job.copy()
-        kept = [np.empty(size, np.uint8) for _, size in self._scratch]
-        for (place, _), memory in zip(self._scratch, kept, strict=True):
-            numbers[place] = address_of(memory.data)
+        if self._scratch:
+            _held, start = aligned(self._scratch_bytes)
+            for place, offset in self._scratch:
+                numbers[place] = start + offset
         for number, place in self._read:
             numbers[place] = address_of(inputs[number])
         numbers[self._written] = address_of(output)
-        code = self.codes.choose([numbers[place] for _, place in self._read], numbers[self._written])
+        code = self.codes.choose(numbers, self._read, self._written)
         self._job.run(numbers, code.function(), cancelled)
 
 

@@ -28,7 +28,7 @@ LINE = 64
 """Bytes that processors fetch and own at a time, on most."""
 
 GROUP = ", !llvm.access.group !4"
-PARALLEL, ACCUMULATING = ", !llvm.loop !0", ", !llvm.loop !1"
+PARALLEL, ACCUMULATING, SIDE_BY_SIDE = ", !llvm.loop !0", ", !llvm.loop !1", ", !llvm.loop !7"
 _METADATA = [
     "!0 = distinct !{!0, !2, !6}",
     "!1 = distinct !{!1, !2, !3}",
@@ -36,11 +36,14 @@ _METADATA = [
     '!3 = !{!"llvm.loop.vectorize.width", i32 16}',
     "!4 = distinct !{}",
     "!5 = !{i32 1}",
+    "!7 = distinct !{!7, !2, !3, !8}",
+    '!8 = !{!"llvm.loop.interleave.count", i32 2}',
     '!6 = !{!"llvm.loop.interleave.count", i32 %d}',
 ]
 """Says of loops that what one iteration stores, no other one loads, and that they take some vectors side by side, since
 one long chain of operations leaves a processor waiting; of accumulating ones that they take 16 elements at a time,
-since for an accumulator of 64 bits LLVM would take fewer, of the elements of 32 bits too."""
+since for an accumulator of 64 bits LLVM would take fewer, of the elements of 32 bits too, and of long functions twice
+as many."""
 
 LONG = 192
 """More instructions for an element than any operator's formula has are a graph's, which are compiled in two thirds of
@@ -150,6 +153,26 @@ class Nest:
         ]
         self.block = done
         return results
+
+    def loop_if_any(
+        self,
+        size: str,
+        body: Callable[[str, Sequence[str]], Sequence[str]],
+        starts: Sequence[tuple[str, str]],
+        note: str = "",
+    ) -> Sequence[str]:
+        """The same for a `size` that may be 0."""
+        number, before = next(self._names), self.block
+        some = self.emit(f"icmp ne i64 {size}, 0")
+        self._lines += [f"br i1 {some}, label %some{number}, label %none{number}", f"some{number}:"]
+        self.block = f"some{number}"
+        results = self.loop(size, body, starts, note)
+        self._lines += [f"br label %none{number}", f"none{number}:"]
+        last, self.block = self.block, f"none{number}"
+        return [
+            self.emit(f"phi {type_} [{start}, %{before}], [{result}, %{last}]")
+            for (type_, start), result in zip(starts, results, strict=True)
+        ]
 
     def emit(self, expression: str) -> str:
         """The name of what the instruction `expression` gives."""

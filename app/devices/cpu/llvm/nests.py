@@ -18,12 +18,13 @@ from app.devices.cpu.llvm.nest import (
     OUTPUT,
     PARALLEL,
     PIECE,
+    SIDE_BY_SIDE,
     Access,
     Nest,
     Place,
 )
 from app.devices.cpu.llvm.types import bytes_of, literal
-from app.formula.stages import POSITION, FormulaStage
+from app.formula.stages import POSITION, SUMS, FormulaStage
 from app.formula.values import FLOAT64
 
 __all__ = ["GUESSED", "LINE", "OUTPUT", "PIECE", "Access", "elements", "rows"]
@@ -33,6 +34,9 @@ WHOLE = 1 << 7
 
 GUESSED = 1 << 8
 """Elements that are computed again if one of them was computed too quickly."""
+
+PAIRED = 1 << 5
+"""Of pairs there are a multiple of this: as many as are added at a time. What is left is added one by one."""
 
 _NOWHERE, _NOWHERE_NEAR = (1 << 63) - 1, (1 << 31) - 1
 """After all positions, and after those among so many elements."""
@@ -94,7 +98,7 @@ def rows(
         row.places |= kept
         known: dict[str, str] = {}
         for together in _together(stages):
-            if together[0].reduction == "sum":
+            if together[0].reduction in SUMS:
                 known |= row.added(together, known)
             else:
                 known[together[0].result] = row.reduced(together[0], known)
@@ -113,7 +117,7 @@ def _together(stages: Sequence[FormulaStage[Element]]) -> list[list[FormulaStage
     for stage in stages:
         last = groups[-1] if groups else []
         made = {name for each in last for name in (each.result, each.elements)}
-        if last and {each.reduction for each in (stage, *last)} == {"sum"} and made.isdisjoint(stage.program.inputs):
+        if last and {each.reduction for each in (stage, *last)} <= SUMS and made.isdisjoint(stage.program.inputs):
             last.append(stage)
         else:
             groups.append([stage])
@@ -250,23 +254,42 @@ class _Row:
 
     def added(self, stages: Sequence[FormulaStage[Element]], known: Mapping[str, str]) -> dict[str, str]:
         """The names of the group's sums."""
+        nest = self._nest
         held = [self._held(stage.program, known) for stage in stages]
+        counts = [_is_count(stage.program) for stage in stages]
+        starts = [("i32", "0") if is_count else ("double", literal(FLOAT64, 0)) for is_count in counts]
 
-        def body(index: str, totals: Sequence[str]) -> Sequence[str]:
-            made = []
-            for stage, own, total in zip(stages, held, totals, strict=True):
-                value = self._value(stage.program, own, index)
+        def values(index: str) -> list[str]:
+            made = [self._value(stage.program, own, index) for stage, own in zip(stages, held, strict=True)]
+            for stage, value in zip(stages, made, strict=True):
                 if stage.elements:
-                    self._nest.store(value, self.places[stage.elements], index)
-                add = self._count if _is_count(stage.program) else self._add
-                made.append(add(total, value, stage.program.output))
+                    nest.store(value, self.places[stage.elements], index)
             return made
 
-        starts = [("i64", "0") if _is_count(each.program) else ("double", literal(FLOAT64, 0)) for each in stages]
-        totals = self._nest.loop(self._size, body, starts, ACCUMULATING)
+        def added(totals: Sequence[str], values: Sequence[str]) -> list[str]:
+            made = []
+            for stage, is_count, total, value in zip(stages, counts, totals, values, strict=True):
+                made.append((self._count if is_count else self._add)(total, value, stage.program.output))
+            return made
+
+        def two(index: str, totals: Sequence[str]) -> Sequence[str]:
+            pairs = zip(stages, values(index), values(nest.emit(f"add i64 {index}, {half}")), strict=True)
+            return added(totals, [nest.emit(f"fadd {stage.program.output} {a}, {b}") for stage, a, b in pairs])
+
+        def one(index: str, totals: Sequence[str]) -> Sequence[str]:
+            return added(totals, values(nest.emit(f"add i64 {index}, {done}")))
+
+        done = "0"
+        sums = {stage.reduction for stage, is_count in zip(stages, counts, strict=True) if not is_count}
+        if sums == {"sum_of_pairs"}:
+            half = nest.emit(f"and i64 {nest.emit(f'lshr i64 {self._size}, 1')}, {-PAIRED}")
+            done = nest.emit(f"shl i64 {half}, 1")
+            totals = nest.loop_if_any(half, two, starts, SIDE_BY_SIDE)
+            starts = [(type_, total) for (type_, _), total in zip(starts, totals, strict=True)]
+        totals = nest.loop_if_any(nest.emit(f"sub i64 {self._size}, {done}"), one, starts, ACCUMULATING)
         return {
-            stage.result: self._nest.emit(f"sitofp i64 {total} to double") if _is_count(stage.program) else total
-            for stage, total in zip(stages, totals, strict=True)
+            stage.result: nest.emit(f"sitofp i32 {total} to double") if is_count else total
+            for stage, is_count, total in zip(stages, counts, totals, strict=True)
         }
 
     def reduced(self, stage: FormulaStage[Element], known: Mapping[str, str]) -> str:
@@ -309,8 +332,8 @@ class _Row:
         return self._nest.emit(f"fadd reassoc double {total}, {wide}")
 
     def _count(self, total: str, value: str, type_: str) -> str:
-        """Of what is 0 or 1; LLVM adds the conditions themselves."""
-        return self._nest.emit(f"add i64 {total}, {self._nest.emit(f'fptoui {type_} {value} to i64')}")
+        """Of what is 0 or 1; LLVM adds the conditions themselves. A group has less than 2^31 elements."""
+        return self._nest.emit(f"add i32 {total}, {self._nest.emit(f'fptoui {type_} {value} to i32')}")
 
     def _first(self, element: Element, held: Mapping[str, str], largest: str) -> str:
         """The position of the first one that is the largest; a NaN is, if there is one. It is looked for among so many

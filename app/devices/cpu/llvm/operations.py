@@ -264,6 +264,13 @@ def _power_of_two(times: int) -> Writer:
     return write
 
 
+def _lifted(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
+    type_, below = _layout(node)
+    x, raised = (writing.emit(f"bitcast {llvm_type(node.type)} {each} to {type_}") for each in arguments)
+    moved = writing.emit(f"add {type_} {x}, {writing.emit(f'shl {type_} {raised}, {below}')}")
+    return f"bitcast {type_} {moved} to {llvm_type(node.type)}"
+
+
 def _exponent_bits(writing: Writing, node: Operation, argument: str) -> tuple[str, str]:
     """The bits of x, and these less those of sqrt(1/2): their exponent is that of x, without which it is within sqrt(2)
     of 1."""
@@ -330,6 +337,7 @@ FUNCTIONS: dict[str, Writer] = {
     "chosen": _chosen,
     "called_power": _called_power,
     "two_to_the": _power_of_two(1),
+    "lifted": _lifted,
     "four_to_the": _power_of_two(2),
     "exponent_of": _exponent_of,
     "fraction_of": _fraction_of,

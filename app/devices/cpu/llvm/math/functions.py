@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from app.contract.constants import DataType
 from app.devices.cpu.llvm.math import angles, powers
 from app.devices.cpu.llvm.math.primitives import (
+    EXP,
     FORMATS,
     LOG2_E,
     by_steps,
@@ -61,9 +62,6 @@ EXPM1 = (0.5000000013457727, 0.16666666681614256, 0.04166646500604005, 0.0083333
 
 EXPM1_FOR_HALF = (0.49999998696186787, 0.16741906643353555, 0.041792433436336984)
 """The same of float32 with the digits of float16: 9e-5."""
-
-EXP = (0.49999993433464435, 0.16666520402233326, 0.04166839051757366, 0.008368744903842337, 0.0013814553642266096)
-"""((exp(f) - 1) / f - 1) / f by powers of f, up to ln(2) / 2: of exp(f) 3e-9."""
 
 ATANH = (0.3333338924561032, 0.19988626503748846, 0.1494007409282445)
 """(atanh(s) / s - 1) / s^2 by powers of s^2, up to 0.172: 8e-10."""

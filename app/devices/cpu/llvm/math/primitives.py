@@ -54,6 +54,10 @@ FORMATS = {
 }  # fmt: skip
 
 
+EXP = (0.49999993433464435, 0.16666520402233326, 0.04166839051757366, 0.008368744903842337, 0.0013814553642266096)
+"""((exp(f) - 1) / f - 1) / f by powers of f, up to ln(2) / 2: of exp(f) 3e-9."""
+
+
 def fused(a: Value, b: Value | float, c: Value | float) -> Value:
     b, c = (each if isinstance(each, Value) else Constant(a.type, each) for each in (b, c))
     return Operation(a.type, "fused", (a, b, c))
@@ -158,6 +162,11 @@ def scaled(x: Value, n: Value) -> Value:
 def two_to_the(n: Value) -> Value:
     """2^n of a whole number for which there is an exponent."""
     return Operation(n.type, "two_to_the", (_raised(n),))
+
+
+def lifted(x: Value, raised: Value) -> Value:
+    """x * 2^n for an `x` near 1 and an n, in the lowest bits of `raised`, of which the product is a normal number."""
+    return Operation(x.type, "lifted", (x, raised))
 
 
 def four_to_the(half: Value) -> Value:
