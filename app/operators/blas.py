@@ -31,8 +31,8 @@ _FACTORS = {
 }
 """Of the product, and of what was there before, in the host's memory, where cuBLAS reads them from."""
 
-BYTES_ROWS, BYTES_TERMS = 4, 16
-"""What rows and terms of products of bytes are multiples of, for cuBLAS to take its quick ways."""
+BYTES_COLUMNS, BYTES_TERMS = 4, 16
+"""What columns and terms of products of bytes are multiples of, for cuBLAS to take its quick ways."""
 
 _of_thread = threading.local()
 
@@ -60,14 +60,17 @@ def product_of_floats(cupy: Any, a: Any, b: Any, dtype: Any, into: Any = None) -
     return made
 
 
-def product_of_bytes(cupy: Any, a: Any, b: Any) -> Any:
-    """The matrix products of { ..., M, K } and, transposed, { ..., N, K }, both int8 and packed, added up in int32.
+def product_of_bytes(cupy: Any, a: Any, b: Any, into: Any = None) -> Any:
+    """The matrix products of { ..., M, K } and, transposed, { ..., N, K }, both int8 and packed, added up in int32;
+    made in `into` if that is packed and as the products are.
 
-    Leading dimensions are equal or 1, none is 0, M and N are multiples of BYTES_ROWS, K of BYTES_TERMS.
+    Leading dimensions are equal or 1, none is 0, N is a multiple of BYTES_COLUMNS, K of BYTES_TERMS.
     """
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     (rows, depth), columns = a.shape[-2:], b.shape[-2]
-    made = cupy.empty((*batch, rows, columns), np.int32)
+    sizes = (*batch, rows, columns)
+    fits = into is not None and into.shape == sizes and into.dtype == np.int32 and into.flags.c_contiguous
+    made = into if fits else cupy.empty(sizes, np.int32)
     a, b = (_stacked(cupy, x, batch) for x in (a, b))
     a_step, b_step = (x.strides[0] if len(x) > 1 else 0 for x in (a, b))
     operands = _Operand(b, _TRANSPOSED, depth, b_step), _Operand(a, _PLAIN, depth, a_step)

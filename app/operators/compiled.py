@@ -36,7 +36,7 @@ class CompiledOperator(Dispatchable):
         return self.operator.call
 
     @property
-    def product(self) -> Callable[..., Any] | None:
+    def product(self) -> Callable[..., Mapping[str, Any]] | None:
         return self.operator.product if isinstance(self.operator, Ended) else None
 
     def ending(self, structures: Structures) -> Dispatchable | None:

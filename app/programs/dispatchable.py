@@ -63,8 +63,8 @@ class Dispatchable:
         return None
 
     @property
-    def product(self) -> Callable[..., Any] | None:
-        """What makes, of the same, only the product that the `ending` is of."""
+    def product(self) -> Callable[..., Mapping[str, Any]] | None:
+        """What makes, of the same, only the product that the `ending` is of, with what else is made on the way."""
         return None
 
     def ending(self, structures: Structures) -> "Dispatchable | None":

@@ -178,6 +178,25 @@ def products_of_bytes() -> Iterator[Case]:
         yield Case(f"{m} x {k} x {n}", "QUANTIZED_LINEAR_MATRIX_MULTIPLY", document, theirs)
 
 
+def convolutions_of_bytes() -> Iterator[Case]:
+    """Beside PyTorch's of float16, since it has none of bytes."""
+    for images, channels, side, filters, extent, stride, padding, groups in CONVOLUTIONS:
+        x, w = (
+            torch.rand(*sizes, device="cuda", dtype=torch.float16)
+            for sizes in ((images, channels, side, side), (filters, channels // groups, extent, extent))
+        )
+        theirs = partial(functional.conv2d, x, w, stride=stride, padding=padding, groups=groups)
+        document = {"InputTensor": desc("UINT8", *x.shape), "FilterTensor": desc("INT8", *w.shape)}
+        document |= {"InputZeroPointTensor": desc("UINT8", 1), "FilterZeroPointTensor": desc("INT8", 1)}
+        document |= {"Strides": [stride] * 2, "Dilations": [1, 1], "GroupCount": groups}
+        document |= {name: [padding] * 2 for name in ("StartPadding", "EndPadding")}
+        name = f"{images} x {channels} x {side} x {side}, {filters} of {extent} x {extent} by {stride}, {groups} groups"
+        yield Case(name, "CONVOLUTION_INTEGER", document, theirs)
+        document = document | {f"{each}ScaleTensor": desc("FLOAT32", 1) for each in ("Input", "Filter", "Output")}
+        document |= {"BiasTensor": desc("INT32", 1, filters, 1, 1), "OutputZeroPointTensor": desc("UINT8", 1)}
+        yield Case(name, "QUANTIZED_LINEAR_CONVOLUTION", document, theirs)
+
+
 def _with_gelu(row: Any, a: Any, b: Any) -> object:
     return functional.gelu(torch.addmm(row, a, b))
 
@@ -276,7 +295,7 @@ def main() -> None:
         raise SystemExit("; ".join(problems))
     print("| operator | | type | us | PyTorch, us | PyTorch / ours |\n|---|---|---|--:|--:|--:|")
     for data_type in (*TYPES, "INT8"):
-        for case in cases(data_type) if data_type in TYPES else products_of_bytes():
+        for case in cases(data_type) if data_type in TYPES else (*products_of_bytes(), *convolutions_of_bytes()):
             if only in case.operator:
                 mine = ours(gpus[0], case)
                 theirs = timed(case.torch, cupy.cuda.Stream.null)

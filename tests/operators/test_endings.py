@@ -79,7 +79,7 @@ def test_an_ending_is_what_the_operator_does(kind: str, activation: dict[str, An
         return
     assert ending is not None
     assert operator.product is not None
-    product = operator.product(np, inputs)
+    product = operator.product(np, inputs)[PRODUCT]
     assert (product.dtype, product.flags.c_contiguous) == (np.float32, True)
     expected = run(stated, inputs)["OutputTensor"]
     made = ended(ending, product, inputs)

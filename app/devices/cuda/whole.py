@@ -10,7 +10,6 @@ from app.devices.cuda.context import Context
 from app.devices.cuda.kernels import CudaKernel
 from app.devices.cuda.transfers import HostTensor, move
 from app.devices.device import Cancelled, DeviceFailed, ExecutionRecord
-from app.formula.values import FLOAT32
 from app.memory.arrays import apart, numpy_type, together
 from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
@@ -119,14 +118,25 @@ class _Ending:
     def __init__(self, ending: Dispatchable, device: Context) -> None:
         (output,) = ending.outputs
         self.kernel = CudaKernel(ending, output, device)
-        (_, *self._added), self._sizes = ending.inputs, tuple(ending.outputs[output].Sizes)
+        self._inputs = ending.inputs
 
-    def __call__(self, product: Any, inputs: Mapping[str, Any], output: Any, pool: Any, stream: Any) -> None:
-        """Queue it, from the product and the operator's inputs to its output, all arrays on the GPU."""
-        if product.shape != self._sizes or product.dtype != FLOAT32 or not product.flags.c_contiguous:
-            raise TypeError(f"a product of {self._sizes} was made as {product.dtype} {product.shape}")
-        arrays = [product, *[inputs[name] for name in self._added], output]
-        self.kernel.bind([each.data.ptr for each in arrays], pool)(stream)
+    def __call__(
+        self, made: Mapping[str, Any], inputs: Mapping[str, Any], output: Any, pool: Any, stream: Any
+    ) -> None:
+        """Queue it, from what was made with the product and the operator's inputs to its output, all arrays on the
+        GPU. Raises TypeError unless what was made is as it was said to be."""
+        arrays = []
+        for name, desc in self._inputs.items():
+            if name in made:
+                _check(name, desc, made[name])
+            arrays.append(made[name] if name in made else inputs[name])
+        self.kernel.bind([each.data.ptr for each in (*arrays, output)], pool)(stream)
+
+
+def _check(name: str, desc: TensorDesc, array: Any) -> None:
+    steps = [0 if size == 1 else step // array.itemsize for size, step in zip(array.shape, array.strides, strict=True)]
+    if array.dtype != numpy_type(desc.DataType) or array.shape != tuple(desc.Sizes) or steps != list(desc.steps):
+        raise TypeError(f"{name} is {desc.DataType} {desc.Sizes}, and was made as {array.dtype} {array.shape}")
 
 
 class _Call:

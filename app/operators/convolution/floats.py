@@ -20,16 +20,25 @@ from app.operators.accuracy import PRODUCTS
 from app.operators.arrays import Activation, computed, stored
 from app.operators.convolution import attributes
 from app.operators.convolution.library import convolution, is_product
+from app.operators.convolution.on_gpu import HALVES_POSITIONS, product_of_halves, steps_of_positions
 from app.operators.convolution.windows import Finish, Windows, backward, forward
-from app.operators.endings import Ended
-from app.operators.fusion import OptionalFusedActivationOrClip
+from app.operators.endings import PRODUCT, Ended
+from app.operators.fusion import Fused, OptionalFusedActivationOrClip
 from app.operators.operator import Count, InputTensorDesc, OptionalInputTensorDesc, OutputTensorDesc
+from app.operators.packing import is_near, is_packed
 from app.operators.parameters import Parameters
 
 DEEP = 256
 """Channels of float32 from which on cuBLAS, and a kernel that adds the bias, are quicker than cuDNN, which adds it. Of
 FLOAT16 they always are, but where rows begin at odd elements. With several groups, a bias makes cuDNN four times as
 slow."""
+
+
+QUICK_HALVES = 8
+"""What positions are a multiple of for cuBLAS to take its quick ways with halves as they lie, or channels for cuDNN."""
+
+MANY = 8
+"""Outputs of a group that a product of packed rows is worth it for: of fewer most of what tensor cores do is lost."""
 
 
 class Convolution(attributes.Spatial, Ended):
@@ -125,18 +134,31 @@ class Convolution(attributes.Spatial, Ended):
             made = padded
         return {"OutputTensor": stored(made, self.InputTensor.DataType)}
 
-    def product(self, xp: Any, inputs: Mapping[str, Any]) -> Any:
+    def made(self, sizes: list[int]) -> dict[str, TensorDesc]:
+        if not self._is_of_packed_halves():
+            return super().made(sizes)
+        steps = steps_of_positions(sizes, HALVES_POSITIONS)
+        return {PRODUCT: TensorDesc(DataType=DataType.FLOAT32, Sizes=sizes, Strides=steps)}
+
+    def product(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        x, filters = inputs["InputTensor"], self._filters(inputs)
+        if self._is_of_packed_halves():
+            return {PRODUCT: product_of_halves(xp, x, filters, self._windows(), self.GroupCount)}
         made = self._library_product(xp, inputs, None, FLOAT32, None)
-        return made if made is not None else self._by_products(xp, inputs, FLOAT32, lambda results: None)
+        if made is None:
+            made = self._by_products(xp, inputs, FLOAT32, lambda results: None)
+        return {PRODUCT: made}
 
     def is_ended_apart(self) -> bool:
         if any(self.OutputPadding):
             return False  # which is no part of the product
+        windows, is_half = self._windows(), self.InputTensor.DataType is DataType.FLOAT16
+        if is_half and self.FilterTensor.Sizes[1] % QUICK_HALVES and self._is_of_packed_halves():
+            return True
         if self.FusedActivation or not self.BiasTensor:
             return self.FusedActivation is not None
         if self.GroupCount > 1:
             return True
-        windows, is_half = self._windows(), self.InputTensor.DataType is DataType.FLOAT16
         is_quick = math.prod(windows.positions) % 2 == 0 if is_half else self.InputTensor.Sizes[1] >= DEEP
         return is_quick and is_product(windows, self.GroupCount)
 
@@ -148,8 +170,13 @@ class Convolution(attributes.Spatial, Ended):
         return {"BiasTensor": TensorDesc(DataType=bias.DataType, Sizes=sizes, Strides=strides)}
 
     @classmethod
-    def before_activation(cls, p: Parameters, product: Value, added: Value | None) -> Value:
-        return product if added is None else product + added
+    def before_activation(cls, p: Parameters, choice: None, values: Mapping[str, Value]) -> Value:
+        product, bias = values[PRODUCT], values.get("BiasTensor")
+        return product if bias is None else product + bias
+
+    @property
+    def fused(self) -> Fused | None:
+        return self.FusedActivation
 
     def _by_library(self, xp: Any, inputs: Mapping[str, Any], into: Any) -> Any:
         """On a GPU; None where no library does it. It may be made in the array `into`."""
@@ -158,6 +185,16 @@ class Convolution(attributes.Spatial, Ended):
         if made is not None:
             Activation(self.FusedActivation).apply(xp, made)
         return made
+
+    def _is_of_packed_halves(self) -> bool:
+        """Whether a GPU makes the product of packed halves: cuDNN would round it, or compute it in float32."""
+        x, windows = self.InputTensor, self._windows()
+        if x.DataType is not DataType.FLOAT16 or self.is_backward:
+            return False
+        if is_product(windows, self.GroupCount) and math.prod(windows.positions) % QUICK_HALVES == 0:
+            return False  # cuBLAS takes it as it is
+        is_known = is_packed(windows) and is_near(x.Sizes, x.strides, 2, leading=1)
+        return is_known and self.FilterTensor.Sizes[0] // self.GroupCount >= MANY
 
     def _library_product(self, xp: Any, inputs: Mapping[str, Any], bias: Any, made_type: Any, into: Any) -> Any:
         if xp.__name__ != "cupy":

@@ -48,6 +48,23 @@ class Windows:
             and list(self.sizes) == list(self.positions)
         )
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether at all positions all elements of the filter meet one of the tensor."""
+        return all(
+            start <= 0 and (count - 1) * stride + (extent - 1) * dilation - start < size
+            for size, count, extent, stride, dilation, start in zip(
+                *(self.sizes, self.positions, self.extents, self.strides, self.dilations, self.starts), strict=True
+            )
+        )
+
+    def part(self, box: Sequence[range]) -> "Windows":
+        """Of the positions of `box` alone, counted from its beginning."""
+        starts = [
+            start - along.start * stride for start, along, stride in zip(self.starts, box, self.strides, strict=True)
+        ]
+        return Windows(self.sizes, [*map(len, box)], self.extents, self.strides, self.dilations, starts)
+
     def meetings(self, box: Sequence[range]) -> Iterator[Meeting]:
         """What of the filter meets what of the tensor at the positions of `box`, which are counted from its beginning.
 

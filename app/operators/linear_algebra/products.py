@@ -16,8 +16,8 @@ from app.contract.violations import Violation
 from app.formula.values import Value
 from app.operators.accuracy import PRODUCTS
 from app.operators.arrays import Activation, computed, product, stored, unrepeated
-from app.operators.endings import Ended
-from app.operators.fusion import OptionalFusedActivationOfGemm
+from app.operators.endings import PRODUCT, Ended
+from app.operators.fusion import Fused, OptionalFusedActivationOfGemm
 from app.operators.linear_algebra.sizes import product_sizes, product_violations
 from app.operators.operator import InputTensorDesc, OptionalInputTensorDesc, OutputTensorDesc
 from app.operators.parameters import Parameters
@@ -89,8 +89,8 @@ class Gemm(Ended):
         Activation(fused, fused.axes(made.ndim) if fused else ()).apply(xp, made)
         return {"OutputTensor": stored(made, self.ATensor.DataType)}
 
-    def product(self, xp: Any, inputs: Mapping[str, Any]) -> Any:
-        return self._product(xp, inputs, rounded=False)
+    def product(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {PRODUCT: self._product(xp, inputs, rounded=False)}
 
     def _product(self, xp: Any, inputs: Mapping[str, Any], *, rounded: bool, into: Any = None) -> Any:
         """A x B, of FLOAT16 in float32 unless it is to be `rounded`; made in the array `into` if it may be."""
@@ -110,11 +110,16 @@ class Gemm(Ended):
     def is_ended_apart(self) -> bool:
         return self._is_ended()
 
+    @property
+    def fused(self) -> Fused | None:
+        return self.FusedActivation
+
     def added(self, sizes: list[int]) -> dict[str, TensorDesc]:
         return {"CTensor": self.CTensor} if self.CTensor else {}
 
     @classmethod
-    def before_activation(cls, p: Parameters, product: Value, added: Value | None) -> Value:
+    def before_activation(cls, p: Parameters, choice: None, values: Mapping[str, Value]) -> Value:
+        product, added = values[PRODUCT], values.get("CTensor")
         made = product if p.ask(_is_one, p.Alpha) else product * p.Alpha
         return made if added is None else made + (added if p.ask(_is_one, p.Beta) else added * p.Beta)
 

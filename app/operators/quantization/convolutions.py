@@ -6,32 +6,43 @@ reference.
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from app.contract.constants import FeatureLevel
+from app.contract.constants import DataType, FeatureLevel
 from app.contract.support import SupportTable
 from app.contract.tensors import TensorDesc
 from app.contract.violations import Violation
+from app.formula.values import Number, Value, widen
 from app.memory.arrays import numpy_type
+from app.operators import blas, packing
 from app.operators.accuracy import EXACT, NEAREST
 from app.operators.convolution import attributes
+from app.operators.convolution.on_gpu import over_output, product_of_windows, steps_of_positions
 from app.operators.convolution.windows import Finish, forward
 from app.operators.element_wise.quantization import SCALE_0, TIES
+from app.operators.endings import PRODUCT, Ended
 from app.operators.operator import Count, InputTensorDesc, OptionalInputTensorDesc, OutputTensorDesc
-from app.operators.quantization import integers
+from app.operators.parameters import Parameters
+from app.operators.quantization import integers, signed
+from app.operators.quantization.signed import COLUMN_SUMS, ROW_SUMS, Side, Sides
 
 _ARRAYS = ("Strides", "Dilations", "StartPadding", "EndPadding")
 _EXAMPLE: dict[str, Any] = {"InputTensor": {"Sizes": [1, 1, 3, 4]}, "FilterTensor": {"Sizes": [1, 1, 2, 2]}}
 _ONE = {"Sizes": [1, 1, 1, 1]}
 
+_SCALED_BY = ("InputScaleTensor", "FilterScaleTensor", "BiasTensor", "OutputScaleTensor", "OutputZeroPointTensor")
+"""What sums become results with."""
 
-class _Convolutions(attributes.Spatial):
+
+class _Convolutions(attributes.Spatial, Ended):
     """Forward, of cross-correlation."""
 
     if TYPE_CHECKING:  # they stand where the structures of DirectML have them, each in its own order
         InputZeroPointTensor: TensorDesc | None
         FilterZeroPointTensor: TensorDesc | None
 
+    only_queues = True
     same_sizes = ()
     sizes_from = ("InputTensor", "FilterTensor", *_ARRAYS)
     counts: ClassVar[Mapping[str, tuple[str, ...]]] = {"DimensionCount": _ARRAYS}
@@ -51,6 +62,66 @@ class _Convolutions(attributes.Spatial):
     def terms(self) -> int:
         """How many products a sum is of."""
         return math.prod(self.FilterTensor.Sizes[1:])
+
+    def is_ended_apart(self) -> bool:
+        if not signed.are_multiplied(self.choice(), self.terms(), self.implied_sizes("OutputTensor")):
+            return False
+        is_near = packing.is_near(self.InputTensor.Sizes, self.InputTensor.strides, 1, leading=1)
+        return is_near and packing.is_packed(self.forward_windows())
+
+    def choice(self) -> Sides:
+        """The filters' rows are the left matrix, and what they meet the right one."""
+        left, right = (
+            Side(x.DataType, name if zero else None)
+            for x, name, zero in (
+                (self.FilterTensor, "FilterZeroPointTensor", self.FilterZeroPointTensor),
+                (self.InputTensor, "InputZeroPointTensor", self.InputZeroPointTensor),
+            )
+        )
+        return Sides(left, right, self.output_type())
+
+    def output_type(self) -> DataType:
+        """Of OutputTensor."""
+        return DataType.INT32
+
+    def ending_numbers(self) -> dict[str, Number]:
+        return {signed.TERMS: self.terms()}
+
+    def made(self, sizes: list[int]) -> dict[str, TensorDesc]:
+        product = steps_of_positions(sizes, blas.BYTES_COLUMNS)
+        # Of several groups there is one for each channel, of one group one for all.
+        columns = steps_of_positions(sizes, blas.BYTES_COLUMNS, of_channels=self.GroupCount > 1)
+        rows = [0, int(sizes[1] > 1), *[0] * (len(sizes) - 2)]
+        return signed.described(self.choice(), sizes, product, rows, columns)
+
+    def product(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        x, filters, sides = inputs["InputTensor"], inputs["FilterTensor"], self.choice()
+        groups, each = self.GroupCount, len(filters) // self.GroupCount
+        rows, of_rows = signed.rows_of(xp, filters.reshape(groups, each, -1), with_sums=sides.right.is_moved)
+        columns = product_of_windows(
+            *(xp, x, rows, self.forward_windows(), partial(blas.product_of_bytes, xp)),
+            signed=True,
+            around=inputs.get("InputZeroPointTensor"),
+            multiple=blas.BYTES_COLUMNS,
+            with_sums=sides.left.is_moved,
+        )
+        sizes = self.implied_sizes("OutputTensor")
+        made = {PRODUCT: over_output(xp, columns.rows, sizes)}
+        if of_rows is not None:
+            made[ROW_SUMS] = xp.broadcast_to(of_rows.reshape(-1, *[1] * (x.ndim - 2)), sizes)
+        if columns.sums is not None:
+            sums = columns.sums if 1 in (groups, each) else xp.repeat(columns.sums, each, axis=0)
+            made[COLUMN_SUMS] = over_output(xp, sums, sizes)
+        return made
+
+    def added(self, sizes: list[int]) -> dict[str, TensorDesc]:
+        tensors = self.tensors()
+        names = [name for name in ("InputZeroPointTensor", "FilterZeroPointTensor", *_SCALED_BY) if tensors.get(name)]
+        return {name: integers.over_channels(tensors[name], sizes) for name in names}
+
+    @classmethod
+    def before_activation(cls, p: Parameters, choice: Sides, values: Mapping[str, Value]) -> Value:
+        return signed.corrected(p, choice, values)
 
     def convolve(self, xp: Any, inputs: Mapping[str, Any], dtype: str, finish: Finish, made: Any) -> None:
         """Into `made`, sums of products in the float type `dtype`, which `finish` makes what is stored."""
@@ -181,8 +252,19 @@ class QuantizedLinearConvolution(_Convolutions):
         "OutputTensor left out has the type of OutputZeroPointTensor, or of InputTensor.",
     )
 
+    def output_type(self) -> DataType:
+        return (self.OutputTensor or self.OutputZeroPointTensor or self.InputTensor).DataType
+
+    @classmethod
+    def before_activation(cls, p: Parameters, choice: Sides, values: Mapping[str, Value]) -> Value:
+        sums, bias = widen(super().before_activation(p, choice, values)), values.get("BiasTensor")
+        scale = widen(values["InputScaleTensor"]) * widen(values["FilterScaleTensor"])
+        scaled = (sums if bias is None else sums + widen(bias)) * scale
+        quotient = scaled / widen(values["OutputScaleTensor"])
+        return integers.requantized(quotient, values.get("OutputZeroPointTensor"), choice.output)
+
     def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        data_type = (self.OutputTensor or self.OutputZeroPointTensor or self.InputTensor).DataType
+        data_type = self.output_type()
         rank = self.InputTensor.rank
         scale = inputs["InputScaleTensor"].reshape(()).astype("float64") * _each_channel(
             inputs["FilterScaleTensor"].astype("float64"), rank

@@ -2,20 +2,18 @@
 
 Sums of products of 8-bit integers are computed by the library's float products, in which they are exact: in float32 up
 to 2^24, else in float64. Where the CPU has compiled loops, those do it (`devices/cpu/integer_products.py`); on a GPU
-matrices are multiplied as bytes.
+they are multiplied as bytes (`signed.py`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc
 from app.contract.violations import Violation
+from app.formula.values import Value, rint, saturate, widen
 from app.memory.arrays import numpy_type
-from app.operators import blas
-from app.operators.arrays import product, rows_once, unrepeated
+from app.operators.arrays import product, unrepeated
 
 LARGEST = 255 * 255
 """Of a product of two 8-bit integers, each less its zero point."""
@@ -37,58 +35,13 @@ def difference(xp: Any, x: Any, zero: Any, dtype: str) -> Any:
 
 
 def integer_product(xp: Any, a: Any, a_zero: Any, b: Any, b_zero: Any, dtype: str) -> Any:
-    """(a - a_zero) x (b - b_zero) in the float type `dtype`, or in int32; rows, columns or leading dimensions may be 1
-    where all are alike. Zero points have as many dimensions as there are, or fewer."""
+    """(a - a_zero) x (b - b_zero) in the float type `dtype`; rows, columns or leading dimensions may be 1 where all are
+    alike. Zero points have as many dimensions as there are, or fewer."""
     depth = a.shape[-1]
-    if xp.__name__ == "cupy" and a.dtype.itemsize == b.dtype.itemsize == 1 and depth * LARGEST < 1 << 31:
-        return product_of_bytes(xp, a, a_zero, b, b_zero, blas.product_of_bytes)
     left, right = difference(xp, a, a_zero, dtype), difference(xp, b, b_zero, dtype)
     left = xp.broadcast_to(left, (*left.shape[:-1], depth))
     right = xp.broadcast_to(right, (*right.shape[:-2], depth, right.shape[-1]))
     return product(xp, left, right)
-
-
-def product_of_bytes(
-    xp: Any, a: Any, a_zero: Any, b: Any, b_zero: Any, multiply: Callable[[Any, Any, Any], Any]
-) -> Any:
-    """The same of 8-bit integers, whose sums INT32 holds, in that type. `multiply` is `blas.product_of_bytes`.
-
-    With zero points p and q, sums of (A - p) (B - q) are those of A B, less p times those of B - q, less q times those
-    of A. What wraps around on the way comes back.
-    """
-    left, right = _signed(xp, a, a_zero), _signed(xp, b.swapaxes(-1, -2), b_zero)
-    made = multiply(xp, left.rows, right.rows)[..., : left.height, : right.height]
-    of_right = right.sums(xp).swapaxes(-1, -2)
-    return made - left.zero * (of_right - a.shape[-1] * right.zero) - left.sums(xp) * right.zero
-
-
-class _Signed(NamedTuple):
-    """Matrices whose rows are multiplied, as INT8."""
-
-    rows: Any
-    """{ ..., rows, terms }, with zeros behind them, and each row once where all are alike."""
-    height: int
-    """Rows that are not such zeros."""
-    zero: Any
-    """The zero point, of int32."""
-
-    def sums(self, xp: Any) -> Any:
-        """{ ..., rows, 1 }, of int32."""
-        return xp.sum(self.rows[..., : self.height, :], axis=-1, dtype="int32", keepdims=True)
-
-
-def _signed(xp: Any, x: Any, zero: Any) -> _Signed:
-    x = rows_once(x)
-    rows, terms = x.shape[-2:]
-    made = xp.zeros((*x.shape[:-2], _up(rows, blas.BYTES_ROWS), _up(terms, blas.BYTES_TERMS)), "int8")
-    moved = 128 if x.dtype == "uint8" else 0
-    made[..., :rows, :terms] = (x ^ np.uint8(moved)).view("int8") if moved else x
-    point = np.int32(-moved) if zero is None else zero.astype("int32") - np.int32(moved)
-    return _Signed(made, rows, point)
-
-
-def _up(size: int, multiple: int) -> int:
-    return -(-size // multiple) * multiple
 
 
 def wrap(xp: Any, sums: Any) -> None:
@@ -109,6 +62,12 @@ def saturated(xp: Any, quotient: Any, zero: Any, data_type: DataType) -> Any:
     return quotient
 
 
+def requantized(quotient: Value, zero: Value | None, data_type: DataType) -> Value:
+    """The same of an ending's `quotient`, in the type itself."""
+    rounded = rint(quotient)
+    return saturate(rounded + widen(zero) if zero is not None else rounded, data_type.value.lower())
+
+
 def quantized(xp: Any, quotient: Any, zero: Any, data_type: DataType) -> Any:
     """The same in the type itself."""
     return saturated(xp, quotient, zero, data_type).astype(numpy_type(data_type))
@@ -125,6 +84,18 @@ def each_row(x: Any, rank: int) -> Any:
 def each_column(x: Any, rank: int) -> Any:
     """As a row, to go with them: without the leading dimensions that they do not have, which are 1."""
     return x.reshape(x.shape[-rank:]) if x is not None and x.ndim > rank else x
+
+
+def over_matrices(x: TensorDesc, sizes: list[int], *, by_row: bool) -> TensorDesc:
+    """The same of a tensor that is as long as matrices, or one element for all, over those of these `sizes`."""
+    steps = [*x.steps, 0] if by_row and x.rank == 1 else x.steps
+    steps = steps[-len(sizes) :]
+    return TensorDesc(DataType=x.DataType, Sizes=sizes, Strides=[*[0] * (len(sizes) - len(steps)), *steps])
+
+
+def over_channels(x: TensorDesc, sizes: list[int]) -> TensorDesc:
+    """One element for all, or one for each channel, over an output of these `sizes`."""
+    return TensorDesc(DataType=x.DataType, Sizes=sizes, Strides=[0, max(x.steps), *[0] * (len(sizes) - 2)])
 
 
 def row_violations(name: str, desc: TensorDesc | None, matrices: Sequence[int]) -> Iterator[Violation]:

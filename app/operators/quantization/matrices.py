@@ -7,16 +7,21 @@ DML_MATRIX_MULTIPLY_INTEGER_TO_FLOAT_OPERATOR_DESC pages of DirectML's reference
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from app.contract.constants import FeatureLevel
+from app.contract.constants import DataType, FeatureLevel
 from app.contract.support import SupportTable
 from app.contract.tensors import TensorDesc
 from app.contract.violations import Violation
+from app.formula.values import Number, Value, widen
+from app.operators import blas, packing
 from app.operators.accuracy import EXACT, NEAREST, SUM
-from app.operators.arrays import stored, unrepeated
+from app.operators.arrays import rows_once, stored, unrepeated
 from app.operators.element_wise.quantization import SCALE_0, TIES
+from app.operators.endings import PRODUCT, Ended
 from app.operators.linear_algebra.sizes import product_sizes, product_violations
-from app.operators.operator import InputTensorDesc, Operator, OptionalInputTensorDesc, OutputTensorDesc
-from app.operators.quantization import integers
+from app.operators.operator import InputTensorDesc, OptionalInputTensorDesc, OutputTensorDesc
+from app.operators.parameters import Parameters
+from app.operators.quantization import integers, signed
+from app.operators.quantization.signed import COLUMN_SUMS, ROW_SUMS, Side, Sides
 
 _COUNTS = (
     "A scale or zero point of A has one element, or one for each row of A; one of B, one for each column of B. Of one "
@@ -24,7 +29,7 @@ _COUNTS = (
 )
 
 
-class _Products(Operator):
+class _Products(Ended):
     """Of ATensor and BTensor, less their zero points."""
 
     if TYPE_CHECKING:  # they stand where the structures of DirectML have them, each in its own order
@@ -38,6 +43,8 @@ class _Products(Operator):
     sizes_from = ("ATensor", "BTensor")
     by_row: ClassVar[tuple[str, ...]] = ("AScaleTensor", "AZeroPointTensor")
     by_column: ClassVar[tuple[str, ...]] = ("BScaleTensor", "BZeroPointTensor")
+    scaled_by: ClassVar[tuple[str, ...]] = ()
+    """What sums become results with."""
 
     def implied_sizes(self, name: str) -> list[int]:
         return product_sizes(self.ATensor.Sizes, self.BTensor.Sizes)
@@ -50,8 +57,64 @@ class _Products(Operator):
         for name in self.by_column:
             yield from integers.column_violations(name, tensors.get(name), b)
 
+    def is_ended_apart(self) -> bool:
+        leading = self.ATensor.rank - 2
+        are_near = all(packing.is_near(x.Sizes, x.strides, 1, leading=leading) for x in (self.ATensor, self.BTensor))
+        sizes = self.implied_sizes("OutputTensor")
+        return are_near and signed.are_multiplied(self.choice(), self.ATensor.Sizes[-1], sizes)
+
+    def choice(self) -> Sides:
+        left, right = (
+            Side(x.DataType, name if zero else None)
+            for x, name, zero in (
+                (self.ATensor, "AZeroPointTensor", self.AZeroPointTensor),
+                (self.BTensor, "BZeroPointTensor", self.BZeroPointTensor),
+            )
+        )
+        return Sides(left, right, self.output_type())
+
+    def output_type(self) -> DataType:
+        """Of OutputTensor."""
+        return DataType.INT32
+
+    def ending_numbers(self) -> dict[str, Number]:
+        return {signed.TERMS: self.ATensor.Sizes[-1]}
+
+    def made(self, sizes: list[int]) -> dict[str, TensorDesc]:
+        # Rows, columns and leading dimensions that are all alike are there once.
+        a, b = (_once(each) for each in (self.ATensor, self.BTensor))
+        (*a_lead, rows, _), (*b_lead, _, columns) = a, b
+        lead = [max(each) for each in zip(a_lead, b_lead, strict=True)]
+        width = packing.up(columns, blas.BYTES_COLUMNS)
+        product = signed.steps_of([*lead, rows, width], [*lead, rows, columns])
+        of_rows = [*signed.steps_of([*a_lead, rows]), 0]
+        *of_lead, of_columns = signed.steps_of([*b_lead, width], [*b_lead, columns])
+        return signed.described(self.choice(), sizes, product, of_rows, [*of_lead, 0, of_columns])
+
+    def product(self, xp: Any, inputs: Mapping[str, Any], into: Any = None) -> Mapping[str, Any]:
+        """It may be made in the array `into`."""
+        sides, sizes = self.choice(), self.implied_sizes("OutputTensor")
+        a, b = rows_once(inputs["ATensor"]), rows_once(inputs["BTensor"].swapaxes(-1, -2))
+        rows, of_rows = signed.rows_of(xp, a, with_sums=sides.right.is_moved)
+        columns, of_columns = signed.rows_of(xp, b, multiple=blas.BYTES_COLUMNS, with_sums=sides.left.is_moved)
+        made = {PRODUCT: blas.product_of_bytes(xp, rows, columns, into)[..., : b.shape[-2]]}
+        if of_rows is not None:
+            made[ROW_SUMS] = of_rows[..., None]
+        if of_columns is not None:
+            made[COLUMN_SUMS] = of_columns[..., None, : b.shape[-2]]
+        return {name: xp.broadcast_to(each, sizes) for name, each in made.items()}
+
+    def added(self, sizes: list[int]) -> dict[str, TensorDesc]:
+        tensors = self.tensors()
+        names = [name for name in ("AZeroPointTensor", "BZeroPointTensor", *self.scaled_by) if tensors.get(name)]
+        return {name: integers.over_matrices(tensors[name], sizes, by_row=name in self.by_row) for name in names}
+
+    @classmethod
+    def before_activation(cls, p: Parameters, choice: Sides, values: Mapping[str, Value]) -> Value:
+        return signed.corrected(p, choice, values)
+
     def sums(self, xp: Any, inputs: Mapping[str, Any], dtype: str) -> Any:
-        """Sums of products, in a float type, or in int32."""
+        """Sums of products, in a float type."""
         made = integers.integer_product(
             xp,
             inputs["ATensor"],
@@ -69,6 +132,15 @@ class _Products(Operator):
         return a.astype("float64") * b.astype("float64")
 
 
+def _once(x: TensorDesc) -> list[int]:
+    """Its sizes, 1 where it repeats what it has."""
+    return [1 if step == 0 else size for size, step in zip(x.Sizes, x.steps, strict=True)]
+
+
+def _scales(values: Mapping[str, Value]) -> Value:
+    return widen(values["AScaleTensor"]) * widen(values["BScaleTensor"])
+
+
 class MatrixMultiplyInteger(_Products):
     """Products of matrices of 8-bit integers, as they are."""
 
@@ -81,6 +153,7 @@ class MatrixMultiplyInteger(_Products):
 
     formula_text = "y = sum over k of (A[m, k] - AZeroPoint) * (B[k, n] - BZeroPoint)"
     accuracy = EXACT
+    makes_in = True
     same_types = (("BTensor", "BZeroPointTensor"), ("ATensor", "AZeroPointTensor"))
     same_ranks = (("ATensor", "BTensor", "OutputTensor"),)
     support = SupportTable.of(
@@ -95,7 +168,13 @@ class MatrixMultiplyInteger(_Products):
     }
     notes = ("Sums of products are exact.", integers.OVERFLOW, _COUNTS)
 
-    def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    def is_ended_apart(self) -> bool:
+        return super().is_ended_apart() and self.choice().are_moved
+
+    def call(self, xp: Any, inputs: Mapping[str, Any], into: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        if xp.__name__ == "cupy" and super().is_ended_apart() and not self.choice().are_moved:
+            made = self.product(xp, inputs, into["OutputTensor"] if into else None)[PRODUCT]
+            return {"OutputTensor": made}
         depth = self.ATensor.Sizes[-1]
         made = self.sums(xp, inputs, integers.float_type(depth))
         if depth * integers.LARGEST >= 1 << 31:
@@ -119,6 +198,7 @@ class QuantizedLinearMatrixMultiply(_Products):
     OutputTensor: OutputTensorDesc = None
 
     by_row = ("AScaleTensor", "AZeroPointTensor", "OutputScaleTensor", "OutputZeroPointTensor")
+    scaled_by = ("AScaleTensor", "BScaleTensor", "OutputScaleTensor", "OutputZeroPointTensor")
     formula_text = (
         "y = clamp(round(s / OutputScale) + OutputZeroPoint, least of the type, greatest of the type), s = sum over k "
         "of (A[m, k] - AZeroPoint) * AScale * (B[k, n] - BZeroPoint) * BScale"
@@ -157,13 +237,21 @@ class QuantizedLinearMatrixMultiply(_Products):
         "OutputTensor left out has the type of OutputZeroPointTensor, or of ATensor.",
     )
 
+    def output_type(self) -> DataType:
+        return (self.OutputTensor or self.OutputZeroPointTensor or self.ATensor).DataType
+
+    @classmethod
+    def before_activation(cls, p: Parameters, choice: Sides, values: Mapping[str, Value]) -> Value:
+        sums = super().before_activation(p, choice, values)
+        quotient = widen(sums) * _scales(values) / widen(values["OutputScaleTensor"])
+        return integers.requantized(quotient, values.get("OutputZeroPointTensor"), choice.output)
+
     def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        output = self.OutputTensor or self.OutputZeroPointTensor or self.ATensor
         rank = self.ATensor.rank
         scale = integers.each_row(unrepeated(inputs["OutputScaleTensor"]), rank).astype("float64")
         quotient = self.sums(xp, inputs, "float64") * self.scales(inputs) / scale
         zero = integers.each_row(inputs.get("OutputZeroPointTensor"), rank)
-        return {"OutputTensor": integers.quantized(xp, quotient, zero, output.DataType)}
+        return {"OutputTensor": integers.quantized(xp, quotient, zero, self.output_type())}
 
 
 class MatrixMultiplyIntegerToFloat(_Products):
@@ -205,6 +293,17 @@ class MatrixMultiplyIntegerToFloat(_Products):
         "the structure does not have.",
         _COUNTS,
     )
+
+    scaled_by = ("AScaleTensor", "BScaleTensor", "BiasTensor")
+
+    def output_type(self) -> DataType:
+        return self.AScaleTensor.DataType
+
+    @classmethod
+    def before_activation(cls, p: Parameters, choice: Sides, values: Mapping[str, Value]) -> Value:
+        made = widen(super().before_activation(p, choice, values)) * _scales(values)
+        bias = values.get("BiasTensor")
+        return made if bias is None else made + widen(bias)
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
         found = list(super().rules(level))

@@ -7,7 +7,6 @@ import pytest
 
 from app.contract.constants import DataType
 from app.memory.arrays import Array, apart, together
-from app.operators.quantization.integers import product_of_bytes
 from tests.contract.refusals import check_wording
 from tests.operators.calls import DEVICE, compiled, desc_of, laid_out, run
 from tests.operators.descriptors import descriptor, refusals
@@ -56,30 +55,6 @@ def test_products_of_integers(a_type: str, b_type: str) -> None:
         made = run({"Type": "MATRIX_MULTIPLY_INTEGER"}, inputs)["OutputTensor"]
         right = b.astype(int) - (0 if b_zero is None else b_zero.astype(int))
         np.testing.assert_array_equal(made, (a.astype(int) - a_zero) @ right)
-
-
-@pytest.mark.parametrize("a_type", INTEGERS)
-@pytest.mark.parametrize("b_type", INTEGERS)
-def test_products_as_bytes(a_type: str, b_type: str) -> None:
-    """What a GPU makes of products of signed bytes, which it has padded."""
-    rng = np.random.default_rng(5)
-
-    def multiply(xp: Any, left: Array, right: Array) -> Array:
-        assert {left.dtype.name, right.dtype.name} == {"int8"}
-        assert (left.shape[-2] % 4, right.shape[-2] % 4, left.shape[-1] % 16, right.shape[-1] % 16) == (0, 0, 0, 0)
-        return left.astype(np.int32) @ right.astype(np.int32).swapaxes(-1, -2)
-
-    for has_zeros in (True, False):
-        for repeated in (False, True):
-            a, b = integers(rng, [2, 3, 7], a_type), integers(rng, [2, 7, 5], b_type)
-            p = integers(rng, [2, 3, 1], a_type) if has_zeros else None
-            q = integers(rng, [1, 1, 5], b_type) if has_zeros else None
-            if repeated:
-                a, b = np.broadcast_to(a[:1, :1], a.shape), np.broadcast_to(b[:, :, :1], b.shape)
-            made = product_of_bytes(np, a, p, b, q, multiply)
-            exact = (a.astype(int) - (0 if p is None else p)) @ (b.astype(int) - (0 if q is None else q))
-            assert made.dtype == np.int32
-            np.testing.assert_array_equal(np.broadcast_to(made, exact.shape), exact)
 
 
 @pytest.mark.usefixtures("on_each_device")
