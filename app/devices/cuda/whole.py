@@ -120,9 +120,7 @@ class _Ending:
         self.kernel = CudaKernel(ending, output, device)
         self._inputs = ending.inputs
 
-    def __call__(
-        self, made: Mapping[str, Any], inputs: Mapping[str, Any], output: Any, pool: Any, stream: Any
-    ) -> None:
+    def __call__(self, made: Mapping[str, Any], inputs: Mapping[str, Any], output: Any, pool: Any, stream: Any) -> None:
         """Queue it, from what was made with the product and the operator's inputs to its output, all arrays on the
         GPU. Raises TypeError unless what was made is as it was said to be."""
         arrays = []
