@@ -49,7 +49,7 @@ class OperatorNode(_Node):
     """DML_OPERATOR_GRAPH_NODE_DESC."""
 
     Type: Literal["DML_GRAPH_NODE_TYPE_OPERATOR", "OPERATOR"]
-    Name: str | None = Field(None, description="What edges may call this node. No two nodes have the same name.")
+    Name: str | None = Field(None, description="What edges may call this node, if no other has it.")
     Desc: OperatorDesc = Field(
         description="The operator's descriptor. OutputTensor may be left out where it is implied."
     )
@@ -59,7 +59,7 @@ class ConstantNode(_Node):
     """DML_CONSTANT_DATA_GRAPH_NODE_DESC: bytes without a type and sizes, which its readers tell. Feature level 6_2."""
 
     Type: Literal["DML_GRAPH_NODE_TYPE_CONSTANT", "CONSTANT"]
-    Name: str | None = Field(None, description="What edges may call this node. No two nodes have the same name.")
+    Name: str | None = Field(None, description="What edges may call this node, if no other has it.")
     Data: ConstantData
 
 

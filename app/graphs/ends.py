@@ -115,7 +115,8 @@ class NodeEnds:
         self._compiled = compiled
         self._violations = violations
         self._by_name: dict[str, int] = {}
-        self._ambiguous: set[str] = set()
+        self._second: dict[str, int] = {}
+        """By names that several nodes have, another one of these: names are for people, and may repeat."""
         self._tensors: dict[tuple[CompiledOperator | int, Role], _Tensors] = {}
         """By what a node was compiled to, which several share; by the node if it was not."""
         self._unclear: dict[Role, bool] = dict.fromkeys(Role, False)
@@ -126,14 +127,7 @@ class NodeEnds:
             if node.Name is not None:
                 first = self._by_name.setdefault(node.Name, index)
                 if first != index:
-                    self._ambiguous.add(node.Name)
-                    self._say(
-                        ("Nodes", index, "Name"),
-                        f"Name {abbreviate(node.Name)} of Nodes[{index}] is that of Nodes[{first}] already; no two "
-                        "nodes have the same.",
-                        abbreviate(node.Name),
-                        "a name of its own, or null",
-                    )
+                    self._second.setdefault(node.Name, index)
 
     def called(self, node: int) -> str:
         """`node` in messages."""
@@ -194,8 +188,11 @@ class NodeEnds:
                     _one_of(self._by_name),
                 )
                 return None
-            if value in self._ambiguous:
-                return None  # which has been said of the nodes
+            if value in self._second:
+                nodes = f"Nodes[{node}] and Nodes[{self._second[value]}]"
+                message = f"{field} is {abbreviate(value)}, the Name of both {nodes}; give {field}Index in its place."
+                self._say((*path, field), message, abbreviate(value), "a name that one node has")
+                return None
         elif value >= len(self._nodes):
             if self._nodes:  # that there are none has been said
                 self._say((*path, field), *_beyond(field, value, len(self._nodes), "nodes"))

@@ -130,13 +130,14 @@ def unconnected(pairs: Pairs, pair: int) -> None:
 
 
 def name_of_another(pairs: Pairs, pair: int) -> None:
-    """One more node, well connected by index, that has the name of a node that no edge calls."""
+    """One more node, well connected by index, that has the name of a node that edges call."""
     nodes = pairs.document["Nodes"]
-    for _ in range(2):
-        nodes.append(relu(f"twin{pair}"))
-        pairs.document["InputEdges"].append(into(f"x{pair}", len(nodes) - 1, "InputTensor"))
-        pairs.document["OutputEdges"].append(out(len(nodes) - 1, f"twin{len(nodes)}", "OutputTensor"))
-    pairs.expected.append(f"/Nodes/{len(nodes) - 1}/Name")
+    nodes.append(relu(f"b{pair}"))
+    pairs.document["InputEdges"].append(into(f"x{pair}", len(nodes) - 1, "InputTensor"))
+    pairs.document["OutputEdges"].append(out(len(nodes) - 1, f"twin{len(nodes)}", "OutputTensor"))
+    pairs.say(pair, "ToNode")
+    pairs.expected.append(f"/OutputEdges/{pair}/FromNode")
+    pairs.is_reader_unclear = pairs.is_writer_unclear = True
 
 
 MISTAKES: tuple[Callable[[Pairs, int], None], ...] = (

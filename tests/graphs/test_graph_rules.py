@@ -23,10 +23,12 @@ from tests.graphs.documents import (
     out,
     refusals,
     relu,
+    resolved,
     tensor,
 )
 
 ONE = graph([relu()], [into(0, 0)], [out(0)])
+CHAIN_OF_FOUR = [between(0, 1), between(1, 2), between(2, 3)]
 CHAIN = graph([relu(), relu()], [into(0, 0)], [out(1)], [between(0, 1)])
 
 
@@ -43,13 +45,13 @@ REFUSED: dict[str, tuple[Document, str, Any, Any]] = {
     "InputEdgeCount": (ONE | {"InputEdgeCount": 0}, "/InputEdgeCount", 0, 1),
     "OutputEdgeCount": (ONE | {"OutputEdgeCount": 3}, "/OutputEdgeCount", 3, 1),
     "IntermediateEdgeCount": (ONE | {"IntermediateEdgeCount": 1}, "/IntermediateEdgeCount", 1, 0),
-    "same name": (
-        graph([relu("a"), relu("a")], [into(0, 0)], [out(1)], [between(0, 1)]),
-        "/Nodes/1/Name",
-        "a",
-        "a name of its own, or null",
-    ),
     # Nodes
+    "name of two": (
+        graph([relu("a"), relu("a")], [into(0, 0)], [out(1)], [between("a", 1)]),
+        "/IntermediateEdges/0/FromNode",
+        "a",
+        "a name that one node has",
+    ),
     "invalid operator": (
         graph([add(b=tensor(sizes=(3, 2)))], [into(0, 0), into(1, 0, 1)], [out(0)]),
         "/Nodes/0/Desc/BTensor/Sizes",
@@ -407,7 +409,13 @@ def test_what_an_edge_may_be_meant_for_is_not_missing(name: str) -> None:
 
 def test_names_that_two_nodes_have_lead_to_none() -> None:
     document = graph([relu("a"), relu("a")], [into(0, "a"), into(0, 1)], [out("a"), out(1, 1)])
-    assert [each.pointer for each in refusals(document)] == ["/Nodes/1/Name"]
+    assert [each.pointer for each in refusals(document)] == ["/InputEdges/0/ToNode", "/OutputEdges/0/FromNode"]
+
+
+def test_names_are_for_people_where_edges_give_indices() -> None:
+    """As in DirectML, where they appear in messages only."""
+    nodes = resolved(graph([relu("a"), relu("a"), relu(""), relu("")], [into(0, 0)], [out(3)], CHAIN_OF_FOUR)).nodes
+    assert [nodes[index].name for index in range(4)] == ["a", "a", "", ""]
 
 
 def test_tensors_of_an_invalid_node_must_exist_too() -> None:
