@@ -87,17 +87,21 @@ class _Range(NamedTuple):
 class Points:
     """The bind points of a dispatchable: by name, the tensors that each is, one for each resource."""
 
-    def __init__(self, called: str, tensors: Mapping[str, list[str]]) -> None:
+    def __init__(self, called: str, tensors: Mapping[str, list[str]], alignments: Mapping[str, int]) -> None:
+        """`alignments` are what descriptors promise of offsets, by tensor, where that is more than all must keep."""
         self._called = called
         self._tensors = tensors
+        self._alignments = alignments
 
     @classmethod
     def of(cls, called: str, operator: Operator) -> "Points":
         """Those of an operator. What its descriptor leaves out is a point of no tensors."""
         tensors: dict[str, list[str]] = {name: [] for name in operator.tensor_names()}
-        for name in operator.tensors():
+        alignments = {}
+        for name, desc in operator.tensors().items():
             tensors[str(path_of(name)[0])].append(name)
-        return cls(called, tensors)
+            alignments[name] = max(desc.GuaranteedBaseOffsetAlignment, ALIGNMENT)
+        return cls(called, tensors, alignments)
 
     def resolve(
         self, bindings: Bindings, wanted: Mapping[str, int], run: ModelRun, path: Path, when: str
@@ -126,7 +130,8 @@ class Points:
                     )
                     continue
                 try:
-                    found[tensor] = _range(tensor, source, wanted[tensor], run.resources, here)
+                    alignment = self._alignments.get(tensor, ALIGNMENT)
+                    found[tensor] = _range(tensor, source, wanted[tensor], alignment, run.resources, here)
                 except ContractError as error:
                     violations += error.violations
         told = {point for point in bindings if point in self._tensors}
@@ -139,17 +144,17 @@ class Points:
         return [found[tensor] for tensor in wanted]
 
 
-def _range(tensor: str, source: Source, size: int, resources: Mapping[str, Held], path: Path) -> _Range:
+def _range(tensor: str, source: Source, size: int, alignment: int, resources: Mapping[str, Held], path: Path) -> _Range:
     held = resources[source.name]
     if held.deferred:
         raise refused(path, f"Resource {abbreviate(source.name)} is deferred; only ONNX models bind such.", source.name)
     start = source.elementOffset * (source.elementSizeInBytes or held.element_bytes)
-    if start % ALIGNMENT:
+    if start % alignment:
         raise refused(
             path,
-            f"{tensor} begins {start} bytes into {abbreviate(source.name)}; offsets are multiples of {ALIGNMENT}.",
+            f"{tensor} begins {start} bytes into {abbreviate(source.name)}; offsets are multiples of {alignment}.",
             start,
-            f"a multiple of {ALIGNMENT}",
+            f"a multiple of {alignment}",
         )
     left = max(len(held.data) - start, 0)
     if left < size:
@@ -308,7 +313,7 @@ def compile_graph(
     except LimitExceeded as error:
         error.path = path
         raise
-    points = Points(str(abbreviate(name)), {each: [each] for each in [*compiled.inputs, *compiled.outputs]})
+    points = Points(str(abbreviate(name)), {each: [each] for each in [*compiled.inputs, *compiled.outputs]}, {})
     return Compiled(run.service.prepare_graph(compiled, "auto"), points, {}, path[:-1])
 
 

@@ -194,6 +194,19 @@ def test_what_the_descriptor_leaves_out_is_not_bound(client: httpx.Client) -> No
     assert list(problem(client, changed(model, f"{BINDINGS}/CTensor", "B"))) == [f"{BINDINGS}/CTensor"]
 
 
+def test_offsets_are_as_descriptors_guarantee(client: httpx.Client) -> None:
+    for compile_type in ("DmlCompileOp", "DmlCompileGraph"):
+        model = changed(add(), "/resources/A", floats(*range(16)))
+        model["dispatchables"]["add"]["dmlCompileType"] = compile_type
+        model = changed(model, f"{DESC}/ATensor/GuaranteedBaseOffsetAlignment", 32)
+        fine = changed(model, f"{BINDINGS}/ATensor", {"name": "A", "elementOffset": 8})
+        assert lines(client, fine) == ["Resource 'Out': 13, 17, 5"]
+        off = changed(model, f"{BINDINGS}/ATensor", {"name": "A", "elementOffset": 4})
+        told = problem(client, off)
+        assert list(told) == [f"{BINDINGS}/ATensor"]
+        assert "offsets are multiples of 32" in told[f"{BINDINGS}/ATensor"]
+
+
 def test_outputs_overlap_nothing_but_what_the_operator_lets_them(client: httpx.Client) -> None:
     model = changed(add(), f"{BINDINGS}/OutputTensor", "A")
     assert lines(client, changed(model, "/commands/1/resource", "A")) == ["Resource 'A': 6, 10, -2"]
