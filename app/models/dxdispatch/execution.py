@@ -87,11 +87,20 @@ class _Range(NamedTuple):
 class Points:
     """The bind points of a dispatchable: by name, the tensors that each is, one for each resource."""
 
-    def __init__(self, called: str, tensors: Mapping[str, list[str]], alignments: Mapping[str, int]) -> None:
-        """`alignments` are what descriptors promise of offsets, by tensor, where that is more than all must keep."""
+    def __init__(
+        self,
+        called: str,
+        tensors: Mapping[str, list[str]],
+        alignments: Mapping[str, int] | None = None,
+        *,
+        by_count: bool = False,
+    ) -> None:
+        """`alignments` are what offsets are multiples of, by tensor, where that is more than all are. What is bound
+        goes to the resource's end, or, `by_count`, as far as its elements are counted."""
         self._called = called
         self._tensors = tensors
-        self._alignments = alignments
+        self._alignments = alignments or {}
+        self._by_count = by_count
 
     @classmethod
     def of(cls, called: str, operator: Operator) -> "Points":
@@ -130,8 +139,7 @@ class Points:
                     )
                     continue
                 try:
-                    alignment = self._alignments.get(tensor, ALIGNMENT)
-                    found[tensor] = _range(tensor, source, wanted[tensor], alignment, run.resources, here)
+                    found[tensor] = self._range(tensor, source, wanted[tensor], run.resources, here)
                 except ContractError as error:
                     violations += error.violations
         told = {point for point in bindings if point in self._tensors}
@@ -143,28 +151,39 @@ class Points:
             raise ContractError(violations, _REMOVED)
         return [found[tensor] for tensor in wanted]
 
+    def _range(self, tensor: str, source: Source, size: int, resources: Mapping[str, Held], path: Path) -> _Range:
+        held, called = resources[source.name], abbreviate(source.name)
+        if held.deferred:
+            raise refused(path, f"Resource {called} is deferred; only ONNX models bind such.", source.name)
+        start = source.elementOffset * (source.elementSizeInBytes or held.element_bytes)
+        alignment = self._alignments.get(tensor, ALIGNMENT)
+        if start % alignment:
+            raise refused(
+                path,
+                f"{tensor} begins {start} bytes into {called}; offsets are multiples of {alignment}.",
+                start,
+                f"a multiple of {alignment}",
+            )
+        end = len(held.data)
+        if self._by_count:
+            end = _counted(source, held)
+            if end > len(held.data):
+                message = f"The elements of {called} that are bound end at byte {end}; it has {len(held.data)}."
+                raise refused(path, message, end, f"<= {len(held.data)}")
+        left = max(end - start, 0)
+        if left < size:
+            raise refused(
+                path, f"{tensor} takes {size} bytes; from byte {start} on {called} has {left}.", left, f">= {size}"
+            )
+        return _Range(tensor, path, held, start, size)
 
-def _range(tensor: str, source: Source, size: int, alignment: int, resources: Mapping[str, Held], path: Path) -> _Range:
-    held = resources[source.name]
-    if held.deferred:
-        raise refused(path, f"Resource {abbreviate(source.name)} is deferred; only ONNX models bind such.", source.name)
-    start = source.elementOffset * (source.elementSizeInBytes or held.element_bytes)
-    if start % alignment:
-        raise refused(
-            path,
-            f"{tensor} begins {start} bytes into {abbreviate(source.name)}; offsets are multiples of {alignment}.",
-            start,
-            f"a multiple of {alignment}",
-        )
-    left = max(len(held.data) - start, 0)
-    if left < size:
-        raise refused(
-            path,
-            f"{tensor} takes {size} bytes; from byte {start} on {abbreviate(source.name)} has {left}.",
-            left,
-            f">= {size}",
-        )
-    return _Range(tensor, path, held, start, size)
+
+def _counted(source: Source, held: Held) -> int:
+    """Where elements end that are counted from the resource's beginning; those without a type are all of it."""
+    if not held.element_bytes:
+        return len(held.data)
+    count = source.elementCount or held.initial_bytes // held.element_bytes
+    return count * (source.elementSizeInBytes or held.element_bytes) + 3 & ~3
 
 
 class Compiled:
@@ -313,7 +332,8 @@ def compile_graph(
     except LimitExceeded as error:
         error.path = path
         raise
-    points = Points(str(abbreviate(name)), {each: [each] for each in [*compiled.inputs, *compiled.outputs]}, {})
+    tensors = {each: [each] for each in [*compiled.inputs, *compiled.outputs]}
+    points = Points(str(abbreviate(name)), tensors, by_count=True)
     return Compiled(run.service.prepare_graph(compiled, "auto"), points, {}, path[:-1])
 
 

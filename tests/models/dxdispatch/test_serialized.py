@@ -92,6 +92,20 @@ def test_activations_arrays_intermediate_edges_and_constants(client: httpx.Clien
     assert list(refused(client, file, sent, **{"bias.bin": bias[:4]})) == ["/dispatchables/g/sourcePath"]
 
 
+def test_what_is_bound_ends_where_its_elements_are_counted(client: httpx.Client) -> None:
+    file, sent = graph([unary("ACTIVATION_RELU")], ["x"], ["y"]), model({"x": [0, 0, 0, 0, -1, 2]}, {"y": 2})
+    place = sent["commands"][0]["bindings"]
+    for count in (6, 0):
+        place["x"] = {"name": "x", "elementOffset": 4, "elementCount": count}
+        assert run(client, file, sent) == ["Resource 'y': 0, 2"]
+    for count in (5, 7):  # too few for the tensor, and more than there are
+        place["x"] = {"name": "x", "elementOffset": 4, "elementCount": count}
+        assert list(refused(client, file, sent)) == ["/commands/0/bindings/x"]
+    place["x"] = "x"
+    sent["resources"]["x"] = floats(-1, sizeInBytes=64)
+    assert list(refused(client, file, sent)) == ["/commands/0/bindings/x"]
+
+
 def test_a_recurrent_network_with_activations_in_an_array(client: httpx.Client) -> None:
     sizes = [[1, 1, 1, 1]] * 4
     activations = (2, [RELU])
