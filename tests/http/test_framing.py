@@ -1,0 +1,86 @@
+"""Headers judged by the framing of one connection: what is like the last one is known."""
+
+import pytest
+
+from app.http.core.headers import Headers
+from app.http.server.framing import Framing, RequestError
+
+HOST, CHUNKED = b"Host: a\r\n", b"Transfer-Encoding: chunked\r\n"
+
+
+class Received:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.headers: list[Headers] = []
+        self.fields: list[list[tuple[bytes, bytes]]] = []
+        self.lengths: list[int] = []
+
+    def begin(
+        self,
+        method: str,
+        path: str,
+        raw_path: bytes,
+        query: bytes,
+        version: str,
+        fields: list[tuple[bytes, bytes]],
+        headers: Headers,
+        length: int,
+        keep_alive: bool,
+    ) -> None:
+        self.headers.append(headers)
+        self.fields.append(fields)
+        self.lengths.append(length)
+
+    def piece(self, data: bytes) -> None:
+        """Bodies are none of its business."""
+
+    def end(self) -> None:
+        """Nor are ends."""
+
+
+def request(fields: bytes, version: bytes = b"1.1", body: bytes = b"") -> bytes:
+    return b"POST / HTTP/%b\r\n%b\r\n%b" % (version, fields, body)
+
+
+@pytest.fixture
+def received() -> Received:
+    return Received()
+
+
+@pytest.fixture
+def framing(received: Received) -> Framing:
+    return Framing(received, 2048, 20)
+
+
+def test_a_header_like_the_last_one_is_judged_no_second_time(framing: Framing, received: Received) -> None:
+    for value in (b"1", b"1", b"2", b"1"):
+        framing.feed(request(HOST + b"A: " + value + b"\r\nContent-Length: 1\r\n", body=b"x"))
+    first, second, other, again = received.headers
+    assert second is first
+    assert again == first == {b"host": b"a", b"a": b"1", b"content-length": b"1"}
+    assert other == {b"host": b"a", b"a": b"2", b"content-length": b"1"}
+    assert received.lengths == [1, 1, 1, 1]
+
+
+def test_what_becomes_of_a_request_changes_nothing_for_the_next_one(framing: Framing, received: Received) -> None:
+    framing.feed(request(HOST))
+    received.fields[0].append((b"host", b"b"))
+    framing.feed(request(HOST))
+    assert received.fields[1] == [(b"host", b"a")]
+    received.fields[1].append((b"host", b"b"))
+    with pytest.raises(RequestError, match="2 Host"):
+        framing.feed(request(HOST + b"host: b\r\n"))
+
+
+@pytest.mark.parametrize("fields", [HOST + HOST, HOST + b"Content-Length: x\r\n", b"", HOST + b"A: a\r\n" * 20])
+def test_another_one_is_judged_as_if_it_were_the_first(framing: Framing, fields: bytes) -> None:
+    framing.feed(request(HOST))
+    with pytest.raises(RequestError):
+        framing.feed(request(fields))
+
+
+def test_the_same_fields_are_another_header_in_another_version(framing: Framing) -> None:
+    framing.feed(request(HOST + CHUNKED, body=b"0\r\n\r\n"))
+    with pytest.raises(RequestError, match=r"HTTP/1\.0 has no Transfer-Encoding"):
+        framing.feed(request(HOST + CHUNKED, b"1.0"))
