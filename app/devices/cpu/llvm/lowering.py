@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from app.contract.constants import DataType
 from app.devices.cpu.llvm.math import angles
-from app.devices.cpu.llvm.math.functions import EXPANSIONS, FOR_HALF
+from app.devices.cpu.llvm.math.functions import EXPANSIONS, FOR_HALF, STORED_AS_HALF
 from app.devices.cpu.llvm.math.primitives import CHOSEN
 from app.devices.cpu.llvm.math.quantization import quick_sum
 from app.devices.cpu.llvm.operations import FUNCTIONS
@@ -67,18 +67,18 @@ def lower(ask: Ask, expression: Value, stored: DataType) -> Element:
     """
     # Float64 alone costs little, and rounds right to float16; not so what is made of many operations.
     half = not operations(expression).isdisjoint(FOR_HALF) and is_for_half(ask, expression, stored)
-    lowering = Lowering(ask, is_smooth(expression, stored), half)
+    expansions = FOR_HALF if half else STORED_AS_HALF if stored is DataType.FLOAT16 else EXPANSIONS
+    lowering = Lowering(ask, is_smooth(expression, stored), half, expansions=expansions)
     element = lowering.element(narrowed(expression) if half else expression, stored, "element")
     quick = quick_sum(expression)
     if quick:
         value, is_doubtful = quick
-        expansions = EXPANSIONS
     else:
         far = angles.is_far(expression)
         if far is None or element.kept:
             return element
         value, is_doubtful = expression, far
-        expansions = EXPANSIONS | angles.OF_NEAR
+        expansions = expansions | angles.OF_NEAR
     made = lower_part(ask, value, stored, "quick", expansions)
     return replace(element, quick=(made, lower_part(ask, is_doubtful, DataType.UINT8, "doubtful", expansions)))
 

@@ -6,10 +6,11 @@ computes as many elements at a time as the processor's vectors hold.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from app.contract.constants import DataType
-from app.devices.cpu.llvm.math import angles, powers
+from app.devices.cpu.llvm.math import angles, arcs, powers
+from app.devices.cpu.llvm.math.arcs import in_float64
 from app.devices.cpu.llvm.math.primitives import (
     EXP,
     FORMATS,
@@ -38,7 +39,6 @@ from app.formula.values import (
     Parameter,
     Value,
     absolute,
-    arctan,
     cast,
     copysign,
     equal,
@@ -46,7 +46,6 @@ from app.formula.values import (
     expm1_of_negative,
     floor,
     is_float,
-    is_nan,
     log1p,
     maximum,
     minimum,
@@ -65,11 +64,6 @@ EXPM1_FOR_HALF = (0.49999998696186787, 0.16741906643353555, 0.041792433436336984
 
 ATANH = (0.3333338924561032, 0.19988626503748846, 0.1494007409282445)
 """(atanh(s) / s - 1) / s^2 by powers of s^2, up to 0.172: 8e-10."""
-
-ATAN = (-0.33333333293301176, 0.19999990275947271, -0.14285317963907304, 0.1110470678864422, -0.09036742342070782,
-        0.0741749696430051, -0.05760716083128117, 0.038327445983064846, -0.019261081322765883, 0.00620725453378005,
-        -0.0009362994719496015)  # fmt: skip
-"""(atan(x) / x - 1) / x^2 by powers of x^2, up to 1: 4e-10."""
 
 SINH = (0.16666666646842135, 0.00833333967591706, 0.00019838101968683888, 2.8062802582276946e-06)
 """(sinh(x) / x - 1) / x^2 by powers of x^2, up to 1: 2e-10."""
@@ -302,40 +296,9 @@ def _arctanh(x: Value) -> Value:
     return copysign(where(size < 1, cast(result, x.type), beyond), x)
 
 
-def _arctan(x: Value) -> Value:
-    """Beyond 1 by way of 1 / x."""
-    size = absolute(x)
-    beyond = size > 1
-    z = where(beyond, 1 / size, size)
-    square = z * z
-    angle = fused(z * square, polynomial(ATAN, square), z)
-    return copysign(where(beyond, math.pi / 2 - angle, angle), x)
-
-
-def _arcsin(x: Value) -> Value:
-    return arctan(x / sqrt(1 - x * x))
-
-
-def _arccos(x: Value) -> Value:
-    angle = arctan(sqrt(1 - x * x) / absolute(x))
-    return where(x < 0, math.pi - angle, angle)
-
-
-def _arctan2(y: Value, x: Value) -> Value:
-    rise, run = absolute(y), absolute(x)
-    slope = where(equal(rise, 0), 0, where(equal(rise, run), 1, rise / run))  # also where both are 0 or infinite
-    angle = arctan(slope)
-    angle = where(copysign(1, x) < 0, math.pi - angle, angle)
-    return where(is_nan(x), x, copysign(angle, y))
-
-
-def _wide(function: Callable[..., Value]) -> Expansion:
-    """`function` of float64, for other floats."""
-    return lambda ask, *given: cast(function(*map(widen, given)), given[0].type)
-
-
 EXPANSIONS: dict[str, Expansion] = {
     **angles.EXPANSIONS,
+    **arcs.EXPANSIONS,
     "exp": plain(_exp),
     "expm1_of_negative": plain(_expm1_of_negative),
     "scaled_expm1": _scaled_expm1,
@@ -345,15 +308,11 @@ EXPANSIONS: dict[str, Expansion] = {
     "log": plain(powers.log),
     "log1p": plain(powers.log1p),
     "power": powers.power,
-    "sinh": _wide(_sinh),
-    "cosh": _wide(_cosh),
-    "arcsinh": _wide(_arcsinh),
-    "arccosh": _wide(_arccosh),
+    "sinh": in_float64(_sinh),
+    "cosh": in_float64(_cosh),
+    "arcsinh": in_float64(_arcsinh),
+    "arccosh": in_float64(_arccosh),
     "arctanh": plain(_arctanh),
-    "arcsin": _wide(_arcsin),
-    "arccos": _wide(_arccos),
-    "arctan": _wide(_arctan),
-    "arctan2": _wide(_arctan2),
     "erf": plain(_erf),
     "normal_cdf": plain(_normal_cdf),
     "quotient": plain(_quotient),
@@ -369,6 +328,9 @@ FOR_HALF: dict[str, Expansion] = {
     "expm1_of_negative": plain(_expm1_for_half),
 }
 """The same for formulas that are `precision.is_for_half`."""
+
+STORED_AS_HALF: dict[str, Expansion] = {**EXPANSIONS, **arcs.STORED_AS_HALF}
+"""The same for other formulas whose results are stored as FLOAT16."""
 
 ROWS_FOR_HALF: dict[str, Expansion] = {**EXPANSIONS, "exp_of_difference": plain(lambda a, b: exp(a - b))}
 """The same for what reduces and is stored as FLOAT16: what the difference loses is some millionths of the result."""
