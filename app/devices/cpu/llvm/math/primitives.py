@@ -161,11 +161,16 @@ def scaled(x: Value, n: Value) -> Value:
 
 def two_to_the(n: Value) -> Value:
     """2^n of a whole number for which there is an exponent."""
-    return Operation(n.type, "two_to_the", (_raised(n),))
+    return power_of(_raised(n))
+
+
+def power_of(raised: Value) -> Value:
+    """2^n of an n, for which there is an exponent, in the lowest bits of `raised`."""
+    return Operation(raised.type, "two_to_the", (raised,))
 
 
 def lifted(x: Value, raised: Value) -> Value:
-    """x * 2^n for an `x` near 1 and an n, in the lowest bits of `raised`, of which the product is a normal number."""
+    """x * 2^n for an `x` near 1 and such an n, of which the product is a normal number. Of NaN it is anything."""
     return Operation(x.type, "lifted", (x, raised))
 
 

@@ -87,18 +87,20 @@ class _Exponentials:
         least = where(is_exact, largest + NO_SHARE, NO_SHARE)
         rounder = form.rounder + (RAISED - n)
         above = x - offset
-        bounded = where(above < least, least, above)  # NaN stays
+        bounded = where(above < least, least, above)
         raised = fused(bounded, LOG2_E, rounder)
         whole = raised - rounder
         f = fused(whole, -low, fused(whole, -high, bounded))
         self.each = lifted(fused(f, fused(f, by_steps(EXP, f), 1), 1), raised)
         rest = widen(n) * math.log(2) - widen(largest - offset)
-        self._scale = exp(rest) * 2.0**-RAISED
+        self._nothing = widen(largest - largest)
+        """0, or NaN if the largest is no number: `each` is anything then."""
+        self._scale = exp(rest) * 2.0**-RAISED + self._nothing
         """What makes them exp(x - largest)."""
 
     def share(self) -> Value:
         """Of each in their sum."""
-        inverse = 1 / Reduction(FLOAT64, "sum_of_pairs", self.each)
+        inverse = 1 / Reduction(FLOAT64, "sum_of_pairs", self.each) + self._nothing
         high = cast(inverse, FLOAT32)
         low = cast(inverse - widen(high), FLOAT32)
         return fused(self.each, high, self.each * low)
