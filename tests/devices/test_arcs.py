@@ -21,7 +21,8 @@ FUNCTIONS: dict[str, tuple[Callable[[Value], Value], Callable[[Array], Array]]] 
 
 
 def by_loops(function: Callable[[Value], Value], x: Array, stored: DataType) -> Array:
-    source = nests.elements(lower(ask, function(Input(FLOAT32, "X", stored)), stored), ["X"], 1, ["packed", "packed"])
+    element = lower(ask, function(Input(FLOAT32, "X", stored)), stored)
+    source = nests.elements(element, list(element.inputs), 1, ["packed", "packed"])
     y = np.empty_like(x, numpy_type(stored))
     COMPILER.function(source)(np.array([x.size, x.ctypes.data, x.itemsize, y.ctypes.data, y.itemsize]).ctypes.data)
     return y

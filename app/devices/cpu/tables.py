@@ -21,8 +21,9 @@ EVERY = 1 << 16
 WORTH = 4 * EVERY
 """Elements of a function that are computed before a table is, which takes as long as EVERY of them."""
 
-LONG = 40
-"""The work of an element, by `Loop.work`, from which it is sooner looked up than computed."""
+LONG = {16: 40, 8: 31}
+"""The work of an element, by `Loop.work`, from which it is sooner looked up than computed, where registers have so many
+float32, or fewer."""
 
 KEPT = 64
 """Functions whose tables are kept, of which each has up to 512 KiB and most 128; the least recently prepared are
@@ -57,7 +58,9 @@ class Table:
 
 def is_tabled(routine: Routine, types: Sequence[np.dtype[Any]]) -> bool:
     """Whether a routine over inputs and an output of these `types` may be worth a table."""
-    return len(types) == 2 and types[0] == np.float16 and not (isinstance(routine, Loop) and routine.work < LONG)
+    if len(types) != 2 or types[0] != np.float16:
+        return False
+    return not isinstance(routine, Loop) or routine.work >= LONG[max(routine.vector_floats, 8)]
 
 
 class Tables:

@@ -162,6 +162,8 @@ class _Loops:
         self.used = _picked(self.reads, len(inputs))
         """Of something that each tensor has, the output's last, that of those which the nest is given: what it reads,
         and the output."""
+        self.vector_floats = code.team.compiler.vector_floats
+        """How many float32 a register has."""
         self._code = code
         self._read_names = [inputs[number] for number in self.reads]
         self.work = _work_of([each for each in elements if not each.quick])

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from app.contract.constants import DataType
 from app.devices.cpu.llvm.math import angles
 from app.devices.cpu.llvm.math.functions import EXPANSIONS, FOR_HALF, STORED_AS_HALF
+from app.devices.cpu.llvm.math.gates import gated
 from app.devices.cpu.llvm.math.primitives import CHOSEN
 from app.devices.cpu.llvm.math.quantization import quick_sum
 from app.devices.cpu.llvm.operations import FUNCTIONS
@@ -157,6 +158,9 @@ class Lowering(Writing):
             case Operation(name=name) if name in self._expansions:
                 return self.write(self._expansions[name](self._ask, *node.arguments))
             case Operation():
+                gate = gated(node)
+                if gate is not None:
+                    return self.write(gate)
                 arguments = [self.write(argument) for argument in node.arguments]
                 return self.emit(FUNCTIONS[node.name](self, node, arguments))
         raise TypeError(f"{node} is no value of one element")
