@@ -81,7 +81,7 @@ def lower(ask: Ask, expression: Value, stored: DataType) -> Element:
         value, is_doubtful = expression, far
         expansions = expansions | angles.OF_NEAR
     made = lower_part(ask, value, stored, "quick", expansions)
-    return replace(element, quick=(made, lower_part(ask, is_doubtful, DataType.UINT8, "doubtful", expansions)))
+    return replace(element, quick=(made, lower_part(ask, is_doubtful, DataType.INT32, "doubtful", expansions)))
 
 
 def lower_part(
