@@ -19,10 +19,12 @@ from hypothesis import strategies as st
 
 from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc
+from app.devices.cpu.coordinates import CallKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm import jobs
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.numpy.lowering import Calls
+from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import BLOCK_ELEMENTS
 from app.devices.device import Cancelled
 from app.memory.arrays import Array, numpy_type
@@ -396,3 +398,35 @@ def test_huge_broadcast_takes_no_memory_but_the_output(helpers: Executor) -> Non
     one = memoryview(b"\xfe")
     run(helpers, operator, {"InputTensor": one, "SlopeTensor": one}, memoryview(output), threads=2)
     assert bytes(output) == b"\x04" * len(output)
+
+
+@pytest.mark.parametrize("kind", ["MULTIHEAD_ATTENTION", "RNN"])
+def test_calls_make_outputs_where_they_are(helpers: Executor, kind: str) -> None:
+    """And elsewhere first, where an output lies over an input."""
+    sizes = [1, 3, 8]
+    desc = {"DataType": "FLOAT32", "Sizes": sizes}
+    document = descriptor(f"DML_OPERATOR_{kind}")
+    if kind == "MULTIHEAD_ATTENTION":
+        document |= dict.fromkeys(("QueryTensor", "KeyTensor", "ValueTensor"), desc)
+        document |= {"HeadCount": 2, "MaskType": "NONE"}
+    operator = compiled({name: each for name, each in document.items() if each is not None})
+    kernel = CallKernel(operator)
+    rng = np.random.default_rng(3)
+    inputs = [rng.standard_normal(each.elements).astype(numpy_type(each.DataType)) for each in operator.inputs.values()]
+    made: list[list[Array]] = []
+    for turn in range(3):
+        given = [each.copy() for each in inputs]
+        outputs = [np.empty(each.elements, numpy_type(each.DataType)) for each in operator.outputs.values()]
+        if turn == 2:
+            outputs[0] = given[0][: outputs[0].size]
+            assert outputs[0].size <= given[0].size
+        with mock.patch.object(Tensor, "store", autospec=True, side_effect=Tensor.store) as store:
+            before = CallKernel._into
+            with mock.patch.object(CallKernel, "_into", (lambda *_: {}) if turn == 0 else before):
+                reads, writes = ([each.view(np.uint8).data for each in arrays] for arrays in (given, outputs))
+                kernel.dispatch(reads, writes, never)
+        assert bool(store.call_count) == (turn != 1)
+        made.append([each.copy() for each in outputs])
+    for some in made[1:]:
+        for expected, found in zip(made[0], some, strict=True):
+            np.testing.assert_array_equal(found, expected)

@@ -1,5 +1,6 @@
 """Kernels of the CPU for outputs that are not made element by element: by coordinates, or all at once by a call."""
 
+import itertools
 import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -216,18 +217,28 @@ class CallKernel:
             if cancelled():
                 raise Cancelled
 
+        into = self._into(arrays, outputs)
         with looking(ensure):
-            made = self._made(arrays)
+            made = self._made(arrays, into)
         ensure()
         for tensor, each in zip(self._outputs, outputs, strict=True):
-            tensor.store(made[tensor.name], each)
+            if made[tensor.name] is not into.get(tensor.name):
+                tensor.store(made[tensor.name], each)
         return RAN
 
+    def _into(self, arrays: Mapping[str, Array], outputs: Sequence[Buffer]) -> Mapping[str, Array]:
+        """Where outputs may be made at once; none where one lies over an input."""
+        if not self._compiled.makes_in:
+            return {}
+        into = {tensor.name: tensor.view(each) for tensor, each in zip(self._outputs, outputs, strict=True)}
+        pairs = itertools.product(into.values(), arrays.values())
+        return {} if any(np.may_share_memory(*pair) for pair in pairs) else into
+
     @np.errstate(all="ignore")
-    def _made(self, arrays: Mapping[str, Array]) -> Mapping[str, Array]:
+    def _made(self, arrays: Mapping[str, Array], into: Mapping[str, Array]) -> Mapping[str, Array]:
         call = self._compiled.call
         assert call, "its program says so"
-        made = call(np, arrays)
+        made = call(np, arrays, into) if into else call(np, arrays)
         self._compiled.check_results(made)
         return made
 

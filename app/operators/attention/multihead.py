@@ -188,7 +188,11 @@ class _Attention(Operator):
             of_keys = xp.where(beyond, -xp.inf, xp.zeros((), "float32") if of_keys is None else of_keys)
         is_plain = relative is None and masked is None and of_keys is None
         turned, values = for_blas(xp, key.swapaxes(-1, -2)), for_blas(xp, value)
-        made = xp.empty((sizes.batch, sizes.queries, sizes.key_heads, groups, sizes.value_size), "float32")
+        shape = (sizes.batch, sizes.queries, sizes.key_heads, groups, sizes.value_size)
+        output = into["OutputTensor"] if into else None
+        if output is not None and not (output.flags.c_contiguous and output.dtype == "float32"):
+            output = None
+        made = xp.empty(shape, "float32") if output is None else output.reshape(shape)
         for box in boxes([sizes.batch, sizes.key_heads, groups, sizes.queries], self._most(xp, sizes)):
             b, h, g, s = (slice(along.start, along.stop) for along in box)
             scores = multiplied(xp, query[b, h, g, s], turned[b, h, None])
@@ -208,7 +212,10 @@ class _Attention(Operator):
         dtype = next(inputs[name].dtype for name in _FLOATS if name in inputs)
         data_type = DataType(dtype.name.upper())
         return {
-            name: stored(results[name], data_type).reshape(self.implied_sizes(name)) for name in self.output_names()
+            name: output
+            if output is not None and name == "OutputTensor"
+            else stored(results[name], data_type).reshape(self.implied_sizes(name))
+            for name in self.output_names()
         }
 
     def _by_library(self, xp: Any, inputs: Mapping[str, Any], sizes: shapes.Sizes, into: Any) -> Any:
@@ -234,16 +241,17 @@ class _Attention(Operator):
         return max(SCRATCH[xp.__name__] // (4 * sizes.total), 1)
 
     def _parts(self, xp: Any, inputs: Mapping[str, Any], sizes: shapes.Sizes) -> list[Any]:
-        """Query, key and value, float32 { batch, heads, items, size }, with the bias added."""
+        """Query, key and value, float32 { batch, heads, items, size }, with the bias added; packed where products of
+        all heads are made by one call."""
         bias = inputs["BiasTensor"].reshape(-1).astype("float32") if "BiasTensor" in inputs else None
         made, begin = [], 0
         for part, heads in (("query", sizes.heads), ("key", sizes.key_heads), ("value", sizes.key_heads)):
-            x = _heads_of(inputs, part, heads).astype("float32")
+            x = _heads_of(inputs, part, heads).astype("float32", copy=False)
             size = x.shape[-1]
             if bias is not None:
                 x = x + bias[begin : begin + heads * size].reshape(heads, 1, size)
             begin += heads * size
-            made.append(xp.ascontiguousarray(x))
+            made.append(xp.ascontiguousarray(x) if xp.__name__ == "cupy" else for_blas(xp, x))
         return made
 
     @staticmethod
