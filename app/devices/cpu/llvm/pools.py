@@ -55,7 +55,9 @@ class _Pools:
             for total in totals:
                 text.do(f"store {self._kind} {'zeroinitializer' if self._is_average else self._least}, ptr {total}")
             elements = text.at(frame["elements"], text.mul(channel.index, frame["channel_size"]))
-            positions = [text.add(x.index, str(text.width * number)) for number in range(self._together)]
+            # The last vector of a row ends where the row does, over what is made already: it is a whole one.
+            last = text.call("i64", "llvm.smax.i64", f"i64 {text.sub(frame['positions_x'], str(text.width))}, i64 0")
+            positions = [text.least(text.add(x.index, str(text.width * each)), last) for each in range(self._together)]
             with self._inside("z", z.index) as in_z, self._inside("y", y.index) as in_y:
                 row = text.mul(text.add(text.mul(in_z, frame["size_y"]), in_y), frame["size_x"])
                 with text.loop("0", frame["extent_x"], "1") as k:
@@ -94,7 +96,7 @@ class _Pools:
             self._take(total, self._spaced(row, first))
             return
         size = self._frame["size_x"]
-        reach = text.sub(size, str(self._stride * text.width - 1))  # where the vectors of a whole one begin at most
+        reach = text.sub(size, str(self._stride * (text.width - 1)))  # where a whole one begins at most
         is_inside = text.let(f"icmp ult i64 {first}, {text.call('i64', 'llvm.smax.i64', f'i64 {reach}, i64 0')}")
         with text.when(is_inside):
             self._take(
@@ -125,16 +127,16 @@ class _Pools:
         return text.load(text.at(row, begin), mask, self._nothing)
 
     def _packed(self, vector: Callable[[str], str], first: str) -> str:
-        """Elements of as many vectors as the stride is long, of which each is read where it begins."""
+        """Elements of a vector, or every other one of two, of which each is read where it begins; the second one, from
+        its second element on, no farther than what is taken."""
         text = self.text
-        read = [
-            vector(text.add(first, str(number * text.width)) if number else first) for number in range(self._stride)
-        ]
-        if len(read) == 1:
-            return read[0]
-        low, high = read
-        lanes = ", ".join(f"i32 {2 * lane}" for lane in range(text.width))
-        return text.let(f"shufflevector {text.vector} {low}, {text.vector} {high}, <{text.width} x i32> <{lanes}>")
+        low = vector(first)
+        if self._stride == 1:
+            return low
+        high = vector(text.add(first, str(text.width - 1)))
+        lanes = [*range(0, text.width, 2), *range(text.width + 1, 2 * text.width, 2)]
+        order = ", ".join(f"i32 {lane}" for lane in lanes)
+        return text.let(f"shufflevector {text.vector} {low}, {text.vector} {high}, <{text.width} x i32> <{order}>")
 
     def _spaced(self, row: str, first: str) -> str:
         text, frame = self.text, self._frame
