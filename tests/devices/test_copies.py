@@ -209,6 +209,32 @@ def test_blocks_and_channels(block: int, order: str | None, dtype: Any) -> None:
         assert not output[..., -2:].any()
 
 
+@pytest.mark.parametrize(("name", "field"), [("float32", "Float32"), ("uint8", "UInt8"), ("int64", "Int64")])
+def test_bands_of_diagonals(name: str, field: str) -> None:
+    """Of one diagonal, of none, of some that matrices do not have, and of all."""
+    for sizes, begin, end in (
+        ((5, 7), 0, 1),
+        ((5, 7), 3, 3),
+        ((2, 7, 5), -6, -3),
+        ((2, 3, 4, 4), -1, 2),
+        ((3, 30), -100, 100),
+        ((1, 1), 1, 9),
+    ):
+        x, made = some(*sizes, dtype=name), some(*sizes, dtype=name)
+        expected = x.copy()
+        apart = np.arange(sizes[-1]) - np.arange(sizes[-2])[:, None]
+        expected[..., (begin <= apart) & (apart < end)] = 3
+        document = {
+            "Type": "DIAGONAL_MATRIX1",
+            "ValueDataType": name.upper(),
+            "Value": {field: 3},
+            "DiagonalFillBegin": begin,
+            "DiagonalFillEnd": end,
+        }
+        copied(document, ["InputTensor"], [x], made)
+        assert equal(made, expected)
+
+
 def test_outputs_that_lie_over_inputs() -> None:
     memory = some(1, 1, 1, 40).copy()
     x, output = memory[..., :30], memory[..., 3:33]

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from operator import mul
 from typing import NamedTuple
 
+import numpy as np
+
 from app.contract.constants import DataType, DepthSpaceOrder, PaddingMode
 from app.contract.tensors import TensorDesc, packed_strides
 from app.devices.cpu.alone import CallsKernel
@@ -20,8 +22,10 @@ from app.formula.coordinates import Coordinate, Element
 from app.formula.structures import Questions
 from app.formula.uniform import Numbers, evaluator, is_uniform
 from app.formula.values import Input, Operation, Value
+from app.memory.arrays import Array
 from app.operators.compiled import CompiledOperator
 from app.operators.data_movement.depth import DepthToSpace, DepthToSpace1, SpaceToDepth, SpaceToDepth1
+from app.operators.data_movement.fills import DiagonalMatrix1
 from app.operators.data_movement.joins import Join
 from app.operators.data_movement.padding import Padding1
 from app.operators.data_movement.slices import Slice1, SliceGrad
@@ -111,14 +115,21 @@ def copies_kernel(
             if value != 0 or math.copysign(1, value) < 0:
                 return None  # whose bits the formula makes
             parts = [_padded(operator, made, size)]
+        case DiagonalMatrix1():
+            if not operator.InputTensor or operator.DiagonalFillBegin > operator.DiagonalFillEnd:
+                return None
+            parts = [Copy(0, 0, 0, made.Sizes, [_bytes(operator.InputTensor, size), _bytes(made, size)])]
         case _:
             found = [_evenly(compiled, output, number) for number, output in enumerate(compiled.outputs)]
             parts = [each for each in found if each]
             if len(parts) < len(found) or any(each.DataType.bits != made.DataType.bits for each in others):
                 return None
+    fills, filling = _band(compiled, operator, made, size) if isinstance(operator, DiagonalMatrix1) else ([], None)
+    if len(fills) > MOST_CALLS:
+        return None
     clears = isinstance(operator, Padding1 | SliceGrad | Unfold)
     clears = clears and made.elements > sum(math.prod(each.sizes) for each in parts)
-    return CopiesKernel(compiled, parts, size, loops, threads, clears=clears)
+    return CopiesKernel(compiled, parts, size, loops, threads, clears=clears, fills=fills, value=filling)
 
 
 def _evenly(compiled: Dispatchable, output: str, number: int) -> Copy | None:
@@ -236,6 +247,25 @@ def _blocks(
         yield Copy(0, start, target, [batch, channels, *deep.Sizes[2:]], [read, written])
 
 
+def _band(
+    compiled: Dispatchable, operator: DiagonalMatrix1, made: TensorDesc, size: int
+) -> tuple[Sequence[Copy], Array | None]:
+    """The diagonals that are filled, as copies of an element that is not a tensor's, and that."""
+    (formula,) = compiled.program.maps.values()
+    _, value, _ = formula.expression.operands()
+    element = np.array([evaluator(value)(compiled.numbers)], f"u{size}")
+    *others, rows, columns = made.Sizes
+    *along, down, right = _bytes(made, size)
+    parts = []
+    begin, end = max(operator.DiagonalFillBegin, 1 - rows), min(operator.DiagonalFillEnd, columns)
+    for diagonal in range(begin, min(end, begin + MOST_CALLS + 1)):
+        row, column = max(-diagonal, 0), max(diagonal, 0)
+        sizes = [*others, min(rows - row, columns - column)]
+        target = [*along, down + right]
+        parts.append(Copy(0, 0, row * down + column * right, sizes, [[0] * len(sizes), target]))
+    return parts, element
+
+
 def _bytes(desc: TensorDesc, size: int) -> list[int]:
     return [step * size for step in desc.strides]
 
@@ -252,8 +282,11 @@ class CopiesKernel(CallsKernel):
         threads: Threads,
         *,
         clears: bool,
+        fills: Sequence[Copy] = (),
+        value: Array | None = None,
     ) -> None:
-        """Elements have so many bytes, `size`; the output is set to 0 before if it `clears`."""
+        """Elements have so many bytes, `size`; the output is set to 0 before if it `clears`. What then `fills` parts of
+        it is a `value`."""
         copier = Copier(size, loops, threads.most)
         stages: list[Sequence[Call]] = [[call for part in parts for call in copier.calls(part)]]
         if clears:
@@ -261,4 +294,16 @@ class CopiesKernel(CallsKernel):
             clear = Code(loops.team.compiler, CLEARS)
             frame = array("q", [0, desc.data_bytes])
             stages.insert(0, [Call(clear, frame, [Pointer(0, Of.OUTPUT)], desc.data_bytes)])
-        super().__init__(compiled, Calls(stages), threads)
+        if value is not None:
+            stages.append([_of(value, call) for part in fills for call in copier.calls(part)])
+        super().__init__(
+            compiled, Calls([stage for stage in stages if stage]), threads, [] if value is None else [value]
+        )
+
+
+def _of(value: Array, call: Call) -> Call:
+    """The call with what it reads at that value."""
+    read, written = call.pointers
+    frame = call.frame[:]
+    frame[read.place] = value.ctypes.data
+    return call._replace(frame=frame, pointers=[written])
