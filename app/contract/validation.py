@@ -9,7 +9,7 @@ from pydantic import BaseModel, RootModel, ValidationError
 
 from app.contract.kinds import Kind
 from app.contract.suggestions import did_you_mean
-from app.contract.violations import ContractError, Path, Violation
+from app.contract.violations import ContractError, Hresult, Path, Violation
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -20,8 +20,9 @@ def validate(model: type[M], value: object) -> M:
         made: M = model.__pydantic_validator__.validate_python(value)  # model_validate's own way, without its options
         return made
     except ValidationError as error:
-        violations = (_violation(model, value, each) for each in error.errors(include_url=False))
-        raise ContractError(violations, hresult=None) from None
+        errors = error.errors(include_url=False)
+        hresult = Hresult.E_INVALIDARG if all(map(_is_expressible, errors)) else None
+        raise ContractError((_violation(model, value, each) for each in errors), hresult) from None
 
 
 def abbreviate(value: object, *, inner: bool = False) -> object:
@@ -50,6 +51,17 @@ def abbreviate(value: object, *, inner: bool = False) -> object:
         case object(start=int() as start, stop=int() as stop):  # data that stay where they are in a body
             return f"{stop - start} bytes of data"
     return type(value).__name__
+
+
+def _is_expressible(error: Any) -> bool:
+    """Whether DirectML's own structures could hold what is refused, as a size of 0 or nine dimensions, so that DirectML
+    refuses it; they hold no negative UINT, and no field that is missing or of another type."""
+    match error["type"]:
+        case "too_short" | "too_long":
+            return True
+        case "greater_than_equal":
+            return bool(error["input"] >= 0)
+    return False
 
 
 _EXPECTED = {

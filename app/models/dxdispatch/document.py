@@ -165,8 +165,8 @@ def part(kind: type[P], value: object, path: Path) -> P:
         raise refused(path, f"{path[-1]} must be an object.", given, "an object")
     try:
         return validate(kind, value)
-    except ContractError as error:
-        raise error.below(*path) from None
+    except ContractError as error:  # by DxDispatch's parser, before DirectML is asked
+        raise ContractError(error.below(*path).violations, hresult=None) from None
 
 
 def dispatchable_type(value: object, path: Path) -> str:
