@@ -37,9 +37,9 @@ _SUM = (
     "CrossChannel, else a square in the channel, cut off at the tensor's ends"
 )
 
-_PIECE = {"numpy": 1 << 15, "cupy": 1 << 22}
-"""Elements that the gradient is computed for at a time: with NumPy so few that all it makes of them stays in the
-cache."""
+_PIECE = {"numpy": 1 << 13, "cupy": 1 << 22}
+"""Elements that the gradient is computed for at a time: with NumPy so few that what it makes of them stays in the
+cache, and is too small for the C library to hand memory back to the system for each array."""
 
 
 def _axes(*, cross_channel: bool) -> tuple[int, ...]:
@@ -176,13 +176,15 @@ def _windows(xp: Any, values: Any, axes: Sequence[int], before: int, after: int)
     for axis in axes:
         size = values.shape[axis]
         ahead, behind = min(before, size - 1), min(after, size - 1)
-        padding = [(0, 0)] * values.ndim
-        padding[axis] = (ahead, behind)
-        sums = xp.pad(values, padding)  # of the next `span`, from each place on
-        length, span, done = ahead + behind + 1, 1, 0
 
         def part(array: Any, start: int, stop: int, axis: int = axis) -> Any:
             return array[(slice(None),) * axis + (slice(start, stop),)]
+
+        shape = [*values.shape]
+        shape[axis] += ahead + behind
+        sums = xp.zeros(shape)  # of the next `span`, from each place on
+        part(sums, ahead, ahead + size)[...] = values
+        length, span, done = ahead + behind + 1, 1, 0
 
         values = 0
         while True:
