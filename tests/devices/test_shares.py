@@ -34,7 +34,7 @@ def by_loops(expression: Value, x: Array) -> Array:
     y = np.empty_like(x)
     kept = [np.empty(x.shape[1] * size, np.uint8) for size in loops.kept]
     arrays = [number for each in (x, y) for number in (each.ctypes.data, *each.strides)]
-    frame = array("q", [*x.shape, *arrays, 1, *(each.ctypes.data for each in kept)])
+    frame = array("q", [*x.shape, *arrays, *(each.ctypes.data for each in kept)])
     LOOPS.of(loops, 2, ("packed", "packed"))(frame)
     return y
 

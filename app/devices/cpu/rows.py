@@ -109,7 +109,7 @@ class NumpyRowKernel:
         if loops and rows.loops:
             self._loop_arguments = rows.loops.arguments(numbers)
             numbers_of_rows = self._loop_arguments, self._sizes, bytes_of_steps, item_sizes
-            self._call = RowCall(rows.loops, *numbers_of_rows, self._places[-1], loops.team)
+            self._call = RowCall(rows.loops, *numbers_of_rows, loops.team)
         self._form = (len(self._sizes), self._axes, layout_of(bytes_of_steps, item_sizes))
         elements = compiled.outputs[output].elements
         self._elements = elements
@@ -172,10 +172,10 @@ class NumpyRowKernel:
             part = part_of(index, self._sizes)[:-1]
             sizes = [*map(len, part), self._sizes[-1]]
             starts = [sum(along.start * step for along, step in zip(part, steps, strict=False)) for steps in used]
-            addresses = array("q", [self._places[-1], *[0] * len(kept)])
+            addresses = array("q", [0] * len(kept))
             end = addresses + self._loop_arguments
             call = call_of_nest(code, sizes, used, starts, loops.reads, end, loops.work * math.prod(sizes))
-            first = len(call.frame) - len(end) + 1
+            first = len(call.frame) - len(end)
             pointers = list(call.pointers)
             for number, size in enumerate(kept):
                 pointers.append(Pointer(first + number, Of.OWN, offset=own))

@@ -360,10 +360,9 @@ class RowCall:
         sizes: Sequence[int],
         strides: Sequence[Sequence[int]],
         item_sizes: Sequence[int],
-        position_step: int,
         team: Team,
     ) -> None:
-        """As for `LoopCall`; positions in a group go up by `position_step`."""
+        """As for `LoopCall`."""
         if len(sizes) == 1:  # a block is some groups: its length is along a dimension before the innermost one
             sizes, strides = [1, *sizes], [[0, *steps] for steps in strides]
         *outer, width = sizes
@@ -371,7 +370,6 @@ class RowCall:
         inner = [steps[cut.axis :] for steps in strides]
         self.codes = loops.codes_for(sizes, inner, item_sizes)
         frame, places = start_of_frame(sizes[cut.axis :], loops.used(inner))
-        frame.append(position_step)
         own = [-(-each * width // nests.LINE) * nests.LINE for each in loops.kept]
         scratch = [(len(frame) + number, each) for number, each in enumerate(own)]
         frame += array("q", [0] * len(own)) + arguments

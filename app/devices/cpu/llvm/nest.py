@@ -73,7 +73,6 @@ class Nest:
         self.is_long = sum(element.instructions for element in elements) > LONG
         self.attributes: dict[str, list[str]] = {}
         """By the element's name, each with its type."""
-        self.position_step = ""
         self._declarations: set[str] = set()
         self.block = "entry"
         """The one that instructions go to."""
@@ -87,10 +86,6 @@ class Nest:
             base = self._address()
             self._strides[name] = [self._number() for _ in range(dimensions)]
             self._places[name] = Place(types[name], step, base, self._strides[name][-1])
-
-    def load_positions(self) -> None:
-        """The frame has by how much they go up."""
-        self.position_step = self._number()
 
     def scratch(self, type_: str) -> Place:
         """The frame has the address of memory for a group of elements."""

@@ -84,12 +84,11 @@ def rows(
     """The nest that takes each group, which lies along the innermost dimension, through all `stages` and then `final`.
     It streams as `elements` does.
 
-    Its arrays are those of `inputs`. Its frame has besides: by how much positions go up; for each stage that keeps its
-    elements the address of memory for those of one group.
+    Its arrays are those of `inputs`. Its frame has besides the address of memory for those of one group, for each stage
+    that keeps its elements.
     """
     every = [*(stage.program for stage in stages), final]
     nest = Nest(every, inputs, dimensions, layout)
-    nest.load_positions()
     kept = {stage.elements: nest.scratch(stage.program.output) for stage in stages if stage.elements}
     nest.load_attributes()
     made = nest.local(final.output) if streams else None
@@ -385,5 +384,4 @@ class _Row:
         return self._nest.emit(f"load {type_}, ptr {self._nest.at(self.places[name], index)}, align 1{GROUP}")
 
     def _position(self, index: str) -> str:
-        number = self._nest.emit(f"add i64 {self._start}, {index}")
-        return self._nest.emit(f"mul i64 {number}, {self._nest.position_step}")
+        return self._nest.emit(f"add i64 {self._start}, {index}")
