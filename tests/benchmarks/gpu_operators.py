@@ -2,10 +2,10 @@
 
     python tests/benchmarks/gpu_operators.py [--size 64] [--operators PART] [--half]
 
-Operators, attributes, types and values are those of `operators.py`, or with FLOAT16 for FLOAT32; times are taken as in
-`gpu_kernels.py`. Where Nsight Compute (`ncu`) is installed and may read the GPU's counters, each kernel is run once
-more under it for the instructions a thread executes for an element and for how busy the units are that could hold it
-up.
+Operators, attributes, types and values are those of `operators.py`, or with FLOAT16 for FLOAT32, of those that take it;
+times are taken as in `gpu_kernels.py`. Where Nsight Compute (`ncu`) is installed and may read the GPU's counters, each
+kernel is run once more under it for the instructions a thread executes for an element and for how busy the units are
+that could hold it up.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import numpy as np
 from gpu_kernels import MI, ROTATED, copy_rate, graphed
 from operators import NAIVE, POSITIVE, RANGES, ROW, TYPES, compiled
 
+from app.contract.violations import ContractError
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.pinned import PinnedMemory
@@ -67,6 +68,17 @@ def inputs_of(name: str, elements: int, seed: int, *, half: bool = False) -> lis
             most = 32 if "SHIFT" in name else 256
             made.append(random.integers(0, most, sizes, dtype=np.uint32).astype(data_type.lower()))
     return made
+
+
+def takes_half(name: str) -> bool:
+    """Whether the operator is there with FLOAT16 in place of FLOAT32."""
+    if "FLOAT32" not in TYPES.get(name, ["FLOAT32"]):
+        return False
+    try:
+        compiled(name, inputs_of(name, ROW, 0, half=True))
+    except ContractError:
+        return False
+    return True
 
 
 class Case:
@@ -139,6 +151,8 @@ def main() -> None:
     assert gpus, problems
     gpus[0].use()
     stream = cupy.cuda.Stream(non_blocking=True)
+    if options.half:
+        names = list(filter(takes_half, names))
     if options.once:
         for name in names:
             Case(gpus[0], name, elements, rotated=False, half=options.half).launches[0](stream)
