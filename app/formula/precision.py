@@ -15,9 +15,13 @@ from app.formula.values import (
     Number,
     Operation,
     Parameter,
+    Reduction,
     Value,
+    cast,
     expm1_of_negative,
+    is_float,
     parts,
+    widen,
 )
 
 SMOOTH = frozenset(
@@ -26,6 +30,8 @@ SMOOTH = frozenset(
         "subtract",
         "multiply",
         "divide",
+        "negative",
+        "absolute",
         "maximum",
         "minimum",
         "greater_equal",
@@ -72,7 +78,8 @@ def is_for_half(ask: Ask, root: Value, stored: DataType) -> bool:
 
 
 def narrowed(root: Value) -> Value:
-    """The graph with float32 in place of float64, and nothing that is there for float32's last digits."""
+    """The graph with float32 in place of float64, and nothing that is there for float32's last digits; but for sums
+    and means of what is not squares, and what is between these and others."""
     return _narrowed(root, {})
 
 
@@ -91,6 +98,19 @@ def _is_ordinary_inverse(number: Number) -> bool:
 
 def _is_moderate_number(number: Number) -> bool:
     return number == 0 or 1 / MODERATE <= abs(number) <= MODERATE
+
+
+def is_square(node: Value) -> bool:
+    """Whether it is something times itself."""
+    match node:
+        case Operation(name="multiply", arguments=(a, b)):
+            return a is b
+    return False
+
+
+def _is_sum(node: Value) -> bool:
+    """Whether it is a sum, in float64, from which others that are about as large may be subtracted."""
+    return isinstance(node, Reduction) and node.name == "sum" and node.type == FLOAT64
 
 
 def _is_moderate(ask: Ask, node: Value) -> bool:
@@ -112,11 +132,20 @@ def _narrowed(node: Value, done: dict[Value, Value]) -> Value:
             arguments = tuple(_narrowed(argument, done) for argument in node.arguments)
             if node.name == "cast" and arguments[0].type == FLOAT32 and node.type in (FLOAT32, FLOAT64):
                 result = arguments[0]
+            elif node.name == "divide" and _is_sum(arguments[0]):  # a mean
+                result = node.with_operands((arguments[0], node.arguments[1]))
+            elif node.name in ("add", "subtract") and any(each.type == FLOAT64 for each in arguments):
+                result = cast(node.with_operands(tuple(map(widen, arguments))), FLOAT32)
             elif node.name == "scaled_expm1":
                 x, scale = arguments
                 result = scale * expm1_of_negative(x / scale)
             else:
+                arguments = tuple(cast(each, FLOAT32) if each.type == FLOAT64 else each for each in arguments)
                 result = Operation(FLOAT32 if node.type == FLOAT64 else node.type, node.name, arguments)
+        elif isinstance(node, Reduction):
+            argument = cast(_narrowed(node.argument, done), FLOAT32) if is_float(node.type) else node.argument
+            is_narrow = node.type == FLOAT64 and is_square(argument)
+            result = Reduction(FLOAT32 if is_narrow else node.type, node.name, argument)
         elif isinstance(node, Constant) and node.type == FLOAT64:
             result = Constant(FLOAT32, node.value)
         done[node] = result

@@ -22,6 +22,7 @@ from app.devices.cuda.lowering import Arithmetic, lower
 from app.devices.cuda.places import CoordinateClass, Coordinates
 from app.devices.cuda.reducers import REDUCERS
 from app.devices.cuda.splits import LANES, SplitLowering, Splits
+from app.devices.cuda.sums import TWICE
 from app.formula.structures import Questions
 from app.formula.uniform import Numbers, evaluator, typed
 from app.formula.values import Value
@@ -37,6 +38,10 @@ _PRIMITIVES = r"""
 #include <cstring>
 using std::fabs; using std::truncf; using std::copysignf; using std::fmaf; using std::fma; using std::pow;
 #define DEVICE static inline
+/* Of zeros, a GPU takes the positive one. */
+static inline float max_of_gpu(float a, float b) { return a != a || a < b || (a == b && std::signbit(a)) ? b : a; }
+#define fmaxf max_of_gpu
+#define DEVICE_MEMBER inline
 #define OUT_OF_LINE static
 #define INFINITE __builtin_inff()
 #define NOT_A_NUMBER __builtin_nanf("")
@@ -88,6 +93,16 @@ template <bool SIGNED> DEVICE unsigned saturated_word(int a, int b, int c, int d
     }
     return made;
 }
+DEVICE float rounded_down(long double x) { float y = x; return y > x ? std::nextafter(y, -INFINITE) : y; }
+DEVICE float product_plus_down(float a, float b, float c) {
+    long double sum = (long double)a * b + c;
+    return sum == 0 && (c != 0 || std::signbit(c)) ? -0.0f : rounded_down(sum);
+}
+DEVICE float product_plus_up(float a, float b, float c) {
+    long double sum = (long double)a * b + c;
+    return -rounded_down(-sum);
+}
+DEVICE float plus_down(float a, float b) { return rounded_down((long double)a + b); }
 DEVICE int nearest_integer(float x) { return std::fabs(x) < 1e9f ? (int)std::rint(x) : 0; }
 DEVICE unsigned shifted_left(unsigned low, unsigned high, int n) {
     return (unsigned)((((unsigned long long)high << 32 | low) << n) >> 32);
@@ -256,6 +271,7 @@ _BY_ELEMENT = re.compile(rf"blockIdx\.x \* {THREADS}\b|tile \+ threadIdx\.x")
 _TEAM = re.compile(r"#define TEAM (\d+)\n")
 
 _THREADS = rf"""
+#include <atomic>
 #include <pthread.h>
 #include <thread>
 #include <utility>
@@ -279,6 +295,17 @@ template <int TEAM_, class T, class Join> static T reduced(T value, Join join) {
     return all;
 }}
 template <class T, class Join> static T reduced(T value, Join join) {{ return reduced<THREADS>(value, join); }}
+template <bool VALUE> struct truth {{ static constexpr bool value = VALUE; }};
+template <int GROUP> static bool any_of(bool is) {{
+    static std::atomic<bool> found;
+    if (GROUP == 1) return is;
+    pthread_barrier_wait(&barrier);
+    found = false;
+    pthread_barrier_wait(&barrier);
+    if (is) found = true;
+    pthread_barrier_wait(&barrier);
+    return found;
+}}
 template <class... A, std::size_t... N>
 static void called(void (*kernel)(A...), void** table, std::index_sequence<N...>) {{
     kernel(*(std::remove_const_t<A>*)table[N]...);
@@ -381,7 +408,7 @@ def _namespace(source: str, number: int) -> str:
     if REDUCERS in body:  # what needs a GPU of them is above
         parts = REDUCERS.partition("template <class T> DEVICE T larger(")
         body = body.replace(REDUCERS, "".join(parts[1:]))
-    body = _TEAM.sub("", body)
+    body = _TEAM.sub("", body.replace(TWICE, ""))
     body = _HEAD.sub(f"static void {KERNEL}(", body)
     all_of_them = _IN_TILES in body or _BY_ELEMENT.search(body)
     threads = _OF_ROWS if _IN_ROWS in body else THREADS if all_of_them else _LANES

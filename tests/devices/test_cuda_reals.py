@@ -101,6 +101,34 @@ def test_what_tensors_hold_is_near(tmp_path: Path, name: str) -> None:
     assert far(np.array([-1e-43, np.nan], np.float32)).all()
 
 
+@pytest.mark.parametrize("data_type", ["FLOAT32", "FLOAT16"])
+def test_gates_keep_the_sign_of_zero(tmp_path: Path, data_type: str) -> None:
+    """A share that is not negative is x's sign, also of a zero and where nothing else is left."""
+    gates = [("GELU", {}), *(("SWISH", {"SigmoidInputScale": scale}) for scale in (1.0, 1.702, -1.5))]
+    dtype = np.dtype(data_type.lower())
+    x = np.array([0.0, -0.0, 6e-8, -6e-8, 12, -12, 20, -20, 104, -104, 65504, -65504, np.inf, -np.inf], dtype)
+    operators = [
+        compiled(descriptor(f"DML_OPERATOR_ACTIVATION_{name}", {"DataType": data_type, "Sizes": [x.size]}, **given))
+        for name, given in gates
+    ]
+    for element in build(tmp_path, operators):
+        np.testing.assert_array_equal(np.signbit(element(x)), np.signbit(x))
+
+
+@pytest.mark.parametrize("name", ["FLOOR", "CEIL"])
+def test_whole_numbers_next_to_sums_of_float16(tmp_path: Path, name: str) -> None:
+    """As float64 has them: next to a whole number it is its last digits that count, and it may be beyond float16."""
+    x = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    kind, exact = f"DML_OPERATOR_ELEMENT_WISE_{name}", np.floor if name == "FLOOR" else np.ceil
+    sums = [(2.0, -1.5), (-1 / 3, 0.9999), (1.0, 2.0**-60), (1.0, -(2.0**-30)), (1e4, 3.0), (1e-30, 0.0), (-1.0, 0.0)]
+    drawn = [{"ScaleBias": {"Scale": scale, "Bias": bias}} for scale, bias in sums]
+    operators = [compiled(descriptor(kind, {"DataType": "FLOAT16", "Sizes": [8]}, **each)) for each in drawn]
+    for (scale, bias), element in zip(sums, build(tmp_path, operators), strict=True):
+        with np.errstate(all="ignore"):
+            right = exact(x.astype(float) * np.float64(np.float32(scale)) + np.float64(np.float32(bias)))
+            np.testing.assert_array_equal(element(x), right.astype(np.float16))
+
+
 def test_adam_is_rounded_once(tmp_path: Path) -> None:
     """Also where what is subtracted from 1 is next to it, and where squares are no float32 numbers."""
     kind = OPERATORS["DML_OPERATOR_ADAM_OPTIMIZER"]

@@ -10,19 +10,21 @@ from functools import partial
 
 from app.contract.constants import DataType
 from app.devices.cuda.c_types import C_TYPES
-from app.devices.cuda.folds import CHOICE, fold_of, is_position
+from app.devices.cuda.folds import CHOICE, Fold, fold_of, is_position, real_fold
 from app.devices.cuda.functions import PRIMITIVES, library
 from app.devices.cuda.grids import KERNEL, THREADS
 from app.devices.cuda.places import DIVISION, LEAST_OF_TEAMS, CoordinateClass, narrowed_integers
+from app.devices.cuda.real_operations import added, real_term
 from app.devices.cuda.reducers import REDUCERS
-from app.devices.cuda.scopes import Scope, ScopedLowering
+from app.devices.cuda.scopes import Scope, ScopedLowering, uses_in
+from app.devices.cuda.sums import TWICE, twice
 from app.devices.cuda.totals import LONG, is_along_rows, is_long, is_row
 from app.devices.cuda.turns import BLOCKS, Turns, braced
 from app.devices.cuda.vectors import NEIGHBOURS
 from app.formula.coordinates import Total
 from app.formula.expansions import Ask
 from app.formula.uniform import uniform_parts
-from app.formula.values import Value, parts
+from app.formula.values import Value, is_float, parts
 
 _OF_THREADS = "const unsigned long long i = (unsigned long long)blockIdx.x * THREADS + threadIdx.x;"
 _OF_TEAMS = (
@@ -39,12 +41,14 @@ class CoordinateLowering(ScopedLowering):
     def __init__(self, ask: Ask, root: Value, inputs: Sequence[tuple[str, DataType]], stored: DataType) -> None:
         super().__init__(ask, root, inputs, stored)
         self._shared: dict[Total, bool] = {}
+        self._is_brief = False
         self._group, self._at_once = THREADS, 1
         """Threads that share an element's terms, and how many of these each loads at once."""
 
     def source(self, kind: CoordinateClass) -> tuple[str, int, tuple[Value, ...]]:
         """The kernel, the elements that a block computes, 0 if it goes by rows, and what its last arguments are."""
         self.decide(kind.decisions, kind.packed)
+        self._is_brief = kind.brief
         if kind.narrow:
             self._root, self._counter = narrowed_integers(self._root), "int"
             self._window, self._step = kind.window, kind.step
@@ -103,13 +107,15 @@ class CoordinateLowering(ScopedLowering):
             "const shape shape",
             *(f"{C_TYPES[value.type]} {name}" for name, value in self._arguments.values()),
         ]
+        if self.has_far:
+            lines = twice(lines, "THREADS" if "__syncthreads" in "".join(lines) else "TEAM" if shared else "1")
         body = braced(lines)
         has_neighbours = "neighbours<" in body or "times_of<" in body
         bounds = f"{THREADS}, {BLOCKS}" if self._is_batched else f"{THREADS}"
         head = f'extern "C" __global__ void __launch_bounds__({bounds}) {KERNEL}({", ".join(declared)})'
         source = (
             f"{PRIMITIVES}#define THREADS {THREADS}\n#define TEAM {self._group}\n"
-            f"{REDUCERS if shared else ''}{CHOICE}{DIVISION}"
+            f"{REDUCERS if shared else ''}{TWICE if self.has_far else ''}{CHOICE}{DIVISION}"
             f"{NEIGHBOURS if has_neighbours else ''}{more}{library(self._functions)}\n"
             f"struct shape {{ {' '.join(members)} }};\n\n{head}\n{body}"
         )
@@ -164,10 +170,17 @@ class CoordinateLowering(ScopedLowering):
             self._indices[index] = self._new("i")
             inner = Scope(frozenset([index]), inner)
         self._scope, self._lines = inner, inner.lines
-        fold = fold_of(node, made, self.write(node.argument), at, "long long")
+        turn = held = ""
+        is_whole = bool(self._window) and self._window[-1] % 2 == 0 and self._uniform.issuperset(node.counts)
+        if is_whole and self.stored is DataType.FLOAT16 and self.is_real(node):
+            turn, held = self._indices[node.indices[-1]], self._new("held")
+            outer.lines.append(f"float {held} = 0.0f;")
+        fold = self._fold_of(node, made, at, "long long", turn, held)
         self._scope, self._lines = outer, lines
         lines += [f"{fold.kind} {made} = {fold.start};"]
         inner.lines += [fold.update]
+        if fold.settle and not self._is_brief:
+            inner.lines += [fold.settle]
         if is_position(node):
             lines += [f"long long {at} = 0;"]
             inner.lines += [f"++{at};"]
@@ -210,16 +223,37 @@ class CoordinateLowering(ScopedLowering):
         inner = Scope(self.along_rows, scope)
         self.enter(inner)
         self._has_neighbours = True
-        value, at = self.write(node.argument), "j + k" if along is None else "j"
+        at = "j + k" if along is None else "j"
         # Of a thread's terms, which are in order, one place will do; sums are added side by side.
-        kept = 1 if along is None and is_position(node) else width
-        fold = fold_of(node, f"{made}[{'k' if kept == width else 0}]", value, at, "unsigned")
+        kept = 1 if along is None and (is_position(node) or self.is_real(node)) else width
+        turn = held = ""
+        if self.stored is DataType.FLOAT16 and self.is_real(node) and (along is not None or width > 1):
+            # Two neighbours, or two of the turns that a thread takes at once.
+            turn, held = ("k", "held[0]") if along is None else ("(u + (turns == 1))", "held[k]")
+        place = f"{made}[{'k' if kept == width else 0}]"
+        fold = self._fold_of(node, place, at, "unsigned", turn, held)
         self._scope, self._lines, self._along = outer, lines, along
         self._has_neighbours = along is not None and self._width > 1
         column = f"const long long {self._indices[node.indices[-1]]} = from + k;"
         each = [*([column] if along is None else []), *inner.lines, fold.update]
         self._is_batched |= bool(scope.loads)
-        return Turns(made, fold, width, kept, scope.lines, scope.loads, each)
+        declared = [f"float held[{width}] = {{}};"] if turn else []
+        return Turns(made, fold, width, kept, scope.lines, scope.loads, each, declared)
+
+    def is_real(self, node: Total) -> bool:
+        """Whether floats are added up or multiplied without float64."""
+        return self._in_reals and node.name in ("sum", "product") and is_float(node.type)
+
+    def _fold_of(self, node: Total, made: str, at: str, place: str, turn: str = "", held: str = "") -> Fold:
+        """That of the total `made`, whose argument is written here; `turn` and `held` are those of `added`."""
+        if not self.is_real(node):
+            return fold_of(node, made, self.write(node.argument), at, place)
+        self.function("real_sums")
+        if node.name == "product":
+            return real_fold(node, made, f"{made} = times({made}, {real_term(self, node.argument)}, far);")
+        self._uses = self._uses or uses_in(self._root)
+        alone = self._uses[node.argument] == 1
+        return real_fold(node, made, added(self, made, node.argument, alone=alone, turn=turn, held=held))
 
     def _combination(self, node: Total, counts: Sequence[str]) -> Scope:
         """The body of a loop over all combinations, `rest` being which it is, or which is the first of neighbours."""

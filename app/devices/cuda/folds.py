@@ -8,7 +8,7 @@ import numpy as np
 from app.devices.cuda.c_types import C_TYPES, convert, literal
 from app.formula.coordinates import Total, accumulated_type
 from app.formula.uniform import typed
-from app.formula.values import Number, integer_range, is_float
+from app.formula.values import FLOAT32, Number, integer_range, is_float
 
 CHOICE = r"""
 /* Where the best of some terms is, and which it is. */
@@ -34,15 +34,15 @@ template <bool LEAST, bool LAST, class T> DEVICE unsigned long long key_of(spot<
     return (unsigned long long)order << 32 | (LAST ? a.at : ~a.at);
 }
 template <bool LAST> DEVICE unsigned place_of(unsigned long long key) { return LAST ? (unsigned)key : ~(unsigned)key; }
-template <class T> DEVICE T larger_of(T a, T b) { return a > b || a != a ? a : b; }
-template <class T> DEVICE T smaller_of(T a, T b) { return a < b || a != a ? a : b; }
+template <class T> DEVICE T most_of(T a, T b) { return a > b || a != a ? a : b; }
+template <class T> DEVICE T least_of(T a, T b) { return a < b || a != a ? a : b; }
 #if __CUDA_ARCH__ >= 800
-DEVICE float larger_of(float a, float b)
+DEVICE float most_of(float a, float b)
 {
     asm("max.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
     return a;
 }
-DEVICE float smaller_of(float a, float b)
+DEVICE float least_of(float a, float b)
 {
     asm("min.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
     return a;
@@ -66,10 +66,31 @@ class Fold:
     """What stands before a packed one in the expression of the total's value,"""
     after: str
     """and after it."""
+    settle: str = ""
+    """What is done after some updates, before there are too many."""
+    stored: str = ""
+    """The type of a packed one in memory, if that is another,"""
+    store: str = "{}"
+    """how that is made of it,"""
+    load: str = "{}"
+    """and it of that."""
 
     def result(self, packed: str) -> str:
         """The total's value."""
         return f"{self.before}{packed}{self.after}"
+
+    @property
+    def in_memory(self) -> str:
+        """The type of a packed one there."""
+        return self.stored or self.packed
+
+    def kept(self, packed: str) -> str:
+        """What is stored of a packed one."""
+        return self.store.format(packed)
+
+    def taken(self, stored: str) -> str:
+        """The packed one that was stored."""
+        return self.load.format(stored)
 
 
 def is_position(node: Total) -> bool:
@@ -84,7 +105,7 @@ def fold_of(node: Total, made: str, value: str, at: str, place: str) -> Fold:
     if is_position(node):
         return _position(node, made, value, at, place)
     if node.name in ("maximum", "minimum"):
-        extreme = "smaller_of" if least else "larger_of"
+        extreme = "least_of" if least else "most_of"
         start, update = _worst(type_, least=least), f"{made} = {extreme}({made}, {value});"
         join = f"{extreme}(a, b)"
     else:
@@ -95,6 +116,21 @@ def fold_of(node: Total, made: str, value: str, at: str, place: str) -> Fold:
         join = f"({kind})(({wide})a {operator} ({wide})b)"
     before, _, after = convert("$", type_, node.type).partition("$")
     return Fold(kind, start, update, kind, made, join, before, after)
+
+
+def real_fold(node: Total, made: str, update: str) -> Fold:
+    """The sum or product `made` of floats, without float64, with an `update` in each turn."""
+    kind, is_sum = "real_sum<NEAR>", node.name == "sum"
+    start = f"real<NEAR>({'0.0f' if is_sum else '1.0f'}, 0.0f)"
+    before, after = "total_of(", f", {'few' if is_sum else 'false'}, far)"
+    if node.type == FLOAT32:
+        before = "narrowed_total("
+    settle = f"settle({made});" if is_sum else ""
+    together = "joined(a, b)" if is_sum else "times(a, b, far)"
+    store = f"kept(total_of({{}}, {'few' if is_sum else 'false'}, far))"
+    return Fold(
+        kind, start, update, kind, made, together, before, after, settle, "kept_sum", store, "taken<NEAR>({}, far)"
+    )
 
 
 def _position(node: Total, made: str, value: str, at: str, place: str) -> Fold:

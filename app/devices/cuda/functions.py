@@ -11,6 +11,7 @@ from app.devices.cuda.halves import (
     ASINH,
     ATANH,
     ERROR_FUNCTION,
+    FLOOR_OF_SUM,
     HYPERBOLIC_SINE,
     LOGARITHM_HALF,
     NORMAL_DISTRIBUTION_HALF,
@@ -24,6 +25,7 @@ from app.devices.cuda.halves import (
 )
 from app.devices.cuda.quantized import ROUNDED_QUOTIENT, ROUNDED_SUM
 from app.devices.cuda.reals import REALS
+from app.devices.cuda.sums import SUMS
 from app.devices.cuda.wide import (
     ANGLES,
     ANGLES_OF_SUMS,
@@ -37,6 +39,7 @@ from app.devices.cuda.wide import (
 
 PRIMITIVES = r"""
 #define DEVICE static __device__ __forceinline__
+#define DEVICE_MEMBER __device__ __forceinline__
 #define OUT_OF_LINE static __device__ __noinline__
 #define INFINITE __int_as_float(0x7f800000)
 #define NOT_A_NUMBER __int_as_float(0x7fffffff)
@@ -82,6 +85,10 @@ template <bool SIGNED> DEVICE unsigned saturated_word(int a, int b, int c, int d
              : "=r"(y) : "r"(a), "r"(b), "r"(c), "r"(d));
     return y;
 }
+/* a b + c and a + b, rounded down and up. */
+DEVICE float product_plus_down(float a, float b, float c) { return __fmaf_rd(a, b, c); }
+DEVICE float product_plus_up(float a, float b, float c) { return __fmaf_ru(a, b, c); }
+DEVICE float plus_down(float a, float b) { return __fadd_rd(a, b); }
 DEVICE int nearest_integer(float x) { return __float2int_rn(x); }
 /* The upper half of (high 2^32 + low) 2^n, for n from 0 to 31. */
 DEVICE unsigned shifted_left(unsigned low, unsigned high, int n) { return __funnelshift_l(low, high, n); }
@@ -121,11 +128,13 @@ LIBRARY: dict[str, str] = {
     "sinh_half": HYPERBOLIC_SINE,
     "erf_half": ERROR_FUNCTION,
     "power_of_halves": POWER_HALF,
+    "floor_of_sum": FLOOR_OF_SUM,
     "asinh_half": ASINH,
     "acosh_half": ACOSH,
     "gelu_half": NORMAL_DISTRIBUTION_HALF,
     "rounded_quotient": ROUNDED_QUOTIENT,
     "rounded_sum": ROUNDED_SUM,
+    "real_sums": SUMS,
     "power_far": r"""
 /* pow where the quick way does not lead: subnormal, infinite, NaN, negative, or a result near the ends of the range. */
 OUT_OF_LINE float power_far(float x, float exponent)
@@ -301,6 +310,7 @@ DEVICE double expm1_of_negative_for_float(double x)
 } | {name: source for name, (_, source) in REALS.items()}
 
 NEEDS: dict[str, tuple[str, ...]] = {
+    "floor_of_sum": ("floor_of", "ceil_of"),
     "scaled_softplus_half": ("softplus_half",),
     "steep_softplus_half": ("softplus_half",),
     "plain_swish_half": ("swish_half",),
@@ -316,6 +326,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "angles": ("wide",),
     "angles_of_sums": ("angles", "reals"),
     "rounded_sum": ("wide",),
+    "real_sums": ("reals",),
     "expm1_of_negative_for_float": ("expm1_of_negative",),
 } | {name: needs if name == "reals" else ("reals", *needs) for name, (needs, _) in REALS.items()}
 """Functions of LIBRARY that others call."""

@@ -137,20 +137,25 @@ DEVICE float log_half(float x)
 """
 
 SINE = r"""
-/* The sine of x and `more` right angles, x being a float16. */
-DEVICE float sine_half(float x, unsigned more)
+/* The sine of k pi + r for |r| up to pi / 2, k being the lowest bits of `rounder`. */
+DEVICE float sine_of_halves(float r, float rounder)
 {
-    float rounder = fmaf(x, 0x1.45f306p-1f, 0x1.8p+23f), k = rounder - 0x1.8p+23f;
-    float r = fmaf(k, -0x1.4442d2p-24f, fmaf(k, -0x1.921fb4p+0f, x)), z = r * r;
-    unsigned quarters = bits_of_float(rounder) + more;
-    bool odd = quarters & 1u;
-    float p = fmaf(odd ? -0x1.644956p-10f : 0.0f, z, odd ? 0x1.553e68p-5f : 0x1.0b7bb6p-7f);
-    p = fmaf(fmaf(p, z, odd ? -0x1.ffffb2p-2f : -0x1.554416p-3f), z, 0.0f); /* 0 of 0: -0 would lose its sign */
-    float first = odd ? 1.0f : r, made = fmaf(p, first, first);
-    return float_of_bits(bits_of_float(made) ^ (quarters & 2u) << 30);
+    float z = r * r, p = fmaf(fmaf(-0x1.84d4d6p-13f, z, 0x1.1070dep-7f), z, -0x1.55510ep-3f);
+    float made = fmaf(fmaf(p, z, 0.0f), r, r); /* 0 of 0: -0 would lose its sign */
+    return float_of_bits(bits_of_float(made) ^ bits_of_float(rounder) << 31);
 }
-DEVICE float sine_half(float x) { return sine_half(x, 0u); }
-DEVICE float cosine_half(float x) { return sine_half(x, 1u); }
+/* Of a float16. */
+DEVICE float sine_half(float x)
+{
+    float rounder = fmaf(x, 0x1.45f306p-2f, 0x1.8p+23f), k = rounder - 0x1.8p+23f;
+    return sine_of_halves(fmaf(k, -0x1.4442d2p-23f, fmaf(k, -0x1.921fb4p+1f, x)), rounder);
+}
+/* The sine of x and a right angle, x being (k - 1 / 2) pi + r. */
+DEVICE float cosine_half(float x)
+{
+    float rounder = fmaf(x, 0x1.45f306p-2f, 0.5f) + 0x1.8p+23f, middle = (rounder - 0x1.8p+23f) - 0.5f;
+    return sine_of_halves(fmaf(middle, -0x1.4442d2p-23f, fmaf(middle, -0x1.921fb4p+1f, x)), rounder);
+}
 """
 
 HYPERBOLIC_SINE = r"""
@@ -159,6 +164,30 @@ DEVICE float sinh_half(float x)
     float z = x * x, e = exp2_flushed(fabsf(x) * 0x1.715476p+0f);
     float near = fmaf(fmaf(fmaf(0x1.abb166p-13f, z, 0x1.10f45ep-7f), z, 0x1.5555b0p-3f), z, 1.0f) * x;
     return z < 1.0f ? near : copysignf(fmaf(e, 0.5f, -0.5f * reciprocal_of_normal(e)), x);
+}
+"""
+
+FLOOR_OF_SUM = r"""
+/* The next whole number of a x + b below, or if UP above. Both ends of what the sum may be are rounded to it; if that
+   is not the same, a whole number is nearer to the sum than float32 has digits. */
+template <bool NEAR, bool UP> DEVICE float floor_of_sum(float a, float x, float b, bool& far)
+{
+    if (!NEAR) {
+        wide sum = plus(times(widened(a), widened(x)), widened(b));
+        return narrowed(UP ? ceil_of(sum, far) : floor_of(sum, far));
+    }
+    float factor = UP ? -a : a, addend = UP ? -b : b;
+    float low = product_plus_down(factor, x, addend), high = product_plus_up(factor, x, addend);
+    float made = plus_down(low, 0x1.8p+23f);
+    far |= !(fabsf(low) < 0x1p+22f) | (made != plus_down(high, 0x1.8p+23f));
+    made = copysignf(made - 0x1.8p+23f, high);
+    return UP ? -made : made;
+}
+template <bool UP> DEVICE float floor_of_sum(float a, float x, float b)
+{
+    bool far = false;
+    float made = floor_of_sum<true, UP>(a, x, b, far);
+    return far ? floor_of_sum<false, UP>(a, x, b, far) : made;
 }
 """
 
@@ -186,7 +215,6 @@ DEVICE float power_of_halves(float x, float y)
     made = (y == 0.0f) | (size == 1.0f) ? 1.0f : made;
     bool whole = truncf(y) == y, odd = whole & (truncf(half) != half);
     made = odd ? copysignf(made, x) : made;
-    made = (x < 0.0f) & (size <= 0x1.fffffep+127f) & !whole ? NOT_A_NUMBER : made;
-    return ((x != x) & (y != 0.0f)) | ((y != y) & (x != 1.0f)) ? NOT_A_NUMBER : made;
+    return (x < 0.0f) & (size <= 0x1.fffffep+127f) & !whole ? NOT_A_NUMBER : made; /* of NaN it is that already */
 }
 """

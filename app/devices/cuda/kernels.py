@@ -12,11 +12,12 @@ from app.devices.cuda.chunks import Chunks
 from app.devices.cuda.context import Context
 from app.devices.cuda.coordinates import CoordinateLowering
 from app.devices.cuda.grids import THREADS, elements_of_block, is_packed, render
+from app.devices.cuda.groups import RowClass, Rows
 from app.devices.cuda.layouts import ACCESS_BYTES, Access, Layout, choose_layout, tiles_of
 from app.devices.cuda.lowering import lower
 from app.devices.cuda.pinned import Slot
 from app.devices.cuda.places import CoordinateClass, Coordinates
-from app.devices.cuda.rows import RowClass, RowLowering, Rows
+from app.devices.cuda.rows import RowLowering
 from app.devices.cuda.splits import SplitLowering, Splits
 from app.devices.cuda.transfers import HostTensor
 from app.devices.device import DeviceFailed, ExecutionRecord

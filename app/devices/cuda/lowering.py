@@ -12,14 +12,24 @@ from app.contract.constants import DataType
 from app.devices.cuda.c_types import C_TYPES, convert, literal
 from app.devices.cuda.functions import library
 from app.devices.cuda.operations import FUNCTIONS, through_half
-from app.devices.cuda.real_operations import are_reals, constant_of, half_of, narrowed_of, of_reals, real_of
+from app.devices.cuda.real_operations import (
+    are_reals,
+    constant_of,
+    is_of_host,
+    multiplied,
+    narrowed_of,
+    of_reals,
+    real_of,
+    stored_half_of,
+    uniform_of,
+)
 from app.devices.cuda.shortcuts import Shortcut, in_float32, in_half, in_integers
 from app.devices.cuda.writing import Writing
 from app.formula.costs import CHEAP
 from app.formula.expansions import Ask
 from app.formula.precision import is_for_half, is_smooth, narrowed
 from app.formula.uniform import typed
-from app.formula.values import BOOL, FLOAT32, FLOAT64, Constant, Input, Operation, Parameter, Value, parts
+from app.formula.values import BOOL, FLOAT32, FLOAT64, Constant, Input, Operation, Parameter, Value, is_float, parts
 
 LONG, MOST_FUNCTIONS = 32, 4
 """More operations, or functions among them, than any operator's formula has are a graph's, of which kernels have one
@@ -29,7 +39,9 @@ element at once."""
 OF_WORDS = {"rounded_sum": (0, 3)}
 """Functions of bytes that have another with an s at its end, of words with four of these arguments each."""
 
-HAVE_FAR = frozenset({"power_near", "power_of_each", "gelu", "rounded_sum", "scaled_softplus", "reals"})
+HAVE_FAR = frozenset(
+    {"power_near", "power_of_each", "gelu", "rounded_sum", "scaled_softplus", "floor_of_sum", "reals", "real_sums"}
+)
 """Functions whose quick way does not lead everywhere."""
 
 
@@ -53,9 +65,10 @@ class Arithmetic:
     """If there are any, `source` also defines `elements`, which makes a word of four bytes of words of these inputs."""
 
 
-def is_long(root: Value) -> bool:
-    """Whether a formula is longer than any operator's."""
-    names = [node.name for node in parts(root) if isinstance(node, Operation)]
+def is_long(root: Value, *, integers: bool = True) -> bool:
+    """Whether a formula is longer than any operator's, of which what is computed of `integers` is a part or not."""
+    operations = [node for node in parts(root) if isinstance(node, Operation)]
+    names = [node.name for node in operations if integers or is_float(node.type)]
     return len(names) > LONG or sum(name not in CHEAP for name in names) > MOST_FUNCTIONS
 
 
@@ -82,10 +95,20 @@ class Lowering(Writing):
         self.inputs = inputs
         self._half_root = None if exact or stored is not DataType.FLOAT16 else in_half(ask, root)
         self._root = narrowed(root) if half else root
-        self._is_long = is_long(root)
+        self._is_long = is_long(root, integers=not exact)
         self.looks_again = self.looks_again and not self._is_long
-        self._in_reals = self.looks_again and stored is not DataType.FLOAT64 and are_reals(self._root)
+        self._find_reals()
         self._written: dict[Value, str] = {}
+
+    def _find_reals(self) -> None:
+        self._in_reals = self.looks_again and self.stored is not DataType.FLOAT64 and are_reals(self._root)
+        if self.of_terms and self._in_reals:
+            self.multiplied = multiplied(self._root)
+
+    @property
+    def has_far(self) -> bool:
+        """Whether what is written so far is to be computed again if it was not near."""
+        return self.looks_again and bool(self._functions & HAVE_FAR)
 
     def arithmetic(self) -> Arithmetic:
         words = self._of_words()
@@ -103,7 +126,7 @@ class Lowering(Writing):
             source += f"DEVICE unsigned elements({', '.join([*declared, 'bool& far'])})\n{body}"
         return Arithmetic(
             source=f"{library(self._functions)}\n{source}",
-            far=self.looks_again and bool(self._functions & HAVE_FAR),
+            far=self.has_far,
             is_long=self._is_long,
             inputs=types,
             output=output,
@@ -146,6 +169,8 @@ class Lowering(Writing):
         is_real = self._in_reals and of_reals(node)
         if isinstance(node, Constant):
             return self.declare(FLOAT64, constant_of(node.value)) if is_real else literal(typed(node.type, node.value))
+        if is_real and is_of_host(self, node):
+            return self.declare(FLOAT64, uniform_of(self, node))
         if isinstance(node, Parameter) or (self.is_uniform(node) and node.type != BOOL and not is_real):
             return self.argument(node, node)
         if isinstance(node, Input):
@@ -181,7 +206,7 @@ class Lowering(Writing):
         rounded = self._rounded(self._root)
         if not rounded and self._root.type == FLOAT64 and self._in_reals:
             if self.stored is DataType.FLOAT16:
-                return half_of(self, self.write(self._root))
+                return stored_half_of(self, self._root)
             return self.declare(FLOAT32, narrowed_of(self, self._root))
         value, kind = (rounded, FLOAT32) if rounded else (self.write(self._root), self._root.type)
         return convert(value, kind, self.stored.value.lower())

@@ -77,7 +77,7 @@ def _divide(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
         inverse = inverse_of(writing.ask, divisor)
         if inverse is not None:
             return f"{a} * {writing.argument(node, inverse)}"
-    if node.type == FLOAT64 and writing.is_uniform(divisor) and writing.ask(_is_power_of_2, divisor):
+    if node.type == FLOAT64 and writing.is_uniform(divisor) and writing.ask(is_power_of_2, divisor):
         return f"{a} * {writing.argument(node, 1 / divisor)}"
     if writing.half and isinstance(node.arguments[0], Constant) and node.arguments[0].value == 1:
         return f"reciprocal_approx({b})"
@@ -86,7 +86,7 @@ def _divide(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
     raise TypeError("integers have a quotient")
 
 
-def _is_power_of_2(number: Number) -> bool:
+def is_power_of_2(number: Number) -> bool:
     """By which to divide is to multiply with an inverse that is exact."""
     return 1 <= number <= MODERATE and math.frexp(number)[0] == 0.5
 

@@ -42,6 +42,9 @@ MOST_TERMS, MOST_WORK = 1 << 28, 1 << 40
 """Terms that one thread may compute for an element, and that a kernel may for all: seconds of an H200's time, since a
 kernel under way cannot be stopped. More is NumPy's, which can."""
 
+MOST_BRIEF = 1 << 8
+"""Terms whose losses are added up without a look at how many they have become."""
+
 MOST_UNROLLED = 16
 """Terms of an element that are written one after the other: none then waits for another."""
 
@@ -74,7 +77,8 @@ class CoordinateClass:
     thread some `neighbours` of its terms at once.
 
     `even`: no neighbour is beyond its row. `decisions` are what sizes decide of the formula, and `packed` says which
-    inputs have rows of elements one after the other that begin where a vector may."""
+    inputs have rows of elements one after the other that begin where a vector may. `brief`: an element has so few terms
+    that what their sum loses may be added up by itself."""
 
     ranks: tuple[int, ...]
     few: bool
@@ -88,6 +92,7 @@ class CoordinateClass:
     even: bool = True
     decisions: Decisions = ()
     packed: tuple[bool, ...] = ()
+    brief: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,7 @@ class Coordinates:
             made.Sizes[-1] % width == 0,
             decisions,
             tuple(map(_is_packed, compiled.inputs.values())),
+            terms <= MOST_BRIEF,
         )
         shape = np.array(shape_of(compiled, made, pieces), np.uint32)
         return cls(kind, made.elements, terms, shape, made.elements // made.Sizes[-1] * pieces, root)

@@ -20,6 +20,16 @@ template <bool NEAR> DEVICE auto real(float hi, float lo)
     if constexpr (NEAR) return pair{hi, lo};
     else return normal(hi, lo, 0);
 }
+template <bool NEAR, class T> DEVICE auto real_of_integer(T n, bool& far)
+{
+    if constexpr (NEAR) {
+        far |= n > (1 << 24) || n < -(1 << 24);
+        return (float)n;
+    } else {
+        pair made = pair_of_integer(n);
+        return normal(made.hi, made.lo, 0);
+    }
+}
 DEVICE pair as_pair(float x) { return pair{x, -0.0f}; } /* which added to -0 leaves it */
 DEVICE pair as_pair(pair x) { return x; }
 /* What is rounded to a float, also where it is subnormal, and NaN or infinite if it is not ordinary. */
@@ -28,6 +38,9 @@ DEVICE pair as_pair(wide x)
     float hi = narrowed(wide{x.hi, 0.0f, x.e});
     return pair{hi, hi == 0.0f || !is_number(hi) ? -0.0f : narrowed(normal(x.lo, 0.0f, x.e))};
 }
+DEVICE wide as_wide(float x) { return widened(x); }
+DEVICE wide as_wide(pair x) { return normal(x.hi, x.lo, 0); }
+DEVICE wide as_wide(wide x) { return x; }
 DEVICE float narrowed(float x) { return x; }
 DEVICE float narrowed(pair x) { return x.hi + x.lo; }
 
@@ -141,23 +154,31 @@ DEVICE float narrowed_plus(pair a, float b, bool& far)
 DEVICE float narrowed_plus(float a, pair b, bool& far) { return narrowed_plus(b, a, far); }
 DEVICE float narrowed_plus(pair a, pair b, bool& far) { return narrowed_plus(pair{a.hi, a.lo + b.lo}, b.hi, far); }
 DEVICE float narrowed_plus(wide a, wide b, bool&) { return narrowed(plus(a, b)); }
+/* The same where float16's digits will do. */
+DEVICE float minus_half(float a, pair b) { return (a - b.hi) - b.lo; }
+DEVICE float minus_half(wide a, wide b) { return narrowed(plus(a, negative(b))); }
 template <class A, class B> DEVICE float narrowed_minus(A a, B b, bool& far)
 {
     return narrowed_plus(a, negated(b), far);
+}
+/* Which the sum of a product's parts, of which one is 0 and none, may have lost. */
+DEVICE float with_sign_of(float p, float a, float b)
+{
+    return float_of_bits((bits_of_float(p) & 0x7fffffffu) | ((bits_of_float(a) ^ bits_of_float(b)) & 0x80000000u));
 }
 DEVICE float narrowed_times(float a, float b, bool&) { return a * b; }
 DEVICE float narrowed_times(pair a, float b, bool& far)
 {
     float p = fmaf(a.hi, b, a.lo * b);
     far |= is_large(p); /* the parts may have overflowed apart */
-    return p;
+    return with_sign_of(p, a.hi, b);
 }
 DEVICE float narrowed_times(float a, pair b, bool& far) { return narrowed_times(b, a, far); }
 DEVICE float narrowed_times(pair a, pair b, bool& far)
 {
     float p = fmaf(a.hi, b.hi, fmaf(a.hi, b.lo, a.lo * b.hi));
     far |= is_large(p);
-    return p;
+    return with_sign_of(p, a.hi, b.hi);
 }
 DEVICE float narrowed_times(wide a, wide b, bool&) { return narrowed(times(a, b)); }
 DEVICE float narrowed_over(float a, float b, bool&) { return a / b; }
@@ -181,6 +202,16 @@ DEVICE half_bits half_of(pair x)
     return half_of_float(float_of_bits(bits));
 }
 DEVICE half_bits half_of(wide x) { return half_of(as_pair(x)); }
+/* a b + c, of the two floats around which one is odd. */
+DEVICE half_bits half_of_sum(float a, float b, float c, bool&)
+{
+    float low = product_plus_down(a, b, c), high = product_plus_up(a, b, c);
+    return half_of_float(bits_of_float(low) & 1u ? low : high);
+}
+template <class A, class B, class C> DEVICE half_bits half_of_sum(A a, B b, C c, bool& far)
+{
+    return half_of(times_plus(a, b, c, far));
+}
 """
 
 _SATURATED = r"""
@@ -259,6 +290,7 @@ OUT_OF_LINE wide {name}_of(wide x, bool& far)
     if (!is_ordinary(x) || x.e > 60) return x;
     if (x.e < -60) return widened(x.{of_tiny});
     pair y = {name}_of(as_pair(x), far);
+    y = quick_sum(y.hi, y.lo);
     return normal(y.hi, y.lo, 0);
 }}
 """

@@ -2,164 +2,108 @@
 it once for each reduction and once more for the elements. Groups that fit are read into registers first, and then no
 more.
 
-Sums are added in float64, or in two floats where these have all digits, each thread's part first. Nothing is written
-before all reductions are done, so the output may be one of the inputs.
+Sums are added in two floats each, each thread's part first. Nothing is written before all reductions are done, so the
+output may be one of the inputs; and what is too far for two floats is computed once more, with wides.
 """
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-import numpy as np
+from dataclasses import replace
 
 from app.contract.constants import DataType
 from app.devices.cuda.c_types import C_TYPES
 from app.devices.cuda.functions import PRIMITIVES, library
 from app.devices.cuda.grids import KERNEL, THREADS
-from app.devices.cuda.layouts import ACCESS_BYTES
+from app.devices.cuda.groups import MOST_KEPT, RowClass, reduced_inputs
 from app.devices.cuda.lowering import Lowering
+from app.devices.cuda.real_operations import added, float_of_halves
 from app.devices.cuda.reducers import GROUPS, REDUCERS
-from app.devices.layout import packed_along
+from app.devices.cuda.sums import TWICE
 from app.formula.expansions import Ask
+from app.formula.precision import is_square
 from app.formula.values import BOOL, FLOAT32, FLOAT64, Constant, Input, Operation, Position, Reduction, Value, parts
-from app.programs.dispatchable import Dispatchable
-from app.programs.walks import collapse
 
 BLOCKS = 16
 """That are to fit on a multiprocessor, so that some compute while others wait; half as many where more is kept."""
 
-MOST_KEPT = {32: 32, THREADS: 16}
-"""Elements of a group that a thread holds in registers, by the threads that a group has."""
+MOST_WITH_SUMS = 24
+"""Of which so many blocks as are best with sums in two floats do not fit for more."""
 
 FEW_KEPT = 8
 """Of which no more is kept than BLOCKS leave registers for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """How an operator's groups lie: `outer` sizes of the dimensions that tell groups apart and `inner` of those within
-    one, with each tensor's strides, in elements, the output's last; bytes of their elements; and how many inputs
-    reductions are of."""
-
-    outer: list[int]
-    inner: list[int]
-    outer_strides: list[list[int]]
-    inner_strides: list[list[int]]
-    bytes_of_elements: list[int]
-    reduced: int
-
-    @classmethod
-    def of(cls, compiled: Dispatchable, output: str) -> "Rows":
-        """Those of an `output` whose formula reduces."""
-        made = compiled.program.maps[output]
-        sizes, axes = compiled.outputs[output].Sizes, made.axes
-        # Two more layouts see to it that elements keep their places in groups, and that groups stay apart.
-        places = packed_along(sizes, [axis in axes for axis in range(len(sizes))])
-        groups = packed_along(sizes, [axis not in axes for axis in range(len(sizes))])
-        # The places decide on the order of the inner dimensions, so that a position is a place.
-        merged, (places, groups, *steps) = collapse(sizes, [places, groups, *compiled.layouts(output)])
-        inner = [axis for axis, step in enumerate(groups) if step == 0]
-        outer = [axis for axis, step in enumerate(groups) if step != 0]
-        inner.sort(key=lambda axis: -places[axis])
-        return cls(
-            [merged[axis] for axis in outer] or [1],
-            [merged[axis] for axis in inner] or [1],
-            [[each[axis] for axis in outer] or [0] for each in steps],
-            [[each[axis] for axis in inner] or [0] for each in steps],
-            [data_type.bytes for data_type in compiled.element_types(output)],
-            len(_reduced(made.expression)),
-        )
-
-    @property
-    def groups(self) -> int:
-        return int(np.prod(self.outer, dtype=np.int64))
-
-    def kind(self, *, aligned: bool) -> "RowClass":
-        """What of this chooses code, and whether all addresses are `aligned` to what a thread loads at once."""
-        units = tuple(steps == [1] for steps in self.inner_strides)
-        width = self._width() if aligned and all(units) else 1
-        for threads, most in MOST_KEPT.items():
-            kept = -(-self.inner[0] // (threads * width))
-            if len(self.inner) == 1 and kept * width * self.reduced <= most:
-                return RowClass(len(self.outer), 1, threads, kept, width, units)
-        return RowClass(len(self.outer), len(self.inner), THREADS, 0, 1, units)
-
-    def _width(self) -> int:
-        """Elements that a thread loads at once."""
-        steps = [step for each in self.outer_strides for step, size in zip(each, self.outer, strict=True) if size > 1]
-        width = ACCESS_BYTES // max(self.bytes_of_elements)
-        while width > 1 and any(each % width for each in (self.inner[0], *steps)):
-            width //= 2
-        return max(width, 1)
-
-    @property
-    def shape(self) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
-        """The kernel's argument."""
-        width = int(np.prod(self.inner, dtype=np.int64))
-        flat = [width, *self.outer, *self.inner]
-        flat += [step for each in (*self.outer_strides, *self.inner_strides) for step in each]
-        return np.array(flat, np.uint32)
-
-
-@dataclass(frozen=True, slots=True)
-class RowClass:
-    """Rows that one kernel serves: how many outer and inner dimensions they have; how many threads go over a group; how
-    many times each of these reads into registers, 0 where a group has too many elements, or more than one dimension;
-    how many neighbours it reads then; and which tensors have a group's elements one after the other, the output last.
-    """
-
-    outer: int
-    inner: int
-    threads: int
-    kept: int
-    width: int
-    units: tuple[bool, ...]
-
-    @property
-    def groups_of_block(self) -> int:
-        return THREADS // self.threads
-
-
 class RowLowering(Lowering):
     """Writes a formula as one function for each reduction's elements, and one for the output's."""
 
-    looks_again = False
+    of_terms = True
 
     def __init__(self, ask: Ask, root: Value, inputs: Sequence[tuple[str, DataType]], stored: DataType) -> None:
         super().__init__(ask, root, inputs, stored)
         self.smooth = False
-        self.half = stored is DataType.FLOAT16 and all(map(_is_for_half, parts(root)))
+        self.half |= stored is DataType.FLOAT16 and all(map(_is_for_half, parts(root)))
         self._functions_written: list[str] = []
-        self.reductions = [node for node in parts(root) if isinstance(node, Reduction)]
+        self.reductions = [node for node in parts(self._root) if isinstance(node, Reduction)]
+        self._uses = Counter(each for parent in parts(self._root) for each in parent.operands())
+        self._forget()
+
+    def _forget(self) -> None:
+        """What was written of one body is not known in the next."""
         self._known: dict[Value, str] = {}
         self._wholes: dict[int, list[tuple[str, Value]]] = {}
         """Functions of what reductions alone make, by the number of the stage before which they are computed."""
-        self._given: dict[str, list[str]] = {}
+        self._given: dict[str, list[Value]] = {}
         """What is known to each function."""
         self._saved: set[int] = set()
         """Reductions of which the arguments stay in registers, since what comes later needs them."""
 
-    def source(self, rows: "RowClass") -> tuple[str, tuple[Value, ...]]:
+    def source(self, rows: RowClass) -> tuple[str, tuple[Value, ...]]:
         """The kernel, and what its last arguments are."""
+        lines = self._body(rows, near=True)
+        if self.has_far:
+            # Nothing has been written yet, so that elements may be read again.
+            beyond = self._body(replace(rows, kept=0, width=1), near=False)
+            lines = [*_closure("near", lines, "true"), *_closure("beyond", beyond, "false"), "if (!near()) beyond();"]
+        else:
+            lines = ["constexpr bool NEAR = false;", *lines]
+        kernel = self._kernel(rows, lines)
+        arguments = tuple(value for _, value in self._arguments.values())
+        body = "\n".join(self._functions_written)
+        given = "".join(f", {C_TYPES[value.type]} {name}" for name, value in self._arguments.values())
+        body = body.replace("PARAMETERS", given)
+        kernel = kernel.replace("ARGUMENTS", "".join(f", {name}" for name, _ in self._arguments.values()))
+        more = (TWICE if self.has_far else "") + library(self._functions)
+        return f"{PRIMITIVES}#define THREADS {THREADS}\n{REDUCERS}{GROUPS}{more}{body}{kernel}", arguments
+
+    def _body(self, rows: RowClass, *, near: bool) -> list[str]:
+        """What the kernel does, for which functions are defined."""
+        self._forget()
+        prefix = "" if near else "far_"
+        if any(self._is_real_sum(node, rows) for node in self.reductions):
+            self.function("real_sums")
         for number, node in enumerate(self.reductions):
-            self._know_wholes(number, node.argument)
-            self._define(f"stage{number}", node.argument, node.argument.type)
+            self._know_wholes(number, node.argument, prefix)
+            self._define(f"stage{number}", node.argument, node.argument.type, prefix, adds=self._is_added(node))
             later = [each.argument for each in self.reductions[number + 1 :]]
             if rows.kept and node.argument.type == FLOAT32 and self._is_needed(node.argument, [*later, self._root]):
                 self._saved.add(number)
                 self._known[node.argument] = f"s{number}"
             self._known[node] = f"r{number}"
-        self._know_wholes(len(self.reductions), self._root)
-        self._define("element", self._root, None)
-        kernel = self._kernel(rows)
-        arguments = tuple(value for _, value in self._arguments.values())
-        define = f"#define THREADS {THREADS}\n"
-        body = "\n".join(self._functions_written)
-        signature = self._declared()
-        body = body.replace("PARAMETERS", "".join(f", {each}" for each in signature))
-        source = PRIMITIVES + define + REDUCERS + GROUPS + library(self._functions) + body + kernel
-        return source, arguments
+        self._know_wholes(len(self.reductions), self._root, prefix)
+        self._define("element", self._root, None, prefix)
+        return self._lines_of_body(rows, near=near, prefix=prefix)
 
-    def _know_wholes(self, number: int, root: Value) -> None:
+    def _is_real_sum(self, node: Reduction, rows: RowClass) -> bool:
+        """Whether it is a sum without float64, and not such that floats will do."""
+        if not self._in_reals or node.name != "sum" or _is_fraction(node.argument):
+            return False
+        return not (self.half and rows.kept and node.type == FLOAT32 and is_square(node.argument))
+
+    def _is_added(self, node: Reduction) -> bool:
+        """Whether it adds up, without float64, what is float64."""
+        return self._in_reals and node.name == "sum" and node.argument.type == FLOAT64
+
+    def _know_wholes(self, number: int, root: Value, prefix: str) -> None:
         """What of `root` is made of reductions alone is computed once for a group, before stage `number`."""
         found, seen, waiting = list[Value](), set[Value](), [root]
         while waiting:
@@ -173,7 +117,7 @@ class RowLowering(Lowering):
                 waiting += node.operands()
         for node in found:
             name = f"whole{sum(map(len, self._wholes.values()))}"
-            self._define(name, node, node.type)
+            self._define(name, node, node.type, prefix)
             self._wholes.setdefault(number, []).append((name, node))
         for name, node in self._wholes.get(number, []):
             self._known[node] = name.replace("whole", "w")
@@ -226,45 +170,104 @@ class RowLowering(Lowering):
                 return self.declare(node.type, f"{chosen} ? {zero} : {other}")
         return super()._write(node)
 
-    def _declared(self) -> list[str]:
-        return [f"{C_TYPES[value.type]} {name}" for name, value in self._arguments.values()]
-
-    def _define(self, name: str, node: Value, kind: str | None) -> None:
+    def _define(self, name: str, node: Value, kind: str | None, prefix: str, *, adds: bool = False) -> None:
+        """The function `name` of what is known; if it `adds`, of a sum to which the value is added."""
         self._lines, self._written = [], {}
-        value = self.write(node) if kind else self.result()
-        kind = kind or self.stored.value.lower()
         inputs = [f"{C_TYPES[stored.value.lower()]} x{n}" for n, (_, stored) in enumerate(self.inputs)]
-        results = [f"{C_TYPES[node.type]} {known}" for node, known in self._known.items()]
-        self._given[name] = list(self._known.values())
-        declared = ", ".join([*inputs, "long long at", "bool& far", *results])
-        lines = "".join(f"    {line}\n" for line in [*self._lines, f"return {value};"])
+        sum_ = ["real_sum<NEAR>& all", "bool& few"] if adds else []
+        if adds:
+            self.function("real_sums")
+            value = added(self, "all", node, alone=self._uses[node] == 1)
+        else:
+            value = f"return {self.write(node) if kind else self.result()};"
+        kind = kind or self.stored.value.lower()
+        result = "void" if adds else "auto" if self._is_real(kind) else C_TYPES[kind]
+        self._given[name] = list(self._known)
+        types = [f"class T{n}" for n, node in enumerate(self._known) if self._is_real(node.type)]
+        results = [
+            f"{f'T{n}' if self._is_real(node.type) else C_TYPES[node.type]} {known}"
+            for n, (node, known) in enumerate(self._known.items())
+        ]
+        declared = ", ".join([*inputs, "long long at", "bool& far", *sum_, *results])
+        lines = "".join(f"    {line}\n" for line in [*self._lines, value])
         self._functions_written.append(
-            f"template <bool NEAR> DEVICE {C_TYPES[kind]} {name}({declared}PARAMETERS)\n{{\n{lines}}}\n"
+            f"template <{', '.join(['bool NEAR', *types])}> DEVICE {result} {prefix}{name}({declared}PARAMETERS)\n"
+            f"{{\n{lines}}}\n"
         )
 
-    def _kernel(self, rows: "RowClass") -> str:
+    def _is_real(self, kind: str) -> bool:
+        return kind == FLOAT64 and self._in_reals
+
+    def _kernel(self, rows: RowClass, body: Sequence[str]) -> str:
         tensors, outer, inner = len(self.inputs) + 1, rows.outer, rows.inner
-        last, threads, width = tensors - 1, rows.threads, rows.width
-        names = [name for name, _ in self._arguments.values()]
         stored = [C_TYPES[stored.value.lower()] for _, stored in self.inputs]
         pointers = [f"const {kind}* in{n}" for n, kind in enumerate(stored)]
         out = C_TYPES[self.stored.value.lower()]
-        declared = [*pointers, f"{out}* out", "unsigned long long count", "const shape shape", *self._declared()]
-        kept, known = rows.kept, _reduced(self._root)
-        held = [n for n, (name, _) in enumerate(self.inputs) if kept and name in known]
+        declared = [*pointers, f"{out}* out", "unsigned long long count", "const shape shape"]
+        declared += [f"{C_TYPES[value.type]} {name}" for name, value in self._arguments.values()]
+        lines = [
+            f"const unsigned thread = threadIdx.x % {rows.threads};",
+            f"unsigned rest = blockIdx.x * {rows.groups_of_block} + threadIdx.x / {rows.threads};",
+            "if (rest >= count) return;",
+            "bool far = false;",
+            f"unsigned long long {', '.join(f'g{n} = 0' for n in range(tensors))};",
+            "#pragma unroll",
+            f"for (int axis = {outer - 1}; axis >= 0; --axis) {{",
+            "    const unsigned above = rest / shape.outer[axis], here = rest - above * shape.outer[axis];",
+            *(f"    g{n} += (unsigned long long)here * shape.outer_strides[{n}][axis];" for n in range(tensors)),
+            "    rest = above;",
+            "}",
+            *body,
+        ]
+        struct = (
+            f"struct shape {{ unsigned width; unsigned outer[{outer}]; unsigned inner[{inner}]; "
+            f"unsigned outer_strides[{tensors}][{outer}]; unsigned inner_strides[{tensors}][{inner}]; }};\n"
+        )
+        text = "".join(f"    {line}\n" for line in lines)
+        bounds = f"{THREADS}, {self._blocks(rows)}"
+        head = f'extern "C" __global__ void __launch_bounds__({bounds}) {KERNEL}({", ".join(declared)})'
+        return f"\n{struct}\n{head}\n{{\n{text}}}\n"
 
-        def call(name: str, loaded: bool = False) -> str:
-            """`loaded`: what is held in registers is not all."""
+    def _blocks(self, rows: RowClass) -> int:
+        """How many are to fit on a multiprocessor."""
+        many = rows.kept * rows.width * len(self._held(rows))
+        if many > MOST_KEPT[THREADS] and any(node.type == FLOAT64 for node in parts(self._root)):
+            # Two floats for each of these leave little more than that; halves take half as many registers.
+            few = many > MOST_WITH_SUMS
+            return (10 if few else 12) if self.stored is DataType.FLOAT16 else 6 if few else 8
+        if self.half and len(self.reductions) > 2 and many > FEW_KEPT and rows.width > 1:
+            return BLOCKS // 4  # whose lanes wait for each other: what is next to do is done meanwhile
+        return BLOCKS if 0 < many <= FEW_KEPT else BLOCKS // 2
+
+    def _held(self, rows: RowClass) -> list[int]:
+        """The inputs whose elements stay in registers."""
+        known = reduced_inputs(self._root)
+        return [n for n, (name, _) in enumerate(self.inputs) if rows.kept and name in known]
+
+    def _lines_of_body(self, rows: RowClass, *, near: bool, prefix: str) -> list[str]:
+        tensors, inner, kept = len(self.inputs) + 1, rows.inner, rows.kept
+        last, threads, width = tensors - 1, rows.threads, rows.width
+        stored = [C_TYPES[stored.value.lower()] for _, stored in self.inputs]
+        out = C_TYPES[self.stored.value.lower()]
+        held = self._held(rows)
+        vote = [f"if (any_of<{threads}>(far)) return false;"] if near and self.has_far else []
+
+        def call(name: str, *, sum_: str = "", loaded: bool = False, far: bool = False) -> str:
+            """`loaded`: what is held in registers is not all. `far`: the other body's function, for one element."""
             at = f"c * {width} + v"
             elements = [
                 f"x{n}[{at}]" if n in held else f"y{n}[v]" if loaded else "0" if kept else f"in{n}[o{n}]"
                 for n in range(last)
             ]
-            others = [f"{each}[{at}]" if each[0] == "s" else each for each in self._given[name]]
-            if name.startswith("whole"):
-                elements, others = ["0"] * last, ["0" if each[0] == "s" else each for each in self._given[name]]
-                return f"{name}<false>({', '.join([*elements, '0', 'far', *others, *names])})"
-            return f"{name}<false>({', '.join([*elements, '(long long)(j + v)', 'far', *others, *names])})"
+            is_whole, others = name.startswith("whole"), []
+            for node in self._given[name]:
+                known = self._known[node]
+                known = ("0" if is_whole else f"{known}[{at}]") if known[0] == "s" else known
+                others.append(f"as_wide({known})" if far and self._is_real(node.type) else known)
+            elements, place = (["0"] * last, "0") if is_whole else (elements, "(long long)(j + v)")
+            called = f"far_{name}<false>" if far else f"{prefix}{name}<NEAR>"
+            given = [*elements, place, "far", *([sum_, "few"] if sum_ else []), *others]
+            return f"{called}({', '.join(given)}ARGUMENTS)"
 
         places = [
             f"unsigned long long {', '.join(f'o{n} = g{n}' for n in range(tensors))}; unsigned left = j;",
@@ -288,19 +291,7 @@ class RowLowering(Lowering):
                 f"    const unsigned j = (thread + c * {threads}) * {width};",
                 f"    if (c == {kept - 1} && j >= shape.width) break;",
             ]
-        lines = [
-            f"const unsigned thread = threadIdx.x % {threads};",
-            f"unsigned rest = blockIdx.x * {rows.groups_of_block} + threadIdx.x / {threads};",
-            "if (rest >= count) return;",
-            "bool far = false;",
-            f"unsigned long long {', '.join(f'g{n} = 0' for n in range(tensors))};",
-            "#pragma unroll",
-            f"for (int axis = {outer - 1}; axis >= 0; --axis) {{",
-            "    const unsigned above = rest / shape.outer[axis], here = rest - above * shape.outer[axis];",
-            *(f"    g{n} += (unsigned long long)here * shape.outer_strides[{n}][axis];" for n in range(tensors)),
-            "    rest = above;",
-            "}",
-        ]
+        lines = ["bool few = false;"] if self.has_far else []
         if held:
             lines += [f"{stored[n]} x{n}[{kept * width}];" for n in held]
             loads = [f"read<{width}>(x{n} + c * {width}, in{n} + o{n});" for n in held]
@@ -308,48 +299,46 @@ class RowLowering(Lowering):
 
         def wholes(number: int) -> list[str]:
             made = self._wholes.get(number, [])
-            return [f"const {C_TYPES[node.type]} {self._known[node]} = {call(name)};" for name, node in made]
+            kinds = ["auto" if self._is_real(node.type) else C_TYPES[node.type] for _, node in made]
+            return [
+                f"const {kind} {self._known[node]} = {call(name)};"
+                for kind, (name, node) in zip(kinds, made, strict=True)
+            ]
 
         for number, node in enumerate(self.reductions):
             lines += wholes(number)
-            value = call(f"stage{number}")
+            value = call(f"stage{number}", sum_="all" if self._is_added(node) else "")
             if number in self._saved:
                 lines += [f"{C_TYPES[node.argument.type]} s{number}[{kept * width}];"]
                 value = f"(s{number}[c * {width} + v] = {value})"
             begin, update, end = self._fold(number, node, value, rows)
-            lines += [f"{C_TYPES[node.type]} r{number};", "{", f"    {begin}", *(f"    {line}" for line in loop)]
+            kind = "real_sum<NEAR>" if self._is_real(node.type) else C_TYPES[node.type]
+            lines += [f"{kind} r{number};", "{", f"    {begin}", *(f"    {line}" for line in loop)]
             lines += [f"        {line}" for line in [*([] if kept else places), *across]]
             lines += [*(f"            {line}" for line in update), "        }", "    }"]
             lines += [*(f"    {line}" for line in end), "}"]
         others = [n for n in range(last) if n not in held]
-        lines += [
-            *wholes(len(self.reductions)),
-            *loop,
-            *(f"    {line}" for line in places),
+        lines += [*wholes(len(self.reductions)), *([] if kept else vote)]
+        elements = [
             *(f"    {stored[n]} y{n}[{width}]; read<{width}>(y{n}, in{n} + o{n});" for n in others),
-            f"    several<{out}, {width}> made;",
             *(f"    {line}" for line in across),
             f"        made.at[v] = {call('element', loaded=True)};",
-            "    }",
-            f"    *(several<{out}, {width}>*)(out + o{last}) = made;",
-            "}",
         ]
-        struct = (
-            f"struct shape {{ unsigned width; unsigned outer[{outer}]; unsigned inner[{inner}]; "
-            f"unsigned outer_strides[{tensors}][{outer}]; unsigned inner_strides[{tensors}][{inner}]; }};\n"
-        )
-        body = "".join(f"    {line}\n" for line in lines)
-        many = kept * width * len(held)
-        blocks = BLOCKS if 0 < many <= FEW_KEPT else BLOCKS // 2
-        if many > MOST_KEPT[THREADS] and any(node.type == FLOAT64 for node in parts(self._root)):
-            # Halves take half as many registers, and many lanes that wait for float64.
-            blocks = BLOCKS * 3 // 4 if self.stored is DataType.FLOAT16 else BLOCKS // 4
-        elif self.half and len(self.reductions) > 2 and many > FEW_KEPT and width > 1:
-            blocks = BLOCKS // 4  # whose lanes wait for each other: what is next to do is done meanwhile
-        head = f'extern "C" __global__ void __launch_bounds__({THREADS}, {blocks}) {KERNEL}({", ".join(declared)})'
-        return f"\n{struct}\n{head}\n{{\n{body}}}\n"
+        if vote and not kept:
+            again = call("element", loaded=True, far=True)
+            elements += [f"        if (far) made.at[v] = {again};", "        far = false;"]
+        elements += ["    }"]
+        store = f"    *(several<{out}, {width}>*)(out + o{last}) = made;"
+        each = [*loop, *(f"    {line}" for line in places)]
+        made = f"several<{out}, {width}> made"
+        if vote and kept:  # all are known before any is stored
+            lines += [f"{made}_of[{kept}];", *each, "    auto& made = made_of[c];", *elements, "}", *vote]
+            lines += [*each, "    const auto& made = made_of[c];", store, "}"]
+        else:
+            lines += [*each, f"    {made};", *elements, store, "}"]
+        return lines
 
-    def _fold(self, number: int, node: Reduction, value: str, rows: "RowClass") -> tuple[str, list[str], list[str]]:
+    def _fold(self, number: int, node: Reduction, value: str, rows: RowClass) -> tuple[str, list[str], list[str]]:
         """What a reduction begins with, does with each `value`, and ends with."""
         kind, result, threads = C_TYPES[node.argument.type], C_TYPES[node.type], rows.threads
         if node.name == "sum":
@@ -362,7 +351,17 @@ class RowLowering(Lowering):
                 )
                 joined = f"reduced<{threads}>({part}, sum_of_both)"
                 return begin, [update], [f"const float2 both = {joined};", f"{whole}(both.x + both.y);"]
-            if _is_fraction(node.argument):
+            if self._is_real_sum(node, rows):
+                begin = "real_sum<NEAR> all = real<NEAR>(0.0f, 0.0f);"
+                update = f"{value};" if self._is_added(node) else f"add_to(all, real<NEAR>({value}));"
+                if self.half and rows.width % 2 == 0 and float_of_halves(node.argument):
+                    begin += " float held;"
+                    update = f"if (v % 2 == 0) held = {value}; else add_to(all, real<NEAR>(held + {value}));"
+                total = f"reduced<{threads}>(all, [](auto a, auto b) {{ return joined(a, b); }}), few, far"
+                total = f"{'total_of' if self._is_real(node.type) else 'narrowed_total'}({total})"
+                return begin, [update, *(["settle(all);"] if rows.wide else [])], [f"r{number} = {total};"]
+            is_narrow = self.half and rows.kept and node.type == FLOAT32 and is_square(node.argument)
+            if _is_fraction(node.argument) or is_narrow:
                 begin, update = "float all = 0;", f"all += {value};"
             join = f"reduced<{threads}>(all, [](auto a, auto b) {{ return a + b; }})"
             return begin, [update], [f"{whole}{join};"]
@@ -390,6 +389,12 @@ class RowLowering(Lowering):
         return begin, updates, [f"r{number} = ({result}){join};"]
 
 
+def _closure(name: str, lines: Sequence[str], near: str) -> list[str]:
+    """A function that says whether it has come to its end."""
+    body = [f"constexpr bool NEAR = {near};", *lines, "return true;"]
+    return [f"const auto {name} = [&]() -> bool {{", *(f"    {line}" for line in body), "};"]
+
+
 def _first_of_kept(number: int, kind: str, value: str, rows: RowClass) -> list[str]:
     """Where the first of the elements in registers is that is the largest, or NaN."""
     return [
@@ -408,12 +413,6 @@ def _first_of_kept(number: int, kind: str, value: str, rows: RowClass) -> list[s
         f"found % {rows.width};",
         f"r{number} = reduced<{rows.threads}>(found, [](unsigned a, unsigned b) {{ return a < b ? a : b; }});",
     ]
-
-
-def _reduced(root: Value) -> set[str]:
-    """The inputs that reductions are of."""
-    arguments = [node.argument for node in parts(root) if isinstance(node, Reduction)]
-    return {node.name for argument in arguments for node in parts(argument) if isinstance(node, Input)}
 
 
 def _is_fraction(node: Value) -> bool:

@@ -20,7 +20,7 @@ from app.formula.coordinates import Coordinate, Element, Index, Total
 from app.formula.decided import Decisions, decided
 from app.formula.expansions import Ask
 from app.formula.uniform import uniform_parts
-from app.formula.values import INT64, Number, Operation, Value, parts
+from app.formula.values import FLOAT64, INT64, Number, Operation, Value, parts
 
 
 @dataclass(eq=False, slots=True)
@@ -39,7 +39,7 @@ class Scope:
 class ScopedLowering(Lowering):
     """Writes a formula into scopes, but for its totals."""
 
-    looks_again = False
+    of_terms = True
 
     def __init__(self, ask: Ask, root: Value, inputs: Sequence[tuple[str, DataType]], stored: DataType) -> None:
         super().__init__(ask, root, inputs, stored, exact=True)
@@ -57,7 +57,7 @@ class ScopedLowering(Lowering):
         self._packed: tuple[bool, ...] = ()
         self._of_all: set[Value] = set()
         self._step = 0
-        self._uses: dict[Value, int] = {}
+        self._uses: Counter[Value] = Counter()
         self._guards: dict[Value, list[tuple[str, Scope]]] = {}
         self._scope = Scope(frozenset(), None)
         self._lines = self._scope.lines
@@ -66,6 +66,7 @@ class ScopedLowering(Lowering):
         """Take what sizes decide of the formula, and which inputs have rows that vectors can be loaded of."""
         self._root, self._packed = decided(self._root, decisions), packed
         self._uniform = uniform_parts(self._root)
+        self._find_reals()
 
     @property
     def along_rows(self) -> frozenset[Index]:
@@ -108,8 +109,14 @@ class ScopedLowering(Lowering):
         return home
 
     def declare(self, kind: str, expression: str) -> str:
+        is_real = kind == FLOAT64 and self._in_reals
+        if is_real:
+            self.function("reals")
+        return self.declare_as("auto" if is_real else C_TYPES[kind], expression)
+
+    def declare_as(self, c_type: str, expression: str) -> str:
         name = self._new("v")
-        self._lines.append(f"const {C_TYPES[kind]} {name} = {expression};")
+        self._lines.append(f"const {c_type} {name} = {expression};")
         return name
 
     def _new(self, prefix: str) -> str:
@@ -267,7 +274,7 @@ class ScopedLowering(Lowering):
 
     def _only_of(self, node: Value) -> Iterator[Element]:
         """The elements that nothing else is made of."""
-        self._uses = self._uses or Counter(each for parent in parts(self._root) for each in parent.operands())
+        self._uses = self._uses or uses_in(self._root)
         if self._uses[node] == 1:
             if isinstance(node, Element):
                 yield node
@@ -285,6 +292,11 @@ class ScopedLowering(Lowering):
     @abstractmethod
     def _total(self, node: Total) -> str:
         """The name of a total."""
+
+
+def uses_in(root: Value) -> Counter[Value]:
+    """How often each part of a formula is an operand."""
+    return Counter(each for parent in parts(root) for each in parent.operands())
 
 
 def _is_multiple(width: int, number: Number) -> bool:

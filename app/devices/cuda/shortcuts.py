@@ -75,6 +75,9 @@ def in_half(ask: Ask, root: Value) -> Shortcut | None:
             Shortcut("swish_half", swish, far=False) if swish[0] else Shortcut("plain_swish_half", swish[1:], far=False)
         )
     match root:
+        case Operation(name="floor" | "ceil", arguments=(Operation(name="multiply_add", arguments=sum_),)):
+            a, x, b = (_cast_of(each, FLOAT32) for each in sum_)
+            return Shortcut("floor_of_sum", (a, x, b), (int(root.name == "ceil"),)) if a and x and b else None
         case Operation(type="float32", arguments=arguments) if root.name in _IN_HALF:
             return Shortcut(_IN_HALF[root.name], arguments, far=False)
         case Operation(type="float32", name="power", arguments=(x, exponent)) if not is_uniform(exponent):

@@ -15,7 +15,7 @@ import numpy as np
 from app.contract.constants import DataType
 from app.devices.cuda import turns
 from app.devices.cuda.coordinates import CoordinateLowering, places_of
-from app.devices.cuda.folds import Fold, fold_of
+from app.devices.cuda.folds import Fold, fold_of, real_fold
 from app.devices.cuda.grids import THREADS
 from app.devices.cuda.places import Coordinates, ranks_of, shape_of
 from app.devices.cuda.totals import LONG, is_long, outer_totals, terms_of, width_across, width_of_terms
@@ -182,9 +182,9 @@ class SplitLowering(CoordinateLowering):
             f"const unsigned long long beyond = first + shape.terms[{number}];",
             "const unsigned end = (unsigned)(beyond < terms ? beyond : terms);",
             *loop.loop("(unsigned)first", begin, step, "end"),
-            f"{fold.packed}* const partial = ({fold.packed}*)scratch;",
+            f"{fold.in_memory}* const partial = ({fold.in_memory}*)scratch;",
             *(self._joined_rows(fold, lanes, width, last) if lanes else loop.joined("whole")),
-            *([] if lanes else ["if (threadIdx.x == 0) partial[row * shape.splits + split] = whole;"]),
+            *([] if lanes else [f"if (threadIdx.x == 0) partial[row * shape.splits + split] = {fold.kept('whole')};"]),
         ]
         return self._kernel(kind, lines, shared=not lanes)
 
@@ -211,7 +211,8 @@ class SplitLowering(CoordinateLowering):
                                     f"a = {fold.joined};",
                                 ]
                             ),
-                            f"partial[(row * shape.sizes[{last}] + from + k) * shape.splits + split] = a;",
+                            f"partial[(row * shape.sizes[{last}] + from + k) * shape.splits + split] = "
+                            f"{fold.kept('a')};",
                         ]
                     ),
                 ]
@@ -223,28 +224,29 @@ class SplitLowering(CoordinateLowering):
         self._take(kind)
         total, rank, shared = self._totals[number], kind.ranks[-1], kind.joined_by_blocks
         self._know(number, "i")
-        fold = fold_of(total, "none", "", "", "unsigned")
+        fold = self._known_fold(total)
         thread, threads = ("threadIdx.x", "THREADS") if shared else ("0", "1")
         lines = [
             "const unsigned long long i = blockIdx.x;"
             if shared
             else "const unsigned long long i = (unsigned long long)blockIdx.x * THREADS + threadIdx.x;",
             "if (i >= count) return;",
-            f"const {fold.packed}* const partial = (const {fold.packed}*)scratch + i * shape.splits;",
+            f"const {fold.in_memory}* const partial = (const {fold.in_memory}*)scratch + i * shape.splits;",
             f"const {fold.kind} none = {fold.start};",
             f"{fold.packed} mine = {fold.pack};",
             f"#pragma unroll {JOINED_TOGETHER}",
             f"for (unsigned n = {thread}; n < shape.splits; n += {threads})",
-            braced([f"const {fold.packed} a = mine, b = partial[n];", f"mine = {fold.joined};"]),
+            braced([f"const {fold.packed} a = mine, b = {fold.taken('partial[n]')};", f"mine = {fold.joined};"]),
             f"const {fold.packed} whole = "
             + (
-                f"reduced(mine, []({fold.packed} a, {fold.packed} b) {{ return {fold.joined}; }});"
+                f"reduced(mine, [&]({fold.packed} a, {fold.packed} b) {{ return {fold.joined}; }});"
                 if shared
                 else "mine;"
             ),
         ]
         if number + 1 < len(self._totals):
-            store = f"(({fold.packed}*)(scratch + {_results(number)}))[i] = whole;"
+            whole = fold.kept("whole")
+            store = f"(({fold.in_memory}*)(scratch + {_results(number)}))[i] = {whole};"
         else:
             self._made[total] = "whole"
             result = self.result()
@@ -265,14 +267,22 @@ class SplitLowering(CoordinateLowering):
     def _know(self, number: int, element: str) -> None:
         """The totals before `number` are known, those of the output's element that is number `element`."""
         for place, each in enumerate(self._totals[:number]):
-            packed = fold_of(each, "none", "", "", "unsigned").packed
-            self._made[each] = f"((const {packed}*)(scratch + {_results(place)}))[{element}]"
+            fold = self._known_fold(each)
+            stored = f"((const {fold.in_memory}*)(scratch + {_results(place)}))[{element}]"
+            self._made[each] = fold.taken(stored)
 
     def _total(self, node: Total) -> str:
         known = self._made.get(node)
         if known is None:
             return super()._total(node)
-        return self.declare(node.type, fold_of(node, "none", "", "", "unsigned").result(known))
+        return self.declare(node.type, self._known_fold(node).result(known))
+
+    def _known_fold(self, total: Total) -> Fold:
+        """Of a total that is made already."""
+        if self.is_real(total):
+            self.function("real_sums")
+            return real_fold(total, "none", "")
+        return fold_of(total, "none", "", "", "unsigned")
 
     def divided(self, count: str) -> tuple[str, str]:
         """By what is known before the loop."""

@@ -30,6 +30,8 @@ class Turns:
     places: Sequence[str]
     loads: Sequence[tuple[str, str, str]]
     each: Sequence[str]
+    held: Sequence[str] = ()
+    """What is declared for several turns."""
 
     def loop(self, first: str, begin: str, step: str, end: str) -> list[str]:
         """The accumulators, and the loop from term `first` to before `end`, of which a thread has those from `begin`
@@ -42,13 +44,15 @@ class Turns:
             f"{self.fold.kind} {self.name}[{self.kept}];",
             *_of_each(self.kept, [f"{self.name}[k] = {start};"]),
             f"unsigned {base} = {first};",
-            f"const auto {turn} = [&](auto times)",
+            f"const auto {turn} = [&](auto together)",
             braced(
                 [
-                    "constexpr int turns = decltype(times)::value;",
+                    "constexpr int turns = decltype(together)::value;",
+                    *self.held,
                     *(f"{kind} {name}[turns] = {{}};" for name, kind, _ in self.loads),
                     *(_turns([*place, *(line for _, _, line in self.loads)]) if self.loads else []),
                     *_turns([*place, *_of_each(self.width, self.each)]),
+                    *(_of_each(self.kept, [self.fold.settle]) if self.fold.settle else []),
                 ]
             )
             + ";",
@@ -66,7 +70,7 @@ class Turns:
         fold, join = self.fold, f"joined_{self.name}"
         packed, mine = fold.packed, f"mine_{self.name}"
         lines = [
-            f"auto {join} = []({packed} a, {packed} b) {{ return {fold.joined}; }};",
+            f"auto {join} = [&]({packed} a, {packed} b) {{ return {fold.joined}; }};",
             f"auto packed_{self.name} = [&](int k) {{ return {fold.pack}; }};",
             f"{packed} {mine} = packed_{self.name}(0);",
         ]

@@ -16,6 +16,9 @@ class Writing(ABC):
     """Whether what is written is a template over NEAR, that elements are computed with a second time if it was too far.
     If not, functions look themselves."""
 
+    of_terms = False
+    """Whether results are as exact as the terms that they are made of, which may cancel, and these are sums."""
+
     def __init__(self, ask: Ask, *, smooth: bool, half: bool) -> None:
         """`smooth` and `half` say what the stored type permits: see `app/formula/precision.py`."""
         self.ask = ask
@@ -24,6 +27,10 @@ class Writing(ABC):
         self._lines: list[str] = []
         self._arguments: dict[Value, tuple[str, Value]] = {}
         self._functions: set[str] = set()
+        self.multiplied: frozenset[Value] = frozenset()
+        """Differences of float64 that nothing but products is made of, if results are `of_terms`."""
+        self.of_host: dict[Value, str] = {}
+        """What is given for float64 values that are the same for all elements."""
         self._is_uniform = Uniformity()
 
     @abstractmethod

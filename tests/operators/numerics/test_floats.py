@@ -30,7 +30,8 @@ from tests.operators.numerics.reference import wide
 from tests.operators.numerics.ulp import check, rounded
 
 RANDOM = 1 << int(os.environ.get("NUMERICS_RANDOM_BITS", "15"))
-SIGNED_ZEROS = [*CONSTANT_POWS, *SCALED_CONSTANT_POWS, *PARAMETERIZED_RELUS]
+SWISHES = [case for case in UNARY if case.kind.endswith("ACTIVATION_SWISH")]
+SIGNED_ZEROS = [*CONSTANT_POWS, *SCALED_CONSTANT_POWS, *PARAMETERIZED_RELUS, *SWISHES]
 """Whose results of 0 have a sign that matters."""
 
 unary = pytest.mark.parametrize("case", UNARY, ids=str)

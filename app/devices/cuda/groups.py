@@ -1,0 +1,111 @@
+"""How the groups of a formula that reduces lie, and what of it chooses a kernel: `rows.py` has these."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.devices.cuda.grids import THREADS
+from app.devices.cuda.layouts import ACCESS_BYTES
+from app.devices.layout import packed_along
+from app.formula.values import Input, Reduction, Value, parts
+from app.programs.dispatchable import Dispatchable
+from app.programs.walks import collapse
+
+MOST_KEPT = {32: 32, THREADS: 16}
+"""Elements of a group that a thread holds in registers, by the threads that a group has."""
+
+MOST_UNSETTLED = 1 << 11
+"""Terms of a thread whose losses are added up without a look at how many they have become."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """How an operator's groups lie: `outer` sizes of the dimensions that tell groups apart and `inner` of those within
+    one, with each tensor's strides, in elements, the output's last; bytes of their elements; and how many inputs
+    reductions are of."""
+
+    outer: list[int]
+    inner: list[int]
+    outer_strides: list[list[int]]
+    inner_strides: list[list[int]]
+    bytes_of_elements: list[int]
+    reduced: int
+
+    @classmethod
+    def of(cls, compiled: Dispatchable, output: str) -> "Rows":
+        """Those of an `output` whose formula reduces."""
+        made = compiled.program.maps[output]
+        sizes, axes = compiled.outputs[output].Sizes, made.axes
+        # Two more layouts see to it that elements keep their places in groups, and that groups stay apart.
+        places = packed_along(sizes, [axis in axes for axis in range(len(sizes))])
+        groups = packed_along(sizes, [axis not in axes for axis in range(len(sizes))])
+        # The places decide on the order of the inner dimensions, so that a position is a place.
+        merged, (places, groups, *steps) = collapse(sizes, [places, groups, *compiled.layouts(output)])
+        inner = [axis for axis, step in enumerate(groups) if step == 0]
+        outer = [axis for axis, step in enumerate(groups) if step != 0]
+        inner.sort(key=lambda axis: -places[axis])
+        return cls(
+            [merged[axis] for axis in outer] or [1],
+            [merged[axis] for axis in inner] or [1],
+            [[each[axis] for axis in outer] or [0] for each in steps],
+            [[each[axis] for axis in inner] or [0] for each in steps],
+            [data_type.bytes for data_type in compiled.element_types(output)],
+            len(reduced_inputs(made.expression)),
+        )
+
+    @property
+    def groups(self) -> int:
+        return int(np.prod(self.outer, dtype=np.int64))
+
+    def kind(self, *, aligned: bool) -> "RowClass":
+        """What of this chooses code, and whether all addresses are `aligned` to what a thread loads at once."""
+        units = tuple(steps == [1] for steps in self.inner_strides)
+        width = self._width() if aligned and all(units) else 1
+        for threads, most in MOST_KEPT.items():
+            kept = -(-self.inner[0] // (threads * width))
+            if len(self.inner) == 1 and kept * width * self.reduced <= most:
+                return RowClass(len(self.outer), 1, threads, kept, width, units)
+        wide = int(np.prod(self.inner, dtype=np.int64)) > THREADS * MOST_UNSETTLED
+        return RowClass(len(self.outer), len(self.inner), THREADS, 0, 1, units, wide)
+
+    def _width(self) -> int:
+        """Elements that a thread loads at once."""
+        steps = [step for each in self.outer_strides for step, size in zip(each, self.outer, strict=True) if size > 1]
+        width = ACCESS_BYTES // max(self.bytes_of_elements)
+        while width > 1 and any(each % width for each in (self.inner[0], *steps)):
+            width //= 2
+        return max(width, 1)
+
+    @property
+    def shape(self) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+        """The kernel's argument."""
+        width = int(np.prod(self.inner, dtype=np.int64))
+        flat = [width, *self.outer, *self.inner]
+        flat += [step for each in (*self.outer_strides, *self.inner_strides) for step in each]
+        return np.array(flat, np.uint32)
+
+
+@dataclass(frozen=True, slots=True)
+class RowClass:
+    """Rows that one kernel serves: how many outer and inner dimensions they have; how many threads go over a group; how
+    many times each of these reads into registers, 0 where a group has too many elements, or more than one dimension;
+    how many neighbours it reads then; which tensors have a group's elements one after the other, the output last; and
+    whether groups are so wide that what their sums lose needs a look on the way."""
+
+    outer: int
+    inner: int
+    threads: int
+    kept: int
+    width: int
+    units: tuple[bool, ...]
+    wide: bool = False
+
+    @property
+    def groups_of_block(self) -> int:
+        return THREADS // self.threads
+
+
+def reduced_inputs(root: Value) -> set[str]:
+    """The inputs that reductions are of."""
+    arguments = [node.argument for node in parts(root) if isinstance(node, Reduction)]
+    return {node.name for argument in arguments for node in parts(argument) if isinstance(node, Input)}

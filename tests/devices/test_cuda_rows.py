@@ -1,0 +1,102 @@
+"""CUDA kernels that add up without float64, on the CPU: sums of any size, as exact as operators say."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.contract.constants import NEWEST
+from app.contract.validation import validate
+from app.memory.arrays import Array
+from app.operators.catalog import OPERATORS
+from app.operators.compiled import CompiledOperator, compile_operator
+from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu
+from tests.devices.cuda_on_cpu import COMPILER, BuiltKernels
+from tests.devices.rows_on_cpu import build_rows
+from tests.devices.test_coordinates import run
+from tests.operators.numerics.samples import Exact, off_by, wide
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+
+ROWS = 7
+
+
+def rows_of(dtype: str, size: int) -> Array:
+    """Rows about 2, large, small, near the end of the range, with a NaN, an infinity, and of one number."""
+    x = np.random.default_rng(size).standard_normal((1, 1, ROWS, size)) + 2
+    factors = (1, 1e30, 1e-30, 3e37, 1, 1, 0) if dtype == "float32" else (1, 6e3, 1e-6, 1e-4, 1, 1, 0)
+    x *= np.array(factors).reshape(-1, 1)
+    x[0, 0, 4, size // 2], x[0, 0, 5, 0], x[0, 0, 6] = np.nan, np.inf, 0.1
+    return x.astype(dtype)
+
+
+def operator_of(name: str, x: Array, **members: Any) -> CompiledOperator:
+    kind = OPERATORS[f"DML_OPERATOR_{name}"]
+    tensor = {"DataType": x.dtype.name.upper(), "Sizes": list(x.shape)}
+    return compile_operator(validate(kind, {"Type": kind.name(), "InputTensor": tensor, **members}), NEWEST)
+
+
+def is_as_exact(made: Array, right: Array, of: Array, bound: float) -> None:
+    """In units in the last place of `of`; where there is no number, there is none."""
+    known = np.isfinite(right)
+    np.testing.assert_array_equal(np.isnan(made), np.isnan(right))
+    assert off_by(made[known], Exact(right[known], of[known])) <= bound
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_normalizations_of_rows(tmp_path: Path, dtype: str) -> None:
+    """In registers of warps and of blocks, by one and by vectors, and read again."""
+    sizes, rng = (5, 64, 768, 1023, 1024, 2500), np.random.default_rng(1)
+    repeated = {"DataType": dtype.upper(), "Sizes": [1, 1, ROWS, 0], "Strides": [0, 0, 0, 1]}
+    given = [(rows_of(dtype, size), *rng.standard_normal((2, size)).astype(dtype)) for size in sizes]
+    operators = []
+    for x, *_ in given:
+        more = repeated | {"Sizes": list(x.shape)}
+        members = {"Axes": [3], "NormalizeVariance": True, "Epsilon": 1e-5, "ScaleTensor": more, "BiasTensor": more}
+        operators += [operator_of("MEAN_VARIANCE_NORMALIZATION1", x, **members)]
+        operators += [operator_of("LP_NORMALIZATION", x, Axis=3, Epsilon=1e-5, P=p) for p in (1, 2)]
+    functions = iter(build_rows(tmp_path, operators))
+    epsilon = np.longdouble(np.float32(1e-5))
+    for x, scale, bias in given:
+        w, s, b = wide(x, scale, bias)
+        with np.errstate(all="ignore"):
+            mean = w.mean(-1, keepdims=True)
+            factor = s / np.sqrt(((w - mean) ** 2).mean(-1, keepdims=True) + epsilon)
+            right, of = factor * (w - mean) + b, abs(factor * w) + abs(factor * mean) + abs(b)
+            is_as_exact(next(functions)(x, scale, bias), right, of, 1)
+            for p in (1, 2):
+                norm = (abs(w) ** p).sum(-1, keepdims=True) ** (np.longdouble(1) / p)
+                right = w / np.maximum(norm, epsilon)
+                is_as_exact(next(functions)(x), right, abs(right), 1)
+
+
+FUNCTIONS = ("SUM", "AVERAGE", "L1", "L2", "SUM_SQUARE", "LOG_SUM", "LOG_SUM_EXP")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_reductions_of_rows(tmp_path: Path, dtype: str) -> None:
+    """By threads alone, and by those of a block."""
+    cases = [(function, rows_of(dtype, size)) for function in FUNCTIONS for size in (9, 700)]
+    operators = [operator_of("REDUCE", x, Function=function, Axes=[3]) for function, x in cases]
+    device = CudaDeviceOnCpu(BuiltKernels(tmp_path, operators))
+    for (function, x), operator in zip(cases, operators, strict=True):
+        (w,) = wide(x)
+        with np.errstate(all="ignore"):
+            total, parts = w.sum(-1, keepdims=True), abs(w).sum(-1, keepdims=True)
+            squares, shift = (w * w).sum(-1, keepdims=True), w.max(-1, keepdims=True)
+            right = {
+                "SUM": total,
+                "AVERAGE": total / x.shape[-1],
+                "L1": parts,
+                "L2": np.sqrt(squares),
+                "SUM_SQUARE": squares,
+                "LOG_SUM": np.log(total),
+                "LOG_SUM_EXP": np.log(np.exp(w - shift).sum(-1, keepdims=True)) + shift,
+            }[function]
+            size = {"SUM": parts, "AVERAGE": parts / x.shape[-1]}.get(function, abs(right))
+            limited = np.where(abs(right) > np.finfo(dtype).max, np.inf, right)  # sums that their type does not hold
+        (made,) = run(device, operator, {"InputTensor": x}).values()
+        known = np.isfinite(limited) & np.isfinite(made)
+        is_as_exact(made[known], limited[known], size[known], 1)
+        np.testing.assert_array_equal(np.isnan(made[..., 4, :]), True)
