@@ -20,8 +20,14 @@ ROWS = 32
 EACH = 4
 """Rows of a lane."""
 
-MOST_WARPS = 16
+MOST_WARPS = 8
 """Of a block, which share its rows' terms."""
+
+ENOUGH_WARPS = 4096
+"""That fill the largest GPUs. Where there are not as many, several blocks share rows' terms."""
+
+FEW_TURNS = 2
+"""Of a block's warps through rows' terms, up to which sums are one block's: those of several take another launch."""
 
 LANE_BYTES = 16
 """That a lane makes of a row at a time: what a row's bytes are a multiple of."""
@@ -77,7 +83,7 @@ typedef unsigned element;
 /* Steps are in bytes. `pitch` terms and `height` rows are made, of which so many are there, for each of `items`. */
 struct lies {
     long long item, group;
-    unsigned items, terms, pitch, rows, height, extent, channel;
+    unsigned items, terms, pitch, rows, height, channel;
     unsigned along[3], positions[3], extents[3], strides[3], dilations[3], sizes[3], starts[3];
 };
 extern "C" __global__ void __launch_bounds__(32 * %(warps)d) packed(
@@ -91,25 +97,43 @@ extern "C" __global__ void __launch_bounds__(32 * %(warps)d) packed(
     const element behind = flip; /* which is 0 in the end */
 
     /* Where rows begin, modulo 2^32, and a bit for each coordinate of the filter at which they are inside. */
-    unsigned from[EACH], inside[EACH];
+    unsigned from[EACH] = {}, inside[EACH] = {}, rest[EACH];
     #pragma unroll
-    for (int r = 0; r < EACH; ++r) {
-        unsigned rest = begin + ROW_OF(r) < at.rows ? begin + ROW_OF(r) : 0, bits = 0;
-        from[r] = 0;
+    for (int r = 0; r < EACH; ++r) rest[r] = begin + ROW_OF(r) < at.rows ? begin + ROW_OF(r) : 0;
+    #pragma unroll
+    for (int axis = RANK - 1; axis >= 0; --axis) {
+        unsigned origin[EACH]; /* below 0 it is beyond all sizes */
         #pragma unroll
-        for (int axis = RANK - 1; axis >= 0; --axis) {
-            const unsigned place = axis ? rest %% at.positions[axis] : rest;
-            if (axis) rest /= at.positions[axis];
-            const unsigned origin = place * at.strides[axis] - at.starts[axis]; /* below 0 it is beyond all sizes */
-            from[r] += origin * at.along[axis];
-            for (unsigned k = 0; k < at.extents[axis] && !INSIDE; ++k)
-                bits = bits << 1 | (origin + k * at.dilations[axis] < at.sizes[axis]);
+        for (int r = 0; r < EACH; ++r) {
+            const unsigned next = axis ? rest[r] / at.positions[axis] : 0;
+            origin[r] = (rest[r] - next * at.positions[axis]) * at.strides[axis] - at.starts[axis];
+            from[r] += origin[r] * at.along[axis];
+            rest[r] = next;
         }
-        inside[r] = bits;
+        #pragma unroll 1
+        for (unsigned k = 0; k < at.extents[axis] && !INSIDE; ++k)
+            #pragma unroll
+            for (int r = 0; r < EACH; ++r)
+                inside[r] = inside[r] << 1 | (origin[r] + k * at.dilations[axis] < at.sizes[axis]);
+    }
+    /* Of each dimension of the filter: the bits of its first coordinate and its last, the bytes of one, and of all. */
+    unsigned tops[RANK], lows[RANK], ahead[RANK], back[RANK], apart[RANK], low = 1, extent = 1;
+    #pragma unroll
+    for (int axis = RANK - 1; axis >= 0; --axis) {
+        apart[axis] = extent;
+        extent *= at.extents[axis];
+        ahead[axis] = at.dilations[axis] * at.along[axis];
+        back[axis] = at.extents[axis] * ahead[axis];
+    }
+    #pragma unroll
+    for (int axis = 0; axis < RANK; ++axis) {
+        lows[axis] = low;
+        low <<= at.extents[axis];
+        tops[axis] = low >> 1;
     }
     int of_row[EACH] = {};
-    for (unsigned first = (threadIdx.y * EACH + lane / ACROSS) * TERMS; first < at.pitch;
-         first += blockDim.y * EACH * TERMS) {
+    for (unsigned first = ((blockIdx.y * blockDim.y + threadIdx.y) * EACH + lane / ACROSS) * TERMS; first < at.pitch;
+         first += gridDim.y * blockDim.y * EACH * TERMS) {
         unsigned made[EACH][4] = {};
 #if LOADS == %(along_terms)d
         #pragma unroll
@@ -133,42 +157,44 @@ extern "C" __global__ void __launch_bounds__(32 * %(warps)d) packed(
                 made[r][n * BYTES / 4] |= one << 8 * (n * BYTES %% 4);
             }
 #else
-        unsigned k[RANK], left = first %% at.extent, step = first / at.extent * at.channel, back[RANK], bits = 0;
+        element met[TERMS][EACH]; /* all loads first, none of which waits for a branch */
+        /* Where the term is, and its bit along each dimension: from the first one there down to the last. */
+        unsigned step = first / extent * at.channel, left = first %% extent, bit[RANK];
         #pragma unroll
-        for (int axis = RANK - 1; axis >= 0; --axis) {
-            k[axis] = axis ? left %% at.extents[axis] : left;
-            if (axis) left /= at.extents[axis];
-            const unsigned along = at.dilations[axis] * at.along[axis];
-            step += k[axis] * along;
-            back[axis] = at.extents[axis] * along;
+        for (int axis = 0; axis < RANK; ++axis) {
+            const unsigned k = axis < RANK - 1 ? left / apart[axis] : left;
+            left -= k * apart[axis];
+            step += k * ahead[axis];
+            bit[axis] = tops[axis] >> k;
         }
         #pragma unroll
         for (int n = 0; n < TERMS; ++n) {
-            unsigned at_k = 0; /* as `inside` has them */
+            const bool there = first + n < at.terms;
+            unsigned bits = 0; /* as `inside` has them, or all, which none has */
             #pragma unroll
-            for (int axis = RANK - 1; axis >= 0 && !INSIDE; --axis)
-                at_k = at_k << at.extents[axis] | 1u << (at.extents[axis] - 1 - k[axis]);
+            for (int axis = 0; axis < RANK && !INSIDE; ++axis) bits |= bit[axis];
+            bits = there ? bits : ~0u;
             #pragma unroll
             for (int r = 0; r < EACH; ++r) {
-                unsigned one = behind;
-                if (first + n < at.terms) {
-                    one = outside;
-                    if (INSIDE || (inside[r] & at_k) == at_k) one = *(const element*)(x + (from[r] + step));
-                }
-                made[r][n * BYTES / 4] |= one << 8 * (n * BYTES %% 4);
+                const bool meets = (~inside[r] & bits) == 0;
+                const element one = *(const element*)(x + (meets ? from[r] + step : 0));
+                met[n][r] = meets ? one : there ? outside : behind;
             }
             bool next = true;
             #pragma unroll
             for (int axis = RANK - 1; axis >= 0; --axis) {
-                if (next) {
-                    ++k[axis];
-                    step += at.dilations[axis] * at.along[axis];
-                    next = k[axis] == at.extents[axis];
-                    if (next) k[axis] = 0, step -= back[axis];
-                }
+                bit[axis] = next ? bit[axis] >> 1 : bit[axis];
+                step += next ? ahead[axis] : 0;
+                next = bit[axis] < lows[axis];
+                bit[axis] = next ? tops[axis] : bit[axis];
+                step -= next ? back[axis] : 0;
             }
-            if (next) step += at.channel;
+            step += next ? at.channel : 0;
         }
+        #pragma unroll
+        for (int n = 0; n < TERMS; ++n)
+            #pragma unroll
+            for (int r = 0; r < EACH; ++r) made[r][n * BYTES / 4] |= (unsigned)met[n][r] << 8 * (n * BYTES %% 4);
 #endif
         #pragma unroll
         for (int r = 0; r < EACH; ++r) {
@@ -193,8 +219,11 @@ extern "C" __global__ void __launch_bounds__(32 * %(warps)d) packed(
     #pragma unroll
     for (int r = 0; r < EACH; ++r) atomicAdd(&together[ROW_OF(r)], of_row[r]);
     __syncthreads();
-    if (threadIdx.y == 0 && begin + lane < at.height)
-        sums[matrix * (unsigned long long)at.height + begin + lane] = together[lane];
+    if (threadIdx.y == 0 && begin + lane < at.height) {
+        int* const sum = sums + (matrix * (unsigned long long)at.height + begin + lane);
+        if (gridDim.y > 1) atomicAdd(sum, together[lane]);
+        else *sum = together[lane];
+    }
 #endif
 }
 """
@@ -202,7 +231,7 @@ extern "C" __global__ void __launch_bounds__(32 * %(warps)d) packed(
 _LIES = np.dtype(
     [
         *((name, np.int64) for name in ("item", "group")),
-        *((name, np.uint32) for name in ("items", "terms", "pitch", "rows", "height", "extent", "channel")),
+        *((name, np.uint32) for name in ("items", "terms", "pitch", "rows", "height", "channel")),
         *((name, np.uint32, 3) for name in ("along", "positions", "extents", "strides", "dilations", "sizes")),
         ("starts", np.uint32, 3),
     ],
@@ -231,6 +260,8 @@ def packed(
     Rows are made a `multiple` of, and their bytes one of LANE_BYTES, with zeros behind. Of UINT8, `signed` ones are 128
     less, and INT8. Sums are of bytes; where `only_sums` are asked for, the rows are not made.
     """
+    if min(x.strides) < 0:
+        x = cupy.ascontiguousarray(x)
     if windows.is_pointwise:
         x, windows = x.reshape(*x.shape[:2], -1), _matrix(math.prod(windows.positions))
     (batch, channels), lane = x.shape[:2], LANE_BYTES // x.itemsize
@@ -240,19 +271,25 @@ def packed(
     item, channel, *along = x.strides
     lies = np.zeros(1, _LIES)
     values = {"item": item, "group": depth * channel, "items": batch, "terms": depth * extent, "pitch": pitch}
-    values |= {"rows": rows, "height": height, "extent": extent, "channel": channel}
+    values |= {"rows": rows, "height": height, "channel": channel % MOST_BYTES}  # which one channel may step over
     for name, value in values.items():
         lies[name] = value
     by_axis = {"along": along, **{name: getattr(windows, name) for name in _BY_AXIS}}
     for name, each in by_axis.items():
         lies[name][0, : len(along)] = np.array(each, np.int64).astype(np.uint32)
+    tiles = -(-height // ROWS) * batch * groups
+    pieces = -(-pitch // (EACH * lane))
+    warps = min(-(-ENOUGH_WARPS // tiles), pieces)
+    is_one = (with_sums or only_sums) and pieces <= MOST_WARPS * FEW_TURNS
+    parts = 1 if is_one else -(-warps // MOST_WARPS)
     made = None if only_sums else cupy.empty((groups, batch, height, pitch), "int8" if signed else x.dtype)
-    sums = cupy.empty((groups, batch, height), "int32") if with_sums or only_sums else None
+    empty = cupy.zeros if parts > 1 else cupy.empty  # where parts are added up
+    sums = empty((groups, batch, height), "int32") if with_sums or only_sums else None
     nothing, flip = np.uint64(0), np.uint32(0x80808080 if signed and x.dtype == "uint8" else 0)
     form = Form(x.itemsize, len(along), windows.is_inside, loads)
     _kernel(cupy, form)(
-        (-(-height // ROWS) * batch * groups,),
-        (32, min(-(-pitch // (EACH * lane)), MOST_WARPS)),
+        (tiles, parts),
+        (32, min(warps, MOST_WARPS)),
         (x, *(nothing if each is None else each for each in (made, sums, around)), flip, lies[0]),
     )
     return Packed(made, sums)
@@ -263,6 +300,19 @@ def packed_matrix(cupy: Any, x: Any, **more: Any) -> Packed:
     rows, terms = x.shape[-2:]
     each = x.reshape(-1, rows, terms).swapaxes(1, 2)
     return packed(cupy, each, _matrix(rows), **more)
+
+
+def rows_of(cupy: Any, x: Any, *, signed: bool = False, multiple: int = 1, with_sums: bool = False) -> Packed:
+    """The same, as { ..., rows, terms } and { ..., rows }; the matrices themselves where they are so already."""
+    *batch, rows, terms = x.shape
+    is_so = not (signed and x.dtype == "uint8") and rows % multiple == 0 and terms * x.itemsize % LANE_BYTES == 0
+    is_so = is_so and x.flags.c_contiguous and begins_at(x, LANE_BYTES)
+    if is_so and not with_sums:
+        return Packed(x, None)
+    made = packed_matrix(cupy, x, signed=signed, multiple=multiple, with_sums=with_sums, only_sums=is_so)
+    height = up(rows, multiple)
+    packed_rows = x if is_so else made.rows.reshape(*batch, height, -1)
+    return Packed(packed_rows, made.sums.reshape(*batch, height) if with_sums else None)
 
 
 def _matrix(rows: int) -> Windows:

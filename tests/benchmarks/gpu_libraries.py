@@ -186,7 +186,7 @@ def convolutions_of_bytes() -> Iterator[Case]:
             for sizes in ((images, channels, side, side), (filters, channels // groups, extent, extent))
         )
         theirs = partial(functional.conv2d, x, w, stride=stride, padding=padding, groups=groups)
-        document = {"InputTensor": desc("UINT8", *x.shape), "FilterTensor": desc("INT8", *w.shape)}
+        document: dict[str, Any] = {"InputTensor": desc("UINT8", *x.shape), "FilterTensor": desc("INT8", *w.shape)}
         document |= {"InputZeroPointTensor": desc("UINT8", 1), "FilterZeroPointTensor": desc("INT8", 1)}
         document |= {"Strides": [stride] * 2, "Dilations": [1, 1], "GroupCount": groups}
         document |= {name: [padding] * 2 for name in ("StartPadding", "EndPadding")}

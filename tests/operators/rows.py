@@ -13,6 +13,7 @@ from app.memory.arrays import Array, numpy_type
 from app.operators import blas, packing
 from app.operators.convolution.windows import Windows
 from app.operators.packing import LANE_BYTES, Packed, up
+from app.operators.quantization import convolutions
 from tests.operators import calls
 from tests.operators.calls import bytes_of, compiled, desc_of
 
@@ -58,9 +59,24 @@ def _product(xp: Any, a: Array, b: Array, into: Array | None = None) -> Array:
 
 
 def _product_of_floats(xp: Any, a: Array, b: Array, dtype: str) -> Array:
-    assert a.dtype == b.dtype == np.float16
+    assert a.dtype == b.dtype
     made: Array = a.astype(dtype) @ b.astype(dtype)
     return made
+
+
+def direct_by_numpy(
+    xp: Any, x: Array, filters: Array, windows: Windows, zeros: tuple[Any, Any] = (None, None)
+) -> Array:
+    left, right = (
+        each.astype(np.float64) - (0 if zero is None else zero.reshape(-1, *[1] * (each.ndim - 1)).astype(np.float64))
+        for each, zero in ((x, zeros[0]), (filters, zeros[1]))
+    )
+    groups = x.shape[1] // filters.shape[1]
+    met, terms = rows(xp, left, windows, groups).rows, math.prod(filters.shape[1:])
+    made = right.reshape(groups, 1, -1, terms) @ met[..., :terms].swapaxes(-1, -2)
+    sizes = (len(x), len(filters), *windows.positions)
+    made = made.swapaxes(0, 1).reshape(sizes)
+    return np.ascontiguousarray(made, "int32")
 
 
 def by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +85,15 @@ def by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "begins_at", lambda x, multiple: x.ctypes.data % multiple == 0)
     monkeypatch.setattr(blas, "product_of_bytes", _product)
     monkeypatch.setattr(blas, "product_of_floats", _product_of_floats)
+    monkeypatch.setattr(convolutions, "direct", direct_by_numpy)
+
+
+def product_of(document: dict[str, Any], given: Mapping[str, Array | None]) -> Mapping[str, Array]:
+    """What an operator that has an ending makes before it."""
+    inputs = {name: each for name, each in given.items() if each is not None}
+    operator = compiled(document | {name: desc_of(each) for name, each in inputs.items()})
+    assert operator.product
+    return operator.product(np, inputs)
 
 
 def ended(document: dict[str, Any], given: Mapping[str, Array | None]) -> Array | None:
@@ -78,8 +103,7 @@ def ended(document: dict[str, Any], given: Mapping[str, Array | None]) -> Array 
     ending = operator.ending(Structures())
     if ending is None:
         return None
-    assert operator.product
-    made = operator.product(np, inputs)
+    made = product_of(document, given)
     for name, array in made.items():
         desc = ending.inputs[name]
         steps = [

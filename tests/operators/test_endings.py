@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from app.formula.structures import Structures
-from app.memory.arrays import Array, numpy_type
+from app.memory.arrays import Array
 from app.operators import fusion
-from app.operators.endings import PRODUCT, Ended
-from app.programs.dispatchable import Dispatchable
-from tests.operators import calls
+from app.operators.endings import Ended
 from tests.operators.calls import compiled, desc_of, run
+from tests.operators.rows import by_numpy, ended
 
 MORE: dict[str, dict[str, Any]] = {
     "ACTIVATION_SOFTMAX": {},
@@ -55,34 +54,22 @@ def given(kind: str, dtype: str) -> dict[str, Array]:
     return {"InputTensor": x, "FilterTensor": filters, "BiasTensor": bias}
 
 
-def ended(ending: Dispatchable, product: Array, inputs: dict[str, Array]) -> Array:
-    """What the ending makes on a CPU."""
-    (output,) = ending.outputs.values()
-    made = np.empty(output.Sizes, numpy_type(output.DataType))
-    arrays = {**inputs, PRODUCT: product}
-    buffers = [calls.bytes_of(arrays[name]) for name in ending.inputs]
-    calls.DEVICE.prepare(ending).dispatch(buffers, [made.reshape(-1).view(np.uint8).data], lambda: False)
-    return made
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("activation", list(activations()))
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_ending_is_what_the_operator_does(kind: str, activation: dict[str, Any] | None, dtype: str) -> None:
+def test_an_ending_is_what_the_operator_does(
+    kind: str, activation: dict[str, Any] | None, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if kind == "convolution" and activation and "SOFTMAX" in activation["Type"]:
         pytest.skip("it is fused into GEMM alone")
     stated, inputs = document(kind, activation), given(kind, dtype)
-    operator = compiled(stated | {name: desc_of(each) for name, each in inputs.items()})
-    ending = operator.ending(Structures())
+    by_numpy(monkeypatch)
+    made = ended(stated, inputs)
     if kind == "convolution" and activation is None:
-        assert ending is None  # cuDNN adds the bias itself
+        assert made is None  # cuDNN adds the bias itself
         return
-    assert ending is not None
-    assert operator.product is not None
-    product = operator.product(np, inputs)[PRODUCT]
-    assert (product.dtype, product.flags.c_contiguous) == (np.float32, True)
+    assert made is not None
     expected = run(stated, inputs)["OutputTensor"]
-    made = ended(ending, product, inputs)
     allowed = 4 * np.spacing(np.abs(expected).astype(dtype)).astype(np.float64)
     assert (np.abs(made.astype(np.float64) - expected) <= allowed + 1e-7).all()
 
@@ -140,6 +127,31 @@ def test_biases_that_are_left_to_endings(
     stated = document("convolution", None) | {"GroupCount": groups}
     stated |= {name: [extent // 2] * 2 for name in ("StartPadding", "EndPadding")}
     stated |= {name: {"DataType": dtype, "Sizes": each} for name, each in zip(names, sizes, strict=True)}
+    operator = compiled(stated).operator
+    assert isinstance(operator, Ended)
+    assert operator.is_ended_apart() is is_left
+
+
+@pytest.mark.parametrize(
+    ("dtype", "extent", "channels", "side", "outputs", "is_left"),
+    [
+        ("FLOAT32", 3, 128, 16, 128, True),
+        ("FLOAT32", 3, 128, 16, 127, False),
+        ("FLOAT32", 3, 113, 16, 128, False),  # sums of 1017 terms
+        ("FLOAT32", 3, 128, 15, 128, False),
+        ("FLOAT16", 3, 64, 16, 512, True),
+        ("FLOAT16", 3, 64, 16, 511, False),
+        ("FLOAT16", 1, 64, 15, 512, False),  # a product of matrices
+        ("FLOAT16", 3, 3, 5, 8, True),  # channels that tensor cores do not take as they are
+    ],
+)
+def test_convolutions_that_are_products_of_packed_rows(
+    dtype: str, extent: int, channels: int, side: int, outputs: int, is_left: bool
+) -> None:
+    """With nothing but the product, which cuDNN is not asked for then."""
+    stated = document("convolution", None) | {"InputTensor": {"DataType": dtype, "Sizes": [1, channels, side, side]}}
+    stated |= {"FilterTensor": {"DataType": dtype, "Sizes": [outputs, channels, extent, extent]}}
+    stated |= {name: [extent // 2] * 2 for name in ("StartPadding", "EndPadding")}
     operator = compiled(stated).operator
     assert isinstance(operator, Ended)
     assert operator.is_ended_apart() is is_left

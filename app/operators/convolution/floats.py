@@ -16,16 +16,17 @@ from app.contract.tensors import TensorDesc
 from app.contract.violations import Violation
 from app.formula.values import FLOAT32, Value
 from app.memory.arrays import numpy_type
+from app.operators import packing
 from app.operators.accuracy import PRODUCTS
 from app.operators.arrays import Activation, computed, stored
 from app.operators.convolution import attributes
+from app.operators.convolution.direct import FEW_OUTPUTS, FEW_TERMS
 from app.operators.convolution.library import convolution, is_product
-from app.operators.convolution.on_gpu import HALVES_POSITIONS, product_of_halves, steps_of_positions
+from app.operators.convolution.on_gpu import QUICK_POSITIONS, product_of_floats, steps_of_positions
 from app.operators.convolution.windows import Finish, Windows, backward, forward
 from app.operators.endings import PRODUCT, Ended
 from app.operators.fusion import Fused, OptionalFusedActivationOrClip
 from app.operators.operator import Count, InputTensorDesc, OptionalInputTensorDesc, OutputTensorDesc
-from app.operators.packing import is_near, is_packed
 from app.operators.parameters import Parameters
 
 DEEP = 256
@@ -34,11 +35,14 @@ FLOAT16 they always are, but where rows begin at odd elements. With several grou
 slow."""
 
 
-QUICK_HALVES = 8
-"""What positions are a multiple of for cuBLAS to take its quick ways with halves as they lie, or channels for cuDNN."""
+QUICK_CHANNELS = 8
+"""What channels of halves are a multiple of for cuDNN to take its quick ways."""
 
-MANY = 8
-"""Outputs of a group that a product of packed rows is worth it for: of fewer most of what tensor cores do is lost."""
+MANY_OUTPUTS = {DataType.FLOAT32: 128, DataType.FLOAT16: 512}
+MANY_TERMS = {DataType.FLOAT32: 1024, DataType.FLOAT16: 1}
+MANY_POSITIONS = 256
+"""Outputs of a group, terms of a sum, and positions in all items, from which on packed rows are quicker than cuDNN:
+what is packed and ended is little then for what is multiplied, and that is enough for a GPU."""
 
 
 class Convolution(attributes.Spatial, Ended):
@@ -135,15 +139,15 @@ class Convolution(attributes.Spatial, Ended):
         return {"OutputTensor": stored(made, self.InputTensor.DataType)}
 
     def made(self, sizes: list[int]) -> dict[str, TensorDesc]:
-        if not self._is_of_packed_halves():
+        if not self._is_packed():
             return super().made(sizes)
-        steps = steps_of_positions(sizes, HALVES_POSITIONS)
+        steps = steps_of_positions(sizes, QUICK_POSITIONS)
         return {PRODUCT: TensorDesc(DataType=DataType.FLOAT32, Sizes=sizes, Strides=steps)}
 
     def product(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         x, filters = inputs["InputTensor"], self._filters(inputs)
-        if self._is_of_packed_halves():
-            return {PRODUCT: product_of_halves(xp, x, filters, self._windows(), self.GroupCount)}
+        if self._is_packed():
+            return {PRODUCT: product_of_floats(xp, x, filters, self._windows(), self.GroupCount)}
         made = self._library_product(xp, inputs, None, FLOAT32, None)
         if made is None:
             made = self._by_products(xp, inputs, FLOAT32, lambda results: None)
@@ -153,7 +157,7 @@ class Convolution(attributes.Spatial, Ended):
         if any(self.OutputPadding):
             return False  # which is no part of the product
         windows, is_half = self._windows(), self.InputTensor.DataType is DataType.FLOAT16
-        if is_half and self.FilterTensor.Sizes[1] % QUICK_HALVES and self._is_of_packed_halves():
+        if self._is_always_packed():
             return True
         if self.FusedActivation or not self.BiasTensor:
             return self.FusedActivation is not None
@@ -186,15 +190,37 @@ class Convolution(attributes.Spatial, Ended):
             Activation(self.FusedActivation).apply(xp, made)
         return made
 
-    def _is_of_packed_halves(self) -> bool:
-        """Whether a GPU makes the product of packed halves: cuDNN would round it, or compute it in float32."""
+    def _is_packed(self) -> bool:
+        """Whether the product that a GPU ends is one of packed rows. Of halves cuDNN would round it, or compute it in
+        float32, and of much float32 cuBLAS is quicker."""
         x, windows = self.InputTensor, self._windows()
-        if x.DataType is not DataType.FLOAT16 or self.is_backward:
+        is_near_by = packing.is_near(x.Sizes, x.strides, x.DataType.bytes, leading=1)
+        if self.is_backward or not is_near_by or not packing.is_packed(windows):
             return False
-        if is_product(windows, self.GroupCount) and math.prod(windows.positions) % QUICK_HALVES == 0:
-            return False  # cuBLAS takes it as it is
-        is_known = is_packed(windows) and is_near(x.Sizes, x.strides, 2, leading=1)
-        return is_known and self.FilterTensor.Sizes[0] // self.GroupCount >= MANY
+        whole = is_product(windows, self.GroupCount)
+        if x.DataType is DataType.FLOAT32:
+            return not whole and self._is_large()
+        is_for_cublas = whole and math.prod(windows.positions) % QUICK_POSITIONS == 0  # as it lies
+        outputs, terms = self._outputs_and_terms()
+        return not is_for_cublas and (outputs >= FEW_OUTPUTS or terms >= FEW_TERMS)
+
+    def _is_always_packed(self) -> bool:
+        """Whether that is quicker than cuDNN also where there is no activation."""
+        if not self._is_packed() or is_product(self._windows(), self.GroupCount):
+            return False
+        return self.FilterTensor.Sizes[1] % QUICK_CHANNELS > 0 or self._is_large()
+
+    def _is_large(self) -> bool:
+        """Enough for packed rows to be quicker than cuDNN."""
+        data_type, (outputs, terms) = self.InputTensor.DataType, self._outputs_and_terms()
+        positions = self.InputTensor.Sizes[0] * math.prod(self._windows().positions)
+        many = outputs >= MANY_OUTPUTS[data_type] and terms >= MANY_TERMS[data_type]
+        return many and positions >= MANY_POSITIONS
+
+    def _outputs_and_terms(self) -> tuple[int, int]:
+        """Of a group, and of a sum, forward."""
+        outputs, *rest = self.FilterTensor.Sizes
+        return outputs // self.GroupCount, math.prod(rest)
 
     def _library_product(self, xp: Any, inputs: Mapping[str, Any], bias: Any, made_type: Any, into: Any) -> Any:
         if xp.__name__ != "cupy":

@@ -12,20 +12,19 @@ from app.operators.arrays import SCRATCH, boxes
 from app.operators.convolution.windows import Windows
 from app.operators.packing import Packed
 
-HALVES_POSITIONS = 4
-"""What positions of an item are made a multiple of, so that cuBLAS takes its quick ways to make float32 of halves."""
+QUICK_POSITIONS = 4
+"""What positions are a multiple of for cuBLAS to take its quick ways to make float32."""
 
 
-def product_of_halves(cupy: Any, x: Any, filters: Any, windows: Windows, groups: int) -> Any:
-    """Forward, of float16, what `filters` meet of `x` times their elements, added up in float32: { batch, outputs,
-    positions... }, by `steps_of_positions`."""
-    matrices = filters.reshape(groups, len(filters) // groups, -1)
-    rows = packing.packed_matrix(cupy, matrices).rows.reshape(*matrices.shape[:2], -1)
+def product_of_floats(cupy: Any, x: Any, filters: Any, windows: Windows, groups: int) -> Any:
+    """Forward, of float16 or float32, what `filters` meet of `x` times their elements, added up in float32: { batch,
+    outputs, positions... }, by `steps_of_positions`."""
+    rows = packing.rows_of(cupy, filters.reshape(groups, len(filters) // groups, -1)).rows
 
     def multiply(a: Any, b: Any) -> Any:
         return blas.product_of_floats(cupy, a, b.swapaxes(-1, -2), FLOAT32)
 
-    made = product_of_windows(cupy, x, rows, windows, multiply, multiple=HALVES_POSITIONS).rows
+    made = product_of_windows(cupy, x, rows, windows, multiply, multiple=QUICK_POSITIONS).rows
     return over_output(cupy, made, (len(x), len(filters), *windows.positions))
 
 

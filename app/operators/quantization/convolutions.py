@@ -18,6 +18,7 @@ from app.memory.arrays import numpy_type
 from app.operators import blas, packing
 from app.operators.accuracy import EXACT, NEAREST
 from app.operators.convolution import attributes
+from app.operators.convolution.direct import direct, is_direct
 from app.operators.convolution.on_gpu import over_output, product_of_windows, steps_of_positions
 from app.operators.convolution.windows import Finish, forward
 from app.operators.element_wise.quantization import SCALE_0, TIES
@@ -70,7 +71,9 @@ class _Convolutions(attributes.Spatial, Ended):
         return is_near and packing.is_packed(self.forward_windows())
 
     def choice(self) -> Sides:
-        """The filters' rows are the left matrix, and what they meet the right one."""
+        """The filters' rows are the left matrix, and what they meet the right one. Sums by `direct` are corrected."""
+        if self._is_direct():
+            return Sides(Side(DataType.INT8, None), Side(DataType.INT8, None), self.output_type())
         left, right = (
             Side(x.DataType, name if zero else None)
             for x, name, zero in (
@@ -87,7 +90,13 @@ class _Convolutions(attributes.Spatial, Ended):
     def ending_numbers(self) -> dict[str, Number]:
         return {signed.TERMS: self.terms()}
 
+    def _is_direct(self) -> bool:
+        outputs, depth = self.FilterTensor.Sizes[:2]
+        return is_direct(self.forward_windows(), outputs, self.GroupCount, depth)
+
     def made(self, sizes: list[int]) -> dict[str, TensorDesc]:
+        if self._is_direct():
+            return {PRODUCT: TensorDesc(DataType=DataType.INT32, Sizes=sizes)}
         product = steps_of_positions(sizes, blas.BYTES_COLUMNS)
         # Of several groups there is one for each channel, of one group one for all.
         columns = steps_of_positions(sizes, blas.BYTES_COLUMNS, of_channels=self.GroupCount > 1)
@@ -96,8 +105,13 @@ class _Convolutions(attributes.Spatial, Ended):
 
     def product(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         x, filters, sides = inputs["InputTensor"], inputs["FilterTensor"], self.choice()
+        if self._is_direct():
+            zeros = inputs.get("InputZeroPointTensor"), inputs.get("FilterZeroPointTensor")
+            return {PRODUCT: direct(xp, x, filters, self.forward_windows(), zeros)}
         groups, each = self.GroupCount, len(filters) // self.GroupCount
-        rows, of_rows = signed.rows_of(xp, filters.reshape(groups, each, -1), with_sums=sides.right.is_moved)
+        rows, of_rows = packing.rows_of(
+            xp, filters.reshape(groups, each, -1), signed=True, with_sums=sides.right.is_moved
+        )
         columns = product_of_windows(
             *(xp, x, rows, self.forward_windows(), partial(blas.product_of_bytes, xp)),
             signed=True,
@@ -115,8 +129,8 @@ class _Convolutions(attributes.Spatial, Ended):
         return made
 
     def added(self, sizes: list[int]) -> dict[str, TensorDesc]:
-        tensors = self.tensors()
-        names = [name for name in ("InputZeroPointTensor", "FilterZeroPointTensor", *_SCALED_BY) if tensors.get(name)]
+        tensors, sides = self.tensors(), self.choice()
+        names = [name for name in (sides.right.zero, sides.left.zero, *_SCALED_BY) if name and tensors.get(name)]
         return {name: integers.over_channels(tensors[name], sizes) for name in names}
 
     @classmethod
@@ -184,7 +198,12 @@ class ConvolutionInteger(_Convolutions):
         attributes.NO_STEPS,
     )
 
+    def is_ended_apart(self) -> bool:
+        return super().is_ended_apart() and not self._is_direct()
+
     def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        if xp.__name__ == "cupy" and super().is_ended_apart() and self._is_direct():
+            return {"OutputTensor": self.product(xp, inputs)[PRODUCT]}  # of which nothing is left to do
         overflows = self.terms() * integers.LARGEST >= 1 << 31
 
         def finish(results: Any) -> None:

@@ -95,8 +95,10 @@ class _Products(Ended):
         """It may be made in the array `into`."""
         sides, sizes = self.choice(), self.implied_sizes("OutputTensor")
         a, b = rows_once(inputs["ATensor"]), rows_once(inputs["BTensor"].swapaxes(-1, -2))
-        rows, of_rows = signed.rows_of(xp, a, with_sums=sides.right.is_moved)
-        columns, of_columns = signed.rows_of(xp, b, multiple=blas.BYTES_COLUMNS, with_sums=sides.left.is_moved)
+        rows, of_rows = packing.rows_of(xp, a, signed=True, with_sums=sides.right.is_moved)
+        columns, of_columns = packing.rows_of(
+            xp, b, signed=True, multiple=blas.BYTES_COLUMNS, with_sums=sides.left.is_moved
+        )
         made = {PRODUCT: blas.product_of_bytes(xp, rows, columns, into)[..., : b.shape[-2]]}
         if of_rows is not None:
             made[ROW_SUMS] = of_rows[..., None]

@@ -7,14 +7,12 @@ An unsigned byte is 128 less here, and so is its zero point. What wraps around o
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc, packed_strides
 from app.formula.values import Value, cast
-from app.operators import packing
 from app.operators.endings import PRODUCT
-from app.operators.packing import LANE_BYTES, Packed
 from app.operators.parameters import Parameters
 from app.operators.quantization.integers import LARGEST
 
@@ -98,17 +96,3 @@ def described(
 def steps_of(sizes: Sequence[int], like: Sequence[int] | None = None) -> list[int]:
     """Of what is packed with these sizes, 0 where it is one for all, or where `like` is, if that is given."""
     return [0 if size == 1 else step for size, step in zip(like or sizes, packed_strides([*sizes]), strict=True)]
-
-
-def rows_of(xp: Any, x: Any, *, multiple: int = 1, with_sums: bool) -> Packed:
-    """Rows { ..., rows, terms } of signed bytes, and sums { ..., rows }, as `packed` makes them, of matrices that lie
-    in any way; the matrices themselves where they are so."""
-    *batch, rows, terms = x.shape
-    is_so = x.dtype == "int8" and rows % multiple == 0 and terms % LANE_BYTES == 0
-    is_so = is_so and x.flags.c_contiguous and packing.begins_at(x, LANE_BYTES)
-    if is_so and not with_sums:
-        return Packed(x, None)
-    made = packing.packed_matrix(xp, x, signed=True, multiple=multiple, with_sums=with_sums, only_sums=is_so)
-    height = packing.up(rows, multiple)
-    packed_rows = x if is_so else made.rows.reshape(*batch, height, -1)
-    return Packed(packed_rows, made.sums.reshape(*batch, height) if with_sums else None)
