@@ -93,16 +93,19 @@ template <bool SIGNED> DEVICE unsigned saturated_word(int a, int b, int c, int d
     }
     return made;
 }
-DEVICE float rounded_down(long double x) { float y = x; return y > x ? std::nextafter(y, -INFINITE) : y; }
+/* The sum as a float that is no more, to the last bit: a long double has 64 of them. */
+DEVICE float sum_down(long double a, long double b) {
+    volatile long double sum = a + b, back = sum - a;
+    long double lost = (a - (sum - back)) + (b - back);
+    float y = sum;
+    return y > sum || (y == sum && lost < 0) ? std::nextafter(y, -INFINITE) : y;
+}
 DEVICE float product_plus_down(float a, float b, float c) {
-    long double sum = (long double)a * b + c;
-    return sum == 0 && (c != 0 || std::signbit(c)) ? -0.0f : rounded_down(sum);
+    long double product = (long double)a * b;
+    return product + c == 0 && (c != 0 || std::signbit(c)) ? -0.0f : sum_down(product, c);
 }
-DEVICE float product_plus_up(float a, float b, float c) {
-    long double sum = (long double)a * b + c;
-    return -rounded_down(-sum);
-}
-DEVICE float plus_down(float a, float b) { return rounded_down((long double)a + b); }
+DEVICE float product_plus_up(float a, float b, float c) { return -sum_down(-(long double)a * b, -c); }
+DEVICE float plus_down(float a, float b) { return sum_down(a, b); }
 DEVICE int nearest_integer(float x) { return std::fabs(x) < 1e9f ? (int)std::rint(x) : 0; }
 DEVICE unsigned shifted_left(unsigned low, unsigned high, int n) {
     return (unsigned)((((unsigned long long)high << 32 | low) << n) >> 32);
