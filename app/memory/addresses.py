@@ -13,6 +13,11 @@ LINE = 64
 """Bytes that processors fetch and own at a time, on most."""
 
 
+def whole_lines(size: int) -> int:
+    """So many bytes and what is left of their last line."""
+    return -(-size // LINE) * LINE
+
+
 def aligned(size: int) -> tuple[object, int]:
     """Memory of so many bytes, for as long as somebody holds the object, and its address, where a line begins."""
     memory: Any = np.empty(size + LINE, np.uint8)

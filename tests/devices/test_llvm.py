@@ -28,7 +28,7 @@ from app.devices.cpu.llvm.lowering import lower, lower_part
 from app.devices.cpu.llvm.math.functions import EXPANSIONS
 from app.devices.cpu.llvm.math.primitives import kept
 from app.devices.cpu.llvm.nest import FETCHED, Access, Nest
-from app.devices.cpu.llvm.nests import LINE, PIECE, WHOLE
+from app.devices.cpu.llvm.nests import PIECE, WHOLE
 from app.devices.cpu.llvm.operations import FUNCTIONS
 from app.devices.cpu.llvm.vectors import Registers
 from app.devices.cpu.numpy.lowering import FUNCTIONS as NUMPY_FUNCTIONS
@@ -57,6 +57,7 @@ from app.formula.values import (
     trunc,
     widen,
 )
+from app.memory.addresses import LINE
 from app.memory.arrays import Array, numpy_type
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator

@@ -9,10 +9,9 @@ import numpy as np
 
 from app.devices.cpu.calls import Calls, Of, pieces
 from app.devices.cpu.llvm.kernels import Code
-from app.devices.cpu.llvm.nests import LINE
 from app.devices.cpu.threads import RAN, Threads, parts
 from app.devices.device import Cancelled, ExecutionRecord
-from app.memory.addresses import address_of
+from app.memory.addresses import address_of, aligned
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
@@ -54,8 +53,8 @@ class _Making:
     def run(self, memory: list[int], threads: Threads, cancelled: Callable[[], bool]) -> None:
         """Over what is at these addresses, the outputs' last. Raises Cancelled."""
         if self._own_bytes:
-            own = np.empty(self._own_bytes + LINE, np.uint8)
-            memory = [*memory, -(-own.ctypes.data // LINE) * LINE]
+            _held, start = aligned(self._own_bytes)
+            memory = [*memory, start]
 
         def make(call: _Call) -> None:
             frame = call.frame[:]

@@ -30,11 +30,10 @@ from app.devices.cpu.convolution_loops import (
 from app.devices.cpu.copies import Copier, Copy
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import LoopCode
-from app.devices.cpu.llvm.nests import LINE
 from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN
 from app.devices.device import ExecutionRecord
-from app.memory.addresses import address_of
+from app.memory.addresses import address_of, whole_lines
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
 from app.operators.arrays import Activation
@@ -193,11 +192,11 @@ class ConvolutionKernel:
 
     def calls(self) -> Calls | None:
         loop = self._loop
-        own = -(-4 * loop.scratch // LINE) * LINE
+        own = whole_lines(4 * loop.scratch)
         count = self._batch * loop.pieces
         if self._given[0].desc.DataType is not DataType.FLOAT32:
             return None
-        copied = 0 if self._is_read[0] else -(-4 * self._batch * self._item // LINE) * LINE
+        copied = 0 if self._is_read[0] else whole_lines(4 * self._batch * self._item)
         if not self._is_direct or self._activation or not all(self._is_read[1:]) or own + copied > MOST_OWN:
             return None
         stages = [[*self._unpacked()]] if copied else []

@@ -10,9 +10,9 @@ from app.devices.cpu.convolution_loops import MOST_OF_A_PIECE, Addresses, Convol
 from app.devices.cpu.llvm import turns
 from app.devices.cpu.llvm.jobs import Cut, Job
 from app.devices.cpu.llvm.kernels import Code
-from app.devices.cpu.llvm.nests import LINE
 from app.devices.cpu.llvm.team import Team
 from app.devices.device import Cancelled
+from app.memory.addresses import LINE, whole_lines
 from app.memory.arrays import Array
 
 MOST_KEPT = 4 << 20
@@ -55,7 +55,7 @@ class ConvolutionJob:
         of_block = max(1, work.products * cut.step // loop.pieces)
         cut.at_once = max(MOST_OF_A_PIECE // of_block, 1) * (cut.helpers + 1)
         self._frames = array("q", [number for frame in loop.frames for number in frame])
-        self._own = -(-4 * loop.scratch // LINE) * LINE
+        self._own = whole_lines(4 * loop.scratch)
         frames, _ = self._frames.buffer_info()
         item, result = 4 * work.groups * work.depth * work.space.elements, 4 * work.groups * work.results
         numbers = [0, 0, 0, loop.pieces, len(loop.frames[0]), item, result, frames, *[0] * 5]
@@ -75,7 +75,7 @@ class ConvolutionJob:
     def run(self, memory: Addresses, cancelled: Callable[[], bool]) -> None:
         """Compute all of it, from and to these addresses. Raises Cancelled."""
         scratch = _scratch.memory(self.own_bytes - LINE)  # held while threads are in it
-        start = -(-scratch.ctypes.data // LINE) * LINE
+        start = whole_lines(scratch.ctypes.data)
         if self._is_one:
             if cancelled():
                 raise Cancelled

@@ -19,7 +19,7 @@ from app.contract.tensors import TensorDesc
 from app.devices.cpu.alone import CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.convolution_loops import Space
-from app.devices.cpu.integer_packing import NO_ZERO, Side, Tiles, aligned, packing
+from app.devices.cpu.integer_packing import NO_ZERO, Side, Tiles, packing
 from app.devices.cpu.integer_results import KINDS, LARGEST, Given, Results
 from app.devices.cpu.llvm import integer_windows as loops
 from app.devices.cpu.llvm.compiler import Compiler
@@ -27,6 +27,7 @@ from app.devices.cpu.llvm.integer_results import Result
 from app.devices.cpu.llvm.integer_windows import WINDOWS
 from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.threads import Threads
+from app.memory.addresses import whole_lines
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
 from app.operators.compiled import CompiledOperator
@@ -186,10 +187,10 @@ class _IntegerConvolution:
             first, own = [*self.filters.calls(self.reads, Pointer(2, Of.OWN), threads)], self.filters.packed_bytes
         else:
             left = filters.ctypes.data
-        padded = aligned(own)
+        padded = whole_lines(own)
         beside = self.planes.sizes[1] + self.tiles.panel.columns
-        panels = aligned(padded + most * channels * self.planes.channel_bytes + beside)
-        sums = aligned(panels + max(size for size, _ in sizes))
+        panels = whole_lines(padded + most * channels * self.planes.channel_bytes + beside)
+        sums = whole_lines(panels + max(size for size, _ in sizes))
         stages = []
         for items, rows in parts:
             if rows.start == 0:

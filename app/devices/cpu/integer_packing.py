@@ -17,9 +17,9 @@ from app.devices.cpu.llvm import integer_products as loops
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.integer_products import HEAD, PACKED, PRODUCTS, Lies, Panel, Terms, row_bytes
 from app.devices.cpu.llvm.kernels import Code
-from app.devices.cpu.llvm.nests import LINE
 from app.devices.cpu.products import MOST_PACKED, shares, sums_at_once
 from app.devices.cpu.threads import Threads
+from app.memory.addresses import LINE
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
 from app.programs.walks import Walk, collapse
@@ -175,11 +175,6 @@ def packing(
     """What packs lines of such integers, panels or else rows, and what is in all frames."""
     frame = dict.fromkeys(PACKED, 0) | {"zeros": NO_ZERO.ctypes.data} | numbers
     return Code(compiler, _packs(of, is_signed, lies)), frame
-
-
-def aligned(size: int) -> int:
-    """Up to a multiple of a line."""
-    return -(-size // LINE) * LINE
 
 
 @lru_cache(64)

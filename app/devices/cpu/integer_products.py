@@ -13,11 +13,12 @@ from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc, packed_strides
 from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.calls import Calls, Of, Pointer
-from app.devices.cpu.integer_packing import Side, Tiles, aligned, packing
+from app.devices.cpu.integer_packing import Side, Tiles, packing
 from app.devices.cpu.integer_results import KINDS, LARGEST, Given, Results
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.integer_results import Result
 from app.devices.cpu.threads import Threads
+from app.memory.addresses import whole_lines
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
 from app.operators.compiled import CompiledOperator
@@ -115,12 +116,12 @@ class _IntegerProduct:
 
     def calls(self, kept: Array | None, threads: int) -> Calls:
         """All: matrices are packed, the right one unless it is `kept`, and multiplied, and results are made."""
-        own = aligned(self.left.packed_bytes)
+        own = whole_lines(self.left.packed_bytes)
         packs = [*self.left.calls(self.reads, Pointer(2, Of.OWN), threads)]
         right: Pointer | int = Pointer(1, Of.OWN, 0, own)
         if kept is None:
             packs += self.right.calls(self.reads, Pointer(2, Of.OWN, 0, own), threads)
-            own = aligned(own + self.right.packed_bytes)
+            own = whole_lines(own + self.right.packed_bytes)
         else:
             right = kept.ctypes.data
         rows, columns = self.output.Sizes[-2:]

@@ -13,10 +13,10 @@ from app.devices.cpu.llvm import maximum_gradients
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.lowering import lower_part
-from app.devices.cpu.llvm.nests import LINE
 from app.devices.cpu.threads import Threads
 from app.devices.cpu.window_sums import LONGEST_ROW, MOST_MEETINGS, Numbers, ask_nothing, taps_along
 from app.formula.values import FLOAT32, FLOAT64, Input
+from app.memory.addresses import whole_lines
 from app.operators.compiled import CompiledOperator
 from app.operators.convolution.windows import Windows
 from app.operators.pooling.maxima import MaxPoolingGrad
@@ -49,7 +49,7 @@ def maximum_gradient_kernel(compiled: Dispatchable, compiler: Compiler, threads:
     tables = [*_rows(windows), taps_along(windows)]
     stride = windows.strides[-1]
     code = Code(compiler, _source(x.DataType, stride if stride <= 2 else 0))
-    own = [-(-size // LINE) * LINE for size in (8 * plane, 4 * length, 4 * length)]
+    own = [whole_lines(size) for size in (8 * plane, 4 * length, 4 * length)]
     addresses = [each.ctypes.data for each in tables]
     numbers = [plane, rows, length, windows.extents[-1], stride]
     calls, slots = [], 2 * threads.most

@@ -9,8 +9,8 @@ from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import quantizing
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
-from app.devices.cpu.llvm.nests import LINE
 from app.devices.cpu.threads import Threads
+from app.memory.addresses import LINE
 from app.operators.compiled import CompiledOperator
 from app.operators.quantization.elements import DynamicQuantizeLinear
 from app.programs.dispatchable import Dispatchable

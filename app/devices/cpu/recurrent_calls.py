@@ -15,7 +15,6 @@ from app.devices.cpu.activations import LoweredActivation
 from app.devices.cpu.calls import Call, Calls, Of, Pointer, pieces
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
-from app.devices.cpu.llvm.nests import LINE
 from app.devices.cpu.llvm.recurrent import (
     BEGIN_FIELDS,
     END_FIELDS,
@@ -28,6 +27,7 @@ from app.devices.cpu.llvm.recurrent import (
     weighting,
 )
 from app.devices.cpu.threads import parts
+from app.memory.addresses import whole_lines
 from app.operators.arrays import SCRATCH
 from app.operators.recurrent.networks import Gru, Lstm, Rnn
 from app.operators.recurrent.steps import Recurrent
@@ -60,7 +60,7 @@ class _Memory(NamedTuple):
         """For so many float32 of each."""
         places = [start]
         for size in (*sizes, *panels):
-            places.append(places[-1] + -(-4 * size // LINE) * LINE)
+            places.append(places[-1] + whole_lines(4 * size))
         bias, hidden, reset, cell, sums, projected, *others, end = places
         return cls(bias, hidden, reset, cell, sums, projected, others, end)
 

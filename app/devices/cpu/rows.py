@@ -17,7 +17,6 @@ import numpy as np
 from app.contract.constants import DataType
 from app.devices.cpu.calls import Calls, Of, Pointer, call_of_nest, part_of, pieces
 from app.devices.cpu.llvm.kernels import Loop, LoopCode, RowCall, RowLoops, layout_of
-from app.devices.cpu.llvm.nests import LINE
 from app.devices.cpu.routines import Routine, routine_of, run_routine
 from app.devices.cpu.threads import BLOCK_ELEMENTS, RAN, Threads
 from app.devices.device import ExecutionRecord
@@ -26,6 +25,7 @@ from app.formula.expansions import Ask
 from app.formula.stages import FormulaStage, FormulaStages
 from app.formula.structures import Structures
 from app.formula.values import Position, Value, parts
+from app.memory.addresses import whole_lines
 from app.memory.arrays import Array, numpy_type
 from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
@@ -179,7 +179,7 @@ class NumpyRowKernel:
             pointers = list(call.pointers)
             for number, size in enumerate(kept):
                 pointers.append(Pointer(first + number, Of.OWN, offset=own))
-                own += -(-size // LINE) * LINE
+                own += whole_lines(size)
             made.append(call._replace(pointers=pointers))
         return Calls([made], own)
 

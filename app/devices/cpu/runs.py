@@ -17,7 +17,6 @@ from app.devices.cpu.calls import Call, Calls, Of, Pointer, calls_of
 from app.devices.cpu.llvm.compiler import Function
 from app.devices.cpu.llvm.coordinate_loops import Watch
 from app.devices.cpu.llvm.kernels import Code
-from app.devices.cpu.llvm.nests import LINE
 from app.devices.cpu.llvm.tables import CLEARS, END, FIRST, HEAD_WORDS, LOT, STAGE_WORDS, source
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.waiting import lot
@@ -25,7 +24,7 @@ from app.devices.cpu.threads import RAN
 from app.devices.device import Cancelled, ExecutionRecord, Kernel
 from app.devices.schedules import KernelPart, Rooms
 from app.graphs.schedule import Place, Room, Step
-from app.memory.addresses import address_of
+from app.memory.addresses import LINE, address_of, whole_lines
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
 
@@ -237,7 +236,7 @@ class _Table:
         self._words = self._held[start : start + size].view(np.int64)
         self._words[:] = layout.words
         self._address = self._held.ctypes.data + start
-        memory = self._address + -(-size // LINE) * LINE
+        memory = self._address + whole_lines(size)
         for word, other in layout.inner:
             self._words[word] = self._address + 8 * other
         for word, offset in layout.own:

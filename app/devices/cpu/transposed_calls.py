@@ -18,8 +18,8 @@ from app.devices.cpu.convolution_loops import ConvolutionLoop, ItemWork, Space, 
 from app.devices.cpu.llvm import spreading
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
-from app.devices.cpu.llvm.nests import LINE
 from app.devices.cpu.threads import parts
+from app.memory.addresses import whole_lines
 from app.memory.arrays import Array
 
 MOST_AT_ONCE = 4 << 20
@@ -190,7 +190,7 @@ def meetings_of(space: Space) -> tuple[Array, int]:
 
 def _lines(size: int) -> int:
     """Bytes, as whole lines of the cache."""
-    return -(-size // LINE) * LINE
+    return whole_lines(size)
 
 
 @lru_cache(256)

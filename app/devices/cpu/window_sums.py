@@ -20,9 +20,9 @@ from app.devices.cpu.llvm import window_sums
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.lowering import lower_part
-from app.devices.cpu.llvm.nests import LINE
 from app.devices.cpu.threads import Threads
 from app.formula.values import FLOAT32, FLOAT64, Input, widen
+from app.memory.addresses import whole_lines
 from app.operators.compiled import CompiledOperator
 from app.operators.convolution.windows import Windows
 from app.operators.data_movement.windows import Fold
@@ -106,7 +106,7 @@ def _kernel(
     if work > MOST_OF_A_CALL:
         return None
     code = Code(compiler, _source(stored, is_average, stride == 1))
-    own = [-(-8 * each // LINE) * LINE for each in (size, length)]
+    own = [whole_lines(8 * each) for each in (size, length)]
     numbers = [rows, size, sums.plane_step, length, windows.extents[-1], sums.tap_steps[-1], stride]
     calls, slots = [], 2 * threads.most
     for number, part in enumerate(portions(range(sums.planes * rows), work, threads.most)):

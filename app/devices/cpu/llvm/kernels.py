@@ -27,7 +27,7 @@ from app.formula.stages import FormulaStages
 from app.formula.structures import Structures
 from app.formula.uniform import Numbers, evaluator
 from app.formula.values import INT64, Parameter, Value
-from app.memory.addresses import address_of, aligned
+from app.memory.addresses import address_of, aligned, whole_lines
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
 
@@ -370,7 +370,7 @@ class RowCall:
         inner = [steps[cut.axis :] for steps in strides]
         self.codes = loops.codes_for(sizes, inner, item_sizes)
         frame, places = start_of_frame(sizes[cut.axis :], loops.used(inner))
-        own = [-(-each * width // nests.LINE) * nests.LINE for each in loops.kept]
+        own = [whole_lines(each * width) for each in loops.kept]
         scratch = [(len(frame) + number, each) for number, each in enumerate(own)]
         frame += array("q", [0] * len(own)) + arguments
         self._job = Job(team, cut, frame, places, loops.used(strides), scratch)

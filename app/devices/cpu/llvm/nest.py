@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 
 from app.devices.cpu.llvm.lowering import Element
 from app.devices.cpu.llvm.types import bytes_of, intrinsic, llvm_type
+from app.memory.addresses import LINE
 
 Access: TypeAlias = Literal["packed", "same", "strided"]
 """How an array's elements lie along the innermost dimension: one after the other, one for all, or evenly spaced."""
@@ -23,9 +24,6 @@ processor does some of it while it does the rest."""
 
 FETCHED = 1 << 12
 """Bytes from what is computed to what is fetched meanwhile: a page, beyond which processors do not look ahead."""
-
-LINE = 64
-"""Bytes that processors fetch and own at a time, on most."""
 
 GROUP = ", !llvm.access.group !4"
 PARALLEL, ACCUMULATING, SIDE_BY_SIDE = ", !llvm.loop !0", ", !llvm.loop !1", ", !llvm.loop !7"

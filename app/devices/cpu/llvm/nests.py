@@ -14,7 +14,6 @@ from app.devices.cpu.llvm.nest import (
     ACCUMULATING,
     FETCHED_PIECE,
     GROUP,
-    LINE,
     OUTPUT,
     PARALLEL,
     PIECE,
@@ -27,7 +26,7 @@ from app.devices.cpu.llvm.types import bytes_of, literal
 from app.formula.stages import POSITION, SUMS, FormulaStage
 from app.formula.values import FLOAT64
 
-__all__ = ["GUESSED", "LINE", "OUTPUT", "PIECE", "Access", "elements", "rows"]
+__all__ = ["GUESSED", "OUTPUT", "PIECE", "Access", "elements", "rows"]
 
 WHOLE = 1 << 7
 """Elements of which long formulas are computed a multiple: as many as LLVM takes at a time, at most."""
