@@ -2,9 +2,11 @@
 
     python tests/benchmarks/graphs.py [--threads 2] [--rounds 9] [--alone]
 
-Both compute into buffers that are there, by turns, in one process; onnxruntime (with onnx, to write its models) is left
-out where it is not installed. Times are medians in milliseconds; a share is ours over its. --alone takes the processor
-time of one thread each, for machines on which others work. One operator is what memory lets through.
+Both compute into buffers that are there, in one process, five times each by turns after a pause, in which threads go to
+sleep: onnxruntime's look for work for a while, and would have a processor that ours then wants. It is left out (with
+onnx, which writes its models) where it is not installed. Times are medians in milliseconds; a share is ours over its.
+--alone takes the processor time of one thread each, for machines on which others work. One operator is what memory lets
+through.
 """
 
 import argparse
@@ -108,17 +110,22 @@ def theirs(chain: str, x: Array, y: Array, threads: int) -> Callable[[], None]:
     return lambda: session.run_with_iobinding(binding)
 
 
+PAUSE_S = 0.02
+
+
 def by_turns(
     every: list[Callable[[], None]], rounds: int, clock: Callable[[], float] = time.perf_counter
 ) -> list[float]:
     """Median time of each, in milliseconds."""
     times: list[list[float]] = [[] for _ in every]
-    for turn in range(rounds + 2):
+    for turn in range(rounds + 1):
         for each, run in zip(times, every, strict=True):
-            started = clock()
-            run()
-            if turn > 1:
-                each.append((clock() - started) * 1e3)
+            time.sleep(PAUSE_S)
+            for _ in range(5):
+                started = clock()
+                run()
+                if turn:
+                    each.append((clock() - started) * 1e3)
     return [median(each) for each in times]
 
 

@@ -253,6 +253,29 @@ def test_little_wakes_nobody_but_in_a_burst() -> None:
         assert time.monotonic() < ends
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is no other processor")
+def test_who_sleeps_is_woken_on_another_processor(small_blocks: None) -> None:
+    """The system puts a thread where the one is that wakes it, where it takes the others' to be away."""
+    before = set(threading.enumerate())
+    shared = device(2)
+    x = np.ones(10_000, np.float32)
+    kernel = shared.prepare(compiled(descriptor(CELU, {"DataType": "FLOAT32", "Sizes": [x.size]})))
+    processors = os.sched_getaffinity(0)
+    kernel.dispatch([x.view(np.uint8).data], [memoryview(bytearray(x.nbytes))], never)  # the helper is started
+    try:
+        for here in sorted(processors)[:2] * 2:
+            os.sched_setaffinity(0, {here})
+            ends = time.monotonic() + SECONDS
+            helpers: set[threading.Thread] = set()
+            while not helpers or os.sched_getaffinity(helpers.pop().native_id or 0) != processors - {here}:
+                assert time.monotonic() < ends
+                kernel.dispatch([x.view(np.uint8).data], [memoryview(bytearray(x.nbytes))], never)
+                time.sleep(0.01)  # until the helper sleeps
+                helpers = helpers_of(before)
+    finally:
+        os.sched_setaffinity(0, processors)
+
+
 def test_a_forked_process_has_helpers_of_its_own(small_blocks: None) -> None:
     shared = device(2)
     x = np.ones(10_000, np.float32)
@@ -292,7 +315,7 @@ def test_past_the_cache(
     operator = compiled(descriptor(kind, {"DataType": data_type, "Sizes": sizes}, **attributes))
     size = x.nbytes
     expected = dispatched(1, operator, [x])[:size]
-    with mock.patch.multiple(kernels, STREAMED=1, SHORT_ROW=1, LIGHT=1 << 20):
+    with mock.patch.multiple(kernels, STREAMED=1, SHORT_ROW=1, LIGHT=1 << 20, LIGHT_ALONE=1 << 20):
         for threads in (1, 3):
             kernel = device(threads).prepare(operator)
             streamed = kernel._call.codes.streaming  # type: ignore[attr-defined]
@@ -320,7 +343,11 @@ def test_what_is_small_or_long_or_not_packed_stays_in_the_cache() -> None:
     output = desc | {"Strides": [2048, 2]}
     made = device(3).prepare(compiled(descriptor(CELU, desc, OutputTensor=output)))
     assert made._call.codes.streaming is None  # type: ignore[attr-defined]
-    for kind, streams in (("DML_OPERATOR_ELEMENT_WISE_ABS", True), (CELU, False), (SOFTMAX, False)):
+    for kind, streams in (
+        ("DML_OPERATOR_ELEMENT_WISE_ABS", True),
+        ("DML_OPERATOR_ACTIVATION_TANH", False),
+        (SOFTMAX, False),
+    ):
         made = device(1).prepare(compiled(descriptor(kind, desc)))
         assert bool(made._call.codes.streaming) is streams  # type: ignore[attr-defined]
 

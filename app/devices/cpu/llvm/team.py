@@ -22,7 +22,15 @@ from collections.abc import Callable
 from typing import Any
 
 from app.devices.cpu.llvm.compiler import Compiler, Function
-from app.devices.cpu.llvm.team_source import HELPER_WORDS, HELPERS, LOT, team_source
+from app.devices.cpu.llvm.team_source import (
+    HELPER_WORDS,
+    HELPERS,
+    LOT,
+    PROCESSOR_WORDS,
+    PROCESSORS,
+    THREAD,
+    team_source,
+)
 from app.devices.cpu.llvm.waiting import lot
 from app.memory.addresses import address_of
 
@@ -76,11 +84,17 @@ class Team:
             helpers = self.most - 1
             memory = mmap.mmap(-1, 8 * HELPER_WORDS * (helpers + 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             at = address_of(memoryview(memory))
-            ctypes.c_int64.from_address(at + 8 * HELPERS).value = helpers
+            words = memoryview(memory).cast("Q")
+            words[HELPERS] = helpers
+            for processor in os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ():
+                if processor < 64 * PROCESSOR_WORDS:
+                    words[PROCESSORS + processor // 64] |= 1 << processor % 64
             for helper in range(helpers):
-                lot(self.compiler, at + 8 * (HELPER_WORDS * (helper + 1) + LOT))
+                its = HELPER_WORDS * (helper + 1)
+                lot(self.compiler, at + 8 * (its + LOT))
 
-                def wait(helper: int = helper, memory: mmap.mmap = memory) -> None:
+                def wait(helper: int = helper, its: int = its, words: memoryview = words) -> None:
+                    words[its + THREAD] = threading.get_native_id()
                     help_(at, helper)
 
                 threading.Thread(target=wait, daemon=True, name=f"{__name__.rpartition('.')[2]}-{helper}").start()

@@ -1,4 +1,12 @@
-"""What a team's threads run, in assembly: how they wait for tasks, do them and end. `team.py` says what is shared."""
+"""What a team's threads run, in assembly: how they wait for tasks, do them and end. `team.py` says what is shared.
+
+A helper that sleeps is woken on another processor than that of who wakes it, which does the same task meanwhile. Left
+to itself the system may well put both on one: to a guest of KVM, which most machines in a cloud are, a processor that
+sleeps looks as if its host had taken it away, so that it is not among those that are idle. The two then take turns for
+milliseconds, until the load is balanced.
+"""
+
+import os
 
 from app.devices.cpu.llvm import waiting
 from app.devices.cpu.llvm.waiting import SPIN_NS
@@ -8,11 +16,15 @@ TASK_WORDS = 2
 
 _BURST = 1
 
-HELPER_WORDS, LOT = 64, 8
-"""Words of a helper, which is in cache lines of its own, and where in them it sleeps. The first one is its mail."""
+HELPER_WORDS, LOT, THREAD, SHUNNED = 64, 8, 48, 49
+"""Words of a helper, which is in cache lines of its own: the first one is its mail; then where it sleeps, the system's
+number of its thread, and the processor, counted from 1, that it was last woken from, where it does not run."""
 
-BUSY, LAST_NS, HELPERS = 0, 8, 16
-"""Words of the team, in the place of a helper."""
+BUSY, LAST_NS, HELPERS, PROCESSORS = 0, 8, 16, 24
+"""Words of the team, in the place of a helper. The last ones are a bit for each of the processors that it may use."""
+
+PROCESSOR_WORDS = 16
+"""As many as glibc's cpu_set_t has."""
 
 _WORKING, _DONE, _ENDS = 1, 2, 3
 """What else than 0 and addresses is in the mail."""
@@ -20,7 +32,7 @@ _WORKING, _DONE, _ENDS = 1, 2, 3
 
 def team_source() -> str:
     """`run` does a task with others, `help` is what a helper does, `stop` ends those that do nothing."""
-    return f"""{waiting.source()}
+    return f"""{waiting.source()}{_APART if hasattr(os, "sched_setaffinity") else _ANYWHERE}
 define internal ptr @helper(ptr %team, i64 %number) alwaysinline {{
   %after = add i64 %number, 1
   %offset = mul i64 %after, {HELPER_WORDS}
@@ -34,9 +46,17 @@ define internal void @do(ptr %task) {{
   ret void
 }}
 
-define internal void @rouse(ptr %helper) {{
+define internal void @rouse(ptr %team, ptr %helper) {{
+entry:
   %lot = getelementptr i64, ptr %helper, i64 {LOT}
+  %sleepers = load atomic i64, ptr %lot seq_cst, align 8
+  %sleeps = icmp ne i64 %sleepers, 0
+  br i1 %sleeps, label %apart, label %end
+apart:
+  call void @part(ptr %team, ptr %helper)
   call void @wake(ptr %lot)
+  br label %end
+end:
   ret void
 }}
 
@@ -76,7 +96,7 @@ offer:
   %taken = extractvalue {{i64, i1}} %pair, 1
   br i1 %taken, label %offered, label %asked.one
 offered:
-  call void @rouse(ptr %helper)
+  call void @rouse(ptr %team, ptr %helper)
   br label %asked.one
 asked.one:
   %one = phi i64 [0, %offer], [1, %offered]
@@ -152,7 +172,7 @@ each:
   %h = phi i64 [0, %entry], [%h.next, %each]
   %helper = call ptr @helper(ptr %team, i64 %h)
   %pair = cmpxchg ptr %helper, i64 0, i64 {_ENDS} seq_cst seq_cst
-  call void @rouse(ptr %helper)
+  call void @rouse(ptr %team, ptr %helper)
   %h.next = add i64 %h, 1
   %more = icmp slt i64 %h.next, %helpers
   br i1 %more, label %each, label %end
@@ -160,3 +180,52 @@ end:
   ret void
 }}
 """
+
+
+_ANYWHERE = """
+define internal void @part(ptr %team, ptr %helper) {
+  ret void
+}
+"""
+
+_APART = f"""
+declare i32 @sched_getcpu()
+declare i32 @sched_setaffinity(i32, i64, ptr)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+
+define internal void @part(ptr %team, ptr %helper) {{
+entry:
+  %here = call i32 @sched_getcpu()
+  %known = icmp ult i32 %here, {64 * PROCESSOR_WORDS}
+  br i1 %known, label %compare, label %end
+compare:
+  %processor = zext i32 %here to i64
+  %counted = add i64 %processor, 1
+  %shunned = getelementptr i64, ptr %helper, i64 {SHUNNED}
+  %before = load i64, ptr %shunned
+  %same = icmp eq i64 %before, %counted
+  br i1 %same, label %end, label %move
+move:
+  store i64 %counted, ptr %shunned
+  %mask = alloca [{PROCESSOR_WORDS} x i64]
+  %processors = getelementptr i64, ptr %team, i64 {PROCESSORS}
+  call void @llvm.memcpy.p0.p0.i64(ptr %mask, ptr %processors, i64 {8 * PROCESSOR_WORDS}, i1 false)
+  %number = lshr i64 %processor, 6
+  %word = getelementptr i64, ptr %mask, i64 %number
+  %place = and i64 %processor, 63
+  %bit = shl i64 1, %place
+  %others = xor i64 %bit, -1
+  %all = load i64, ptr %word
+  %rest = and i64 %all, %others
+  store i64 %rest, ptr %word
+  %thread.at = getelementptr i64, ptr %helper, i64 {THREAD}
+  %thread = load i64, ptr %thread.at
+  %id = trunc i64 %thread to i32
+  %moved = call i32 @sched_setaffinity(i32 %id, i64 {8 * PROCESSOR_WORDS}, ptr %mask)
+  br label %end
+end:
+  ret void
+}}
+"""
+"""Keep a helper that sleeps off the processor that this runs on. What the system refuses, since there is no other, is
+no matter."""
