@@ -74,13 +74,8 @@ class _Convolutions(attributes.Spatial, Ended):
         """The filters' rows are the left matrix, and what they meet the right one. Sums by `direct` are corrected."""
         if self._is_direct():
             return Sides(Side(DataType.INT8, None), Side(DataType.INT8, None), self.output_type())
-        left, right = (
-            Side(x.DataType, name if zero else None)
-            for x, name, zero in (
-                (self.FilterTensor, "FilterZeroPointTensor", self.FilterZeroPointTensor),
-                (self.InputTensor, "InputZeroPointTensor", self.InputZeroPointTensor),
-            )
-        )
+        left = Side.of(self.FilterTensor, "FilterZeroPointTensor", self.FilterZeroPointTensor)
+        right = Side.of(self.InputTensor, "InputZeroPointTensor", self.InputZeroPointTensor)
         return Sides(left, right, self.output_type())
 
     def output_type(self) -> DataType:

@@ -64,13 +64,8 @@ class _Products(Ended):
         return are_near and signed.are_multiplied(self.choice(), self.ATensor.Sizes[-1], sizes)
 
     def choice(self) -> Sides:
-        left, right = (
-            Side(x.DataType, name if zero else None)
-            for x, name, zero in (
-                (self.ATensor, "AZeroPointTensor", self.AZeroPointTensor),
-                (self.BTensor, "BZeroPointTensor", self.BZeroPointTensor),
-            )
-        )
+        left = Side.of(self.ATensor, "AZeroPointTensor", self.AZeroPointTensor)
+        right = Side.of(self.BTensor, "BZeroPointTensor", self.BZeroPointTensor)
         return Sides(left, right, self.output_type())
 
     def output_type(self) -> DataType:

@@ -32,6 +32,11 @@ class Side(NamedTuple):
     zero: str | None
     """The name of its zero points, if it has some."""
 
+    @classmethod
+    def of(cls, tensor: TensorDesc, zero: str, points: TensorDesc | None) -> "Side":
+        """That of a tensor whose zero points are the field `zero`."""
+        return cls(tensor.DataType, zero if points else None)
+
     @property
     def is_moved(self) -> bool:
         """Whether its elements are not what is multiplied."""
