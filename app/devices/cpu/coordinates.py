@@ -236,11 +236,15 @@ class CallKernel:
 
     @np.errstate(all="ignore")
     def _made(self, arrays: Mapping[str, Array], into: Mapping[str, Array]) -> Mapping[str, Array]:
-        call = self._compiled.call
-        assert call, "its program says so"
-        made = call(np, arrays, into) if into else call(np, arrays)
+        made = self._call(np, arrays, into) if into else self._call(np, arrays)
         self._compiled.check_results(made)
         return made
+
+    @property
+    def _call(self) -> Callable[..., Mapping[str, Array]]:
+        call = self._compiled.call
+        assert call, "its program says so"
+        return call
 
 
 def _loops_of(ask: Ask, made: Map, rank: int, compiler: Compiler) -> CoordinateLoops | None:

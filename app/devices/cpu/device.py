@@ -15,6 +15,7 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.devices.cpu.arrays import array_kernel
+from app.devices.cpu.attention import attention_kernel
 from app.devices.cpu.calls import Calls, call_of_nest, part_of, pieces
 from app.devices.cpu.convolution import convolution_kernel, packed_filter_bytes
 from app.devices.cpu.coordinates import CallKernel, CoordinateKernel
@@ -162,6 +163,7 @@ class NumpyDevice:
                 by_loop = by_loop or transposed_kernel(compiled, self._compiler, self._threads, known)
                 by_loop = by_loop or recurrent_kernel(compiled, self._compiler, self._threads)
                 if elements >= least:
+                    by_loop = by_loop or attention_kernel(compiled, self._loops, self._structures)
                     by_loop = by_loop or integer_product_kernel(compiled, self._compiler, self._threads, known)
                     by_loop = by_loop or integer_convolution_kernel(compiled, self._compiler, self._threads, known)
                     by_loop = by_loop or scan_kernel(compiled, self._compiler, self._threads)

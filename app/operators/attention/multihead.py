@@ -18,7 +18,7 @@ from app.operators.accuracy import Accuracy
 from app.operators.arrays import SCRATCH, boxes, for_blas, multiplied, stored
 from app.operators.attention import library, tiles
 from app.operators.attention import sizes as shapes
-from app.operators.attention.softmax import softmax
+from app.operators.attention.softmax import Softmax, softmax
 from app.operators.operator import (
     Operator,
     OptionalInputTensorDesc,
@@ -78,7 +78,7 @@ _ACCURACY = Accuracy(
 )
 
 
-class _Attention(Operator):
+class Attention(Operator):
     if TYPE_CHECKING:  # they stand where the structures of DirectML have them, each in its own order
         MaskTensor: TensorDesc | None
         OutputTensor: TensorDesc | None
@@ -173,7 +173,9 @@ class _Attention(Operator):
             right = shapes.mask_sizes(self.MaskType, sizes)
             yield from shapes.wrong_sizes("MaskTensor", self.MaskTensor, right, f"since MaskType is {self.MaskType}")
 
-    def call(self, xp: Any, inputs: Mapping[str, Any], into: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+    def call(
+        self, xp: Any, inputs: Mapping[str, Any], into: Mapping[str, Any] | None = None, by: Softmax = softmax
+    ) -> Mapping[str, Any]:
         sizes = self._sizes()
         quick = self._by_library(xp, inputs, sizes, into["OutputTensor"] if into else None)
         if quick is not None:
@@ -206,7 +208,7 @@ class _Attention(Operator):
                 scores += xp.where(masked[b, h, g, s] == 0, self.MaskFilterValue, 0).astype("float32")
             if of_keys is not None:
                 scores += of_keys[b, None, None, None]
-            softmax(xp, scores, scale)
+            by(xp, scores, scale)
             made[b, s, h, g] = multiplied(xp, scores, values[b, h, None]).transpose(0, 3, 1, 2, 4)
         results = {"OutputTensor": made, "OutputPresentKeyTensor": key, "OutputPresentValueTensor": value}
         dtype = next(inputs[name].dtype for name in _FLOATS if name in inputs)
@@ -319,7 +321,7 @@ def _grouped(x: Any, sizes: shapes.Sizes) -> Any:
     return x.reshape(sizes.batch, sizes.key_heads, groups, sizes.queries, sizes.total)
 
 
-class MultiheadAttention(_Attention):
+class MultiheadAttention(Attention):
     """For each query a mean of the values, weighted by how well their keys go with it, head by head."""
 
     Type: Literal["DML_OPERATOR_MULTIHEAD_ATTENTION", "MULTIHEAD_ATTENTION"]
@@ -353,7 +355,7 @@ class MultiheadAttention(_Attention):
     notes = _NOTES
 
 
-class MultiheadAttention1(_Attention):
+class MultiheadAttention1(Attention):
     """The same, of queries that may have more heads than keys and values, of a past whose length differs by item."""
 
     Type: Literal["DML_OPERATOR_MULTIHEAD_ATTENTION1", "MULTIHEAD_ATTENTION1"]

@@ -1,7 +1,9 @@
 """Softmax of scores; on a GPU by one kernel that reads and writes each of them once."""
 
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
+
+from app.formula.values import Value, exp_of_difference, maximum_of, sum_of
 
 THREADS = 128
 """Of a block, which has one row."""
@@ -61,6 +63,19 @@ extern "C" __global__ void __launch_bounds__(%(threads)d) softmax(float* scores,
     for (unsigned at = threadIdx.x; at < length; at += %(threads)d) row[at] /= total;
 }
 """
+
+
+class Softmax(Protocol):
+    """What `softmax` does, by whatever a device has for it."""
+
+    def __call__(self, xp: Any, scores: Any, scale: float) -> None: ...
+
+
+def weights(scores: Value, scale: Value) -> Value:
+    """The same as a formula of a row's element."""
+    scaled = scores * scale
+    exponential = exp_of_difference(scaled, maximum_of(scaled))
+    return exponential / sum_of(exponential)
 
 
 def softmax(xp: Any, scores: Any, scale: float) -> None:

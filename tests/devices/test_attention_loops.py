@@ -1,0 +1,76 @@
+"""The softmax of MULTIHEAD_ATTENTION by loops: as exact as NumPy's calls, and compiled before it is inline."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.devices.cpu.attention import AttentionKernel, _Softmax
+from app.devices.cpu.device import NumpyDevice
+from app.devices.cpu.llvm.kernels import LoopCode
+from app.formula.structures import Structures
+from app.memory.arrays import Array
+from app.operators.attention.softmax import softmax
+from tests.operators.calls import compiled
+from tests.operators.conftest import compiler
+
+RNG = np.random.default_rng(29)
+
+
+def both(scores: Array, scale: float, threads: int = 1) -> tuple[Array, Array]:
+    """By loops, and by NumPy's calls."""
+    by_loops, by_calls = scores.copy(), scores.copy()
+    structures = Structures()
+    _Softmax(LoopCode(compiler(), structures, threads), structures)(np, by_loops, scale)
+    with np.errstate(all="ignore"):
+        softmax(np, by_calls, scale)
+    return by_loops, by_calls
+
+
+def errors(made: Array, scores: Array, scale: float) -> Array:
+    scaled = (scores * np.float32(scale)).astype(np.float64)
+    right = np.exp(scaled - scaled.max(-1, keepdims=True))
+    right /= right.sum(-1, keepdims=True)
+    found: Array = np.abs(made - right) / np.maximum(right, 2.0**-126)
+    return found
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 7, 8, 9, 31, 32, 33, 127, 128, 129, 1000, 4099])
+@pytest.mark.parametrize("spread", [1, 30])
+def test_no_less_exact_than_numpy(length: int, spread: float) -> None:
+    scores = (spread * RNG.standard_normal((2, 3, 5, length))).astype(np.float32)
+    for scale in (1.0, 0.125, 0.3):
+        by_loops, by_calls = both(scores, scale)
+        assert errors(by_loops, scores, scale).max() <= max(errors(by_calls, scores, scale).max(), 2.0**-22)
+
+
+@pytest.mark.parametrize("length", [1, 5, 8, 40, 131])
+def test_what_is_no_number(length: int) -> None:
+    scores = RNG.standard_normal((64, length)).astype(np.float32)
+    for row, value in enumerate((np.nan, np.inf, -np.inf, 3e38, -3e38, 1e-40, -0.0)):
+        scores[row, RNG.integers(length)] = value
+        scores[row + 7] = value
+    scores[20, 0], scores[20, -1] = np.nan, np.inf
+    by_loops, by_calls = both(scores, 2.0)
+    np.testing.assert_array_equal(np.isnan(by_loops), np.isnan(by_calls))
+    np.testing.assert_allclose(by_loops, by_calls, 1e-6, 1e-44)
+
+
+def test_rows_are_shared_by_threads() -> None:
+    scores = RNG.standard_normal((3000, 256)).astype(np.float32)
+    one, several = (both(scores, 0.5, threads)[0] for threads in (1, 2))
+    np.testing.assert_array_equal(one.view(np.uint32), several.view(np.uint32))
+
+
+def test_not_inline_before_it_is_compiled() -> None:
+    x: dict[str, Any] = {"DataType": "FLOAT32", "Sizes": [1, 8, 32]}
+    document = {"Type": "MULTIHEAD_ATTENTION", "Scale": 0.3125, "HeadCount": 2, "MaskType": "NONE"}
+    inputs = dict.fromkeys(("QueryTensor", "KeyTensor", "ValueTensor"), x)
+    with ThreadPoolExecutor(1) as helpers:
+        kernel = NumpyDevice(helpers, 1, compiler()).prepare(compiled(document | inputs))
+        assert isinstance(kernel, AttentionKernel)
+        assert not kernel.runs_inline
+        given = [RNG.standard_normal(256, np.float32).view(np.uint8).data for _ in range(3)]
+        kernel.dispatch(given, [np.empty(1024, np.uint8).data], lambda: False)
+        assert kernel.runs_inline
