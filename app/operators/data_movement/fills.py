@@ -160,6 +160,10 @@ class FillValueConstant(Operator):
         return super().numbers() | {"Value": scalar_value(self.Value, self.ValueDataType)}
 
 
+def _has_32_bits(size: Number) -> bool:
+    return size <= 1 << 31
+
+
 class FillValueSequence(Operator):
     """Numbers in even steps, row-major."""
 
@@ -196,13 +200,16 @@ class FillValueSequence(Operator):
 
     def formula(self, p: TensorParameters) -> Expression:
         sizes = p.out("OutputTensor").sizes
-        index: Expression = Constant(INT64, 0)
-        for c, size in zip(coordinates(len(sizes)), sizes, strict=True):
-            index = index * size + c
+        *outer, inner = coordinates(len(sizes))
+        row: Expression = Constant(INT64, 0)
+        for c, size in zip(outer, sizes[1:], strict=True):
+            row = (row + c) * size
         start, delta = (converted(each, self.ValueDataType) for each in (p.ValueStart, p.ValueDelta))
         if not is_float(start.type):
-            return start + cast(index, start.type) * delta
-        return widen(start) + cast(index, FLOAT64) * widen(delta)
+            return start + cast(row + inner, start.type) * delta
+        # There are fewer than 2^53 elements, so that both casts and their sum are exact; 32 bits are converted at once.
+        index = cast(row, FLOAT64) + cast(cast(inner, "int32") if p.ask(_has_32_bits, sizes[-1]) else inner, FLOAT64)
+        return widen(start) + index * widen(delta)
 
     def numbers(self) -> dict[str, Number]:
         delta = self.ValueDelta

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from app.contract.constants import DataType
+from app.formula.values import parts
 from app.memory.arrays import Array, numpy_type
-from tests.operators.calls import run
+from tests.operators.calls import compiled, run
 from tests.operators.data_movement.tensors import DESC, TYPES, any_bits, assert_same_bits, some_layout, told
 from tests.operators.descriptors import descriptor, refusals
 
@@ -140,3 +141,14 @@ def test_numbers_are_of_the_outputs_type(name: str) -> None:
     assert told(document | {"ValueDataType": "INT32"}) == ("/ValueDataType", "INT32", "FLOAT32")
     for value in (1e39, {"Int32": 1}, float("nan")):
         assert told(document | {name: value})[0] == f"/{name}"
+
+
+@pytest.mark.parametrize(("size", "is_short"), [(1 << 31, True), ((1 << 31) + 1, False)])
+def test_positions_are_converted_from_32_bits_where_they_fit(size: int, is_short: bool) -> None:
+    desc = {"DataType": "FLOAT32", "Sizes": [size]}
+    operator = compiled(
+        {"Type": "FILL_VALUE_SEQUENCE", "ValueDataType": "FLOAT32", "ValueStart": 1, "ValueDelta": 2}
+        | {"OutputTensor": desc}
+    )
+    nodes = parts(operator.program.maps["OutputTensor"].expression)
+    assert any(each.type == "int32" for each in nodes) == is_short
