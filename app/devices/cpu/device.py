@@ -34,6 +34,7 @@ from app.devices.cpu.products import packed_bytes, product_kernel
 from app.devices.cpu.quantizing import quantizing_kernel
 from app.devices.cpu.random_words import random_kernel
 from app.devices.cpu.recurrent import recurrent_kernel
+from app.devices.cpu.response_gradients import response_gradient_kernel
 from app.devices.cpu.routines import Routine, routine_of, run_routine
 from app.devices.cpu.rows import NumpyRowKernel
 from app.devices.cpu.runs import Run
@@ -171,6 +172,9 @@ class NumpyDevice:
                     by_loop = by_loop or quantizing_kernel(compiled, self._compiler, self._threads)
                     by_loop = by_loop or scatter_kernel(compiled, self._compiler, self._threads)
                     by_loop = by_loop or maximum_gradient_kernel(compiled, self._compiler, self._threads)
+                    by_loop = by_loop or response_gradient_kernel(
+                        compiled, self._compiler, self._threads, self._structures, least
+                    )
             by_loop = by_loop or product_kernel(compiled, self._compiler, self._threads, known)
             return by_loop or CallKernel(compiled)
         loops = self._loops if elements >= least else None

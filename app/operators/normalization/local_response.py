@@ -6,7 +6,7 @@ of DirectML's reference.
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
@@ -15,7 +15,7 @@ from app.contract.constants import FeatureLevel
 from app.contract.scalars import Bool, Float, Uint
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
-from app.formula.coordinates import Operand, coordinates, sum_over
+from app.formula.coordinates import Element, Operand, coordinates, sum_over
 from app.formula.values import Number, Value, cast, maximum, minimum, power, quotient, sqrt, widen
 from app.operators.accuracy import ONCE, SUM
 from app.operators.forms import Unary
@@ -47,20 +47,58 @@ def _axes(*, cross_channel: bool) -> tuple[int, ...]:
     return (1,) if cross_channel else (2, 3)
 
 
+def around(
+    p: TensorParameters, x: Operand, value: Callable[[Element], Value], *, cross_channel: bool, is_in: bool = False
+) -> Value:
+    """The sum of `value` over all elements of the region around the output's, or over those in whose region it `is_in`,
+    in float64."""
+    here = coordinates(x.rank)
+    before = quotient(p.LocalSize - 1, 2)
+    after = p.LocalSize - 1 - before
+    if is_in:  # those lie as far before it as its own region reaches after it
+        before, after = after, before
+    axes = _axes(cross_channel=cross_channel)
+    begins = [maximum(here[axis] - before, 0) for axis in axes]
+    ends = [minimum(here[axis] + after + 1, x.sizes[axis]) for axis in axes]
+
+    def at(*indices: Value) -> Value:
+        place = list(here)
+        for axis, begin, index in zip(axes, begins, indices, strict=True):
+            place[axis] = begin + index
+        return value(x[place])
+
+    return sum_over([end - begin for begin, end in zip(begins, ends, strict=True)], at)
+
+
+def share(p: TensorParameters) -> Value:
+    """Alpha / LocalSize."""
+    return widen(p.Alpha) / cast(p.LocalSize, "float64")
+
+
+def sum_of_squares(p: TensorParameters, x: Operand, *, cross_channel: bool) -> Value:
+    """What is called s, in float64."""
+
+    def square(element: Element) -> Value:
+        wide = widen(element)
+        return wide * wide
+
+    return widen(p.Bias) + share(p) * around(p, x, square, cross_channel=cross_channel)
+
+
 def _size_violations(local_size: int) -> Iterator[Violation]:
     if not local_size:
         yield Violation(("LocalSize",), "LocalSize is 0; it must be at least 1.", 0, ">= 1")
 
 
-def _power(p: TensorParameters, s: Value) -> Value:
+def power_of(p: TensorParameters, s: Value) -> Value:
     """s^Beta, in float64. Most networks have 0.75, for which roots will do, and loops need no power."""
-    if p.ask(_is_three_quarters, p.Beta):
+    if p.ask(is_three_quarters, p.Beta):
         root = sqrt(s)
         return root * sqrt(root)
     return power(s, widen(p.Beta))
 
 
-def _is_three_quarters(number: Number) -> bool:
+def is_three_quarters(number: Number) -> bool:
     return number == 0.75
 
 
@@ -86,23 +124,8 @@ class LocalResponseNormalization(Unary):
         yield from _size_violations(self.LocalSize)
 
     def formula(self, p: TensorParameters, x: Operand) -> Value:
-        here = coordinates(x.rank)
-        before = quotient(p.LocalSize - 1, 2)
-        after = p.LocalSize - 1 - before
-        axes = _axes(cross_channel=self.CrossChannel)
-        begins = [maximum(here[axis] - before, 0) for axis in axes]
-        ends = [minimum(here[axis] + after + 1, x.sizes[axis]) for axis in axes]
-
-        def square(*indices: Value) -> Value:
-            at = list(here)
-            for axis, begin, index in zip(axes, begins, indices, strict=True):
-                at[axis] = begin + index
-            element = widen(x[at])
-            return element * element
-
-        total = sum_over([end - begin for begin, end in zip(begins, ends, strict=True)], square)
-        s = widen(p.Bias) + widen(p.Alpha) / cast(p.LocalSize, "float64") * total
-        return cast(widen(x[here]) / _power(p, s), x.type)
+        s = sum_of_squares(p, x, cross_channel=self.CrossChannel)
+        return cast(widen(x[coordinates(x.rank)]) / power_of(p, s), x.type)
 
 
 class LocalResponseNormalizationGrad(Operator):
@@ -157,7 +180,7 @@ class LocalResponseNormalizationGrad(Operator):
         axes = range(1, x.ndim - 1)
         factor = self.Alpha / self.LocalSize
         s = self.Bias + factor * _windows(xp, x * x, axes, before, after)
-        if _is_three_quarters(self.Beta):
+        if is_three_quarters(self.Beta):
             root = xp.sqrt(s)
             shares = gradient / (root * xp.sqrt(root))
         else:
