@@ -45,6 +45,12 @@ def test_no_less_exact_than_numpy(length: int, spread: float) -> None:
         assert errors(by_loops, scores, scale).max() <= max(errors(by_calls, scores, scale).max(), 2.0**-22)
 
 
+def test_scores_are_not_read_again_where_weights_took_their_place() -> None:
+    """The first loop of a row keeps scaled scores, another one exponentials; the last one reads these."""
+    structures = Structures()
+    assert _Softmax(LoopCode(compiler(), structures, 1), structures)._loops.kept == [4, 4]
+
+
 @pytest.mark.parametrize("length", [1, 5, 8, 40, 131])
 def test_what_is_no_number(length: int) -> None:
     scores = RNG.standard_normal((64, length)).astype(np.float32)
