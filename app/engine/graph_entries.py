@@ -5,7 +5,7 @@ import math
 import mmap
 import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from threading import Lock
@@ -23,8 +23,10 @@ from app.memory.buffers import Buffer
 PARTS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output")
 """What is counted of inferences: how they ended, and what they are made of."""
 
-_OF_A_PART = 3
-_WORDS = 2 + _OF_A_PART * len(PARTS)
+OF_A_PART = 3
+"""Numbers that each has: how many, nanoseconds in all, and Unix time of the last one, in ms."""
+
+_WORDS = 2 + OF_A_PART * len(PARTS)
 """What a worker tells of its use of a graph: how many dispatches, when the last use was, and of each part how many,
 nanoseconds in all, and when the last one was."""
 
@@ -32,6 +34,11 @@ NUMBERS_BYTES = 8 * _WORDS
 """Bytes of these."""
 
 _LENGTH = struct.Struct("<Q")
+
+
+def by_part(workers: Sequence[Sequence[float]]) -> dict[str, list[Sequence[float]]]:
+    """The numbers of each of the PARTS, by worker, where a worker's are one after the other."""
+    return {part: [numbers[OF_A_PART * place :][:OF_A_PART] for numbers in workers] for place, part in enumerate(PARTS)}
 
 
 class Record(NamedTuple):
@@ -56,12 +63,12 @@ class Use(NamedTuple):
     @classmethod
     def of_all(cls, uses: Iterable["Use"]) -> "Use":
         """Of those that `uses` are of, together."""
-        dispatches, idle_seconds, parts = 0, math.inf, [0.0] * (_OF_A_PART * len(PARTS))
+        dispatches, idle_seconds, parts = 0, math.inf, [0.0] * (OF_A_PART * len(PARTS))
         for use in uses:
             dispatches += use.dispatches
             idle_seconds = min(idle_seconds, use.idle_seconds)
             for place, number in enumerate(use.parts):
-                is_time = place % _OF_A_PART == _OF_A_PART - 1
+                is_time = place % OF_A_PART == OF_A_PART - 1
                 parts[place] = max(parts[place], number) if is_time else parts[place] + number
         return cls(dispatches, idle_seconds, tuple(parts))
 
@@ -86,7 +93,7 @@ class Entry:
 
     def observe(self, part: str, ns: int) -> None:
         """Count one of the PARTS, which took so long. For one thread."""
-        numbers, place = self._times, self._place + 2 + _OF_A_PART * PARTS.index(part)
+        numbers, place = self._times, self._place + 2 + OF_A_PART * PARTS.index(part)
         numbers[place] += 1.0
         numbers[place + 1] += ns
         numbers[place + 2] = time_ns() // 1_000_000
@@ -106,13 +113,9 @@ class Entry:
             self._times[place] = number
 
     @property
-    def observed(self) -> dict[str, list[list[float]]]:
+    def observed(self) -> dict[str, list[Sequence[float]]]:
         """Of each of the PARTS, each worker's count, nanoseconds in all, and Unix time of the last one, in ms."""
-        workers = [[*self._times[start + 2 : start + _WORDS]] for start in range(0, len(self._times), _WORDS)]
-        return {
-            part: [numbers[_OF_A_PART * place :][:_OF_A_PART] for numbers in workers]
-            for place, part in enumerate(PARTS)
-        }
+        return by_part([[*self._times[start + 2 : start + _WORDS]] for start in range(0, len(self._times), _WORDS)])
 
     @property
     def dispatches(self) -> int:

@@ -7,8 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from app.engine.graph_entries import PARTS
 from app.http.telemetry import slots as slots_module
 from app.http.telemetry.families import Counter, Histogram, together
+from app.http.telemetry.inferences import InferenceCounts
 from app.http.telemetry.metrics import Counts
 from app.http.telemetry.slots import OVERFLOW, Labels, Slots
 from tests.forked import forked
@@ -112,3 +114,14 @@ def test_every_family_has_room_for_what_has_none() -> None:
     for family in Counts(slot).all():
         family.numbers[("label",) * len(family.labels)][0] += 1
         assert family.name in {name for name, _, _ in slots.series()}
+
+
+def test_all_parts_of_an_operators_inferences_are_one_series() -> None:
+    slots = Slots(1)
+    counts = InferenceCounts(slots.own(0))
+    counts.observe("A", {"queue": 5, "success": 7})
+    counts.observe("A", {"fail": 2})
+    ((name, labels, numbers),) = slots.series()
+    assert (name, labels) == (counts.name, ("A",))
+    shown = {sample.labels["part"]: sample.value * 1e9 for sample in counts.metric({labels: [[*numbers]]}).samples}
+    assert shown == dict.fromkeys(PARTS, 0.0) | {"queue": 5.0, "success": 7.0, "fail": 2.0}

@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from app import __version__
-from app.engine.graph_entries import PARTS, Entry
+from app.engine.graph_entries import Entry, by_part
 from app.engine.service import Service, State
 from app.http.inference import documents, openapi
 from app.http.inference.bodies import read_json
@@ -215,7 +215,7 @@ def _statistics(request: Request, asked: list[tuple[str, Known]]) -> Response:
         if isinstance(known, Entry):
             return known.observed
         label = known.called if isinstance(known, LoadedModel) else known.name()
-        return {part: series.get((label, part), ()) for part in PARTS}
+        return by_part(series.get((label,), ()))
 
     def together(known: Known) -> Batches:
         called = known.called if isinstance(known, LoadedModel) else None

@@ -5,42 +5,38 @@ from collections.abc import Iterable, Mapping
 
 from prometheus_client.core import CounterMetricFamily, Metric
 
-from app.engine.graph_entries import PARTS
+from app.engine.graph_entries import OF_A_PART, PARTS, by_part
 from app.http.telemetry.families import Family, Series, together
 from app.http.telemetry.slots import Slot
-from app.sink import Cells
+
+_PLACES = {part: OF_A_PART * place for place, part in enumerate(PARTS)}
 
 
 class InferenceCounts(Family):
-    """By operator and part of an inference: how many, nanoseconds in all, and when the last one was, in ms."""
+    """By operator, of each of the PARTS of an inference: how many, nanoseconds, and when the last one was, in ms."""
 
     def __init__(self, slot: Slot) -> None:
         text = "Time that inferences of the Open Inference Protocol took, and their parts did."
-        super().__init__(slot, "dmlserve_inference_seconds", text, ["operator", "part"], 3)
-        self._parts: dict[str, dict[str, Cells]] = {}
+        super().__init__(slot, "dmlserve_inference_seconds", text, ["operator", "part"], OF_A_PART * len(PARTS))
 
     def expect(self, operator: str) -> None:
         """Show its series, at 0, before the first inference. For any thread."""
-        for part in PARTS:
-            self.numbers[operator, part]
+        self.numbers[operator,]
 
     def observe(self, operator: str, took: Mapping[str, int]) -> None:
-        now, parts = time.time_ns() // 1_000_000, self._parts.get(operator)
-        if parts is None:
-            parts = self._parts[operator] = {}
+        now, numbers = time.time_ns() // 1_000_000, self.numbers[operator,]
         for part, ns in took.items():
-            numbers = parts.get(part)
-            if numbers is None:
-                numbers = parts[part] = self.numbers[operator, part]
-            numbers[0] += 1.0
-            numbers[1] += ns
-            numbers[2] = now
+            place = _PLACES[part]
+            numbers[place] += 1.0
+            numbers[place + 1] += ns
+            numbers[place + 2] = now
 
     def metric(self, series: Series) -> Metric:
         """What is to be shown of `series`."""
         metric = CounterMetricFamily(self.name, self.help_text, labels=self.labels)
-        for labels, numbers in series.items():
-            metric.add_metric(labels, sum(ns for _, ns, _ in numbers) / 1e9)
+        for (operator,), workers in series.items():
+            for part, numbers in by_part(workers).items():
+                metric.add_metric([operator, part], sum(ns for _, ns, _ in numbers) / 1e9)
         return metric
 
 
