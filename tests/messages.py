@@ -34,7 +34,10 @@ def request(
 
 def as_json(message: dict[str, Any]) -> dict[str, Any]:
     """The same with data as base64, for json=."""
-    return message | {"inputs": {name: base64.b64encode(data).decode() for name, data in message["inputs"].items()}}
+    inputs = message["inputs"].items()
+    return message | {
+        "inputs": {name: None if data is None else base64.b64encode(data).decode() for name, data in inputs}
+    }
 
 
 def post_json(client: httpx.Client, message: dict[str, Any]) -> httpx.Response:

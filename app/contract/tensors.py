@@ -70,7 +70,7 @@ class TensorDesc(BaseModel):
     Flags: Annotated[
         _Flags,
         # Generators make no class of "one or a list of them", so the document asks for the list.
-        BeforeValidator(lambda flags: [flags] if isinstance(flags, str) else flags, json_schema_input_type=_Flags),
+        BeforeValidator(lambda flags: flags if isinstance(flags, list) else [flags], json_schema_input_type=_Flags),
         Field(
             description="A list, or one flag by itself. OWNED_BY_DML (inputs only): the data are copied at "
             "initialization, so no output can take the buffer.",

@@ -53,14 +53,23 @@ def abbreviate(value: object, *, inner: bool = False) -> object:
     return type(value).__name__
 
 
+_INVALID = {"INVALID", "DML_OPERATOR_INVALID", "DML_GRAPH_NODE_TYPE_INVALID"}
+"""Constants of DirectML that stand for no operator, and for no kind of node."""
+
+
 def _is_expressible(error: Any) -> bool:
-    """Whether DirectML's own structures could hold what is refused, as a size of 0 or nine dimensions, so that DirectML
-    refuses it; they hold no negative UINT, and no field that is missing or of another type."""
+    """Whether DirectML's own structures could hold what is refused, as a size of 0, nine dimensions or a constant that
+    stands for none, so that DirectML refuses it; they hold no negative UINT, and no field that is missing or of another
+    type."""
     match error["type"]:
         case "too_short" | "too_long":
             return True
         case "greater_than_equal":
             return bool(error["input"] >= 0)
+        case "constant":
+            return str(error["input"]).removeprefix(error["ctx"]["prefix"]) == "UNKNOWN"
+        case "union_tag_invalid":
+            return error["ctx"]["tag"] in _INVALID
     return False
 
 
@@ -105,7 +114,8 @@ def _violation(model: type[BaseModel], value: object, error: Any) -> Violation:
                 tag,
                 tags if str(tag).startswith("DML_") else [each for each in tags if not each.startswith("DML_")] or tags,
             )
-            return Violation((*path, tag_name), f"{tag_name} {tag} is not known here.{meant}", tag, known, Kind.NAME)
+            told = tag if isinstance(tag, str) else json.dumps(tag)
+            return Violation((*path, tag_name), f"{tag_name} {told} is not known here.{meant}", tag, known, Kind.NAME)
         case "literal_error":
             expected = context["expected"].replace("'", "")
             names = re.split(", | or ", expected)

@@ -20,6 +20,7 @@ class Hresult(StrEnum):
     E_INVALIDARG = "0x80070057"
     E_OUTOFMEMORY = "0x8007000E"
     DXGI_ERROR_DEVICE_REMOVED = "0x887A0005"
+    DXGI_ERROR_UNSUPPORTED = "0x887A0004"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +43,18 @@ class Violation:
 
     @property
     def options(self) -> list[object]:
-        """What is allowed, one by one: values, or in words. Where a list was given, a list is one of them."""
+        """What is allowed, one by one: values, or in words. Where a list was given, a list is one of them, unless they
+        are names."""
         allowed = self.allowed
         if allowed is None:
             return []
         if not isinstance(allowed, list | tuple):
             return [allowed]
-        is_one = isinstance(self.given, list | tuple) and not any(isinstance(each, list | tuple) for each in allowed)
+        is_one = (
+            isinstance(self.given, list | tuple)
+            and not any(isinstance(each, list | tuple) for each in allowed)
+            and self.stated_kind not in (Kind.NAME, Kind.FIELD_UNKNOWN)
+        )
         return [list(allowed)] if is_one else list(allowed)
 
     @property

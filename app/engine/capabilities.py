@@ -17,7 +17,8 @@ from app.contract import constants
 from app.contract.constants import NEWEST, Constant, DataType, FeatureLevel
 from app.contract.scalars import ScalarUnion, Size2D, Uint
 from app.contract.tensors import element_name, path_of
-from app.contract.violations import Hresult, refused
+from app.contract.validation import validate
+from app.contract.violations import ContractError, Hresult, refused
 from app.devices.device import DeviceInfo
 from app.engine.dispatch import Capability, TensorCapability
 from app.engine.tensor_meanings import meaning
@@ -299,6 +300,17 @@ def field_kind(field: FieldDescription) -> str:
 def span(counts: Sequence[int]) -> str:
     """Dimension counts in words: the least to the most."""
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
+def feature_query(document: object) -> FeatureSupportQuery:
+    """What is asked. Raises ContractError, which has DirectML's answer to a feature that it does not know."""
+    try:
+        return validate(FeatureSupportQuery, document)
+    except ContractError as error:
+        (first, *_) = error.violations
+        if first.path == ("Feature",) and first.given is not None:
+            raise ContractError(error.violations, Hresult.DXGI_ERROR_UNSUPPORTED) from None
+        raise
 
 
 def check_feature_support(query: FeatureSupportQuery) -> TensorDataTypeSupport | MaxSupportedFeatureLevel:

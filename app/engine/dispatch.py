@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Protocol, TypeAlias, TypeVar, final
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from typing_extensions import TypedDict
 
 from app.codecs.codec import BASE64
@@ -50,6 +50,11 @@ DataForm: TypeAlias = Annotated[
 ]
 
 
+# Null is what is left out, as it is of the other fields. Clients that are generated need not know.
+Level: TypeAlias = Annotated[FeatureLevel, BeforeValidator(lambda level: NEWEST if level is None else level)]
+DeviceName: TypeAlias = Annotated[str, BeforeValidator(lambda name: "auto" if name is None else name)]
+
+
 class DispatchRequest(BaseModel):
     """An operator, its bindings, and how to execute it."""
 
@@ -57,11 +62,11 @@ class DispatchRequest(BaseModel):
 
     operator: OperatorDesc = Field(description="The operator's descriptor.")
     inputs: dict[str, InputData] = Field(description="Data of each input tensor of the descriptor, by field name.")
-    feature_level: FeatureLevel = Field(NEWEST, description="The request is judged as a device of this level does.")
+    feature_level: Level = Field(NEWEST, description="The request is judged as a device of this level does.")
     in_place: str | None = Field(
         None, description="The input whose buffer the output takes, if the operator and the layouts permit it."
     )
-    device: str = Field("auto", description="`auto`, or a device's name from the capabilities.")
+    device: DeviceName = Field("auto", description="`auto`, or a device's name from the capabilities.")
     data: DataForm = None
 
 
@@ -74,8 +79,8 @@ class GraphDispatchRequest(BaseModel):
     inputs: dict[str, InputData] = Field(
         description="Data of each input of the graph, by its name or index, those that are OWNED_BY_DML as well."
     )
-    feature_level: FeatureLevel = Field(NEWEST, description="The request is judged as a device of this level does.")
-    device: str = Field("auto", description="`auto`, or a device's name from the capabilities.")
+    feature_level: Level = Field(NEWEST, description="The request is judged as a device of this level does.")
+    device: DeviceName = Field("auto", description="`auto`, or a device's name from the capabilities.")
     data: DataForm = None
 
 

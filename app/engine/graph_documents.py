@@ -15,7 +15,7 @@ from app.contract.constants import NEWEST, FeatureLevel
 from app.contract.scalars import Uint
 from app.contract.tensors import TensorDesc
 from app.contract.violations import refused
-from app.engine.dispatch import DataForm, GraphCapability, InputData
+from app.engine.dispatch import DataForm, DeviceName, GraphCapability, InputData, Level
 from app.engine.graphs import GraphRequest
 from app.engine.inputs import given_inputs
 from app.graphs.descriptor import ConstantNode, GraphDesc
@@ -75,8 +75,8 @@ class GraphKeepRequest(BaseModel):
         description="Data of each input of the graph that is OWNED_BY_DML, by its name or index.",
     )
     name: GraphName | None = Field(None, description="What to call the graph. No two kept graphs have the same name.")
-    feature_level: FeatureLevel = Field(NEWEST, description="The graph is judged as a device of this level does.")
-    device: str = Field(
+    feature_level: Level = Field(NEWEST, description="The graph is judged as a device of this level does.")
+    device: DeviceName = Field(
         "auto", description="Where it is dispatched unless the dispatch says: `auto`, or a device's name."
     )
 
@@ -91,7 +91,7 @@ class OnnxKeepRequest(BaseModel):
         default_factory=dict, description="Of each input whose sizes are not all in the model, by its name."
     )
     name: GraphName | None = Field(None, description="What to call the graph. No two kept graphs have the same name.")
-    device: str = Field(
+    device: DeviceName = Field(
         "auto", description="Where it is dispatched unless the dispatch says: `auto`, or a device's name."
     )
 

@@ -31,6 +31,14 @@ def test_by_names_with_a_constant_that_is_broadcast(client: httpx.Client, binary
 
 
 @both
+def test_null_is_what_is_left_out(client: httpx.Client, binary: bool) -> None:
+    left_out = dict.fromkeys(("operator", "feature_level", "device", "data"))
+    response = post(client, PATH, {"graph": biased(), "inputs": DATA} | left_out, binary)
+    np.testing.assert_array_equal(result(response), Y)
+    error_at("/operator", post(client, PATH, {"graph": biased(), "inputs": DATA, "operator": {}}, binary))
+
+
+@both
 def test_by_indices_with_an_input_that_is_owned(client: httpx.Client, binary: bool) -> None:
     for again in range(3):  # the third is found by the second
         w = X[::-1] * (again + 1)

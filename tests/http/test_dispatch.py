@@ -113,6 +113,38 @@ def test_an_attribute_without_a_default_is_required(client: httpx.Client) -> Non
     assert error["message"] == "Exponent is missing; it is required here."
 
 
+@pytest.mark.parametrize(
+    ("subject", "hresult"),
+    [
+        ({"operator": {"Type": "DML_OPERATOR_INVALID"}}, "0x80070057"),
+        ({"graph": {"Nodes": [{"Type": "INVALID"}], "OutputEdges": []}}, "0x80070057"),
+        ({"operator": {"Type": "DML_OPERATOR_NEW"}}, None),
+        ({"operator": {"Type": None}}, None),
+    ],
+)
+def test_what_stands_for_no_operator_and_no_node_has_directmls_hresult(
+    client: httpx.Client, subject: dict[str, Any], hresult: str | None
+) -> None:
+    problem = refusal_of(client.post("/v1/dispatch", json=subject | {"inputs": {}}), 422)
+    assert ("INVALID" in problem["detail"], problem.get("hresult")) == (hresult is not None, hresult)
+    assert "None" not in problem["detail"]
+
+
+@both_encodings
+def test_null_is_what_is_left_out(client: httpx.Client, post: Post) -> None:
+    gemm = {"Type": "GEMM", "TransA": "NONE", "TransB": "NONE", "Alpha": 1, "Beta": 1, "FusedActivation": None}
+    matrix = {"DataType": "FLOAT32", "Sizes": [1, 1]}
+    two = np.array([2], np.float32).tobytes()
+    document: dict[str, Any] = {
+        "operator": gemm | {"ATensor": matrix, "BTensor": matrix, "CTensor": None, "OutputTensor": None},
+        "inputs": {"ATensor": two, "BTensor": two, "CTensor": None},
+        "graph": None,
+    } | dict.fromkeys(("feature_level", "in_place", "device", "data"))
+    assert output_of(post(client, document)).tolist() == [[4]]
+    document["operator"]["CTensor"] = matrix  # then it is one of the inputs
+    error_at("/inputs/CTensor", post(client, document))
+
+
 def test_an_end_of_line_behind_the_path_leads_nowhere_else(client: httpx.Client) -> None:
     """Routes' patterns take it for the path's end, so that it once was answered with nothing, and 200."""
     answer = client.post("/v1/dispatch%0A", json=as_json(request(CELU, {"InputTensor": X})))

@@ -124,6 +124,14 @@ def test_what_is_allowed_is_a_list_of_it(given: object, allowed: object, options
     assert Violation(("x",), "No.", given, allowed).options == options
 
 
+def test_names_are_told_one_by_one_where_a_list_was_given(client: httpx.Client) -> None:
+    relu = {"Type": "ACTIVATION_RELU", "InputTensor": {"DataType": ["FLOAT32"], "Sizes": [1]}, "Axes": [0]}
+    document = {"operator": relu, "inputs": {}, "data": ["numbers"]}
+    for pointer in ("/operator/InputTensor/DataType", "/operator/Axes", "/data"):
+        allowed = error_at(pointer, client.post("/v1/dispatch", json=document))["allowed"]
+        assert {*map(type, allowed)} == {str}
+
+
 def test_the_page_has_each(client: httpx.Client) -> None:
     page = client.get("/errors")
     assert page.headers["content-type"].startswith("text/html")

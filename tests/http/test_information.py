@@ -263,6 +263,11 @@ class TestFeatureSupport:
     def test_refusals(self, client: httpx.Client, question: object, pointer: str) -> None:
         error_at(pointer, self.ask(client, question))
 
+    def test_a_feature_that_is_not_known_has_directmls_hresult(self, client: httpx.Client) -> None:
+        answer = self.ask(client, {"Feature": "DML_FEATURE_QUANTUM"})
+        assert refusal_of(answer, 422)["hresult"] == "0x887A0004"
+        assert "hresult" not in refusal_of(self.ask(client, {}), 422)
+
     def test_msgpack(self, client: httpx.Client) -> None:
         question = msgpack.packb({"Feature": "TENSOR_DATA_TYPE_SUPPORT", "DataType": "FLOAT16"})
         headers = {"content-type": "application/msgpack", "accept": "application/msgpack"}

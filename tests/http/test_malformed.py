@@ -356,9 +356,9 @@ FIELDS: dict[str, set[str]] = {
     "/operator/Exponent": {"negative", "fraction", "huge"},
     "/inputs": set(),
     "/inputs/InputTensor": set(),
-    "/feature_level": set(),
+    "/feature_level": {"null"},
     "/in_place": {"null"},
-    "/device": set(),
+    "/device": {"null"},
 }
 
 

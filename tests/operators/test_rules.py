@@ -113,6 +113,8 @@ def test_a_judgement_has_directmls_hresult(kind: str) -> None:
         ({"DataType": "FLOAT32", "Sizes": [2, 0]}, Hresult.E_INVALIDARG),
         ({"DataType": "FLOAT32", "Sizes": []}, Hresult.E_INVALIDARG),
         ({"DataType": "FLOAT32", "Sizes": [1] * 9}, Hresult.E_INVALIDARG),
+        ({"DataType": "UNKNOWN", "Sizes": [1]}, Hresult.E_INVALIDARG),
+        ({"DataType": "DML_TENSOR_DATA_TYPE_UNKNOWN", "Sizes": [0]}, Hresult.E_INVALIDARG),
         # and what they cannot hold never comes to it.
         ({"DataType": "FLOAT32", "Sizes": [-1]}, None),
         ({"DataType": "FLOAT32", "Sizes": [2**32]}, None),

@@ -55,8 +55,10 @@ def described(document: object, codec: Decoder, memory: MemoryShare) -> object:
     found = find_operator(called) if isinstance(called, str) else None
     if found is None or not isinstance(operator, dict):
         return document  # which is refused
-    operator, inputs = dict(operator), dict(inputs)
     _check_names(found, inputs)
+    operator = dict(operator)
+    # What is null on both sides is an optional tensor that is not there.
+    inputs = {name: each for name, each in inputs.items() if each is not None or operator.get(name) is not None}
     for name in [name for name in found.tensor_names(Role.INPUT) if name in inputs]:
         desc, value, path = operator.get(name), inputs[name], ("inputs", name)
         if name not in found.array_names():

@@ -25,6 +25,9 @@ from app.memory.buffers import Buffer
 
 _NOTHING = memoryview(b"")
 
+_SUBJECTS = ("operator", "graph")
+"""What is dispatched: one of them."""
+
 
 @dataclass(eq=False, slots=True)
 class Dispatch:
@@ -179,6 +182,8 @@ def _dispatch_request(
 ) -> DispatchRequest | GraphDispatchRequest:
     if only_light and codec.numbers:
         check_light(document)
+    if isinstance(document, dict) and "graph" in document and "operator" in document:  # one of them may be null
+        document = {name: each for name, each in document.items() if each is not None or name not in _SUBJECTS}
     if isinstance(document, dict) and "graph" in document:
         hold_parts(document, max_nodes, memory)
         return validate(GraphDispatchRequest, document)

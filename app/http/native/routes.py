@@ -1,6 +1,5 @@
 """The native API, /v1/..., but for dispatch and graphs: capabilities, operators, feature support."""
 
-from functools import partial
 from typing import Any
 
 import orjson
@@ -9,10 +8,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from app.codecs.json import JsonCodec
-from app.contract.validation import validate
 from app.engine.capabilities import (
     Capabilities,
-    FeatureSupportQuery,
     MaxSupportedFeatureLevel,
     OperatorDescription,
     OperatorFilter,
@@ -20,6 +17,7 @@ from app.engine.capabilities import (
     TensorDataTypeSupport,
     check_feature_support,
     describe,
+    feature_query,
     select,
     summarize,
 )
@@ -73,7 +71,7 @@ async def feature_support(request: Request) -> Response:
     asked = request_of(request.scope, request.receive)
     wanted = codec_of_answer(asked.headers)
     given = codec_of_request(asked.headers)
-    query = await read_judged(service, asked, given, partial(validate, FeatureSupportQuery))
+    query = await read_judged(service, asked, given, feature_query)
     pieces = wanted.encode(check_feature_support(query))
     return Response(pieces[0], media_type=wanted.media_type)
 
