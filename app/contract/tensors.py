@@ -28,7 +28,8 @@ _PLAIN = {"DataType", "Sizes"}
 
 _MAX_LOOKS = 10_000
 
-_ELEMENT = re.compile(r"(\w+)\[(\d+)\]")
+_ELEMENT = re.compile(r"(\w+)\[(0|[1-9][0-9]{0,8})\]")
+"""As `element_name` writes it; integers of thousands of digits are none that Python reads."""
 
 _Flags = Annotated[list[TensorFlag], Field(max_length=8)]
 

@@ -368,6 +368,12 @@ class TestLayout:
 class TestBinding:
     """Which tensors are given."""
 
+    @both_encodings
+    def test_a_place_of_thousands_of_digits(self, client: httpx.Client, post: Post) -> None:
+        name = f"InputTensors[{'9' * 5000}]"
+        join = {"Type": "JOIN", "Axis": 0, "InputTensors": [{"DataType": "FLOAT32", "Sizes": [1]}]}
+        error_at(f"/inputs/{name}", post(client, {"operator": join, "inputs": {name: b"1234"}}))
+
     def test_missing(self, client: httpx.Client) -> None:
         message = request(PARAMETERIZED_RELU, {"InputTensor": X, "SlopeTensor": SLOPE})
         del message["inputs"]["SlopeTensor"]

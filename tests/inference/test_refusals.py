@@ -108,6 +108,8 @@ def test_what_is_wrong_is_said(client: httpx.Client, document: Any, said: str) -
         ({"device": "gpu9"}, "There is no device gpu9; give auto or numpy."),
         ({"binary_data_output": 1}, "binary_data_output is 1; it must be true or false."),
         ({"OutputTensor.DataType": "INT8"}, "OutputTensor of DML_OPERATOR_ACTIVATION_CELU is INT8; at feature level"),
+        ({"OutputTensor.DataType": ["FP32"]}, 'DataType is ["FP32"]; it must be the name of a DML constant'),
+        ({"OutputTensor.DataType": {}}, 'DataType is "an empty object"; it must be the name of a DML constant'),
         (
             {"OutputTensor.Sizes": [3, 2]},
             "OutputTensor has Sizes [3, 2] but InputTensor has [2, 3]; they must be equal",
@@ -117,6 +119,18 @@ def test_what_is_wrong_is_said(client: httpx.Client, document: Any, said: str) -
 )
 def test_parameters(client: httpx.Client, parameters: dict[str, Any], said: str) -> None:
     assert error_of(post(client, CELU, {"inputs": [INPUT], "parameters": parameters})).startswith(said)
+
+
+@pytest.mark.parametrize("place", ["9" * 5000, "00", "\u0663", ""])
+def test_tensors_of_an_array_have_places(client: httpx.Client, place: str) -> None:
+    document = {"inputs": [INPUT], "parameters": {"Axis": 0, f"OutputTensors[{place}].Sizes": [2, 3]}}
+    assert "known are OutputCount, Axis, OutputTensors[0].DataType, OutputTensors[0].Sizes, " in error_of(
+        client.post("/v2/models/split/infer", json=document)
+    )
+    document = {"inputs": [INPUT | {"name": f"InputTensors[{place}]"}], "parameters": {"Axis": 0}}
+    assert "DML_OPERATOR_JOIN has no input InputTensors[" in error_of(
+        client.post("/v2/models/join/infer", json=document)
+    )
 
 
 @pytest.mark.parametrize(

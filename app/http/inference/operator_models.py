@@ -120,9 +120,11 @@ class _Parameters:
             elif first in attributes:
                 _put(self.attributes, name, [first, *rest], value)
             elif _is_tensor(operator, first, outputs) and len(rest) == 1 and rest[0] in _OUTPUT_MEMBERS:
-                _put(self.outputs, name, [first, *rest], DATATYPES.get(value, value) if rest == ["DataType"] else value)
+                is_type = rest == ["DataType"] and isinstance(value, str)
+                _put(self.outputs, name, [first, *rest], DATATYPES.get(value, value) if is_type else value)
             else:
-                members = [f"{output}.{member}" for output in outputs for member in _OUTPUT_MEMBERS]
+                called = [element_name(each, 0) if each in operator.array_names() else each for each in outputs]
+                members = [f"{output}.{member}" for output in called for member in _OUTPUT_MEMBERS]
                 known = [*attributes, *members, *_SETTINGS, BINARY_OUTPUT]
                 raise refused(
                     ("parameters", name),
