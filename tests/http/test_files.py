@@ -86,6 +86,27 @@ def test_arrays_of_tensors(client: httpx.Client) -> None:
     assert "InputTensors[0] is missing" in error_at("/inputs/InputTensors", missing)["message"]
 
 
+def test_lists_of_structures_in_the_query(client: httpx.Client) -> None:
+    sizes = [f"OutputTensors[{place}].Sizes=1,3&OutputTensors[{place}].DataType=FLOAT32" for place in range(2)]
+    made = loaded(post(client, f"SPLIT/dispatch?Axis=0&{sizes[1]}&{sizes[0]}", npy(X)))
+    for place in range(2):
+        np.testing.assert_array_equal(made[f"OutputTensors[{place}]"], X[place : place + 1])
+    x = np.array([[[[0.5]]], [[[2]]]], np.float32)
+    tensors = {"InputTensor": x[:1], "WeightTensor": x[:1], "RecurrenceTensor": x[:1]}
+    query = "ActivationDescs[0].Type=ACTIVATION_LINEAR&ActivationDescs[0].Alpha=8&ActivationDescs[0].Beta=1"
+    query += "&Direction=FORWARD&OutputSingleTensor.DataType=FLOAT32&OutputSingleTensor.Sizes=1,1,1,1"
+    assert loaded(post(client, f"RNN/dispatch?{query}", npz(**tensors), NPZ)).item() == 3
+    for wrong, pointer in (
+        (sizes[1], "/OutputTensors[0]"),
+        (f"{sizes[0]}&{sizes[0]}", "/OutputTensors[0].Sizes"),
+        (f"OutputTensors=1&{sizes[0]}", "/OutputTensors[0].Sizes"),
+        (f"OutputTensors.Sizes=1&{sizes[0]}", "/OutputTensors[1]"),
+        ("OutputTensors[0].Size=1", "/OutputTensors/0/Size"),
+        (f"Axis[0]=1&{sizes[0]}", "/Axis[0]"),
+    ):
+        error_at(pointer, post(client, f"SPLIT/dispatch?Axis=0&{wrong}", npy(X)))
+
+
 def test_bare_elements(client: httpx.Client) -> None:
     query = "Alpha=2&Sizes=2,3&DataType=FLOAT32"
     made = post(client, f"ACTIVATION_CELU/dispatch?{query}", X.tobytes(), RAW)

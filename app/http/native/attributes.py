@@ -39,22 +39,27 @@ def first_input(operator: type[Operator]) -> str:
 def read_attributes(operator: type[Operator], pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
     """A dispatch of `operator`, but for its inputs, of `pairs` of names and texts.
 
-    Members of structures have dotted names: ScaleBias.Scale. Lists have commas. DataType, Sizes and other members of
-    descriptors are the first input's unless they are attributes. Texts become what the descriptor has in their place;
-    what does not fit is for the descriptor to refuse. Raises ContractError for a name that is there twice.
+    Members of structures have dotted names: ScaleBias.Scale. Lists have commas; those of structures have places, from 0
+    on: OutputTensors[0].Sizes. DataType, Sizes and other members of descriptors are the first input's unless they are
+    attributes. Texts become what the descriptor has in their place; what does not fit is for the descriptor to refuse.
+    Raises ContractError for a name that is there twice, and for a place that is missing.
     """
-    made: dict[str, Any] = {"operator": {"Type": operator.name()}}
+    made: dict[Any, Any] = {"operator": {"Type": operator.name()}}
     for name, text in pairs:
-        parts = name.split(".", _MOST_DOTS)
+        parts: list[str | int] = [*name.split(".", _MOST_DOTS)]
+        into: dict[str | int, Any]
         if name in SETTINGS:
             into, kind = made, str
         else:
             into = made["operator"]
-            if parts[0] in _TENSOR_MEMBERS and parts[0] not in operator.model_fields:
+            place = path_of(str(parts[0]))
+            if len(place) > 1 and place[0] in operator.model_fields:
+                parts[:1] = place
+            elif parts[0] in _TENSOR_MEMBERS and parts[0] not in operator.model_fields:
                 parts = [*map(str, path_of(first_input(operator))[:1]), *parts]
                 if parts[0] in operator.array_names():
                     raise refused((name,), f"{name} is of no single tensor here; send a file that has it.", name)
-            kind = _annotation(operator, parts)
+            kind = _annotation(operator, [part for part in parts if isinstance(part, str)])
         *parents, last = parts
         for parent in parents:
             into = into.setdefault(parent, {})
@@ -63,7 +68,20 @@ def read_attributes(operator: type[Operator], pairs: Iterable[tuple[str, str]]) 
         if last in into:
             raise _twice(name)
         into[last] = _typed(kind, text)
+    members = made["operator"]
+    for field in [field for field, each in members.items() if isinstance(each, dict)]:
+        if any(isinstance(place, int) for place in members[field]):
+            members[field] = _in_order(field, members[field])
     return made
+
+
+def _in_order(field: str, by_place: dict[object, Any]) -> list[Any]:
+    """The list of what was given by its places. Raises ContractError where one is missing."""
+    for place in range(len(by_place)):
+        if place not in by_place:
+            name = element_name(field, place)
+            raise refused((name,), f"{name} is missing; what is in a list is given from 0 on.", None, name)
+    return [by_place[place] for place in range(len(by_place))]
 
 
 def in_query(error: ContractError) -> ContractError:
