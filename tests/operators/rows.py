@@ -11,6 +11,7 @@ import pytest
 from app.formula.structures import Structures
 from app.memory.arrays import Array, numpy_type
 from app.operators import blas, packing
+from app.operators.convolution import floats
 from app.operators.convolution.windows import Windows
 from app.operators.packing import LANE_BYTES, Packed, up
 from app.operators.quantization import convolutions
@@ -76,7 +77,7 @@ def direct_by_numpy(
     made = right.reshape(groups, 1, -1, terms) @ met[..., :terms].swapaxes(-1, -2)
     sizes = (len(x), len(filters), *windows.positions)
     made = made.swapaxes(0, 1).reshape(sizes)
-    return np.ascontiguousarray(made, "int32")
+    return np.ascontiguousarray(made, "float32" if x.dtype == np.float16 else "int32")
 
 
 def by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +86,8 @@ def by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "begins_at", lambda x, multiple: x.ctypes.data % multiple == 0)
     monkeypatch.setattr(blas, "product_of_bytes", _product)
     monkeypatch.setattr(blas, "product_of_floats", _product_of_floats)
-    monkeypatch.setattr(convolutions, "direct", direct_by_numpy)
+    for module in (convolutions, floats):
+        monkeypatch.setattr(module, "direct", direct_by_numpy)
 
 
 def product_of(document: dict[str, Any], given: Mapping[str, Array | None]) -> Mapping[str, Array]:

@@ -9,9 +9,10 @@ import pytest
 from app.formula.structures import Structures
 from app.memory.arrays import Array
 from app.operators import fusion
+from app.operators.convolution import floats
 from app.operators.endings import Ended
 from tests.operators.calls import compiled, desc_of, run
-from tests.operators.rows import by_numpy, ended
+from tests.operators.rows import by_numpy, direct_by_numpy, ended
 
 MORE: dict[str, dict[str, Any]] = {
     "ACTIVATION_SOFTMAX": {},
@@ -155,3 +156,49 @@ def test_convolutions_that_are_products_of_packed_rows(
     operator = compiled(stated).operator
     assert isinstance(operator, Ended)
     assert operator.is_ended_apart() is is_left
+
+
+@pytest.mark.parametrize(
+    ("dtype", "extent", "channels", "outputs", "groups", "changed", "is_direct"),
+    [
+        ("float16", 3, 1, 8, 4, {}, True),
+        ("float16", 3, 7, 28, 4, {}, True),  # 63 terms for 7 outputs
+        ("float16", 3, 8, 28, 4, {}, False),
+        ("float16", 3, 1, 32, 4, {}, False),
+        ("float16", 1, 4, 4, 1, {}, False),  # a product of matrices
+        ("float16", 3, 1, 8, 4, {"Direction": "BACKWARD"}, False),
+        ("float32", 3, 1, 8, 4, {}, False),
+    ],
+)
+def test_halves_of_few_terms_are_added_up_by_one_kernel(
+    dtype: str,
+    extent: int,
+    channels: int,
+    outputs: int,
+    groups: int,
+    changed: dict[str, Any],
+    *,
+    is_direct: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With a bias and an activation, which a library would compute in float32."""
+    asked = []
+
+    def direct(*given: Any) -> Array:
+        asked.append(given)
+        return direct_by_numpy(*given)
+
+    by_numpy(monkeypatch)
+    monkeypatch.setattr(floats, "direct", direct)
+    rng = np.random.default_rng(3)
+    backward = changed.get("Direction") == "BACKWARD"
+    sizes = [2, outputs if backward else groups * channels, 5, 6], [outputs, channels, extent, extent]
+    bias = [1, groups * channels if backward else outputs, 1, 1]
+    names = "InputTensor", "FilterTensor", "BiasTensor"
+    inputs = {name: rng.integers(-9, 9, each).astype(dtype) for name, each in zip(names, (*sizes, bias), strict=True)}
+    stated = document("convolution", {"Type": "ACTIVATION_RELU"}) | {"GroupCount": groups} | changed
+    stated |= {name: [extent // 2] * 2 for name in ("StartPadding", "EndPadding")}
+    made = ended(stated, inputs)
+    assert bool(asked) is is_direct
+    assert made is not None
+    np.testing.assert_array_equal(made, run(stated, inputs)["OutputTensor"])

@@ -1,5 +1,5 @@
-"""Convolutions of 8-bit integers, of few terms for few outputs of each group, as those of one channel each, by one
-kernel on a GPU: each thread adds up its elements, at which tensor cores would be mostly idle."""
+"""Convolutions of halves and 8-bit integers, of few terms for few outputs of each group, as those of one channel each,
+by one kernel on a GPU: each thread adds up its elements, at which tensor cores would be mostly idle."""
 
 import math
 from functools import cache
@@ -11,83 +11,108 @@ from app.operators import packing
 from app.operators.convolution.windows import Windows
 
 EACH = 4
-"""Elements of a thread, so that a term of the filter is loaded for as many."""
+"""Neighbours along a row that a thread computes, so that it loads once what several of them meet, and stores them at
+once."""
 
-MOST_THREADS = 128
+MOST_THREADS = 256
 
 FEW_OUTPUTS, FEW_TERMS = 8, 64
 """Fewer than these, of each group, and to a sum."""
 
-_TYPE_OF = {"int8": "signed char", "uint8": "unsigned char"}
+MOST_STEPS = 4
+"""Strides and dilations of a row up to which kernels know these, and the extent: what neighbours meet is then known to
+be the same before it is loaded."""
+
+_TYPE_OF = {"int8": "signed char", "uint8": "unsigned char", "float16": "half_bits"}
+_SUM_OF = {"int32": "int", "float32": "float"}
 
 
 class Form(NamedTuple):
-    """What chooses code: types by their NumPy names."""
+    """What chooses code: types by their NumPy names, and extent, stride and dilation along the last dimension, if the
+    kernel is to know them."""
 
     x: str
     filters: str
+    along_row: tuple[int, int, int] | None = None
 
 
 _KERNEL = r"""
 #define EACH %(each)d
+#define EXTENT %(extent)s
+#define STRIDE %(stride)s
+#define DILATION %(dilation)s
+typedef unsigned short half_bits;
 typedef %(x)s element;
 typedef %(filters)s weight;
+typedef %(sum)s total;
 struct lies {
     long long item;
     unsigned outputs, each, depth, terms, count, zeros, channel;
     unsigned along[3], positions[3], extents[3], strides[3], dilations[3], sizes[3], starts[3];
 };
+struct alignas(4 * EACH) neighbours { total at[EACH]; };
+__device__ int value_of(signed char x) { return x; }
+__device__ int value_of(unsigned char x) { return x; }
+__device__ float value_of(half_bits x)
+{
+    float y;
+    asm("cvt.f32.f16 %%0, %%1;" : "=f"(y) : "h"(x));
+    return y;
+}
+__device__ void add_product(int& sum, int a, int b) { sum += a * b; }
+__device__ void add_product(float& sum, float a, float b) { sum = __fmaf_rn(a, b, sum); }
 /* Steps are in bytes. Of one filter are `zeros` zero points, or none. */
 extern "C" __global__ void __launch_bounds__(%(threads)d) direct(
-    const char* __restrict__ x, const weight* __restrict__ filters, int* __restrict__ to,
+    const char* __restrict__ x, const weight* __restrict__ filters, total* __restrict__ to,
     const element* __restrict__ x_zero, const weight* __restrict__ filter_zeros, const lies at)
 {
-    const unsigned tiles = (at.count + blockDim.x * EACH - 1) / (blockDim.x * EACH);
+    const unsigned of_row = (at.positions[2] + EACH - 1) / EACH, units = at.positions[0] * at.positions[1] * of_row;
+    const unsigned tiles = (units + blockDim.x - 1) / blockDim.x;
     const unsigned row = blockIdx.x / tiles, output = row %% at.outputs;
-    const unsigned begin = blockIdx.x %% tiles * blockDim.x * EACH + threadIdx.x;
+    const unsigned unit = blockIdx.x %% tiles * blockDim.x + threadIdx.x;
+    if (unit >= units) return;
     x += row / at.outputs * at.item + (unsigned long long)(output / at.each * at.depth) * at.channel;
     filters += (unsigned long long)output * at.terms;
-    const int less = x_zero ? *x_zero : 0, less_of_filter = filter_zeros ? filter_zeros[output * at.zeros] : 0;
-    unsigned origin[EACH][3]; /* below 0 it is beyond all sizes */
-    int sum[EACH] = {};
-    #pragma unroll
-    for (int r = 0; r < EACH; ++r) {
-        unsigned rest = begin + r * blockDim.x;
-        #pragma unroll
-        for (int axis = 2; axis >= 0; --axis) {
-            const unsigned next = axis ? rest / at.positions[axis] : 0;
-            origin[r][axis] = (rest - next * at.positions[axis]) * at.strides[axis] - at.starts[axis];
-            rest = next;
-        }
-    }
+    const total less = x_zero ? value_of(*x_zero) : 0;
+    const total less_of_filter = filter_zeros ? value_of(filter_zeros[output * at.zeros]) : 0;
+    const unsigned line = unit / of_row, from = (unit - line * of_row) * EACH;
+    const unsigned first_line = line / at.positions[1], second_line = line - first_line * at.positions[1];
+    /* Below 0 these are beyond all sizes. */
+    const unsigned first_origin = first_line * at.strides[0] - at.starts[0];
+    const unsigned second_origin = second_line * at.strides[1] - at.starts[1];
+    const unsigned third_origin = from * at.strides[2] - at.starts[2];
+    total sum[EACH] = {};
     for (unsigned channel = 0; channel < at.depth; ++channel, x += at.channel)
         for (unsigned i = 0; i < at.extents[0]; ++i)
-            for (unsigned j = 0; j < at.extents[1]; ++j) {
-                bool is[EACH];
-                unsigned from[EACH];
+            #pragma unroll 3
+            for (unsigned j = 0; j < at.extents[1]; ++j, filters += EXTENT) {
+                const unsigned first = first_origin + i * at.dilations[0];
+                const unsigned second = second_origin + j * at.dilations[1];
+                const bool is = first < at.sizes[0] && second < at.sizes[1];
+                const char* const there = x + (is ? first * at.along[0] + second * at.along[1] : 0);
                 #pragma unroll
-                for (int r = 0; r < EACH; ++r) {
-                    const unsigned first = origin[r][0] + i * at.dilations[0];
-                    const unsigned second = origin[r][1] + j * at.dilations[1];
-                    is[r] = first < at.sizes[0] && second < at.sizes[1] && begin + r * blockDim.x < at.count;
-                    from[r] = first * at.along[0] + second * at.along[1];
-                }
-                #pragma unroll 3
-                for (unsigned k = 0; k < at.extents[2]; ++k) {
-                    const int factor = *filters++ - less_of_filter;
+                for (unsigned k = 0; k < EXTENT; ++k) {
+                    const total factor = value_of(filters[k]) - less_of_filter;
                     #pragma unroll
-                    for (int r = 0; r < EACH; ++r) {
-                        const unsigned third = origin[r][2] + k * at.dilations[2];
-                        const bool meets = is[r] && third < at.sizes[2];
-                        const element one = *(const element*)(x + (meets ? from[r] + third * at.along[2] : 0));
-                        sum[r] += meets ? (one - less) * factor : 0;
+                    for (unsigned r = 0; r < EACH; ++r) {
+                        const unsigned third = third_origin + (r * STRIDE + k * DILATION);
+                        const bool meets = is && third < at.sizes[2];
+                        const element one = *(const element*)(there + (meets ? third * at.along[2] : 0));
+                        add_product(sum[r], meets ? value_of(one) - less : 0, factor);
                     }
                 }
             }
+    to += row * (unsigned long long)at.count + line * at.positions[2] + from;
+    if (from + EACH <= at.positions[2] && (unsigned long long)to %% sizeof(neighbours) == 0) {
+        neighbours made;
+        #pragma unroll
+        for (int r = 0; r < EACH; ++r) made.at[r] = sum[r];
+        *(neighbours*)to = made;
+        return;
+    }
     #pragma unroll
     for (int r = 0; r < EACH; ++r)
-        if (begin + r * blockDim.x < at.count)
-            to[row * (unsigned long long)at.count + begin + r * blockDim.x] = sum[r];
+        if (from + r < at.positions[2]) to[r] = sum[r];
 }
 """
 
@@ -111,13 +136,14 @@ def is_direct(windows: Windows, outputs: int, groups: int, depth: int) -> bool:
 
 def direct(cupy: Any, x: Any, filters: Any, windows: Windows, zeros: tuple[Any, Any] = (None, None)) -> Any:
     """Forward: what `filters`, { outputs, channels of a group, spatial... }, meet of `x` times their elements, packed,
-    { batch, outputs, positions... }, of 8-bit integers, less their `zeros`, in int32. Of `x` there is one zero point or
-    None, of the filters one, one for each, or None."""
+    { batch, outputs, positions... }: of halves in float32, of 8-bit integers, less their `zeros`, in int32. Of `x`
+    there is one zero point or None, of the filters one, one for each, or None."""
     outputs, depth = filters.shape[:2]
     groups, missing = x.shape[1] // depth, 3 - len(windows.sizes)
     filters = cupy.ascontiguousarray(filters)
-    form = Form(x.dtype.name, filters.dtype.name)
-    made = cupy.empty((len(x), outputs, *windows.positions), "int32")
+    steps = windows.extents[-1], windows.strides[-1], windows.dilations[-1]
+    form = Form(x.dtype.name, filters.dtype.name, steps if max(steps[1:]) <= MOST_STEPS else None)
+    made = cupy.empty((len(x), outputs, *windows.positions), sum_type(form))
     count = math.prod(windows.positions)
     item, channel, *along = x.strides
     lies = np.zeros(1, _LIES)
@@ -131,17 +157,25 @@ def direct(cupy: Any, x: Any, filters: Any, windows: Windows, zeros: tuple[Any, 
     for name, each in by_axis.items():
         beside = 0 if name in ("along", "starts") else 1
         lies[name] = np.array([*[beside] * missing, *each], np.int64).astype(np.uint32)
-    threads = min(packing.up(-(-count // EACH), 32), MOST_THREADS)
-    tiles = -(-count // (threads * EACH))
+    units = math.prod(windows.positions[:-1]) * -(-windows.positions[-1] // EACH)
+    tiles = -(-units // MOST_THREADS)
+    threads = packing.up(-(-units // tiles), 32)
     given = (np.uint64(0) if each is None else cupy.ascontiguousarray(each.reshape(-1)) for each in zeros)
     _kernel(cupy, form)((tiles * outputs * len(x),), (threads,), (x, filters, made, *given, lies[0]))
     return made
 
 
+def sum_type(form: Form) -> str:
+    """NumPy's name of what is added up."""
+    return "float32" if form.x == "float16" else "int32"
+
+
 def source(form: Form) -> str:
     """The kernel, in CUDA C++."""
-    types = {"x": _TYPE_OF[form.x], "filters": _TYPE_OF[form.filters]}
-    return _KERNEL % {**types, "each": EACH, "threads": MOST_THREADS}
+    types = {"x": _TYPE_OF[form.x], "filters": _TYPE_OF[form.filters], "sum": _SUM_OF[sum_type(form)]}
+    names = ("extent", "stride", "dilation")
+    steps = [f"at.{name}s[2]" for name in names] if form.along_row is None else [f"{each}u" for each in form.along_row]
+    return _KERNEL % {**types, **dict(zip(names, steps, strict=True)), "each": EACH, "threads": MOST_THREADS}
 
 
 @cache

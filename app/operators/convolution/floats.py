@@ -20,7 +20,7 @@ from app.operators import packing
 from app.operators.accuracy import PRODUCTS
 from app.operators.arrays import Activation, computed, stored
 from app.operators.convolution import attributes
-from app.operators.convolution.direct import FEW_OUTPUTS, FEW_TERMS
+from app.operators.convolution.direct import direct, is_direct
 from app.operators.convolution.library import convolution, is_product
 from app.operators.convolution.on_gpu import QUICK_POSITIONS, product_of_floats, steps_of_positions
 from app.operators.convolution.windows import Finish, Windows, backward, forward
@@ -148,6 +148,8 @@ class Convolution(attributes.Spatial, Ended):
         x, filters = inputs["InputTensor"], self._filters(inputs)
         if self._is_packed():
             return {PRODUCT: product_of_floats(xp, x, filters, self._windows(), self.GroupCount)}
+        if self._is_direct():
+            return {PRODUCT: direct(xp, x, filters, self._windows())}
         made = self._library_product(xp, inputs, None, FLOAT32, None)
         if made is None:
             made = self._by_products(xp, inputs, FLOAT32, lambda results: None)
@@ -194,15 +196,29 @@ class Convolution(attributes.Spatial, Ended):
         """Whether the product that a GPU ends is one of packed rows. Of halves cuDNN would round it, or compute it in
         float32, and of much float32 cuBLAS is quicker."""
         x, windows = self.InputTensor, self._windows()
-        is_near_by = packing.is_near(x.Sizes, x.strides, x.DataType.bytes, leading=1)
-        if self.is_backward or not is_near_by or not packing.is_packed(windows):
+        if not self._is_counted():
             return False
         whole = is_product(windows, self.GroupCount)
         if x.DataType is DataType.FLOAT32:
             return not whole and self._is_large()
         is_for_cublas = whole and math.prod(windows.positions) % QUICK_POSITIONS == 0  # as it lies
-        outputs, terms = self._outputs_and_terms()
-        return not is_for_cublas and (outputs >= FEW_OUTPUTS or terms >= FEW_TERMS)
+        return not is_for_cublas and not self._has_few()
+
+    def _is_direct(self) -> bool:
+        """Whether a kernel adds up what a GPU ends, without tensor cores. cuDNN computes such halves in float32."""
+        if self.InputTensor.DataType is not DataType.FLOAT16 or is_product(self._windows(), self.GroupCount):
+            return False
+        return self._is_counted() and self._has_few()
+
+    def _has_few(self) -> bool:
+        """Few terms for few outputs."""
+        return is_direct(self._windows(), self.FilterTensor.Sizes[0], self.GroupCount, self.FilterTensor.Sizes[1])
+
+    def _is_counted(self) -> bool:
+        """Whether our kernels, which go forward, have bits enough to count what they read."""
+        x = self.InputTensor
+        is_near_by = packing.is_near(x.Sizes, x.strides, x.DataType.bytes, leading=1)
+        return not self.is_backward and is_near_by and packing.is_packed(self._windows())
 
     def _is_always_packed(self) -> bool:
         """Whether that is quicker than cuDNN also where there is no activation."""
