@@ -1,11 +1,12 @@
 """The CPU's loops beside onnxruntime and PyTorch, on as many threads: `python tests/benchmarks/peers.py`.
 
 Each computes into a buffer that is there, in this process, by turns: some milliseconds of calls one after another,
-then a pause in which all threads go to sleep. The best time of a call counts, since other work on the machine only
-ever adds to it: by the clock, but of one thread at 16 Mi, which others will always interrupt, its processor's. A row
-tells ours in microseconds, and ours over theirs at each size, below 1 ours is quicker; then the largest errors of all
-three in ULP, for 256 Ki ordinary numbers, where there is an exact function of floats. What is not installed, lacks
-the operator or gives something else is a dash. Of FLOAT16 there are rows for operators of floats.
+then a pause in which all threads go to sleep. The calling thread has a processor for itself (Linux). The best time of a
+call counts, since other work on the machine only ever adds to it: by the clock, but of one thread at 16 Mi, which
+others will always interrupt, its processor's. A row tells ours in microseconds, and ours over theirs at each size, below
+1 ours is quicker; then the largest errors of all three in ULP, for 256 Ki ordinary numbers, where there is an exact
+function of floats. What is not installed, lacks the operator or gives something else is a dash. Of FLOAT16 there are
+rows for operators of floats.
 
 On a machine with other work it is measured piece by piece: `--columns "16 Mi" --operators EXP --into FILE` puts these
 cells into the table that a document has.
@@ -16,6 +17,7 @@ import importlib.util
 import math
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -186,8 +188,14 @@ LINE = 64
 NUMBERS = 1 << 18
 """Different ones in a tensor."""
 
-BATCH, PAUSE = 0.008, 0.004
-"""Seconds of calls one after another, and before the next ones: threads that wait for work give up in it."""
+BATCH = 0.008
+"""Seconds of calls one after another."""
+
+PAUSES = 0.012, 0.001, 0.07
+"""Seconds before a batch of each, in which threads of the one before give up waiting for work: PyTorch's after 8 ms,
+ours after 50 us, onnxruntime's after 55 ms."""
+
+PROCESSORS = sorted(os.sched_getaffinity(0))
 
 Call = Callable[[], object]
 
@@ -359,13 +367,22 @@ def contenders(name: str, inputs: list[Array], device: NumpyDevice, threads: int
     return [(own, output), *(x if x and does(x[0]) and agree(name, expected, x[1]) else None for x in others)]
 
 
+def part_threads() -> None:
+    """Keep all other threads off the processor of this one: a thread that waits for another one of the same processor
+    does so for milliseconds, which is chance."""
+    own, *others = PROCESSORS
+    for each in map(int, os.listdir("/proc/self/task")):
+        os.sched_setaffinity(each, {own} if each == threading.get_native_id() else others or {own})
+
+
 def measured(every: list[tuple[Call, Array] | None], rounds: int, clock: Callable[[], float]) -> list[float | None]:
     """Seconds of each."""
+    part_threads()
     best: list[float | None] = [None for _ in every]
     for _ in range(rounds):
-        for place, each in enumerate(every):
+        for place, (each, pause) in enumerate(zip(every, PAUSES, strict=True)):
             if each:
-                time.sleep(PAUSE)
+                time.sleep(pause)
                 best[place] = min(best[place] or math.inf, batch(each[0], clock))
     return best
 
@@ -455,7 +472,7 @@ def write(path: Path, table: Table) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--threads", type=int, default=len(PROCESSORS))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--operators", default="", help="names, or parts of them")
     parser.add_argument("--columns", default=",".join(COLUMNS), help="sizes, and ULP")

@@ -7,9 +7,11 @@ their values.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 
 from app.contract.constants import DataType
-from app.devices.cpu.llvm.math import angles
+from app.devices.cpu.llvm.math import angles, remainders
 from app.devices.cpu.llvm.math.functions import EXPANSIONS, FOR_HALF, STORED_AS_HALF
 from app.devices.cpu.llvm.math.gates import gated
 from app.devices.cpu.llvm.math.primitives import CHOSEN
@@ -75,11 +77,11 @@ def lower(ask: Ask, expression: Value, stored: DataType) -> Element:
     if quick:
         value, is_doubtful = quick
     else:
-        far = angles.is_far(expression)
-        if far is None or element.kept:
+        far = [each for each in (angles.is_far(expression), remainders.is_far(expression)) if each]
+        if not far or element.kept:
             return element
-        value, is_doubtful = expression, far
-        expansions = expansions | angles.OF_NEAR
+        value, is_doubtful = expression, reduce(or_, far)
+        expansions = expansions | angles.OF_NEAR | remainders.OF_NEAR
     made = lower_part(ask, value, stored, "quick", expansions)
     return replace(element, quick=(made, lower_part(ask, is_doubtful, DataType.INT32, "doubtful", expansions)))
 

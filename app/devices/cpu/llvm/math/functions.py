@@ -8,8 +8,7 @@ computes as many elements at a time as the processor's vectors hold.
 import math
 from collections.abc import Sequence
 
-from app.contract.constants import DataType
-from app.devices.cpu.llvm.math import angles, arcs, powers
+from app.devices.cpu.llvm.math import angles, arcs, powers, remainders
 from app.devices.cpu.llvm.math.arcs import in_float64
 from app.devices.cpu.llvm.math.primitives import (
     EXP,
@@ -23,7 +22,6 @@ from app.devices.cpu.llvm.math.primitives import (
     polynomial,
     reduced,
     scaled,
-    truncated,
     two_to_the,
 )
 from app.formula.expansions import EXPANSIONS as SHARED
@@ -34,7 +32,6 @@ from app.formula.values import (
     FLOAT32,
     FLOAT64,
     Constant,
-    Input,
     Number,
     Parameter,
     Value,
@@ -44,13 +41,10 @@ from app.formula.values import (
     equal,
     exp,
     expm1_of_negative,
-    floor,
-    is_float,
     log1p,
     maximum,
     minimum,
     sqrt,
-    trunc,
     where,
     widen,
 )
@@ -78,16 +72,6 @@ SHIFTED, EXP_OF_SQUARE_IS_0 = 35, -130.0
 """exp(-y^2 / 2) is 2^SHIFTED times too large, lest it be subnormal; of this exponent it is 0 all the same."""
 
 NORMAL_TAIL = ([each * 2.0**-SHIFTED for each in TAIL[0]], TAIL[1])
-
-
-MORE_THAN_ANY = 2.0**200
-"""What serves as an infinite divisor: more than any finite float32."""
-
-QUOTIENTS = 6
-"""As many as make up the digits that a quotient of two float32 may have."""
-
-BESIDE = 2.0**-27
-"""An eighth of what a quotient of two float32 that is not whole is away from the next whole number at least."""
 
 
 def _bounded(x: Value) -> Value:
@@ -205,62 +189,6 @@ def _normal_cdf(x: Value) -> Value:
     return where(x < 0, tail, 1 - tail)
 
 
-def _of_integers(type_: str) -> str:
-    """The float in which a quotient of such integers is farther from whole numbers than it is rounded, unless it is
-    one of them."""
-    bits = int(type_.lstrip("uint"))
-    if bits > 32:
-        raise LookupError("integers of 64 bits are divided by NumPy")
-    return FLOAT64 if bits == 32 else FLOAT32
-
-
-def _as_floats(a: Value, b: Value) -> tuple[Value, Value]:
-    """Both, with 1 in the place of a divisor of 0, which leaves nothing."""
-    type_ = _of_integers(a.type)
-    return cast(a, type_), cast(where(equal(b, 0), 1, b), type_)
-
-
-def _quotient(a: Value, b: Value) -> Value:
-    """The least integer over -1, for which 32 bits have no place, is its own negative."""
-    dividend, divisor = _as_floats(a, b)
-    if a.type == "int32":
-        divisor = where(equal(b, -1), 1, divisor)
-        result = where(equal(b, -1), -a, truncated(dividend / divisor, a.type))
-    else:
-        result = truncated(dividend / divisor, a.type)
-    return where(equal(b, 0), 0, result)
-
-
-def _fmod(a: Value, b: Value) -> Value:
-    """C's, exactly, of floats that float64 has room for, and of integers that some float has."""
-    if not is_float(a.type):
-        rest, divisor = _as_floats(a, b)
-        return truncated(fused(-trunc(rest / divisor), divisor, rest), a.type)
-    of_half = all(isinstance(each, Input) and each.stored is DataType.FLOAT16 for each in (a, b))
-    rest, divisor = absolute(widen(a)), minimum(absolute(widen(b)), MORE_THAN_ANY)
-    return copysign(cast((_rest_of_half if of_half else _rest)(rest, divisor), a.type), a)
-
-
-def _rest_of_half(rest: Value, divisor: Value) -> Value:
-    """The quotient of two float16 has 40 digits, so that float64 rounds it up to a whole number only from right below
-    it. What is left is exact then, and below 0."""
-    rest = fused(-trunc(rest / divisor), divisor, rest)
-    return where(rest < 0, rest + divisor, rest)
-
-
-def _rest(rest: Value, divisor: Value) -> Value:
-    """The quotient of two float32 may have 277 digits.
-
-    By way of the reciprocal it is less than two units of its 53 digits off. So is what is left of the divisor, of 24
-    digits or fewer, for which there is room in float64; its quotient has 51 digits fewer. The last one has 22, and is
-    whole or farther from whole numbers than BESIDE, which is more than it may be off: rounded down it is right.
-    """
-    inverse = 1 / divisor
-    for _ in range(QUOTIENTS - 1):
-        rest = fused(-trunc(rest * inverse), divisor, rest)
-    return fused(-floor(fused(rest, inverse, BESIDE)), divisor, rest)
-
-
 def _sinh(x: Value) -> Value:
     size = absolute(x)
     square, e = x * x, exp(size)
@@ -299,6 +227,7 @@ def _arctanh(x: Value) -> Value:
 EXPANSIONS: dict[str, Expansion] = {
     **angles.EXPANSIONS,
     **arcs.EXPANSIONS,
+    **remainders.EXPANSIONS,
     "exp": plain(_exp),
     "expm1_of_negative": plain(_expm1_of_negative),
     "scaled_expm1": _scaled_expm1,
@@ -315,8 +244,6 @@ EXPANSIONS: dict[str, Expansion] = {
     "arctanh": plain(_arctanh),
     "erf": plain(_erf),
     "normal_cdf": plain(_normal_cdf),
-    "quotient": plain(_quotient),
-    "fmod": plain(_fmod),
     "remainder": SHARED["remainder"],
     "log1p_of_fraction": SHARED["log1p_of_fraction"],
 }
