@@ -3,10 +3,10 @@
 Each computes into a buffer that is there, in this process, by turns: some milliseconds of calls one after another,
 then a pause in which all threads go to sleep. The calling thread has a processor for itself (Linux). The best time of a
 call counts, since other work on the machine only ever adds to it: by the clock, but of one thread at 16 Mi, which
-others will always interrupt, its processor's. A row tells ours in microseconds, and ours over theirs at each size, below
-1 ours is quicker; then the largest errors of all three in ULP, for 256 Ki ordinary numbers, where there is an exact
-function of floats. What is not installed, lacks the operator or gives something else is a dash. Of FLOAT16 there are
-rows for operators of floats.
+others will always interrupt, its processor's. A row tells ours in microseconds, and ours over theirs at each size,
+below 1 ours is quicker; then the largest errors of all three in ULP, for 256 Ki ordinary numbers, where there is an
+exact function of floats. What is not installed, lacks the operator or gives something else is a dash. Of FLOAT16 there
+are rows for operators of floats.
 
 On a machine with other work it is measured piece by piece: `--columns "16 Mi" --operators EXP --into FILE` puts these
 cells into the table that a document has.
