@@ -65,6 +65,13 @@ def test_shares_and_their_logarithms_are_exact_at_any_size(width: int) -> None:
         assert off(by_loops(log_softmax(X), x), logarithms) < 1.9
 
 
+def test_logarithms_of_large_shares_are_right_to_a_unit_and_a_half() -> None:
+    """Of which there is nothing but the logarithm of the sum."""
+    rng = np.random.default_rng(6)
+    x = (rng.standard_normal((1 << 11, 64)) * 5).astype(np.float32)
+    assert off(by_loops(log_softmax(X), x), exactly(x)[1]) < 1.3
+
+
 @pytest.mark.parametrize("bits", [0x7F800000, 0x7FC00000, 0x7F800001, 0xFFC00001, 0x7FC0FFFF])
 @pytest.mark.parametrize("width", [1, 5, 1000])
 def test_what_is_no_number_is_all_of_its_group(bits: int, width: int) -> None:

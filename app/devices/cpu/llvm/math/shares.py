@@ -14,11 +14,13 @@ from app.formula.values import (
     FLOAT64,
     Constant,
     Operation,
+    Parameter,
     Reduction,
     Value,
     absolute,
     cast,
     exp,
+    log1p,
     where,
     widen,
 )
@@ -63,6 +65,10 @@ class _Rewriting:
             case Reduction(name="sum", argument=Operation(name="where", arguments=(condition, Constant(value=0), x))):
                 found = self._found(x)
                 return found.sum_of(where(self.of(condition), 0, found.each)) if found else None
+            case Operation(type="float32", name="log1p", arguments=(total,)) if _is_one(total):
+                made = self.of(total)
+                # Of an element that has most of its sum nothing else is left: one float64 for all of a group is little.
+                return None if made is total else cast(log1p(widen(made)), FLOAT32)
         return None
 
     def _found(self, node: Value) -> "_Exponentials | None":
@@ -72,6 +78,13 @@ class _Rewriting:
                     made = self._exponentials.get(node)
                     return made or self._exponentials.setdefault(node, _Exponentials(self.of(x), self.of(top)))
         return None
+
+
+def _is_one(node: Value) -> bool:
+    """Whether a value is one for all of a group."""
+    if isinstance(node, Operation):
+        return all(map(_is_one, node.arguments))
+    return isinstance(node, (Constant, Parameter, Reduction))
 
 
 class _Exponentials:
