@@ -1,5 +1,6 @@
 """Quantized sums that loops compute in float32 first, and again where that does not say which integer is nearest."""
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
@@ -21,7 +22,7 @@ COMPILER = Compiler()
 COUNT = 1 << 12
 
 
-def sums(a: Array, b: Array, scales: tuple[float, float, float], zeros: tuple[int, int, int], *, over: bool) -> Array:
+def sums(a: Array, b: Array, scales: Sequence[float], zeros: Sequence[int], *, over: bool) -> Array:
     """By the loop, `over` the first input."""
     name = a.dtype.name.upper()
     one = {"DataType": name, "Sizes": [1, 1]}
@@ -44,7 +45,7 @@ def sums(a: Array, b: Array, scales: tuple[float, float, float], zeros: tuple[in
     return output
 
 
-def nearest(a: int, b: int, scales: tuple[float, float, float], zeros: tuple[int, int, int], type_: str) -> int:
+def nearest(a: int, b: int, scales: Sequence[float], zeros: Sequence[int], type_: str) -> int:
     """By fractions; round() takes halves to even."""
     by = [Fraction(float(np.float32(each))) for each in scales]
     value = round(((a - zeros[0]) * by[0] + (b - zeros[1]) * by[1]) / by[2]) + zeros[2]
@@ -74,6 +75,21 @@ def test_sums_are_the_nearest_integers(scales: tuple[float, float, float], type_
     expected = [nearest(x, y, scales, zeros, type_) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
     for over in (False, True):
         np.testing.assert_array_equal(sums(a, b, scales, zeros, over=over), expected)
+
+
+@pytest.mark.parametrize("type_", ["uint8", "int8"])
+def test_sums_are_the_nearest_integers_for_any_ratios(type_: str) -> None:
+    """So large that all are at an end, or cancel, and so small that nothing is left."""
+    rng = np.random.default_rng(8)
+    info = np.iinfo(type_)
+    for _ in range(40):
+        a, b = rng.integers(0, 256, (2, 3 * GUESSED + 1), np.uint8).view(type_)
+        scales = [float(np.float32(each)) for each in np.exp(rng.uniform(-12, 12, 3)) * rng.choice([-1, 1], 3)]
+        if rng.integers(2):
+            scales[1] = float(np.float32(-scales[0] * rng.uniform(0.99, 1.01)))
+        zeros = rng.integers(info.min, info.max, 3, endpoint=True).tolist()
+        expected = [nearest(x, y, scales, zeros, type_) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+        np.testing.assert_array_equal(sums(a, b, scales, zeros, over=False), expected)
 
 
 @pytest.mark.parametrize("scales", [(1.0, 1.0, 0.0), (np.inf, 1.0, 1.0), (np.nan, 1.0, 1.0), (1.0, 1.0, np.inf)])

@@ -1,5 +1,6 @@
 """Remainders of float32 as loops compute them: quickly of ordinary quotients, and exactly of any."""
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -7,13 +8,14 @@ import pytest
 
 from app.contract.constants import DataType
 from app.devices.cpu.device import NumpyDevice
+from app.devices.cpu.llvm import nests
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.lowering import lower
 from app.devices.cpu.llvm.math.remainders import NEAR
 from app.devices.cpu.llvm.nests import GUESSED
-from app.formula.values import FLOAT32, Input, remainder_of_truncation
+from app.formula.values import FLOAT32, Input, remainder_of_floor, remainder_of_truncation
 from app.memory.arrays import Array
-from tests.devices.test_llvm import dispatch, operator_of
+from tests.devices.test_llvm import assembly_of, dispatch, operator_of
 from tests.formula.spelled import ask
 from tests.operators.numerics import reference
 
@@ -67,6 +69,14 @@ def test_others_are_computed_again(kind: str) -> None:
     known = ~np.isnan(expected)
     assert (np.isnan(made) == ~known).all()
     np.testing.assert_array_equal(made[known].view(np.uint32), expected[known].view(np.uint32))
+
+
+def test_they_are_computed_many_at_a_time() -> None:
+    """Quickly, for which LLVM has to see how doubts come together."""
+    for function in (remainder_of_truncation, remainder_of_floor):
+        a, b = (Input(FLOAT32, name, DataType.FLOAT32) for name in "AB")
+        source = nests.elements(lower(ask, function(a, b), DataType.FLOAT32), ["A", "B"], 1, ["packed"] * 3)
+        assert re.search(r"vdivps\s.*ymm", assembly_of(source, "x86_64-unknown-linux-gnu", "x86-64-v3"))
 
 
 def test_there_is_a_quick_way_for_float32_only() -> None:
