@@ -22,8 +22,8 @@ from app.devices.device import Cancelled
 ALIGNED = 1 << 10
 """Elements that a block of one dimension has a multiple of: whole cache lines, and whole pieces."""
 
-WORTH_A_THREAD = 1 << 20
-"""The least work for each of several threads, in bytes and instructions: 5 us, of which handing it over takes one."""
+WORTH_A_THREAD = 1 << 19
+"""The least work for each of several threads, in bytes and instructions: 3 us, of which handing it over takes one."""
 
 WORTH_WAKING = 1 << 24
 """Work that a sleeping thread is woken for: 60 us, and waking takes about half as long."""
