@@ -104,7 +104,7 @@ def _rest(rest: Value, divisor: Value) -> Value:
 EXPANSIONS: dict[str, Expansion] = {"quotient": plain(_quotient), "fmod": plain(_fmod)}
 
 OF_NEAR: dict[str, Expansion] = {"fmod": plain(_fmod_of_near)}
-"""Of what is not `is_far`, in a fifth of the time."""
+"""Of what is not `is_far`, in a third of the time."""
 
 
 def is_far(root: Value) -> Value | None:
