@@ -1,6 +1,7 @@
 """Remainders of float32 as loops compute them: quickly of ordinary quotients, and exactly of any."""
 
 import re
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -20,7 +21,7 @@ from tests.formula.spelled import ask
 from tests.operators.numerics import reference
 
 COMPILER = Compiler()
-FUNCTIONS = {"TRUNCATE": np.fmod, "FLOOR": reference.modulus_floor}
+FUNCTIONS: dict[str, Callable[[Array, Array], Array]] = {"TRUNCATE": np.fmod, "FLOOR": reference.modulus_floor}
 COUNT = 1 << 16
 
 
