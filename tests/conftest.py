@@ -22,6 +22,13 @@ ROOT = Path(__file__).resolve().parents[1]
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("fixed")
 
+if sys.dont_write_bytecode:
+    # Several hundred processes are started, and each would take two seconds to compile the same modules again.
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = str(ROOT / ".pytest_cache" / "bytecode")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+
 COMMAND = Path(sys.executable).with_name("dmlserve")
 STOCK: tuple[str | Path, ...] = (sys.executable, Path(__file__).with_name("stock_protocol.py"))
 SERVER: tuple[str | Path, ...] = STOCK if os.environ.get("STOCK_PROTOCOL") else (COMMAND,)
