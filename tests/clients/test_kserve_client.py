@@ -78,9 +78,9 @@ def python(request: pytest.FixtureRequest) -> Path:
     with (kept / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # other tests of this run want it, too, in another process
         if not (complete.exists() and interpreter.exists()):
-            uv = Path(sys.executable).with_name("uv")  # pip takes a minute longer
-            subprocess.run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, folder], check=True)
-            install: list[str | Path] = [uv, "pip", "install", "--quiet", "--python", interpreter, VERSION]
+            uv = [sys.executable, "-m", "uv"]  # pip takes a minute longer
+            subprocess.run([*uv, "venv", "--quiet", "--clear", "--python", sys.executable, folder], check=True)
+            install = [*uv, "pip", "install", "--quiet", "--python", str(interpreter), VERSION]
             done = subprocess.run(install, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr
             complete.touch()

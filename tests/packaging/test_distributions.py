@@ -67,10 +67,10 @@ def wheel_of_sdist(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def installed(wheel_of_sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """bin/ of an environment that holds the wheel and what it requires."""
     folder = tmp_path_factory.mktemp("clean")
-    execute(sys.executable, "-m", "venv", "--without-pip", "environment", folder=folder)
-    pip = [sys.executable, "-m", "pip", "--python", "environment"]
-    execute(*pip, "install", "--no-compile", wheel_of_sdist, folder=folder)
-    execute(*pip, "check", folder=folder)
+    uv = [sys.executable, "-m", "uv"]
+    execute(*uv, "venv", "--python", sys.executable, "environment", folder=folder)
+    execute(*uv, "pip", "install", "--python", "environment", wheel_of_sdist, folder=folder)
+    execute(*uv, "pip", "check", "--python", "environment", folder=folder)
     return folder / "environment" / "bin"
 
 
