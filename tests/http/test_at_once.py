@@ -227,7 +227,7 @@ def test_an_answer_that_waits_for_its_client_stays_as_it_is(server: RunningServe
 
 
 def test_draining(start_server: ServerFactory) -> None:
-    running = start_server("--drain-seconds", "20")
+    running = start_server("--drain-seconds", "6")  # connections close in the second half
     with connection(running) as client:
         check(client.ask(REQUEST))
         check(client.ask(REQUEST))

@@ -114,14 +114,15 @@ def test_what_does_not_end_in_time_is_dropped(start_server: ServerFactory) -> No
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-@pytest.mark.parametrize("signal_number", [signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE])
-def test_other_signals_end_nothing(start_server: ServerFactory, workers: str, signal_number: signal.Signals) -> None:
+def test_other_signals_end_nothing(start_server: ServerFactory, workers: str) -> None:
     running = start_server("--workers", workers)
     with httpx.Client(base_url=running.url) as client:
         output_of(post_json(client, SMALL))
-        for _ in range(3):
-            running.process.send_signal(signal_number)
-            output_of(post_json(client, SMALL))
+        for signal_number in [signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE]:
+            for _ in range(3):
+                running.process.send_signal(signal_number)
+                output_of(post_json(client, SMALL))
+                assert running.process.poll() is None, signal_number
     assert running.stop(SECONDS) == 0
     assert "started again" not in running.log.read_text()
 
@@ -188,7 +189,7 @@ CLOSING = ("<&-", ">&-", "2>&-")
 
 
 @pytest.mark.parametrize(
-    "closed", [some for count in (1, 2, 3) for some in itertools.combinations(CLOSING, count)], ids=" ".join
+    "closed", [some for count in (1, 3) for some in itertools.combinations(CLOSING, count)], ids=" ".join
 )
 def test_standard_streams_may_be_closed(closed: tuple[str, ...]) -> None:
     """A socket in their place would be written the log to."""
