@@ -5,6 +5,7 @@ each test, of all operators, and others each time.
 """
 
 import base64
+import functools
 import json
 import os
 from collections import Counter
@@ -35,11 +36,18 @@ EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "0"))
 pytestmark = pytest.mark.timeout(0 if EXAMPLES else 120)
 
 
+@functools.cache
+def document_of_the_service() -> str:
+    """Made when tests are collected, by each process that does; it takes seconds."""
+    service = Service(Settings())
+    made = json.dumps(create_app(service.settings, service, ConnectionLimit()).openapi())
+    service.close()
+    return made
+
+
 def document(operators: Sequence[type[Operator]]) -> dict[str, Any]:
     """The service's document with these operators only, changed where schemathesis cannot follow."""
-    service = Service(Settings())
-    made: dict[str, Any] = json.loads(json.dumps(create_app(service.settings, service, ConnectionLimit()).openapi()))
-    service.close()
+    made: dict[str, Any] = json.loads(document_of_the_service())
     schemas: dict[str, Any] = made["components"]["schemas"]
     schemas["AnyOperator"]["oneOf"] = [{"$ref": f"#/components/schemas/{operator.__name__}"} for operator in operators]
     for path in made["paths"].values():
