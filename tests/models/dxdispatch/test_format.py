@@ -109,6 +109,11 @@ ARRAY = np.arange(6, dtype=np.int16).reshape(2, 3)
         (npy(np.array([True, False])), None, "\x01, \x00"),
         (npy(ARRAY) + b"more", None, "0, 1, 2, 3, 4, 5"),
         (npy(ARRAY).replace(b"NUMPY\x01\x00v\x00", b"NUMPY\x02\x00t\x00\x00\x00").replace(b"  \n", b"\n"), None, None),
+        (
+            npy(ARRAY).replace(b"NUMPY\x01\x00v\x00", b"NUMPY\x04\x00t\x00\x00\x00").replace(b"  \n", b"\n"),
+            None,
+            "/initialValues/sourcePath",
+        ),
         (npy(ARRAY.astype(">i2")), "INT32", "/initialValuesDataType"),
         (npy(np.asfortranarray(ARRAY)), None, "/initialValues/sourcePath"),
         (npy(ARRAY)[:-1], None, "/initialValues/sourcePath"),
