@@ -338,6 +338,7 @@ def test_zips_that_are_made_to_harm(client: httpx.Client) -> None:
     encrypted[encrypted.rindex(b"PK\x01\x02") + 8] |= 1
     assert post(client, bytes(encrypted)).status_code == 400
     assert post(client, zipped({"model.json": model, "../x.dat": b"1234"})).status_code == 400
+    assert post(client, zipped({"model.json": model, "x.dat": b"1234", "./x.dat": b"1234"})).status_code == 400
     assert post(client, zipped({str(number): b"" for number in range(4097)})).status_code == 400
     assert post(client, zipped({})).status_code == 422
     assert post(client, b"no zip").status_code == 400
