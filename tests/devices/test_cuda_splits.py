@@ -15,6 +15,7 @@ from app.contract.constants import DataType
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cuda import places as cuda_places
 from app.devices.cuda import splits as cuda_splits
+from app.devices.cuda import turns
 from app.devices.cuda.compiler import compile_source, nvrtc_version
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.places import Coordinates
@@ -29,8 +30,6 @@ from tests.operators.coordinate_operators import Gather, Join, Reduce, Slice1
 from tests.operators.descriptors import compiled
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
-BLOCKS = 6
-"""That are wanted here, where threads take turns on one processor."""
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +129,7 @@ def test_terms_are_split_over_blocks(
     tmp_path: Path, numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cuda_splits, "LEAST_WORK", 0)
-    monkeypatch.setattr(cuda_splits, "BLOCKS", BLOCKS)
+    monkeypatch.setattr(cuda_splits, "MULTIPROCESSORS", 1)
     cases = list(reductions())
     sources = [source for each in cases for source in split_sources(each.operator, "OutputTensor")]
     assert len(sources) > len(cases)
@@ -287,14 +286,14 @@ def test_splits_keep_a_gpu_busy() -> None:
     outer = split_of([1 << 16, 1 << 10], [0])
     assert outer
     assert (outer.kind.lanes, outer.kind.width) == (32, 4)
-    assert outer.blocks == cuda_splits.BLOCKS
+    assert outer.blocks == cuda_splits.MULTIPROCESSORS * turns.BLOCKS_ACROSS
     assert outer.scratch_bytes < 1 << 23
     half = split_of([1 << 16, 1 << 10], [0], DataType.FLOAT16)
     assert half
     assert half.kind.width == 8
     whole = split_of([1 << 13, 1 << 13], [0, 1])
     assert whole
-    assert (whole.kind.lanes, whole.blocks) == (0, cuda_splits.BLOCKS)
+    assert (whole.kind.lanes, whole.blocks) == (0, cuda_splits.MULTIPROCESSORS * turns.BLOCKS)
     assert split_of([1 << 16, 1 << 10], [1]) is None  # a block for each
     assert split_of([1 << 6, 1 << 10], [0]) is None  # little
     assert split_of([1 << 10, 1 << 17], [0]) is None  # a thread for each

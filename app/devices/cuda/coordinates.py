@@ -19,7 +19,7 @@ from app.devices.cuda.reducers import REDUCERS
 from app.devices.cuda.scopes import Scope, ScopedLowering, uses_in
 from app.devices.cuda.sums import TWICE, twice
 from app.devices.cuda.totals import LONG, is_along_rows, is_long, is_row
-from app.devices.cuda.turns import BLOCKS, Turns, braced
+from app.devices.cuda.turns import Turns, braced
 from app.devices.cuda.vectors import NEIGHBOURS
 from app.formula.coordinates import Total
 from app.formula.expansions import Ask
@@ -111,7 +111,7 @@ class CoordinateLowering(ScopedLowering):
             lines = twice(lines, "THREADS" if "__syncthreads" in "".join(lines) else "TEAM" if shared else "1")
         body = braced(lines)
         has_neighbours = "neighbours<" in body or "times_of<" in body
-        bounds = f"{THREADS}, {BLOCKS}" if self._is_batched else f"{THREADS}"
+        bounds = f"{THREADS}, {self._blocks}" if self._is_batched else f"{THREADS}"
         head = f'extern "C" __global__ void __launch_bounds__({bounds}) {KERNEL}({", ".join(declared)})'
         source = (
             f"{PRIMITIVES}#define THREADS {THREADS}\n#define TEAM {self._group}\n"

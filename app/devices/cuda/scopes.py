@@ -14,7 +14,7 @@ from math import prod
 from app.contract.constants import DataType
 from app.devices.cuda.c_types import C_TYPES, convert
 from app.devices.cuda.lowering import Lowering
-from app.devices.cuda.turns import braced
+from app.devices.cuda.turns import BLOCKS, braced
 from app.devices.cuda.vectors import Along, goes_up
 from app.formula.coordinates import Coordinate, Element, Index, Total
 from app.formula.decided import Decisions, decided
@@ -54,6 +54,7 @@ class ScopedLowering(Lowering):
         self._inner = -1
         self._width = 1
         self._is_beyond = self._has_neighbours = self._is_batched = False
+        self._blocks = BLOCKS
         self._packed: tuple[bool, ...] = ()
         self._of_all: set[Value] = set()
         self._step = 0

@@ -35,8 +35,8 @@ LEAST_WORK = 1 << 18
 
 MOST_TERMS = 1 << 31
 
-BLOCKS = 132 * turns.BLOCKS
-"""That are wanted: as many as a large GPU has room for at once. Of more, the last would have it to themselves."""
+MULTIPROCESSORS = 132
+"""Of a large GPU, all of which are to be busy."""
 
 TURNS = 8
 """That a thread takes at least."""
@@ -115,7 +115,9 @@ class Splits:
             groups = -(-made.Sizes[-1] // (lanes * width))
         rows = THREADS // lanes if lanes else THREADS * width
         blocks = (made.elements // made.Sizes[-1] if lanes else made.elements) * groups
-        splits = max(min(-(-max(terms) // (rows * TURNS)), BLOCKS // blocks), 1)
+        # As many as there is room for at once: of more, the last would have the GPU to themselves.
+        most = MULTIPROCESSORS * (turns.BLOCKS_ACROSS if lanes else turns.BLOCKS)
+        splits = max(min(-(-max(terms) // (rows * TURNS)), most // blocks), 1)
         if splits == 1 and not lanes:
             return None
         step = 1 if lanes else width
@@ -154,6 +156,7 @@ class SplitLowering(CoordinateLowering):
         total, rank = self._totals[number], kind.ranks[-1]
         last, lanes, width = rank - 1, kind.lanes, kind.width
         if lanes:
+            self._blocks = turns.BLOCKS_ACROSS
             self.go_along(last, width, beyond=not kind.even)
         self._know(number, f"row * shape.sizes[{last}] + inside(c{last}, shape.sizes[{last}])" if lanes else "row")
         kernel = self._scope

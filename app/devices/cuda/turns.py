@@ -16,6 +16,9 @@ BLOCKS = 8
 """That are to fit on a multiprocessor. For more, which is what the compiler is after if nothing is said, it has too few
 registers, and makes loads one after the other."""
 
+BLOCKS_ACROSS = 6
+"""The same where each thread has totals of several neighbours, which take registers from the loads."""
+
 
 @dataclass(frozen=True, slots=True)
 class Turns:
