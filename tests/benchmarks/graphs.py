@@ -110,7 +110,8 @@ def theirs(chain: str, x: Array, y: Array, threads: int) -> Callable[[], None]:
     return lambda: session.run_with_iobinding(binding)
 
 
-PAUSE_S = 0.02
+PAUSE_S = 0.08
+"""onnxruntime's threads look for 55 ms."""
 
 
 def by_turns(

@@ -315,7 +315,7 @@ def test_past_the_cache(
     operator = compiled(descriptor(kind, {"DataType": data_type, "Sizes": sizes}, **attributes))
     size = x.nbytes
     expected = dispatched(1, operator, [x])[:size]
-    with mock.patch.multiple(kernels, STREAMED=1, SHORT_ROW=1, LIGHT=1 << 20, LIGHT_ALONE=1 << 20):
+    with mock.patch.multiple(kernels, STREAMED=1, SHORT_ROW=1, LIGHT=1 << 20):
         for threads in (1, 3):
             kernel = device(threads).prepare(operator)
             streamed = kernel._call.codes.streaming  # type: ignore[attr-defined]

@@ -38,11 +38,11 @@ STREAMED = 3 << 24
 """Bytes of an output and all that is read for it, of which the cache would not have the output any more when all is
 computed: stores past it spare reading what they overwrite."""
 
-LIGHT = 29
-"""The work of an element, for each of several threads, from which memory is not what a loop waits for: nothing else is
-done while what goes past the cache is on its way."""
+LIGHT = 16
+"""The work of an element, for each thread, from which memory is not what a loop waits for: nothing else is done while
+what goes past the cache is on its way."""
 
-LIGHT_ALONE = 36
+LIGHT_ALONE = 28
 """The same where one thread has the memory for itself."""
 
 SHORT_ROW = 1 << 10
@@ -211,8 +211,7 @@ class _Loops:
         size, row = way.moved * math.prod(sizes), item_sizes[-1] * sizes[-1]
         if way.layout[-1] != "packed" or size < STREAMED or row < SHORT_ROW:
             return way.codes
-        threads = self._code.team.most
-        if self.work >= (LIGHT_ALONE if threads == 1 else LIGHT * threads):
+        if self.work >= max(LIGHT * self._code.team.most, LIGHT_ALONE):
             return way.codes
         return Codes(way.codes.plain, self._code.of(self, len(strides[-1]), way.layout, True))
 
