@@ -26,6 +26,9 @@ PARTS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_
 OF_A_PART = 3
 """Numbers that each has: how many, nanoseconds in all, and Unix time of the last one, in ms."""
 
+PLACES = {part: OF_A_PART * number for number, part in enumerate(PARTS)}
+"""Where a part's numbers begin among those of all."""
+
 _WORDS = 2 + OF_A_PART * len(PARTS)
 """What a worker tells of its use of a graph: how many dispatches, when the last use was, and of each part how many,
 nanoseconds in all, and when the last one was."""
@@ -38,7 +41,7 @@ _LENGTH = struct.Struct("<Q")
 
 def by_part(workers: Sequence[Sequence[float]]) -> dict[str, list[Sequence[float]]]:
     """The numbers of each of the PARTS, by worker, where a worker's are one after the other."""
-    return {part: [numbers[OF_A_PART * place :][:OF_A_PART] for numbers in workers] for place, part in enumerate(PARTS)}
+    return {part: [numbers[place:][:OF_A_PART] for numbers in workers] for part, place in PLACES.items()}
 
 
 class Record(NamedTuple):
@@ -93,7 +96,7 @@ class Entry:
 
     def observe(self, part: str, ns: int) -> None:
         """Count one of the PARTS, which took so long. For one thread."""
-        numbers, place = self._times, self._place + 2 + OF_A_PART * PARTS.index(part)
+        numbers, place = self._times, self._place + 2 + PLACES[part]
         numbers[place] += 1.0
         numbers[place + 1] += ns
         numbers[place + 2] = time_ns() // 1_000_000

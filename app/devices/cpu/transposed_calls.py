@@ -102,8 +102,8 @@ class TransposedCalls:
             if form not in loops:
                 loops[form] = self._products(*form, compiler)
                 self.codes.append(loops[form].code)
-        at_once = _lines(4 * widest * layer.products_of_channel)
-        own = at_once + max(loop.pieces * _lines(4 * loop.scratch) for loop in loops.values())
+        at_once = whole_lines(4 * widest * layer.products_of_channel)
+        own = at_once + max(loop.pieces * whole_lines(4 * loop.scratch) for loop in loops.values())
         if own > MOST_OWN:
             raise LookupError("products of a channel take too much memory")
         stages: list[Sequence[Call]] = []
@@ -136,7 +136,7 @@ class TransposedCalls:
             made = frame[:]
             made[2] = self._zeros.ctypes.data
             pointers = [Pointer(0, Of.INPUT, 0, 4 * elements), Pointer(3, Of.OWN)]
-            pointers.append(Pointer(4, Of.OWN, 0, scratch + number * _lines(4 * loop.scratch)))
+            pointers.append(Pointer(4, Of.OWN, 0, scratch + number * whole_lines(4 * loop.scratch)))
             if self._filters is None:
                 pointers.append(Pointer(1, Of.INPUT, FILTERS, 4 * filters))
             else:
@@ -186,11 +186,6 @@ def meetings_of(space: Space) -> tuple[Array, int]:
     is_dense = along == [[first, last, target + k] for k in range(space.strides[2])]
     together = len(along) if is_dense and 1 < len(along) <= MOST_TOGETHER else 0
     return np.array([number for axis in made for met in axis for number in met], np.int64), together
-
-
-def _lines(size: int) -> int:
-    """Bytes, as whole lines of the cache."""
-    return whole_lines(size)
 
 
 @lru_cache(256)

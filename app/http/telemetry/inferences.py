@@ -5,11 +5,9 @@ from collections.abc import Iterable, Mapping
 
 from prometheus_client.core import CounterMetricFamily, Metric
 
-from app.engine.graph_entries import OF_A_PART, PARTS, by_part
+from app.engine.graph_entries import OF_A_PART, PARTS, PLACES, by_part
 from app.http.telemetry.families import Family, Series, together
 from app.http.telemetry.slots import Slot
-
-_PLACES = {part: OF_A_PART * place for place, part in enumerate(PARTS)}
 
 
 class InferenceCounts(Family):
@@ -26,7 +24,7 @@ class InferenceCounts(Family):
     def observe(self, operator: str, took: Mapping[str, int]) -> None:
         now, numbers = time.time_ns() // 1_000_000, self.numbers[operator,]
         for part, ns in took.items():
-            place = _PLACES[part]
+            place = PLACES[part]
             numbers[place] += 1.0
             numbers[place + 1] += ns
             numbers[place + 2] = now

@@ -3,7 +3,8 @@
 from functools import cache
 from typing import Any, Protocol
 
-from app.formula.values import Value, exp_of_difference, maximum_of, sum_of
+from app.formula.values import Value
+from app.operators.activation import softmax as shares
 
 THREADS = 128
 """Of a block, which has one row."""
@@ -73,9 +74,7 @@ class Softmax(Protocol):
 
 def weights(scores: Value, scale: Value) -> Value:
     """The same as a formula of a row's element."""
-    scaled = scores * scale
-    exponential = exp_of_difference(scaled, maximum_of(scaled))
-    return exponential / sum_of(exponential)
+    return shares.softmax(scores * scale)
 
 
 def softmax(xp: Any, scores: Any, scale: float) -> None:

@@ -77,7 +77,7 @@ def lower(ask: Ask, expression: Value, stored: DataType) -> Element:
     if quick:
         value, is_doubtful = quick
     else:
-        far = [each for each in (angles.is_far(expression), remainders.is_far(expression)) if each]
+        far = [*angles.far(expression), *remainders.far(expression)]
         if not far or element.kept:
             return element
         value, is_doubtful = expression, reduce(or_, far)

@@ -5,7 +5,7 @@ tell the rest; of larger ones every digit counts of 1 / (2 pi), down to those th
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from app.contract.constants import DataType
@@ -149,14 +149,11 @@ def _expansion(name: str) -> Expansion:
 EXPANSIONS: dict[str, Expansion] = {name: _expansion(name) for name in _OF_ANY}
 
 OF_NEAR: dict[str, Expansion] = {name: plain(function) for name, function in _OF_NEAR.items()}
-"""Of what is not `is_far`, in a third of the time."""
+"""Of what is not `far`, in a third of the time."""
 
 
-def is_far(root: Value) -> Value | None:
-    """Whether an angle in a formula is too large for `OF_NEAR`, or no number; None if there is none that may be."""
-    found: Value | None = None
+def far(root: Value) -> Iterator[Value]:
+    """Of each angle in a formula that may be, whether it is too large for `OF_NEAR`, or no number."""
     for node in parts(root):
         if isinstance(node, Operation) and node.name in OF_NEAR and not _is_half(node.arguments[0]):
-            own = ~(absolute(node.arguments[0]) < NEAR)
-            found = found | own if found else own
-    return found
+            yield ~(absolute(node.arguments[0]) < NEAR)

@@ -1,5 +1,7 @@
 """Quotients of integers, and remainders, for loops compiled with LLVM; see `functions.py`."""
 
+from collections.abc import Iterator
+
 from app.contract.constants import DataType
 from app.devices.cpu.llvm.math.primitives import fused, truncated
 from app.formula.expansions import Expansion, plain
@@ -71,7 +73,7 @@ def _fmod(a: Value, b: Value) -> Value:
 
 
 def _fmod_of_near(a: Value, b: Value) -> Value:
-    """The same of float32 that are not `is_far`, or of others."""
+    """The same of float32 that are not `far`, or of others."""
     if a.type != FLOAT32 or _are_halves(a, b):
         return _fmod(a, b)
     return copysign(_rest_of_near(absolute(a), absolute(b)), a)
@@ -104,17 +106,14 @@ def _rest(rest: Value, divisor: Value) -> Value:
 EXPANSIONS: dict[str, Expansion] = {"quotient": plain(_quotient), "fmod": plain(_fmod)}
 
 OF_NEAR: dict[str, Expansion] = {"fmod": plain(_fmod_of_near)}
-"""Of what is not `is_far`, in a third of the time."""
+"""Of what is not `far`, in a third of the time."""
 
 
-def is_far(root: Value) -> Value | None:
-    """Whether a quotient in a formula is too large for `OF_NEAR`, or no number, or one by infinity; None if there is
-    none that may be."""
-    found: Value | None = None
+def far(root: Value) -> Iterator[Value]:
+    """Of each quotient in a formula that may be, whether it is too large for `OF_NEAR`, or no number, or one by
+    infinity."""
     for node in parts(root):
         if isinstance(node, Operation) and node.name in ("fmod", "remainder") and node.type == FLOAT32:
             size, divisor = map(absolute, node.arguments)
             if not _are_halves(*node.arguments):
-                own = ~((size / divisor < NEAR) & (divisor < INFINITE))
-                found = found | own if found else own
-    return found
+                yield ~((size / divisor < NEAR) & (divisor < INFINITE))
