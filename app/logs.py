@@ -107,8 +107,8 @@ def count_dropped_in(dropped: Cells) -> None:
 def json_line(logger: str, milliseconds: int, message: str, facts: dict[str, Any]) -> bytes:
     """A line of level INFO, `milliseconds` after 1970 began, made without `logging`, which takes longer than a small
     dispatch."""
-    named = {"time": _utc(milliseconds), "level": "INFO", "logger": logger, "message": message}
-    return orjson.dumps(named | facts, option=orjson.OPT_APPEND_NEWLINE)
+    named = {"time": _utc(milliseconds), "level": "INFO", "logger": logger, "message": message, **facts}
+    return orjson.dumps(named, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def text_line(logger: str, milliseconds: int, message: str, facts: dict[str, Any]) -> bytes:

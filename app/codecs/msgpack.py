@@ -109,7 +109,8 @@ class MsgpackCodec:
 class _Reader:
     """Reads the value that is `body`, whose structure (all but bin) is at most `max_structure_bytes` long.
 
-    A document has some thirty values, so that a call for each, or a slice too many, costs as much as judging it.
+    A document has some thirty values, so that a call for each, or a slice too many, costs as much as judging it. What
+    is cut off is found behind a value: a slice that goes beyond the end is only shorter.
     """
 
     __slots__ = ("_bin_bytes", "_body", "_granted", "_max_structure_bytes", "_memory", "_open")
@@ -121,14 +122,14 @@ class _Reader:
         self._max_structure_bytes = max_structure_bytes
         self._memory = memory
         self._granted = 0  # bytes of structure for whose values memory was taken
-        self._open = 0  # where they end, or the body does: one comparison tells whether there may be a byte
+        self._open = 0  # where they end, or the body does: one comparison tells whether a value may end there
 
     def document(self, max_depth: int) -> Any:
         """The value, in which arrays and maps nest at most `max_depth` deep.
 
         Raises Unreadable, LimitExceeded, MemoryExhausted, RequestOver.
         """
-        body, length = self._body, len(self._body)
+        body = self._body
         text: Callable[[Any], str] = bytes.decode if isinstance(body, bytes) else _text  # half of what `str` takes
         position = opened = begin = 0
         made: Any
@@ -138,58 +139,44 @@ class _Reader:
         try:
             while True:
                 if is_map:
-                    begin = position + 1
                     size = _NAME_SIZES[body[position]]
                     if size < 0:
                         name, position = self._name(position)
-                        opened = self._open
                     else:
+                        begin = position + 1
                         position = begin + size
-                        if position > opened:
-                            opened = self._extend(begin, position)
                         name = text(body[begin:position])
                     if name in into:
                         raise twice(name)
                 code = body[position]
                 begin = position + 1
                 if code <= 0x7F:
-                    position = begin
-                    if position > opened:
-                        opened = self._extend(begin, position)
-                    made = code
+                    made, position = code, begin
                 elif code <= 0x9F or 0xDC <= code <= 0xDF:
                     opens_map = code <= 0x8F or code >= 0xDE
                     if code <= 0x9F:
                         count, position = code & 0x0F, begin
                     else:
                         position = begin + (4 if code & 1 else 2)
-                    if position > opened:
-                        opened = self._extend(begin, position)
-                    if code > 0x9F:
                         count = int.from_bytes(body[begin:position], "big")
                     if len(around) == max_depth:
                         raise too_deep(max_depth)
-                    least = 2 * count if opens_map else count
-                    if least > length - position:
-                        raise Unreadable(
-                            f"The body ends after {length} bytes, but an array or map at offset {position} "
-                            f"announces {least} values."
-                        )
-                    made = {} if opens_map else []
-                    if not opens_map:  # of numbers, if it is Sizes: as many as there are follow each other
+                    end = position + (2 * count if opens_map else count)
+                    if end > opened:
+                        opened = self._extend(position, end, end - position)
+                    if opens_map:
+                        made = {}
+                    else:  # of numbers, if it is Sizes: as many as there are follow each other
+                        made = []
                         while count:
                             code = body[position]
-                            begin = position + 1
                             if code <= 0x7F:
-                                if begin > opened:
-                                    opened = self._extend(begin, begin)
                                 made.append(code)
-                                position = begin
+                                position += 1
                             elif size := _NUMBER_SIZES[code]:
-                                position = begin + size
-                                if position > opened:
-                                    opened = self._extend(begin, position)
+                                begin = position + 1
                                 made += _NUMBERS[code](body, begin)
+                                position = begin + size
                             else:
                                 break
                             count -= 1
@@ -199,25 +186,19 @@ class _Reader:
                         continue
                 elif code <= 0xBF:
                     position = begin + (code & 0x1F)
-                    if position > opened:
-                        opened = self._extend(begin, position)
                     made = text(body[begin:position])
                 elif size := _NUMBER_SIZES[code]:
-                    position = begin + size
-                    if position > opened:
-                        opened = self._extend(begin, position)
                     (made,) = _NUMBERS[code](body, begin)
+                    position = begin + size
                 elif code == 0xD9:
-                    position = begin + 1
-                    if position > opened:
-                        opened = self._extend(begin, position)
-                    begin, position = position, position + body[begin]
-                    if position > opened:
-                        opened = self._extend(begin, position)
+                    position = begin + 1 + body[begin]
+                    begin += 1
                     made = text(body[begin:position])
                 else:
                     made, position = self._scalar(code, begin)
                     opened = self._open
+                if position > opened:
+                    opened = self._extend(begin, position)
                 while True:
                     if is_map:
                         into[name] = made
@@ -227,15 +208,15 @@ class _Reader:
                     if left:
                         break
                     if not around:
-                        if position < length:
-                            raise Unreadable(f"The body goes on for {length - position} bytes after its document.")
+                        if position < len(body):
+                            raise Unreadable(f"The body goes on for {len(body) - position} bytes after its document.")
                         return made
                     made = into
                     into, left, is_map, name = around.pop()
         except UnicodeDecodeError:
-            raise _no_text(begin) from None
-        except IndexError:  # there is no byte where a value should begin
-            raise self._ends_within(position) from None
+            raise self._no_text(begin, position) from None
+        except (IndexError, struct.error):  # there is no byte where a value should begin, or go on
+            raise self._ends_within(min(position, len(body))) from None
 
     def _name(self, start: int) -> tuple[str, int]:
         """The map key from `start` on, of which its first byte does not tell how long it is, and where it ends."""
@@ -255,7 +236,7 @@ class _Reader:
             try:
                 return str(body[begin:end], "utf-8"), end
             except UnicodeDecodeError:
-                raise _no_text(begin) from None
+                raise self._no_text(begin, end) from None
         if 0xC4 <= code <= 0xC6:
             begin = self._pass(start, 1 << (code - 0xC4))
             size = int.from_bytes(body[start:begin], "big")
@@ -277,11 +258,16 @@ class _Reader:
             self._extend(start, end)
         return end
 
-    def _extend(self, start: int, end: int) -> int:
+    def _extend(self, start: int, end: int, announced: int = 0) -> int:
         """Take memory for the structure up to `end`, and for some more: up to where. The bytes from `start` on are
-        needed."""
+        needed, at least if so many values are `announced`."""
         length = len(self._body)
         if end > length:
+            if announced and start <= length:
+                raise Unreadable(
+                    f"The body ends after {length} bytes, but an array or map at offset {start} announces {announced} "
+                    "values."
+                )
             raise self._ends_within(start)
         structure = end - self._bin_bytes
         if structure > self._granted:
@@ -296,13 +282,17 @@ class _Reader:
     def _ends_within(self, start: int) -> Unreadable:
         return Unreadable(f"The body ends after {len(self._body)} bytes, within a value that begins at offset {start}.")
 
+    def _no_text(self, start: int, end: int) -> Unreadable:
+        """Why the bytes there are no text: a character may be cut off with the body."""
+        return (
+            self._ends_within(start)
+            if end > len(self._body)
+            else Unreadable(f"The string at offset {start} is not UTF-8.")
+        )
+
 
 def _text(data: Buffer) -> str:
     return str(data, "utf-8")
-
-
-def _no_text(offset: int) -> Unreadable:
-    return Unreadable(f"The string at offset {offset} is not UTF-8.")
 
 
 def _no_name(offset: int) -> Unreadable:

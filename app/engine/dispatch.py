@@ -196,8 +196,8 @@ class Work(Protocol):
     def lengths(self, name: str) -> set[int]:
         """Bytes that data for an input may have."""
 
-    def fewest(self, name: str) -> int:
-        """The least of these."""
+    def fewest(self) -> list[tuple[str, int]]:
+        """All inputs, in the order of the bind points, with the least of these."""
 
     def is_known(self, name: str) -> bool:
         """Whether it could have an input of this name."""

@@ -51,8 +51,8 @@ class CompiledGraph:
     def lengths(self, name: str) -> set[int]:
         return self._lengths[name]
 
-    def fewest(self, name: str) -> int:
-        return min(self._lengths[name])
+    def fewest(self) -> list[tuple[str, int]]:
+        return [(name, min(self._lengths[name])) for name in self.inputs]
 
     def is_known(self, name: str) -> bool:
         return name in self.runnable.schedule.owned

@@ -33,23 +33,27 @@ class Prepared:
         self.in_place = in_place
         self.device = device
         self.kernel = device.prepare(work.runnable)
-        self.stage = "kernel" if device.kind == "cpu" else "dispatch"
-        """What a dispatch is to a trace: that of a GPU has stages of its own."""
-        self.input_names = list(work.inputs)
-        self.output_bytes: dict[str, int] = {}
         self.scratch_bytes = work.scratch_bytes
         self.own_bytes = own_bytes(self.kernel)
         """What a dispatch takes beside its buffers."""
-        self._with_gaps = []
+        self.input_names = list(work.inputs)
+        self._input_bytes = work.fewest()
+        self.output_bytes: dict[str, int] = {}
+        with_gaps: list[str] = []
+        self._with_gaps = with_gaps
         for name, desc in work.outputs.items():
             self.output_bytes[name] = desc.data_bytes
-            if not desc.gapless:
-                self._with_gaps.append(name)
+            if desc.Strides is not None and not desc.gapless:
+                with_gaps.append(name)
         # A GPU that fails halfway must leave the inputs to NumPy.
         self.reusable: list[int] = []
-        if device.kind == "cpu" and not self._with_gaps:
+        if device.kind == "cpu" and not with_gaps:
             self.reusable += map(self.input_names.index, work.reusable)
-        self._input_bytes = [(name, work.fewest(name)) for name in self.input_names]
+
+    @property
+    def stage(self) -> str:
+        """What a dispatch is to a trace: that of a GPU has stages of its own."""
+        return "kernel" if self.device.kind == "cpu" else "dispatch"
 
     def bind(self, data: Mapping[str, T]) -> list[T]:
         """`data` in the order of the bind points. Raises ContractError."""

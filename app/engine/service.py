@@ -196,18 +196,33 @@ class Service:
         deadline counts from then on. Raises ContractError, MemoryExhausted, QueueFull, Draining, DeadlineExceeded,
         Abandoned.
         """
-        runs_inline = prepared.kernel.runs_inline
+        if prepared.kernel.runs_inline:
+            if place is not None:
+                self.pool.release(place)
+            return self.execute_here(prepared, data, memory, stages, is_admitted=place is not None)
         if place is None:
             self.ensure_open()
-        elif runs_inline:
-            self.pool.release(place)
-        buffers = prepared.bind(data)
-        if runs_inline:
-            self.pool.check_room()  # a full queue is full for small ones too
-        bound = self._bound(prepared, buffers, memory)
-        if runs_inline:
-            return self.compute(prepared, bound, stages)
+        bound = self._bound(prepared, prepared.bind(data), memory)
         return await self.run(partial(self._computed, prepared, bound), memory, hang_up, stages, place)
+
+    def execute_here(
+        self,
+        prepared: Prepared,
+        data: Mapping[str, Buffer],
+        memory: MemoryShare,
+        stages: Stages | None = None,
+        *,
+        is_admitted: bool = False,
+    ) -> Outcome:
+        """The same of a kernel that `runs_inline`, here and now; it may have been admitted before.
+
+        Raises ContractError, MemoryExhausted, QueueFull, Draining.
+        """
+        if self._is_closed and not is_admitted:
+            raise Draining
+        buffers = prepared.bind(data)
+        self.pool.check_room()  # a full queue is full for small ones too
+        return self.compute(prepared, self._bound(prepared, buffers, memory), stages)
 
     async def run(
         self,

@@ -176,7 +176,8 @@ class MemoryShare:
         """The request is over: give back all of it."""
         if self._lock is None:
             self._is_open = False
-            self._give_all()
+            self._account.move(-self.held)
+            self.held = 0
             return
         with self._lock:
             self._is_open = False

@@ -58,6 +58,10 @@ class CompiledOperator(Dispatchable):
         return self.operator.working_bytes * sum(each) if self.operator.call else 0
 
     @property
+    def goes_by_coordinates(self) -> bool:
+        return self.operator.by_coordinates
+
+    @property
     def name(self) -> str:
         return self.operator.name()
 
@@ -77,16 +81,16 @@ class CompiledOperator(Dispatchable):
     def reusable(self) -> list[str]:
         """Inputs whose buffers the output may take, if there is one."""
         allowed = self.operator.in_place
-        if len(self.outputs) > 1 or not allowed:
+        if not allowed or len(self.outputs) > 1:
             return []
         (output,) = self.outputs.values()
-        return [name for name, desc in self.inputs.items() if name in allowed and _takes_place(output, desc)]
+        return [name for name in allowed if (desc := self.inputs.get(name)) and _takes_place(output, desc)]
 
     def lengths(self, name: str) -> set[int]:
         return self.inputs[name].data_lengths
 
-    def fewest(self, name: str) -> int:
-        return self.inputs[name].data_bytes
+    def fewest(self) -> list[tuple[str, int]]:
+        return [(name, desc.data_bytes) for name, desc in self.inputs.items()]
 
     def is_known(self, name: str) -> bool:
         return path_of(name)[0] in self.operator.tensor_names()
@@ -151,7 +155,7 @@ def compile_operator(operator: Operator, level: FeatureLevel, structures: Struct
     numbers = {} if kinds.call else operator.numbers()
     if kinds.by_coordinates:
         numbers |= sizes_of(tensors)
-    structure = Structure.of(operator, tensors, kinds.tensors)
+    structure = kinds.structure or Structure.of(operator, tensors, kinds.tensors)
     program = (structures or Structures()).find(structure, numbers, structure.program)
     return CompiledOperator(inputs, outputs, program, numbers, operator, level)
 

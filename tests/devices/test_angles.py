@@ -28,7 +28,7 @@ def computed(kind: str, x: Array) -> Array:
         device = NumpyDevice(helpers, 1, COMPILER, least=1)
         kernel = device.prepare(operator)
         assert isinstance(kernel, NumpyKernel)
-        assert isinstance(kernel._routine, Loop)
+        assert isinstance(kernel._form.routine, Loop)
         return dispatch(device, operator, [x])
 
 

@@ -234,7 +234,7 @@ def test_integers_are_divided_as_numpy_does(type_: str) -> None:
             )
             kernel = NumpyDevice(helpers, 1, COMPILER).prepare(operator)
             assert isinstance(kernel, NumpyKernel)
-            assert isinstance(kernel._routine, Loop)
+            assert isinstance(kernel._form.routine, Loop)
             made, expected = (dispatch(NumpyDevice(helpers, 1, each), operator, [a, b]) for each in (COMPILER, None))
             np.testing.assert_array_equal(made, expected, kind)
 

@@ -41,7 +41,7 @@ from app.devices.cpu.runs import Run
 from app.devices.cpu.scans import scan_kernel
 from app.devices.cpu.scatters import scatter_kernel
 from app.devices.cpu.simpler import simpler
-from app.devices.cpu.tables import Tables, by_take, is_tabled
+from app.devices.cpu.tables import Table, Tables, by_take, is_tabled
 from app.devices.cpu.threads import RAN, Threads
 from app.devices.cpu.tiles import TILED, tiles_kernel
 from app.devices.cpu.times import step_seconds
@@ -155,6 +155,15 @@ class NumpyDevice:
         """`known` are inputs that are the same for all dispatches; it is None outside of graphs. `least` is how many
         elements are worth a loop, if not as many as usual."""
         least, elements = least or self._least, compiled.elements
+        loops = self._loops if elements >= least else None
+        if compiled.program.is_of_elements:
+            if loops and self._compiler and elements >= TILED:
+                by_tiles = tiles_kernel(compiled, self._compiler, self._threads)
+                if by_tiles:
+                    return by_tiles
+            if not compiled.goes_by_coordinates:
+                (output,) = compiled.outputs
+                return NumpyKernel(compiled, output, self._threads, loops, self._structures, self._tables)
         if self._loops and elements >= least:
             compiled = simpler(compiled, self._structures)
         if compiled.program.call:
@@ -177,12 +186,7 @@ class NumpyDevice:
                     )
             by_loop = by_loop or product_kernel(compiled, self._compiler, self._threads, known)
             return by_loop or CallKernel(compiled)
-        loops = self._loops if elements >= least else None
         is_of_run = loops is not None and known is not None
-        if loops and self._compiler and elements >= TILED:
-            by_tiles = tiles_kernel(compiled, self._compiler, self._threads)
-            if by_tiles:
-                return by_tiles
         if loops and not compiled.program.is_by_position:
             by_copies = copies_kernel(compiled, loops, self._threads, is_of_run=is_of_run)
             if by_copies:
@@ -232,6 +236,13 @@ class _Form(NamedTuple):
 class NumpyKernel:
     """Implements `Kernel`, for an `output` of which each element is computed by itself."""
 
+    # Of most. A dispatch that is the first of its kind takes as long for each thing that it sets as for a comparison.
+    _blocks: Sequence[Index] = ()
+    _call: LoopCall | None = None
+    _table: Table | None = None
+    _looked_up: tuple[Array, LoopCall | None] | None = None
+    """The table, and what looks it up."""
+
     def __init__(
         self,
         compiled: Dispatchable,
@@ -241,29 +252,26 @@ class NumpyKernel:
         structures: Structures,
         tables: Tables,
     ) -> None:
-        made = compiled.program.maps[output]
-        build = partial(_Form.of, compiled.program.inputs, made, loops)
-        self._routine, self._types, item_sizes, is_tabled = structures.find(
-            (made, loops is not None), compiled.numbers, build
-        )
-        self._arguments = self._routine.arguments(compiled.numbers)
-        self._elements = compiled.outputs[output].elements
-        self._is_small = self._routine.is_small(self._elements)
+        program, numbers = compiled.program, compiled.numbers
+        made = program.maps[output]
+        build = partial(_Form.of, program.inputs, made, loops)
+        self._form = form = structures.find((made, loops is not None), numbers, build)
+        routine, item_sizes = form.routine, form.item_sizes
+        self._arguments = arguments = routine.arguments(numbers)
+        self._elements = elements = compiled.outputs[output].elements
+        self._is_small = routine.is_small(elements)
         self._threads = threads
-        self._sizes, self._strides = walk(compiled, output, item_sizes)
-        self._item_sizes = item_sizes
-        self._reaches = reaches(self._sizes, self._strides, item_sizes)
-        self._blocks: Sequence[Index] = ()
-        self._call: LoopCall | None = None
-        if loops and isinstance(self._routine, Loop):
-            self._call = LoopCall(self._routine, self._arguments, self._sizes, self._strides, item_sizes, loops.team)
-        elif isinstance(self._routine, lowering.Calls):
-            most = self._routine.block(self._elements, threads.most)
-            self._blocks = () if self._elements <= most else list(blocks(self._sizes, most))
-        self._tables = tables
-        self._table = tables.of(self._routine, self._arguments, self._types[-1]) if is_tabled else None
-        self._looked_up: tuple[Array, LoopCall | None] | None = None
-        """The table, and what looks it up."""
+        self._sizes, self._strides = sizes, strides = walk(compiled, output, item_sizes)
+        self._reaches = reaches(sizes, strides, item_sizes)
+        if loops and isinstance(routine, Loop):
+            self._call = LoopCall(routine, arguments, sizes, strides, item_sizes, loops.team)
+        elif isinstance(routine, lowering.Calls):
+            most = routine.block(elements, threads.most)
+            if elements > most:
+                self._blocks = list(blocks(sizes, most))
+        if form.is_tabled:
+            self._tables = tables
+            self._table = tables.of(routine, arguments, form.types[-1])
 
     @property
     def runs_inline(self) -> bool:
@@ -287,9 +295,9 @@ class NumpyKernel:
             return RAN
         arrays: list[Array] = [
             np.ndarray(self._sizes, dtype, buffer, 0, strides)
-            for buffer, dtype, strides in zip(buffers, self._types, self._strides, strict=True)
+            for buffer, dtype, strides in zip(buffers, self._form.types, self._strides, strict=True)
         ]
-        routine, arguments = (self._routine, self._arguments) if results is None else (by_take(results), ())
+        routine, arguments = (self._form.routine, self._arguments) if results is None else (by_take(results), ())
         if not self._blocks:
             if cancelled():
                 raise Cancelled
@@ -307,12 +315,12 @@ class NumpyKernel:
         return RAN
 
     def calls(self) -> Calls | None:
-        loop = self._routine
+        loop, item_sizes = self._form.routine, self._form.item_sizes
         if not isinstance(loop, Loop):
             return None
         most = -(-self._elements // pieces(loop.work * self._elements, self._threads.most))
         used = loop.used(self._strides)
-        code = loop.codes_for(self._sizes, self._strides, self._item_sizes).plain
+        code = loop.codes_for(self._sizes, self._strides, item_sizes).plain
         made = []
         for block in blocks(self._sizes, most):
             part = part_of(block, self._sizes)
@@ -327,7 +335,7 @@ class NumpyKernel:
         if self._looked_up is None and self._table:
             results = self._table.found(self._elements)
             if results is not None:
-                self._looked_up = results, self._tables.call(results, self._sizes, self._strides, self._item_sizes)
+                self._looked_up = results, self._tables.call(results, self._sizes, self._strides, self._form.item_sizes)
         return self._looked_up
 
 

@@ -96,31 +96,54 @@ async def read_body(request: Request, settings: Settings, memory: MemoryShare, a
     Raises LimitExceeded before anything is read that is announced to be too large, Unreadable, HTTPException 408,
     MemoryExhausted, Abandoned.
     """
-    most = settings.max_body_bytes
-    body: Body | None = request.body.whole()
-    announced = request.body.announced if body is None else len(body)
-    if announced > most:
-        raise LimitExceeded("max_body_bytes", "Bytes of the body", announced, most)
-    if body is None:
-        memory.check(announced)
-        begun = time_ns()
-        await in_task()
-        try:
-            async with asyncio.timeout(settings.body_seconds):
-                body = await _Reading(request.body, most, memory, align).whole()
-        except TimeoutError:
-            raise HTTPException(
-                408, f"The body was not complete within body_seconds, {settings.body_seconds:g}; send it again."
-            ) from None
-        except Disconnected:
-            raise Abandoned from None
-        if request.stages is not None:
-            request.stages.add("receive", begun)
-    else:
-        memory.take(announced)
+    body = body_at_hand(request, settings, memory)
+    if body is not None:
+        return body
+    most, announced = settings.max_body_bytes, request.body.announced
+    _limit(announced, most)
+    memory.check(announced)
+    begun = time_ns()
+    await in_task()
+    try:
+        async with asyncio.timeout(settings.body_seconds):
+            body = await _Reading(request.body, most, memory, align).whole()
+    except TimeoutError:
+        raise HTTPException(
+            408, f"The body was not complete within body_seconds, {settings.body_seconds:g}; send it again."
+        ) from None
+    except Disconnected:
+        raise Abandoned from None
+    if request.stages is not None:
+        request.stages.add("receive", begun)
     if not body:
-        raise Unreadable("The body is empty; send a document.")
+        raise _empty()
     return body
+
+
+def body_at_hand(request: Request, settings: Settings, memory: MemoryShare) -> Body | None:
+    """The same if it has come with the header, as small ones do, and there is nothing to wait for.
+
+    Raises LimitExceeded, Unreadable, MemoryExhausted.
+    """
+    body: Body | None = request.body.whole()
+    if body is None:
+        return None
+    size = len(body)
+    if size > settings.max_body_bytes:
+        _limit(size, settings.max_body_bytes)
+    if not size:
+        raise _empty()
+    memory.take(size)
+    return body
+
+
+def _limit(size: int, most: int) -> None:
+    if size > most:
+        raise LimitExceeded("max_body_bytes", "Bytes of the body", size, most)
+
+
+def _empty() -> Unreadable:
+    return Unreadable("The body is empty; send a document.")
 
 
 def read_plain_body(

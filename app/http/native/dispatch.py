@@ -11,6 +11,7 @@ from app.engine.workers import Ticket
 from app.http.core.answers import answered
 from app.http.core.bodies import (
     OFFLOADED,
+    body_at_hand,
     codec_of_request,
     compressed,
     read_plain_body,
@@ -55,7 +56,10 @@ async def answer_in(wanted: AnswerForm, given: Decoder, reader: Reader, request:
     service = reader.service
     memory = service.memory.open()
     try:
-        body = await read_plain_body(service, request, memory, given.data_start)
+        # What there is to wait for is awaited only: for a small dispatch a coroutine that need not wait is much.
+        body = None if b"content-encoding" in request.headers else body_at_hand(request, service.settings, memory)
+        if body is None:
+            body = await read_plain_body(service, request, memory, given.data_start)
         stages = request.stages
         # Not by way of `recorded` where there is nothing to record: its calls are a per cent of a small dispatch.
         if stages is None:
@@ -64,8 +68,11 @@ async def answer_in(wanted: AnswerForm, given: Decoder, reader: Reader, request:
             read = recorded(stages, _read_here, reader, given, body, memory)
         if read:
             dispatch, data = read
-            request.prepared = dispatch.prepared
-            outcome = await service.execute(dispatch.prepared, data, memory, request.body.hung_up, stages)
+            request.prepared = prepared = dispatch.prepared
+            if prepared.kernel.runs_inline:
+                outcome = service.execute_here(prepared, data, memory, stages)
+            else:
+                outcome = await service.execute(prepared, data, memory, request.body.hung_up, stages)
         else:
             work = partial(_read_and_executed, reader, given, body, memory, request)
             dispatch, outcome = await service.run(work, memory, request.body.hung_up, stages)
