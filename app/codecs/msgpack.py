@@ -268,7 +268,7 @@ class _Reader:
                     f"The body ends after {length} bytes, but an array or map at offset {start} announces {announced} "
                     "values."
                 )
-            raise self._ends_within(start)
+            raise self._ends_within(min(start, length))
         structure = end - self._bin_bytes
         if structure > self._granted:
             if structure > self._max_structure_bytes:
