@@ -18,7 +18,7 @@ from app.engine.resident import execute_resident
 from app.engine.service import Service
 from app.engine.workers import Ticket
 from app.http.core.answers import answered, content_type
-from app.http.core.bodies import read_body
+from app.http.core.bodies import body_at_hand, read_body
 from app.http.core.compression import coding_of_answer, coding_of_request, compress, decompress
 from app.http.core.documents import TooHeavy
 from app.http.core.exchange import Reply, Request
@@ -161,7 +161,9 @@ class InferEndpoint:
 
     async def __call__(self, request: Request, path: Mapping[str, str]) -> Reply:
         name = path["name"]
-        model = await self.models.find(name, path.get("version"))
+        version = path.get("version")
+        # Operators are at hand, as small bodies are, and need not be awaited.
+        model = self.models.operator(name, version) or await self.models.find(name, version)
         started = perf_counter_ns()
         service, headers = self._service, request.headers
         memory = service.memory.open()
@@ -176,7 +178,9 @@ class InferEndpoint:
         try:
             given = coding_of_request(headers.get(b"content-encoding", b""))
             wanted = coding_of_answer(headers.get(b"accept-encoding", b""))
-            body = await read_body(request, service.settings, memory, partial(_data_start, headers))
+            body = body_at_hand(request, service.settings, memory)
+            if body is None:
+                body = await read_body(request, service.settings, memory, partial(_data_start, headers))
             exchange = _Exchange(service, self.reader_of(model), name, model, given, wanted, request, memory)
             outcome, answer, took["compute_input"], took["compute_output"] = await self._done(exchange, body)
             request.outcome = outcome
@@ -275,7 +279,10 @@ class InferEndpoint:
             data = exchange.data()
             read = perf_counter_ns()
             prepared = exchange.inference.prepared
-            outcome = await service.execute(prepared, data, memory, request.body.hung_up, request.stages)
+            if prepared.kernel.runs_inline:
+                outcome = service.execute_here(prepared, data, memory, request.stages)
+            else:
+                outcome = await service.execute(prepared, data, memory, request.body.hung_up, request.stages)
             executed = perf_counter_ns()
             return _Done(outcome, exchange.write(outcome), read - arrived, perf_counter_ns() - executed)
         looked_at = perf_counter_ns()
