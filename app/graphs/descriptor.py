@@ -11,7 +11,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from app.codecs.codec import BASE64
-from app.contract.scalars import Uint
+from app.contract.scalars import Uint, Uint64
 from app.operators.catalog import OperatorDesc
 
 PREFIX = "DML_GRAPH_NODE_TYPE_"
@@ -61,6 +61,7 @@ class ConstantNode(_Node):
     Type: Literal["DML_GRAPH_NODE_TYPE_CONSTANT", "CONSTANT"]
     Name: str | None = Field(None, description="What edges may call this node, if no other has it.")
     Data: ConstantData
+    DataSize: Uint64 | None = Field(None, description="If given, the length of Data in bytes.")
 
 
 NodeDesc: TypeAlias = Annotated[OperatorNode | ConstantNode, Field(discriminator="Type")]

@@ -144,7 +144,16 @@ class _Judgement:
                     self._compiled[index] = known[key]
                 except ContractError as error:
                     self._violations += [each.below("Nodes", index, "Desc") for each in error.violations]
-            elif self._level < CONSTANTS:
+                continue
+            length = self._constants[index].nbytes
+            if node.DataSize not in (None, length):
+                self._say(
+                    ("Nodes", index, "DataSize"),
+                    f"DataSize of Nodes[{index}] is {node.DataSize} but its Data have {length} bytes; they must agree.",
+                    node.DataSize,
+                    length,
+                )
+            if self._level < CONSTANTS:
                 self._say(
                     ("Nodes", index, "Type"),
                     f"Type of Nodes[{index}] is CONSTANT, which does not exist at feature level {self._level}; it was "

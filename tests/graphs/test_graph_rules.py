@@ -294,6 +294,13 @@ CONSTANTS: dict[str, tuple[Document, bytes, str, Any, Any]] = {
         "Data",
         "an edge of IntermediateEdges or OutputEdges",
     ),
+    "its size": (
+        graph([relu(), constant() | {"DataSize": 23}], [], [out(0)], [between(1, 0)]),
+        bytes(24),
+        "/Nodes/1/DataSize",
+        23,
+        24,
+    ),
     "straight out": (
         graph([relu(), constant("k")], [into(0, 0)], [out(0), out("k", 1)], []),
         bytes(24),

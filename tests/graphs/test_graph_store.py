@@ -166,6 +166,8 @@ class TestKeeping:
         (listed,) = client.get(GRAPHS).json()
         assert listed == {name: told[name] for name in listed}
         assert listed.keys() >= {"id", "name", "created", "dispatches", "memory_bytes"}
+        sent["Nodes"][1]["Data"] = biased()["Nodes"][1]["Data"]
+        assert keep(client, sent, device="numpy")["outputs"] == told["outputs"]  # what is told is taken
 
     def test_its_device(self, client: httpx.Client) -> None:
         told = keep(client, biased(), device="numpy")
