@@ -59,10 +59,8 @@ def copied(document: dict[str, Any], names: Sequence[str], inputs: Sequence[Arra
         described |= dict(zip(names, map(desc_of, inputs), strict=True))
     kernel = kernel_of(document | described)
     assert isinstance(kernel, CopiesKernel)
-    with ThreadPoolExecutor(1) as helpers:
-        kernel._threads._helpers = helpers
-        buffers = [_bytes(each) for each in inputs]
-        kernel.dispatch(buffers, [_bytes(output)], lambda: False)
+    buffers = [_bytes(each) for each in inputs]
+    kernel.dispatch(buffers, [_bytes(output)], lambda: False)
 
 
 def _bytes(array: Array) -> memoryview:

@@ -12,10 +12,11 @@ import numpy as np
 
 from app.contract.constants import DataType, DepthSpaceOrder, PaddingMode
 from app.contract.tensors import TensorDesc, packed_strides
-from app.devices.cpu.alone import CallsKernel
+from app.devices.cpu.alone import CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer, call_of_nest, part_of, pieces
 from app.devices.cpu.llvm.kernels import Code, Loop, LoopCode
 from app.devices.cpu.llvm.tables import CLEARS
+from app.devices.cpu.runs import WORTH_A_THREAD
 from app.devices.cpu.threads import Threads
 from app.devices.layout import blocks
 from app.formula.coordinates import Coordinate, Element
@@ -36,11 +37,12 @@ from app.programs.walks import collapse
 MOST_CALLS = 1 << 8
 """Of an operator: with more parts, each is too small to be one of its own."""
 
-EVERY_OTHER = 2
-"""Steps between elements that loops take out of vectors; at others NumPy's are as quick."""
-
 _TYPES = {1: DataType.UINT8, 2: DataType.UINT16, 4: DataType.FLOAT32, 8: DataType.FLOAT64}
 """As what elements of so many bytes are copied, bit for bit."""
+
+
+EVERY_OTHER = 2
+"""Steps between elements that loops take out of vectors; at others NumPy's are as quick."""
 
 
 class Copy(NamedTuple):
@@ -85,13 +87,14 @@ class Copier:
 def copies_kernel(
     compiled: Dispatchable, loops: LoopCode, threads: Threads, *, is_of_run: bool
 ) -> "CopiesKernel | None":
-    """For what only copies elements of whole bytes; outside of runs, which need no Python, only if NumPy's slices are
-    no quicker."""
+    """For what only copies elements of whole bytes; outside of runs, which need no Python, only if it is enough for
+    several threads or else NumPy's slices are no quicker."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
     made, *others = compiled.outputs.values()
     size = made.DataType.bits // 8
     if size not in _TYPES or max(len(compiled.inputs), len(compiled.outputs)) > MOST_CALLS:
         return None
+    is_sliced = not is_of_run and 2 * size * made.elements < WORTH_A_THREAD
     match operator:
         case DepthToSpace() | DepthToSpace1() if operator.BlockSize**2 <= MOST_CALLS:
             parts = list(_blocks(operator, operator.InputTensor, made, size))
@@ -104,9 +107,9 @@ def copies_kernel(
             parts = list(_unfolded(operator, made, size))
         case SliceGrad() if made.is_packed:
             parts = [_within(operator, made, size)]
-        case Slice1() if not is_of_run and operator.InputWindowStrides[-1] != EVERY_OTHER:
+        case Slice1() if is_sliced and operator.InputWindowStrides[-1] != EVERY_OTHER:
             return None
-        case Join() | Padding1() if not is_of_run:
+        case Join() | Padding1() if is_sliced:
             return None
         case Join():
             parts = list(_joined(operator, made, size))
@@ -292,8 +295,11 @@ class CopiesKernel(CallsKernel):
         if clears:
             ((_, desc),) = compiled.outputs.items()
             clear = Code(loops.team.compiler, CLEARS)
-            frame = array("q", [0, desc.data_bytes])
-            stages.insert(0, [Call(clear, frame, [Pointer(0, Of.OUTPUT)], desc.data_bytes)])
+            cleared = [
+                Call(clear, array("q", [0, len(part)]), [Pointer(0, Of.OUTPUT, 0, part.start)], len(part))
+                for part in portions(range(desc.data_bytes), 1, threads.most)
+            ]
+            stages.insert(0, cleared)
         if value is not None:
             stages.append([_of(value, call) for part in fills for call in copier.calls(part)])
         super().__init__(

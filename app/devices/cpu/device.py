@@ -88,13 +88,13 @@ class NumpyDevice:
         least: int = COMPILED,
         structures: Structures | None = None,
     ) -> None:
-        self._threads = Threads(helpers, threads)
         self._compiler = compiler
         self._least = least
         self._structures = structures or Structures()
         self._graphs: WeakKeyDictionary[InitializedGraph, Kernel] = WeakKeyDictionary()
         """The kernels of graphs that there are, so that each has its matrices packed once."""
         self._loops = LoopCode(compiler, self._structures, threads) if compiler else None
+        self._threads = Threads(helpers, threads, self.team)
         self._tables = Tables(self._loops)
 
     @property

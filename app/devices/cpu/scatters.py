@@ -125,9 +125,9 @@ def _copied(compiled: Dispatchable, compiler: Compiler, threads: Threads) -> lis
             code,
             array("q", [0, 0, len(part)]),
             [Pointer(0, Of.INPUT, number, part.start), Pointer(1, Of.OUTPUT, 0, part.start)],
-            len(part),
+            2 * len(part),
         )
-        for part in portions(range(_bytes(compiled.inputs["InputTensor"])), 1, threads.most)
+        for part in portions(range(_bytes(compiled.inputs["InputTensor"])), 2, threads.most)
     ]
 
 
