@@ -15,7 +15,7 @@ from app.devices.cpu.llvm.tables import END, FIRST, HEAD_WORDS, LOT, STAGE_WORDS
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.waiting import lot
 from app.devices.cpu.runs import between_looks, table_of, walks
-from app.devices.cpu.threads import RAN, Threads, parts
+from app.devices.cpu.threads import RAN, parts
 from app.devices.device import Cancelled, ExecutionRecord
 from app.memory.addresses import address_of, aligned
 from app.memory.arrays import Array
@@ -95,28 +95,22 @@ class Making:
 
 
 def make_calls(
-    calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], threads: Threads, cancelled: Callable[[], bool]
+    calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], team: Team, cancelled: Callable[[], bool]
 ) -> None:
     """Make all of them, over arrays that lie as they say. Raises Cancelled."""
     addresses = [each.ctypes.data for each in (*inputs, *outputs)]
-    Making(calls, len(inputs), len(outputs), team_of(threads)).run(addresses, cancelled)
-
-
-def team_of(threads: Threads) -> Team:
-    """Who makes calls, which are there only if they are compiled."""
-    assert threads.team, "who compiles has a team"
-    return threads.team
+    Making(calls, len(inputs), len(outputs), team).run(addresses, cancelled)
 
 
 class CallsKernel:
     """Implements `Compiled`: nothing but calls. None of them reads what it or another one of its stage writes."""
 
-    def __init__(self, compiled: Dispatchable, calls: Calls, threads: Threads, kept: Sequence[Array] = ()) -> None:
+    def __init__(self, compiled: Dispatchable, calls: Calls, team: Team, kept: Sequence[Array] = ()) -> None:
         """`kept` is memory that calls have the address of."""
         self._inputs = len(compiled.inputs)
         self._reaches = [desc.data_bytes for desc in (*compiled.inputs.values(), *compiled.outputs.values())]
         self._calls, self._kept = calls, kept
-        self._making = Making(calls, self._inputs, len(compiled.outputs), team_of(threads))
+        self._making = Making(calls, self._inputs, len(compiled.outputs), team)
         self._work = sum(call.work for stage in calls.stages for call in stage)
 
     @property

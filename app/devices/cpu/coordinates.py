@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.devices.cpu.alone import Making, team_of
+from app.devices.cpu.alone import Making
 from app.devices.cpu.calls import Call, Calls, Of, Pointer, part_of, pieces
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.coordinate_loops import WATCH, CoordinateLoops
+from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.numpy.coordinates import CoordinateCalls
 from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN, Threads
@@ -54,7 +55,7 @@ class _Frame(NamedTuple):
 class CoordinateKernel:
     """Implements `Kernel`, for an `output` whose formula goes by coordinates.
 
-    With a `compiler`, it is computed by loops if there are at least so many values to compute, `least`.
+    With a `team`, it is computed by loops if there are at least so many values to compute, `least`.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class CoordinateKernel:
         output: str,
         threads: Threads,
         structures: Structures,
-        compiler: Compiler | None,
+        team: Team | None,
         least: int,
     ) -> None:
         made, desc, numbers = compiled.program.maps[output], compiled.outputs[output], compiled.numbers
@@ -72,11 +73,11 @@ class CoordinateKernel:
         self._elements, self._terms = desc.elements, calls.terms(scalars)
         self._operations = calls.operations
         self._loops: CoordinateLoops | None = None
-        if compiler and self._elements * self._terms >= least:
+        if team and self._elements * self._terms >= least:
             self._loops = structures.find(
                 (made, desc.rank, "loops"),
                 numbers,
-                lambda questions: _loops_of(questions.ask, made, desc.rank, compiler),
+                lambda questions: _loops_of(questions.ask, made, desc.rank, team.compiler),
             )
         if self._loops:
             self._arguments = self._loops.arguments(numbers)
@@ -85,7 +86,7 @@ class CoordinateKernel:
         self._inputs = [Tensor(compiled, name, each) for name, each in compiled.inputs.items()]
         self._reads = [place for place, tensor in enumerate(self._inputs) if tensor.name in reads]
         self._output = Tensor(compiled, output, desc)
-        self._threads = threads
+        self._threads, self._team = threads, team
         self._blocks: Sequence[Index] = ()
         if not self._loops:
             most = self._elements if self.runs_inline else calls.block(self._elements, self._terms, threads.most)
@@ -151,8 +152,9 @@ class CoordinateKernel:
         """What makes the calls, over the inputs that are read."""
         calls = None if self._made else self.calls()
         if calls:
+            assert self._team, "it has compiled them"
             stages = [[_renumbered(call, self._reads) for call in stage] for stage in calls.stages]
-            self._made = Making(Calls(stages), len(self._reads), 1, team_of(self._threads))
+            self._made = Making(Calls(stages), len(self._reads), 1, self._team)
         assert self._made, "there are loops"
         return self._made
 

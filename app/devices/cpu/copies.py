@@ -17,7 +17,6 @@ from app.devices.cpu.calls import Call, Calls, Of, Pointer, call_of_nest, part_o
 from app.devices.cpu.llvm.kernels import Code, Loop, LoopCode
 from app.devices.cpu.llvm.tables import CLEARS
 from app.devices.cpu.runs import WORTH_A_THREAD
-from app.devices.cpu.threads import Threads
 from app.devices.layout import blocks
 from app.formula.coordinates import Coordinate, Element
 from app.formula.structures import Questions
@@ -58,11 +57,11 @@ class Copy(NamedTuple):
 
 
 class Copier:
-    """Copies elements of so many bytes, 1, 2, 4 or 8, on at most so many threads."""
+    """Copies elements of so many bytes, 1, 2, 4 or 8."""
 
-    def __init__(self, size: int, loops: LoopCode, threads: int) -> None:
+    def __init__(self, size: int, loops: LoopCode) -> None:
         stored = _TYPES[size]
-        self._size, self._threads = size, threads
+        self._size, self._threads = size, loops.team.most
         self._loop = Loop(Questions({}).ask, Input(stored.value.lower(), "X", stored), ["X"], stored, loops)
 
     def calls(self, part: Copy, to: Of = Of.OUTPUT) -> Iterator[Call]:
@@ -84,9 +83,7 @@ class Copier:
             yield made._replace(pointers=[*read, written._replace(of=to, number=part.output)])
 
 
-def copies_kernel(
-    compiled: Dispatchable, loops: LoopCode, threads: Threads, *, is_of_run: bool
-) -> "CopiesKernel | None":
+def copies_kernel(compiled: Dispatchable, loops: LoopCode, *, is_of_run: bool) -> "CopiesKernel | None":
     """For what only copies elements of whole bytes; outside of runs, which need no Python, only if it is enough for
     several threads or else NumPy's slices are no quicker."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
@@ -132,7 +129,7 @@ def copies_kernel(
         return None
     clears = isinstance(operator, Padding1 | SliceGrad | Unfold)
     clears = clears and made.elements > sum(math.prod(each.sizes) for each in parts)
-    return CopiesKernel(compiled, parts, size, loops, threads, clears=clears, fills=fills, value=filling)
+    return CopiesKernel(compiled, parts, size, loops, clears=clears, fills=fills, value=filling)
 
 
 def _evenly(compiled: Dispatchable, output: str, number: int) -> Copy | None:
@@ -282,7 +279,6 @@ class CopiesKernel(CallsKernel):
         parts: Sequence[Copy],
         size: int,
         loops: LoopCode,
-        threads: Threads,
         *,
         clears: bool,
         fills: Sequence[Copy] = (),
@@ -290,21 +286,20 @@ class CopiesKernel(CallsKernel):
     ) -> None:
         """Elements have so many bytes, `size`; the output is set to 0 before if it `clears`. What then `fills` parts of
         it is a `value`."""
-        copier = Copier(size, loops, threads.most)
+        team = loops.team
+        copier = Copier(size, loops)
         stages: list[Sequence[Call]] = [[call for part in parts for call in copier.calls(part)]]
         if clears:
             ((_, desc),) = compiled.outputs.items()
-            clear = Code(loops.team.compiler, CLEARS)
+            clear = Code(team.compiler, CLEARS)
             cleared = [
                 Call(clear, array("q", [0, len(part)]), [Pointer(0, Of.OUTPUT, 0, part.start)], len(part))
-                for part in portions(range(desc.data_bytes), 1, threads.most)
+                for part in portions(range(desc.data_bytes), 1, team.most)
             ]
             stages.insert(0, cleared)
         if value is not None:
             stages.append([_of(value, call) for part in fills for call in copier.calls(part)])
-        super().__init__(
-            compiled, Calls([stage for stage in stages if stage]), threads, [] if value is None else [value]
-        )
+        super().__init__(compiled, Calls([stage for stage in stages if stage]), team, [] if value is None else [value])
 
 
 def _of(value: Array, call: Call) -> Call:

@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 
-from app.devices.cpu.llvm.team import Team
 from app.devices.device import Cancelled, ExecutionRecord
 from app.devices.helpers import run_with
 from app.stages import inherited
@@ -18,13 +17,11 @@ RAN = ExecutionRecord("numpy", "cpu")
 
 
 class Threads:
-    """The calling thread and, where there is enough to do, idle ones of `helpers`: `most` in all. Compiled calls are
-    made by as many of a `team`, which nobody has to hand Python to."""
+    """The calling thread and, where there is enough to do, idle ones of `helpers`: `most` in all."""
 
-    def __init__(self, helpers: Executor, most: int, team: Team | None = None) -> None:
+    def __init__(self, helpers: Executor, most: int) -> None:
         self._helpers = helpers
         self.most = most
-        self.team = team
 
     def share(self, count: int, work: Callable[[int], None], cancelled: Callable[[], bool]) -> None:
         """Call `work` with each number below `count`, on several threads. Raises Cancelled, and what `work` raises."""

@@ -20,7 +20,7 @@ from app.devices.cpu.llvm import window_sums
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.lowering import lower_part
-from app.devices.cpu.threads import Threads
+from app.devices.cpu.llvm.team import Team
 from app.formula.values import FLOAT32, FLOAT64, Input, widen
 from app.memory.addresses import whole_lines
 from app.operators.compiled import CompiledOperator
@@ -52,7 +52,7 @@ class _Sums(NamedTuple):
     """Of averages."""
 
 
-def window_sums_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads) -> CallsKernel | None:
+def window_sums_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> CallsKernel | None:
     """For the operator, if it is one that the loops are for, of packed tensors."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
     if not isinstance(operator, AveragePoolingGrad | Fold):
@@ -65,7 +65,7 @@ def window_sums_kernel(compiled: Dispatchable, compiler: Compiler, threads: Thre
     meetings = math.prod(windows.sizes[:-1]) * math.prod(windows.extents[:-1])
     if meetings > MOST_MEETINGS or max(windows.sizes[-1], windows.positions[-1], windows.extents[-1]) > LONGEST_ROW:
         return None
-    return _kernel(compiled, sums, x.DataType, compiler, threads)
+    return _kernel(compiled, sums, x.DataType, compiler, team)
 
 
 def _of_gradient(operator: AveragePoolingGrad) -> _Sums:
@@ -93,7 +93,7 @@ def _of_columns(operator: Fold) -> _Sums:
 
 
 def _kernel(
-    compiled: Dispatchable, sums: _Sums, stored: DataType, compiler: Compiler, threads: Threads
+    compiled: Dispatchable, sums: _Sums, stored: DataType, compiler: Compiler, team: Team
 ) -> CallsKernel | None:
     windows, is_average = sums.windows, sums.include_padding is not None
     size, length, stride = windows.sizes[-1], windows.positions[-1], windows.strides[-1]
@@ -108,8 +108,8 @@ def _kernel(
     code = Code(compiler, _source(stored, is_average, stride == 1))
     own = [whole_lines(8 * each) for each in (size, length)]
     numbers = [rows, size, sums.plane_step, length, windows.extents[-1], sums.tap_steps[-1], stride]
-    calls, slots = [], 2 * threads.most
-    for number, part in enumerate(portions(range(sums.planes * rows), work, threads.most)):
+    calls, slots = [], 2 * team.most
+    for number, part in enumerate(portions(range(sums.planes * rows), work, team.most)):
         frame = array("q", [0, 0, 0, 0, *(each.ctypes.data for each in tables), part.start, part.stop, *numbers])
         sums_at = number % slots * sum(own)
         pointers = [
@@ -118,7 +118,7 @@ def _kernel(
         ]
         calls.append(Call(code, frame, pointers, work * len(part)))
     stages = [calls[first : first + slots] for first in range(0, len(calls), slots)]
-    return CallsKernel(compiled, Calls(stages, min(len(calls), slots) * sum(own)), threads, tables)
+    return CallsKernel(compiled, Calls(stages, min(len(calls), slots) * sum(own)), team, tables)
 
 
 def _counts(sums: _Sums) -> list[Numbers]:
