@@ -238,7 +238,7 @@ class fenced:  # noqa: N801 - a context manager
             memory = np.frombuffer(mmap.mmap(-1, size + 2 * mmap.PAGESIZE), np.uint8)
             start = memory.ctypes.data
             begin = mmap.PAGESIZE + (size - array.nbytes if self._at_the_end else 0)
-            copy = memory[begin : begin + array.nbytes].view(np.float32).reshape(array.shape)
+            copy = memory[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
             copy[...] = array
             made.append(copy)
             self._fences += [(start, 0), (start + mmap.PAGESIZE + size, 0)]
