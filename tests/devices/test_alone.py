@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 from unittest import mock
 
@@ -13,6 +14,7 @@ from app.contract.constants import DataType
 from app.devices.cpu import runs
 from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.arrays import ArrayKernel
+from app.devices.cpu.calls import Of
 from app.devices.cpu.coordinates import CoordinateKernel
 from app.devices.cpu.copies import CopiesKernel
 from app.devices.cpu.device import NumpyDevice
@@ -20,6 +22,7 @@ from app.devices.cpu.llvm.team import Team
 from app.devices.device import Cancelled
 from app.formula.coordinates import coordinates
 from app.formula.values import INT64, absolute, cast
+from app.memory.addresses import LINE
 from app.memory.arrays import Array
 from tests.devices.test_coordinates import of_expression, operand
 from tests.operators.calls import compiled, desc_of
@@ -137,3 +140,30 @@ def test_stages_of_more_work_than_there_is_between_looks_are_several_walks(
     assert looks == 3
     kernel.dispatch([each.data.cast("B") for each in given], [output.data.cast("B")], lambda: False)
     np.testing.assert_array_equal(output, np.concatenate(given, 1))
+
+
+IMAGE, POOLED = {"DataType": "FLOAT32", "Sizes": [1, 64, 112, 112]}, {"DataType": "FLOAT32", "Sizes": [1, 64, 55, 55]}
+WINDOWS = {"WindowSize": [3, 3], "Strides": [2, 2], "StartPadding": [0, 0], "EndPadding": [0, 0]}
+GRADIENTS = {"InputGradientTensor": POOLED, "OutputGradientTensor": IMAGE, **WINDOWS}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"Type": "AVERAGE_POOLING", "InputTensor": IMAGE, "OutputTensor": POOLED, "IncludePadding": False, **WINDOWS},
+        {"Type": "MAX_POOLING", "InputTensor": IMAGE, "OutputTensor": POOLED, **WINDOWS},
+        {"Type": "AVERAGE_POOLING_GRAD", "IncludePadding": False, **GRADIENTS},
+        {"Type": "MAX_POOLING_GRAD", "InputTensor": IMAGE, "Dilations": [1, 1], **GRADIENTS},
+    ],
+    ids=lambda document: document["Type"],
+)
+def test_what_takes_longer_than_to_hand_it_over_is_shared(device: NumpyDevice, document: dict[str, Any]) -> None:
+    """And what one thread writes again and again is not beside what another one does."""
+    kernel = device.prepare(compiled(document))
+    assert isinstance(kernel, CallsKernel)
+    (stage,) = kernel.calls().stages
+    (walk,) = runs.walks(range(1), [[call.work for call in stage]], Team(compiler(), 2))
+    assert walk.helpers == 1
+    own = [sorted(each.offset for each in call.pointers if each.of is Of.OWN) for call in stage]
+    for before, after in pairwise(each for each in own if each):
+        assert after[0] - before[-1] >= 5 * LINE  # at least one of its own, and four between

@@ -15,8 +15,11 @@ from app.operators.compiled import CompiledOperator
 from app.operators.indexing.top_k import TopK, TopK1
 from app.programs.dispatchable import Dispatchable
 
+WORK = 4
+"""Of an element: some wait for what those before them were."""
+
 FOUND = 1 << 6
-"""The work of an element that is found."""
+"""Elements that are as much work as one that is found."""
 
 
 def firsts_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> CallsKernel | None:
@@ -44,7 +47,7 @@ def firsts_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> Cal
             for place, each in enumerate(("OutputValueTensor", "OutputIndexTensor"), 1)
         ),
     ]
-    work = size + FOUND * operator.K
+    work = WORK * (size + FOUND * operator.K)
     calls = [
         Call(code, array("q", [0, 0, 0, part.start, part.stop, size, operator.K]), pointers, work * len(part))
         for part in portions(range(x.elements // size), work, team.most)

@@ -27,6 +27,9 @@ MOST_TAPS = 64
 LEAST_ROW = 4
 """Positions of a row: of fewer, most of a vector would be nothing."""
 
+WORK = 4
+"""Of an element of a window: to see whether a vector is inside takes longer than to take it."""
+
 TOGETHER = 4
 """Vectors of a row that are made at once, at most."""
 
@@ -85,7 +88,7 @@ class PoolKernel(CallsKernel):
         together = min(-(-space.positions[2] // width), TOGETHER)
         code = Code(compiler, _source(width, stride if stride <= 2 else 0, together, counts is not None))
         table = 0 if counts is None else counts.ctypes.data
-        work = space.places * (space.taps + 1)
+        work = WORK * space.places * (space.taps + 1)
         numbers = [space.elements, space.places, *space.sizes, *space.extents, *space.positions]
         numbers += [*space.strides, *space.dilations, *space.starts]
         pointers = [Pointer(0, Of.INPUT), Pointer(1, Of.OUTPUT)]
