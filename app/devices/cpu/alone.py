@@ -86,6 +86,10 @@ class Making:
             team.run(walked, table, walk.helpers, wakes=walk.wakes)
             watch.end()
 
+    def over(self, inputs: Sequence[Array], outputs: Sequence[Array], cancelled: Callable[[], bool]) -> None:
+        """The same over arrays that lie as the calls say. Raises Cancelled."""
+        self.run([each.ctypes.data for each in (*inputs, *outputs)], cancelled)
+
     def _compiled(self) -> "tuple[array[int], Sequence[Function]]":
         words, functions = self._table.words[:], [code.function() for code in self._codes]
         words[0] = functions[0].address
@@ -98,8 +102,7 @@ def make_calls(
     calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], team: Team, cancelled: Callable[[], bool]
 ) -> None:
     """Make all of them, over arrays that lie as they say. Raises Cancelled."""
-    addresses = [each.ctypes.data for each in (*inputs, *outputs)]
-    Making(calls, len(inputs), len(outputs), team).run(addresses, cancelled)
+    Making(calls, len(inputs), len(outputs), team).over(inputs, outputs, cancelled)
 
 
 class CallsKernel:

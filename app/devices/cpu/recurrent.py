@@ -6,7 +6,7 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.devices.cpu.activations import LoweredActivation, lowered_activation
-from app.devices.cpu.alone import make_calls
+from app.devices.cpu.alone import Making
 from app.devices.cpu.calls import Calls
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.team import Team
@@ -54,7 +54,6 @@ class RecurrentKernel:
     ) -> None:
         self._inputs = [Tensor(compiled, name, desc) for name, desc in compiled.inputs.items()]
         self._outputs = [Tensor(compiled, name, desc) for name, desc in compiled.outputs.items()]
-        self._team = team
         self._sizes = [operator.implied_sizes(name) for name in compiled.outputs]
         self._is_direct = all(
             each.desc.is_packed and each.desc.DataType is not DataType.FLOAT16
@@ -62,10 +61,11 @@ class RecurrentKernel:
         )
         """Whether loops may read and write the buffers themselves."""
         self._layer = RecurrentCalls(compiled, operator, activations, compiler, team.most)
+        self._making = Making(self._layer.calls, len(self._inputs), len(self._outputs), team)
 
     @property
     def runs_inline(self) -> bool:
-        return self._layer.work <= INLINE and all(code.is_compiled for code in self._layer.codes)
+        return self._layer.work <= INLINE and self._making.is_ready
 
     def calls(self) -> Calls | None:
         return self._layer.calls if self._is_direct and self._layer.calls.own_bytes <= MOST_OWN else None
@@ -78,7 +78,7 @@ class RecurrentKernel:
             for tensor, each in zip(self._inputs, inputs, strict=True)
         ]
         made = [np.empty(sizes, np.float32) for sizes in self._sizes]
-        make_calls(self._layer.calls, given, made, self._team, cancelled)
+        self._making.over(given, made, cancelled)
         with np.errstate(all="ignore"):
             for tensor, array, each in zip(self._outputs, made, outputs, strict=True):
                 tensor.store(array, each)

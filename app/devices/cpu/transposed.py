@@ -7,7 +7,7 @@ import numpy as np
 
 from app.contract.constants import ConvolutionMode, DataType
 from app.devices.cpu.activations import lowered_activation
-from app.devices.cpu.alone import make_calls
+from app.devices.cpu.alone import Making
 from app.devices.cpu.calls import Calls
 from app.devices.cpu.convolution_loops import Space
 from app.devices.cpu.llvm.compiler import Compiler
@@ -74,7 +74,7 @@ class TransposedKernel:
         *self._given, self._target = (
             Tensor(compiled, name, desc) for name, desc in [*compiled.inputs.items(), *compiled.outputs.items()]
         )
-        self._team, self._layer = team, layer
+        self._layer = layer
         self._is_turned = operator.Mode is ConvolutionMode.CONVOLUTION
         fused = operator.FusedActivation
         lowered = lowered_activation(fused) if fused else None
@@ -86,7 +86,8 @@ class TransposedKernel:
         if "FilterTensor" in known and operator.FilterTensor.total_bytes <= MOST_KEPT:
             self._filters = self._packed(1, known["FilterTensor"])
         own = TransposedCalls(layer, compiler, lowered, team.most, has_bias=len(self._given) > 2, filters=self._filters)
-        self._own = own
+        self._own = own  # which has the memory that calls have addresses of
+        self._making = Making(own.calls, len(self._given), 1, team)
         others = [tensor for place, tensor in enumerate(self._given) if place != 1]
         is_direct = all(
             each.desc.is_packed and each.desc.DataType is DataType.FLOAT32 for each in (*others, self._target)
@@ -98,7 +99,7 @@ class TransposedKernel:
 
     @property
     def runs_inline(self) -> bool:
-        return self._layer.products <= INLINE and all(code.is_compiled for code in self._own.codes)
+        return self._layer.products <= INLINE and self._making.is_ready
 
     def calls(self) -> Calls | None:
         return self._calls
@@ -111,7 +112,7 @@ class TransposedKernel:
             for place, buffer in enumerate(inputs)
         ]
         made = np.empty(self._results, np.float32)
-        make_calls(self._own.calls, given, [made], self._team, cancelled)
+        self._making.over(given, [made], cancelled)
         with np.errstate(all="ignore"):
             if self._activation:
                 self._activation.apply(np, made)
