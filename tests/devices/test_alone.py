@@ -63,6 +63,15 @@ def test_copies_are_shared_if_they_are_worth_it(
     assert asked == ([] if helpers is None else [(helpers, wakes)])
 
 
+def test_one_thread_copies_by_slices() -> None:
+    document, given, output = joined(600)
+    with ThreadPoolExecutor(1) as helpers:
+        kernel = NumpyDevice(helpers, 1, compiler()).prepare(compiled(document))
+    assert isinstance(kernel, ArrayKernel)
+    kernel.dispatch([each.data.cast("B") for each in given], [output.data.cast("B")], lambda: False)
+    np.testing.assert_array_equal(output, np.concatenate(given, 1))
+
+
 def test_rows_that_are_copied_are_less_work_than_elements_looked_up_one_by_one(device: NumpyDevice) -> None:
     x, (i, j) = RNG.standard_normal((64, 512)).astype(np.float16), coordinates(2)
     of = operand(x)

@@ -91,7 +91,8 @@ def copies_kernel(compiled: Dispatchable, loops: LoopCode, *, is_of_run: bool) -
     size = made.DataType.bits // 8
     if size not in _TYPES or max(len(compiled.inputs), len(compiled.outputs)) > MOST_CALLS:
         return None
-    is_sliced = not is_of_run and 2 * size * made.elements < WORTH_A_THREAD
+    is_shared = loops.team.most > 1 and 2 * size * made.elements >= WORTH_A_THREAD
+    is_sliced = not is_of_run and not is_shared
     match operator:
         case DepthToSpace() | DepthToSpace1() if operator.BlockSize**2 <= MOST_CALLS:
             parts = list(_blocks(operator, operator.InputTensor, made, size))
