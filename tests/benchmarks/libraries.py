@@ -2,10 +2,12 @@
 `python tests/benchmarks/libraries.py`.
 
 Each is a model of one node, of which the importer makes DirectML's operator. All three run in this process, by turns,
-in batches of runs; of each the best time counts, since what else the machine does only adds to it. A row tells
-milliseconds, and the others' times over ours: above 1 ours is quicker. All read the same memory, of which the cache has
-as much for each; ours writes to memory that it is given, as a request's dispatch does, and the others' results are new
-arrays, of memory that they used the time before. NumPy's BLAS has as many threads as OPENBLAS_NUM_THREADS says.
+in batches of runs; of each the best time counts, since what else the machine does only adds to it. Before and after
+onnxruntime's there is a pause, in which threads go to sleep: its own and a BLAS's look for work for a while, and would
+have a processor that the next one's then want. A row tells milliseconds, and the others' times over ours: above 1 ours
+is quicker. All read the same memory, of which the cache has as much for each; ours writes to memory that it is given,
+as a request's dispatch does, and the others' results are new arrays, of memory that they used the time before. NumPy's
+BLAS has as many threads as OPENBLAS_NUM_THREADS says.
 """
 
 import argparse
@@ -13,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import described as described_rows
 from described import Described
+from graphs import PAUSE_S
 from models import Array
 
 from app.contract.constants import NEWEST
@@ -548,12 +551,18 @@ def described(service: Service, row: Described, given: Mapping[str, Array]) -> t
     return lambda: kernel.dispatch(buffers, outputs, lambda: False), arrays
 
 
-def best(runs: list[Callable[[], Any]], rounds: int) -> list[float]:
-    """Milliseconds of each, by turns."""
-    times = [float("inf")] * len(runs)
+RUNS = 6
+"""Of a batch."""
+
+
+def best(runs: list[Callable[[], Any]], theirs: list[Callable[[], Any]], rounds: int) -> list[float]:
+    """Milliseconds of each, by turns; `theirs` are onnxruntime's."""
+    times = [float("inf")] * (len(runs) + len(theirs))
     for _ in range(rounds):
-        for place, run in enumerate(runs):
-            for _ in range(4):
+        for place, run in enumerate([*runs, *theirs]):
+            if theirs and place in (0, len(runs)):
+                sleep(PAUSE_S)
+            for _ in range(RUNS):
                 start = perf_counter()
                 run()
                 times[place] = min(times[place], (perf_counter() - start) * 1e3)
@@ -563,7 +572,7 @@ def best(runs: list[Callable[[], Any]], rounds: int) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=12, help="of 4 runs each")
+    parser.add_argument("--rounds", type=int, default=8, help=f"of {RUNS} runs each")
     parser.add_argument("--only", default="", help="those whose name contains it")
     options = parser.parse_args()
     import onnxruntime
@@ -597,7 +606,7 @@ def main() -> None:
             off = 1 if right.dtype == np.uint8 else 1e-3  # what lies between two integers goes to either
             np.testing.assert_allclose(ours.astype(float), right.astype(float), 1e-3, off, err_msg=row.name)
         naive = partial(row.expression, *given.values())
-        least, *others = best([run, naive, *([theirs] if theirs else [])], options.rounds)
+        least, *others = best([run, naive], [theirs] if theirs else [], options.rounds)
         ratios = [f"{other / least:.2f}" for other in others]
         print(f"| {row.name} | {least:.3f} | {' | '.join([*ratios, '-'][:2])} |", flush=True)
 

@@ -66,7 +66,10 @@ def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(evaluation, "MOST", 64)
         monkeypatch.setattr(evaluation, "LEAST_BLOCK", 7)
         monkeypatch.setattr("app.devices.cpu.coordinates.SMALL_WORK", 0)
-        monkeypatch.setattr("app.devices.cpu.llvm.coordinate_loops.WORTH_A_BLOCK", 1)
+        monkeypatch.setattr("app.devices.cpu.calls.WORTH_A_CALL", 1)
+        monkeypatch.setattr("app.devices.cpu.coordinates.UNEVEN", 1)
+        monkeypatch.setattr("app.devices.cpu.runs.WORTH_A_THREAD", 1)
+        monkeypatch.setattr("app.devices.cpu.runs.WORTH_WAKING", 1)
         monkeypatch.setattr("app.devices.cpu.llvm.coordinate_loops.BETWEEN_LOOKS", 1)
     return 3 if request.param == "pieces on threads" else 1
 

@@ -1,6 +1,7 @@
-"""JOIN, SPLIT, SLICE1 and PADDING1 in graphs by loops that copy parts: bit for bit, in pieces, whatever the layout.
-PADDING1 by itself, by NumPy's slices."""
+"""JOIN, SPLIT, SLICE1 and PADDING1 by loops that copy parts: bit for bit, in pieces, whatever the layout. PADDING1 with
+what is there, by NumPy's slices."""
 
+import re
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, Literal, cast
@@ -24,8 +25,10 @@ from app.operators.operator import Operator
 from app.operators.pooling.maxima import MaxPooling1, MaxPooling2
 from app.operators.reduction.reductions import Argmax, Argmin
 from tests.devices.test_coordinates import N, of_expression, operand
+from tests.devices.test_llvm import assembly_of
 from tests.operators.calls import compiled, desc_of
 from tests.operators.conftest import compiler
+from tests.operators.convolution.test_loops import fenced
 
 NUMPYS: dict[str, Literal["edge", "reflect", "symmetric", "wrap"]] = {
     "EDGE": "edge",
@@ -59,10 +62,8 @@ def copied(document: dict[str, Any], names: Sequence[str], inputs: Sequence[Arra
         described |= dict(zip(names, map(desc_of, inputs), strict=True))
     kernel = kernel_of(document | described)
     assert isinstance(kernel, CopiesKernel)
-    with ThreadPoolExecutor(1) as helpers:
-        kernel._threads._helpers = helpers
-        buffers = [_bytes(each) for each in inputs]
-        kernel.dispatch(buffers, [_bytes(output)], lambda: False)
+    buffers = [_bytes(each) for each in inputs]
+    kernel.dispatch(buffers, [_bytes(output)], lambda: False)
 
 
 def _bytes(array: Array) -> memoryview:
@@ -166,10 +167,26 @@ def test_every_other_element(dtype: Any) -> None:
             kernel = NumpyDevice(helpers, 1, compiler())._kernel(compiled(document), None, 1)
         assert isinstance(kernel, CopiesKernel)
         output = np.full((3, size + 1), 7, dtype)
-        kernel.dispatch([_bytes(x)], [_bytes(output)[: 3 * size * x.itemsize]], lambda: False)
+        with fenced([x], at_the_end=True) as (given,):
+            kernel.dispatch([_bytes(given)], [_bytes(output)[: 3 * size * x.itemsize]], lambda: False)
         flat = output.reshape(-1)
         assert equal(flat[: 3 * size].reshape(3, size), x[:, ::2])
         assert (flat[3 * size :] == 7).all()
+
+
+@pytest.mark.parametrize("processor", ["x86-64-v3", "sapphirerapids"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16])
+def test_every_other_small_element_is_taken_out_of_vectors(dtype: Any, processor: str) -> None:
+    """None is put into a vector by itself, but where steps are others."""
+    x = np.zeros((3, 299), dtype)
+    windows = {"InputWindowOffsets": [0, 0], "InputWindowSizes": [3, 299], "InputWindowStrides": [1, 2]}
+    with ThreadPoolExecutor(1) as helpers:
+        device = NumpyDevice(helpers, 1, compiler())
+        kernel = device._kernel(compiled({"Type": "SLICE1", "InputTensor": desc_of(x), **windows}), None, 1)
+    assert isinstance(kernel, CopiesKernel)
+    (code,) = {call.code for stage in kernel.calls().stages for call in stage}
+    made = assembly_of(code._source, "x86_64-unknown-linux-gnu", processor)
+    assert re.search(r"vpmov[dw][wb]|vpackus[dw][wb]|vpshufb", made)
 
 
 def padding(value: float) -> dict[str, Any]:

@@ -3,21 +3,24 @@
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from operator import add, le
-from typing import NamedTuple
 
 import numpy as np
 
 from app.devices.cpu.calls import Calls, Of, pieces
+from app.devices.cpu.llvm import tables
+from app.devices.cpu.llvm.compiler import Function
+from app.devices.cpu.llvm.coordinate_loops import Watch
 from app.devices.cpu.llvm.kernels import Code
-from app.devices.cpu.threads import RAN, Threads, parts
+from app.devices.cpu.llvm.tables import END, FIRST, HEAD_WORDS, LOT, STAGE_WORDS
+from app.devices.cpu.llvm.team import Team
+from app.devices.cpu.llvm.waiting import lot
+from app.devices.cpu.runs import between_looks, table_of, walks
+from app.devices.cpu.threads import RAN, parts
 from app.devices.device import Cancelled, ExecutionRecord
 from app.memory.addresses import address_of, aligned
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
-
-WORTH_A_THREAD = 1 << 23
-"""Work of a stage, in products, that takes a thread some 300 us, for which another one is woken."""
 
 INLINE = 1 << 22
 """Work that is done in less than a millisecond."""
@@ -26,80 +29,96 @@ MOST_OF_A_CALL = 1 << 25
 """Work, after which a thread looks whether it is to go on: some 5 ms."""
 
 
-class _Call(NamedTuple):
-    """A call, and its addresses: the place in its frame, the number of the memory among all, and how many bytes on."""
+class Making:
+    """Makes all calls, as a table of their own that threads go through. What can be found before a dispatch is. Safe to
+    use from several threads."""
 
-    code: Code
-    frame: "array[int]"
-    addresses: Sequence[tuple[int, int, int]]
-
-
-class _Making:
-    """Makes all calls. What can be found before a dispatch is. Safe to use from several threads."""
-
-    def __init__(self, calls: Calls, inputs: int, outputs: int) -> None:
+    def __init__(self, calls: Calls, inputs: int, outputs: int, team: Team) -> None:
         """Over so many inputs and outputs."""
-        first = {Of.INPUT: 0, Of.OUTPUT: inputs, Of.OWN: inputs + outputs}
-        self._stages = [
-            [
-                _Call(call.code, call.frame, [(at, first[of] + number, on) for at, of, number, on in call.pointers])
-                for call in stage
-            ]
-            for stage in calls.stages
+        first = {Of.INPUT: 0, Of.OUTPUT: inputs, Of.OWN: inputs + outputs, Of.WATCH: inputs + outputs + 1}
+        stages = [part for stage in calls.stages for part in between_looks(stage)]
+        made = [call for stage in stages for call in stage]
+        self._table = table_of(stages)
+        self._addresses = [
+            (start + at, first[of] + number, on)
+            for start, call in zip(self._table.frames, made, strict=True)
+            for at, of, number, on in call.pointers
         ]
-        self._are_shared = [sum(call.work for call in stage) >= WORTH_A_THREAD for stage in calls.stages]
-        self._own_bytes = calls.own_bytes
+        """Words of the table, the number of the memory among all, and how many bytes on."""
+        self._inner = [(word, 8 * other) for word, other in self._table.inner]
+        """Words that are addresses in the table itself, and how many bytes on."""
+        self._walks = list(walks(range(len(stages)), [[call.work for call in stage] for stage in stages], team))
+        self._is_alone = all(walk.helpers == 0 for walk in self._walks)
+        self._codes = [Code(team.compiler, tables.source()), *[call.code for call in made]]
+        self._called: tuple[array[int], Sequence[Function]] | None = None
+        """The table with the addresses of functions, and these; while they live, so does their code."""
+        self._own_bytes, self._team = calls.own_bytes, team
 
-    def run(self, memory: list[int], threads: Threads, cancelled: Callable[[], bool]) -> None:
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is nothing to compile, and nobody to start."""
+        is_compiled = self._called is not None or all(code.is_compiled for code in self._codes)
+        return is_compiled and (self._is_alone or self._team.is_started)
+
+    def run(self, memory: Sequence[int], cancelled: Callable[[], bool]) -> None:
         """Over what is at these addresses, the outputs' last. Raises Cancelled."""
-        if self._own_bytes:
-            _held, start = aligned(self._own_bytes)
-            memory = [*memory, start]
 
-        def make(call: _Call) -> None:
-            frame = call.frame[:]
-            for place, number, on in call.addresses:
-                frame[place] = memory[number] + on
-            call.code(frame)
-
-        for stage, is_shared in zip(self._stages, self._are_shared, strict=True):
-            if is_shared:
-
-                def work(turn: int, stage: Sequence[_Call] = stage) -> None:
-                    make(stage[turn])
-
-                threads.share(len(stage), work, cancelled)
-                continue
+        def check() -> None:
             if cancelled():
                 raise Cancelled
-            for call in stage:
-                make(call)
+
+        watch, team = Watch(check), self._team
+        called, functions = self._called = self._called or self._compiled()
+        words = called[:]
+        _held, own = aligned(self._own_bytes) if self._own_bytes else (None, 0)
+        memory = [*memory, own, id(watch)]
+        for word, number, on in self._addresses:
+            words[word] = memory[number] + on
+        table = words.buffer_info()[0]
+        for word, on in self._inner:
+            words[word] = table + on
+        if not self._is_alone:
+            lot(team.compiler, table + 8 * LOT)
+        walked, stages = functions[0], table + 8 * HEAD_WORDS
+        for walk in self._walks:
+            watch.look()
+            words[FIRST], words[END] = stages + 8 * STAGE_WORDS * walk.first, stages + 8 * STAGE_WORDS * walk.end
+            team.run(walked, table, walk.helpers, wakes=walk.wakes)
+            watch.end()
+
+    def over(self, inputs: Sequence[Array], outputs: Sequence[Array], cancelled: Callable[[], bool]) -> None:
+        """The same over arrays that lie as the calls say. Raises Cancelled."""
+        self.run([each.ctypes.data for each in (*inputs, *outputs)], cancelled)
+
+    def _compiled(self) -> "tuple[array[int], Sequence[Function]]":
+        words, functions = self._table.words[:], [code.function() for code in self._codes]
+        words[0] = functions[0].address
+        for number, function in enumerate(functions[1:]):
+            words[self._table.first_call + 2 * number] = function.address
+        return words, functions
 
 
 def make_calls(
-    calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], threads: Threads, cancelled: Callable[[], bool]
+    calls: Calls, inputs: Sequence[Array], outputs: Sequence[Array], team: Team, cancelled: Callable[[], bool]
 ) -> None:
     """Make all of them, over arrays that lie as they say. Raises Cancelled."""
-    addresses = [each.ctypes.data for each in (*inputs, *outputs)]
-    _Making(calls, len(inputs), len(outputs)).run(addresses, threads, cancelled)
+    Making(calls, len(inputs), len(outputs), team).over(inputs, outputs, cancelled)
 
 
 class CallsKernel:
     """Implements `Compiled`: nothing but calls. None of them reads what it or another one of its stage writes."""
 
-    def __init__(self, compiled: Dispatchable, calls: Calls, threads: Threads, kept: Sequence[Array] = ()) -> None:
+    def __init__(self, compiled: Dispatchable, calls: Calls, team: Team, kept: Sequence[Array] = ()) -> None:
         """`kept` is memory that calls have the address of."""
         self._inputs = len(compiled.inputs)
         self._reaches = [desc.data_bytes for desc in (*compiled.inputs.values(), *compiled.outputs.values())]
         self._calls, self._kept = calls, kept
-        self._making = _Making(calls, self._inputs, len(compiled.outputs))
-        self._threads = threads
+        self._making = Making(calls, self._inputs, len(compiled.outputs), team)
         self._work = sum(call.work for stage in calls.stages for call in stage)
-        self._codes = {call.code for stage in calls.stages for call in stage}
 
     @property
     def runs_inline(self) -> bool:
-        return self._work <= INLINE and all(code.is_compiled for code in self._codes)
+        return self._work <= INLINE and self._making.is_ready
 
     @property
     def own_bytes(self) -> int:
@@ -121,7 +140,7 @@ class CallsKernel:
         }
         for number, own in apart.items():
             memory[number] = own.ctypes.data
-        self._making.run(memory, self._threads, cancelled)
+        self._making.run(memory, cancelled)
         for number, own in apart.items():
             np.frombuffer(buffers[number], np.uint8, own.size)[:] = own
         return RAN

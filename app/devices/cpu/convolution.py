@@ -225,7 +225,7 @@ class ConvolutionKernel:
         tensor = self._given[0]
         packed = [4 * step for step in packed_strides(tensor.desc.Sizes)]
         part = Copy(0, 0, 0, tensor.desc.Sizes, [tensor.strides, packed])
-        return Copier(4, self._loops, self._loops.team.most).calls(part, Of.OWN)
+        return Copier(4, self._loops).calls(part, Of.OWN)
 
     @np.errstate(all="ignore")
     def _finish(self, made: Array | None, output: Buffer) -> None:

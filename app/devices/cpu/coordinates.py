@@ -10,14 +10,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from app.devices.cpu.alone import Making
 from app.devices.cpu.calls import Call, Calls, Of, Pointer, part_of, pieces
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.coordinate_loops import WATCH, CoordinateLoops
+from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.numpy.coordinates import CoordinateCalls
 from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN, Threads
 from app.devices.device import Cancelled, ExecutionRecord
-from app.devices.layout import blocks
+from app.devices.layout import Index, blocks
 from app.formula.expansions import Ask
 from app.formula.structures import Structures
 from app.memory.addresses import address_of
@@ -34,8 +36,11 @@ SMALL_CALL = 1 << 10
 """The same of elements of the largest tensor, where a call does as many steps for each as it likes."""
 
 
+UNEVEN = 1 << 22
+"""Work of a block that is cut in two, lest a thread that gets more to do than others keeps them waiting."""
+
 MOST_WORK = 1 << 22
-"""Instructions that a call is taken to be at most: it looks itself whether to go on, and counts that depend on
+"""Work that a call is taken to be at most: it looks itself whether to go on, and counts that depend on
 coordinates are mostly far less than they are taken to be."""
 
 
@@ -50,7 +55,7 @@ class _Frame(NamedTuple):
 class CoordinateKernel:
     """Implements `Kernel`, for an `output` whose formula goes by coordinates.
 
-    With a `compiler`, it is computed by loops if there are at least so many values to compute, `least`.
+    With a `team`, it is computed by loops if there are at least so many values to compute, `least`.
     """
 
     def __init__(
@@ -59,7 +64,7 @@ class CoordinateKernel:
         output: str,
         threads: Threads,
         structures: Structures,
-        compiler: Compiler | None,
+        team: Team | None,
         least: int,
     ) -> None:
         made, desc, numbers = compiled.program.maps[output], compiled.outputs[output], compiled.numbers
@@ -68,11 +73,11 @@ class CoordinateKernel:
         self._elements, self._terms = desc.elements, calls.terms(scalars)
         self._operations = calls.operations
         self._loops: CoordinateLoops | None = None
-        if compiler and self._elements * self._terms >= least:
+        if team and self._elements * self._terms >= least:
             self._loops = structures.find(
                 (made, desc.rank, "loops"),
                 numbers,
-                lambda questions: _loops_of(questions.ask, made, desc.rank, compiler),
+                lambda questions: _loops_of(questions.ask, made, desc.rank, team.compiler),
             )
         if self._loops:
             self._arguments = self._loops.arguments(numbers)
@@ -81,22 +86,19 @@ class CoordinateKernel:
         self._inputs = [Tensor(compiled, name, each) for name, each in compiled.inputs.items()]
         self._reads = [place for place, tensor in enumerate(self._inputs) if tensor.name in reads]
         self._output = Tensor(compiled, output, desc)
-        self._threads = threads
-        if self._loops:
-            most = self._loops.block(self._elements, self._terms, threads.most)
-        elif self.runs_inline:
-            most = self._elements
-        else:
-            most = calls.block(self._elements, self._terms, threads.most)
-        self._blocks = list(blocks(desc.Sizes, most))
+        self._threads, self._team = threads, team
+        self._blocks: Sequence[Index] = ()
+        if not self._loops:
+            most = self._elements if self.runs_inline else calls.block(self._elements, self._terms, threads.most)
+            self._blocks = list(blocks(desc.Sizes, most))
         read = [self._inputs[place] for place in self._reads]
         self._reaches = [tensor.desc.data_bytes for tensor in (*read, self._output)]
-        self._frames: Sequence[_Frame] = ()
+        self._made: Making | None = None
 
     @property
     def runs_inline(self) -> bool:
         if self._loops:
-            return self._loops.is_small(self._elements, self._terms)
+            return self._loops.is_small(self._elements, self._terms) and self._making.is_ready
         return self._elements * self._terms * self._operations <= SMALL_WORK
 
     def dispatch(
@@ -107,7 +109,7 @@ class CoordinateKernel:
                 raise Cancelled
 
         if self._loops:
-            self._dispatch_loops(self._loops, inputs, outputs[0], cancelled, check)
+            self._dispatch_loops(inputs, outputs[0], cancelled)
             return RAN
         stored = {self._inputs[place].name: self._inputs[place].stored(inputs[place]) for place in self._reads}
         output = self._output.view(outputs[0])
@@ -128,14 +130,7 @@ class CoordinateKernel:
             target.clear()
         return RAN
 
-    def _dispatch_loops(
-        self,
-        loops: CoordinateLoops,
-        inputs: Sequence[Buffer],
-        output: Buffer,
-        cancelled: Callable[[], bool],
-        check: Callable[[], None],
-    ) -> None:
+    def _dispatch_loops(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> None:
         """By loops, which get addresses: where the output is over an input, of memory that is copied there then."""
         given = [inputs[place] for place in self._reads]
         if not all(map(le, self._reaches, [each.nbytes for each in (*given, output)])):
@@ -148,21 +143,20 @@ class CoordinateKernel:
         ):
             own = np.frombuffer(output, np.uint8, size).copy()
             target = own.ctypes.data
-        self._frames = self._frames or [
-            self._frame(loops, part_of(each, self._output.desc.Sizes)) for each in self._blocks
-        ]
-
-        def work(turn: int) -> None:
-            numbers, place, places = self._frames[turn]
-            frame = numbers[:]
-            frame[place] = target
-            for number, start in zip(places, starts, strict=True):
-                frame[number] = start
-            loops.run(frame, check)
-
-        self._threads.share(len(self._blocks), work, cancelled)
+        self._making.run([*starts, target], cancelled)
         if own is not None:
             np.frombuffer(output, np.uint8, size)[:] = own
+
+    @property
+    def _making(self) -> Making:
+        """What makes the calls, over the inputs that are read."""
+        calls = None if self._made else self.calls()
+        if calls:
+            assert self._team, "it has compiled them"
+            stages = [[_renumbered(call, self._reads) for call in stage] for stage in calls.stages]
+            self._made = Making(Calls(stages), len(self._reads), 1, self._team)
+        assert self._made, "there are loops"
+        return self._made
 
     def _frame(self, loops: CoordinateLoops, part: Sequence[range]) -> "_Frame":
         read = [self._inputs[place] for place in self._reads]
@@ -174,16 +168,16 @@ class CoordinateKernel:
         loops = self._loops
         if not loops:
             return None
-        desc = self._output.desc
-        count = pieces(loops.work(self._elements, self._terms), self._threads.most)
-        most = min(-(-self._elements // count), loops.block(self._elements, self._terms, self._threads.most))
+        sizes = self._output.desc.Sizes
+        width = sizes[-1] if sizes else 1
+        total = loops.work(self._elements, self._terms, width)
         made = []
-        for block in blocks(desc.Sizes, most):
-            part = part_of(block, desc.Sizes)
+        for block in blocks(sizes, -(-self._elements // _pieces(total, self._threads.most))):
+            part = part_of(block, sizes)
             frame, target, places = self._frame(loops, part)
             pointers = [Pointer(place, Of.INPUT, number) for place, number in zip(places, self._reads, strict=True)]
-            work = min(loops.work(math.prod(map(len, part)), self._terms), MOST_WORK)
             pointers += Pointer(target, Of.OUTPUT), Pointer(WATCH, Of.WATCH)
+            work = min(loops.work(math.prod(map(len, part)), self._terms, width), MOST_WORK)
             made.append(Call(loops.code, frame, pointers, work))
         return Calls([made])
 
@@ -245,6 +239,19 @@ class CallKernel:
         call = self._compiled.call
         assert call, "its program says so"
         return call
+
+
+def _pieces(work: int, threads: int) -> int:
+    """In how many calls to do so much work."""
+    return max(pieces(work, threads), min(work // UNEVEN, 4 * threads) if threads > 1 else 1)
+
+
+def _renumbered(call: Call, reads: Sequence[int]) -> Call:
+    """The call with its inputs by their numbers among those that it reads."""
+    pointers = [
+        each._replace(number=reads.index(each.number)) if each.of is Of.INPUT else each for each in call.pointers
+    ]
+    return call._replace(pointers=pointers)
 
 
 def _loops_of(ask: Ask, made: Map, rank: int, compiler: Compiler) -> CoordinateLoops | None:

@@ -12,11 +12,11 @@ import numpy as np
 
 from app.contract.constants import DataType, DepthSpaceOrder, PaddingMode
 from app.contract.tensors import TensorDesc, packed_strides
-from app.devices.cpu.alone import CallsKernel
+from app.devices.cpu.alone import CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer, call_of_nest, part_of, pieces
 from app.devices.cpu.llvm.kernels import Code, Loop, LoopCode
 from app.devices.cpu.llvm.tables import CLEARS
-from app.devices.cpu.threads import Threads
+from app.devices.cpu.runs import WORTH_A_THREAD
 from app.devices.layout import blocks
 from app.formula.coordinates import Coordinate, Element
 from app.formula.structures import Questions
@@ -36,11 +36,12 @@ from app.programs.walks import collapse
 MOST_CALLS = 1 << 8
 """Of an operator: with more parts, each is too small to be one of its own."""
 
-EVERY_OTHER = 2
-"""Steps between elements that loops take out of vectors; at others NumPy's are as quick."""
-
 _TYPES = {1: DataType.UINT8, 2: DataType.UINT16, 4: DataType.FLOAT32, 8: DataType.FLOAT64}
 """As what elements of so many bytes are copied, bit for bit."""
+
+
+EVERY_OTHER = 2
+"""Steps between elements that loops take out of vectors; at others NumPy's are as quick."""
 
 
 class Copy(NamedTuple):
@@ -56,11 +57,11 @@ class Copy(NamedTuple):
 
 
 class Copier:
-    """Copies elements of so many bytes, 1, 2, 4 or 8, on at most so many threads."""
+    """Copies elements of so many bytes, 1, 2, 4 or 8."""
 
-    def __init__(self, size: int, loops: LoopCode, threads: int) -> None:
+    def __init__(self, size: int, loops: LoopCode) -> None:
         stored = _TYPES[size]
-        self._size, self._threads = size, threads
+        self._size, self._threads = size, loops.team.most
         self._loop = Loop(Questions({}).ask, Input(stored.value.lower(), "X", stored), ["X"], stored, loops)
 
     def calls(self, part: Copy, to: Of = Of.OUTPUT) -> Iterator[Call]:
@@ -82,16 +83,16 @@ class Copier:
             yield made._replace(pointers=[*read, written._replace(of=to, number=part.output)])
 
 
-def copies_kernel(
-    compiled: Dispatchable, loops: LoopCode, threads: Threads, *, is_of_run: bool
-) -> "CopiesKernel | None":
-    """For what only copies elements of whole bytes; outside of runs, which need no Python, only if NumPy's slices are
-    no quicker."""
+def copies_kernel(compiled: Dispatchable, loops: LoopCode, *, is_of_run: bool) -> "CopiesKernel | None":
+    """For what only copies elements of whole bytes; outside of runs, which need no Python, only if it is enough for
+    several threads or else NumPy's slices are no quicker."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
     made, *others = compiled.outputs.values()
     size = made.DataType.bits // 8
     if size not in _TYPES or max(len(compiled.inputs), len(compiled.outputs)) > MOST_CALLS:
         return None
+    is_shared = loops.team.most > 1 and 2 * size * made.elements >= WORTH_A_THREAD
+    is_sliced = not is_of_run and not is_shared
     match operator:
         case DepthToSpace() | DepthToSpace1() if operator.BlockSize**2 <= MOST_CALLS:
             parts = list(_blocks(operator, operator.InputTensor, made, size))
@@ -104,9 +105,9 @@ def copies_kernel(
             parts = list(_unfolded(operator, made, size))
         case SliceGrad() if made.is_packed:
             parts = [_within(operator, made, size)]
-        case Slice1() if not is_of_run and operator.InputWindowStrides[-1] != EVERY_OTHER:
+        case Slice1() if is_sliced and operator.InputWindowStrides[-1] != EVERY_OTHER:
             return None
-        case Join() | Padding1() if not is_of_run:
+        case Join() | Padding1() if is_sliced:
             return None
         case Join():
             parts = list(_joined(operator, made, size))
@@ -129,7 +130,7 @@ def copies_kernel(
         return None
     clears = isinstance(operator, Padding1 | SliceGrad | Unfold)
     clears = clears and made.elements > sum(math.prod(each.sizes) for each in parts)
-    return CopiesKernel(compiled, parts, size, loops, threads, clears=clears, fills=fills, value=filling)
+    return CopiesKernel(compiled, parts, size, loops, clears=clears, fills=fills, value=filling)
 
 
 def _evenly(compiled: Dispatchable, output: str, number: int) -> Copy | None:
@@ -279,7 +280,6 @@ class CopiesKernel(CallsKernel):
         parts: Sequence[Copy],
         size: int,
         loops: LoopCode,
-        threads: Threads,
         *,
         clears: bool,
         fills: Sequence[Copy] = (),
@@ -287,18 +287,20 @@ class CopiesKernel(CallsKernel):
     ) -> None:
         """Elements have so many bytes, `size`; the output is set to 0 before if it `clears`. What then `fills` parts of
         it is a `value`."""
-        copier = Copier(size, loops, threads.most)
+        team = loops.team
+        copier = Copier(size, loops)
         stages: list[Sequence[Call]] = [[call for part in parts for call in copier.calls(part)]]
         if clears:
             ((_, desc),) = compiled.outputs.items()
-            clear = Code(loops.team.compiler, CLEARS)
-            frame = array("q", [0, desc.data_bytes])
-            stages.insert(0, [Call(clear, frame, [Pointer(0, Of.OUTPUT)], desc.data_bytes)])
+            clear = Code(team.compiler, CLEARS)
+            cleared = [
+                Call(clear, array("q", [0, len(part)]), [Pointer(0, Of.OUTPUT, 0, part.start)], len(part))
+                for part in portions(range(desc.data_bytes), 1, team.most)
+            ]
+            stages.insert(0, cleared)
         if value is not None:
             stages.append([_of(value, call) for part in fills for call in copier.calls(part)])
-        super().__init__(
-            compiled, Calls([stage for stage in stages if stage]), threads, [] if value is None else [value]
-        )
+        super().__init__(compiled, Calls([stage for stage in stages if stage]), team, [] if value is None else [value])
 
 
 def _of(value: Array, call: Call) -> Call:

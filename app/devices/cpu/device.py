@@ -154,11 +154,11 @@ class NumpyDevice:
     def _kernel(self, compiled: Dispatchable, known: Mapping[str, Buffer] | None, least: int | None = None) -> Kernel:
         """`known` are inputs that are the same for all dispatches; it is None outside of graphs. `least` is how many
         elements are worth a loop, if not as many as usual."""
-        least, elements = least or self._least, compiled.elements
+        least, elements, team = least or self._least, compiled.elements, self.team
         loops = self._loops if elements >= least else None
         if compiled.program.is_of_elements:
-            if loops and self._compiler and elements >= TILED:
-                by_tiles = tiles_kernel(compiled, self._compiler, self._threads)
+            if loops and self._compiler and team and elements >= TILED:
+                by_tiles = tiles_kernel(compiled, self._compiler, team)
                 if by_tiles:
                     return by_tiles
             if not compiled.goes_by_coordinates:
@@ -168,38 +168,38 @@ class NumpyDevice:
             compiled = simpler(compiled, self._structures)
         if compiled.program.call:
             by_loop: Kernel | None = None
-            if self._compiler and self._loops:
+            if self._compiler and self._loops and team:
                 by_loop = convolution_kernel(compiled, self._loops, known)
-                by_loop = by_loop or transposed_kernel(compiled, self._compiler, self._threads, known)
-                by_loop = by_loop or recurrent_kernel(compiled, self._compiler, self._threads)
+                by_loop = by_loop or transposed_kernel(compiled, self._compiler, team, known)
+                by_loop = by_loop or recurrent_kernel(compiled, self._compiler, team)
                 if elements >= least:
                     by_loop = by_loop or attention_kernel(compiled, self._loops, self._structures)
-                    by_loop = by_loop or integer_product_kernel(compiled, self._compiler, self._threads, known)
-                    by_loop = by_loop or integer_convolution_kernel(compiled, self._compiler, self._threads, known)
-                    by_loop = by_loop or scan_kernel(compiled, self._compiler, self._threads)
-                    by_loop = by_loop or firsts_kernel(compiled, self._compiler, self._threads)
-                    by_loop = by_loop or quantizing_kernel(compiled, self._compiler, self._threads)
-                    by_loop = by_loop or scatter_kernel(compiled, self._compiler, self._threads)
-                    by_loop = by_loop or maximum_gradient_kernel(compiled, self._compiler, self._threads)
+                    by_loop = by_loop or integer_product_kernel(compiled, self._compiler, team, known)
+                    by_loop = by_loop or integer_convolution_kernel(compiled, self._compiler, team, known)
+                    by_loop = by_loop or scan_kernel(compiled, self._compiler, team)
+                    by_loop = by_loop or firsts_kernel(compiled, self._compiler, team)
+                    by_loop = by_loop or quantizing_kernel(compiled, self._compiler, team)
+                    by_loop = by_loop or scatter_kernel(compiled, self._compiler, team)
+                    by_loop = by_loop or maximum_gradient_kernel(compiled, self._compiler, team)
                     by_loop = by_loop or response_gradient_kernel(
-                        compiled, self._compiler, self._threads, self._structures, least
+                        compiled, team, self._threads, self._structures, least
                     )
             by_loop = by_loop or product_kernel(compiled, self._compiler, self._threads, known)
             return by_loop or CallKernel(compiled)
         is_of_run = loops is not None and known is not None
         if loops and not compiled.program.is_by_position:
-            by_copies = copies_kernel(compiled, loops, self._threads, is_of_run=is_of_run)
+            by_copies = copies_kernel(compiled, loops, is_of_run=is_of_run)
             if by_copies:
                 return by_copies
         # Only such an operator makes one of several elements: to ask each of these kernels takes a while.
         if isinstance(compiled, CompiledOperator) and compiled.operator.by_coordinates:
             by_own: Kernel | None = None
-            if loops and self._compiler:
-                by_own = pool_kernel(compiled, self._compiler, self._threads)
-                by_own = by_own or position_kernel(compiled, self._compiler, self._threads)
-                by_own = by_own or random_kernel(compiled, self._compiler, self._threads)
-                by_own = by_own or window_sums_kernel(compiled, self._compiler, self._threads)
-                by_own = by_own or weighted_sums_kernel(compiled, self._compiler, self._threads, self._structures)
+            if loops and self._compiler and team:
+                by_own = pool_kernel(compiled, self._compiler, team)
+                by_own = by_own or position_kernel(compiled, self._compiler, team)
+                by_own = by_own or random_kernel(compiled, self._compiler, team)
+                by_own = by_own or window_sums_kernel(compiled, self._compiler, team)
+                by_own = by_own or weighted_sums_kernel(compiled, self._compiler, team, self._structures)
             by_own = by_own or array_kernel(compiled, has_loops=loops is not None, is_of_run=is_of_run)
             if by_own:
                 return by_own
@@ -207,7 +207,7 @@ class NumpyDevice:
         kernels: list[Kernel] = []
         for output, made in compiled.program.maps.items():
             kernels.append(
-                CoordinateKernel(compiled, output, self._threads, self._structures, self._compiler, by_rows)
+                CoordinateKernel(compiled, output, self._threads, self._structures, team, by_rows)
                 if made.by_coordinates
                 else NumpyRowKernel(compiled, output, self._threads, loops, self._structures)
                 if made.axes

@@ -9,17 +9,20 @@ from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import firsts
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.types import llvm_type
-from app.devices.cpu.threads import Threads
 from app.operators.compiled import CompiledOperator
 from app.operators.indexing.top_k import TopK, TopK1
 from app.programs.dispatchable import Dispatchable
 
+WORK = 4
+"""Of an element: some wait for what those before them were."""
+
 FOUND = 1 << 6
-"""The work of an element that is found."""
+"""Elements that are as much work as one that is found."""
 
 
-def firsts_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads) -> CallsKernel | None:
+def firsts_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> CallsKernel | None:
     """For the operator, if it is one of packed rows, of elements of at most 32 bits."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
     if not isinstance(operator, TopK | TopK1) or operator.K > firsts.MOST:
@@ -44,12 +47,12 @@ def firsts_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads) 
             for place, each in enumerate(("OutputValueTensor", "OutputIndexTensor"), 1)
         ),
     ]
-    work = size + FOUND * operator.K
+    work = WORK * (size + FOUND * operator.K)
     calls = [
         Call(code, array("q", [0, 0, 0, part.start, part.stop, size, operator.K]), pointers, work * len(part))
-        for part in portions(range(x.elements // size), work, threads.most)
+        for part in portions(range(x.elements // size), work, team.most)
     ]
-    return CallsKernel(compiled, Calls([calls]), threads)
+    return CallsKernel(compiled, Calls([calls]), team)
 
 
 @lru_cache(32)

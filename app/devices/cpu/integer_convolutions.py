@@ -26,7 +26,7 @@ from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.integer_results import Result
 from app.devices.cpu.llvm.integer_windows import WINDOWS
 from app.devices.cpu.llvm.kernels import Code
-from app.devices.cpu.threads import Threads
+from app.devices.cpu.llvm.team import Team
 from app.memory.addresses import whole_lines
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
@@ -45,16 +45,16 @@ MOST_STAGES = 1 << 10
 
 
 def integer_convolution_kernel(
-    compiled: Dispatchable, compiler: Compiler, threads: Threads, known: Mapping[str, Buffer] | None
+    compiled: Dispatchable, compiler: Compiler, team: Team, known: Mapping[str, Buffer] | None
 ) -> CallsKernel | None:
     """For the operator, if it is one that the loops are for. `known` are inputs that are the same for all dispatches;
     it is None outside of graphs."""
     found = _IntegerConvolution.of(compiled, compiler)
     if found is None:
         return None
-    filters = found.filters.kept(known or {}, threads)
+    filters = found.filters.kept(known or {}, team)
     kept = [found.terms, *([] if filters is None else [filters])]
-    return CallsKernel(compiled, found.calls(filters, threads.most), threads, kept)
+    return CallsKernel(compiled, found.calls(filters, team.most), team, kept)
 
 
 def packed_integer_filter_bytes(compiled: Dispatchable, compiler: Compiler, known: Collection[str]) -> int:

@@ -17,8 +17,8 @@ from app.devices.cpu.llvm import integer_products as loops
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.integer_products import HEAD, PACKED, PRODUCTS, Lies, Panel, Terms, row_bytes
 from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.products import MOST_PACKED, shares, sums_at_once
-from app.devices.cpu.threads import Threads
 from app.memory.addresses import LINE
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
@@ -74,15 +74,15 @@ class Side:
         """What `kept` takes, where inputs of these names are known before."""
         return self.packed_bytes + LINE if self._is_kept(known) else 0
 
-    def kept(self, known: Mapping[str, Buffer], threads: Threads) -> Array | None:
+    def kept(self, known: Mapping[str, Buffer], team: Team) -> Array | None:
         """Packed, from a multiple of a line on, if it is known before."""
         if not self._is_kept(known):
             return None
         memory = np.empty(self.kept_bytes(known), np.uint8)
         made = memory[-memory.ctypes.data % LINE :]
         names = [name for name in (self.elements, self.zeros) if name]
-        calls = Calls([list(self.calls(names, Pointer(2, Of.OUTPUT), threads.most))])
-        make_calls(calls, [np.frombuffer(known[name], np.uint8) for name in names], [made], threads, lambda: False)
+        calls = Calls([list(self.calls(names, Pointer(2, Of.OUTPUT), team.most))])
+        make_calls(calls, [np.frombuffer(known[name], np.uint8) for name in names], [made], team, lambda: False)
         return made
 
     def calls(self, reads: Sequence[str], to: Pointer, threads: int) -> Iterator[Call]:

@@ -17,7 +17,7 @@ from app.devices.cpu.integer_packing import Side, Tiles, packing
 from app.devices.cpu.integer_results import KINDS, LARGEST, Given, Results
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.integer_results import Result
-from app.devices.cpu.threads import Threads
+from app.devices.cpu.llvm.team import Team
 from app.memory.addresses import whole_lines
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
@@ -39,15 +39,15 @@ _BYTES = (DataType.INT8, DataType.UINT8)
 
 
 def integer_product_kernel(
-    compiled: Dispatchable, compiler: Compiler, threads: Threads, known: Mapping[str, Buffer] | None
+    compiled: Dispatchable, compiler: Compiler, team: Team, known: Mapping[str, Buffer] | None
 ) -> CallsKernel | None:
     """For the operator, if it is one that the loops are for. `known` are inputs that are the same for all dispatches;
     it is None outside of graphs."""
     found = _IntegerProduct.of(compiled, compiler)
     if found is None:
         return None
-    kept = found.right.kept(known or {}, threads)
-    return CallsKernel(compiled, found.calls(kept, threads.most), threads, () if kept is None else [kept])
+    kept = found.right.kept(known or {}, team)
+    return CallsKernel(compiled, found.calls(kept, team.most), team, () if kept is None else [kept])
 
 
 def packed_integer_bytes(compiled: Dispatchable, compiler: Compiler, known: Collection[str]) -> int:

@@ -13,8 +13,8 @@ from app.devices.cpu.llvm import maximum_gradients
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.lowering import lower_part
-from app.devices.cpu.threads import Threads
-from app.devices.cpu.window_sums import LONGEST_ROW, MOST_MEETINGS, Numbers, ask_nothing, taps_along
+from app.devices.cpu.llvm.team import Team
+from app.devices.cpu.window_sums import APART, LONGEST_ROW, MOST_MEETINGS, Numbers, ask_nothing, taps_along
 from app.formula.values import FLOAT32, FLOAT64, Input
 from app.memory.addresses import whole_lines
 from app.operators.compiled import CompiledOperator
@@ -29,7 +29,7 @@ WORK = 4
 """Of an element of a window."""
 
 
-def maximum_gradient_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads) -> CallsKernel | None:
+def maximum_gradient_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> CallsKernel | None:
     """For the operator, if it is the one, of packed tensors."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
     if not isinstance(operator, MaxPoolingGrad):
@@ -52,9 +52,9 @@ def maximum_gradient_kernel(compiled: Dispatchable, compiler: Compiler, threads:
     own = [whole_lines(size) for size in (8 * plane, 4 * length, 4 * length)]
     addresses = [each.ctypes.data for each in tables]
     numbers = [plane, rows, length, windows.extents[-1], stride]
-    calls, slots = [], 2 * threads.most
-    for number, part in enumerate(portions(range(math.prod(x.Sizes[:2])), work, threads.most)):
-        memory = number % slots * sum(own)
+    calls, slots, slot = [], 2 * team.most, sum(own) + APART
+    for number, part in enumerate(portions(range(math.prod(x.Sizes[:2])), work, team.most)):
+        memory = number % slots * slot
         pointers = [
             *(Pointer(0, Of.INPUT), Pointer(1, Of.INPUT, 1), Pointer(2, Of.OUTPUT)),
             *(Pointer(3 + place, Of.OWN, 0, memory + sum(own[:place])) for place in range(3)),
@@ -62,7 +62,7 @@ def maximum_gradient_kernel(compiled: Dispatchable, compiler: Compiler, threads:
         frame = array("q", [0] * 6 + [*addresses, part.start, part.stop, *numbers])
         calls.append(Call(code, frame, pointers, work * len(part)))
     stages = [calls[first : first + slots] for first in range(0, len(calls), slots)]
-    return CallsKernel(compiled, Calls(stages, min(len(calls), slots) * sum(own)), threads, tables)
+    return CallsKernel(compiled, Calls(stages, min(len(calls), slots) * slot), team, tables)
 
 
 def _rows(windows: Windows) -> tuple[Numbers, Numbers]:

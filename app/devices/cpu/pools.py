@@ -14,7 +14,7 @@ from app.devices.cpu.convolution_loops import Space
 from app.devices.cpu.llvm import pools
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
-from app.devices.cpu.threads import Threads
+from app.devices.cpu.llvm.team import Team
 from app.operators.compiled import CompiledOperator
 from app.operators.convolution.windows import Windows
 from app.operators.pooling.averages import AveragePooling, AveragePooling1
@@ -27,6 +27,9 @@ MOST_TAPS = 64
 LEAST_ROW = 4
 """Positions of a row: of fewer, most of a vector would be nothing."""
 
+WORK = 4
+"""Of an element of a window: to see whether a vector is inside takes longer than to take it."""
+
 TOGETHER = 4
 """Vectors of a row that are made at once, at most."""
 
@@ -34,7 +37,7 @@ FARTHEST = 1 << 31
 """Coordinates that vectors have, with 32 bits."""
 
 
-def pool_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads) -> "PoolKernel | None":
+def pool_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> "PoolKernel | None":
     """For the operator, if it is one that the loops are for: of some windows in a row, and without their indices."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
     if not isinstance(operator, MaxPooling | MaxPooling1 | MaxPooling2 | AveragePooling | AveragePooling1):
@@ -53,7 +56,7 @@ def pool_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads) ->
     counts = None
     if isinstance(operator, AveragePooling | AveragePooling1):
         counts = _counts(space, compiler.vector_floats, include_padding=operator.IncludePadding)
-    return PoolKernel(compiled, space, math.prod(x.Sizes[:2]), counts, compiler, threads)
+    return PoolKernel(compiled, space, math.prod(x.Sizes[:2]), counts, compiler, team)
 
 
 def _counts(space: Space, width: int, *, include_padding: bool) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
@@ -76,7 +79,7 @@ class PoolKernel(CallsKernel):
         channels: int,
         counts: "np.ndarray[tuple[int], np.dtype[np.float64]] | None",
         compiler: Compiler,
-        threads: Threads,
+        team: Team,
     ) -> None:
         """With `counts`, averages; without, maxima."""
         self._counts = counts
@@ -85,15 +88,15 @@ class PoolKernel(CallsKernel):
         together = min(-(-space.positions[2] // width), TOGETHER)
         code = Code(compiler, _source(width, stride if stride <= 2 else 0, together, counts is not None))
         table = 0 if counts is None else counts.ctypes.data
-        work = space.places * (space.taps + 1)
+        work = WORK * space.places * (space.taps + 1)
         numbers = [space.elements, space.places, *space.sizes, *space.extents, *space.positions]
         numbers += [*space.strides, *space.dilations, *space.starts]
         pointers = [Pointer(0, Of.INPUT), Pointer(1, Of.OUTPUT)]
         made = [
             Call(code, array("q", [0, 0, table, part.start, part.stop, *numbers]), pointers, work * len(part))
-            for part in portions(range(channels), work, threads.most)
+            for part in portions(range(channels), work, team.most)
         ]
-        super().__init__(compiled, Calls([made]), threads)
+        super().__init__(compiled, Calls([made]), team)
 
 
 @lru_cache(32)

@@ -10,8 +10,8 @@ from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import positions
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.types import llvm_type
-from app.devices.cpu.threads import Threads
 from app.operators.compiled import CompiledOperator
 from app.operators.reduction.reductions import Argmax, Argmin, Reduce
 from app.programs.dispatchable import Dispatchable
@@ -20,7 +20,7 @@ WORK = 4
 """Of an element."""
 
 
-def position_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads) -> CallsKernel | None:
+def position_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> CallsKernel | None:
     """For the operator, if it is one of packed rows: what it reduces lies together."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
     if not isinstance(operator, Argmax | Argmin | Reduce):
@@ -44,9 +44,9 @@ def position_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads
     pointers = [Pointer(0, Of.INPUT), Pointer(1, Of.OUTPUT)]
     calls = [
         Call(code, array("q", [0, 0, part.start, part.stop, count]), pointers, WORK * count * len(part))
-        for part in portions(range(x.elements // count), WORK * count, threads.most)
+        for part in portions(range(x.elements // count), WORK * count, team.most)
     ]
-    return CallsKernel(compiled, Calls([calls]), threads)
+    return CallsKernel(compiled, Calls([calls]), team)
 
 
 @lru_cache(32)

@@ -9,7 +9,7 @@ from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import quantizing
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
-from app.devices.cpu.threads import Threads
+from app.devices.cpu.llvm.team import Team
 from app.memory.addresses import LINE
 from app.operators.compiled import CompiledOperator
 from app.operators.quantization.elements import DynamicQuantizeLinear
@@ -22,7 +22,7 @@ LONGEST = 1 << 30
 """Elements that are counted with 32 bits."""
 
 
-def quantizing_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads) -> CallsKernel | None:
+def quantizing_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> CallsKernel | None:
     """For the operator, if it is the one, of packed tensors."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
     if not isinstance(operator, DynamicQuantizeLinear):
@@ -42,7 +42,7 @@ def quantizing_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threa
             [Pointer(0, Of.INPUT, offset=4 * part.start), Pointer(1, Of.OWN, offset=LINE + pair * number)],
             WORK[0] * len(part),
         )
-        for number, part in enumerate(portions(whole, WORK[0], threads.most))
+        for number, part in enumerate(portions(whole, WORK[0], team.most))
     ]
     own = LINE + pair * len(bounds)
     places = [list(compiled.outputs).index(name) for name in ("OutputScaleTensor", "OutputZeroPointTensor")]
@@ -63,9 +63,9 @@ def quantizing_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threa
             ],
             WORK[1] * len(part),
         )
-        for part in portions(whole, WORK[1], threads.most)
+        for part in portions(whole, WORK[1], team.most)
     ]
-    return CallsKernel(compiled, Calls([bounds, scales, elements], own), threads)
+    return CallsKernel(compiled, Calls([bounds, scales, elements], own), team)
 
 
 @lru_cache(4)

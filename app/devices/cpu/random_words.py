@@ -9,7 +9,7 @@ from app.devices.cpu.llvm import random_words
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.random_words import AT_ONCE
-from app.devices.cpu.threads import Threads
+from app.devices.cpu.llvm.team import Team
 from app.operators.compiled import CompiledOperator
 from app.operators.random_numbers.generators import RandomGenerator
 from app.programs.dispatchable import Dispatchable
@@ -18,7 +18,7 @@ WORK = 1 << 4
 """Of a word."""
 
 
-def random_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads) -> CallsKernel | None:
+def random_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> CallsKernel | None:
     """For the operator, if it is the one, of packed tensors."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
     tensors = [*compiled.inputs.values(), *compiled.outputs.values()]
@@ -27,7 +27,7 @@ def random_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads) 
     elements = compiled.outputs["OutputTensor"].elements
     code = Code(compiler, _words())
     calls = []
-    for part in portions(range(-(-elements // AT_ONCE)), WORK * AT_ONCE, threads.most):
+    for part in portions(range(-(-elements // AT_ONCE)), WORK * AT_ONCE, team.most):
         first = part.start * AT_ONCE
         count = min(part.stop * AT_ONCE, elements) - first
         pointers = [Pointer(0, Of.INPUT), Pointer(1, Of.OUTPUT, 0, 4 * first)]
@@ -35,7 +35,7 @@ def random_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads) 
     if len(compiled.outputs) > 1:
         pointers = [Pointer(0, Of.INPUT), Pointer(1, Of.OUTPUT, 1)]
         calls.append(Call(Code(compiler, _after()), array("q", [0, 0, -(-elements // 4)]), pointers, WORK))
-    return CallsKernel(compiled, Calls([calls]), threads)
+    return CallsKernel(compiled, Calls([calls]), team)
 
 
 @lru_cache(1)

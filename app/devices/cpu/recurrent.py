@@ -6,12 +6,13 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.devices.cpu.activations import LoweredActivation, lowered_activation
-from app.devices.cpu.alone import make_calls
+from app.devices.cpu.alone import Making
 from app.devices.cpu.calls import Calls
 from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.recurrent_calls import RecurrentCalls
 from app.devices.cpu.tensors import Tensor
-from app.devices.cpu.threads import RAN, Threads
+from app.devices.cpu.threads import RAN
 from app.devices.device import ExecutionRecord
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
@@ -29,7 +30,7 @@ MOST_OWN = 16 << 20
 """Bytes that a graph's step may have of its own."""
 
 
-def recurrent_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads) -> "RecurrentKernel | None":
+def recurrent_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> "RecurrentKernel | None":
     """For the operator, if it is one that the loop is for."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
     if not isinstance(operator, Recurrent) or operator.InputTensor.Sizes[2] > MOST_SEQUENCES:
@@ -37,7 +38,7 @@ def recurrent_kernel(compiled: Dispatchable, compiler: Compiler, threads: Thread
     each = len(operator.activations)
     lowered = [lowered_activation(fused, f"f{place % each}") for place, fused in enumerate(operator.ActivationDescs)]
     found = [activation for activation in lowered if activation]
-    return RecurrentKernel(compiled, operator, found, compiler, threads) if len(found) == len(lowered) else None
+    return RecurrentKernel(compiled, operator, found, compiler, team) if len(found) == len(lowered) else None
 
 
 class RecurrentKernel:
@@ -49,22 +50,22 @@ class RecurrentKernel:
         operator: Recurrent,
         activations: Sequence[LoweredActivation],
         compiler: Compiler,
-        threads: Threads,
+        team: Team,
     ) -> None:
         self._inputs = [Tensor(compiled, name, desc) for name, desc in compiled.inputs.items()]
         self._outputs = [Tensor(compiled, name, desc) for name, desc in compiled.outputs.items()]
-        self._threads = threads
         self._sizes = [operator.implied_sizes(name) for name in compiled.outputs]
         self._is_direct = all(
             each.desc.is_packed and each.desc.DataType is not DataType.FLOAT16
             for each in (*self._inputs, *self._outputs)
         )
         """Whether loops may read and write the buffers themselves."""
-        self._layer = RecurrentCalls(compiled, operator, activations, compiler, threads.most)
+        self._layer = RecurrentCalls(compiled, operator, activations, compiler, team.most)
+        self._making = Making(self._layer.calls, len(self._inputs), len(self._outputs), team)
 
     @property
     def runs_inline(self) -> bool:
-        return self._layer.work <= INLINE and all(code.is_compiled for code in self._layer.codes)
+        return self._layer.work <= INLINE and self._making.is_ready
 
     def calls(self) -> Calls | None:
         return self._layer.calls if self._is_direct and self._layer.calls.own_bytes <= MOST_OWN else None
@@ -77,7 +78,7 @@ class RecurrentKernel:
             for tensor, each in zip(self._inputs, inputs, strict=True)
         ]
         made = [np.empty(sizes, np.float32) for sizes in self._sizes]
-        make_calls(self._layer.calls, given, made, self._threads, cancelled)
+        self._making.over(given, made, cancelled)
         with np.errstate(all="ignore"):
             for tensor, array, each in zip(self._outputs, made, outputs, strict=True):
                 tensor.store(array, each)

@@ -117,7 +117,6 @@ class RecurrentCalls:
         self._weighting = Code(compiler, _weighting(width, self._at_once))
         has_last = [name in names for name in _SINGLES]
         self._end = Code(compiler, _ending(width, self._batch, *has_last)) if any(has_last) else None
-        self.codes = [self._begin, self._weighting, *self._codes, *([self._end] if self._end else [])]
         self.work = self._work * self._steps * len(self._directions)
         """Products."""
         self.calls = Calls([*self._stages()], self._memory[-1].end)

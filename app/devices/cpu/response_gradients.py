@@ -10,7 +10,7 @@ from app.contract.constants import NEWEST, DataType
 from app.contract.tensors import TensorDesc
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.coordinates import CoordinateKernel
-from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.threads import RAN, Threads
 from app.devices.device import ExecutionRecord
 from app.formula.structures import Structures
@@ -26,7 +26,7 @@ MOST_TERMS = 9
 
 
 def response_gradient_kernel(
-    compiled: Dispatchable, compiler: Compiler, threads: Threads, structures: Structures, least: int
+    compiled: Dispatchable, team: Team, threads: Threads, structures: Structures, least: int
 ) -> "ResponseGradientKernel | None":
     """For the operator, if it has the power that needs no pow, which loops do not have."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
@@ -43,7 +43,7 @@ def response_gradient_kernel(
 
     def kernel(stage: Operator) -> CoordinateKernel:
         judged = compile_operator(stage, NEWEST, structures)
-        return CoordinateKernel(judged, "OutputTensor", threads, structures, compiler, least)
+        return CoordinateKernel(judged, "OutputTensor", threads, structures, team, least)
 
     return ResponseGradientKernel(
         kernel(ResponseRatios(**inputs, OutputTensor=ratios, **attributes)),

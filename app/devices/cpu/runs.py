@@ -31,8 +31,11 @@ from app.memory.buffers import Buffer
 BETWEEN_LOOKS = 1 << 28
 """Work, in bytes and instructions, after which a run looks whether it is cancelled: some 20 ms."""
 
-WORTH_A_THREAD = 1 << 23
-"""Work that several threads can share for which another one is woken, which takes some 50 us."""
+WORTH_A_THREAD = 1 << 21
+"""Work that several threads can share for which another one is asked that is awake: some 50 us."""
+
+WORTH_WAKING = 1 << 23
+"""The same for one that sleeps: to wake it takes about half as long."""
 
 PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 """What this process may run on: threads that wait for one another after each stage only pay on several."""
@@ -61,7 +64,7 @@ class Run:
         clear = Code(team.compiler, CLEARS)
         stages: list[Sequence[_Placed]] = []
         works: list[Sequence[int]] = []
-        self._parts: list[KernelPart | _Walk] = []
+        self._parts: list[KernelPart | Walk] = []
         own_bytes = 0
         known = [(calls_of(kernel), kernel, step) for kernel, step in steps]
         for _, group in groupby(known, lambda each: each[0] is None):
@@ -73,8 +76,8 @@ class Run:
                     stages += _placed(found, step, clear)
                     own_bytes = max(own_bytes, found.own_bytes)
             works += [[placed.call.work for placed in stage] for stage in stages[first:]]
-            self._parts += _walks(range(first, len(stages)), works, min(team.most, PROCESSORS))
-        self._is_alone = all(part.helpers == 0 for part in self._parts if isinstance(part, _Walk))
+            self._parts += walks(range(first, len(stages)), works, team)
+        self._is_alone = all(part.helpers == 0 for part in self._parts if isinstance(part, Walk))
         self._codes = [placed.call.code for stage in stages for placed in stage]
         self._layout = _Layout(stages, kept, own_bytes)
         self._ready: deque[_Table] = deque(maxlen=min(READY, READY_BYTES // self._layout.table_bytes))
@@ -125,17 +128,19 @@ class Run:
         return _Table(self._layout, self._functions, self._team)
 
 
-class _Walk(NamedTuple):
-    """Stages, from the `first` to before the one of number `end`, between two looks, and how many helpers they are
-    worth."""
+class Walk(NamedTuple):
+    """Stages, from the `first` to before the one of number `end`, between two looks, how many helpers they are worth,
+    and whether these are woken for them."""
 
     first: int
     end: int
     helpers: int
+    wakes: bool
 
 
-def _walks(stages: range, works: Sequence[Sequence[int]], threads: int) -> Iterator[_Walk]:
+def walks(stages: range, works: Sequence[Sequence[int]], team: Team) -> Iterator[Walk]:
     """Those through `stages`; `works` are those of all calls of each."""
+    threads = min(team.most, PROCESSORS)
     first, total = stages.start, 0
     for number in stages:
         work = sum(works[number])
@@ -147,10 +152,11 @@ def _walks(stages: range, works: Sequence[Sequence[int]], threads: int) -> Itera
         yield _walk(first, stages.stop, works, threads)
 
 
-def _walk(first: int, end: int, works: Sequence[Sequence[int]], threads: int) -> _Walk:
+def _walk(first: int, end: int, works: Sequence[Sequence[int]], threads: int) -> Walk:
     shared = [stage for stage in works[first:end] if len(stage) > 1]
-    is_worth_it = sum(map(sum, shared)) >= WORTH_A_THREAD
-    return _Walk(first, end, min(max(map(len, shared)), threads) - 1 if is_worth_it else 0)
+    work = sum(map(sum, shared))
+    helpers = min(max(map(len, shared)), threads) - 1 if shared and work >= WORTH_A_THREAD else 0
+    return Walk(first, end, helpers, work >= WORTH_WAKING)
 
 
 def _placed(found: Calls, step: Step, clear: Code) -> Iterator[list[_Placed]]:
@@ -162,13 +168,48 @@ def _placed(found: Calls, step: Step, clear: Code) -> Iterator[list[_Placed]]:
         ]
     places = {Of.INPUT: step.reads, Of.OUTPUT: step.writes}
     for stage in found.stages:
-        part: list[_Placed] = []
-        for call in stage:
-            if part and sum(placed.call.work for placed in part) + call.work > BETWEEN_LOOKS:
-                yield part
-                part = []
-            part.append(_Placed(call, places))
-        yield part
+        for part in between_looks(stage):
+            yield [_Placed(call, places) for call in part]
+
+
+def between_looks(stage: Sequence[Call]) -> Iterator[Sequence[Call]]:
+    """The stage, as several ones if it has more work than there is to be between two looks."""
+    part: list[Call] = []
+    work = 0
+    for call in stage:
+        if part and work + call.work > BETWEEN_LOOKS:
+            yield part
+            part, work = [], 0
+        part.append(call)
+        work += call.work
+    yield part
+
+
+class Table(NamedTuple):
+    """What `llvm/tables.py` says, without addresses: the `first_call`, words that are addresses in the table itself,
+    and of which words, and where the frames of the calls are."""
+
+    words: "array[int]"
+    first_call: int
+    inner: Sequence[tuple[int, int]]
+    frames: Sequence[int]
+
+
+def table_of(stages: Sequence[Sequence[Call]]) -> Table:
+    """That of these stages."""
+    call = first_call = HEAD_WORDS + STAGE_WORDS * len(stages)
+    calls = [call for stage in stages for call in stage]
+    words = array("q", bytes(8 * (first_call + 2 * len(calls))))
+    inner, frames = [], []
+    for start, stage in zip(range(HEAD_WORDS, first_call, STAGE_WORDS), stages, strict=True):
+        words[start] = len(stage)
+        inner.append((start + 3, call))
+        call += 2 * len(stage)
+    for number, each in enumerate(calls):
+        inner.append((first_call + 2 * number + 1, len(words)))
+        frames.append(len(words))
+        words += each.frame
+    return Table(words, first_call, inner, frames)
 
 
 class _Layout:
@@ -178,11 +219,7 @@ class _Layout:
         self.kept = kept
         self.own_bytes = own_bytes
         self.stages = len(stages)
-        calls = [placed for stage in stages for placed in stage]
-        self.first_call = HEAD_WORDS + STAGE_WORDS * len(stages)
-        self.words = array("q", bytes(8 * (self.first_call + 2 * len(calls))))
-        self.inner: list[tuple[int, int]] = []
-        """Words that are addresses in the table itself, and of which words."""
+        self.words, self.first_call, self.inner, frames = table_of([[each.call for each in stage] for stage in stages])
         self.own: list[tuple[int, int]] = []
         """Words that are addresses in the memory of its own, and of which bytes."""
         self.watches: list[int] = []
@@ -190,15 +227,7 @@ class _Layout:
         self.reaches: dict[tuple[Room, int], int] = {}
         """How many bytes of each buffer of a dispatch are used."""
         self._pointers: list[tuple[int, int, int]] = []
-        call = self.first_call
-        for start, stage in zip(range(HEAD_WORDS, self.first_call, STAGE_WORDS), stages, strict=True):
-            self.words[start] = len(stage)
-            self.inner.append((start + 3, call))
-            call += 2 * len(stage)
-        for number, placed in enumerate(calls):
-            start = len(self.words)
-            self.inner.append((self.first_call + 2 * number + 1, start))
-            self.words += placed.call.frame
+        for start, placed in zip(frames, [each for stage in stages for each in stage], strict=True):
             for pointer in placed.call.pointers:
                 if pointer.of is Of.OWN:
                     self.own.append((start + pointer.place, pointer.offset))
@@ -259,9 +288,9 @@ class _Table:
         self._words[layout.watches] = id(watch)
         self._counts[:] = 0
 
-    def walk(self, walk: _Walk, team: Team) -> None:
+    def walk(self, walk: Walk, team: Team) -> None:
         """Go through these stages, together with those of the team who are free; all are done when this returns."""
         stages = self._address + 8 * HEAD_WORDS
         self._words[FIRST] = stages + 8 * STAGE_WORDS * walk.first
         self._words[END] = stages + 8 * STAGE_WORDS * walk.end
-        team.run(self._walk, self._address, walk.helpers, wakes=True)
+        team.run(self._walk, self._address, walk.helpers, wakes=walk.wakes)

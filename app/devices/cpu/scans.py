@@ -11,8 +11,8 @@ from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import scans
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.types import bytes_of, llvm_type
-from app.devices.cpu.threads import Threads
 from app.operators.compiled import CompiledOperator
 from app.operators.indexing.scans import CumulativeProduct, CumulativeSummation
 from app.programs.dispatchable import Dispatchable
@@ -21,7 +21,7 @@ WORK = 8
 """Of an element."""
 
 
-def scan_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads) -> CallsKernel | None:
+def scan_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> CallsKernel | None:
     """For the operator, if it is a scan of packed tensors; one of FLOAT16 is left to NumPy, which rounds to it."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
     if not isinstance(operator, CumulativeSummation | CumulativeProduct):
@@ -43,16 +43,16 @@ def scan_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads) ->
 
     def calls() -> Iterator[Call]:
         if blocks >= columns:
-            for part in portions(range(blocks), WORK * count * columns, threads.most):
+            for part in portions(range(blocks), WORK * count * columns, team.most):
                 yield Call(code, frame(part, range(columns)), pointers, WORK * count * columns * len(part))
         else:
-            for part in portions(range(columns), WORK * count * blocks, threads.most):
+            for part in portions(range(columns), WORK * count * blocks, team.most):
                 yield Call(code, frame(range(blocks), part), pointers, WORK * count * blocks * len(part))
 
     def frame(block: range, column: range) -> "array[int]":
         return array("q", [0, 0, block.start, block.stop, column.start, column.stop, *numbers])
 
-    return CallsKernel(compiled, Calls([list(calls())]), threads)
+    return CallsKernel(compiled, Calls([list(calls())]), team)
 
 
 @lru_cache(32)

@@ -12,8 +12,9 @@ from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import scatters
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.types import llvm_type
-from app.devices.cpu.threads import Threads, parts
+from app.devices.cpu.threads import parts
 from app.operators.compiled import CompiledOperator
 from app.operators.indexing.scatter import Scatter, ScatterNd
 from app.operators.pooling.maxima import MaxUnpooling
@@ -27,7 +28,7 @@ WIDE = 1 << 9
 """Bytes of an update of which threads take parts each."""
 
 
-def scatter_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads) -> CallsKernel | None:
+def scatter_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> CallsKernel | None:
     """For the operator, if it is one of these, of packed tensors."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
     if not isinstance(operator, Scatter | ScatterNd | MaxUnpooling):
@@ -36,22 +37,22 @@ def scatter_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads)
         return None
     match operator:
         case Scatter():
-            stages = [_copied(compiled, compiler, threads), _along_axis(compiled, operator, compiler, threads)]
+            stages = [_copied(compiled, compiler, team), _along_axis(compiled, operator, compiler, team)]
         case ScatterNd():
             x, length = operator.InputTensor, operator.IndicesTensor.Sizes[-1]
             first = x.rank - operator.InputDimensionCount  # those before have one element
             sizes, strides = (each[first : first + length] for each in (x.Sizes, packed_strides(x.Sizes)))
             width = math.prod(x.Sizes[first + length :])
-            led = _led(compiled, "UpdatesTensor", sizes, strides, width, compiler, threads)
-            stages = [_copied(compiled, compiler, threads), *led]
+            led = _led(compiled, "UpdatesTensor", sizes, strides, width, compiler, team)
+            stages = [_copied(compiled, compiler, team), *led]
         case MaxUnpooling():
             elements = compiled.outputs["OutputTensor"].elements
-            led = _led(compiled, "InputTensor", [elements], [1], 1, compiler, threads)
-            stages = [_cleared(compiled, compiler, threads), *led]
-    return CallsKernel(compiled, Calls(stages), threads)
+            led = _led(compiled, "InputTensor", [elements], [1], 1, compiler, team)
+            stages = [_cleared(compiled, compiler, team), *led]
+    return CallsKernel(compiled, Calls(stages), team)
 
 
-def _along_axis(compiled: Dispatchable, operator: Scatter, compiler: Compiler, threads: Threads) -> list[Call]:
+def _along_axis(compiled: Dispatchable, operator: Scatter, compiler: Compiler, team: Team) -> list[Call]:
     """Updates of which each has an index of its own."""
     x, indices, _ = compiled.inputs.values()
     size, index = x.DataType.bits // 8, indices.DataType.value.lower()
@@ -67,7 +68,7 @@ def _along_axis(compiled: Dispatchable, operator: Scatter, compiler: Compiler, t
 
     def calls() -> Iterator[Call]:
         whole = range(counts[split])
-        for part in portions(whole, work, threads.most) if others else [whole]:
+        for part in portions(whole, work, team.most) if others else [whole]:
             sizes = [len(part) if axis == split else count for axis, count in enumerate(counts)]
             numbers = [each for dimension in zip(sizes, steps, to, strict=True) for each in dimension]
             number = part.start * steps[split]
@@ -89,7 +90,7 @@ def _led(
     strides: Sequence[int],
     width: int,
     compiler: Compiler,
-    threads: Threads,
+    team: Team,
 ) -> list[list[Call]]:
     """Updates of `width` elements, each with a tuple of coordinates along dimensions of these sizes and strides.
 
@@ -112,12 +113,12 @@ def _led(
 
     stages = []
     for some in parts(range(count), (WORK + step) * count // MOST_OF_A_CALL + 1):
-        taken = portions(range(step), len(some), threads.most) if step >= WIDE else [range(step)]
+        taken = portions(range(step), len(some), team.most) if step >= WIDE else [range(step)]
         stages.append([call(some, part) for part in taken])
     return stages
 
 
-def _copied(compiled: Dispatchable, compiler: Compiler, threads: Threads) -> list[Call]:
+def _copied(compiled: Dispatchable, compiler: Compiler, team: Team) -> list[Call]:
     """All of the input, to the output."""
     code, number = Code(compiler, _copies()), list(compiled.inputs).index("InputTensor")
     return [
@@ -125,18 +126,18 @@ def _copied(compiled: Dispatchable, compiler: Compiler, threads: Threads) -> lis
             code,
             array("q", [0, 0, len(part)]),
             [Pointer(0, Of.INPUT, number, part.start), Pointer(1, Of.OUTPUT, 0, part.start)],
-            len(part),
+            2 * len(part),
         )
-        for part in portions(range(_bytes(compiled.inputs["InputTensor"])), 1, threads.most)
+        for part in portions(range(_bytes(compiled.inputs["InputTensor"])), 2, team.most)
     ]
 
 
-def _cleared(compiled: Dispatchable, compiler: Compiler, threads: Threads) -> list[Call]:
+def _cleared(compiled: Dispatchable, compiler: Compiler, team: Team) -> list[Call]:
     """All of the output."""
     code = Code(compiler, _zeros())
     return [
         Call(code, array("q", [0, len(part)]), [Pointer(0, Of.OUTPUT, 0, part.start)], len(part))
-        for part in portions(range(_bytes(compiled.outputs["OutputTensor"])), 1, threads.most)
+        for part in portions(range(_bytes(compiled.outputs["OutputTensor"])), 1, team.most)
     ]
 
 

@@ -10,7 +10,7 @@ from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import tiles
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
-from app.devices.cpu.threads import Threads
+from app.devices.cpu.llvm.team import Team
 from app.devices.layout import walk
 from app.formula.values import Input
 from app.memory.arrays import numpy_type
@@ -23,7 +23,7 @@ TILED = 1 << 13
 """Elements, of which fewer are in the cache while a loop goes along columns, and soon done."""
 
 
-def tiles_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads) -> CallsKernel | None:
+def tiles_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> CallsKernel | None:
     """For what copies an input as it is, if its elements lie one behind the other along another dimension than the
     output's, and there are tiles of both."""
     if len(compiled.outputs) != 1 or len(compiled.inputs) != 1:
@@ -47,7 +47,7 @@ def tiles_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads) -
     work = 2 * size * math.prod(sizes) // sizes[split]
 
     def calls() -> Iterator[Call]:
-        for part in portions(range(-(-sizes[split] // step)), work * step, threads.most):
+        for part in portions(range(-(-sizes[split] // step)), work * step, team.most):
             begin, end = part.start * step, min(part.stop * step, sizes[split])
             counts = [*sizes]
             counts[split] = end - begin
@@ -59,7 +59,7 @@ def tiles_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads) -
             ]
             yield Call(code, array("q", [0, 0, *numbers]), pointers, work * (end - begin))
 
-    return CallsKernel(compiled, Calls([list(calls())]), threads)
+    return CallsKernel(compiled, Calls([list(calls())]), team)
 
 
 @lru_cache(32)

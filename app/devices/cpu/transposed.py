@@ -7,12 +7,13 @@ import numpy as np
 
 from app.contract.constants import ConvolutionMode, DataType
 from app.devices.cpu.activations import lowered_activation
-from app.devices.cpu.alone import make_calls
+from app.devices.cpu.alone import Making
 from app.devices.cpu.calls import Calls
 from app.devices.cpu.convolution_loops import Space
 from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.tensors import Tensor
-from app.devices.cpu.threads import RAN, Threads
+from app.devices.cpu.threads import RAN
 from app.devices.cpu.transposed_calls import Layer, TransposedCalls
 from app.devices.device import ExecutionRecord
 from app.memory.arrays import Array
@@ -36,7 +37,7 @@ INLINE = 1 << 24
 
 
 def transposed_kernel(
-    compiled: Dispatchable, compiler: Compiler, threads: Threads, known: Mapping[str, Buffer] | None
+    compiled: Dispatchable, compiler: Compiler, team: Team, known: Mapping[str, Buffer] | None
 ) -> "TransposedKernel | None":
     """For the operator, if it is one that the loops are for. `known` are inputs that are the same for all dispatches;
     it is None outside of graphs."""
@@ -50,7 +51,7 @@ def transposed_kernel(
     if items > MOST_ITEMS or (known is None and layer.products < LEAST):
         return None
     try:
-        return TransposedKernel(compiled, operator, layer, compiler, threads, known or {})
+        return TransposedKernel(compiled, operator, layer, compiler, team, known or {})
     except LookupError:
         return None
 
@@ -67,13 +68,13 @@ class TransposedKernel:
         operator: Convolution,
         layer: Layer,
         compiler: Compiler,
-        threads: Threads,
+        team: Team,
         known: Mapping[str, Buffer],
     ) -> None:
         *self._given, self._target = (
             Tensor(compiled, name, desc) for name, desc in [*compiled.inputs.items(), *compiled.outputs.items()]
         )
-        self._threads, self._layer = threads, layer
+        self._layer = layer
         self._is_turned = operator.Mode is ConvolutionMode.CONVOLUTION
         fused = operator.FusedActivation
         lowered = lowered_activation(fused) if fused else None
@@ -84,10 +85,9 @@ class TransposedKernel:
         self._filters: Array | None = None
         if "FilterTensor" in known and operator.FilterTensor.total_bytes <= MOST_KEPT:
             self._filters = self._packed(1, known["FilterTensor"])
-        own = TransposedCalls(
-            layer, compiler, lowered, threads.most, has_bias=len(self._given) > 2, filters=self._filters
-        )
-        self._own = own
+        own = TransposedCalls(layer, compiler, lowered, team.most, has_bias=len(self._given) > 2, filters=self._filters)
+        self._own = own  # which has the memory that calls have addresses of
+        self._making = Making(own.calls, len(self._given), 1, team)
         others = [tensor for place, tensor in enumerate(self._given) if place != 1]
         is_direct = all(
             each.desc.is_packed and each.desc.DataType is DataType.FLOAT32 for each in (*others, self._target)
@@ -99,7 +99,7 @@ class TransposedKernel:
 
     @property
     def runs_inline(self) -> bool:
-        return self._layer.products <= INLINE and all(code.is_compiled for code in self._own.codes)
+        return self._layer.products <= INLINE and self._making.is_ready
 
     def calls(self) -> Calls | None:
         return self._calls
@@ -112,7 +112,7 @@ class TransposedKernel:
             for place, buffer in enumerate(inputs)
         ]
         made = np.empty(self._results, np.float32)
-        make_calls(self._own.calls, given, [made], self._threads, cancelled)
+        self._making.over(given, [made], cancelled)
         with np.errstate(all="ignore"):
             if self._activation:
                 self._activation.apply(np, made)

@@ -95,13 +95,11 @@ class TransposedCalls:
         self._table, together = meetings_of(layer.space)
         self._held = filters, self._zeros, self._table
         self._spread = Code(compiler, _source(compiler.vector_floats, together, activation))
-        self.codes = [self._spread]
         loops: dict[tuple[int, int], ConvolutionLoop] = {}
         for block in blocks:
             form = len(block.groups), len(block.channels)
             if form not in loops:
                 loops[form] = self._products(*form, compiler)
-                self.codes.append(loops[form].code)
         at_once = whole_lines(4 * widest * layer.products_of_channel)
         own = at_once + max(loop.pieces * whole_lines(4 * loop.scratch) for loop in loops.values())
         if own > MOST_OWN:

@@ -20,8 +20,8 @@ from app.devices.cpu.llvm import weighted_sums
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.lowering import lower_part
+from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.numpy.coordinates import CoordinateCalls
-from app.devices.cpu.threads import Threads
 from app.devices.cpu.window_sums import MOST_MEETINGS, Numbers, ask_nothing
 from app.formula.coordinates import Coordinate, Element, Index, Total
 from app.formula.expansions import Ask
@@ -38,7 +38,7 @@ WORK = 8
 
 
 def weighted_sums_kernel(
-    compiled: Dispatchable, compiler: Compiler, threads: Threads, structures: Structures
+    compiled: Dispatchable, compiler: Compiler, team: Team, structures: Structures
 ) -> CallsKernel | None:
     """For the operator, if it is the one, of packed tensors."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
@@ -64,7 +64,7 @@ def weighted_sums_kernel(
         if found is None:
             return None
         made_of.append(found)
-    return _kernel(compiled, made_of, first, x.DataType, compiler, threads)
+    return _kernel(compiled, made_of, first, x.DataType, compiler, team)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ def _kernel(
     first: int,
     stored: DataType,
     compiler: Compiler,
-    threads: Threads,
+    team: Team,
 ) -> CallsKernel | None:
     (x,), (made,) = compiled.inputs.values(), compiled.outputs.values()
     *outer, inner = along
@@ -215,9 +215,9 @@ def _kernel(
             pointers,
             work * len(part),
         )
-        for part in portions(range(planes * count), work, threads.most)
+        for part in portions(range(planes * count), work, team.most)
     ]
-    return CallsKernel(compiled, Calls([calls]), threads, tables)
+    return CallsKernel(compiled, Calls([calls]), team, tables)
 
 
 def _together(rows: _Terms, along: _Terms, step: int) -> _Terms | None:

@@ -20,9 +20,9 @@ from app.devices.cpu.llvm import window_sums
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.lowering import lower_part
-from app.devices.cpu.threads import Threads
+from app.devices.cpu.llvm.team import Team
 from app.formula.values import FLOAT32, FLOAT64, Input, widen
-from app.memory.addresses import whole_lines
+from app.memory.addresses import LINE, whole_lines
 from app.operators.compiled import CompiledOperator
 from app.operators.convolution.windows import Windows
 from app.operators.data_movement.windows import Fold
@@ -36,6 +36,12 @@ LONGEST_ROW = 1 << 16
 """Elements of a row, of which each thread has some in memory of its own."""
 
 Numbers: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
+WORK = 4
+"""Of a term, and of an element."""
+
+APART = 4 * LINE
+"""Bytes between what several threads write again and again: processors fetch the lines beside one, too."""
 
 
 class _Sums(NamedTuple):
@@ -52,7 +58,7 @@ class _Sums(NamedTuple):
     """Of averages."""
 
 
-def window_sums_kernel(compiled: Dispatchable, compiler: Compiler, threads: Threads) -> CallsKernel | None:
+def window_sums_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> CallsKernel | None:
     """For the operator, if it is one that the loops are for, of packed tensors."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
     if not isinstance(operator, AveragePoolingGrad | Fold):
@@ -65,7 +71,7 @@ def window_sums_kernel(compiled: Dispatchable, compiler: Compiler, threads: Thre
     meetings = math.prod(windows.sizes[:-1]) * math.prod(windows.extents[:-1])
     if meetings > MOST_MEETINGS or max(windows.sizes[-1], windows.positions[-1], windows.extents[-1]) > LONGEST_ROW:
         return None
-    return _kernel(compiled, sums, x.DataType, compiler, threads)
+    return _kernel(compiled, sums, x.DataType, compiler, team)
 
 
 def _of_gradient(operator: AveragePoolingGrad) -> _Sums:
@@ -93,7 +99,7 @@ def _of_columns(operator: Fold) -> _Sums:
 
 
 def _kernel(
-    compiled: Dispatchable, sums: _Sums, stored: DataType, compiler: Compiler, threads: Threads
+    compiled: Dispatchable, sums: _Sums, stored: DataType, compiler: Compiler, team: Team
 ) -> CallsKernel | None:
     windows, is_average = sums.windows, sums.include_padding is not None
     size, length, stride = windows.sizes[-1], windows.positions[-1], windows.strides[-1]
@@ -102,23 +108,23 @@ def _kernel(
     taps = taps_along(windows, falling=is_average)
     tables = [starts, offsets, factors, taps, counts[-1]]
     rows = math.prod(windows.sizes[:-1])
-    work = len(offsets) * windows.extents[-1] * length * 2 // rows + size + 1
+    work = WORK * (len(offsets) * windows.extents[-1] * length * 2 // rows + size + 1)
     if work > MOST_OF_A_CALL:
         return None
     code = Code(compiler, _source(stored, is_average, stride == 1))
     own = [whole_lines(8 * each) for each in (size, length)]
     numbers = [rows, size, sums.plane_step, length, windows.extents[-1], sums.tap_steps[-1], stride]
-    calls, slots = [], 2 * threads.most
-    for number, part in enumerate(portions(range(sums.planes * rows), work, threads.most)):
+    calls, slots, slot = [], 2 * team.most, sum(own) + APART
+    for number, part in enumerate(portions(range(sums.planes * rows), work, team.most)):
         frame = array("q", [0, 0, 0, 0, *(each.ctypes.data for each in tables), part.start, part.stop, *numbers])
-        sums_at = number % slots * sum(own)
+        sums_at = number % slots * slot
         pointers = [
             *(Pointer(0, Of.INPUT), Pointer(1, Of.OUTPUT)),
             *(Pointer(2, Of.OWN, 0, sums_at), Pointer(3, Of.OWN, 0, sums_at + own[0])),
         ]
         calls.append(Call(code, frame, pointers, work * len(part)))
     stages = [calls[first : first + slots] for first in range(0, len(calls), slots)]
-    return CallsKernel(compiled, Calls(stages, min(len(calls), slots) * sum(own)), threads, tables)
+    return CallsKernel(compiled, Calls(stages, min(len(calls), slots) * slot), team, tables)
 
 
 def _counts(sums: _Sums) -> list[Numbers]:

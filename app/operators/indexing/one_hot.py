@@ -6,6 +6,8 @@ Source: the DML_ONE_HOT_OPERATOR_DESC and DML_NONZERO_COORDINATES_OPERATOR_DESC 
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
 from app.contract.constants import DataType, FeatureLevel
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
@@ -133,16 +135,24 @@ class NonzeroCoordinates(Operator):
     def implied_type(self, name: str, level: FeatureLevel) -> DataType:
         return DataType.UINT32
 
-    def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    makes_in = True
+
+    def call(self, xp: Any, inputs: Mapping[str, Any], into: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         x = inputs["InputTensor"]
-        rest = xp.flatnonzero(x)
+        # Of booleans NumPy looks at eight at once. CuPy's comparison would take what is subnormal for 0.
+        rest = xp.flatnonzero(x != 0 if xp is np else x)
         count = len(rest)
         sizes = self.implied_sizes("OutputCoordinatesTensor")
-        made = xp.zeros(sizes[-2:], xp.uint32)
+        made = into.get("OutputCoordinatesTensor") if into else None
+        if made is None:
+            made = xp.empty(sizes, xp.uint32)
+        rows = made[(0,) * (len(sizes) - 2)]
+        rows[count:] = 0
         for back in range(1, sizes[-1] + 1):
-            made[:count, -back] = rest % x.shape[-back]
-            rest //= x.shape[-back]
+            whole = rest // x.shape[-back]
+            rows[:count, -back] = rest - whole * x.shape[-back]  # which takes a fifth of a remainder
+            rest = whole
         return {
             "OutputCountTensor": xp.full(self.implied_sizes("OutputCountTensor"), count, xp.uint32),
-            "OutputCoordinatesTensor": made.reshape(sizes),
+            "OutputCoordinatesTensor": made,
         }

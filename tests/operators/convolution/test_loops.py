@@ -7,7 +7,6 @@ import mmap
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from app.devices.cpu.calls import Of
 from app.devices.cpu.convolution import ConvolutionKernel
 from app.devices.cpu.convolution_loops import ItemWork, Space
 from app.devices.cpu.llvm.panels import Tile
-from app.devices.cpu.threads import Threads
+from app.devices.cpu.llvm.team import Team
 from app.devices.device import Cancelled
 from app.memory.arrays import Array
 from app.operators.catalog import OPERATORS
@@ -239,7 +238,7 @@ class fenced:  # noqa: N801 - a context manager
             memory = np.frombuffer(mmap.mmap(-1, size + 2 * mmap.PAGESIZE), np.uint8)
             start = memory.ctypes.data
             begin = mmap.PAGESIZE + (size - array.nbytes if self._at_the_end else 0)
-            copy = memory[begin : begin + array.nbytes].view(np.float32).reshape(array.shape)
+            copy = memory[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
             copy[...] = array
             made.append(copy)
             self._fences += [(start, 0), (start + mmap.PAGESIZE + size, 0)]
@@ -293,8 +292,7 @@ def test_calls_of_a_graph_pack_where_others_have_packed(monkeypatch: pytest.Monk
         begins = sorted(each.offset for call in stage for each in call.pointers if each.of is Of.OWN)
         assert min(np.diff([*begins, made.own_bytes])) >= 4 * kernel._loop.scratch
     output = np.zeros(wanted.shape, np.float32)
-    with ThreadPoolExecutor(1) as helpers:
-        make_calls(made, given, [output], Threads(helpers, 2), lambda: False)
+    make_calls(made, given, [output], Team(conftest.compiler(), 2), lambda: False)
     np.testing.assert_array_equal(output, wanted)
 
 
@@ -308,8 +306,7 @@ def test_calls_of_a_graph_pack_elements_that_lie_apart() -> None:
     assert made
     assert made.own_bytes >= turned.nbytes
     output = np.zeros(wanted.shape, np.float32)
-    with ThreadPoolExecutor(1) as helpers:
-        make_calls(made, given, [output], Threads(helpers, 2), lambda: False)
+    make_calls(made, given, [output], Team(conftest.compiler(), 2), lambda: False)
     np.testing.assert_array_equal(output, wanted)
 
 
@@ -386,8 +383,7 @@ def test_filters_that_are_known_are_packed_before(number: int) -> None:
             output[...] = -1
             found = kernel.calls()
             assert found
-            with ThreadPoolExecutor(1) as helpers:
-                make_calls(found, [elements, nothing, biases], [output], Threads(helpers, 2), lambda: False)
+            make_calls(found, [elements, nothing, biases], [output], Team(conftest.compiler(), 2), lambda: False)
             np.testing.assert_array_equal(output, wanted)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.devices.cpu import alone, integer_convolutions, integer_packing, integer_products
+from app.devices.cpu import alone, integer_convolutions, integer_packing, integer_products, runs
 from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm import integer_products as loops
@@ -32,7 +32,7 @@ def compiler(request: pytest.FixtureRequest) -> Compiler:
 def device(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> Iterator[NumpyDevice]:
     """Of several threads, which compute little at a time."""
     monkeypatch.setattr(alone, "MOST_OF_A_CALL", 1 << 9)
-    monkeypatch.setattr(alone, "WORTH_A_THREAD", 1 << 9)
+    monkeypatch.setattr(runs, "WORTH_A_THREAD", 1 << 9)
     monkeypatch.setattr(integer_packing, "MOST_OF_A_CALL", 1 << 9)
     with ThreadPoolExecutor(2) as helpers:
         device = NumpyDevice(helpers, 3, compiler, 1)

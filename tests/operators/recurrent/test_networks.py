@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.contract.constants import NEWEST, DataType
-from app.devices.cpu import recurrent_calls
+from app.devices.cpu import recurrent_calls, runs
 from app.devices.cpu.coordinates import CallKernel
 from app.devices.device import Cancelled
 from app.memory.arrays import Array
@@ -196,6 +196,7 @@ def test_a_long_loop_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     output = {"OutputSingleTensor": {"DataType": "FLOAT32", "Sizes": [1, 1, 1, 64]}}
     model = OPERATORS["DML_OPERATOR_RNN"].model_validate(document | tensors | output)
     monkeypatch.setattr(recurrent_calls, "AT_A_TIME", 8 * 64 * 128)
+    monkeypatch.setattr(runs, "BETWEEN_LOOKS", 8 * 64 * 128)
     kernel = calls.DEVICE.prepare(compile_operator(model, NEWEST))
     asked = iter([False, False])
     given = [memoryview(bytearray(4 * math.prod(each))) for each in sizes.values()]

@@ -13,12 +13,6 @@ from app.formula.expansions import Ask
 from app.formula.uniform import Numbers, evaluator
 from app.formula.values import Value
 
-WORTH_A_BLOCK = 1 << 22
-"""Instructions of a block at least, about: in the time that these take, a second thread is woken."""
-
-BLOCKS = 4
-"""Of each thread, lest one that gets more to do than others keeps them waiting."""
-
 BETWEEN_LOOKS = 1 << 26
 """Instructions, about, after which a loop asks whether to go on: some 20 ms."""
 
@@ -41,7 +35,7 @@ class CoordinateLoops:
         self._ranks = made.inputs
         self._parameters = [evaluator(value) for value in made.parameters]
         self._form = struct.Struct("<" + "".join(FORMS[value.type] for value in made.parameters))
-        self._instructions = made.instructions
+        self._instructions, self._work, self._row = made.instructions, made.work, made.row
         self.code = Code(compiler, made.source)
 
     def arguments(self, numbers: Numbers) -> "array[int]":
@@ -52,23 +46,10 @@ class CoordinateLoops:
         """Whether so many elements, each of so many values, are computed at once, by code that is there already."""
         return elements * terms * self._instructions <= SMALL_WORK and self.code.is_compiled
 
-    def work(self, elements: int, terms: int) -> int:
-        """About how many instructions it takes to compute so many elements, each of so many values."""
-        return elements * terms * self._instructions
-
-    def block(self, elements: int, terms: int, threads: int) -> int:
-        """How many of `elements`, each of so many values, to compute at a time, on at most so many threads."""
-        work = elements * terms * self._instructions
-        wanted = min(work // WORTH_A_BLOCK, BLOCKS * threads) if threads > 1 else 1
-        return -(-elements // max(wanted, 1))
-
-    def run(self, frame: "array[int]", check: Callable[[], None]) -> None:
-        """Compute a block whose frame, which nobody else uses, has all addresses. `check` is called now and then, and
-        may raise."""
-        watch = Watch(check)
-        frame[WATCH] = id(watch)
-        self.code(frame)
-        watch.end()
+    def work(self, elements: int, terms: int, width: int) -> int:
+        """About how many bytes and instructions it takes to compute so many elements, each of so many values, in rows
+        of a `width`."""
+        return elements * terms * self._work + elements // width * self._row
 
     def frame(
         self,

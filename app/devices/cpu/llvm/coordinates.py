@@ -41,6 +41,9 @@ class Nest:
     parameters: list[Value]
     instructions: int
     """About how many there are for an element, or for each combination of a total's indices."""
+    work: int
+    """The same with the bytes that are read and written, and without what is done once for a `row` of the output."""
+    row: int
 
 
 def nest(ask: Ask, expression: Value, stored: DataType, rank: int) -> Nest:
@@ -65,8 +68,14 @@ class _One(NamedTuple):
 class _Nest(Totals):
     def __init__(self, ask: Ask, root: Value, stored: DataType, rank: int) -> None:
         nodes = [each for each in parts(root) if not is_uniform(each)]
-        self._instructions = len(nodes) + 2
         super().__init__(ask, rank - 1)
+        self._instructions = len(nodes) + 2
+        along = [each for each in nodes if self._is_along(each) and not isinstance(each, Coordinate)]
+        """What differs from element to element: little in rows that are copied, nearly all where each element is looked
+        up by an index of its own."""
+        read = [each.stored for each in along if isinstance(each, Element)]
+        self._work = 2 + len(along) + sum(bytes_of(llvm_type(each.value.lower())) for each in (*read, stored))
+        self._row = len(nodes) - len(along)
         self._root = root
         self._stored = stored.value.lower()
         self._ranks = {each.name: len(each.at) for each in nodes if isinstance(each, Element)}
@@ -82,7 +91,13 @@ class _Nest(Totals):
         self._by_tables()
         head = ["define void @kernel(ptr noalias readonly %frame) {", "entry:"]
         lines = [*sorted(self._declarations), *head, *self.entry.lines, "br label %end", "end:", "ret void", "}"]
-        return Nest("\n".join([*lines, *METADATA]), self._ranks, self._parameters, self._instructions)
+        return Nest(
+            "\n".join([*lines, *METADATA]), self._ranks, self._parameters, self._instructions, self._work, self._row
+        )
+
+    def _is_along(self, node: Value) -> bool:
+        """Whether it is computed for each element, or each term of a total."""
+        return any(key == self.innermost or isinstance(key, Index) for key in self.free(node))
 
     # The output
 

@@ -151,11 +151,28 @@ class _Row:
     def each_other(self, element: Element, name: str) -> None:
         """The same for `element` as the output, of an input that is spaced: by vectors, if it is every other one."""
         nest, place = self._nest, self.places[name]
-        step = str(2 * bytes_of(place.type))
-        is_other = nest.emit(f"icmp eq i64 {place.stride}, {step}")
-        known = _Row(nest, self._size, self.places | {name: replace(place, stride=step)}, self._start)
-        nest.if_(is_other, lambda: known.each({OUTPUT: element}, {}))
+        size = bytes_of(place.type)
+        is_other = nest.emit(f"icmp eq i64 {place.stride}, {2 * size}")
+        known = _Row(nest, self._size, self.places | {name: replace(place, stride=str(2 * size))}, self._start)
+        nest.if_(is_other, lambda: known.lower_parts(name) if size < 4 else known.each({OUTPUT: element}, {}))
         nest.if_(nest.emit(f"xor i1 {is_other}, true"), lambda: self.each({OUTPUT: element}, {}))
+
+    def lower_parts(self, name: str) -> None:
+        """Every other one of small elements, which LLVM would take one by one: each but the last, behind which may be
+        nothing, with the one behind it as a number of twice as many bits, of which it is the lower half."""
+        nest, place, output = self._nest, self.places[name], self.places[OUTPUT]
+        half, both = (f"i{bits * bytes_of(place.type)}" for bits in (8, 16))
+        last = nest.emit(f"sub i64 {self._size}, 1")
+        pairs = replace(place, type=both, step="packed")
+        parts, made = replace(place, type=half), replace(output, type=half)
+
+        def body(index: str, accumulated: Sequence[str]) -> Sequence[str]:
+            pair = nest.emit(f"load {both}, ptr {nest.at(pairs, index)}, align 1{GROUP}")
+            nest.store(nest.emit(f"trunc {both} {pair} to {half}"), made, index)
+            return ()
+
+        nest.loop_if_any(last, body, (), PARALLEL)
+        nest.store(nest.emit(f"load {half}, ptr {nest.at(parts, last)}, align 1{GROUP}"), made, last)
 
     def in_pieces(
         self,
