@@ -10,9 +10,10 @@ import pytest
 from app.contract.constants import DataType
 from app.devices.cpu.llvm import chosen, nests
 from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.cpu.llvm.kernels import SLOW, work_of
 from app.devices.cpu.llvm.lowering import lower
 from app.devices.cpu.llvm.math.primitives import CHOSEN
-from app.formula.values import FLOAT32, Input, Value, erf, tanh
+from app.formula.values import FLOAT32, Input, Value, erf, sqrt, tanh
 from app.memory.arrays import Array
 from tests.formula.spelled import ask
 from tests.operators.numerics import reference
@@ -58,3 +59,9 @@ def test_work_is_that_of_the_functions_too() -> None:
         assert sum("bitcast" not in line for line in chosen.element(name, False).body) == count
     made = lower(ask, tanh(tanh(X)), DataType.FLOAT32)
     assert made.instructions == len(made.body) + 2 * CHOSEN["tanh"]
+
+
+def test_divisions_and_roots_are_more_work_than_other_instructions() -> None:
+    made = lower(ask, sqrt(X) / (X + 1) + X, DataType.FLOAT32)
+    assert made.slow == 2
+    assert work_of([made]) == 4 + 4 + made.instructions + 2 * SLOW

@@ -21,6 +21,9 @@ KEPT = 512
 NEEDED = {"x86_64": ("avx2", "fma", "f16c")}
 """Features without which LLVM would call functions that are not there, one element at a time."""
 
+STEADY = "avx512vbmi2"
+"""A feature of all processors whose clock is hardly slower while they use registers of 512 bits. Those before them slow
+down for milliseconds, whatever else is computed meanwhile."""
 
 _HEAD = re.compile(r"^define void @kernel\([^)]*\)", re.MULTILINE)
 
@@ -126,6 +129,8 @@ class Compiler:
     def optimized(self, source: str, machine: Any, registers: Registers) -> Any:
         """A module as llvmlite has it, made quick for llvmlite's `machine`, which has these `registers`."""
         source = _HEAD.sub(rf"\g<0>{_REALIGNS}", source)
+        if not self._features.get(STEADY):
+            source = source.replace(vectors.WIDE, "")
         source, forms = vectors.prepared(chosen.defined(source, registers), registers)
         module = self._llvm.parse_assembly(source)
         module.verify()

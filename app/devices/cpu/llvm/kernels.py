@@ -51,6 +51,9 @@ SHORT_ROW = 1 << 10
 SMALL_WORK = 1 << 27
 """Work that is done in 2 ms. On a virtual machine whose processors sleep, another thread is hardly sooner awake."""
 
+SLOW = 8
+"""The further work of a division or a root, with which a pass over what is in the cache takes twice as long or more."""
+
 LOOKED_UP = 64
 """The work of an element that is looked up, most of which is to wait for the cache."""
 
@@ -166,7 +169,7 @@ class _Loops:
         """How many float32 a register has."""
         self._code = code
         self._read_names = [inputs[number] for number in self.reads]
-        self.work = _work_of([each for each in elements if not each.quick])
+        self.work = work_of([each for each in elements if not each.quick])
         """What it takes to compute an element, in bytes and instructions."""
         parameters = [value for element in elements for value in element.parameters]
         self._parameters = [evaluator(value) for value in parameters]
@@ -429,7 +432,7 @@ def _broadcast(strides: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(0 if size == 1 else stride for size, stride in zip(shape, strides, strict=True))
 
 
-def _work_of(elements: Sequence[Element]) -> int:
+def work_of(elements: Sequence[Element]) -> int:
     """What it takes to compute one of each, in bytes and instructions."""
     types = [type_ for element in elements for type_ in (*element.inputs.values(), element.output)]
-    return sum(map(bytes_of, types)) + sum(element.instructions for element in elements)
+    return sum(map(bytes_of, types)) + sum(element.instructions + SLOW * element.slow for element in elements)

@@ -55,6 +55,11 @@ class Element:
         return len(self.body) + sum(CHOSEN[name] for name in called)
 
     @property
+    def slow(self) -> int:
+        """How many of these a processor does not begin each cycle: divisions and roots."""
+        return sum(" = fdiv " in line or "@llvm.sqrt." in line for line in self.body)
+
+    @property
     def definition(self) -> list[str]:
         """Its source, without the declarations."""
         arguments = [f"{kind} %x{number}" for number, kind in enumerate(self.inputs.values())]

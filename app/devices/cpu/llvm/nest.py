@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 
 from app.devices.cpu.llvm.lowering import Element
 from app.devices.cpu.llvm.types import bytes_of, intrinsic, llvm_type
+from app.devices.cpu.llvm.vectors import WIDE
 from app.memory.addresses import LINE
 
 Access: TypeAlias = Literal["packed", "same", "strided"]
@@ -48,6 +49,11 @@ LONG = 192
 the time if two vectors are taken side by side, and not four; they take a tenth longer then."""
 
 
+WIDE_FROM = 12
+"""Instructions for a float32 that are worth whole registers, though the clock is slower then: passes over memory take a
+tenth longer with these. For FLOAT16, of which LLVM takes as many as for float32 anyway, nothing is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where the part of an array is in the present iteration of the outer loops: its elements' type in LLVM, how they
@@ -69,6 +75,7 @@ class Nest:
         types[OUTPUT] = elements[-1].output
         self._elements = elements
         self.is_long = sum(element.instructions for element in elements) > LONG
+        self._is_wide = _is_wide(elements)
         self.attributes: dict[str, list[str]] = {}
         """By the element's name, each with its type."""
         self._declarations: set[str] = set()
@@ -114,7 +121,7 @@ class Nest:
             self._lines.append("fence seq_cst")  # what went past the cache is there for other threads, too
         declarations = self._declarations.union(*(element.declarations for element in self._elements))
         definitions = [line for element in self._elements for line in element.definition]
-        head = ["define void @kernel(ptr noalias readonly %frame) {", "entry:"]
+        head = [f"define void @kernel(ptr noalias readonly %frame){WIDE if self._is_wide else ''} {{", "entry:"]
         *metadata, side_by_side = _METADATA
         metadata.append(side_by_side % (2 if self.is_long else 4))
         return "\n".join([*sorted(declarations), *definitions, *head, *self._lines, "ret void", "}", *metadata])
@@ -294,3 +301,12 @@ class Nest:
     def _from_frame(self, type_: str) -> str:
         place = self.emit(f"getelementptr i64, ptr %frame, i64 {next(self._numbers)}")
         return self.emit(f"load {type_}, ptr {place}")
+
+
+def _is_wide(elements: Sequence[Element]) -> bool:
+    """Whether it is sooner computed with whole registers. Bytes that are found of numbers of 32 bits are: those of half a
+    register are half of the least that is stored at once."""
+    output = elements[-1].output
+    if bytes_of(output) == 1:
+        return {bytes_of(each) for each in elements[-1].inputs.values()} == {4}
+    return output == "float" and sum(element.instructions for element in elements) >= WIDE_FROM

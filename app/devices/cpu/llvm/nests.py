@@ -258,15 +258,16 @@ class _Row:
     def guessed(self, element: Element, quick: tuple[Element, Element]) -> None:
         """The loop that stores what is `quick`, and, if there is a doubtful one among these, the one of `element`."""
         nest, (value, doubtful) = self._nest, quick
-        kind = doubtful.output
         held = [self._held(each, {}) for each in quick]
 
         def body(index: str, accumulated: Sequence[str]) -> Sequence[str]:
             nest.store(self._value(value, held[0], index), self.places[OUTPUT], index)
-            return (nest.emit(f"or {kind} {accumulated[0]}, {self._value(doubtful, held[1], index)}"),)
+            # As a bit, of which a processor has many in a register, or at least need not move it.
+            doubt = nest.emit(f"icmp ne {doubtful.output} {self._value(doubtful, held[1], index)}, 0")
+            return (nest.emit(f"or i1 {accumulated[0]}, {doubt}"),)
 
-        (doubts,) = nest.loop(self._size, body, [(kind, "0")], ACCUMULATING)
-        nest.if_(nest.emit(f"icmp ne {kind} {doubts}, 0"), lambda: self.each({OUTPUT: element}, {}))
+        (doubts,) = nest.loop(self._size, body, [("i1", "false")], ACCUMULATING)
+        nest.if_(doubts, lambda: self.each({OUTPUT: element}, {}))
 
     def added(self, stages: Sequence[FormulaStage[Element]], known: Mapping[str, str]) -> dict[str, str]:
         """The names of the group's sums."""

@@ -119,6 +119,11 @@ def truncated(x: Value, type_: str) -> Value:
     return Operation(type_, "truncated", (x,))
 
 
+def lowest_bits(raised: Value) -> Value:
+    """The whole number that is in those of a float32, as an int32."""
+    return Operation("int32", "lowest_bits", (raised,))
+
+
 def polynomial(coefficients: Sequence[float], x: Value) -> Value:
     """The sum of coefficients[i] * x^i, added up in pairs (G. Estrin), which need not wait for each other."""
     terms: list[Value | float] = list(coefficients)

@@ -3,17 +3,25 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from app.devices.cpu.llvm.math.primitives import fused, truncated
-from app.formula.values import FLOAT32, Input, Operation, Value, absolute, cast, integer_range, maximum, minimum, rint
+from app.devices.cpu.llvm.math.primitives import FORMATS, fused, lowest_bits
+from app.formula.values import (
+    FLOAT32,
+    Constant,
+    Input,
+    Operation,
+    Value,
+    absolute,
+    cast,
+    integer_range,
+    maximum,
+    minimum,
+)
 
 INT32 = "int32"
 
-LARGEST = 255
-"""The most that a number of 8 bits less a zero point of as many may be."""
-
-ROUNDINGS = 3.1 * 2.0**-24
-"""How far a sum of two products may be off in float32, of both their sizes together: of the ratio of scales, of the
-product and of the sum."""
+ROUNDINGS = 2.1 * 2.0**-24, 3.1 * 2.0**-24
+"""How far a sum of two products may be off in float32, of the size of each: of the ratio of scales and of the sum, and
+of the second one's product."""
 
 
 class Quick(NamedTuple):
@@ -54,29 +62,41 @@ def quick_sum(root: Value) -> Quick | None:
 
 
 def _quick(type_: str, numbers: Sequence[Value], ratios: Sequence[Value], zero: Value | None) -> Quick | None:
-    first, second = map(_small, numbers)
+    first, second = map(_Small.of, numbers)
     moves = _number_of(zero) if zero else None
     if first is None or second is None or (zero and moves is None):
         return None
     by_first, by_second = (cast(each, FLOAT32) for each in ratios)
-    total = fused(first, by_first, second * by_second)
-    nearest = rint(total)
-    off = (absolute(by_first) + absolute(by_second)) * (LARGEST * ROUNDINGS)
-    whole = truncated(nearest, INT32)  # which is in range where it is not doubtful
+    total = fused(first.value, by_first, second.value * by_second)
+    rounder = FORMATS[FLOAT32].rounder
+    raised = total + rounder  # whose lowest bits are the nearest integer where that is not doubtful
+    sizes = (absolute(by_first) * first.largest, absolute(by_second) * second.largest)
+    off = sizes[0] * ROUNDINGS[0] + sizes[1] * ROUNDINGS[1]
+    whole = lowest_bits(raised)
     moved = whole + cast(moves, INT32) if moves else whole
     least, most = integer_range(type_)
     value = cast(minimum(maximum(moved, least), most), type_)
-    return Quick(value, ~(absolute(total - nearest) < 0.5 - off))  # so it is of NaN
+    return Quick(value, ~(absolute(total - (raised - rounder)) < 0.5 - off))  # so it is of NaN
 
 
-def _small(x: Value) -> Value | None:
-    """A float64 of a number of 8 bits, or of the difference of two, as float32."""
-    match x:
-        case Operation(name="subtract", arguments=(given, zero)):
-            number, less = _number_of(given), _number_of(zero)
-            return cast(number, FLOAT32) - cast(less, FLOAT32) if number and less else None
-    number = _number_of(x)
-    return cast(number, FLOAT32) if number else None
+class _Small(NamedTuple):
+    """A float64 of a number of 8 bits, or of the difference of two, as float32, and how large its size may be."""
+
+    value: Value
+    largest: Value
+
+    @classmethod
+    def of(cls, x: Value) -> "_Small | None":
+        match x:
+            case Operation(name="subtract", arguments=(given, zero)):
+                number, less = _number_of(given), _number_of(zero)
+                moved = cast(less, FLOAT32) if less else None
+            case _:
+                number, moved = _number_of(x), Constant(FLOAT32, 0)
+        if number is None or moved is None:
+            return None
+        least, most = integer_range(number.type)
+        return cls(cast(number, FLOAT32) - moved, maximum(moved - least, most - moved))
 
 
 def _number_of(x: Value) -> Value | None:

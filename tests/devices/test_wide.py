@@ -1,0 +1,54 @@
+"""Loops that take whole registers of 512 bits, where LLVM by itself takes half of them."""
+
+from typing import Any
+
+import pytest
+
+from app.contract.constants import DataType
+from app.devices.cpu.llvm import nests
+from app.devices.cpu.llvm.compiler import STEADY, Compiler
+from app.devices.cpu.llvm.lowering import lower
+from app.devices.cpu.llvm.vectors import WIDE
+from app.formula.values import FLOAT32, Input, Value, absolute, exp, tanh
+from tests.formula.spelled import ask
+
+X = Input(FLOAT32, "X", DataType.FLOAT32)
+HALF = Input(FLOAT32, "X", DataType.FLOAT16)
+
+
+def source_of(expression: Value, stored: DataType) -> str:
+    return nests.elements(lower(ask, expression, stored), ["X"], 1, ["packed", "packed"])
+
+
+@pytest.mark.parametrize(
+    ("expression", "stored", "is_wide"),
+    [
+        (exp(X), DataType.FLOAT32, True),
+        (tanh(X), DataType.FLOAT32, True),
+        (X > 1, DataType.UINT8, True),
+        (absolute(X), DataType.FLOAT32, False),
+        (exp(HALF), DataType.FLOAT16, False),
+        (HALF > 1, DataType.UINT8, False),
+    ],
+)
+def test_what_computes_for_long_and_what_is_stored_as_bytes_is_wide(
+    expression: Value, stored: DataType, is_wide: bool
+) -> None:
+    assert (WIDE in source_of(expression, stored)) is is_wide
+
+
+@pytest.mark.parametrize("is_steady", [True, False])
+def test_processors_that_slow_down_take_half_registers(is_steady: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    compiler: Any = Compiler()
+    parsed = compiler._llvm.parse_assembly
+    monkeypatch.setattr(compiler, "_features", dict(compiler._features) | {STEADY: is_steady})
+
+    def parse(source: str) -> Any:
+        made.append(source)
+        return parsed(source)
+
+    monkeypatch.setattr(compiler._llvm, "parse_assembly", parse)
+    target = compiler._llvm.Target.from_default_triple()
+    compiler.optimized(source_of(exp(X), DataType.FLOAT32), target.create_target_machine(), compiler.registers)
+    assert (WIDE in made[0]) is is_steady
