@@ -304,8 +304,8 @@ class Nest:
 
 
 def _is_wide(elements: Sequence[Element]) -> bool:
-    """Whether it is sooner computed with whole registers. Bytes that are found of numbers of 32 bits are: those of half a
-    register are half of the least that is stored at once."""
+    """Whether it is sooner computed with whole registers. Bytes that are found of numbers of 32 bits are: those of half
+    a register are half of the least that is stored at once."""
     output = elements[-1].output
     if bytes_of(output) == 1:
         return {bytes_of(each) for each in elements[-1].inputs.values()} == {4}
