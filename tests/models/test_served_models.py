@@ -372,8 +372,9 @@ def test_settings_that_cannot_be(settings: dict[str, str], why: str, tmp_path: P
 def test_tritons_config() -> None:
     ports = signature(affine())
     assert apply_config(CONFIG, "versions", ports).inputs["x"].sizes == ("batch", 3)
-    fixed = apply_config('input { name: "x" dims: [2, 3] }', "versions", ports)
-    assert fixed.inputs["x"].sizes == (2, 3)
+    for rows in (1, 2):
+        fixed = apply_config(f'input {{ name: "x" dims: [{rows}, 3] }}', "versions", ports)
+        assert fixed.inputs["x"].sizes == (rows, 3)
     assert parse("a: [1, 2] b { c: 'd\\'e' } b < c: 2 > # end") == {
         "a": ["1", "2"],
         "b": [{"c": ["d'e"]}, {"c": ["2"]}],
