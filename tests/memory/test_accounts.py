@@ -1,5 +1,8 @@
 """Accounts: no more than their limit, and all of it back once nobody works with it."""
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 
 from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryExhausted, RequestOver
@@ -58,7 +61,13 @@ def test_nothing_is_taken_when_the_request_is_over() -> None:
     share.take(10)
     share.close()
     assert account.used == 0
-    for ask in (lambda: share.take(1), lambda: share.check(1), share.ensure_open, share.lent().__enter__):
+    asks: list[Callable[[], object]] = [
+        partial(share.take, 1),
+        partial(share.check, 1),
+        share.ensure_open,
+        share.lent().__enter__,
+    ]
+    for ask in asks:
         with pytest.raises(RequestOver):
             ask()
     assert account.used == 0
