@@ -227,6 +227,12 @@ def test_what_becomes_no_image(client: httpx.Client) -> None:
         assert line.startswith(f"{failed}dimensions {dimensions} are")
 
 
+@pytest.mark.parametrize("dimensions", [[1], [1, 1], [1, 1, 1]])
+def test_dimensions_of_images_that_are_left_out_are_1(client: httpx.Client, dimensions: list[int]) -> None:
+    write = {"type": "writeFile", "resource": "x", "targetPath": "x.png", "dimensions": dimensions}
+    assert lines(client, shown(x=floats(1)) | {"commands": [write]}) == ["Resource 'x' written to 'x.png'"]
+
+
 def test_without_pillow_images_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     file = image("RGB", "PNG")
     monkeypatch.setitem(sys.modules, "PIL", None)
