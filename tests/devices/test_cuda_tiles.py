@@ -72,6 +72,7 @@ def test_tiles_are_turned(tmp_path: Path, numpy_device: NumpyDevice, monkeypatch
     monkeypatch.setattr(layouts, "LEAST_TURNED", 0)
     device = CudaDeviceOnCpu(BuiltKernels(tmp_path))
     assert differing(device, numpy_device, list(cases())) == []
+    assert device.kernels_built.sources
     assert all("__shared__" in source for source in device.kernels_built.sources)
 
 

@@ -17,11 +17,13 @@ from onnx import ModelProto
 from tritonclient.utils import InferenceServerException
 
 from app.engine.service import Service
+from app.models.onnx.errors import WrongSizes
 from app.models.onnx.reading import signature
 from app.models.repository import layout
 from app.models.repository.config import BadConfig, apply_config, parse
 from app.models.repository.model import LoadedModel, SizedModel
 from app.models.repository.repository import Repository, check
+from app.models.repository.warm import parse_stated
 from app.settings import Settings, Unusable
 from tests.conftest import RunningServer, ServerFactory, running_server
 from tests.graphs.requests import MSGPACK, dispatch, result
@@ -158,7 +160,7 @@ def test_what_cannot_be_served_is_listed_with_the_reason(client: httpx.Client) -
         assert why in listed[name, "1"]["reason"]
     assert listed["versions", "9"] == {"name": "versions", "version": "9", "state": "READY", "reason": ""}
     ready = client.post("/v2/repository/index", json={"ready": True}).json()
-    assert all(each["state"] == "READY" for each in ready)
+    assert ready == [each for each in listed.values() if each["state"] == "READY"]
     assert client.get("/v2/models/unsupported/ready").status_code == 503
     assert "Det" in client.post("/v2/models/unsupported/infer", json={"inputs": []}).json()["error"]
     assert client.post("/v2/repository/models/unsupported/load").status_code == 400
@@ -357,6 +359,7 @@ class TestMemory:
         ({"models": ".", "warm": "a"}, "name=1x3x224x224"),
         ({"models": ".", "warm": "a=1x0"}, "name=1x3x224x224"),
         ({"models": ".", "warm": "a=x:1,2"}, "name=1x3x224x224"),
+        ({"models": ".", "warm": "=1x3"}, "name=1x3x224x224"),
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, str], why: str, tmp_path: Path) -> None:
@@ -369,8 +372,9 @@ def test_settings_that_cannot_be(settings: dict[str, str], why: str, tmp_path: P
 def test_tritons_config() -> None:
     ports = signature(affine())
     assert apply_config(CONFIG, "versions", ports).inputs["x"].sizes == ("batch", 3)
-    fixed = apply_config('input { name: "x" dims: [2, 3] }', "versions", ports)
-    assert fixed.inputs["x"].sizes == (2, 3)
+    for rows in (1, 2):
+        fixed = apply_config(f'input {{ name: "x" dims: [{rows}, 3] }}', "versions", ports)
+        assert fixed.inputs["x"].sizes == (rows, 3)
     assert parse("a: [1, 2] b { c: 'd\\'e' } b < c: 2 > # end") == {
         "a": ["1", "2"],
         "b": [{"c": ["d'e"]}, {"c": ["2"]}],
@@ -386,9 +390,35 @@ def test_tritons_config() -> None:
         ("}", "ends nothing"),
         ("a" + "{a" * 50, "too deep"),
         ("!", "line 1"),
+        ("#" * ((1 << 20) + 1), "1048577 characters"),
+        ("input: x", "input in config.pbtxt is no message"),
+        ('input { name: "x" dims: [ many ] }', "dims of x in config.pbtxt are no numbers"),
+        ('input { name: "x" data_type: TYPE_FP8 }', "TYPE_FP8 in config.pbtxt, which is none of"),
+        ('input { name: "x" reshape { shape: [ 3 ] } }', "x reshaped"),
     ):
         with pytest.raises(BadConfig, match=why):
             apply_config(text, "versions", ports)
+
+
+@pytest.mark.parametrize(
+    ("stated", "why"),
+    [
+        ("2x3", "Name the inputs whose sizes are given: x, y"),
+        ("x:2", "Sizes of y are free"),
+        ("x:2,y:3,w:4", "no input w; there is x, y, z"),
+    ],
+)
+def test_stated_sizes_that_do_not_fit(stated: str, why: str) -> None:
+    ports = signature(model("m (float[a] x, float[b] y, float[2] z) => (float[c] t) { t = Concat<axis=0>(x, y, z) }"))
+    assert parse_stated("x:2,y:3").of(ports) == {"x": (2,), "y": (3,), "z": (2,)}
+    with pytest.raises(WrongSizes, match=why):
+        parse_stated(stated).of(ports)
+
+
+def test_sizes_without_a_name_stand_alone() -> None:
+    assert parse_stated("2x3").of(signature(affine())) == {"x": (2, 3)}
+    with pytest.raises(ValueError, match="either all sizes have a name"):
+        parse_stated("2x3,y:4")
 
 
 @pytest.mark.parametrize(
@@ -428,6 +458,19 @@ def test_versions_that_are_not_there(tmp_path: Path, config: str, why: str) -> N
     (tmp_path / "some" / "config.pbtxt").write_text(config)
     assert layout.names_in(tmp_path) == ["some"]  # so that it is told
     with pytest.raises(BadConfig, match=why):
+        layout.find(tmp_path, "some")
+
+
+def test_names_that_no_address_has(tmp_path: Path) -> None:
+    put(tmp_path / "a b.onnx", affine())
+    with pytest.raises(BadConfig, match="A model's name must be 1 to 128"):
+        layout.find(tmp_path, "a b")
+
+
+def test_a_file_and_a_folder_of_one_name(tmp_path: Path) -> None:
+    put(tmp_path / "some.onnx", affine())
+    put(tmp_path / "some" / "1" / "model.onnx", affine())
+    with pytest.raises(BadConfig, match=r"both some\.onnx and a folder some"):
         layout.find(tmp_path, "some")
 
 

@@ -3,7 +3,9 @@
 import base64
 import io
 import json
+import os
 import struct
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from app.contract.constants import DataType
+from app.memory.accounts import MemoryAccount, MemoryShare
+from app.memory.buffers import Buffer
+from app.models.dxdispatch import arrays, images
+from app.models.dxdispatch.files import FolderFiles, Missing
+from app.settings import MIB
 from tests.cli.command import dmlserve, printed, refusal
 from tests.models.dxdispatch.models import Json, add, changed, floats, lines, npy, post, problem, shown, tensor, zipped
 
@@ -205,6 +213,55 @@ def test_images_written(client: httpx.Client, channels: int, suffix: str) -> Non
         pixel = np.atleast_1d(np.asarray(made)[3, 3])
     wanted = [0, 254, 255, 255][:channels]
     np.testing.assert_allclose(pixel, wanted[: len(pixel)], atol=2 if "g" in suffix[2:].lower() else 0)
+
+
+def test_what_becomes_no_image(client: httpx.Client) -> None:
+    write = {"type": "writeFile", "resource": "x", "targetPath": "x.png", "dimensions": [1, 1, 1, 1]}
+    model = shown(x=floats(1, initialValuesDataType="INT32")) | {"commands": [write]}
+    failed = "Failed to write resource to file 'x.png': "
+    assert lines(client, model) == [f"{failed}only FLOAT32 and FLOAT16 elements become an image, not INT32"]
+    model["resources"] = {"x": floats(1)}
+    for dimensions in ([1, 1, 1, 2], [1, 1, 0, 1]):
+        model["commands"] = [write | {"dimensions": dimensions}]
+        (line,) = lines(client, model)
+        assert line.startswith(f"{failed}dimensions {dimensions} are")
+
+
+@pytest.mark.parametrize("dimensions", [[1], [1, 1], [1, 1, 1]])
+def test_dimensions_of_images_that_are_left_out_are_1(client: httpx.Client, dimensions: list[int]) -> None:
+    write = {"type": "writeFile", "resource": "x", "targetPath": "x.png", "dimensions": dimensions}
+    assert lines(client, shown(x=floats(1)) | {"commands": [write]}) == ["Resource 'x' written to 'x.png'"]
+
+
+def test_without_pillow_images_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = image("RGB", "PNG")
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with MemoryAccount(MIB).open() as memory, pytest.raises(arrays.Unusable, match=r"install dmlserve\[images\]"):
+        images.load(memoryview(file), DataType.FLOAT32, [], MIB, memory)
+
+
+def test_what_is_deferred_and_not_there_yet_is_not_written(client: httpx.Client) -> None:
+    write = {"type": "writeFile", "resource": "x", "targetPath": "x.dat"}
+    model = shown(x={"initialValues": "deferred"}) | {"commands": [write]}
+    answer = post(client, model).json()
+    assert answer["lines"] == ["Failed to write resource to file 'x.dat': Could not find deferred resource x"]
+    assert answer["files"] == []
+
+
+def test_a_file_that_becomes_shorter_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "x.dat"
+    file.write_bytes(bytes(64))
+    files, take = FolderFiles(tmp_path, tmp_path), MemoryShare.buffer
+    with MemoryAccount(MIB).open() as memory:
+        assert files.read("x.dat", 64, "max_tensor_bytes", memory) == bytes(64)
+
+    def cutting(share: MemoryShare, size: int) -> Buffer:
+        os.truncate(file, 8)
+        return take(share, size)
+
+    monkeypatch.setattr(MemoryShare, "buffer", cutting)
+    with MemoryAccount(MIB).open() as memory, pytest.raises(Missing, match=r"x\.dat became shorter"):
+        files.read("x.dat", 64, "max_tensor_bytes", memory)
 
 
 def test_outputs_with_gaps_keep_what_is_between(client: httpx.Client) -> None:

@@ -121,6 +121,7 @@ def test_a_recurrent_network_with_activations_in_an_array(client: httpx.Client) 
         ([unary("ACTIVATION_RELU", (FLOAT, 1))], ["x"], ["y"], "1 attributes; DML_OPERATOR_ACTIVATION_RELU has 0"),
         ([unary("ACTIVATION_ELU", (99, 1.0))], ["x"], ["y"], "of an unknown kind"),
         ([unary("ACTIVATION_ELU", (0, None))], ["x"], ["y"], "has no Alpha"),
+        ([unary("ACTIVATION_ELU", (SCALAR, bytes(8)))], ["x"], ["y"], "whose type nothing tells"),
         ([unary("ELEMENT_WISE_ROUND", (UINT, 3))], ["x"], ["y"], "which is no DML_ROUNDING_MODE"),
         ([unary("ACTIVATION_RELU")], ["w"], ["y"], "comes from no node"),
         ([unary("ACTIVATION_RELU")], ["x"], ["z"], "comes from no node"),
