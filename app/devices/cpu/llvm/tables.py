@@ -65,7 +65,7 @@ tell:
   call void @wake(ptr %lot)
   br label %finished
 wait:
-  %all = call i64 @await(ptr %done_place, i64 %count, ptr %lot, i1 true)
+  %all = call i64 @await(ptr %done_place, i64 %count, ptr %lot, i64 {waiting.SPIN_NS})
   br label %finished
 finished:
   %following = add i64 %at, {8 * STAGE_WORDS}

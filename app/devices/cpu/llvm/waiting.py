@@ -1,8 +1,8 @@
 """How threads wait for one another in compiled code: assembly that the modules of threads have in common.
 
-A thread waits until a word is at least so much. It looks for SPIN_NS, about as long as it takes to wake a thread, and
-then sleeps in a lot, which is the pthread objects for it and how many sleep there. Who changes the word then wakes it.
-Words are of 64 bits.
+A thread waits until a word is at least so much. It looks for a while, mostly SPIN_NS, about as long as it takes to wake
+a thread, and then sleeps in a lot, which is the pthread objects for it and how many sleep there. Who changes the word
+then wakes it. Words are of 64 bits.
 """
 
 import platform
@@ -28,7 +28,8 @@ def lot(compiler: Compiler, address: int) -> None:
 
 def source() -> str:
     """`now` gives nanoseconds, `await` waits until a word is at least so much, and gives it, and `wake` wakes who
-    sleeps in a lot. Who waits looks before it sleeps if it `spins`, or if it was woken for nothing."""
+    sleeps in a lot. Who waits looks for so many nanoseconds before it sleeps, or if that is 0 and it was woken for
+    nothing, for SPIN_NS."""
     name, types, given = _PAUSES.get(platform.machine().replace("arm64", "aarch64"), ("llvm.donothing", "", ""))
     return f"""
 declare i32 @pthread_mutex_lock(ptr)
@@ -49,8 +50,10 @@ define internal i64 @now() {{
   ret i64 %ns
 }}
 
-define internal i64 @await(ptr %word, i64 %least, ptr %lot, i1 %spins) {{
+define internal i64 @await(ptr %word, i64 %least, ptr %lot, i64 %looks) {{
 entry:
+  %spins = icmp ne i64 %looks, 0
+  %longest = select i1 %spins, i64 %looks, i64 {SPIN_NS}
   %mutex = getelementptr i64, ptr %lot, i64 {_MUTEX}
   %condition = getelementptr i64, ptr %lot, i64 {_CONDITION}
   %first = load atomic i64, ptr %word seq_cst, align 8
@@ -69,7 +72,7 @@ spin:
 look:
   %now = call i64 @now()
   %since = sub i64 %now, %begun
-  %early = icmp slt i64 %since, {SPIN_NS}
+  %early = icmp slt i64 %since, %longest
   br i1 %early, label %spin, label %sleep
 sleep:
   call i32 @pthread_mutex_lock(ptr %mutex)
