@@ -24,6 +24,9 @@ from app.programs.walks import collapse
 WORK = 1 << 4
 """Of an update."""
 
+CACHED = 1 << 24
+"""Bytes of an output of which a good part is still in a thread's cache when all of it is written."""
+
 WIDE = 1 << 9
 """Bytes of an update of which threads take parts each."""
 
@@ -37,18 +40,19 @@ def scatter_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> Ca
         return None
     match operator:
         case Scatter():
-            stages = [_copied(compiled, compiler, team), _along_axis(compiled, operator, compiler, team)]
+            along = _along_axis(compiled, operator, compiler, team)
+            stages = [_copied(compiled, compiler, _writers(compiled, [along], team)), along]
         case ScatterNd():
             x, length = operator.InputTensor, operator.IndicesTensor.Sizes[-1]
             first = x.rank - operator.InputDimensionCount  # those before have one element
             sizes, strides = (each[first : first + length] for each in (x.Sizes, packed_strides(x.Sizes)))
             width = math.prod(x.Sizes[first + length :])
             led = _led(compiled, "UpdatesTensor", sizes, strides, width, compiler, team)
-            stages = [_copied(compiled, compiler, team), *led]
+            stages = [_copied(compiled, compiler, _writers(compiled, led, team)), *led]
         case MaxUnpooling():
             elements = compiled.outputs["OutputTensor"].elements
             led = _led(compiled, "InputTensor", [elements], [1], 1, compiler, team)
-            stages = [_cleared(compiled, compiler, team), *led]
+            stages = [_cleared(compiled, compiler, _writers(compiled, led, team)), *led]
     return CallsKernel(compiled, Calls(stages), team)
 
 
@@ -118,7 +122,14 @@ def _led(
     return stages
 
 
-def _copied(compiled: Dispatchable, compiler: Compiler, team: Team) -> list[Call]:
+def _writers(compiled: Dispatchable, led: Sequence[Sequence[Call]], team: Team) -> int:
+    """How many threads write what is `led` into then: one if that is one's work, unless caches are too small for it. What
+    another one has written comes more slowly out of its cache than it is written."""
+    is_of_one = all(len(stage) == 1 for stage in led)
+    return 1 if is_of_one and _bytes(compiled.outputs["OutputTensor"]) < CACHED else team.most
+
+
+def _copied(compiled: Dispatchable, compiler: Compiler, threads: int) -> list[Call]:
     """All of the input, to the output."""
     code, number = Code(compiler, _copies()), list(compiled.inputs).index("InputTensor")
     return [
@@ -128,16 +139,16 @@ def _copied(compiled: Dispatchable, compiler: Compiler, team: Team) -> list[Call
             [Pointer(0, Of.INPUT, number, part.start), Pointer(1, Of.OUTPUT, 0, part.start)],
             2 * len(part),
         )
-        for part in portions(range(_bytes(compiled.inputs["InputTensor"])), 2, team.most)
+        for part in portions(range(_bytes(compiled.inputs["InputTensor"])), 2, threads)
     ]
 
 
-def _cleared(compiled: Dispatchable, compiler: Compiler, team: Team) -> list[Call]:
+def _cleared(compiled: Dispatchable, compiler: Compiler, threads: int) -> list[Call]:
     """All of the output."""
     code = Code(compiler, _zeros())
     return [
         Call(code, array("q", [0, len(part)]), [Pointer(0, Of.OUTPUT, 0, part.start)], len(part))
-        for part in portions(range(_bytes(compiled.outputs["OutputTensor"])), 1, team.most)
+        for part in portions(range(_bytes(compiled.outputs["OutputTensor"])), 1, threads)
     ]
 
 
