@@ -176,3 +176,21 @@ def test_what_takes_longer_than_to_hand_it_over_is_shared(device: NumpyDevice, d
     own = [sorted(each.offset for each in call.pointers if each.of is Of.OWN) for call in stage]
     for before, after in pairwise(each for each in own if each):
         assert after[0] - before[-1] >= 5 * LINE  # at least one of its own, and four between
+
+
+@pytest.mark.parametrize(("rows", "threads"), [(256, 1), (4096, 2)], ids=["in the cache", "beyond it"])
+def test_what_one_thread_scatters_into_is_its_own(device: NumpyDevice, rows: int, threads: int) -> None:
+    """What another one has written would come out of that one's cache."""
+    given = np.zeros((1, 1, rows, 512), np.float32)
+    sizes = {"DataType": "FLOAT32", "Sizes": [1, 1, rows, 1024]}
+    document = {
+        "Type": "MAX_UNPOOLING",
+        "InputTensor": desc_of(given),
+        "IndicesTensor": {"DataType": "UINT32", "Sizes": list(given.shape)},
+        "OutputTensor": sizes,
+    }
+    kernel = device.prepare(compiled(document))
+    assert isinstance(kernel, CallsKernel)
+    cleared, *others = kernel.calls().stages
+    assert all(len(stage) == 1 for stage in others)
+    assert (len(cleared) > 1) is (threads > 1)

@@ -19,6 +19,7 @@ from app.devices.cpu.llvm import jobs, kernels, tables
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.jobs import WORTH_A_THREAD, Cut
 from app.devices.cpu.llvm.team import Team
+from app.devices.cpu.llvm.team_source import TASK_WORDS
 from app.devices.cpu.llvm.waiting import lot
 from app.devices.device import Cancelled
 from app.memory.addresses import address_of
@@ -251,6 +252,25 @@ def test_little_wakes_nobody_but_in_a_burst() -> None:
             kernel.dispatch([x.view(np.uint8).data], [output], never)
         time.sleep(0.01)
         assert time.monotonic() < ends
+
+
+def test_python_between_two_dispatches_ends_no_burst() -> None:
+    """It takes up to 60 us where what is moved has taken its place in the cache."""
+    team = Team(COMPILER, 2)
+    function = COMPILER.function("define void @kernel(ptr %task) {\n  ret void\n}")
+    task = (ctypes.c_uint64 * TASK_WORDS)(function.address)
+
+    def is_burst(nanoseconds: int) -> bool:
+        """Whether a task is of a burst that comes so long after another."""
+        team.run(function, ctypes.addressof(task), 1, wakes=False)
+        ended = time.perf_counter_ns()
+        while time.perf_counter_ns() - ended < nanoseconds:
+            pass
+        team.run(function, ctypes.addressof(task), 1, wakes=False)
+        return bool(task[1])
+
+    assert any(is_burst(70_000) for _ in range(1000))  # unless another process had the processor meanwhile
+    assert not any(is_burst(1_000_000) for _ in range(10))
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is no other processor")

@@ -123,8 +123,8 @@ def _led(
 
 
 def _writers(compiled: Dispatchable, led: Sequence[Sequence[Call]], team: Team) -> int:
-    """How many threads write what is `led` into then: one if that is one's work, unless caches are too small for it. What
-    another one has written comes more slowly out of its cache than it is written."""
+    """How many threads write what is `led` into then: one if that is one's work, unless caches are too small for it.
+    What another one has written comes more slowly out of its cache than it is written."""
     is_of_one = all(len(stage) == 1 for stage in led)
     return 1 if is_of_one and _bytes(compiled.outputs["OutputTensor"]) < CACHED else team.most
 
