@@ -163,7 +163,7 @@ class _Reader:
                         raise too_deep(max_depth)
                     end = position + (2 * count if opens_map else count)
                     if end > opened:
-                        opened = self._extend(position, end, end - position)
+                        opened = self._extend(position, end, is_announced=True)
                     if opens_map:
                         made = {}
                     else:  # of numbers, if it is Sizes: as many as there are follow each other
@@ -258,15 +258,15 @@ class _Reader:
             self._extend(start, end)
         return end
 
-    def _extend(self, start: int, end: int, announced: int = 0) -> int:
+    def _extend(self, start: int, end: int, *, is_announced: bool = False) -> int:
         """Take memory for the structure up to `end`, and for some more: up to where. The bytes from `start` on are
-        needed, at least if so many values are `announced`."""
+        needed, each for a value at least if that many are announced."""
         length = len(self._body)
         if end > length:
-            if announced and start <= length:
+            if is_announced and start <= length:
                 raise Unreadable(
-                    f"The body ends after {length} bytes, but an array or map at offset {start} announces {announced} "
-                    "values."
+                    f"The body ends after {length} bytes, but an array or map at offset {start} announces "
+                    f"{end - start} values."
                 )
             raise self._ends_within(min(start, length))
         structure = end - self._bin_bytes

@@ -128,8 +128,7 @@ class TensorDesc(BaseModel):
     @once
     def data_bytes(self) -> int:
         """The fewest bytes that hold every element, not rounded."""
-        reach = self.elements if self.Strides is None else self.reach
-        return (reach * self.DataType.bits + 7) // 8
+        return (self.reach * self.DataType.bits + 7) // 8
 
     @property
     def minimum_bytes(self) -> int:
@@ -139,7 +138,7 @@ class TensorDesc(BaseModel):
     @once
     def total_bytes(self) -> int:
         """TotalTensorSizeInBytes, computed where it is absent, null or 0."""
-        return self.TotalTensorSizeInBytes or (self.data_bytes + 3) & ~3
+        return self.TotalTensorSizeInBytes or self.minimum_bytes
 
     @property
     def data_lengths(self) -> set[int]:

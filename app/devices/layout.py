@@ -12,18 +12,17 @@ Index = tuple[slice | int, ...]
 def walk(compiled: Dispatchable, output: str, item_sizes: Sequence[int] | None = None) -> Walk:
     """How to visit all elements of `output` and of the inputs, in as few dimensions as will do. Strides are in
     elements, or in bytes if `item_sizes`, the output's last, say how many an element has."""
-    made, inputs = compiled.outputs[output], compiled.inputs
-    count = made.elements
-    is_one = made.Strides is None and count > 1  # run of elements, in all tensors
-    for desc in inputs.values() if is_one else ():
-        if desc is not made and (desc.Strides is not None or desc.elements != count):
-            is_one = False
-            break
-    units = item_sizes or [1] * (len(inputs) + 1)
-    if is_one:
-        return [count], [[unit] for unit in units]
-    sizes, strides = collapse(made.Sizes, compiled.layouts(output))
-    return sizes, [[step * unit for step in each] for each, unit in zip(strides, units, strict=True)]
+    made = compiled.outputs[output]
+    descs = [*compiled.inputs.values(), made]
+    units = item_sizes or [1] * len(descs)
+    count, steps = made.elements, []
+    for desc, unit in zip(descs, units):  # noqa: B905 - to say so takes as long as all the rest
+        elements = desc.elements
+        if desc.Strides is not None or 1 < elements < count:
+            sizes, strides = collapse(made.Sizes, compiled.layouts(output))
+            return sizes, [[step * unit for step in each] for each, unit in zip(strides, units, strict=True)]
+        steps.append([unit if elements > 1 else 0])
+    return [count], steps
 
 
 def reaches(sizes: Sequence[int], strides: Sequence[Sequence[int]], item_sizes: Sequence[int]) -> list[int]:

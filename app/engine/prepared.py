@@ -39,15 +39,14 @@ class Prepared:
         self.input_names = list(work.inputs)
         self._input_bytes = work.fewest()
         self.output_bytes: dict[str, int] = {}
-        with_gaps: list[str] = []
-        self._with_gaps = with_gaps
+        self._with_gaps: list[str] = []
         for name, desc in work.outputs.items():
             self.output_bytes[name] = desc.data_bytes
-            if desc.Strides is not None and not desc.gapless:
-                with_gaps.append(name)
+            if not desc.gapless:
+                self._with_gaps.append(name)
         # A GPU that fails halfway must leave the inputs to NumPy.
         self.reusable: list[int] = []
-        if device.kind == "cpu" and not with_gaps:
+        if device.kind == "cpu" and not self._with_gaps:
             self.reusable += map(self.input_names.index, work.reusable)
 
     @property

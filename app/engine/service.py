@@ -218,8 +218,8 @@ class Service:
 
         Raises ContractError, MemoryExhausted, QueueFull, Draining.
         """
-        if self._is_closed and not is_admitted:
-            raise Draining
+        if not is_admitted:
+            self.ensure_open()
         buffers = prepared.bind(data)
         self.pool.check_room()  # a full queue is full for small ones too
         return self.compute(prepared, self._bound(prepared, buffers, memory), stages)

@@ -176,8 +176,7 @@ class MemoryShare:
         """The request is over: give back all of it."""
         if self._lock is None:
             self._is_open = False
-            self._account.move(-self.held)
-            self.held = 0
+            self._give_all()
             return
         with self._lock:
             self._is_open = False

@@ -58,10 +58,6 @@ class CompiledOperator(Dispatchable):
         return self.operator.working_bytes * sum(each) if self.operator.call else 0
 
     @property
-    def goes_by_coordinates(self) -> bool:
-        return self.operator.by_coordinates
-
-    @property
     def name(self) -> str:
         return self.operator.name()
 
@@ -155,7 +151,7 @@ def compile_operator(operator: Operator, level: FeatureLevel, structures: Struct
     numbers = {} if kinds.call else operator.numbers()
     if kinds.by_coordinates:
         numbers |= sizes_of(tensors)
-    structure = kinds.structure or Structure.of(operator, tensors, kinds.tensors)
+    structure = Structure.of(operator, tensors, kinds.tensors)
     program = (structures or Structures()).find(structure, numbers, structure.program)
     return CompiledOperator(inputs, outputs, program, numbers, operator, level)
 

@@ -12,7 +12,6 @@ from app.contract.tensors import MAX_ELEMENTS, TensorDesc, members, path_of
 from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, Path, Violation
 from app.operators.operator import Operator, Role
-from app.operators.structure import Structure
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -42,8 +41,6 @@ class Kinds:
     by_coordinates: bool
     call: bool
     """Whether it is called, in the place of a formula."""
-    structure: Structure | None
-    """That of all descriptors of these kinds, if there is one."""
 
 
 def kinds_of(operator: Operator, level: FeatureLevel, tensors: Mapping[str, TensorDesc]) -> Kinds:
@@ -108,7 +105,6 @@ def _kinds(operator: type[Operator], level: FeatureLevel, kinds: tuple[tuple[str
         same_sizes=operator.same_sizes is None,
         by_coordinates=operator.by_coordinates,
         call=operator.call is not None,
-        structure=Structure.of_kinds(operator, every) if every else None,
     )
 
 

@@ -162,13 +162,6 @@ def form_of(model: BaseModel) -> Form:
     )
 
 
-@cache
-def constant_form(model: type[BaseModel]) -> Form | None:
-    """The form of every `model`, if its numbers are none that may be left out, and no arrays."""
-    fields = [model.model_fields[name].annotation for name in fields_of(model).numbers]
-    return (True,) * len(fields) if all(each in (int, float) for each in fields) else None
-
-
 def parameters_of(model: type[BaseModel], form: Form, prefix: str = "") -> Iterator[Parameter]:
     """The parameters of a model's fields of numbers."""
     for name, there in zip(fields_of(model).numbers, form, strict=True):

@@ -16,7 +16,6 @@ from app.operators.parameters import (
     Parameters,
     TensorParameters,
     bare,
-    constant_form,
     fields_of,
     form_of,
     parameters_of,
@@ -62,17 +61,6 @@ class Structure(NamedTuple):
             tuple([values[name] and _Part.of(values[name]) for name in fields.parts]) if fields.parts else (),
             operator.axes(),
         )
-
-    @classmethod
-    def of_kinds(cls, kind: type[Operator], types: tuple[tuple[str, DataType], ...]) -> "Structure | None":
-        """That of all descriptors of an operator with tensors of these types, if they say nothing else that a formula
-        may know: the numbers of such are always there."""
-        if kind.call:
-            return cls(kind, types)
-        fields, form = fields_of(kind), constant_form(kind)
-        if kind.by_coordinates or kind.axes is not Operator.axes or fields.choices or fields.parts or form is None:
-            return None
-        return cls(kind, types, numbers=form)
 
     def program(self, questions: Questions) -> Program:
         """The formula over the inputs and attributes; optional inputs that are left out are None."""

@@ -32,9 +32,6 @@ class Dispatchable:
     def elements(self) -> int:
         """Of the largest output or, where sizes differ, tensor."""
         outputs = self.outputs.values()
-        if self.program.is_of_elements:
-            (made,) = outputs
-            return made.elements
         return max(map(_elements, outputs if self.program.is_by_position else [*outputs, *self.inputs.values()]))
 
     def layouts(self, output: str) -> list[Sequence[int]]:
@@ -54,11 +51,6 @@ class Dispatchable:
     def element_types(self, output: str) -> list[DataType]:
         """The same of the inputs, in the order of the bind points, and of `output`."""
         return [*self.program.inputs.values(), self.program.stored[output]]
-
-    @property
-    def goes_by_coordinates(self) -> bool:
-        """Whether it is of an operator whose formula does, though its program may not."""
-        return False
 
     @property
     def name(self) -> str:

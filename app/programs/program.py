@@ -51,8 +51,3 @@ class Program:
     def is_by_position(self) -> bool:
         """Whether all outputs are made of the elements at their own coordinates."""
         return not self.call and not any(made.by_coordinates for made in self.maps.values())
-
-    @cached_property
-    def is_of_elements(self) -> bool:
-        """Whether there is one output, each element of which is made of those at its own coordinates alone."""
-        return self.is_by_position and len(self.maps) == 1 and not any(made.axes for made in self.maps.values())

@@ -49,10 +49,8 @@ def test_those_of_several_are_added_up() -> None:
     slots = Slots(3)
     for number in range(3):
         histogram = Histogram(slots.own(number), NAME, "", ["label"], [1.0, 2.0])
-        counted = histogram.numbers[("a",)]
-        for value in (0.5, 1.5 + number):
-            counted[histogram.bucket(value)] += 1
-            counted[-1] += value
+        histogram.observe(histogram.numbers[("a",)], 0.5)
+        histogram.observe(histogram.numbers[("a",)], 1.5 + number)
     ((labels, found),) = numbers(slots).items()
     assert labels == ("a",)
     assert together(found) == [3, 1, 2, 3 * 0.5 + 1.5 + 2.5 + 3.5]

@@ -155,15 +155,6 @@ class NumpyDevice:
         """`known` are inputs that are the same for all dispatches; it is None outside of graphs. `least` is how many
         elements are worth a loop, if not as many as usual."""
         least, elements, team = least or self._least, compiled.elements, self.team
-        loops = self._loops if elements >= least else None
-        if compiled.program.is_of_elements:
-            if loops and self._compiler and team and elements >= TILED:
-                by_tiles = tiles_kernel(compiled, self._compiler, team)
-                if by_tiles:
-                    return by_tiles
-            if not compiled.goes_by_coordinates:
-                (output,) = compiled.outputs
-                return NumpyKernel(compiled, output, self._threads, loops, self._structures, self._tables)
         if self._loops and elements >= least:
             compiled = simpler(compiled, self._structures)
         if compiled.program.call:
@@ -186,7 +177,12 @@ class NumpyDevice:
                     )
             by_loop = by_loop or product_kernel(compiled, self._compiler, self._threads, known)
             return by_loop or CallKernel(compiled)
+        loops = self._loops if elements >= least else None
         is_of_run = loops is not None and known is not None
+        if loops and self._compiler and team and elements >= TILED:
+            by_tiles = tiles_kernel(compiled, self._compiler, team)
+            if by_tiles:
+                return by_tiles
         if loops and not compiled.program.is_by_position:
             by_copies = copies_kernel(compiled, loops, is_of_run=is_of_run)
             if by_copies:

@@ -128,12 +128,10 @@ def body_at_hand(request: Request, settings: Settings, memory: MemoryShare) -> B
     body: Body | None = request.body.whole()
     if body is None:
         return None
-    size = len(body)
-    if size > settings.max_body_bytes:
-        _limit(size, settings.max_body_bytes)
-    if not size:
+    _limit(len(body), settings.max_body_bytes)
+    if not body:
         raise _empty()
-    memory.take(size)
+    memory.take(len(body))
     return body
 
 

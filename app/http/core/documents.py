@@ -6,7 +6,7 @@ from typing import Literal, TypeVar
 from app.codecs.codec import Body, Codec, Decoder
 from app.codecs.json import JsonCodec
 from app.codecs.msgpack import MsgpackCodec
-from app.codecs.structure import PARSED, too_long
+from app.codecs.structure import too_long
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.settings import Settings
 from app.stages import staged
@@ -52,5 +52,4 @@ def read_document(
             raise TooHeavy from None
         raise too_long(most, limit) from None
     finally:
-        if (taken := memory.held - held) > LIGHT * PARSED:
-            memory.give(taken)  # else it goes with the rest of the request's: to give it back twice is dear
+        memory.give(memory.held - held)

@@ -161,9 +161,7 @@ class InferEndpoint:
 
     async def __call__(self, request: Request, path: Mapping[str, str]) -> Reply:
         name = path["name"]
-        version = path.get("version")
-        # Operators are at hand, as small bodies are, and need not be awaited.
-        model = self.models.operator(name, version) or await self.models.find(name, version)
+        model = await self.models.find(name, path.get("version"))
         started = perf_counter_ns()
         service, headers = self._service, request.headers
         memory = service.memory.open()

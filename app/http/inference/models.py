@@ -24,10 +24,6 @@ from app.operators.operator import PREFIX, Operator
 Known: TypeAlias = type[Operator] | Entry | LoadedModel
 
 
-_VERSIONS = (None, VERSION)
-"""What a client may ask for of what has one version."""
-
-
 class Models:
     """Those of a service, of whose names an operator's comes first and a graph's last. For the event loop's thread."""
 
@@ -75,14 +71,9 @@ class Models:
                 raise HTTPException(
                     404, f"There is no model {name[:80]}; POST /v2/repository/index lists them.{meant}"
                 ) from None
-        if version not in _VERSIONS:
+        if version not in (None, VERSION):
             raise HTTPException(404, f"Model {name[:80]} has no version {str(version)[:80]}; there is {VERSION}.")
         return found
-
-    def operator(self, name: str, version: str | None = None) -> OperatorModel | None:
-        """The model that is the operator of this name, if there is one, and such a version of it."""
-        found = find_operator(name) if version in _VERSIONS else None
-        return None if found is None else self._operators[found]
 
     async def find(self, name: str, version: str | None = None) -> OperatorModel | GraphModel | FileModel:
         """The model, whose graph is compiled by a worker if another process took it.

@@ -63,8 +63,8 @@ def dispatch_of(
 ) -> Dispatch:
     """A dispatch on `inputs` that is answered in `form`, or in that of its inputs. Raises LimitExceeded."""
     numbers = False
-    for _, _, value in inputs:
-        numbers = numbers or isinstance(value, Numbers)
+    for each in inputs:
+        numbers = numbers or isinstance(each.value, Numbers)
     if numbers:
         given = {name: value for name, _, value in inputs}
         limit_numbers(given, prepared.work.inputs, service.settings.max_numbers)
@@ -165,7 +165,7 @@ def _each(request: DispatchRequest) -> list[Given]:
     for name, value in request.inputs.items():
         path = ("inputs", name)
         if name not in arrays:
-            if "[" in name and path_of(name) != (name,):
+            if path_of(name) != (name,):
                 raise refused(
                     path, f"inputs has no {abbreviate(name)}; the data of an array's tensors are a list.", field
                 )

@@ -59,11 +59,16 @@ class Counter(Family):
 
 
 class Histogram(Family):
-    """How many observations fell into each bucket, and last their sum. Observers find the bucket by `bisect_left`."""
+    """How many observations fell into each bucket, and last their sum."""
 
     def __init__(self, slot: Slot, name: str, help_text: str, labels: Sequence[str], bounds: Sequence[float]) -> None:
         super().__init__(slot, name, help_text, labels, len(bounds) + 2)
         self._bounds = bounds
+
+    def observe(self, numbers: Cells, value: float) -> None:
+        """Count a value in a series, of which these are the numbers."""
+        numbers[bisect_left(self._bounds, value)] += 1.0
+        numbers[-1] += value
 
     def bucket(self, value: float) -> int:
         """The number of the bucket that `value` falls into."""

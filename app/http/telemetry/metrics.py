@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
@@ -203,15 +202,12 @@ class Metrics:
 
     def requested(self, route: str, method: str, status: int, received: int, sent: int, seconds: float) -> None:
         """Count an answered request. `route` is a path's template, `received` and `sent` are bytes."""
+        counts = self._counts
         count, durations, request_bytes, response_bytes = self._requests(route, method, status)
         count[0] += 1.0
-        # A call for each observation would take as long as all of them.
-        durations[bisect_left(_SECONDS, seconds)] += 1.0
-        durations[-1] += seconds
-        request_bytes[bisect_left(_BYTES, received)] += 1.0
-        request_bytes[-1] += received
-        response_bytes[bisect_left(_BYTES, sent)] += 1.0
-        response_bytes[-1] += sent
+        counts.request_seconds.observe(durations, seconds)
+        counts.request_bytes.observe(request_bytes, received)
+        counts.response_bytes.observe(response_bytes, sent)
 
     def refused(self, reason: str) -> None:
         """Count a request that was refused."""
@@ -225,13 +221,12 @@ class Metrics:
 
     def dispatched(self, prepared: Prepared, outcome: Outcome) -> None:
         """Count a dispatch."""
-        ran, waited, took = outcome.ran, outcome.queue_seconds, outcome.compute_seconds
+        ran = outcome.ran
+        counts = self._counts
         count, queue_seconds, compute_seconds = self._dispatches(prepared.name, ran.device)
         count[0] += 1.0
-        queue_seconds[bisect_left(_SECONDS, waited)] += 1.0
-        queue_seconds[-1] += waited
-        compute_seconds[bisect_left(_SECONDS, took)] += 1.0
-        compute_seconds[-1] += took
+        counts.queue_seconds.observe(queue_seconds, outcome.queue_seconds)
+        counts.compute_seconds.observe(compute_seconds, outcome.compute_seconds)
         if ran.failed and ran.cause:
             self._counts.fallbacks.numbers[ran.failed, ran.cause][0] += 1.0
 
