@@ -1,16 +1,19 @@
 """Loops that take whole registers of 512 bits, where LLVM by itself takes half of them."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from app.contract.constants import DataType
+from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm import nests
 from app.devices.cpu.llvm.compiler import STEADY, Compiler
 from app.devices.cpu.llvm.lowering import lower
 from app.devices.cpu.llvm.vectors import WIDE
 from app.formula.values import FLOAT32, Input, Value, absolute, exp, tanh
 from tests.formula.spelled import ask
+from tests.operators.descriptors import compiled, descriptor
 
 X = Input(FLOAT32, "X", DataType.FLOAT32)
 HALF = Input(FLOAT32, "X", DataType.FLOAT16)
@@ -52,3 +55,14 @@ def test_processors_that_slow_down_take_half_registers(is_steady: bool, monkeypa
     target = compiler._llvm.Target.from_default_triple()
     compiler.optimized(source_of(exp(X), DataType.FLOAT32), target.create_target_machine(), compiler.registers)
     assert (WIDE in made[0]) is is_steady
+
+
+@pytest.mark.parametrize(("elements", "is_wide"), [(1 << 10, False), (1 << 16, True)])
+def test_what_is_soon_done_takes_half_registers(elements: int, is_wide: bool) -> None:
+    """To take whole ones for a moment slows down what comes behind it, too."""
+    desc = {"DataType": "FLOAT32", "Sizes": [elements]}
+    with ThreadPoolExecutor(1) as helpers:
+        kernel: Any = NumpyDevice(helpers, 2, Compiler()).prepare(
+            compiled(descriptor("DML_OPERATOR_ACTIVATION_TANH", desc))
+        )
+    assert (WIDE in kernel._call.codes.plain._source) is is_wide

@@ -21,6 +21,7 @@ from app.devices.cpu.llvm.math.shares import in_shares
 from app.devices.cpu.llvm.nests import Access
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.types import bytes_of
+from app.devices.cpu.llvm.vectors import WIDE
 from app.devices.device import Cancelled
 from app.formula.expansions import Ask
 from app.formula.stages import FormulaStages
@@ -91,6 +92,11 @@ class Code:
     def is_compiled(self) -> bool:
         return self._compiler.has(self._source)
 
+    def in_halves(self) -> "Code":
+        """The same without registers of 512 bits, for what is soon done: what slows down with them is Python's code
+        behind it, too, by 6 us of a request with 1,024 elements."""
+        return Code(self._compiler, self._source.replace(WIDE, "")) if WIDE in self._source else self
+
     def function(self) -> Function:
         """To be called with the address of a frame, for as long as it is held."""
         return self._compiler.function(self._source)
@@ -144,6 +150,8 @@ class _Way:
     moved: int
     """How many bytes of an element are read and written."""
     codes: Codes
+    brief: Code
+    """What is not worth several threads."""
     steps: "array[int]"
     """What a frame has behind the sizes, and where in it the addresses go of what is read, and of the output."""
     read: list[tuple[int, int]]
@@ -200,13 +208,14 @@ class _Loops:
         dimensions, items, used = len(strides[-1]), self.used(item_sizes), self.used(strides)
         layout = layout_of(used, items)
         if other and (other.layout, len(other.strides[-1])) == (layout, dimensions):
-            codes = other.codes
+            codes, brief = other.codes, other.brief
         else:
             codes = Codes(self._code.of(self, dimensions, layout), None)
+            brief = codes.plain.in_halves()
         moved = sum(size for size, step in zip(items, layout, strict=True) if step != "same")
         frame, (*read, written) = start_of_frame([0] * dimensions, used)
         places = list(zip(self.reads, read, strict=True))
-        return _Way(strides, item_sizes, layout, moved, codes, frame[dimensions:], places, written)
+        return _Way(strides, item_sizes, layout, moved, codes, brief, frame[dimensions:], places, written)
 
     def codes_for(self, sizes: Sequence[int], strides: Sequence[Sequence[int]], item_sizes: Sequence[int]) -> "Codes":
         """Those for blocks whose tensors have these strides in bytes, the output's last, of tensors of such `sizes`."""
@@ -287,7 +296,7 @@ class LoopCall:
         self._job: Job | None = None
         if not is_cut(sizes, loop.work):  # nor is there so much of it that it would go past the cache
             way = loop.way(strides, item_sizes)
-            self.codes = way.codes
+            self.codes = Codes(way.brief, None)
             self._frame = array("q", sizes) + way.steps + arguments
             self._read, self._written = way.read, way.written
             return
