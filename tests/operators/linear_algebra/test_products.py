@@ -12,7 +12,7 @@ from app.memory.arrays import Array
 from app.operators.linear_algebra.products import Gemm
 from app.operators.parameters import TensorParameters
 from tests.contract.refusals import check_wording
-from tests.operators.calls import desc_of, laid_out, run
+from tests.operators.calls import DEVICE, bytes_of, compiled, desc_of, laid_out, run
 from tests.operators.descriptors import refusals
 
 ACTIVATIONS: list[dict[str, Any] | None] = [
@@ -111,6 +111,21 @@ def test_repeated_operands_are_not_written_out() -> None:
     made = run(PLAIN, {"ATensor": a, "BTensor": np.broadcast_to(np.float32(2), (1 << 18, 300))})["OutputTensor"]
     assert (made == 1 << 18).all()
     assert made.shape == (1, 300)
+
+
+@pytest.mark.parametrize("shift", [0, 2], ids=["same", "partly"])
+@pytest.mark.parametrize("over", [0, 1, 2])
+def test_a_product_may_lie_over_each_of_its_inputs(over: int, shift: int) -> None:
+    """As it may in shared memory that a client wrote both into."""
+    rng = np.random.default_rng(over)
+    arrays = [rng.integers(-8, 8, (5, 5)).astype(np.float32) for _ in range(3)]
+    memory = np.zeros(5 * 5 + shift, np.float32)
+    memory[:25] = arrays[over].reshape(-1)
+    names = ("ATensor", "BTensor", "CTensor")
+    kernel = DEVICE.prepare(compiled(PLAIN | {name: desc_of(each) for name, each in zip(names, arrays, strict=True)}))
+    given = [bytes_of(memory[:25] if place == over else each) for place, each in enumerate(arrays)]
+    kernel.dispatch(given, [memory[shift:].data.cast("B")], lambda: False)
+    np.testing.assert_array_equal(memory[shift:].reshape(5, 5), arrays[0] @ arrays[1] + arrays[2])
 
 
 def test_special_values() -> None:

@@ -18,7 +18,7 @@ from app.formula.coordinates import Coordinate, Element, Index, Total, accumulat
 from app.formula.expansions import Ask
 from app.formula.uniform import Numbers, evaluator, typed
 from app.formula.values import Constant, Operation, Parameter, Value, parts
-from app.memory.arrays import Array
+from app.memory.arrays import Array, ignoring_float_errors
 
 MOST = 1 << 17
 """Elements of an array at most, so that a formula of 20 operations takes some 20 MiB for each thread."""
@@ -83,7 +83,7 @@ class CoordinateCalls:
         even = max(elements // (2 * threads), LEAST_BLOCK)
         return min(max(MOST // terms, elements // BLOCKS, LEAST_BLOCK), LARGEST_BLOCK, even)
 
-    @np.errstate(all="ignore")
+    @ignoring_float_errors
     def run(
         self,
         arguments: Mapping[Value, Array],

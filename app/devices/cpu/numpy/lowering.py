@@ -18,7 +18,7 @@ from app.devices.cpu.threads import BLOCK_ELEMENTS
 from app.formula.expansions import EXPANSIONS, Ask
 from app.formula.uniform import Evaluate, Numbers, evaluator, is_uniform, typed
 from app.formula.values import BOOL, Input, Operation, Value
-from app.memory.arrays import Array, numpy_type
+from app.memory.arrays import Array, ignoring_float_errors, numpy_type
 
 Function: TypeAlias = Callable[..., object]
 """Takes arrays and scalars, and the array to write into as `out`."""
@@ -146,7 +146,7 @@ class Calls:
             return max(4 // max(dtype.itemsize for dtype in self.registers), 1) * BLOCK_ELEMENTS
         return min(max(elements // (2 * threads), BLOCK_ELEMENTS), UNSCRATCHED)
 
-    @np.errstate(all="ignore")
+    @ignoring_float_errors
     def run(
         self, arguments: Sequence[Array], inputs: Sequence[Array], output: Array, registers: Sequence[Array]
     ) -> None:
