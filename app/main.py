@@ -58,6 +58,7 @@ from app.http.telemetry.requests import observing
 from app.http.telemetry.slots import Slots
 from app.http.telemetry.tracing import Tracing
 from app.http.web import docs, errors, playground, reference
+from app.memory import huge_pages
 from app.memory.neighbours import Neighbour, Neighbours
 from app.models.repository.repository import Repository
 from app.models.repository.repository import check as check_models
@@ -358,5 +359,6 @@ def _server(
     async def rehearse_all() -> None:
         connect = connections(rehearsing(refusing(answering(app))), limits, transfers)
         await rehearse(lambda: connect(config, ServerState(), {}), app.state.inference.expected)
+        huge_pages.collapse()
 
     return Server(config, service.drain, settings.drain_seconds, settings.header_seconds, rehearse_all)

@@ -1,0 +1,62 @@
+"""The heap on huge pages, on Linux that has them."""
+
+import mmap
+import re
+from pathlib import Path
+
+import pytest
+
+from app.memory import huge_pages
+from tests.conftest import RunningServer
+
+MIB = 1 << 20
+
+
+def huge_bytes(process: int | str) -> int:
+    """Of a process' own memory, how much is on huge pages."""
+    (kilobytes,) = re.findall(
+        r"^AnonHugePages: +(\d+) kB$", Path(f"/proc/{process}/smaps_rollup").read_text(), re.MULTILINE
+    )
+    return int(kilobytes) << 10
+
+
+def _written() -> mmap.mmap:
+    memory = mmap.mmap(-1, 16 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for place in range(0, len(memory), mmap.PAGESIZE):
+        memory[place : place + 8] = place.to_bytes(8, "little")
+    return memory
+
+
+@pytest.fixture
+def written() -> mmap.mmap:
+    """Memory that was written into. The test is skipped where Linux moves none to huge pages."""
+    try:
+        _written().madvise(huge_pages._MADV_COLLAPSE)
+    except OSError:
+        pytest.skip("Linux before 6.1, or without huge pages")
+    return _written()
+
+
+def test_what_is_there_moves_to_huge_pages(written: mmap.mmap) -> None:
+    before = huge_bytes("self")
+    assert huge_pages.collapse() >= 7
+    assert huge_bytes("self") - before >= 14 * MIB
+    for place in range(0, len(written), mmap.PAGESIZE):
+        assert written[place : place + 8] == place.to_bytes(8, "little")
+
+
+def test_what_is_not_there_stays_away(written: mmap.mmap) -> None:
+    """Memory that nobody wrote into is not given any."""
+    with mmap.mmap(-1, 256 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS):
+        huge_pages.collapse()
+        assert huge_bytes("self") < 256 * MIB
+
+
+def test_nothing_is_done_where_linux_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huge_pages, "_MADV_COLLAPSE", 250)
+    assert huge_pages.collapse() == 0
+
+
+@pytest.mark.usefixtures("written")
+def test_the_service_is_on_huge_pages_when_it_is_ready(server: RunningServer) -> None:
+    assert huge_bytes(server.process.pid) >= 16 * MIB
