@@ -56,6 +56,9 @@ def abbreviate(value: object, *, inner: bool = False) -> object:
 _INVALID = {"INVALID", "DML_OPERATOR_INVALID", "DML_GRAPH_NODE_TYPE_INVALID"}
 """Constants of DirectML that stand for no operator, and for no kind of node."""
 
+_EDGE_TYPE = "DML_GRAPH_EDGE_TYPE_"
+_EDGE_TYPES = {"INVALID", "INPUT", "OUTPUT", "INTERMEDIATE"}
+
 
 def _is_expressible(error: Any) -> bool:
     """Whether DirectML's own structures could hold what is refused, as a size of 0, nine dimensions or a constant that
@@ -70,6 +73,8 @@ def _is_expressible(error: Any) -> bool:
             return str(error["input"]).removeprefix(error["ctx"]["prefix"]) == "UNKNOWN"
         case "union_tag_invalid":
             return error["ctx"]["tag"] in _INVALID
+        case "literal_error":
+            return str(error["input"]).removeprefix(_EDGE_TYPE) in _EDGE_TYPES
     return False
 
 
