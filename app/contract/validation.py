@@ -137,6 +137,10 @@ def _violation(model: type[BaseModel], value: object, error: Any) -> Violation:
             return Violation(
                 path, f"{name} has {count} entries; allowed are {symbol} {bound}.", count, f"{symbol} {bound}"
             )
+        case "string_too_long":
+            bound, count = context["max_length"], len(error["input"])
+            message = f"{name} has {count} characters; allowed are <= {bound}."
+            return Violation(path, message, count, f"<= {bound}")
     if kind in _EXPECTED:
         message = f"{name} is {shown}; it must be {_EXPECTED[kind]}."
         return Violation(path, message, given, _EXPECTED[kind], Kind.FIELD_TYPE)
