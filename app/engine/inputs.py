@@ -33,7 +33,7 @@ def check_stated(stated: Mapping[str, Any], desc: TensorDesc, path: Path) -> Non
     if not stated:
         return
     try:
-        given = validate(TensorDesc, {member: getattr(desc, member) for member in _LAYOUT} | stated)
+        given = validate(TensorDesc, {member: getattr(desc, member) for member in _LAYOUT} | dict(stated))
     except ContractError as error:
         raise error.below(*path) from None
     shown, allowed = (f"{each.DataType} {list(each.Sizes)}" for each in (given, desc))
