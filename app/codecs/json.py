@@ -85,7 +85,7 @@ class JsonCodec:
             memory.take(PARSED * structure)
             text = b"".join(pieces).decode()
             if text.startswith("\ufeff"):
-                raise json.JSONDecodeError("Unexpected UTF-8 BOM (decode using utf-8-sig)", text, 0)
+                raise json.JSONDecodeError("a byte order mark comes first; leave it out", text, 0)
             document = _DECODER.decode(text)
             data = document.pop("inputs", None) if isinstance(document, dict) else None
             found = 0

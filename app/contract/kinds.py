@@ -15,6 +15,7 @@ class Kind(StrEnum):
     NOT_ACCEPTABLE = "not-acceptable"
     TIMEOUT = "timeout"
     CONFLICT = "conflict"
+    CHANGED = "changed"
     LIMIT = "limit"
     MEDIA_TYPE = "media-type"
     HEADER = "header"
@@ -58,6 +59,7 @@ MEANINGS = {
     Kind.NOT_ACCEPTABLE: "Accept names no representation that the answer has.",
     Kind.TIMEOUT: "The request did not come in time, or the client hung up.",
     Kind.CONFLICT: "There is a graph with this name, or what is asked for is there already.",
+    Kind.CHANGED: "What is there is not what If-Match names, or is what If-None-Match names.",
     Kind.LIMIT: "A limit of the service is exceeded; GET /v1/capabilities tells them.",
     Kind.MEDIA_TYPE: "Content-Type or Content-Encoding is none that is read here.",
     Kind.HEADER: "The request's header is over a limit.",

@@ -155,5 +155,5 @@ def scalar_value(scalar: int | float | ScalarUnion, data_type: DataType) -> int 
         (-(1 << (data_type.bits - 1)), (1 << (data_type.bits - 1)) - 1) if signed else (0, (1 << data_type.bits) - 1)
     )
     if isinstance(value, float) or not least <= value <= most:
-        raise ValueError(f"must be a whole number from {least} to {most}, since it is {data_type}")
+        raise ValueError(f"must be an integer from {least} to {most}, since it is {data_type}")
     return value

@@ -56,6 +56,9 @@ def abbreviate(value: object, *, inner: bool = False) -> object:
 _INVALID = {"INVALID", "DML_OPERATOR_INVALID", "DML_GRAPH_NODE_TYPE_INVALID"}
 """Constants of DirectML that stand for no operator, and for no kind of node."""
 
+_EDGE_TYPE = "DML_GRAPH_EDGE_TYPE_"
+_EDGE_TYPES = {"INVALID", "INPUT", "OUTPUT", "INTERMEDIATE"}
+
 
 def _is_expressible(error: Any) -> bool:
     """Whether DirectML's own structures could hold what is refused, as a size of 0, nine dimensions or a constant that
@@ -70,6 +73,8 @@ def _is_expressible(error: Any) -> bool:
             return str(error["input"]).removeprefix(error["ctx"]["prefix"]) == "UNKNOWN"
         case "union_tag_invalid":
             return error["ctx"]["tag"] in _INVALID
+        case "literal_error":
+            return str(error["input"]).removeprefix(_EDGE_TYPE) in _EDGE_TYPES
     return False
 
 
@@ -132,6 +137,10 @@ def _violation(model: type[BaseModel], value: object, error: Any) -> Violation:
             return Violation(
                 path, f"{name} has {count} entries; allowed are {symbol} {bound}.", count, f"{symbol} {bound}"
             )
+        case "string_too_long":
+            bound, count = context["max_length"], len(error["input"])
+            message = f"{name} has {count} characters; allowed are <= {bound}."
+            return Violation(path, message, count, f"<= {bound}")
     if kind in _EXPECTED:
         message = f"{name} is {shown}; it must be {_EXPECTED[kind]}."
         return Violation(path, message, given, _EXPECTED[kind], Kind.FIELD_TYPE)

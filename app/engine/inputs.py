@@ -5,9 +5,10 @@ from typing import Any, NamedTuple
 
 from app.contract.tensors import TensorDesc
 from app.contract.validation import validate
-from app.contract.violations import Path, refused
+from app.contract.violations import ContractError, Path, refused
 
 _DATA = "data"
+_LAYOUT = ("DataType", "Sizes", "Strides", "TotalTensorSizeInBytes")
 
 
 class Given(NamedTuple):
@@ -28,12 +29,21 @@ def apart(value: Any, path: Path) -> tuple[dict[str, Any], Any]:
 
 
 def check_stated(stated: Mapping[str, Any], desc: TensorDesc, path: Path) -> None:
-    """Raise ContractError unless what an input says of itself is what `desc` says of it."""
-    if stated and not (given := validate(TensorDesc, dict(stated))).same_layout(desc):
-        shown, allowed = (f"{each.DataType} {list(each.Sizes)}" for each in (given, desc))
-        if shown == allowed:
-            shown, allowed = f"with strides {given.Strides}", f"with strides {desc.Strides}"
-        raise refused(path, f"{path[-1]} is {shown}; it must be {allowed}.", shown, allowed)
+    """Raise ContractError unless what an input says of itself is what `desc` says of it. It may leave members out."""
+    if not stated:
+        return
+    try:
+        given = validate(TensorDesc, {member: getattr(desc, member) for member in _LAYOUT} | dict(stated))
+    except ContractError as error:
+        raise error.below(*path) from None
+    shown, allowed = (f"{each.DataType} {list(each.Sizes)}" for each in (given, desc))
+    if shown == allowed:
+        if wrong := list(given.violations()):
+            raise ContractError(wrong).below(*path)
+        if given.same_layout(desc):
+            return
+        shown, allowed = (f"of {each.total_bytes} bytes with strides {list(each.strides)}" for each in (given, desc))
+    raise refused(path, f"{path[-1]} is {shown}; it must be {allowed}.", shown, allowed)
 
 
 def given_inputs(inputs: Mapping[str, object], descs: Mapping[str, TensorDesc]) -> Iterator[Given]:

@@ -87,11 +87,13 @@ _ToNodeInputIndex = Annotated[
 ]
 _ToNodeInput = Annotated[str | None, Field(description="The reader's tensor, by its field: ATensor, InputTensors[1].")]
 _Name = Annotated[str | None, Field(description="What it is for, to people.")]
+_TYPE = "Which edge this is, with or without DML_GRAPH_EDGE_TYPE_; may be left out, as the list that it is in says it."
 
 
 class InputEdge(_Part):
     """DML_INPUT_GRAPH_EDGE_DESC: from an input of the graph to an input of a node. Ends are by index or by name."""
 
+    Type: Literal["DML_GRAPH_EDGE_TYPE_INPUT", "INPUT"] | None = Field(None, description=_TYPE)
     GraphInputIndex: Uint | None = Field(None, description="The graph's input, by index. Else GraphInput.")
     GraphInput: str | None = Field(None, description="The graph's input, by a name that its edges give it.")
     ToNodeIndex: _ToNodeIndex = None
@@ -104,6 +106,7 @@ class InputEdge(_Part):
 class OutputEdge(_Part):
     """DML_OUTPUT_GRAPH_EDGE_DESC: from an output of a node to an output of the graph. Ends are by index or by name."""
 
+    Type: Literal["DML_GRAPH_EDGE_TYPE_OUTPUT", "OUTPUT"] | None = Field(None, description=_TYPE)
     FromNodeIndex: _FromNodeIndex = None
     FromNode: _FromNode = None
     FromNodeOutputIndex: _FromNodeOutputIndex = None
@@ -117,6 +120,7 @@ class IntermediateEdge(_Part):
     """DML_INTERMEDIATE_GRAPH_EDGE_DESC: from an output of a node to an input of another one. Ends are by index or by
     name."""
 
+    Type: Literal["DML_GRAPH_EDGE_TYPE_INTERMEDIATE", "INTERMEDIATE"] | None = Field(None, description=_TYPE)
     FromNodeIndex: _FromNodeIndex = None
     FromNode: _FromNode = None
     FromNodeOutputIndex: _FromNodeOutputIndex = None

@@ -42,7 +42,7 @@ def bind_points(operator: Operator, role: Role) -> Sequence[str]:
 
 def first_readers(graph: GraphDesc) -> dict[str, TensorDesc]:
     """What the first reader of each of the graph's inputs takes it for, before anything is judged: those are left out
-    that lead nowhere."""
+    that lead nowhere, or to what is no tensor, which judgement tells."""
     nodes = {node.Name: node for node in graph.Nodes if node.Name is not None}
     found: dict[str, TensorDesc] = {}
     for edge in graph.InputEdges or ():
@@ -53,7 +53,7 @@ def first_readers(graph: GraphDesc) -> dict[str, TensorDesc]:
             tensors, points = node.Desc.tensors(Role.INPUT), bind_points(node.Desc, Role.INPUT)
             place = len(points) if edge.ToNodeInputIndex is None else edge.ToNodeInputIndex
             desc = tensors.get(points[place] if place < len(points) else edge.ToNodeInput or "")
-            if desc is not None:
+            if desc is not None and (desc.states_little or not any(desc.violations())):
                 found.setdefault(name, desc)
     return found
 

@@ -13,7 +13,7 @@ from hypothesis import given
 
 from app.contract.constants import NEWEST, FeatureLevel
 from app.contract.validation import validate
-from app.contract.violations import ContractError, Violation
+from app.contract.violations import ContractError, Hresult, Violation
 from app.graphs.descriptor import ConstantNode, GraphDesc, OperatorNode
 from app.graphs.identity import graph_id
 from app.graphs.judgement import resolve
@@ -62,6 +62,23 @@ def edited(path: str, value: Any) -> Document:
 def test_nodes_have_their_type_with_or_without_prefix(prefix: str) -> None:
     document = graph([relu() | {"Type": f"{prefix}OPERATOR"}, constant() | {"Type": f"{prefix}CONSTANT"}], [], [])
     assert [type(each) for each in validate(GraphDesc, document).Nodes] == [OperatorNode, ConstantNode]
+
+
+@pytest.mark.parametrize("prefix", ["", "DML_GRAPH_EDGE_TYPE_"])
+@pytest.mark.parametrize("kind", ["INPUT", "OUTPUT", "INTERMEDIATE"])
+def test_edges_may_have_their_type(prefix: str, kind: str) -> None:
+    edges = f"{kind.capitalize()}Edges"
+    assert getattr(validate(GraphDesc, edited(f"{edges}/0/Type", prefix + kind)), edges)[0].Type == prefix + kind
+    assert getattr(validate(GraphDesc, edited(f"{edges}/0/Type", None)), edges)[0].Type is None
+    for wrong in [1, *(prefix + other for other in {"INVALID", "INPUT", "OUTPUT", "INTERMEDIATE", "EDGE"} - {kind})]:
+        with pytest.raises(ContractError) as refusal:
+            validate(GraphDesc, edited(f"{edges}/0/Type", wrong))
+        (violation,) = refusal.value.violations
+        check_wording(violation)
+        assert (violation.pointer, violation.given) == (f"/{edges}/0/Type", wrong)
+        assert violation.allowed == [f"DML_GRAPH_EDGE_TYPE_{kind}", kind]
+        is_of_directml = wrong not in ("EDGE", "DML_GRAPH_EDGE_TYPE_EDGE", 1)
+        assert refusal.value.hresult == (Hresult.E_INVALIDARG if is_of_directml else None)
 
 
 @pytest.mark.parametrize("data", ["AAAA", b"\0\0\0", memoryview(b"\0")])

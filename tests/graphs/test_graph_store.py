@@ -215,6 +215,24 @@ class TestRefusals:
             ):
                 assert "send it again to POST /v1/graphs" in refusal_of(response, 404)["detail"]
 
+    def test_one_that_is_not_as_it_was_is_not_dropped(self, client: httpx.Client) -> None:
+        """DELETE depends on what GET tells, in the form that the client takes (RFC 9110, 13.1.1 and 13.1.2)."""
+        path = f"{GRAPHS}/{keep(client, biased())['id']}"
+        for coding in ("identity", "gzip"):
+            plain = {"accept-encoding": coding}
+            old = client.get(path, headers=plain).headers["etag"]
+            result(post(client, f"{path}/dispatch", {"inputs": {"x": X.tobytes()}}))
+            tag = client.get(path, headers=plain).headers["etag"]
+            assert tag != old
+            for condition in ({"if-match": old}, {"if-none-match": tag}, {"if-none-match": "*"}):
+                assert refusal_of(client.delete(path, headers=plain | condition), 412)["type"] == "/errors#changed"
+            assert client.delete(path, headers=plain | {"if-match": tag, "accept": "text/html"}).status_code == 406
+            assert client.get(path).status_code == 200
+            assert client.delete(path, headers=plain | {"if-match": tag, "if-none-match": old}).status_code == 204
+            for condition in ({"if-match": tag}, {"if-match": "*"}, {"if-none-match": "*"}):
+                refusal_of(client.delete(path, headers=condition), 404)
+            keep(client, biased())
+
     def test_methods(self, client: httpx.Client) -> None:
         id_ = keep(client, biased())["id"]
         for path, allowed in (

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator
 
 import msgpack
@@ -51,6 +52,16 @@ def test_expectation_of_100_continue(server: RunningServer) -> None:
     with connection(server) as client:
         client.send(header(JSON, length(len(BODY)), b"Expect: 100-continue"))
         assert client.receive().status_code == 100
+        assert output_of(client.ask(BODY)).tolist() == [1, 2, 3]
+
+
+@ours_only
+def test_who_speaks_http_1_0_is_not_told_to_continue(server: RunningServer) -> None:
+    """It would be taken for the answer (RFC 9110, 10.1.1)."""
+    asked = header(JSON, length(len(BODY)), b"Expect: 100-continue").replace(b"HTTP/1.1", b"HTTP/1.0")
+    with connection(server) as client:
+        client.send(asked)
+        time.sleep(0.1)
         assert output_of(client.ask(BODY)).tolist() == [1, 2, 3]
 
 

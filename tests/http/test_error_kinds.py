@@ -176,6 +176,17 @@ def test_misspelt_names_elsewhere(client: httpx.Client) -> None:
     (error,) = problem_of(client.post("/v1/dispatch", json=numbers), 422)["errors"]
     assert (error["pointer"], error["allowed"]) == ("/inputs/InputTensr", ["InputTensor"])
     assert error["message"].endswith("Did you mean InputTensor?")
+    wrong = numbers | {"operator": {"Type": "ACTIVATION_CELU", "Alfa": 1}, "devise": "auto"}
+    told = problem_of(client.post("/v1/dispatch", json=wrong), 422)
+    assert [each["pointer"] for each in told["errors"]] == ["/inputs/InputTensr", "/operator/Alfa", "/devise"]
+    assert "hresult" not in told
+    two = {"operator": {"Type": "ELEMENT_WISE_ADD", "ATensor": {"DataType": "FLOAT32", "Sizes": [0]}}}
+    told = problem_of(client.post("/v1/dispatch", json=two | {"inputs": {"ATensor": [1], "BTenser": [1]}}), 422)
+    assert [each["pointer"] for each in told["errors"]] == ["/inputs/BTenser", "/operator/ATensor/Sizes/0"]
+    told = problem_of(
+        client.post("/v1/dispatch", json=two | {"inputs": {"ATensr": [1], "BTensor": [[1], [2, 3]]}}), 422
+    )
+    assert [each["pointer"] for each in told["errors"]] == ["/inputs/ATensr", "/inputs/BTensor"]
     placed = client.post("/v1/dispatch", json=numbers | {"inputs": {"InputTensor": [1]}, "in_place": "InputTenso"})
     assert error_at("/in_place", placed)["message"].endswith("Did you mean InputTensor?")
     level = problem_of(client.post("/v1/dispatch", json={"operator": CELU, "inputs": {}, "feature_level": "2_0"}), 422)

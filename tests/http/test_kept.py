@@ -8,6 +8,7 @@ import pytest
 
 from app.http.core.kept import LEAST
 from tests.http.refusals import refusal_of
+from tests.inference.wire import error_of
 
 DOCUMENTS = [
     "/",
@@ -46,6 +47,30 @@ def test_what_is_the_same_is_not_sent_again(client: httpx.Client, path: str) -> 
         assert client.get(path, headers={"accept-encoding": coding, "if-none-match": '"other"'}).status_code == 200
 
 
+@document
+def test_what_has_changed_is_not_told_to_who_means_the_old(client: httpx.Client, path: str) -> None:
+    """RFC 9110, 13.1.1 and 13.2.2: If-Match comes before If-None-Match, and no weak tag is the one that is meant."""
+    for coding in ("identity", "gzip"):
+        plain = {"accept-encoding": coding}
+        tag = client.get(path, headers=plain).headers["etag"]
+        for method in ("GET", "HEAD"):
+            for meant in (tag, f'"other", {tag}', "*"):
+                assert client.request(method, path, headers=plain | {"if-match": meant}).status_code == 200
+            both = client.request(method, path, headers=plain | {"if-match": tag, "if-none-match": tag})
+            assert both.status_code == 304
+            for meant in ('"other"', f"W/{tag}", ""):
+                refused = client.request(method, path, headers=plain | {"if-match": meant, "if-none-match": tag})
+                assert refused.status_code == 412
+    if path.startswith("/v2"):
+        assert tag in error_of(client.get(path, headers={"if-match": '"other"'} | plain), 412)
+    else:
+        problem = refusal_of(client.get(path, headers={"if-match": '"other"'} | plain), 412)
+        assert problem["type"] == "/errors#changed"
+        assert tag in problem["detail"]
+    missing = client.get("/nothing", headers={"if-match": '"other"'})
+    assert missing.status_code == 404  # of what is not there nothing can have changed
+
+
 @pytest.mark.parametrize("path", [*DOCUMENTS, "/metrics"])
 def test_what_is_long_is_compressed_for_those_who_take_that(client: httpx.Client, path: str) -> None:
     plain = client.get(path, headers=PLAIN)
@@ -67,6 +92,8 @@ def test_what_is_of_this_moment_is_not_kept(client: httpx.Client, path: str) -> 
     found = client.get(path, headers={"if-none-match": "*"})
     assert (found.status_code, found.headers["cache-control"]) == (200, "no-store")
     assert "etag" not in found.headers
+    assert client.get(path, headers={"if-match": "*"}).status_code == 200
+    assert client.get(path, headers={"if-match": '"some"'}).status_code == 412
 
 
 @pytest.mark.parametrize("path", [*DOCUMENTS, *LIVE])

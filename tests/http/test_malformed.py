@@ -79,6 +79,9 @@ class TestJson:
         for end in range(len(VALID_JSON)):
             refusal_of(post(client, JSON, VALID_JSON[:end]), 400)
 
+    def test_a_byte_order_mark_is_told(self, client: httpx.Client) -> None:
+        assert "byte order mark" in refusal_of(post(client, JSON, b"\xef\xbb\xbf" + VALID_JSON), 400)["detail"]
+
     @pytest.mark.parametrize("bad", [b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xc0\xaf", b"\xf4\x90\x80\x80"])
     def test_not_utf_8(self, client: httpx.Client, bad: bytes) -> None:
         assert "UTF-8" in refusal_of(post(client, JSON, b'{"device": "' + bad + b'"}'), 400)["detail"]

@@ -64,6 +64,8 @@ def test_content_type_with_parameters_and_in_any_case(client: httpx.Client, cont
     ("accept", "answered"),
     [
         ([], JSON),
+        ([""], JSON),  # no preference, as a list without elements
+        (["", "application/msgpack"], MSGPACK),
         (["*/*"], JSON),
         (["application/*"], JSON),
         (["application/msgpack"], MSGPACK),
@@ -109,7 +111,8 @@ def test_accept_that_nothing_meets(client: httpx.Client, accept: str) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/capabilities", "/v1/operators", "/v1/operators/ACTIVATION_CELU"])
 def test_what_is_only_there_in_json(client: httpx.Client, path: str) -> None:
-    assert client.get(path, headers={"accept": "application/*"}).headers["content-type"] == JSON
+    for accept in ("application/*", ""):
+        assert client.get(path, headers={"accept": accept}).headers["content-type"] == JSON
     refusal_of(client.get(path, headers={"accept": MSGPACK}), 406)
 
 

@@ -1,7 +1,9 @@
 """Requests that a person can type: numbers, inputs that tell what they are, and short answers."""
 
+import copy
 import json
 import math
+from base64 import b64encode
 from typing import Any
 
 import httpx
@@ -236,13 +238,16 @@ class TestForm:
         refusal_of(post_msgpack(client, numbers), 422)
 
 
+RELU: dict[str, Any] = {
+    "Nodes": [relu("relu")],
+    "InputEdges": [{"GraphInput": "x", "ToNode": "relu", "ToNodeInput": "InputTensor"}],
+    "OutputEdges": [{"FromNode": "relu", "FromNodeOutput": "OutputTensor", "GraphOutput": "y"}],
+}
+
+
 class TestGraph:
     def test_numbers_and_outputs(self, client: httpx.Client) -> None:
-        graph = {
-            "Nodes": [relu("relu")],
-            "InputEdges": [{"GraphInput": "x", "ToNode": "relu", "ToNodeInput": "InputTensor"}],
-            "OutputEdges": [{"FromNode": "relu", "FromNodeOutput": "OutputTensor", "GraphOutput": "y"}],
-        }
+        graph = RELU
         once = client.post("/v1/dispatch", json={"graph": graph, "inputs": {"x": X}})
         made = output(once, "y")
         assert made["data"] == [[0, 0, 0], [1, 2, 4]]
@@ -256,6 +261,49 @@ class TestGraph:
             wrong = client.post(url, json={"inputs": {"x": made | {"Sizes": [3, 2]}}, **rest})
             assert error_at("/inputs/x", wrong)["allowed"] == ["FLOAT32 [2, 3]"]
             error_at("/inputs/x", client.post(url, json={"inputs": {"x": [1, 2]}, **rest}))
+
+    @pytest.mark.parametrize(
+        ("stated", "pointer"),
+        [
+            ({}, None),
+            ({"Sizes": [2, 3]}, None),
+            ({"Strides": None}, None),
+            ({"Strides": [3, 1], "DataType": "DML_TENSOR_DATA_TYPE_FLOAT32"}, None),
+            ({"TotalTensorSizeInBytes": 24}, None),
+            ({"DataType": "INT32"}, ""),
+            ({"Sizes": [3, 2]}, ""),
+            ({"Strides": [1, 2]}, ""),
+            ({"TotalTensorSizeInBytes": 28}, ""),
+            ({"Strides": [1]}, "/Strides"),
+            ({"Sizes": [0, 3]}, "/Sizes/0"),
+            ({"DataType": "FLOAT"}, "/DataType"),
+            ({"Size": [2, 3]}, "/Size"),
+        ],
+        ids=str,
+    )
+    @pytest.mark.parametrize("form", ["numbers", "base64"])
+    def test_what_an_input_says_of_itself_is_what_its_reader_says(
+        self, client: httpx.Client, stated: dict[str, Any], pointer: str | None, form: str
+    ) -> None:
+        """It may leave out what it likes, as beside an operator."""
+        data = X if form == "numbers" else b64encode(np.array(X, np.float32).tobytes()).decode()
+        kept = client.post("/v1/graphs", json={"graph": RELU}).json()["id"]
+        for path, rest in ((f"/v1/graphs/{kept}/dispatch", {}), ("/v1/dispatch", {"graph": RELU})):
+            answer = client.post(path, json={"inputs": {"x": stated | {"data": data}}, "data": "numbers", **rest})
+            if pointer is None:
+                assert output(answer, "y")["data"] == [[0, 0, 0], [1, 2, 4]]
+            else:
+                error_at(f"/inputs/x{pointer}", answer)
+
+    @pytest.mark.parametrize("members", [{"Strides": [1]}, {"Strides": []}, {"TotalTensorSizeInBytes": 4}], ids=str)
+    @pytest.mark.parametrize(
+        "data", [X, {"data": X}, {"data": "AAAA", "DataType": "FLOAT32", "Sizes": [2, 3]}], ids=str
+    )
+    def test_a_reader_that_is_no_tensor_is_told(self, client: httpx.Client, members: Any, data: Any) -> None:
+        graph = copy.deepcopy(RELU)
+        graph["Nodes"][0]["Desc"]["InputTensor"] |= members
+        refused = client.post("/v1/dispatch", json={"graph": graph, "inputs": {"x": data}})
+        error_at(f"/graph/Nodes/0/Desc/InputTensor/{next(iter(members))}", refused)
 
 
 class TestMinimal:

@@ -37,6 +37,7 @@ def test_a_misspelt_model(client: httpx.Client) -> None:
         ({"inputs": {}}, 'inputs is "an empty object"; it must be an array.'),
         ({"inputs": [INPUT], "input": 1}, "input is not a field here; known are id, inputs, model_name,"),
         ({"inputs": [INPUT], "id": 7}, "id is 7; it must be a string."),
+        ({"inputs": [INPUT], "id": "x" * 1025}, "id has 1025 characters; allowed are <= 1024."),
         ({"inputs": [INPUT], "model_name": "other"}, "model_name is other but the path says activation_celu."),
         ({"inputs": [INPUT], "model_version": "2"}, "model_version is 2 but the path says 1."),
         ({"inputs": []}, "InputTensor is missing; it is required here."),

@@ -1,9 +1,14 @@
-"""What is told by GET: by HEAD without it, by OPTIONS how else, again only where it changed, and compressed."""
+"""What is told by GET: by HEAD without it, by OPTIONS how else, again only where it changed, and compressed.
+
+DELETE that depends on an entity tag goes by what GET tells (RFC 9110, 13.2.2).
+"""
 
 import asyncio
 import gzip
 from functools import lru_cache
 from hashlib import sha256
+
+from starlette.exceptions import HTTPException
 
 from app.codecs.codec import Encoded
 from app.http.core.exchange import Handler, Reply, Request
@@ -20,6 +25,8 @@ _REMEMBERED = 1 << 20
 
 _DOCUMENTS = 32
 
+_CONDITIONS = frozenset((b"if-match", b"if-none-match"))
+
 
 def telling(handler: Handler) -> Handler:
     """Middleware around what answers GET.
@@ -28,17 +35,26 @@ def telling(handler: Handler) -> Handler:
     whether it is still the same.
     """
 
-    async def handle(request: Request) -> Reply:
+    async def told(request: Request) -> Reply:
         asked = request.method
-        if asked == "OPTIONS":
-            return _options(await handler(request))
-        if asked == "HEAD":
-            request.method = "GET"  # the connection sends no more than the header
+        request.method = "GET"  # of an answer to HEAD the connection sends no more than the header
         try:
             reply = await handler(request)
         finally:
             request.method = asked
-        return await _told(request, reply) if asked in ("GET", "HEAD") else reply
+        return await _told(request, reply)
+
+    async def handle(request: Request) -> Reply:
+        if request.method in ("GET", "HEAD"):
+            return await told(request)
+        if request.method == "DELETE" and not _CONDITIONS.isdisjoint(request.headers):
+            now = await told(request)
+            if now.status == 304:
+                raise HTTPException(412, "If-None-Match names what is here, so it stays.")
+            if now.status != 200:
+                return now
+        reply = await handler(request)
+        return _options(reply) if request.method == "OPTIONS" else reply
 
     return handle
 
@@ -47,6 +63,14 @@ def is_known(tag: str, if_none_match: str) -> bool:
     """Whether a client that sends `if_none_match` has what is tagged `tag` (RFC 9110, 13.1.2)."""
     known = [each.strip().removeprefix("W/") for each in if_none_match.split(",")]
     return tag in known or "*" in known
+
+
+def _check_match(tag: str | None, if_match: str | None) -> None:
+    """Raise HTTPException 412 if a client that sends `if_match` means something else than what is tagged `tag`
+    (RFC 9110, 13.1.1)."""
+    if if_match is not None and if_match.strip() != "*" and tag not in [each.strip() for each in if_match.split(",")]:
+        now = "has no entity tag" if tag is None else f"is {tag} now"
+        raise HTTPException(412, f"If-Match is {if_match[:100]}, but what is here {now}.")
 
 
 def tag_of(content: bytes) -> str:
@@ -63,7 +87,10 @@ def _options(reply: Reply) -> Reply:
 async def _told(request: Request, reply: Reply) -> Reply:
     """`reply` to a GET, in the form that the client has use for."""
     headers = dict(reply.headers)
-    if reply.status != 200 or b"etag" in headers:
+    if b"etag" in headers:
+        _check_match(headers[b"etag"].decode(), _field(request, b"if-match"))
+        return reply
+    if reply.status != 200:
         return reply
     content = b"".join(reply.pieces)
     added = [] if b"vary" in headers else [(b"vary", b"accept, accept-encoding")]
@@ -71,15 +98,22 @@ async def _told(request: Request, reply: Reply) -> Reply:
     if len(content) >= LEAST and accepts_gzip(request.headers.get(b"accept-encoding", b"").decode("latin-1")):
         packed = _packed(content) if len(content) < QUICK else await asyncio.to_thread(_packed, content)
         added.append((b"content-encoding", b"gzip"))
-    if headers.get(b"cache-control") != b"no-store":
-        tag = tag_of(packed)
+    is_kept = headers.get(b"cache-control") != b"no-store"
+    tag = tag_of(packed)
+    _check_match(tag if is_kept else None, _field(request, b"if-match"))
+    if is_kept:
         added += [(b"etag", tag.encode()), (b"cache-control", b"no-cache")]
-        if is_known(tag, request.headers.get(b"if-none-match", b"").decode("latin-1")):
+        if is_known(tag, _field(request, b"if-none-match") or ""):
             own = [each for each in reply.headers if not each[0].startswith(b"content-")]
             return Reply(304, [*own, *(each for each in added if each[0] != b"content-encoding")], Encoded(0, ()))
     kept = [each for each in reply.headers if each[0] != b"content-length"]
     length = (b"content-length", b"%d" % len(packed))
     return Reply(200, [*kept, length, *added], Encoded(len(packed), (packed,)))
+
+
+def _field(request: Request, name: bytes) -> str | None:
+    value = request.headers.get(name)
+    return None if value is None else value.decode("latin-1")
 
 
 def _packed(content: bytes) -> bytes:

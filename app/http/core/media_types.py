@@ -12,9 +12,9 @@ def media_type(content_type: str) -> str:
 
 def preferred(accept: Sequence[str], offered: Sequence[str]) -> str:
     """The one of `offered` that the Accept lines like best, the first of equals. Raises HTTPException 406."""
-    if not accept:
+    given = ", ".join(line for line in accept if line.strip())
+    if not given:
         return offered[0]
-    given = ", ".join(accept)
     ranges = [_range(part) for part in given.split(",") if part.strip()]
     qualities = [_quality(each, ranges) for each in offered]
     best = max(qualities)

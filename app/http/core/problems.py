@@ -54,6 +54,7 @@ OF_STATUS = {
     406: Kind.NOT_ACCEPTABLE,
     408: Kind.TIMEOUT,
     409: Kind.CONFLICT,
+    412: Kind.CHANGED,
     413: Kind.LIMIT,
     415: Kind.MEDIA_TYPE,
     422: Kind.ATTRIBUTE,

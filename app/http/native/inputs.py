@@ -2,14 +2,17 @@
 
 import json
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from app.codecs.codec import Decoder, Span
 from app.codecs.numbers import Numbers
+from app.contract.kinds import Kind
 from app.contract.suggestions import did_you_mean
 from app.contract.tensors import TensorDesc, path_of, tensor_name
-from app.contract.validation import abbreviate
-from app.contract.violations import ContractError, Hresult, Path, Violation, refused
+from app.contract.validation import abbreviate, validate
+from app.contract.violations import MAX_VIOLATIONS, ContractError, Hresult, Path, Violation, refused
+from app.engine.dispatch import DispatchRequest
 from app.engine.inputs import apart
 from app.http.core.documents import TooHeavy
 from app.memory.accounts import LimitExceeded, MemoryShare
@@ -55,7 +58,8 @@ def described(document: object, codec: Decoder, memory: MemoryShare) -> object:
     found = find_operator(called) if isinstance(called, str) else None
     if found is None or not isinstance(operator, dict):
         return document  # which is refused
-    _check_names(found, inputs)
+    if unknown := _unknown(found, inputs):
+        raise _with_the_rest(unknown, found, document, codec, memory)
     operator = dict(operator)
     # What is null on both sides is an optional tensor that is not there.
     inputs = {name: each for name, each in inputs.items() if each is not None or operator.get(name) is not None}
@@ -80,22 +84,41 @@ def described(document: object, codec: Decoder, memory: MemoryShare) -> object:
     return document | {"operator": operator, "inputs": inputs}
 
 
-def _check_names(operator: type[Operator], inputs: Mapping[str, object]) -> None:
-    """Raise ContractError for data of a tensor that the operator has not: else the one that was meant is missing."""
+def _unknown(operator: type[Operator], inputs: Mapping[str, object]) -> dict[str, Violation]:
+    """Data of tensors that the operator has not, by name: else the one that was meant is missing."""
     known = operator.tensor_names(Role.INPUT)
-    unknown = [name for name in inputs if path_of(name)[0] not in known]
-    if unknown:
-        told = ", ".join(known) or "none"
-        violations = (  # one by one, for the first are told alone: there may be ten thousands
-            Violation(
-                ("inputs", name),
-                f"{operator.name()} has no input {abbreviate(name)}; inputs are {told}.{did_you_mean(name, known)}",
-                abbreviate(name),
-                known,
-            )
-            for name in unknown
+    told = ", ".join(known) or "none"
+    unknown = (name for name in inputs if path_of(name)[0] not in known)
+    return {
+        name: Violation(
+            ("inputs", name),
+            f"{operator.name()} has no input {abbreviate(name)}; inputs are {told}.{did_you_mean(name, known)}",
+            abbreviate(name),
+            known,
         )
-        raise ContractError(violations, Hresult.DXGI_ERROR_DEVICE_REMOVED)
+        for name in islice(unknown, MAX_VIOLATIONS)  # more are not told, and there may be ten thousands
+    }
+
+
+def _with_the_rest(
+    unknown: Mapping[str, Violation],
+    operator: type[Operator],
+    document: dict[str, Any],
+    codec: Decoder,
+    memory: MemoryShare,
+) -> ContractError:
+    """What is to be said of `unknown` inputs of a dispatch, and of all else in it but for tensors that they may be."""
+    known = [name for name in document["inputs"] if path_of(name)[0] in operator.tensor_names(Role.INPUT)]
+    inputs = {name: document["inputs"][name] for name in known}
+    hresult: Hresult | None = Hresult.DXGI_ERROR_DEVICE_REMOVED
+    others: list[Violation] = []
+    try:
+        validate(DispatchRequest, described(document | {"inputs": inputs}, codec, memory))
+    except ContractError as error:
+        tensors = [("operator", name) for name in operator.tensor_names(Role.INPUT)]
+        others = [each for each in error.violations if each.path not in tensors or each.kind is not Kind.FIELD_MISSING]
+        hresult = error.hresult if others else hresult
+    return ContractError([*unknown.values(), *others], hresult)
 
 
 def _described(desc: Any, value: Any, path: Path, codec: Decoder, memory: MemoryShare) -> tuple[Any, Any]:

@@ -283,7 +283,8 @@ class Connection(asyncio.BufferedProtocol):
         exchange.request = Request(
             method, path, raw_path, query, fields, exchange, headers, version, scheme, client, server
         )
-        if b"expect" in headers and headers[b"expect"].lower() == b"100-continue":
+        # Clients that know no more than HTTP/1.0 would take it for the answer (RFC 9110, 10.1.1).
+        if b"expect" in headers and headers[b"expect"].lower() == b"100-continue" and version != "1.0":
             exchange.expects = True
         self._queue.append(exchange)
         if len(self._queue) >= PIPELINED:
