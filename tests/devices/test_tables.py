@@ -90,6 +90,24 @@ def test_tables_are_of_one_function_each(device: NumpyDevice) -> None:
         assert kernel_of(device, "ACTIVATION_RELU")._table is None
 
 
+@pytest.mark.parametrize("data_type", ["UINT8", "INT8", "INT16", "INT64", "FLOAT64"])
+def test_tables_are_of_one_type_each(device: NumpyDevice, data_type: str) -> None:
+    """NumPy's calls are the same for all types that a float16 becomes; as INT32, 300 is not 127."""
+    x = np.resize(np.array([300, -300, 2.5, np.nan, np.inf], np.float16), 100)  # with a compiler too few for a loop
+
+    def cast(data_type: str) -> Array:
+        tensor = {"DataType": "FLOAT16", "Sizes": [x.size]}
+        made = compiled({"Type": "CAST", "InputTensor": tensor, "OutputTensor": tensor | {"DataType": data_type}})
+        y = np.zeros(x.size, data_type.lower())
+        device.prepare(made).dispatch([x.view(np.uint8).data], [y.view(np.uint8).data], never)
+        return y
+
+    expected = cast(data_type)
+    with mock.patch.object(tables, "WORTH", 0):
+        assert cast("INT32").tolist() == [300, -300, 2, 0, 2**31 - 1] * 20
+        np.testing.assert_array_equal(cast(data_type), expected)
+
+
 def test_kernels_that_make_a_table_are_not_for_the_event_loop() -> None:
     with ThreadPoolExecutor(1) as helpers:
         kernel = kernel_of(NumpyDevice(helpers, 1), "ELEMENT_WISE_TAN")

@@ -73,8 +73,9 @@ class Tables:
         self._lock = threading.Lock()
 
     def of(self, routine: Routine, arguments: Any, dtype: np.dtype[Any]) -> Table:
-        """That of a routine that `is_tabled`, with an output of type `dtype`."""
-        key = routine, tuple(each.tobytes() for each in arguments) if isinstance(arguments, tuple) else bytes(arguments)
+        """That of a routine that `is_tabled`, with an output of type `dtype`, which NumPy's calls do not tell."""
+        numbers = tuple(each.tobytes() for each in arguments) if isinstance(arguments, tuple) else bytes(arguments)
+        key = routine, dtype, numbers
         with self._lock:
             table = self._tables.setdefault(key, Table(routine, arguments, dtype))
             self._tables.move_to_end(key)

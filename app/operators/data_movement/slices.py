@@ -64,15 +64,15 @@ class Slice(Operator):
         for i, (offset, count, stride, size) in enumerate(
             zip(self.Offsets, self.Sizes, self.Strides, sizes, strict=True)
         ):
-            most = size - 1 - (count - 1) * stride
-            if offset > most:
+            last = offset + (count - 1) * stride
+            if last >= size:
+                name, given, allowed = _too_far(offset, count, stride, size)
                 yield Violation(
-                    ("Offsets", i),
+                    (name, i),
                     f"Offsets[{i}] is {offset}, so that the last of {count} elements (Sizes[{i}]) in steps of {stride} "
-                    f"(Strides[{i}]) is {offset + (count - 1) * stride}; "
-                    f"InputTensor has elements 0 to {size - 1} there.",
-                    offset,
-                    f"0 to {most}" if most >= 0 else None,
+                    f"(Strides[{i}]) is {last}; InputTensor has elements 0 to {size - 1} there.",
+                    given,
+                    allowed,
                 )
 
     def formula(self, p: TensorParameters, x: Operand) -> Value:
@@ -206,6 +206,17 @@ def most_elements(operator: Slice1 | SliceGrad) -> list[int]:
     return [1 + (size - 1) // abs(stride) for size, stride in windows]
 
 
+def _too_far(offset: int, count: int, stride: int, size: int) -> tuple[str, int, str]:
+    """Which of these fields of SLICE may be another, so that all elements are in a tensor of `size`, as it is, and what
+    it may be."""
+    most, room = size - 1 - (count - 1) * stride, size - 1 - offset
+    if most >= 0 or room < 0:
+        return "Offsets", offset, f"0 to {most if most >= 0 else size - 1}"
+    if room >= count - 1:
+        return "Strides", stride, f"1 to {room // (count - 1)}"
+    return "Sizes", count, f"1 to {room // stride + 1}"
+
+
 def window_violations(
     operator: Slice1 | SliceGrad, whole: str, sizes: Sequence[int], part: tuple[str, Sequence[int]] | None
 ) -> Iterator[Violation]:
@@ -226,13 +237,14 @@ def window_violations(
     windows: Any = zip(operator.InputWindowOffsets, operator.InputWindowSizes, sizes, strict=True)
     for i, (offset, window, size) in enumerate(windows):
         if offset + window > size:
-            yield Violation(
-                ("InputWindowSizes", i),
+            message = (
                 f"InputWindowSizes[{i}] is {window} from InputWindowOffsets[{i}], {offset}, on, so it ends at "
-                f"{offset + window}; {whole} ends at {size} there.",
-                window,
-                f"1 to {size - offset}" if offset < size else None,
+                f"{offset + window}; {whole} ends at {size} there."
             )
+            if offset < size:
+                yield Violation(("InputWindowSizes", i), message, window, f"1 to {size - offset}")
+            else:  # where no window is small enough
+                yield Violation(("InputWindowOffsets", i), message, offset, f"0 to {max(size - window, 0)}")
     if part:
         name, given = part
         most = most_elements(operator)

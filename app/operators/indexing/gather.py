@@ -252,7 +252,10 @@ class GatherNd1(ByTuples):
         yield from found or super().rules(level)
 
     def _batch_violations(self) -> Iterator[Violation]:
-        yield from tuple_violations(self, self._counts)
+        wrong = [*tuple_violations(self, self._counts)]
+        yield from wrong
+        if any(each.path in (("InputDimensionCount",), ("IndicesDimensionCount",)) for each in wrong):
+            return  # of dimensions that are not there none are batches
         least = min(self._counts)
         if self.batches >= least:
             yield Violation(

@@ -95,6 +95,7 @@ SHIFTED = (
 )
 
 _SCALE_ROUNDING = 2.0**-24
+_ALMOST_1 = 1 - 2.0**-20
 
 
 def scale_violations(scales: Sequence[float], name: str, rank: int) -> Iterator[Violation]:
@@ -131,10 +132,16 @@ class Axis:
         """Whether it becomes smaller than half of it."""
         return bool(p.ask(lambda scale: scale < 0.5, self._scale))
 
-    def source(self, place: Value) -> Value:
-        """The input's coordinate that the output's element at `place` is of, in float64 and not beyond the edges."""
+    def source(self, place: Value, *, filtered: bool = False) -> Value:
+        """The input's coordinate that the output's element at `place` is of, in float64 and not beyond the edges. If it
+        is `filtered`, what lies within a step of the output has weight: it is not so far beyond that nothing has."""
         at = self._scaled_back(place) - self.before
-        return minimum(maximum(at, 0), cast(self.size - 1, FLOAT64))
+        least: Value | int = 0
+        most: Value = cast(self.size - 1, FLOAT64)
+        if filtered:
+            beyond = _ALMOST_1 / self.scale
+            least, most = -beyond, most + beyond
+        return minimum(maximum(at, least), most)
 
     def nearest(self, place: Value, direction: AxisDirection | None) -> Value:
         """The index in the input for the output's element at `place`, rounded in `direction`, or to the nearest."""

@@ -102,10 +102,12 @@ class Resampling(Operator):
                     for axis, place in zip(axes, places, strict=True)
                 ]
             ]
-        sampler = _Linear(
-            x, [None if axis.is_whole(p) else axis.source(at) for axis, at in zip(axes, places, strict=True)]
-        )
         shrunk = [n for n, axis in enumerate(axes) if antialiased and axis.is_shrunk(p)]
+        sources = [
+            None if axis.is_whole(p) else axis.source(at, filtered=n in shrunk)
+            for n, (axis, at) in enumerate(zip(axes, places, strict=True))
+        ]
+        sampler = _Linear(x, sources)
         made = sampler.filtered(axes, shrunk) if shrunk else sampler.sample({})
         return cast(made, x.type) if is_float(x.type) else saturate(rint(made), x.type)
 
@@ -268,6 +270,8 @@ class Resample3(Resampling):
     notes = (
         "Antialiased: the weights, and that those of elements in the tensor sum up to 1, are read as in ONNX's Resize. "
         "DirectML's documentation has no formula.",
+        "Antialiased: a filtered coordinate does not end at the edges; where no element has weight, the one at the "
+        "edge is taken.",
         "Only dimensions with Scales below 0.5 are filtered, as the operator's page says; ONNX filters all below 1.",
         *_NOTES,
     )

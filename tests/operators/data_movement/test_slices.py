@@ -100,7 +100,9 @@ def test_repeated_elements_of_an_input_are_read() -> None:
     [
         ({"Offsets": [0, 0, 1, 1]}, ("/Offsets/3", 1, "0 to 0")),
         ({"Offsets": [0, 0, 2, 0]}, ("/Offsets/2", 2, "0 to 1")),
-        ({"Strides": [1, 1, 1, 3]}, ("/Offsets/3", 0, None)),
+        ({"Strides": [1, 1, 1, 3]}, ("/Strides/3", 3, "1 to 2")),
+        ({"Sizes": [1, 1, 3, 2]}, ("/Sizes/2", 3, "1 to 1")),
+        ({"Offsets": [0, 0, 1, 3], "Strides": [1, 1, 1, 3]}, ("/Offsets/3", 3, "0 to 2")),
         ({"Strides": [1, 1, 1, 0]}, ("/Strides/3", 0, ">= 1")),
         ({"Sizes": [1, 1, 1, 0]}, ("/Sizes/3", 0, ">= 1")),
         ({"DimensionCount": 3}, ("/DimensionCount", 3, 4)),
@@ -137,7 +139,8 @@ def test_there_is_an_entry_for_each_dimension() -> None:
     ("change", "expected"),
     [
         ({"InputWindowOffsets": [0, 0, 0, 2]}, ("/InputWindowSizes/3", 5, "1 to 4")),
-        ({"InputWindowOffsets": [0, 0, 2, 1]}, ("/InputWindowSizes/2", 2, None)),
+        ({"InputWindowOffsets": [0, 0, 2, 1]}, ("/InputWindowOffsets/2", 2, "0 to 0")),
+        ({"InputWindowOffsets": [0, 0, 0, 2**32 - 1]}, ("/InputWindowOffsets/3", 2**32 - 1, "0 to 1")),
         ({"InputWindowSizes": [1, 1, 2, 6]}, ("/InputWindowSizes/3", 6, "1 to 5")),
         ({"InputWindowSizes": [1, 1, 0, 5]}, ("/InputWindowSizes/2", 0, ">= 1")),
         ({"InputWindowStrides": [1, 1, 0, 1]}, ("/InputWindowStrides/2", 0, "not 0")),
@@ -163,4 +166,4 @@ def test_the_largest_numbers() -> None:
         assert made.tolist() == [1 if stride > 0 else 3]
     limit = [2**32 - 1]
     document = {"Type": "SLICE", "InputTensor": desc_of(x), "Offsets": limit, "Sizes": limit, "Strides": limit}
-    assert told(document) == ("/Offsets/0", limit[0], None)
+    assert told(document) == ("/Offsets/0", limit[0], "0 to 3")

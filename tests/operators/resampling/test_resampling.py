@@ -26,9 +26,12 @@ def weights(size: int, count: int, scale: float, offsets: tuple[float, float], h
     for place in range(count):
         at = (place - Fraction(offsets[1])) / exact - Fraction(offsets[0])
         if how in ("LINEAR", "ANTIALIASED"):
-            at = min(max(at, Fraction(0)), Fraction(size - 1))
-            stretch = exact if how == "ANTIALIASED" and exact < Fraction(1, 2) else Fraction(1)
-            row = [max(Fraction(1) - abs(at - k) * stretch, Fraction(0)) for k in range(size)]
+            edge = min(max(at, Fraction(0)), Fraction(size - 1))
+            stretched = how == "ANTIALIASED" and exact < Fraction(1, 2)
+            centre, stretch = (at, exact) if stretched else (edge, Fraction(1))
+            row = [max(Fraction(1) - abs(centre - k) * stretch, Fraction(0)) for k in range(size)]
+            if not any(row):
+                row[int(edge)] = Fraction(1)
             made[place] = [float(each / sum(row)) for each in row]
         else:
             thirds = Fraction(round(at * 2), 2)
@@ -181,6 +184,17 @@ def test_scales_far_from_1(run: Runner) -> None:
     members = offsets | {"InterpolationMode": "LINEAR", "RoundingDirection": "DECREASING", "Antialiased": True}
     made = run("RESAMPLE3", {"InputTensor": x}, Scales=[1e-38], OutputTensor=out, **members)
     np.testing.assert_allclose(made["OutputTensor"], [3.5] * 3)
+
+
+def test_filtered_coordinates_go_beyond_the_edges(run: Runner) -> None:
+    """As the weights' formula has it: the more they do, the less the elements inside count beside that at the edge."""
+    x = np.array([1, 2, 4, 8], np.float32)
+    members: dict[str, Any] = {"RoundingDirection": "DECREASING", "Antialiased": True, "Scales": [0.25]}
+    for offset, expected in ((2, [4 / 3, 4, 8, 8]), (5, [1, 11 / 6, 4.9, 8])):
+        out = {"DataType": "FLOAT32", "Sizes": [4]}
+        members |= {"InterpolationMode": "LINEAR", "InputPixelOffsets": [offset], "OutputPixelOffsets": [0]}
+        made = run("RESAMPLE3", {"InputTensor": x}, OutputTensor=out, **members)["OutputTensor"]
+        np.testing.assert_allclose(made, expected, rtol=1e-6)
 
 
 def document(kind: str, **members: Any) -> dict[str, Any]:
