@@ -82,7 +82,7 @@ def test_scores_are_packed_however_items_lie(dtype: str) -> None:
             output = np.empty((5, 2, 16), dtype)
             device.prepare(operator).dispatch([bytes_of(stacked)], [output.view(np.uint8).data], lambda: False)
             made.append(output)
-    np.testing.assert_allclose(*made, 1e-5 if dtype == "float32" else 2e-3)
+    np.testing.assert_allclose(made[0], made[1], 1e-5 if dtype == "float32" else 2e-3)
 
 
 def test_not_inline_before_it_is_compiled() -> None:
