@@ -127,9 +127,9 @@ def product(xp: Any, a: Any, b: Any, *, rounded: bool = False, into: Any = None)
 
 
 def multiplied(xp: Any, a: Any, b: Any) -> Any:
-    """The matrix products of float32, whatever they are made of; on a GPU so that they can be captured."""
+    """The matrix products of float32, packed, whatever they are made of; on a GPU so that they can be captured."""
     if xp.__name__ != "cupy" or 0 in (*a.shape, *b.shape):
-        return xp.matmul(a, b)
+        return xp.ascontiguousarray(xp.matmul(a, b))  # as in `product`
     return blas.product_of_floats(xp, for_blas(xp, a), for_blas(xp, b), FLOAT32)
 
 

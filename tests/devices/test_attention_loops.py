@@ -12,7 +12,7 @@ from app.devices.cpu.llvm.kernels import LoopCode
 from app.formula.structures import Structures
 from app.memory.arrays import Array
 from app.operators.attention.softmax import softmax
-from tests.operators.calls import compiled
+from tests.operators.calls import bytes_of, compiled, desc_of
 from tests.operators.conftest import compiler
 
 RNG = np.random.default_rng(29)
@@ -67,6 +67,22 @@ def test_rows_are_shared_by_threads() -> None:
     scores = RNG.standard_normal((3000, 256)).astype(np.float32)
     one, several = (both(scores, 0.5, threads)[0] for threads in (1, 2))
     np.testing.assert_array_equal(one.view(np.uint32), several.view(np.uint32))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_scores_are_packed_however_items_lie(dtype: str) -> None:
+    """NumPy's products lie as what is multiplied: here items within heads, as in models whose sequences come first."""
+    x = RNG.standard_normal((2, 2, 5, 3, 8)).astype(dtype).transpose(2, 0, 1, 3, 4)
+    document: dict[str, Any] = {"Type": "MULTIHEAD_ATTENTION", "Scale": 0.5, "HeadCount": 2, "MaskType": "NONE"}
+    made = []
+    with ThreadPoolExecutor(1) as helpers:
+        device = NumpyDevice(helpers, 1, compiler())
+        for stacked in (x, np.ascontiguousarray(x)):
+            operator = compiled(document | {"StackedQueryKeyValueTensor": desc_of(stacked)})
+            output = np.empty((5, 2, 16), dtype)
+            device.prepare(operator).dispatch([bytes_of(stacked)], [output.view(np.uint8).data], lambda: False)
+            made.append(output)
+    np.testing.assert_allclose(made[0], made[1], 1e-5 if dtype == "float32" else 2e-3)
 
 
 def test_not_inline_before_it_is_compiled() -> None:

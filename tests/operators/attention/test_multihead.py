@@ -55,7 +55,7 @@ class Case:
 
         def flat(x: Array) -> Array:
             leading = [1] * int(self.rng.integers(0, 3))
-            return np.ascontiguousarray(x).reshape(*leading, *x.shape[:2], -1)
+            return laid_out(self.rng, np.ascontiguousarray(x).reshape(*leading, *x.shape[:2], -1))
 
         if form == "apart":
             return {"QueryTensor": flat(q), "KeyTensor": flat(k), "ValueTensor": flat(v)}
