@@ -65,7 +65,7 @@ def _is_expressible(error: Any) -> bool:
     stands for none, so that DirectML refuses it; they hold no negative UINT, and no field that is missing or of another
     type."""
     match error["type"]:
-        case "too_short" | "too_long":
+        case "too_short" | "too_long" | "unfusable":
             return True
         case "greater_than_equal":
             return bool(error["input"] >= 0)

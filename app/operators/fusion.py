@@ -5,11 +5,20 @@ Source: "Using fused operators for improved performance" in DirectML's documenta
 
 from collections.abc import Iterator, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeAlias, Union
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeAlias, Union, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, create_model, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticUndefined
+from pydantic_core import CoreSchema, PydanticCustomError, PydanticUndefined
 
 from app.contract.constants import DataType, FeatureLevel
 from app.contract.tensors import TensorDesc
@@ -18,7 +27,7 @@ from app.formula.values import Value
 from app.operators.activation import exponential_units, linear, rectifiers, sigmoids, softmax
 from app.operators.element_wise.selection import ElementWiseClip
 from app.operators.judgement import count_violations
-from app.operators.operator import Operator
+from app.operators.operator import PREFIX, Operator
 from app.operators.parameters import Parameters, bare
 
 FUSABLE: tuple[type[Operator], ...] = (
@@ -43,6 +52,12 @@ FUSABLE: tuple[type[Operator], ...] = (
 """What DirectML can fuse, in the order of its documentation. The list is for the newest feature level."""
 
 
+def _refused(name: str, message: str, given: object, allowed: object) -> ValidationError:
+    """What DirectML itself refuses, at the field `name`."""
+    error = PydanticCustomError("unfusable", message, {"allowed": allowed})
+    return ValidationError.from_exception_data("Fused", [{"type": error, "loc": (name,), "input": given}])
+
+
 class Fused(BaseModel):
     """Base of the fused activations: their attributes, all required. Tensors are those of the operator around it."""
 
@@ -58,9 +73,12 @@ class Fused(BaseModel):
     def _without_null_tensors(cls, value: Any) -> Any:
         """DirectML has the tensors null; they may be left out as well."""
         tensors = cls.activation.tensor_names()
-        if isinstance(value, dict):
-            return {name: each for name, each in value.items() if name not in tensors or each is not None}
-        return value
+        if not isinstance(value, dict):
+            return value
+        for name in tensors:
+            if value.get(name) is not None:
+                raise _refused(name, "must be null, since the operator has the tensors", value[name], "null")
+        return {name: each for name, each in value.items() if name not in tensors}
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -122,20 +140,39 @@ def _fused(activation: type[Operator], since: FeatureLevel = FeatureLevel.V1_0) 
     return made
 
 
+def _of(models: Sequence[type[Fused]]) -> BeforeValidator:
+    """Refuses operators that are none of these. What is no operator's name the union refuses."""
+    names = [each.activation.name() for each in models]
+
+    def judged(value: Any) -> Any:
+        name = value.get("Type") if isinstance(value, dict) else None
+        if isinstance(name, str) and PREFIX + name.removeprefix(PREFIX) not in names and name in _called(Operator):
+            raise _refused("Type", "cannot be fused into this operator", name, names)
+        return value
+
+    return BeforeValidator(judged)
+
+
+def _called(kind: type[Operator]) -> Iterator[str]:
+    """The names of all operators of a kind, known once all are loaded."""
+    for each in kind.__subclasses__():
+        yield from get_args(each.model_fields["Type"].annotation)
+        yield from _called(each)
+
+
 if TYPE_CHECKING:
     FusedActivation: TypeAlias = Fused
     FusedActivationOrClip: TypeAlias = Fused
     FusedActivationOfGemm: TypeAlias = Fused
 else:
     _models = tuple(map(_fused, FUSABLE))
-    FusedActivation = Annotated[Union[_models], Field(discriminator="Type")]  # noqa: UP007 - made at run time
-    _clip = _fused(ElementWiseClip, FeatureLevel.V6_0)
+    _with_clip = (*_models, _fused(ElementWiseClip, FeatureLevel.V6_0))
     _softmax = (softmax.ActivationSoftmax, softmax.ActivationSoftmax1)
-    FusedActivationOrClip = Annotated[Union[(*_models, _clip)], Field(discriminator="Type")]
-    FusedActivationOfGemm = Annotated[
-        Union[(*_models, _clip, *[_fused(each, FeatureLevel.V6_1) for each in _softmax])],
-        Field(discriminator="Type"),
-    ]
+    _of_gemm = (*_with_clip, *[_fused(each, FeatureLevel.V6_1) for each in _softmax])
+    FusedActivation, FusedActivationOrClip, FusedActivationOfGemm = (
+        Annotated[Union[models], Field(discriminator="Type"), _of(models)]  # noqa: UP007 - made at run time
+        for models in (_models, _with_clip, _of_gemm)
+    )
 
 OptionalFusedActivation = Annotated[
     FusedActivation | None, Field(description="Applied to the result before it is stored. Null: the result as it is.")

@@ -6,6 +6,7 @@ import pytest
 
 from app.contract.constants import DataType, FeatureLevel
 from app.contract.tensors import TensorDesc, in_fields
+from app.contract.violations import ContractError, Hresult
 from app.operators.activation.exponential_units import ActivationCelu
 from app.operators.catalog import OPERATORS
 from app.operators.fusion import FUSABLE
@@ -366,6 +367,32 @@ def test_fused_activations_have_their_attributes_and_no_tensors(name: str) -> No
 def test_nothing_else_is_fused(kind: str) -> None:
     if kind.removeprefix(A) not in FUSED:
         assert pointers(add1({"Type": kind})) == ["/FusedActivation/Type"]
+
+
+@pytest.mark.parametrize(
+    ("fused", "given", "hresult"),
+    [
+        # What its structures can hold, DirectML refuses itself,
+        ({"Type": "ACTIVATION_SOFTMAX"}, "ACTIVATION_SOFTMAX", Hresult.E_INVALIDARG),
+        ({"Type": E + "CLIP", "Min": 0, "Max": 1}, E + "CLIP", Hresult.E_INVALIDARG),
+        (
+            {"Type": "ACTIVATION_RELU", "OutputTensor": desc()},
+            "an object with DataType, Sizes",
+            Hresult.E_INVALIDARG,
+        ),
+        # and what they cannot hold never comes to it.
+        ({"Type": "ACTIVATION_SOFTMIN"}, "ACTIVATION_SOFTMIN", None),
+        ({"Type": "ACTIVATION_RELU", "Input": desc()}, "an object with DataType, Sizes", None),
+    ],
+)
+def test_what_cannot_be_fused_has_directmls_hresult(fused: Any, given: str, hresult: Hresult | None) -> None:
+    with pytest.raises(ContractError) as refusal:
+        compiled(add1(fused))
+    (violation,) = refusal.value.violations
+    check_wording(violation)
+    assert (violation.given, refusal.value.hresult) == (given, hresult)
+    assert ("known here" in violation.message) == ("SOFTMIN" in given)
+    assert violation.options
 
 
 @pytest.mark.parametrize(("name", "level"), [("CELU", "3_0"), ("GELU", "5_1"), ("ELU", "1_0"), ("SHRINK", "2_0")])

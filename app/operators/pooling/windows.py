@@ -83,16 +83,35 @@ class WindowOperator(Operator):
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
         name, (arrays,) = self.window_tensor, self.counts.values()
-        rank = self.tensors()[name].rank
+        sizes = self.tensors()[name].Sizes
+        rank, are_right = len(sizes), True
         for array in arrays:
             length = len(getattr(self, array))
             if length != rank - 2:
+                are_right = False
                 yield Violation(
                     (array,),
                     f"{array} has {length} entries but {name} has {rank} dimensions, all but the first two of them "
                     f"spatial; it must have {rank - 2}.",
                     length,
                     rank - 2,
+                )
+        if are_right:
+            yield from self._too_large(name, sizes)
+
+    def _too_large(self, name: str, sizes: Sequence[int]) -> Iterator[Violation]:
+        """Of a window that is larger than the tensor `name` and its padding there is none."""
+        spatial = zip(sizes[2:], self.StartPadding, self.EndPadding, self.WindowSize, self.dilations, strict=True)
+        for place, (size, start, end, window, dilation) in enumerate(spatial):
+            most = (size + start + end - 1) // dilation + 1
+            if window > most:
+                steps = f" in steps of {dilation}" if dilation > 1 else ""
+                yield Violation(
+                    ("WindowSize", place),
+                    f"WindowSize[{place}] is {window} elements{steps}; dimension {place + 2} of {name} has {size} and "
+                    f"{start + end} of padding, so it must be at most {most}.",
+                    window,
+                    f"<= {most}",
                 )
 
     def pooled(self, sizes: Sequence[int]) -> list[int]:

@@ -331,10 +331,23 @@ def test_sizes_of_outputs(kind: str) -> None:
         assert pointers(document | {"OutputIndicesTensor": wrong_indices}) == ["/OutputIndicesTensor/Sizes"]
 
 
-@pytest.mark.parametrize("kind", FORWARD)
+@pytest.mark.parametrize("kind", [*FORWARD, "AVERAGE_POOLING_GRAD", "MAX_POOLING_GRAD"])
 def test_a_window_larger_than_all(kind: str) -> None:
-    assert pointers(example(kind, WindowSize=[3, 1])) == ["/OutputTensor/Sizes"]
-    assert pointers(example(kind, WindowSize=[3, 1], EndPadding=[1, 0])) == []
+    """It is the window that is refused, and not the size below 1 that an output would have."""
+    name = "OutputGradientTensor" if kind == "AVERAGE_POOLING_GRAD" else "InputTensor"
+    document = example(kind)
+    document[name] = document[name] | {"Sizes": [1, 1, 2, 3]}
+    (refusal,) = refusals(document | {"WindowSize": [3, 1]})
+    check_wording(refusal)
+    assert (refusal.pointer, refusal.given, refusal.allowed) == ("/WindowSize/0", 3, "<= 2")
+    assert name in refusal.message
+    (refusal,) = refusals(document | {"WindowSize": [2, 5], "StartPadding": [0, 1]})
+    assert (refusal.pointer, refusal.given, refusal.allowed) == ("/WindowSize/1", 5, "<= 4")
+    if is_dilated(kind):
+        (refusal,) = refusals(document | {"WindowSize": [2, 2], "Dilations": [2, 3], "EndPadding": [0, 1]})
+        assert (refusal.pointer, refusal.given, refusal.allowed) == ("/WindowSize/0", 2, "<= 1")
+    if kind in FORWARD:
+        assert pointers(document | {"WindowSize": [3, 1], "EndPadding": [1, 0]}) == []
 
 
 @pytest.mark.parametrize("kind", ["AVERAGE_POOLING_GRAD", "MAX_POOLING_GRAD"])
