@@ -1,8 +1,8 @@
 """The heap on huge pages.
 
 Python's objects lie all over it, and a request touches some thousand of them. With pages of 4 KiB the processor finds
-many of their addresses only by a walk through the page tables, in a virtual machine through two of them. With the heap on
-huge ones a request that is like none before takes 4 to 6 per cent less (tests/benchmarks/http.md).
+many of their addresses only by a walk through the page tables, in a virtual machine through two of them. With the heap
+on huge ones a request that is like none before takes 4 to 6 per cent less (tests/benchmarks/http.md).
 """
 
 import ctypes

@@ -115,19 +115,21 @@ def test_a_judgement_has_directmls_hresult(kind: str) -> None:
         ({"DataType": "FLOAT32", "Sizes": [1] * 9}, Hresult.E_INVALIDARG),
         ({"DataType": "UNKNOWN", "Sizes": [1]}, Hresult.E_INVALIDARG),
         ({"DataType": "DML_TENSOR_DATA_TYPE_UNKNOWN", "Sizes": [0]}, Hresult.E_INVALIDARG),
+        (None, Hresult.E_INVALIDARG),
         # and what they cannot hold never comes to it.
         ({"DataType": "FLOAT32", "Sizes": [-1]}, None),
         ({"DataType": "FLOAT32", "Sizes": [2**32]}, None),
         ({"DataType": "FLOAT32", "Sizes": ["0"]}, None),
         ({"Sizes": [0]}, None),
         ({"DataType": "FLOAT31", "Sizes": [1]}, None),
+        (1, None),
     ],
 )
 def test_what_is_refused_before_a_judgement_has_an_hresult_if_directml_could_be_asked(
-    desc: dict[str, Any], hresult: Hresult | None
+    desc: Any, hresult: Hresult | None
 ) -> None:
     with pytest.raises(ContractError) as refusal:
-        compiled(descriptor(CELU, desc))
+        compiled(descriptor(CELU, InputTensor=desc))
     assert refusal.value.hresult is hresult
 
 
