@@ -240,9 +240,17 @@ def _signed(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
 
 
 def _picked(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
-    assert isinstance(node, Picked)
+    """By the last two bits of the exponent and the two after these."""
     bits = writing.emit(f"bitcast float {arguments[0]} to i32")
-    place = writing.emit(f"lshr i32 {bits}, {FORMATS[FLOAT32].digits - 3}")
+    return _picked_by(writing, node, writing.emit(f"lshr i32 {bits}, {FORMATS[FLOAT32].digits - 3}"))
+
+
+def _picked_at(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
+    return _picked_by(writing, node, writing.emit(f"bitcast float {arguments[0]} to i32"))
+
+
+def _picked_by(writing: Writing, node: Operation, place: str) -> str:
+    assert isinstance(node, Picked)
     writing.declare(vectors.pick_declaration(node.table))
     return vectors.pick_call(node.table, place)
 
@@ -343,6 +351,7 @@ FUNCTIONS: dict[str, Writer] = {
     "signed": _signed,
     "scaled": _scaled,
     "picked": _picked,
+    "picked_at": _picked_at,
     "chosen": _chosen,
     "called_power": _called_power,
     "two_to_the": _power_of_two(1),

@@ -6,10 +6,11 @@ tell the rest; of larger ones every digit counts of 1 / (2 pi), down to those th
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from app.contract.constants import DataType
-from app.devices.cpu.llvm.math.primitives import FORMATS, fused, polynomial
+from app.devices.cpu.llvm.math.primitives import CHOSEN, FORMATS, chosen, fused, polynomial
 from app.formula.expansions import Expansion, plain
 from app.formula.values import (
     FLOAT32,
@@ -39,9 +40,9 @@ COS_OF_QUARTER = (-0.49999999969119313, 0.04166665064451703, -0.0013887589155600
 PI = (math.pi, 1.2246467991473532e-16)
 """In two parts, the first one rounded to float64."""
 
-NEAR = 2.0**26
+NEAR = 2.0**18
 """Of which whole numbers of quarters of a turn times `PI` leave a rest that is right to float64's digits, for its own
-digits are those of float32."""
+digits are those of float32, as they would up to 2^26; and sixteenths of a turn are counted in float32."""
 
 INVERSE = [
     digits * 2.0 ** (-24 * place)
@@ -80,13 +81,6 @@ def _far(x: Value, of_turn: int, more: float) -> _Angle:
         carried = rint(rest)
         whole, rest = whole + (count + carried), rest - carried
     return _Angle(whole, rest * (2 * math.pi / of_turn))
-
-
-def _any(x: Value, of_turn: int, more: float) -> _Angle:
-    """The same bits as `_near` where that is right."""
-    is_near = absolute(x) < NEAR
-    near, far = (each(x, of_turn, more) for each in (_near, _far))
-    return _Angle(*(where(is_near, a, b) for a, b in zip(near, far, strict=True)))
 
 
 Turned = Callable[[Value, int, float], _Angle]
@@ -134,7 +128,19 @@ def _functions(turned: Turned) -> dict[str, Callable[[Value], Value]]:
     return {"sin": _sine(turned, 0), "cos": _sine(turned, 0.25), "tan": _tangent(turned)}
 
 
-_OF_NEAR, _OF_ANY = _functions(_near), _functions(_any)
+WHOLE, _OF_FAR = _functions(_near), _functions(_far)
+"""In float64, of angles that are `NEAR`, and of any."""
+
+
+def _near_one(name: str, x: Value) -> Value:
+    """Of a half in float64: what is rounded twice is next to what it should be."""
+    return WHOLE[name](x) if _is_half(x) or name not in CHOSEN else chosen(name, x)
+
+
+def _any_one(name: str, x: Value) -> Value:
+    """The same bits where that is right."""
+    far = _OF_FAR[name](x)
+    return where(absolute(x) < NEAR, _near_one(name, x), far)
 
 
 def _is_half(x: Value) -> bool:
@@ -143,12 +149,12 @@ def _is_half(x: Value) -> bool:
 
 
 def _expansion(name: str) -> Expansion:
-    return plain(lambda x: (_OF_NEAR if _is_half(x) else _OF_ANY)[name](x))
+    return plain(lambda x: (_near_one if _is_half(x) else _any_one)(name, x))
 
 
-EXPANSIONS: dict[str, Expansion] = {name: _expansion(name) for name in _OF_ANY}
+EXPANSIONS: dict[str, Expansion] = {name: _expansion(name) for name in WHOLE}
 
-OF_NEAR: dict[str, Expansion] = {name: plain(function) for name, function in _OF_NEAR.items()}
+OF_NEAR: dict[str, Expansion] = {name: plain(partial(_near_one, name)) for name in WHOLE}
 """Of what is not `far`, in a third of the time."""
 
 

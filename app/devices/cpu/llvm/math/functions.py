@@ -27,6 +27,7 @@ from app.devices.cpu.llvm.math.primitives import (
 from app.formula.expansions import EXPANSIONS as SHARED
 from app.formula.expansions import NORMAL_TAIL as TAIL
 from app.formula.expansions import NORMAL_TAIL_IS_0, Ask, Expansion, erf_by_quotient, plain
+from app.formula.functions import FLOAT_MAX
 from app.formula.precision import MODERATE
 from app.formula.values import (
     FLOAT32,
@@ -187,6 +188,11 @@ def _normal_cdf(x: Value) -> Value:
     numerator, denominator = (by_steps(each, widen(y)) for each in NORMAL_TAIL)
     tail = widen(shifted) * (numerator / denominator)
     return where(x < 0, tail, 1 - tail)
+
+
+def gated_by_normal(x: Value) -> Value:
+    """x times that."""
+    return cast(widen(maximum(x, -FLOAT_MAX)) * _normal_cdf(widen(x)), FLOAT32)
 
 
 def _sinh(x: Value) -> Value:
