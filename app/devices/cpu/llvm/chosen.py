@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from app.contract.constants import DataType
 from app.devices.cpu.llvm.lowering import Element, lower_part
-from app.devices.cpu.llvm.math import angles, functions, pieces, sixteenths, tails, whole
+from app.devices.cpu.llvm.math import angles, functions, logarithms, pieces, powers, sixteenths, tails, whole
 from app.devices.cpu.llvm.vectors import Registers
 from app.formula.structures import Questions
 from app.formula.values import FLOAT32, Input, Value
@@ -32,6 +32,7 @@ class Formulas(NamedTuple):
 FUNCTIONS: Mapping[str, Formulas] = {
     "tanh": Formulas(pieces.tanh, whole.tanh),
     "erf": Formulas(pieces.erf, whole.erf),
+    "log": Formulas(logarithms.log, powers.log),
     "sin": Formulas(sixteenths.sin, angles.WHOLE["sin"]),
     "cos": Formulas(sixteenths.cos, angles.WHOLE["cos"]),
     "tan": Formulas(sixteenths.tan, angles.WHOLE["tan"]),

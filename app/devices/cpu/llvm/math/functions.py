@@ -170,6 +170,10 @@ def _tanh(x: Value) -> Value:
     return copysign(t / (t + 2), x)
 
 
+def _log(x: Value) -> Value:
+    return powers.log(x) if x.type == FLOAT64 else chosen("log", x)
+
+
 def _erf(x: Value) -> Value:
     return erf_by_quotient(x) if x.type == FLOAT64 else chosen("erf", x)
 
@@ -240,7 +244,7 @@ EXPANSIONS: dict[str, Expansion] = {
     "exp_of_difference": plain(_exp_of_difference),
     "exp_of_product": plain(_exp_of_product),
     "tanh": plain(_tanh),
-    "log": plain(powers.log),
+    "log": plain(_log),
     "log1p": plain(powers.log1p),
     "power": powers.power,
     "sinh": in_float64(_sinh),

@@ -93,7 +93,18 @@ def picked_at(raised: Value, table: tuple[float, ...]) -> Value:
     return Picked(FLOAT32, "picked_at", (raised,), table)
 
 
-CHOSEN = {"tanh": 31, "erf": 34, "sin": 22, "cos": 24, "tan": 27, "gated_by_normal": 47}
+def picked_within(m: Value, table: tuple[float, ...]) -> Value:
+    """For an `m` from 1 to below 2 the table's number of the sixteenth of these that it is in."""
+    return Picked(FLOAT32, "picked_within", (m,), table)
+
+
+def exponent_and_significand(x: Value) -> tuple[Value, Value]:
+    """n and m of a float32 2^n m, for an m from 1 to below 2. Of 0 n is -infinity, of infinity infinity, and m is 1; of
+    NaN and what is below 0 m is NaN."""
+    return Operation(FLOAT32, "exponent", (x,)), Operation(FLOAT32, "significand", (x,))
+
+
+CHOSEN = {"tanh": 31, "erf": 34, "sin": 22, "cos": 24, "tan": 27, "gated_by_normal": 47, "log": 36}
 """The functions that `chosen.py` has, and how many instructions each is without tables; what takes bits for others is
 none."""
 
