@@ -92,6 +92,12 @@ class Compiler:
         return "avx2" if self._features.get("avx2") else ""
 
     @property
+    def computes_whole(self) -> bool:
+        """Whether a register of 512 bits is computed at once, as Intel's processors do, of which none has SSE4a; others
+        may take one half after the other."""
+        return bool(self._features.get("avx512f")) and not self._features.get("sse4a")
+
+    @property
     def adds_bytes(self) -> bool:
         """Whether there is an instruction, for vectors of those floats, that adds up four products of bytes."""
         if self.vector_floats == 16:
