@@ -33,6 +33,7 @@ FUNCTIONS: Mapping[str, Formulas] = {
     "tanh": Formulas(pieces.tanh, whole.tanh),
     "erf": Formulas(pieces.erf, whole.erf),
     "log": Formulas(logarithms.log, powers.log),
+    "is_near": Formulas(lambda x: angles.is_near(x, sixteenths.NEAR), angles.is_near),
     "sin": Formulas(sixteenths.sin, angles.WHOLE["sin"]),
     "cos": Formulas(sixteenths.cos, angles.WHOLE["cos"]),
     "tan": Formulas(sixteenths.tan, angles.WHOLE["tan"]),

@@ -40,9 +40,9 @@ COS_OF_QUARTER = (-0.49999999969119313, 0.04166665064451703, -0.0013887589155600
 PI = (math.pi, 1.2246467991473532e-16)
 """In two parts, the first one rounded to float64."""
 
-NEAR = 2.0**18
+NEAR = 2.0**26
 """Of which whole numbers of quarters of a turn times `PI` leave a rest that is right to float64's digits, for its own
-digits are those of float32, as they would up to 2^26; and sixteenths of a turn are counted in float32."""
+digits are those of float32."""
 
 INVERSE = [
     digits * 2.0 ** (-24 * place)
@@ -132,6 +132,15 @@ WHOLE, _OF_FAR = _functions(_near), _functions(_far)
 """In float64, of angles that are `NEAR`, and of any."""
 
 
+def is_near(x: Value, near: float = NEAR) -> Value:
+    """1, or 0 of what is too large, and of NaN."""
+    return where(absolute(x) < near, Constant(FLOAT32, 1), 0)
+
+
+def _is_far(x: Value) -> Value:
+    return equal(chosen("is_near", x), 0)
+
+
 def _near_one(name: str, x: Value) -> Value:
     """Of a half in float64: what is rounded twice is next to what it should be."""
     return WHOLE[name](x) if _is_half(x) or name not in CHOSEN else chosen(name, x)
@@ -140,7 +149,7 @@ def _near_one(name: str, x: Value) -> Value:
 def _any_one(name: str, x: Value) -> Value:
     """The same bits where that is right."""
     far = _OF_FAR[name](x)
-    return where(absolute(x) < NEAR, _near_one(name, x), far)
+    return where(_is_far(x), far, _near_one(name, x))
 
 
 def _is_half(x: Value) -> bool:
@@ -162,4 +171,4 @@ def far(root: Value) -> Iterator[Value]:
     """Of each angle in a formula that may be, whether it is too large for `OF_NEAR`, or no number."""
     for node in parts(root):
         if isinstance(node, Operation) and node.name in OF_NEAR and not _is_half(node.arguments[0]):
-            yield ~(absolute(node.arguments[0]) < NEAR)
+            yield _is_far(node.arguments[0])

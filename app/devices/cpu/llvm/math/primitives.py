@@ -104,7 +104,7 @@ def exponent_and_significand(x: Value) -> tuple[Value, Value]:
     return Operation(FLOAT32, "exponent", (x,)), Operation(FLOAT32, "significand", (x,))
 
 
-CHOSEN = {"tanh": 31, "erf": 34, "sin": 22, "cos": 24, "tan": 27, "gated_by_normal": 47, "log": 36}
+CHOSEN = {"tanh": 31, "erf": 34, "sin": 22, "cos": 24, "tan": 27, "gated_by_normal": 47, "log": 36, "is_near": 4}
 """The functions that `chosen.py` has, and how many instructions each is without tables; what takes bits for others is
 none."""
 

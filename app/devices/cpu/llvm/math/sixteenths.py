@@ -16,6 +16,9 @@ SIXTEENTH = (0.39269909262657166, -1.0927847071684482e-08, -4.2878112750147047e-
 """Of a turn in radians, in three parts. What an angle of less than 2^20 is beyond the nearest multiple of the first one
 is a float32."""
 
+NEAR = 2.0**18
+"""Sixteenths of what is nearer are counted in float32, but for a few hundredths of one."""
+
 SIN = (-0.16666662693023682, 0.008325040340423584)
 COS = (-0.4999997019767761, 0.041608620434999466)
 TAN = (0.3333333730697632, 0.13331128656864166, 0.05536675080657005)
