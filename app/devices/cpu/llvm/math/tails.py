@@ -1,9 +1,9 @@
 """x times the normal distribution's area left of it, in sixteen pieces, for processors whose registers hold tables; see
 `chosen.py`.
 
-That is x, if it is positive, less what its size y is times the area of the tail: y exp(-y^2 / 2) R(y), where R is even.
-All is in float32, with what it has no place for of y^2 and of y R(y); and exp is 2^n (1 + g) for a small g, so that
-what is rounded is nearly a sum of these two alone.
+That is x, if it is positive, less what its size y is times the area of the tail: y exp(-y^2 / 2) R(y), where R falls
+slowly and is what has pieces. All is in float32, with what it has no place for of y^2 and of y R(y); and exp is 2^n
+times 1 and a sum of small parts, so that little is rounded besides the result.
 """
 
 from app.devices.cpu.llvm.math.pieces import Pieces, piece_of
