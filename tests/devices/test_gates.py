@@ -4,12 +4,27 @@ import numpy as np
 import pytest
 
 from app.contract.constants import DataType
+from app.devices.cpu.llvm.lowering import lower
 from app.devices.cpu.llvm.math.gates import gated
-from app.formula.functions import decay_of, sigmoid
-from app.formula.values import FLOAT32, Input, Operation, Value, absolute, exp, maximum, minimum
+from app.devices.cpu.llvm.math.primitives import Chosen
+from app.formula.functions import FLOAT_MAX, decay_of, sigmoid
+from app.formula.values import (
+    FLOAT32,
+    Input,
+    Operation,
+    Value,
+    absolute,
+    cast,
+    exp,
+    maximum,
+    minimum,
+    normal_cdf,
+    widen,
+)
 from app.memory.arrays import Array
 from app.operators.operator import PREFIX
 from tests.devices.test_arcs import by_loops
+from tests.formula.spelled import ask
 from tests.operators.descriptors import compiled, descriptor, expression_of
 
 X = Input(FLOAT32, "X", DataType.FLOAT32)
@@ -78,3 +93,18 @@ def test_what_only_looks_like_one_is_left() -> None:
     ):
         assert isinstance(expression, Operation)
         assert gated(expression) is None
+
+
+def test_a_number_times_its_area_of_the_normal_distribution_is_one_function() -> None:
+    """Of an operator, whose result is stored as float32, and in a graph, where it goes on as such."""
+    gelu = of_operator("ACTIVATION_GELU")
+    area = normal_cdf(widen(X))
+    found = gated(cast(maximum(X, -FLOAT_MAX) * area, FLOAT32))
+    assert isinstance(found, Chosen)
+    assert (found.function, found.arguments) == ("gated_by_normal", (X,))
+    body = lower(ask, gelu, DataType.FLOAT32).body
+    assert any("@chosen.gated_by_normal(" in line for line in body)
+    assert not any("@chosen." in line for line in lower(ask, gelu, DataType.FLOAT16).body)
+    others = [maximum(Y, -FLOAT_MAX) * area, maximum(X, -1) * area, widen(X) * area]
+    assert not any(gated(cast(other, FLOAT32)) for other in others)
+    assert gated(maximum(X, -FLOAT_MAX) * area) is None

@@ -36,6 +36,7 @@ from app.devices.device import ExecutionRecord
 from app.engine.dispatch import DispatchRequest
 from app.engine.service import Service
 from app.formula.expansions import EXPANSIONS as NUMPY_EXPANSIONS
+from app.formula.functions import FLOAT_MAX
 from app.formula.structures import Questions, Structures
 from app.formula.values import (
     FLOAT32,
@@ -46,13 +47,18 @@ from app.formula.values import (
     absolute,
     cast,
     ceil,
+    cos,
     erf,
     exp,
     expm1,
     floor,
+    log,
+    maximum,
+    normal_cdf,
     power,
     rint,
     sin,
+    tan,
     tanh,
     trunc,
     widen,
@@ -123,6 +129,7 @@ FUNCTIONS_OF_FORMS = [
     *(exp(X), tanh(X), erf(X), cast(exp(widen(X)), FLOAT32)),
     # Where powers of two are multiplied, their exponent is rounded down, by a function that a formula may call as well.
     *(exp(floor(X)), cast(exp(floor(widen(X))), FLOAT32)),
+    *(log(X), sin(X), cos(X), tan(X), maximum(X, -FLOAT_MAX) * normal_cdf(widen(X))),
 ]
 
 
@@ -158,6 +165,8 @@ def test_forms_become_instructions() -> None:
         (tanh(X), "x86-64-v3", ["vdivps", "%ymm"], "vperm"),
         (erf(X), "x86-64-v3", ["vblendvps", "%ymm"], "vperm"),
         (cast(exp(widen(X)), FLOAT32), "znver4", ["vscalefpd"], "vgather"),
+        (log(X), "sapphirerapids", ["vgetexpps", "vgetmantps", "vperm"], "vcmpltps"),
+        (log(X), "x86-64-v3", ["vpsrad", "%ymm"], "vperm"),
     ]:
         source = nests.elements(lower(ask, function, DataType.FLOAT32), ["X"], 1, ["packed", "packed"])
         assembly = assembly_of(source, "x86_64-unknown-linux-gnu", processor)
@@ -254,7 +263,8 @@ def test_every_operation_is_done_by_loops_or_left_to_numpy() -> None:
     assert every - set(FUNCTIONS) - set(EXPANSIONS) == LEFT_TO_NUMPY
     assert set(FUNCTIONS) - every == {
         *("fused", "truncated", "signed", "scaled", "picked", "chosen", "two_to_the", "four_to_the", "lifted"),
-        *("exponent_of", "fraction_of", "called_power", "lowest_bits"),
+        *("exponent_of", "fraction_of", "called_power", "lowest_bits", "picked_at", "picked_within"),
+        *("exponent", "significand"),
     }
 
 

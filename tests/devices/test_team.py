@@ -363,13 +363,27 @@ def test_what_is_small_or_long_or_not_packed_stays_in_the_cache() -> None:
     output = desc | {"Strides": [2048, 2]}
     made = device(3).prepare(compiled(descriptor(CELU, desc, OutputTensor=output)))
     assert made._call.codes.streaming is None  # type: ignore[attr-defined]
-    for kind, streams in (
-        ("DML_OPERATOR_ELEMENT_WISE_ABS", True),
-        ("DML_OPERATOR_ACTIVATION_TANH", False),
-        (SOFTMAX, False),
+    for computes_whole, kind, streams in (
+        (False, "DML_OPERATOR_ELEMENT_WISE_ABS", True),
+        (False, "DML_OPERATOR_ACTIVATION_TANH", False),
+        (True, "DML_OPERATOR_ACTIVATION_TANH", True),
+        (True, "DML_OPERATOR_ELEMENT_WISE_ACOSH", False),
+        (False, SOFTMAX, False),
     ):
-        made = device(1).prepare(compiled(descriptor(kind, desc)))
+        with mock.patch.object(Compiler, "computes_whole", computes_whole):
+            made = device(1).prepare(compiled(descriptor(kind, desc)))
         assert bool(made._call.codes.streaming) is streams  # type: ignore[attr-defined]
+
+
+def test_halves_of_registers_are_computed_by_some_processors() -> None:
+    for features, computes_whole in (
+        ({"avx512f": True}, True),
+        ({"avx512f": True, "sse4a": True}, False),
+        ({"avx2": True}, False),
+    ):
+        compiler = Compiler()
+        compiler._features = features
+        assert compiler.computes_whole is computes_whole
 
 
 @pytest.mark.parametrize("kind", [SOFTMAX, HARDMAX, "DML_OPERATOR_ACTIVATION_LOG_SOFTMAX"])

@@ -2,13 +2,14 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from app.contract.constants import DataType
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm import nests
-from app.devices.cpu.llvm.compiler import STEADY, Compiler
+from app.devices.cpu.llvm.compiler import OF_HALVES, STEADY, Compiler
 from app.devices.cpu.llvm.lowering import lower
 from app.devices.cpu.llvm.vectors import WIDE
 from app.formula.values import FLOAT32, Input, Value, absolute, exp, tanh
@@ -66,3 +67,15 @@ def test_what_is_soon_done_takes_half_registers(elements: int, is_wide: bool) ->
             compiled(descriptor("DML_OPERATOR_ACTIVATION_TANH", desc))
         )
     assert (WIDE in kernel._call.codes.plain._source) is is_wide
+
+
+@pytest.mark.parametrize("has_halves", [True, False])
+def test_halves_are_divided_as_float32(has_halves: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a processor divides halves, it is not said to: nor for what has none of them, or divides none."""
+    compiler = Compiler()
+    features = dict(compiler._features) | {OF_HALVES: has_halves}
+    monkeypatch.setattr(compiler, "_features", mock.Mock(flatten=lambda: "+first", get=features.get))
+    divided = source_of(1 / HALF, DataType.FLOAT16)
+    assert compiler._features_for(divided) == ("+first,-avx512fp16" if has_halves else "+first")
+    for other in (source_of(HALF + 1, DataType.FLOAT16), source_of(1 / X, DataType.FLOAT32)):
+        assert compiler._features_for(other) == "+first"

@@ -31,6 +31,9 @@ _REALIGNS = ' "frame-pointer"="all"'
 """Has LLVM keep a register by which it aligns the stack to vectors where it puts some there. Else every other one lies
 across two cache lines, and loops that have more numbers than registers take up to a fifth longer."""
 
+OF_HALVES = "avx512fp16"
+"""A feature of processors that compute halves as such. They take longer to divide them than to divide float32."""
+
 _FOR_ALL: list[Any] = []
 """What has the memory of functions that any compiled code in this process may call."""
 
@@ -90,6 +93,12 @@ class Compiler:
         if self._features.get("avx512f") and self._features.get("avx512vl"):
             return "avx512"
         return "avx2" if self._features.get("avx2") else ""
+
+    @property
+    def computes_whole(self) -> bool:
+        """Whether a register of 512 bits is computed at once, as Intel's processors do, of which none has SSE4a; others
+        may take one half after the other."""
+        return bool(self._features.get("avx512f")) and not self._features.get("sse4a")
 
     @property
     def adds_bytes(self) -> bool:
@@ -164,6 +173,13 @@ class Compiler:
         compiled: Function = function
         return compiled
 
+    def _features_for(self, source: str) -> str:
+        """What LLVM is told of for a module: where halves may be divided, not that the processor can. The quotient is
+        the same: float32 has more than twice as many digits."""
+        features: str = self._features.flatten()
+        is_by_float32 = " half " in source and " = fdiv float " in source and self._features.get(OF_HALVES)
+        return f"{features},-{OF_HALVES}" if is_by_float32 else features
+
     def _engine(self, source: str) -> Any:
         """What has the memory that a module's code is in.
 
@@ -171,7 +187,7 @@ class Compiler:
         """
         target = self._llvm.Target.from_default_triple()
         machine = target.create_target_machine(
-            cpu=self._llvm.get_host_cpu_name(), features=self._features.flatten(), opt=3
+            cpu=self._llvm.get_host_cpu_name(), features=self._features_for(source), opt=3
         )
         module = self.optimized(source, machine, self.registers)
         module.data_layout = str(machine.target_data)

@@ -44,7 +44,8 @@ LIGHT = 16
 what goes past the cache is on its way."""
 
 LIGHT_ALONE = 28
-"""The same where one thread has the memory for itself."""
+"""The same where one thread has the memory for itself. Both are twice as much for a processor that computes whole
+registers of 512 bits at once: TANH of 16 Mi takes 0.6 of its time, on one thread 0.7."""
 
 SHORT_ROW = 1 << 10
 """Bytes of a row that are mostly its ends, for which there is no such store."""
@@ -223,7 +224,8 @@ class _Loops:
         size, row = way.moved * math.prod(sizes), item_sizes[-1] * sizes[-1]
         if way.layout[-1] != "packed" or size < STREAMED or row < SHORT_ROW:
             return way.codes
-        if self.work >= max(LIGHT * self._code.team.most, LIGHT_ALONE):
+        team = self._code.team
+        if self.work >= max(LIGHT * team.most, LIGHT_ALONE) * (2 if team.compiler.computes_whole else 1):
             return way.codes
         return Codes(way.codes.plain, self._code.of(self, len(strides[-1]), way.layout, True))
 

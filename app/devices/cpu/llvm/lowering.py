@@ -21,7 +21,17 @@ from app.devices.cpu.llvm.types import literal, llvm_type
 from app.devices.cpu.llvm.writing import Writing
 from app.formula.expansions import Ask, Expansion
 from app.formula.precision import is_for_half, is_smooth, narrowed, operations
-from app.formula.values import Constant, Input, Operation, Parameter, Value, is_float, stored_whole
+from app.formula.values import (
+    FLOAT32,
+    Constant,
+    Input,
+    Operation,
+    Parameter,
+    Value,
+    cast,
+    is_float,
+    stored_whole,
+)
 
 _CHOSEN = re.compile(r"@chosen\.(\w+)\(")
 
@@ -132,6 +142,8 @@ class Lowering(Writing):
             case Operation(type="float32", name="cast", arguments=(Value(type="float64") as exact,)):
                 if stored is DataType.FLOAT16:
                     root = exact
+            case Value(type="float64") if stored is DataType.FLOAT32:
+                root = cast(root, FLOAT32)  # which may be found together
         result = self.convert(self.write(root), root.type, stored.value.lower())
         output = llvm_type(stored.value.lower())
         return Element(

@@ -233,6 +233,14 @@ def _scaled(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
     return vectors.scale_call(node.type, *arguments)
 
 
+def _part_of(part: vectors.Part) -> Writer:
+    def write(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
+        writing.declare(vectors.part_declaration(part))
+        return vectors.part_call(part, arguments[0])
+
+    return write
+
+
 def _signed(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
     size, x = (writing.emit(f"bitcast float {each} to i32") for each in arguments)
     sign = writing.emit(f"and i32 {x}, {1 << 31}")
@@ -240,9 +248,23 @@ def _signed(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
 
 
 def _picked(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
-    assert isinstance(node, Picked)
+    """By the last two bits of the exponent and the two after these."""
     bits = writing.emit(f"bitcast float {arguments[0]} to i32")
-    place = writing.emit(f"lshr i32 {bits}, {FORMATS[FLOAT32].digits - 3}")
+    return _picked_by(writing, node, writing.emit(f"lshr i32 {bits}, {FORMATS[FLOAT32].digits - 3}"))
+
+
+def _picked_within(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
+    """By the first four bits after the exponent."""
+    bits = writing.emit(f"bitcast float {arguments[0]} to i32")
+    return _picked_by(writing, node, writing.emit(f"lshr i32 {bits}, {FORMATS[FLOAT32].digits - 5}"))
+
+
+def _picked_at(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
+    return _picked_by(writing, node, writing.emit(f"bitcast float {arguments[0]} to i32"))
+
+
+def _picked_by(writing: Writing, node: Operation, place: str) -> str:
+    assert isinstance(node, Picked)
     writing.declare(vectors.pick_declaration(node.table))
     return vectors.pick_call(node.table, place)
 
@@ -343,6 +365,10 @@ FUNCTIONS: dict[str, Writer] = {
     "signed": _signed,
     "scaled": _scaled,
     "picked": _picked,
+    "picked_at": _picked_at,
+    "picked_within": _picked_within,
+    "exponent": _part_of("exponent"),
+    "significand": _part_of("significand"),
     "chosen": _chosen,
     "called_power": _called_power,
     "two_to_the": _power_of_two(1),

@@ -5,6 +5,8 @@ So a loop is made quick first, of calls, and the forms are put into it then. The
 
 - x * 2^n, rounded once, for a whole n, a float, for which there may be no such power: `scale.float`, `scale.double`.
 - A float32 picked out of a table of PLACES, which a register holds, by the lowest bits of a place: `pick.TABLE`.
+- The n of a float32 2^n m, and its m, from 1 to below 2: `exponent.float`, `significand.float`. Of 0 n is -infinity and
+  m 1, of infinity n is infinity and m 1, of NaN both are NaN, and of numbers below 0 m is.
 """
 
 import re
@@ -35,7 +37,9 @@ _NAMES = {FLOAT32: ("float", "i32", 23), FLOAT64: ("double", "i64", 52)}
 
 _PURE = "nounwind willreturn memory(none)"
 _USED = "@llvm.compiler.used = appending global"
-_DECLARED = re.compile(r"^declare (float|double) @((?:pick|scale)\.[^(]+)\(([^)]*)\)\n", re.MULTILINE)
+_DECLARED = re.compile(
+    r"^declare (float|double) @((?:pick|scale|exponent|significand)\.[^(]+)\(([^)]*)\)\n", re.MULTILINE
+)
 
 
 def scale_declaration(type_: str) -> str:
@@ -59,6 +63,19 @@ def pick_declaration(table: tuple[float, ...]) -> str:
 def pick_call(table: tuple[float, ...], place: str) -> str:
     """An expression."""
     return f"call float @{_name(table)}(i32 {place})"
+
+
+Part: TypeAlias = Literal["exponent", "significand"]
+
+
+def part_declaration(part: Part) -> str:
+    """Of the function that has this part of a float32."""
+    return f"declare float @{part}.float(float)"
+
+
+def part_call(part: Part, x: str) -> str:
+    """An expression."""
+    return f"call float @{part}.float(float {x})"
 
 
 def prepared(source: str, registers: Registers) -> tuple[str, str]:
@@ -131,6 +148,10 @@ class _Function:
         """The function of one number."""
         if self.name.startswith("pick."):
             return _picked_in_memory(self.name, linkage)
+        if self.name == "exponent.float":
+            return _exponent_by_bits(linkage)
+        if self.name == "significand.float":
+            return _significand_by_bits(linkage)
         return _scaled_by_products(FLOAT32 if self.type == "float" else FLOAT64, linkage)
 
     def form(self, width: int, natives: Mapping[int, Native]) -> list[str]:
@@ -203,6 +224,57 @@ def _scaled_at_once(intrinsic: str, width: int, type_: str, mask: str, more: str
     return write
 
 
+def _part_at_once(intrinsic: str, width: int, how: str, mask: str, more: str) -> Native:
+    def write(name: str, given: Sequence[str], made: str) -> list[str]:
+        kind = f"<{width} x float>"
+        return [f"{made} = call {kind} @{intrinsic}({kind} {given[0]}{how}, {kind} zeroinitializer, {mask} -1{more})"]
+
+    return write
+
+
+_NORMAL = (
+    "%bits = bitcast float %x to i32",
+    "%size = and i32 %bits, 2147483647",
+    "%positive = bitcast i32 %size to float",
+    f"%small = icmp ult i32 %size, {1 << 23}",
+    f"%larger = fmul float %positive, {2.0**23:e}",
+    "%normal = select i1 %small, float %larger, float %positive",
+    "%number = bitcast float %normal to i32",
+)
+"""The size of a float32, times 2^23 if it is subnormal."""
+
+
+def _exponent_by_bits(linkage: str) -> list[str]:
+    return [
+        f"define {linkage} float @exponent.float(float %x) alwaysinline {_PURE} {{",
+        *_NORMAL,
+        "%shifted = lshr i32 %number, 23",
+        f"%less = select i1 %small, i32 {127 + 23}, i32 127",
+        "%moved = sub i32 %shifted, %less",
+        "%exponent = sitofp i32 %moved to float",
+        "%finite = fcmp olt float %positive, 0x7FF0000000000000",
+        "%finite.or.not = select i1 %finite, float %exponent, float %positive",
+        "%zero = icmp eq i32 %size, 0",
+        "%result = select i1 %zero, float 0xFFF0000000000000, float %finite.or.not",
+        "ret float %result",
+        "}",
+    ]
+
+
+def _significand_by_bits(linkage: str) -> list[str]:
+    return [
+        f"define {linkage} float @significand.float(float %x) alwaysinline {_PURE} {{",
+        *_NORMAL,
+        f"%digits = and i32 %number, {(1 << 23) - 1}",
+        f"%moved = or i32 %digits, {127 << 23}",
+        "%significand = bitcast i32 %moved to float",
+        "%is = fcmp oge float %x, 0.0",
+        "%result = select i1 %is, float %significand, float 0x7FF8000000000000",
+        "ret float %result",
+        "}",
+    ]
+
+
 def _scaled_by_products(type_: str, linkage: str) -> list[str]:
     """By the power of one half of n, rounded down, and that of the other: the first product is exact."""
     name, bits, below = _NAMES[type_]
@@ -233,21 +305,37 @@ _PERMUTE_16 = "llvm.x86.avx512.permvar.sf.512"
 _PERMUTE_TWO = "llvm.x86.avx512.vpermi2var.ps.256"
 _SCALE_8, _SCALE_16 = (f"llvm.x86.avx512.mask.scalef.ps.{bits}" for bits in (256, 512))
 _SCALE_DOUBLE = "llvm.x86.avx512.mask.scalef.pd.512"
+_EXPONENT_8, _EXPONENT_16 = (f"llvm.x86.avx512.mask.getexp.ps.{bits}" for bits in (256, 512))
+_SIGNIFICAND_8, _SIGNIFICAND_16 = (f"llvm.x86.avx512.mask.getmant.ps.{bits}" for bits in (256, 512))
 _INTRINSICS = [
     f"declare <16 x float> @{_PERMUTE_16}(<16 x float>, <16 x i32>)",
     f"declare <8 x float> @{_PERMUTE_TWO}(<8 x float>, <8 x i32>, <8 x float>)",
     f"declare <8 x float> @{_SCALE_8}(<8 x float>, <8 x float>, <8 x float>, i8)",
     f"declare <16 x float> @{_SCALE_16}(<16 x float>, <16 x float>, <16 x float>, i16, i32)",
+    f"declare <8 x float> @{_EXPONENT_8}(<8 x float>, <8 x float>, i8)",
+    f"declare <16 x float> @{_EXPONENT_16}(<16 x float>, <16 x float>, i16, i32)",
+    f"declare <8 x float> @{_SIGNIFICAND_8}(<8 x float>, i32, <8 x float>, i8)",
+    f"declare <16 x float> @{_SIGNIFICAND_16}(<16 x float>, i32, <16 x float>, i16, i32)",
     f"declare <8 x double> @{_SCALE_DOUBLE}(<8 x double>, <8 x double>, <8 x double>, i8, i32)",
 ]
 
 _AS_IT_IS_ROUNDED = ", i32 4"
+_FROM_1_OR_NAN = ", i32 12"
+"""From 1 to below 2, and NaN of what is below 0."""
 
 _NATIVES: Mapping[tuple[str, str, str], Mapping[int, Native]] = {
     ("avx512", "pick", "float"): {8: _picked_of_8, 16: _picked_of_16},
     ("avx512", "scale", "float"): {
         8: _scaled_at_once(_SCALE_8, 8, "float", "i8", ""),
         16: _scaled_at_once(_SCALE_16, 16, "float", "i16", _AS_IT_IS_ROUNDED),
+    },
+    ("avx512", "exponent", "float"): {
+        8: _part_at_once(_EXPONENT_8, 8, "", "i8", ""),
+        16: _part_at_once(_EXPONENT_16, 16, "", "i16", _AS_IT_IS_ROUNDED),
+    },
+    ("avx512", "significand", "float"): {
+        8: _part_at_once(_SIGNIFICAND_8, 8, _FROM_1_OR_NAN, "i8", ""),
+        16: _part_at_once(_SIGNIFICAND_16, 16, _FROM_1_OR_NAN, "i16", _AS_IT_IS_ROUNDED),
     },
     ("avx512", "scale", "double"): {8: _scaled_at_once(_SCALE_DOUBLE, 8, "double", "i8", _AS_IT_IS_ROUNDED)},
 }

@@ -6,10 +6,11 @@ tell the rest; of larger ones every digit counts of 1 / (2 pi), down to those th
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from app.contract.constants import DataType
-from app.devices.cpu.llvm.math.primitives import FORMATS, fused, polynomial
+from app.devices.cpu.llvm.math.primitives import CHOSEN, FORMATS, chosen, fused, polynomial
 from app.formula.expansions import Expansion, plain
 from app.formula.values import (
     FLOAT32,
@@ -82,13 +83,6 @@ def _far(x: Value, of_turn: int, more: float) -> _Angle:
     return _Angle(whole, rest * (2 * math.pi / of_turn))
 
 
-def _any(x: Value, of_turn: int, more: float) -> _Angle:
-    """The same bits as `_near` where that is right."""
-    is_near = absolute(x) < NEAR
-    near, far = (each(x, of_turn, more) for each in (_near, _far))
-    return _Angle(*(where(is_near, a, b) for a, b in zip(near, far, strict=True)))
-
-
 Turned = Callable[[Value, int, float], _Angle]
 
 
@@ -134,7 +128,28 @@ def _functions(turned: Turned) -> dict[str, Callable[[Value], Value]]:
     return {"sin": _sine(turned, 0), "cos": _sine(turned, 0.25), "tan": _tangent(turned)}
 
 
-_OF_NEAR, _OF_ANY = _functions(_near), _functions(_any)
+WHOLE, _OF_FAR = _functions(_near), _functions(_far)
+"""In float64, of angles that are `NEAR`, and of any."""
+
+
+def is_near(x: Value, near: float = NEAR) -> Value:
+    """1, or 0 of what is too large, and of NaN."""
+    return where(absolute(x) < near, Constant(FLOAT32, 1), 0)
+
+
+def _is_far(x: Value) -> Value:
+    return equal(chosen("is_near", x), 0)
+
+
+def _near_one(name: str, x: Value) -> Value:
+    """Of a half in float64: what is rounded twice is next to what it should be."""
+    return WHOLE[name](x) if _is_half(x) or name not in CHOSEN else chosen(name, x)
+
+
+def _any_one(name: str, x: Value) -> Value:
+    """The same bits where that is right."""
+    far = _OF_FAR[name](x)
+    return where(_is_far(x), far, _near_one(name, x))
 
 
 def _is_half(x: Value) -> bool:
@@ -143,12 +158,12 @@ def _is_half(x: Value) -> bool:
 
 
 def _expansion(name: str) -> Expansion:
-    return plain(lambda x: (_OF_NEAR if _is_half(x) else _OF_ANY)[name](x))
+    return plain(lambda x: (_near_one if _is_half(x) else _any_one)(name, x))
 
 
-EXPANSIONS: dict[str, Expansion] = {name: _expansion(name) for name in _OF_ANY}
+EXPANSIONS: dict[str, Expansion] = {name: _expansion(name) for name in WHOLE}
 
-OF_NEAR: dict[str, Expansion] = {name: plain(function) for name, function in _OF_NEAR.items()}
+OF_NEAR: dict[str, Expansion] = {name: plain(partial(_near_one, name)) for name in WHOLE}
 """Of what is not `far`, in a third of the time."""
 
 
@@ -156,4 +171,4 @@ def far(root: Value) -> Iterator[Value]:
     """Of each angle in a formula that may be, whether it is too large for `OF_NEAR`, or no number."""
     for node in parts(root):
         if isinstance(node, Operation) and node.name in OF_NEAR and not _is_half(node.arguments[0]):
-            yield ~(absolute(node.arguments[0]) < NEAR)
+            yield _is_far(node.arguments[0])

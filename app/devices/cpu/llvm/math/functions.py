@@ -27,6 +27,7 @@ from app.devices.cpu.llvm.math.primitives import (
 from app.formula.expansions import EXPANSIONS as SHARED
 from app.formula.expansions import NORMAL_TAIL as TAIL
 from app.formula.expansions import NORMAL_TAIL_IS_0, Ask, Expansion, erf_by_quotient, plain
+from app.formula.functions import FLOAT_MAX
 from app.formula.precision import MODERATE
 from app.formula.values import (
     FLOAT32,
@@ -169,6 +170,10 @@ def _tanh(x: Value) -> Value:
     return copysign(t / (t + 2), x)
 
 
+def _log(x: Value) -> Value:
+    return powers.log(x) if x.type == FLOAT64 else chosen("log", x)
+
+
 def _erf(x: Value) -> Value:
     return erf_by_quotient(x) if x.type == FLOAT64 else chosen("erf", x)
 
@@ -187,6 +192,11 @@ def _normal_cdf(x: Value) -> Value:
     numerator, denominator = (by_steps(each, widen(y)) for each in NORMAL_TAIL)
     tail = widen(shifted) * (numerator / denominator)
     return where(x < 0, tail, 1 - tail)
+
+
+def gated_by_normal(x: Value) -> Value:
+    """x times that."""
+    return cast(widen(maximum(x, -FLOAT_MAX)) * _normal_cdf(widen(x)), FLOAT32)
 
 
 def _sinh(x: Value) -> Value:
@@ -234,7 +244,7 @@ EXPANSIONS: dict[str, Expansion] = {
     "exp_of_difference": plain(_exp_of_difference),
     "exp_of_product": plain(_exp_of_product),
     "tanh": plain(_tanh),
-    "log": plain(powers.log),
+    "log": plain(_log),
     "log1p": plain(powers.log1p),
     "power": powers.power,
     "sinh": in_float64(_sinh),

@@ -5,7 +5,7 @@ quotient are multiplied by a power of two there, and only the quotient is rounde
 itself, so that an operator computes the same in a graph.
 """
 
-from app.devices.cpu.llvm.math.primitives import EXP, FORMATS, LOG2_E, by_steps, fused, power_of
+from app.devices.cpu.llvm.math.primitives import EXP, FORMATS, LOG2_E, by_steps, chosen, fused, power_of
 from app.formula.functions import FLOAT_MAX, NORMAL_EXP
 from app.formula.values import FLOAT32, Constant, Operation, Value, absolute, maximum, minimum, where
 
@@ -17,7 +17,8 @@ FARTHEST = -120.0
 
 
 def gated(node: Value) -> Value | None:
-    """What is computed in the place of `node`, if that is a sigmoid of float32, or a number times its own."""
+    """What is computed in the place of `node`, if that is a sigmoid of float32, or a number times its own, or times its
+    area of the normal distribution."""
     match node:
         case Operation(type="float32", name="divide"):
             x = _of_sigmoid(node, of=None)
@@ -42,6 +43,24 @@ def gated(node: Value) -> Value | None:
             ),
         ) if x is y and (least, end) == (-FLOAT_MAX, NORMAL_EXP) and _of_sigmoid(share, of=-NORMAL_EXP) is x:
             return _times_own(x)
+        case Operation(
+            type="float32",
+            name="cast",
+            arguments=(
+                Operation(
+                    type="float64",
+                    name="multiply",
+                    arguments=(
+                        Operation(
+                            name="cast",
+                            arguments=(Operation(name="maximum", arguments=(x, Constant(value=least))),),
+                        ),
+                        Operation(name="normal_cdf", arguments=(Operation(name="cast", arguments=(y,)),)),
+                    ),
+                ),
+            ),
+        ) if x is y and x.type == FLOAT32 and least == -FLOAT_MAX:
+            return chosen("gated_by_normal", x)
     return None
 
 

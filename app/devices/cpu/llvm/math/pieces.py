@@ -35,14 +35,20 @@ def erf(x: Value) -> Value:
 def _in_pieces(pieces: Pieces, x: Value, rest: float = 0) -> Value:
     """The function of `x`, of NaN it is NaN. `rest` times x is so little that it counts near 0 only, where the function
     is."""
+    there, distance, slope = piece_of(pieces, x)
+    return fused(distance, slope, fused(x, rest, there) if rest else there)
+
+
+def piece_of(pieces: Pieces, x: Value) -> tuple[Value, Value, Value]:
+    """What the function is at a number in the piece of `x`, by how much that is less, and what to multiply this by for
+    what the function is more."""
     y = fused(x, pieces.scale, 1)
     middles, middle, *lower, highest = pieces.numbers
     distance = x - picked(y, middles)
-    result = picked(y, highest)
+    slope = picked(y, highest)
     for each in reversed(lower):
-        result = fused(distance, result, picked(y, each))
-    there = picked(y, middle)
-    return fused(distance, result, fused(x, rest, there) if rest else there)
+        slope = fused(distance, slope, picked(y, each))
+    return picked(y, middle), distance, slope
 
 
 TANH = Pieces(

@@ -74,7 +74,7 @@ def kept(x: Value) -> Value:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Picked(Operation):
-    """A number from a `table` of 16, by a float32: the last two bits of its exponent and the two after these."""
+    """A number from a `table` of 16, by four bits of a float32."""
 
     table: tuple[float, ...] = ()
 
@@ -88,7 +88,23 @@ def picked(y: Value, table: tuple[float, ...]) -> Value:
     return Picked(FLOAT32, "picked", (y,), (*table[first:], *table[:first]))
 
 
-CHOSEN = {"tanh": 31, "erf": 34}
+def picked_at(raised: Value, table: tuple[float, ...]) -> Value:
+    """The table's number n modulo 16, for a whole number n in the lowest bits of `raised`."""
+    return Picked(FLOAT32, "picked_at", (raised,), table)
+
+
+def picked_within(m: Value, table: tuple[float, ...]) -> Value:
+    """For an `m` from 1 to below 2 the table's number of the sixteenth of these that it is in."""
+    return Picked(FLOAT32, "picked_within", (m,), table)
+
+
+def exponent_and_significand(x: Value) -> tuple[Value, Value]:
+    """n and m of a float32 2^n m, for an m from 1 to below 2. Of 0 n is -infinity, of infinity infinity, and m is 1; of
+    NaN and what is below 0 m is NaN."""
+    return Operation(FLOAT32, "exponent", (x,)), Operation(FLOAT32, "significand", (x,))
+
+
+CHOSEN = {"tanh": 31, "erf": 34, "sin": 22, "cos": 24, "tan": 27, "gated_by_normal": 47, "log": 36, "is_near": 4}
 """The functions that `chosen.py` has, and how many instructions each is without tables; what takes bits for others is
 none."""
 
