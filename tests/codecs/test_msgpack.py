@@ -150,7 +150,13 @@ def bytes_in(value: Any) -> int:
     return len(value) if isinstance(value, bytes) else 0
 
 
-@pytest.mark.parametrize("opening", [b"\x91", b"\x81\xa1a", b"\xdc\x00\x01", b"\xdf\x00\x00\x00\x01\xa1a"])
+@pytest.mark.parametrize(
+    "opening",
+    [
+        *(b"\x91", b"\xdc\x00\x01", b"\xdd\x00\x00\x00\x01"),
+        *(b"\x81\xa1a", b"\xde\x00\x01\xa1a", b"\xdf\x00\x00\x00\x01\xa1a"),
+    ],
+)
 @pytest.mark.parametrize("depth", [1, 8, 256])
 def test_depth(opening: bytes, depth: int) -> None:
     decode(CODEC, opening * depth + b"\x00", max_depth=depth)
