@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.contract.constants import DataType, FeatureLevel
-from app.contract.tensors import TensorDesc, in_fields
+from app.contract.tensors import TensorDesc, in_fields, members, path_of
 from app.operators.activation.exponential_units import ActivationCelu
 from app.operators.catalog import OPERATORS
 from app.operators.fusion import FUSABLE
@@ -63,6 +63,28 @@ def test_types_of_one_group_are_equal_and_others_are_free(facts: Any) -> None:
                         here | {name: [each | changed for each in odd] if isinstance(odd, list) else odd | changed}
                     )
                     assert any(each.endswith("/DataType") for each in found), (name, other)
+
+
+@pytest.mark.parametrize("kind", [kind for kind, operator in OPERATORS.items() if operator.same_ranks])
+def test_tensors_of_one_group_have_equally_many_dimensions(kind: str) -> None:
+    document = descriptor(kind)
+    if kind == "DML_OPERATOR_ROI_ALIGN_GRAD":
+        document["OutputROIGradientTensor"] = document["ROITensor"]  # which the example leaves out
+    tensors = compiled(document).operator.tensors() | compiled(document).outputs
+    judged = 0
+    for group in OPERATORS[kind].same_ranks:
+        for name in members(group, tensors)[1:]:
+            sizes = tensors[name].Sizes
+            field, *place = path_of(name)
+            odd: Any = desc(tensors[name].DataType.value, 1, *sizes)
+            if place:
+                odd = [odd if index == place[0] else each for index, each in enumerate(document[str(field)])]
+            told = refusals(document | {str(field): odd})
+            assert ("/".join(map(str, ("", field, *place, "Sizes"))), len(sizes) + 1, len(sizes)) in [
+                (each.pointer, each.given, each.allowed) for each in told if "equally many" in each.message
+            ]
+            judged += 1
+    assert judged
 
 
 @pytest.mark.parametrize("kind", OPERATORS)
