@@ -12,7 +12,8 @@ import pytest
 
 from app.contract.validation import validate
 from app.engine.dispatch import DispatchRequest
-from app.engine.service import Abandoned, DeadlineExceeded, Service
+from app.engine.prepared import Outcome
+from app.engine.service import Abandoned, DeadlineExceeded, Draining, Service
 from app.engine.workers import Ticket
 from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryExhausted, RequestOver
 from app.settings import Settings
@@ -125,6 +126,39 @@ def test_a_refusal_by_a_worker_leaves_nothing_behind(service: Service) -> None:
         asyncio.run(asyncio.wait_for(main(), 10))
     finally:
         gc.enable()
+
+
+SMALL = request(CELU, {"InputTensor": np.ones(3, np.float32)})
+QUEUED = request(CELU, {"InputTensor": np.ones(NOT_BRIEF, np.float32)})
+
+
+@pytest.mark.parametrize("message", [SMALL, QUEUED], ids=["here", "by a worker"])
+def test_what_comes_after_the_end_is_refused(service: Service, message: dict[str, Any]) -> None:
+    asyncio.run(dispatch(service, with_data(message)))
+    service.close()
+    with pytest.raises(Draining):
+        asyncio.run(dispatch(service, with_data(message)))
+    with pytest.raises(Draining):
+        service.check_inline()
+    with pytest.raises(Draining), service.memory.open() as memory:
+        asyncio.run(service.run(lambda ticket: None, memory))
+    assert service.memory.used == 0
+
+
+@pytest.mark.parametrize("message", [SMALL, QUEUED], ids=["here", "by a worker"])
+def test_what_has_a_place_was_admitted(service: Service, message: dict[str, Any]) -> None:
+    """It is computed though nothing else is taken any more, and gives its place free."""
+    stated = validate(DispatchRequest, with_data(message))
+    prepared, place = service.prepare(stated), service.pool.reserve()
+    service._is_closed = True
+
+    async def main() -> Outcome:
+        with service.memory.open() as memory:
+            return await service.execute(prepared, stated.inputs, memory, place=place)
+
+    (made,) = asyncio.run(main()).outputs.values()
+    assert bytes(made) == message["inputs"]["InputTensor"]
+    assert service.pool.waiting == service.pool.running == 0
 
 
 def test_memory_is_held_as_long_as_a_worker_has_it() -> None:

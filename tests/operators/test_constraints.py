@@ -291,7 +291,8 @@ def test_steepness_below_1_from_6_4_on() -> None:
         assert pointers(descriptor(A + "SOFTPLUS", Steepness=steepness), FeatureLevel.V6_3) == ["/Steepness"]
     assert pointers(descriptor(A + "SOFTPLUS", Steepness=1), FeatureLevel.V1_0) == []
     for level in FeatureLevel:
-        assert pointers(descriptor(A + "SOFTPLUS", Steepness=0), level) == ["/Steepness"]
+        (refusal,) = refusals(descriptor(A + "SOFTPLUS", Steepness=0), level)
+        assert (refusal.pointer, refusal.given) == ("/Steepness", 0)
 
 
 @pytest.mark.parametrize(
@@ -318,7 +319,10 @@ def test_rows_are_of_a_matrix(kind: str) -> None:
     for sizes in ([3], [2, 3], [1, 2, 3], [1, 1, 1, 1, 1, 1, 2, 3], [1, 3], [2, 1]):
         assert pointers(descriptor(kind, desc("FLOAT32", *sizes))) == []
     for sizes in ([2, 1, 1], [2, 3, 4], [1, 2, 1, 3], [5, 1, 1, 1]):
-        assert pointers(descriptor(kind, desc("FLOAT32", *sizes))) == ["/InputTensor/Sizes"]
+        (refusal,) = refusals(descriptor(kind, desc("FLOAT32", *sizes)))
+        check_wording(refusal)
+        allowed = [1] * len(sizes[:-2]) + sizes[-2:]
+        assert (refusal.pointer, refusal.given, refusal.allowed) == ("/InputTensor/Sizes", sizes, allowed)
 
 
 @pytest.mark.parametrize("kind", [f"{kind}1" for kind in ROWS])
