@@ -15,7 +15,7 @@ from app.engine.dispatch import DispatchRequest
 from app.engine.prepared import Outcome
 from app.engine.service import Abandoned, DeadlineExceeded, Draining, Service
 from app.engine.workers import Ticket
-from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryExhausted, RequestOver
+from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryExhausted, MemoryShare, RequestOver
 from app.settings import Settings
 from tests.http.load import NOT_BRIEF, slow_dispatch
 from tests.messages import CELU, request
@@ -176,6 +176,17 @@ def test_memory_is_held_as_long_as_a_worker_has_it() -> None:
     assert account.used == 0
     with pytest.raises(RequestOver), share.lent():
         pass
+
+
+def test_what_is_not_written_is_0(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is used again: gaps between an output's elements must not show what it held before."""
+    output = {"DataType": "FLOAT32", "Sizes": [2, 2], "Strides": [5, 2]}
+    message = with_data(request(CELU, {"InputTensor": np.ones((2, 2), np.float32)}, {"OutputTensor": output}))
+    stated = validate(DispatchRequest, message)
+    monkeypatch.setattr(MemoryShare, "buffer", lambda share, size: memoryview(bytearray(b"x" * size)))
+    with service.memory.open() as memory:
+        (made,) = service.execute_here(service.prepare(stated), stated.inputs, memory).outputs.values()
+    assert np.frombuffer(made, np.float32).tolist() == [1, 0, 1, 0, 0, 1, 0, 1]
 
 
 def test_idle_buffers_are_within_the_limit() -> None:
