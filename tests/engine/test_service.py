@@ -16,6 +16,7 @@ from app.engine.prepared import Outcome
 from app.engine.service import Abandoned, DeadlineExceeded, Draining, Service
 from app.engine.workers import Ticket
 from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryExhausted, MemoryShare, RequestOver
+from app.memory.buffers import Buffer
 from app.settings import Settings
 from tests.http.load import NOT_BRIEF, slow_dispatch
 from tests.messages import CELU, request
@@ -178,15 +179,45 @@ def test_memory_is_held_as_long_as_a_worker_has_it() -> None:
         pass
 
 
+def computed(service: Service, message: dict[str, Any]) -> list[Buffer]:
+    """The outputs."""
+    stated = validate(DispatchRequest, message)
+    with service.memory.open() as memory:
+        return [*service.execute_here(service.prepare(stated), stated.inputs, memory).outputs.values()]
+
+
 def test_what_is_not_written_is_0(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is used again: gaps between an output's elements must not show what it held before."""
     output = {"DataType": "FLOAT32", "Sizes": [2, 2], "Strides": [5, 2]}
     message = with_data(request(CELU, {"InputTensor": np.ones((2, 2), np.float32)}, {"OutputTensor": output}))
-    stated = validate(DispatchRequest, message)
     monkeypatch.setattr(MemoryShare, "buffer", lambda share, size: memoryview(bytearray(b"x" * size)))
-    with service.memory.open() as memory:
-        (made,) = service.execute_here(service.prepare(stated), stated.inputs, memory).outputs.values()
+    (made,) = computed(service, message)
     assert np.frombuffer(made, np.float32).tolist() == [1, 0, 1, 0, 0, 1, 0, 1]
+
+
+def test_an_output_takes_the_memory_of_an_input_that_may_be_written_to(service: Service) -> None:
+    message = request(CELU, {"InputTensor": np.array([-1, 2, 3], np.float32)})
+    data = message["inputs"]["InputTensor"]
+    taken, kept = memoryview(bytearray(data)), memoryview(data)
+    (made,) = computed(service, message | {"inputs": {"InputTensor": taken}})
+    assert made.obj is taken.obj
+    (again,) = computed(service, message | {"inputs": {"InputTensor": kept}})
+    assert again == made
+    assert kept != made
+
+
+ADAM = ("InputParametersTensor", "InputFirstMomentTensor", "InputSecondMomentTensor", "GradientTensor")
+
+
+@pytest.mark.parametrize("name", ADAM)
+def test_in_place_of_what_later_outputs_need(service: Service, name: str) -> None:
+    """NumPy computes one output after another."""
+    x, one = np.array([0.5, 2, 7], np.float32).reshape(1, 1, 1, 3), np.ones((1, 1, 1, 1), np.float32)
+    attributes = {"LearningRate": 0.5, "Beta1": 0.5, "Beta2": 0.5, "Epsilon": 0.5}
+    message = request("ADAM_OPTIMIZER", dict.fromkeys(ADAM, x) | {"TrainingStepTensor": one}, attributes)
+    inputs = {each: memoryview(data) for each, data in message["inputs"].items()}
+    apart = computed(service, message | {"inputs": inputs})
+    assert computed(service, with_data(message) | {"in_place": name}) == apart
 
 
 def test_idle_buffers_are_within_the_limit() -> None:
