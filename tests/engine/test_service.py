@@ -211,13 +211,24 @@ ADAM = ("InputParametersTensor", "InputFirstMomentTensor", "InputSecondMomentTen
 
 @pytest.mark.parametrize("name", ADAM)
 def test_in_place_of_what_later_outputs_need(service: Service, name: str) -> None:
-    """NumPy computes one output after another."""
+    """The one that takes its memory is computed last."""
     x, one = np.array([0.5, 2, 7], np.float32).reshape(1, 1, 1, 3), np.ones((1, 1, 1, 1), np.float32)
     attributes = {"LearningRate": 0.5, "Beta1": 0.5, "Beta2": 0.5, "Epsilon": 0.5}
     message = request("ADAM_OPTIMIZER", dict.fromkeys(ADAM, x) | {"TrainingStepTensor": one}, attributes)
     inputs = {each: memoryview(data) for each, data in message["inputs"].items()}
     apart = computed(service, message | {"inputs": inputs})
-    assert computed(service, with_data(message) | {"in_place": name}) == apart
+    in_place = with_data(message) | {"in_place": name}
+    made = computed(service, in_place)
+    assert made == apart
+    assert made[0].obj is in_place["inputs"][name].obj
+
+
+def test_gaps_are_not_made_in_the_memory_of_an_input(service: Service) -> None:
+    """They would be made before it is read."""
+    layout = {"DataType": "FLOAT32", "Sizes": [1, 2, 2], "Strides": [8, 5, 2]}
+    data = {"InputTensor": np.array([1, 9, 2, 9, 9, 3, 9, 4], np.float32)}
+    (made,) = computed(service, with_data(request(CELU, data, {"InputTensor": layout, "OutputTensor": layout})))
+    assert np.frombuffer(made, np.float32).tolist() == [1, 0, 2, 0, 0, 3, 0, 4]
 
 
 def test_idle_buffers_are_within_the_limit() -> None:
