@@ -29,7 +29,10 @@ def apart(value: Any, path: Path) -> tuple[dict[str, Any], Any]:
 
 def check_stated(stated: Mapping[str, Any], desc: TensorDesc, path: Path) -> None:
     """Raise ContractError unless what an input says of itself is what `desc` says of it."""
-    if stated and not (given := validate(TensorDesc, dict(stated))).same_layout(desc):
+    if not stated:
+        return
+    given = validate(TensorDesc, dict(stated))
+    if given.DataType != desc.DataType or not given.same_layout(desc):
         shown, allowed = (f"{each.DataType} {list(each.Sizes)}" for each in (given, desc))
         if shown == allowed:
             shown, allowed = f"with strides {given.Strides}", f"with strides {desc.Strides}"
