@@ -410,6 +410,12 @@ def test_rules_of_a_fused_activation_hold() -> None:
     assert ActivationCelu.model_fields["Alpha"].default == 1  # which stays the default of the operator itself
 
 
+@pytest.mark.parametrize("kind", [kind for kind, each in OPERATORS.items() if "FusedActivation" in each.model_fields])
+def test_rules_of_activations_hold_wherever_they_are_fused(kind: str) -> None:
+    never = {"Type": "ACTIVATION_SOFTPLUS", "Steepness": 0}
+    assert pointers(descriptor(kind, FusedActivation=never)) == ["/FusedActivation/Steepness"]
+
+
 @pytest.mark.parametrize("wrong", [1, "ACTIVATION_ELU", [], {}, {"Alpha": 1.0}, {"Type": None}, {"Type": "ELU"}])
 def test_what_is_no_fused_activation(wrong: Any) -> None:
     (pointer,) = pointers(add1(wrong))
