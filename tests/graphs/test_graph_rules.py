@@ -114,6 +114,12 @@ REFUSED: dict[str, tuple[Document, str, Any, Any]] = {
         None,
         ["FromNodeOutputIndex", "FromNodeOutput"],
     ),
+    "neither index nor name of a graph input": (
+        graph([relu()], [{"ToNodeIndex": 0, "ToNodeInputIndex": 0}], [out(0)]),
+        "/InputEdges/0/GraphInputIndex",
+        None,
+        ["GraphInputIndex", "GraphInput"],
+    ),
     "index and name": (
         graph([relu("a")], [into(0, 0) | {"ToNode": "a"}], [out(0)]),
         "/InputEdges/0/ToNode",
