@@ -248,11 +248,10 @@ class GatherNd1(ByTuples):
         return self.BatchDimensionCount
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
-        found = [*self._batch_violations()]
-        yield from found or super().rules(level)
+        counted = [*tuple_violations(self, self._counts)]  # else nobody knows which dimensions have a meaning
+        yield from counted or [*self._batch_violations()] or super().rules(level)
 
     def _batch_violations(self) -> Iterator[Violation]:
-        yield from tuple_violations(self, self._counts)
         least = min(self._counts)
         if self.batches >= least:
             yield Violation(
