@@ -283,6 +283,8 @@ def test_no_tensor_may_be_owned(kind: str) -> None:
 
 
 def test_activations_are_judged() -> None:
-    softplus = {"Type": "ACTIVATION_HARD_SIGMOID", "Alpha": 0.2}
-    (refusal,) = refusals(descriptor("DML_OPERATOR_RNN") | {"ActivationDescs": [softplus]})
-    assert refusal.pointer == "/ActivationDescs/0/Beta"
+    incomplete = {"Type": "ACTIVATION_HARD_SIGMOID", "Alpha": 0.2}
+    never = {"Type": "ACTIVATION_SOFTPLUS", "Steepness": 0}
+    for activation, name in ((incomplete, "Beta"), (never, "Steepness")):
+        (refusal,) = refusals(descriptor("DML_OPERATOR_RNN") | {"ActivationDescs": [activation]})
+        assert refusal.pointer == f"/ActivationDescs/0/{name}"
