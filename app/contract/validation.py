@@ -98,7 +98,7 @@ def _violation(model: type[BaseModel], value: object, error: Any) -> Violation:
     shown = json.dumps(given, ensure_ascii=False)
     name = path[-1] if path else "The document"
     if isinstance(name, int):
-        name = f"{path[-2]}[{name}]" if len(path) > 1 else f"Element {name}"
+        name = f"{path[-2]}[{name}]"
     match kind:
         case "missing":
             return Violation(path, f"{name} is missing; it is required here.", None, "a value", Kind.FIELD_MISSING)

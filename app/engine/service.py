@@ -304,13 +304,9 @@ class Service:
 
     @staticmethod
     def _first_output(prepared: Prepared, size: int, inputs: list[Buffer], memory: MemoryShare) -> Buffer:
-        """The only one that may take the place of an input."""
+        """The only one that may take the place of an input: of several it is computed last."""
         if prepared.in_place is not None:
             taken = inputs[prepared.input_names.index(prepared.in_place)]
-            if len(prepared.output_bytes) > 1:  # outputs are made one by one, and those to come need the input as it is
-                made = memory.buffer(size)
-                made[:] = taken[:size]
-                return made
             return _beginning(memoryview(bytearray(taken)) if taken.readonly else taken, size)
         for number in prepared.reusable:
             if not inputs[number].readonly:  # nobody else will read it, so its memory may as well hold the output

@@ -178,9 +178,6 @@ def _size_violations(operator: Operator, tensors: Mapping[str, TensorDesc]) -> I
         there = members(group, tensors)
         for name in there[1:]:
             yield from _different_sizes(name, tensors[name], there[0], tensors[there[0]])
-    for name in members(operator.one_element, tensors):
-        first = next(iter(tensors))
-        yield from _one_element_violations(name, tensors[name], first, tensors[first])
 
 
 def _different_sizes(name: str, desc: TensorDesc, first_name: str, first: TensorDesc) -> Iterator[Violation]:
@@ -210,9 +207,7 @@ def count_violations(operator: Operator) -> Iterator[Violation]:
     """Counts are the lengths of their arrays, which are therefore equally long."""
     for count, arrays in operator.counts.items():
         given = getattr(operator, count)
-        lengths = {name: len(values) for name in arrays if (values := getattr(operator, name)) is not None}
-        if not lengths:
-            continue
+        lengths = {name: len(getattr(operator, name)) for name in arrays}
         first, length = next(iter(lengths.items()))
         if given not in (None, length):
             yield Violation(

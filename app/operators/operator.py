@@ -105,11 +105,11 @@ class Operator(BaseModel):
     same_ranks: ClassVar[tuple[tuple[str, ...], ...]] = ()
     """Groups of tensors that have equally many dimensions."""
     one_element: ClassVar[tuple[str, ...]] = ()
-    """Tensors of one element each, with as many dimensions as the first tensor."""
+    """Where the sizes of all others are equal: tensors of one element, with as many dimensions as the first one."""
     sizes_from: ClassVar[tuple[str, ...]] = ()
     """Tensors and attributes that imply the outputs' sizes, for refusals; by default the first input alone."""
     counts: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Attributes that are the length of arrays, which one is told by the other."""
+    """Attributes that are the length of arrays, which are never left out: one is told by the other."""
     example: ClassVar[Mapping[str, Any]] = {}
     """Members of the descriptor in the example request where the usual ones will not do: `{"Sizes": ...}` of a tensor,
     or a list of these, an attribute, or None for what is left out."""

@@ -179,6 +179,30 @@ def test_structure_is_all_but_tensor_data(size: int, end: str) -> None:
     assert outcome(lambda: decode(CODEC, body, structure - 1)) is LimitExceeded
 
 
+@pytest.mark.parametrize(
+    ("body", "data"),
+    [
+        (b"[" + b"1," * 100 + b"1]", 0),
+        (b'["' + b'\\"' * 100 + b'"]', 0),
+        (b'{"inputs": {"a": "' + b"A" * MANY + b'"}}', MANY),
+        (b'{"inputs": {"a": [' + b"1," * 100 + b"1]}}", 203),
+    ],
+    ids=["numbers", "escapes", "base64", "an array"],
+)
+def test_structure_may_be_as_long_as_the_limit(body: bytes, data: int) -> None:
+    CODEC.decode(body, len(body) - data, MAX_DEPTH, share())
+    assert outcome(lambda: CODEC.decode(body, len(body) - data - 1, MAX_DEPTH, share())) is LimitExceeded
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 2])
+def test_data_are_base64_in_quotes_however_many_blocks(size: int) -> None:
+    data = np.random.default_rng(3).bytes(size)
+    made = CODEC.encode_data(memoryview(data))
+    text = b"".join(made.pieces)
+    assert text == b'"' + base64.b64encode(data) + b'"'
+    assert made.length == len(text)
+
+
 @pytest.mark.parametrize("filling", ['\\"', "\\\\", '"', '"",', '"\\"",', "AAAA", "A" * 30 + '","', "[", " ", '\\"\\/'])
 def test_a_body_is_looked_at_no_further_than_structure_may_reach(filling: str) -> None:
     """But for tensor data, in which there is but one thing to look for, and which are searched in blocks."""

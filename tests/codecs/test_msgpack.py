@@ -1,6 +1,7 @@
 """application/msgpack, held against the library of that name."""
 
 import sys
+import tracemalloc
 from types import FrameType
 from typing import Any
 
@@ -70,6 +71,7 @@ def assert_same(ours: Any, theirs: Any) -> None:
 @example(b"\x81\xc4\x01a\x01")
 @example(b"\x81\x90\x01")
 @example(b"\xd6\xff\x00\x00\x00\x00")
+@example(b"\xc7" + bytes(8))
 @example(b"\x91\xd4\x05a")
 @example(b"\xdd\xff\xff\xff\xff")
 @example(b"\xca\x7f\xc0\x00\x00")
@@ -78,6 +80,30 @@ def test_any_bytes(body: bytes) -> None:
     ours = outcome(lambda: decode(CODEC, body))
     assume(ours is not LimitExceeded)
     assert_same(ours, plain(body))
+
+
+BOUNDS = (0, 15, 16, 31, 32, 127, 128, 255, 256, 65_535, 65_536)
+"""Where one form of MessagePack's ends, of numbers or of lengths, and the next one begins."""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *BOUNDS,
+        *(-each for each in BOUNDS),
+        *(2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1, -(2**31), -(2**31) - 1, -(2**63)),
+        *("n" * each for each in BOUNDS),
+        *(b"b" * each for each in BOUNDS),
+        *([None] * each for each in BOUNDS),
+        *([7] * each for each in BOUNDS),
+        *({str(number): None for number in range(each)} for each in BOUNDS),
+    ],
+    ids=lambda value: f"{type(value).__name__} {value if isinstance(value, int) else len(value)}",
+)
+def test_every_form(value: Any) -> None:
+    names = [value] if isinstance(value, str) else []
+    for document in (value, [value, 1], {"a": value, "b": 1}, dict.fromkeys(names, 1)):
+        assert_same(decode(CODEC, msgpack.packb(document), 1 << 20), document)
 
 
 @given(documents(leaves))
@@ -150,7 +176,24 @@ def bytes_in(value: Any) -> int:
     return len(value) if isinstance(value, bytes) else 0
 
 
-@pytest.mark.parametrize("opening", [b"\x91", b"\x81\xa1a", b"\xdc\x00\x01", b"\xdf\x00\x00\x00\x01\xa1a"])
+def test_numbers_that_are_too_many_are_refused_before_they_are_made() -> None:
+    body = b"\xdd" + (1 << 20).to_bytes(4, "big") + b"\x07" * (1 << 20)
+    tracemalloc.start()
+    try:
+        assert outcome(lambda: CODEC.decode(body, MAX_STRUCTURE_BYTES, MAX_DEPTH, share())) is LimitExceeded
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < MAX_STRUCTURE_BYTES
+
+
+@pytest.mark.parametrize(
+    "opening",
+    [
+        *(b"\x91", b"\xdc\x00\x01", b"\xdd\x00\x00\x00\x01"),
+        *(b"\x81\xa1a", b"\xde\x00\x01\xa1a", b"\xdf\x00\x00\x00\x01\xa1a"),
+    ],
+)
 @pytest.mark.parametrize("depth", [1, 8, 256])
 def test_depth(opening: bytes, depth: int) -> None:
     decode(CODEC, opening * depth + b"\x00", max_depth=depth)

@@ -7,7 +7,7 @@ import pytest
 from app.codecs.codec import Codec, Span
 from app.codecs.json import JsonCodec
 from app.codecs.msgpack import MsgpackCodec
-from app.codecs.request_cache import LastUsed, RequestCache
+from app.codecs.request_cache import Doorkeeper, LastUsed, RequestCache
 
 JSON, MSGPACK = JsonCodec(), MsgpackCodec()
 BODY = b"begin AAAA middle BBBB end"
@@ -66,6 +66,21 @@ def test_the_place_of_data_makes_a_difference() -> None:
     assert known.find(JSON, b"aXXbcd") is None
 
 
+def test_bodies_of_one_length_have_their_data_in_eight_places_at_most() -> None:
+    known = cache(most=20)
+    bodies = [b"%d" % place * 10 for place in range(9)]
+    for place, body in enumerate(bodies):
+        add(known, JSON, body, [Span(place, place + 1)], body.decode())
+    assert [known.find(JSON, body) for body in bodies] == [None, *(body.decode() for body in bodies[1:])]
+
+
+def test_what_came_too_long_ago_comes_the_first_time() -> None:
+    """What is noted of what came once is bounded, too."""
+    keeper = Doorkeeper(2)
+    assert [keeper.admits(number) for number in (0, 0, *range(1, 8), 0)] == [False, True, *[False] * 7, True]
+    assert [keeper.admits(number) for number in (8, 0, 8)] == [False, False, True]
+
+
 def test_as_many_of_one_length_as_of_any() -> None:
     known = RequestCache[str](most=512)
     bodies = [b"%d:%d" % (number, number) for number in range(100, 612)]
@@ -84,7 +99,7 @@ def test_those_in_use_are_found_whatever_else_comes() -> None:
         add(known, JSON, other, [], "other")
         if number % 3 == 0:
             assert known.find(JSON, BODY) == "made"
-    assert known.made.size == 4
+    assert known.made.size == len(known._layouts) == 4
     assert known.made.bytes < 200
     assert (known.made.hits, known.made.misses) == (3334, 10_000)
 
@@ -129,7 +144,7 @@ def test_threads() -> None:
 
 
 def test_few_bytes_are_kept() -> None:
-    known: LastUsed[int, str] = LastUsed(most=100, most_bytes=10)
+    known: LastUsed[int, str] = LastUsed(most=100, most_bytes=9)
     for number in range(5):
         known.add(number, str(number), 3)
     assert [known.find([number]) for number in range(5)] == [None, None, "2", "3", "4"]

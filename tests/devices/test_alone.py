@@ -192,5 +192,6 @@ def test_what_one_thread_scatters_into_is_its_own(device: NumpyDevice, rows: int
     kernel = device.prepare(compiled(document))
     assert isinstance(kernel, CallsKernel)
     cleared, *others = kernel.calls().stages
+    assert others
     assert all(len(stage) == 1 for stage in others)
     assert (len(cleared) > 1) is (threads > 1)

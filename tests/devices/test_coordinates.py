@@ -536,13 +536,20 @@ class Careless(CumulativeSum):
         return {"OutputTensor": x}
 
 
-@pytest.mark.parametrize(("axis", "error"), [(0, TypeError), (1, TypeError), (2, ValueError)])
+@pytest.mark.parametrize(
+    ("axis", "error", "why"),
+    [
+        (0, TypeError, r"OutputTensor is float32 \[2, 2\], and was made as float64 \(2, 2\)"),
+        (1, TypeError, r"OutputTensor is float32 \[2, 2\], and was made as float32 \(2, 1\)"),
+        (2, ValueError, "read-only"),
+    ],
+)
 def test_what_a_call_makes_is_checked_and_inputs_are_not_written(
-    device: NumpyDevice, axis: int, error: type[Exception]
+    device: NumpyDevice, axis: int, error: type[Exception], why: str
 ) -> None:
     x = np.ones((2, 2), np.float32)
     members = {"InputTensor": desc_of(x), "OutputTensor": desc_of(x), "Axis": axis}
-    with pytest.raises(error):
+    with pytest.raises(error, match=why):
         run(device, compiled(Careless, members), {"InputTensor": x})
     assert (x == 1).all()
 

@@ -145,11 +145,11 @@ def test_errors_of_calls_are_the_devices(on_cpu: CudaDeviceOnCpu, number: int) -
     assert on_cpu.load == on_cpu.slots.taken == 0
 
 
-@pytest.mark.parametrize("axis", [0, 1])
-def test_what_a_call_makes_is_checked(on_cpu: CudaDeviceOnCpu, axis: int) -> None:
+@pytest.mark.parametrize(("axis", "made"), [(0, r"float64 \(2, 2\)"), (1, r"float32 \(2, 1\)")])
+def test_what_a_call_makes_is_checked(on_cpu: CudaDeviceOnCpu, axis: int, made: str) -> None:
     x = np.ones((2, 2), np.float32)
     members = {"InputTensor": desc_of(x), "OutputTensor": desc_of(x), "Axis": axis}
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=rf"OutputTensor is float32 \[2, 2\], and was made as {made}"):
         run(on_cpu, compiled(Careless, members), {"InputTensor": x})
 
 

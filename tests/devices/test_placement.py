@@ -128,7 +128,8 @@ def run(device: Any, elements: int, *, in_place: bool = False) -> ExecutionRecor
 
 
 def test_auto_takes_a_gpu_from_the_crossover_on(gpus: list[Any], numpy_device: NumpyDevice) -> None:
-    placed = place(numpy_device, crossover_elements=LARGE)
+    placed = place(numpy_device, crossover_elements=LARGE, pinned_bytes=1 << 20)
+    assert placed.pinned.limit == 1 << 20
     assert placed.choose("auto", celu(LARGE - 1)) is numpy_device
     chosen = placed.choose("auto", celu(LARGE))
     assert chosen is not None
@@ -168,6 +169,7 @@ def test_without_gpus_auto_is_numpy(numpy_device: NumpyDevice) -> None:
     assert placed.choose("auto", celu(LARGE)) is numpy_device
     assert list(placed.devices) == ["numpy"]
     assert placed.troubles() == ["the setting gpus is none"]
+    assert placed.pinned.limit == 0, "nobody would read it"
 
 
 def test_the_crossover_is_where_the_gpu_is_quicker_from_there_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,10 +232,16 @@ def failing(gpu: FakeGpu, *causes: Any) -> None:
     gpu.failures = [DeviceFailed(cause, f"{gpu.name} fails: {cause}") for cause in causes]
 
 
-def test_without_memory_it_is_tried_again_with_what_the_pool_had(gpus: list[Any], numpy_device: NumpyDevice) -> None:
+@pytest.mark.parametrize("in_place", [False, True])
+def test_without_memory_it_is_tried_again_with_what_the_pool_had(
+    gpus: list[Any], numpy_device: NumpyDevice, in_place: bool
+) -> None:
+    device = FallbackDevice(gpus[:1], numpy_device)
+    assert run(device, SMALL, in_place=in_place) == ExecutionRecord("cuda:0", "cuda")
+    assert gpus[0].freed == 0
     failing(gpus[0], "memory")
-    assert run(FallbackDevice(gpus[:1], numpy_device), SMALL) == ExecutionRecord("cuda:0", "cuda")
-    assert (gpus[0].freed, gpus[0].ran) == (1, 1)
+    assert run(device, SMALL, in_place=in_place) == ExecutionRecord("cuda:0", "cuda")
+    assert (gpus[0].freed, gpus[0].ran) == (1, 2)
 
 
 def test_without_memory_it_is_tried_again_with_what_other_processes_had(

@@ -12,9 +12,11 @@ import pytest
 
 from app.contract.validation import validate
 from app.engine.dispatch import DispatchRequest
-from app.engine.service import Abandoned, DeadlineExceeded, Service
+from app.engine.prepared import Outcome
+from app.engine.service import Abandoned, DeadlineExceeded, Draining, Service
 from app.engine.workers import Ticket
-from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryExhausted, RequestOver
+from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryExhausted, MemoryShare, RequestOver
+from app.memory.buffers import Buffer
 from app.settings import Settings
 from tests.http.load import NOT_BRIEF, slow_dispatch
 from tests.messages import CELU, request
@@ -127,6 +129,39 @@ def test_a_refusal_by_a_worker_leaves_nothing_behind(service: Service) -> None:
         gc.enable()
 
 
+SMALL = request(CELU, {"InputTensor": np.ones(3, np.float32)})
+QUEUED = request(CELU, {"InputTensor": np.ones(NOT_BRIEF, np.float32)})
+
+
+@pytest.mark.parametrize("message", [SMALL, QUEUED], ids=["here", "by a worker"])
+def test_what_comes_after_the_end_is_refused(service: Service, message: dict[str, Any]) -> None:
+    asyncio.run(dispatch(service, with_data(message)))
+    service.close()
+    with pytest.raises(Draining):
+        asyncio.run(dispatch(service, with_data(message)))
+    with pytest.raises(Draining):
+        service.check_inline()
+    with pytest.raises(Draining), service.memory.open() as memory:
+        asyncio.run(service.run(lambda ticket: None, memory))
+    assert service.memory.used == 0
+
+
+@pytest.mark.parametrize("message", [SMALL, QUEUED], ids=["here", "by a worker"])
+def test_what_has_a_place_was_admitted(service: Service, message: dict[str, Any]) -> None:
+    """It is computed though nothing else is taken any more, and gives its place free."""
+    stated = validate(DispatchRequest, with_data(message))
+    prepared, place = service.prepare(stated), service.pool.reserve()
+    service._is_closed = True
+
+    async def main() -> Outcome:
+        with service.memory.open() as memory:
+            return await service.execute(prepared, stated.inputs, memory, place=place)
+
+    (made,) = asyncio.run(main()).outputs.values()
+    assert bytes(made) == message["inputs"]["InputTensor"]
+    assert service.pool.waiting == service.pool.running == 0
+
+
 def test_memory_is_held_as_long_as_a_worker_has_it() -> None:
     account = MemoryAccount(100)
     share = account.open()
@@ -142,6 +177,58 @@ def test_memory_is_held_as_long_as_a_worker_has_it() -> None:
     assert account.used == 0
     with pytest.raises(RequestOver), share.lent():
         pass
+
+
+def computed(service: Service, message: dict[str, Any]) -> list[Buffer]:
+    """The outputs."""
+    stated = validate(DispatchRequest, message)
+    with service.memory.open() as memory:
+        return [*service.execute_here(service.prepare(stated), stated.inputs, memory).outputs.values()]
+
+
+def test_what_is_not_written_is_0(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is used again: gaps between an output's elements must not show what it held before."""
+    output = {"DataType": "FLOAT32", "Sizes": [2, 2], "Strides": [5, 2]}
+    message = with_data(request(CELU, {"InputTensor": np.ones((2, 2), np.float32)}, {"OutputTensor": output}))
+    monkeypatch.setattr(MemoryShare, "buffer", lambda share, size: memoryview(bytearray(b"x" * size)))
+    (made,) = computed(service, message)
+    assert np.frombuffer(made, np.float32).tolist() == [1, 0, 1, 0, 0, 1, 0, 1]
+
+
+def test_an_output_takes_the_memory_of_an_input_that_may_be_written_to(service: Service) -> None:
+    message = request(CELU, {"InputTensor": np.array([-1, 2, 3], np.float32)})
+    data = message["inputs"]["InputTensor"]
+    taken, kept = memoryview(bytearray(data)), memoryview(data)
+    (made,) = computed(service, message | {"inputs": {"InputTensor": taken}})
+    assert made.obj is taken.obj
+    (again,) = computed(service, message | {"inputs": {"InputTensor": kept}})
+    assert again == made
+    assert kept != made
+
+
+ADAM = ("InputParametersTensor", "InputFirstMomentTensor", "InputSecondMomentTensor", "GradientTensor")
+
+
+@pytest.mark.parametrize("name", ADAM)
+def test_in_place_of_what_later_outputs_need(service: Service, name: str) -> None:
+    """The one that takes its memory is computed last."""
+    x, one = np.array([0.5, 2, 7], np.float32).reshape(1, 1, 1, 3), np.ones((1, 1, 1, 1), np.float32)
+    attributes = {"LearningRate": 0.5, "Beta1": 0.5, "Beta2": 0.5, "Epsilon": 0.5}
+    message = request("ADAM_OPTIMIZER", dict.fromkeys(ADAM, x) | {"TrainingStepTensor": one}, attributes)
+    inputs = {each: memoryview(data) for each, data in message["inputs"].items()}
+    apart = computed(service, message | {"inputs": inputs})
+    in_place = with_data(message) | {"in_place": name}
+    made = computed(service, in_place)
+    assert made == apart
+    assert made[0].obj is in_place["inputs"][name].obj
+
+
+def test_gaps_are_not_made_in_the_memory_of_an_input(service: Service) -> None:
+    """They would be made before it is read."""
+    layout = {"DataType": "FLOAT32", "Sizes": [1, 2, 2], "Strides": [8, 5, 2]}
+    data = {"InputTensor": np.array([1, 9, 2, 9, 9, 3, 9, 4], np.float32)}
+    (made,) = computed(service, with_data(request(CELU, data, {"InputTensor": layout, "OutputTensor": layout})))
+    assert np.frombuffer(made, np.float32).tolist() == [1, 0, 2, 0, 0, 3, 0, 4]
 
 
 def test_idle_buffers_are_within_the_limit() -> None:

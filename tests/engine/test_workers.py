@@ -216,6 +216,37 @@ def test_a_running_job_is_told_that_it_is_cancelled() -> None:
         until(lambda: pool.running == pool.waiting == 0)
 
 
+def test_a_cancelled_job_has_its_place_as_long_as_it_runs() -> None:
+    gate = Gate()
+    with pool_of(1, 0) as pool:
+        running = pool.submit(gate.job("finished"))
+        gate.await_entry()
+        running.cancel()
+        with pytest.raises(QueueFull):
+            pool.submit(gate.job())
+        gate.open.set()
+        assert running.future.result(SECONDS) == "finished"
+
+
+def test_a_job_that_is_cancelled_as_it_begins_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, ran = Gate(), list[str]()
+    with pool_of(1, 1) as pool:
+        pool.submit(gate.job())
+        late = pool.submit(noting(ran, "cancelled"))
+        begin = late.future.set_running_or_notify_cancel
+
+        def begin_and_cancel() -> bool:
+            begun = begin()
+            late.cancel()
+            return begun
+
+        monkeypatch.setattr(late.future, "set_running_or_notify_cancel", begin_and_cancel)
+        gate.open.set()
+        with pytest.raises(Cancelled):
+            late.future.result(SECONDS)
+    assert ran == []
+
+
 def test_cancelling_twice_or_too_late_changes_nothing() -> None:
     with pool_of(1, 1) as pool:
         done = pool.submit(lambda ticket: 1)

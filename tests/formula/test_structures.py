@@ -153,7 +153,7 @@ def test_what_is_asked_while_numbers_are_computed_would_be_in_no_key() -> None:
 def test_elements_are_not_the_same_for_all() -> None:
     x = Input(FLOAT64, "X", DataType.FLOAT64)
     assert not is_uniform(x * 2)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="is not the same for all elements"):
         evaluator(x)
 
 

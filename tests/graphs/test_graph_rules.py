@@ -114,6 +114,12 @@ REFUSED: dict[str, tuple[Document, str, Any, Any]] = {
         None,
         ["FromNodeOutputIndex", "FromNodeOutput"],
     ),
+    "neither index nor name of a graph input": (
+        graph([relu()], [{"ToNodeIndex": 0, "ToNodeInputIndex": 0}], [out(0)]),
+        "/InputEdges/0/GraphInputIndex",
+        None,
+        ["GraphInputIndex", "GraphInput"],
+    ),
     "index and name": (
         graph([relu("a")], [into(0, 0) | {"ToNode": "a"}], [out(0)]),
         "/InputEdges/0/ToNode",
@@ -128,6 +134,12 @@ REFUSED: dict[str, tuple[Document, str, Any, Any]] = {
     ),
     "graph outputs by name and by index": (
         graph([relu()], [into(0, 0)], [out(0, "y"), out(0, 0)]),
+        "/OutputEdges/1/GraphOutputIndex",
+        0,
+        "GraphOutput",
+    ),
+    "a number of outputs, which nobody can count": (
+        graph([relu()], [into(0, 0)], [out(0, "y"), out(0, 0)], OutputCount=2),
         "/OutputEdges/1/GraphOutputIndex",
         0,
         "GraphOutput",
@@ -339,6 +351,12 @@ def with_constant(desc: Document) -> Document:
 def test_constants_may_lack_the_bytes_that_round_up(desc: Document, lengths: set[int]) -> None:
     document = with_constant(desc)
     assert {length for length in range(48) if not refusals(document, data={1: bytes(length)})} == lengths
+
+
+def test_inputs_that_nobody_reads_may_be_counted() -> None:
+    for unread in ({"InputCount": 2}, {"InputCount": 0}):
+        assert refusals(with_constant(X) | unread, data={1: bytes(24)}) == []
+    assert refusals(ONE | {"InputCount": 3}) == []
 
 
 @pytest.mark.parametrize("level", FeatureLevel)

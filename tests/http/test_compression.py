@@ -10,10 +10,11 @@ import httpx
 import numpy as np
 import orjson
 import pytest
+from starlette.exceptions import HTTPException
 
 from app.codecs.structure import Unreadable
 from app.engine.graph_documents import EXAMPLE, EXAMPLE_DATA
-from app.http.core.compression import compress, decompress
+from app.http.core.compression import coding_of_request, compress, decompress
 from app.memory.accounts import LimitExceeded, MemoryAccount
 from app.models.dxdispatch.answer import EXAMPLE as MODEL
 from tests.codecs.test_tensor_files import npy
@@ -43,6 +44,31 @@ def test_both_ways(client: httpx.Client, coding: str, elements: int) -> None:
     assert found["content-encoding"] == coding
     assert int(found["content-length"]) == len(answer)
     assert plain(coding, answer)[int(found[LENGTH.lower()]) :] == x.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("header", "coding"), [(b"", b""), (b" ", b""), (b"Identity", b""), (b" GZIP", b"gzip"), (b"zstd", b"zstd")]
+)
+def test_codings_of_requests(header: bytes, coding: bytes) -> None:
+    assert coding_of_request(header) == coding
+
+
+@pytest.mark.parametrize("header", [b"br", b"gzip, gzip", b"identity, gzip", b"x" * 1000])
+def test_other_codings_are_refused(header: bytes) -> None:
+    with pytest.raises(HTTPException, match="send gzip, deflate, zstd") as refusal:
+        coding_of_request(header)
+    assert refusal.value.status_code == 415
+    assert len(refusal.value.detail) < 250
+
+
+@coding
+def test_a_body_may_be_as_long_as_the_limit(coding: str) -> None:
+    content = np.random.default_rng(0).bytes(100_000)
+    packed = COMPRESS[coding](content)
+    with MemoryAccount(1 << 30).open() as memory:
+        assert decompress(packed, coding.encode(), 100_000, memory) == content
+    with MemoryAccount(1 << 30).open() as memory, pytest.raises(LimitExceeded, match="max_body_bytes allows 99999"):
+        decompress(packed, coding.encode(), 99_999, memory)
 
 
 @coding

@@ -15,6 +15,7 @@ class Received:
         self.headers: list[Headers] = []
         self.fields: list[list[tuple[bytes, bytes]]] = []
         self.lengths: list[int] = []
+        self.keep_alive: list[bool] = []
 
     def begin(
         self,
@@ -31,6 +32,7 @@ class Received:
         self.headers.append(headers)
         self.fields.append(fields)
         self.lengths.append(length)
+        self.keep_alive.append(keep_alive)
 
     def piece(self, data: bytes) -> None:
         """Bodies are none of its business."""
@@ -73,10 +75,18 @@ def test_what_becomes_of_a_request_changes_nothing_for_the_next_one(framing: Fra
         framing.feed(request(HOST + b"host: b\r\n"))
 
 
-@pytest.mark.parametrize("fields", [HOST + HOST, HOST + b"Content-Length: x\r\n", b"", HOST + b"A: a\r\n" * 20])
-def test_another_one_is_judged_as_if_it_were_the_first(framing: Framing, fields: bytes) -> None:
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        (HOST + HOST, "2 Host"),
+        (HOST + b"Content-Length: x\r\n", "not valid HTTP/1.1"),
+        (b"", "0 Host"),
+        (HOST + b"A: a\r\n" * 20, "21 header fields"),
+    ],
+)
+def test_another_one_is_judged_as_if_it_were_the_first(framing: Framing, fields: bytes, why: str) -> None:
     framing.feed(request(HOST))
-    with pytest.raises(RequestError):
+    with pytest.raises(RequestError, match=why):
         framing.feed(request(fields))
 
 
@@ -84,3 +94,31 @@ def test_the_same_fields_are_another_header_in_another_version(framing: Framing)
     framing.feed(request(HOST + CHUNKED, body=b"0\r\n\r\n"))
     with pytest.raises(RequestError, match=r"HTTP/1\.0 has no Transfer-Encoding"):
         framing.feed(request(HOST + CHUNKED, b"1.0"))
+
+
+def test_as_many_fields_and_bytes_as_may(framing: Framing, received: Received) -> None:
+    framing.feed(request(HOST + b"A: a\r\n" * 19))
+    for body in (b"", b"x" * 5000):
+        length = b"Content-Length: %d\r\n" % len(body)
+        rest = 2048 - len(b"/" + HOST + length + b"A: \r\n")
+        framing.feed(request(HOST + length + b"A: " + b"a" * rest + b"\r\n", body=body))
+    assert len(received.headers) == 3
+    with pytest.raises(RequestError, match="larger than 2048 bytes") as refusal:
+        framing.feed(request(HOST + length + b"A: " + b"a" * (rest + 1) + b"\r\n", body=body))
+    assert refusal.value.status == 431
+
+
+@pytest.mark.parametrize(
+    ("version", "asked", "kept"),
+    [
+        (b"1.1", b"", True),
+        (b"1.1", b"Connection: close\r\n", False),
+        (b"1.0", b"", False),
+        (b"1.0", b"Connection: keep-alive\r\n", False),
+    ],
+)
+def test_how_long_a_connection_lasts(
+    framing: Framing, received: Received, version: bytes, asked: bytes, kept: bool
+) -> None:
+    framing.feed(request(HOST + asked, version))
+    assert received.keep_alive == [kept]

@@ -34,6 +34,18 @@ def test_has_the_size_asked_for_and_little_more(size: int) -> None:
     assert kept == 0 if size < SMALLEST else size <= kept <= max(1.125 * size, size + 4096)
 
 
+def test_sizes_are_eight_for_each_power_of_two() -> None:
+    """So that what one request had fits others, too."""
+    pool, kept = BufferPool(1 << 30), set()
+    for size in range(MIB + 1, 2 * MIB + 1, 5000):
+        pool.take(size)
+        kept.add(pool.idle_bytes)
+        pool.room = 0
+        pool.settle()
+        pool.room = 1 << 30
+    assert kept == {MIB + number * MIB // 8 for number in range(1, 9)}
+
+
 def test_comes_back_with_its_last_view() -> None:
     pool = BufferPool(1 << 30)
     buffer = pool.take(MIB)

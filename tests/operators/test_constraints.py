@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.contract.constants import DataType, FeatureLevel
-from app.contract.tensors import TensorDesc, in_fields
+from app.contract.tensors import TensorDesc, in_fields, members, path_of
 from app.contract.violations import ContractError, Hresult
 from app.operators.activation.exponential_units import ActivationCelu
 from app.operators.catalog import OPERATORS
@@ -64,6 +64,28 @@ def test_types_of_one_group_are_equal_and_others_are_free(facts: Any) -> None:
                         here | {name: [each | changed for each in odd] if isinstance(odd, list) else odd | changed}
                     )
                     assert any(each.endswith("/DataType") for each in found), (name, other)
+
+
+@pytest.mark.parametrize("kind", [kind for kind, operator in OPERATORS.items() if operator.same_ranks])
+def test_tensors_of_one_group_have_equally_many_dimensions(kind: str) -> None:
+    document = descriptor(kind)
+    if kind == "DML_OPERATOR_ROI_ALIGN_GRAD":
+        document["OutputROIGradientTensor"] = document["ROITensor"]  # which the example leaves out
+    tensors = compiled(document).operator.tensors() | compiled(document).outputs
+    judged = 0
+    for group in OPERATORS[kind].same_ranks:
+        for name in members(group, tensors)[1:]:
+            sizes = tensors[name].Sizes
+            field, *place = path_of(name)
+            odd: Any = desc(tensors[name].DataType.value, 1, *sizes)
+            if place:
+                odd = [odd if index == place[0] else each for index, each in enumerate(document[str(field)])]
+            told = refusals(document | {str(field): odd})
+            assert ("/".join(map(str, ("", field, *place, "Sizes"))), len(sizes) + 1, len(sizes)) in [
+                (each.pointer, each.given, each.allowed) for each in told if "equally many" in each.message
+            ]
+            judged += 1
+    assert judged
 
 
 @pytest.mark.parametrize("kind", OPERATORS)
@@ -270,7 +292,8 @@ def test_steepness_below_1_from_6_4_on() -> None:
         assert pointers(descriptor(A + "SOFTPLUS", Steepness=steepness), FeatureLevel.V6_3) == ["/Steepness"]
     assert pointers(descriptor(A + "SOFTPLUS", Steepness=1), FeatureLevel.V1_0) == []
     for level in FeatureLevel:
-        assert pointers(descriptor(A + "SOFTPLUS", Steepness=0), level) == ["/Steepness"]
+        (refusal,) = refusals(descriptor(A + "SOFTPLUS", Steepness=0), level)
+        assert (refusal.pointer, refusal.given) == ("/Steepness", 0)
 
 
 @pytest.mark.parametrize(
@@ -297,7 +320,10 @@ def test_rows_are_of_a_matrix(kind: str) -> None:
     for sizes in ([3], [2, 3], [1, 2, 3], [1, 1, 1, 1, 1, 1, 2, 3], [1, 3], [2, 1]):
         assert pointers(descriptor(kind, desc("FLOAT32", *sizes))) == []
     for sizes in ([2, 1, 1], [2, 3, 4], [1, 2, 1, 3], [5, 1, 1, 1]):
-        assert pointers(descriptor(kind, desc("FLOAT32", *sizes))) == ["/InputTensor/Sizes"]
+        (refusal,) = refusals(descriptor(kind, desc("FLOAT32", *sizes)))
+        check_wording(refusal)
+        allowed = [1] * len(sizes[:-2]) + sizes[-2:]
+        assert (refusal.pointer, refusal.given, refusal.allowed) == ("/InputTensor/Sizes", sizes, allowed)
 
 
 @pytest.mark.parametrize("kind", [f"{kind}1" for kind in ROWS])
@@ -409,6 +435,12 @@ def test_rules_of_a_fused_activation_hold() -> None:
     assert pointers(soft, FeatureLevel.V6_3) == ["/FusedActivation/Steepness"]
     assert pointers(add1({"Type": "ACTIVATION_ELU", "Alpha": float("nan")})) == ["/FusedActivation/Alpha"]
     assert ActivationCelu.model_fields["Alpha"].default == 1  # which stays the default of the operator itself
+
+
+@pytest.mark.parametrize("kind", [kind for kind, each in OPERATORS.items() if "FusedActivation" in each.model_fields])
+def test_rules_of_activations_hold_wherever_they_are_fused(kind: str) -> None:
+    never = {"Type": "ACTIVATION_SOFTPLUS", "Steepness": 0}
+    assert pointers(descriptor(kind, FusedActivation=never)) == ["/FusedActivation/Steepness"]
 
 
 @pytest.mark.parametrize("wrong", [1, "ACTIVATION_ELU", [], {}, {"Alpha": 1.0}, {"Type": None}, {"Type": "ELU"}])

@@ -310,6 +310,7 @@ def test_operators_are_whole() -> None:
         )
         assert {*operator.sizes_from, *operator.example} <= set(operator.model_fields)
         assert set(operator.one_element) <= set(operator.tensor_names())
+        assert not operator.one_element or operator.same_sizes is None, "it is no exception from anything"
         for row in operator.support.rows:
             assert {*row.tensors, *row.tensor_ranks} <= set(operator.tensor_names())
             assert set(row.data_types) <= set(DataType)

@@ -248,14 +248,10 @@ class GatherNd1(ByTuples):
         return self.BatchDimensionCount
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
-        found = [*self._batch_violations()]
-        yield from found or super().rules(level)
+        counted = [*tuple_violations(self, self._counts)]  # else nobody knows which dimensions have a meaning
+        yield from counted or [*self._batch_violations()] or super().rules(level)
 
     def _batch_violations(self) -> Iterator[Violation]:
-        wrong = [*tuple_violations(self, self._counts)]
-        yield from wrong
-        if any(each.path in (("InputDimensionCount",), ("IndicesDimensionCount",)) for each in wrong):
-            return  # of dimensions that are not there none are batches
         least = min(self._counts)
         if self.batches >= least:
             yield Violation(

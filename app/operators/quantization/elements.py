@@ -46,7 +46,6 @@ class DynamicQuantizeLinear(Operator):
     same_types = (("OutputTensor", "OutputZeroPointTensor"),)
     same_sizes = (("InputTensor", "OutputTensor"),)
     same_ranks = (("InputTensor", "OutputTensor", "OutputScaleTensor", "OutputZeroPointTensor"),)
-    one_element = ("OutputScaleTensor", "OutputZeroPointTensor")
     support = SupportTable.of("4_0 1-8 F32-16, OutputTensor OutputZeroPointTensor I8 U8, OutputScaleTensor F32")
     notes = (
         TIES,

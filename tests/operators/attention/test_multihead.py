@@ -261,6 +261,12 @@ def test_numbers_of_heads(members: dict[str, Any], pointers: list[str]) -> None:
     assert [each.pointer for each in found] == pointers
 
 
+def test_heads_that_have_a_dimension_of_their_own_are_as_many() -> None:
+    members = {"KeyTensor": None, "ValueTensor": None, "StackedKeyValueTensor": desc(1, 3, 1, 2, 2)}
+    found = refusals(descriptor("DML_OPERATOR_MULTIHEAD_ATTENTION1") | members)
+    assert [(each.given, each.allowed) for each in found] == [([1, 3, 1, 2, 2], [1, 3, 2, 2, 2])] * 2
+
+
 def test_only_plain_attention_is_the_librarys(monkeypatch: pytest.MonkeyPatch) -> None:
     """cuDNN's in float16, our kernel's in float32. It gets heads before items, as the tensors lie, and what it makes is
     the output."""

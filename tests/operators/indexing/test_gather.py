@@ -168,6 +168,14 @@ def of(kind: str, x: list[int], indices: list[int], **members: Any) -> dict[str,
             *("/IndicesDimensionCount", 3, "1 to 2"),
         ),
         (
+            of("GATHER_ND1", [2, 3], [2, 1], InputDimensionCount=3, IndicesDimensionCount=2, BatchDimensionCount=1),
+            *("/InputDimensionCount", 3, "1 to 2"),
+        ),
+        (
+            of("GATHER_ND1", [1, 3], [2, 1], InputDimensionCount=1, IndicesDimensionCount=2, BatchDimensionCount=1),
+            *("/BatchDimensionCount", 1, "0 to 0"),
+        ),
+        (
             of("GATHER_ND1", [2, 3], [2, 1], InputDimensionCount=2, IndicesDimensionCount=2, BatchDimensionCount=2),
             *("/BatchDimensionCount", 2, "0 to 1"),
         ),

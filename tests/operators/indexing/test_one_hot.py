@@ -131,6 +131,7 @@ def test_refusals(document: dict[str, Any], pointer: str, given: Any, allowed: A
 @pytest.mark.parametrize("output", [[6, 2], [6, 3], [1, 1, 6, 2]])
 def test_coordinates_may_leave_out_leading_dimensions_of_1(output: list[int]) -> None:
     assert refusals(of_nonzero([1, 2, 3], OutputCoordinatesTensor=output, OutputCountTensor=[1])) == []
+    assert refusals(of_nonzero([1, 1, 1], OutputCoordinatesTensor=[1, 1], OutputCountTensor=[1])) == []
 
 
 def test_implied_outputs_are_of_the_level() -> None:

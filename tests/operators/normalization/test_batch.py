@@ -100,6 +100,7 @@ def test_without_spatial_before_4_0(name: str) -> None:
     document = sized(**{name: [1, 3, 1, 5]}) | {"Spatial": False}
     assert refusals(document) == []
     assert refusals(document | {"Spatial": True}, FeatureLevel.V3_1) == []
+    assert refusals(document, FeatureLevel.V4_0) == []
     (refusal,) = refusals(document, FeatureLevel.V3_1)
     check_wording(refusal)
     assert (refusal.pointer, refusal.allowed) == (f"/{name}/Sizes", [1, 3, 4, 5])

@@ -202,8 +202,8 @@ def test_lp_normalization_of_little_and_of_much(run: Runner) -> None:
     np.testing.assert_array_equal(made[3:], [[np.nan, 0], [np.nan, np.nan]])
 
 
-@pytest.mark.parametrize(("member", "value"), [("Axis", 4), ("P", 0), ("P", 3)])
-def test_rules_of_lp_normalization(member: str, value: int) -> None:
+@pytest.mark.parametrize(("member", "value", "allowed"), [("Axis", 4, "<= 3"), ("P", 0, [1, 2]), ("P", 3, [1, 2])])
+def test_rules_of_lp_normalization(member: str, value: int, allowed: object) -> None:
     (refusal,) = refusals(
         document(
             "LP_NORMALIZATION",
@@ -211,4 +211,4 @@ def test_rules_of_lp_normalization(member: str, value: int) -> None:
         | {member: value}
     )
     check_wording(refusal)
-    assert (refusal.pointer, refusal.given) == (f"/{member}", value)
+    assert (refusal.pointer, refusal.given, refusal.allowed) == (f"/{member}", value, allowed)

@@ -379,6 +379,12 @@ def desc(data_type: str, *sizes: int) -> dict[str, Any]:
             [1, 1, 2, 2],
         ),
         (
+            "MATRIX_MULTIPLY_INTEGER_TO_FLOAT",
+            {"BTensor": desc("UINT8", 1, 1, 2, 2)},
+            "/BTensor/Sizes",
+            [1, 1, 3, 2],
+        ),
+        (
             "CONVOLUTION_INTEGER",
             {"InputZeroPointTensor": desc("UINT8", 1, 2, 1, 1)},
             "/InputZeroPointTensor/Sizes",
@@ -389,6 +395,12 @@ def desc(data_type: str, *sizes: int) -> dict[str, Any]:
             {"FilterZeroPointTensor": desc("UINT8", 2, 1, 1, 1)},
             "/FilterZeroPointTensor/Sizes",
             [1] * 4,
+        ),
+        (
+            "CONVOLUTION_INTEGER",
+            {"FilterTensor": desc("UINT8", 2, 1, 1, 1), "FilterZeroPointTensor": desc("UINT8", 3, 1, 1, 1)},
+            "/FilterZeroPointTensor/Sizes",
+            [1, 2, 1, 1],
         ),
         ("CONVOLUTION_INTEGER", {"GroupCount": 2}, "/GroupCount", "a divisor of 1"),
         (

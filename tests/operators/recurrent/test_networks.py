@@ -267,6 +267,11 @@ def test_refusals(kind: str, members: dict[str, Any], pointer: str, allowed: obj
     assert (refusal.pointer, refusal.allowed) == (pointer, allowed)
 
 
+@pytest.mark.parametrize("members", [{"UseClipThreshold": True, "ClipThreshold": 0}, {"ClipThreshold": -1}])
+def test_thresholds_that_are_not_negative_or_not_used(members: dict[str, Any]) -> None:
+    assert refusals(descriptor("DML_OPERATOR_LSTM", UseClipThreshold=False) | members) == []
+
+
 @pytest.mark.parametrize("kind", [f"DML_OPERATOR_{kind}" for kind in GATES])
 def test_no_tensor_may_be_owned(kind: str) -> None:
     whole = descriptor(kind)
@@ -278,6 +283,8 @@ def test_no_tensor_may_be_owned(kind: str) -> None:
 
 
 def test_activations_are_judged() -> None:
-    softplus = {"Type": "ACTIVATION_HARD_SIGMOID", "Alpha": 0.2}
-    (refusal,) = refusals(descriptor("DML_OPERATOR_RNN") | {"ActivationDescs": [softplus]})
-    assert refusal.pointer == "/ActivationDescs/0/Beta"
+    incomplete = {"Type": "ACTIVATION_HARD_SIGMOID", "Alpha": 0.2}
+    never = {"Type": "ACTIVATION_SOFTPLUS", "Steepness": 0}
+    for activation, name in ((incomplete, "Beta"), (never, "Steepness")):
+        (refusal,) = refusals(descriptor("DML_OPERATOR_RNN") | {"ActivationDescs": [activation]})
+        assert refusal.pointer == f"/ActivationDescs/0/{name}"
