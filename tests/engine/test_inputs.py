@@ -38,10 +38,10 @@ def test_of_an_input_that_nobody_has_nothing_is_compared() -> None:
         (DESC | {"Sizes": [6], "data": DATA}, {}, "/inputs/a", "a is FLOAT32 [6]; it must be FLOAT32 [2, 3]."),
         (DESC | {"DataType": "INT32", "data": DATA}, {}, "/inputs/a", "a is INT32 [2, 3]; it must be FLOAT32 [2, 3]."),
         (
-            DESC | {"data": DATA},
+            DESC | {"Strides": [3, 1], "data": DATA},
             {"Strides": [1, 2]},
             "/inputs/a",
-            "a is with strides None; it must be with strides [1, 2].",
+            "a is of 24 bytes with strides [3, 1]; it must be of 24 bytes with strides [1, 2].",
         ),
     ],
 )
