@@ -75,8 +75,8 @@ def main() -> None:
     print("and 2^20 random ones in float32, for each choice of attributes in `cases.py`; made by")
     tables = "with" if compiler.registers in HOLD_TABLES else "without"
     print(
-        "`python -m tests.operators.numerics.worst`. TANH, SCALED_TANH, ERF, GELU, SIN, COS and TAN are by the\n"
-        f"formulas {tables} AVX-512.\n"
+        "`python -m tests.operators.numerics.worst`. TANH, SCALED_TANH, ERF, GELU, SIN, COS, TAN\n"
+        f"and LOG are by the formulas {tables} AVX-512.\n"
     )
     print("| operator | float32 | float16 |\n|---|--:|--:|")
     for name, each in sorted(rows.items()):
