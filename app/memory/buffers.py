@@ -11,6 +11,8 @@ import weakref
 from collections import deque
 from typing import Protocol, TypeAlias
 
+from app.memory import huge_pages
+
 Buffer: TypeAlias = memoryview
 """Contiguous bytes. A tensor's elements lie in it as its descriptor says, little-endian."""
 
@@ -27,7 +29,6 @@ In the kernel it often begins a page. On AMD's Zen the copy from there takes six
 31 bytes further on in a page than its source (tests/benchmarks/receiving.py), as it does right behind malloc's header.
 """
 
-_HUGE_PAGE = 1 << 21
 _MADV_POPULATE_WRITE = 23
 
 
@@ -155,7 +156,7 @@ class BufferPool:
 
     def _fresh(self, size: int) -> Memory:
         memory = fresh(size)
-        if size >= _HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        if size >= huge_pages.SIZE and hasattr(mmap, "MADV_HUGEPAGE"):
             with contextlib.suppress(OSError):  # a kernel without them
                 memory.madvise(mmap.MADV_HUGEPAGE)
         if self._pinning:

@@ -9,7 +9,7 @@ import ctypes
 import re
 from pathlib import Path
 
-_SIZE = 1 << 21
+SIZE = 1 << 21
 """Of a huge page, where others have 4 KiB."""
 
 _MADV_COLLAPSE = 25  # since Linux 6.1
@@ -31,7 +31,7 @@ def collapse() -> int:
     libc = ctypes.CDLL(None)
     made = 0
     for first, end in ranges:
-        start = -(-int(first, 16) // _SIZE) * _SIZE
-        for page in range(start, int(end, 16) - _SIZE + 1, _SIZE):
-            made += libc.madvise(ctypes.c_void_p(page), ctypes.c_size_t(_SIZE), _MADV_COLLAPSE) == 0
+        start = -(-int(first, 16) // SIZE) * SIZE
+        for page in range(start, int(end, 16) - SIZE + 1, SIZE):
+            made += libc.madvise(ctypes.c_void_p(page), ctypes.c_size_t(SIZE), _MADV_COLLAPSE) == 0
     return made

@@ -125,7 +125,6 @@ class ProductKernel:
         self._a = _Operand.of(operator.ATensor, operator.TransA)
         self._b = _Operand.of(operator.BTensor, operator.TransB)
         self._alpha, self._beta = np.float32(operator.Alpha), np.float32(operator.Beta)
-        self._is_scaled = operator.Alpha != 1
         fused, sizes = operator.FusedActivation, self._target.desc.Sizes
         self._activation = Activation(fused, fused.axes(len(sizes))) if fused else None
         self._work = math.prod(sizes) * _matrix(operator.ATensor, operator.TransA)[0][1]
@@ -161,7 +160,7 @@ class ProductKernel:
         # NumPy sees to it that a product may lie over its operands; what is added to it must still be there.
         made = np.empty_like(out) if addend and np.may_share_memory(out, addend[0]) else out
         np.matmul(self._a.matrices(a), self._b.matrices(b), out=made)
-        if self._is_scaled:
+        if self._alpha != 1:
             made *= self._alpha
         if addend:
             made += addend[0] if self._beta == 1 else addend[0] * self._beta

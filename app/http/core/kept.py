@@ -98,10 +98,9 @@ async def _told(request: Request, reply: Reply) -> Reply:
     if len(content) >= LEAST and accepts_gzip(request.headers.get(b"accept-encoding", b"").decode("latin-1")):
         packed = _packed(content) if len(content) < QUICK else await asyncio.to_thread(_packed, content)
         added.append((b"content-encoding", b"gzip"))
-    is_kept = headers.get(b"cache-control") != b"no-store"
-    tag = tag_of(packed)
-    _check_match(tag if is_kept else None, _field(request, b"if-match"))
-    if is_kept:
+    tag = tag_of(packed) if headers.get(b"cache-control") != b"no-store" else None
+    _check_match(tag, _field(request, b"if-match"))
+    if tag is not None:
         added += [(b"etag", tag.encode()), (b"cache-control", b"no-cache")]
         if is_known(tag, _field(request, b"if-none-match") or ""):
             own = [each for each in reply.headers if not each[0].startswith(b"content-")]

@@ -82,13 +82,15 @@ class WindowOperator(Operator):
         return [1] * len(self.WindowSize)
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
-        name, (arrays,) = self.window_tensor, self.counts.values()
+        name = self.window_tensor
         sizes = self.tensors()[name].Sizes
-        rank, are_right = len(sizes), True
+        yield from [*self._wrong_lengths(name, len(sizes))] or self._too_large(name, sizes)
+
+    def _wrong_lengths(self, name: str, rank: int) -> Iterator[Violation]:
+        (arrays,) = self.counts.values()
         for array in arrays:
             length = len(getattr(self, array))
             if length != rank - 2:
-                are_right = False
                 yield Violation(
                     (array,),
                     f"{array} has {length} entries but {name} has {rank} dimensions, all but the first two of them "
@@ -96,8 +98,6 @@ class WindowOperator(Operator):
                     length,
                     rank - 2,
                 )
-        if are_right:
-            yield from self._too_large(name, sizes)
 
     def _too_large(self, name: str, sizes: Sequence[int]) -> Iterator[Violation]:
         """Of a window that is larger than the tensor `name` and its padding there is none."""

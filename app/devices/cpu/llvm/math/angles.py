@@ -10,7 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from app.contract.constants import DataType
-from app.devices.cpu.llvm.math.primitives import CHOSEN, FORMATS, chosen, fused, polynomial
+from app.devices.cpu.llvm.math.primitives import FORMATS, chosen, fused, polynomial
 from app.formula.expansions import Expansion, plain
 from app.formula.values import (
     FLOAT32,
@@ -143,7 +143,7 @@ def _is_far(x: Value) -> Value:
 
 def _near_one(name: str, x: Value) -> Value:
     """Of a half in float64: what is rounded twice is next to what it should be."""
-    return WHOLE[name](x) if _is_half(x) or name not in CHOSEN else chosen(name, x)
+    return WHOLE[name](x) if _is_half(x) else chosen(name, x)
 
 
 def _any_one(name: str, x: Value) -> Value:
