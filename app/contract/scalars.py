@@ -15,6 +15,7 @@ FLOAT_MAX = 3.4028234663852886e38
 DOUBLE_MAX = sys.float_info.max
 
 _FLOAT = struct.Struct("<f")
+_INFINITIES = (math.inf, -math.inf)
 
 
 def to_float(value: float) -> float:
@@ -42,6 +43,16 @@ Float = Annotated[
 
 def _in_float_range(value: float) -> float:
     to_float(value)
+    return value
+
+
+def _float_or_infinity(value: float) -> float:
+    return value if value in _INFINITIES else to_float(value)
+
+
+def _not_nan(value: float) -> float:
+    if math.isnan(value):
+        raise PydanticCustomError("float_nan", "must be a number, which NaN is not", {"allowed": "a number"})
     return value
 
 
@@ -79,12 +90,15 @@ class Size2D(BaseModel):
 
 
 class ScalarUnion(BaseModel):
-    """DML_SCALAR_UNION: a number in the member of its type, all others absent. FLOAT16 is UInt16, by its bits."""
+    """DML_SCALAR_UNION: a number in the member of its type, all others absent. FLOAT16 is UInt16, by its bits.
+
+    Infinities are numbers here, unlike in a FLOAT: they are what a maximum is padded with, and no bound.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    Float64: float | None = Field(None, allow_inf_nan=False, description="Of FLOAT64.")
-    Float32: Float | None = Field(None, description="Of FLOAT32.")
+    Float64: Annotated[float, AfterValidator(_not_nan)] | None = Field(None, description="Of FLOAT64.")
+    Float32: Annotated[float, AfterValidator(_float_or_infinity)] | None = Field(None, description="Of FLOAT32.")
     Int64: int | None = Field(None, ge=-(2**63), le=2**63 - 1, description="Of INT64.")
     Int32: int | None = Field(None, ge=-(2**31), le=2**31 - 1, description="Of INT32.")
     Int16: int | None = Field(None, ge=-(2**15), le=2**15 - 1, description="Of INT16.")
@@ -142,12 +156,12 @@ def scalar_value(scalar: int | float | ScalarUnion, data_type: DataType) -> int 
     """`scalar` as a number of `data_type`. Raises ValueError with what is wrong, to follow the field's name."""
     value = scalar.value(data_type) if isinstance(scalar, ScalarUnion) else scalar
     if data_type is DataType.FLOAT64:
-        if not -DOUBLE_MAX <= value <= DOUBLE_MAX:
-            raise ValueError("must be a finite number within the range of FLOAT64")
+        if not (-DOUBLE_MAX <= value <= DOUBLE_MAX or value in _INFINITIES):
+            raise ValueError("must be a number within the range of FLOAT64")
         return float(value)
     if data_type.value.startswith("FLOAT"):
         try:
-            return to_float(value)
+            return _float_or_infinity(value)
         except PydanticCustomError as error:
             raise ValueError(error.message()) from None
     signed = data_type.value.startswith("I")

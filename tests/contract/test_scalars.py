@@ -134,11 +134,24 @@ def test_scalars_of_float_types(sign: int) -> None:
     assert scalar_value(sign * DOUBLE_MAX, DataType.FLOAT64) == sign * DOUBLE_MAX
     assert scalar_value(sign * ROUNDED_TO_MAX, DataType.FLOAT32) == sign * FLOAT_MAX
     assert type(scalar_value(sign, DataType.FLOAT64)) is type(scalar_value(sign, DataType.FLOAT32)) is float
-    for value in (math.inf, 10**400, math.nan):
+    for data_type in (DataType.FLOAT64, DataType.FLOAT32, DataType.FLOAT16):
+        assert scalar_value(sign * math.inf, data_type) == sign * math.inf
+    for value in (10**400, math.nan):
         with pytest.raises(ValueError, match="within the range of FLOAT64"):
             scalar_value(sign * value, DataType.FLOAT64)
         with pytest.raises(ValueError, match=r"within the range of FLOAT \(float32\)"):
             scalar_value(sign * value, DataType.FLOAT32)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_unions_hold_infinities_but_not_nan(sign: int) -> None:
+    infinity = sign * math.inf
+    for member, data_type in (("Float32", DataType.FLOAT32), ("Float64", DataType.FLOAT64)):
+        assert scalar_value(taken("scalar", {member: infinity}), data_type) == infinity
+        assert refused("scalar", {member: math.nan}) == f"/scalar/{member}"
+    bits = ScalarUnion(UInt16=0x7C00 if sign > 0 else 0xFC00)
+    assert scalar_value(bits, DataType.FLOAT16) == infinity
+    assert refused("scalar", {"Float32": sign * (FLOAT_MAX + 2.0**103)}) == "/scalar/Float32"
 
 
 def test_a_union_holds_the_member_of_its_type_alone() -> None:

@@ -97,6 +97,8 @@ def test_the_value_is_converted(data_type: str, value: float, expected: float) -
     [
         ("FLOAT16", {"UInt16": 0x3C00}, 1),
         ("FLOAT16", 1.5, 1.5),
+        ("FLOAT16", {"UInt16": 0xFC00}, -np.inf),
+        ("FLOAT32", -np.inf, -np.inf),
         ("FLOAT64", 0.1, 0.1),
         ("FLOAT64", {"Float64": 0.1}, 0.1),
         ("FLOAT64", 2**60, 2.0**60),
@@ -147,7 +149,7 @@ def test_what_is_refused(kind: str) -> None:
         ({"PaddingValue": {"Int32": 1}}, "/PaddingValue"),
         ({"PaddingValue": {}}, "/PaddingValue"),
         ({"PaddingValue": 1e39}, "/PaddingValue"),
-        ({"PaddingValue": float("inf")}, "/PaddingValue"),
+        ({"PaddingValue": float("nan")}, "/PaddingValue"),
     ],
 )
 def test_values_that_are_none_of_the_type(members: dict[str, Any], pointer: str) -> None:

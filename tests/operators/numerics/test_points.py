@@ -183,6 +183,15 @@ def test_bounds_of_float16(device: Device) -> None:
     check(evaluate(device, E + "CLIP1", bits, x), [tenth, tenth, 1, 65504])
 
 
+@floats
+def test_bounds_that_are_infinities_are_none(device: Device, dtype: str) -> None:
+    x = np.array([-np.inf, -1, 1, np.inf], dtype)
+    gradient = np.array([2, 3, 4, 5], dtype)
+    bounds = {"MinMaxDataType": f"FLOAT{x.itemsize * 8}", "Min": -np.inf, "Max": 0.5}
+    check(evaluate(device, E + "CLIP1", bounds, x), [-np.inf, -1, 0.5, 0.5])
+    check(evaluate(device, E + "CLIP_GRAD1", bounds, x, gradient), [0.0, 3, 0.0, 0.0])
+
+
 # ADD1
 
 
