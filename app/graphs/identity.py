@@ -24,7 +24,7 @@ def graph_id(desc: GraphDesc, level: FeatureLevel, constants: Mapping[int, Buffe
         "constants": {str(index): _digest(data) for index, data in constants.items()},
         "inputs": {name: _digest(data) for name, data in owned.items()},
     }
-    canonical = json.dumps(whole, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    canonical = json.dumps(whole, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:_DIGITS]
 
 

@@ -1,6 +1,7 @@
 """The models of graphs: what they take, what they refuse, their JSON schema; and the id of what was sent."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -232,6 +233,17 @@ def test_neither_representation_nor_the_order_of_fields_matter() -> None:
     turned = json.loads(json.dumps(DOCUMENT), object_pairs_hook=lambda pairs: dict(reversed(pairs)))
     assert list(turned) != list(DOCUMENT)
     assert {id_of(as_json), id_of(as_msgpack), id_of(turned)} == {id_of(DOCUMENT)}
+
+
+def test_infinities_are_numbers_too() -> None:
+    padding: dict[str, Any] = {
+        "Type": "PADDING1",
+        "InputTensor": {"DataType": "FLOAT32", "Sizes": [2]},
+        "PaddingMode": "CONSTANT",
+    }
+    padding |= {"PaddingValueDataType": "FLOAT32", "StartPadding": [1], "EndPadding": [0]}
+    nodes = [{"Type": "OPERATOR", "Desc": padding | {"PaddingValue": value}} for value in (math.inf, -math.inf, 0)]
+    assert len({id_of(graph([node], [], [])) for node in nodes}) == 3
 
 
 def test_whole_numbers_of_either_type_are_one() -> None:

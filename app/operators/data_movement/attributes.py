@@ -24,7 +24,7 @@ Strides = Annotated[
     _Entries,
 ]
 
-SCALAR = "A number, or DML_SCALAR_UNION. Not NaN and no infinity."
+SCALAR = "A number, or DML_SCALAR_UNION. Not NaN; an infinity, which JSON has none of, is null in what JSON shows."
 
 
 def length_violations(operator: Operator, names: Sequence[str], tensor: str, rank: int) -> Iterator[Violation]:
