@@ -50,6 +50,7 @@ def test_it_opens_with_an_operator_computed(celu: Page, page: Tab, server: Runni
     assert numbers(celu) == ["-0.9816843", "-0.86466473", "0", "1", "2", "4"]
     expect(celu.get_by_role("img", name="Curve of ACTIVATION_CELU on FLOAT32")).to_be_visible()
     assert page.complaints == []
+    assert page.requested
     assert all(url.startswith(server.url) for url in page.requested)
 
 
