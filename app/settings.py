@@ -1,6 +1,7 @@
 """Every setting, once: environment variables DMLSERVE_* and the flags of `dmlserve serve` come from here."""
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -31,6 +32,7 @@ def _transfer_threads() -> int:
 MOST_BATCH = 256
 """Rows that are ever run together."""
 
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\sA-Z/?#@,*]+")
 _LIMITS = ("queue_depth", "deadline_seconds", "header_seconds", "body_seconds", "send_seconds", "graph_seconds")
 _NO_LIMITS = ("max_batch", "max_delay_us")
 
@@ -227,3 +229,16 @@ class Settings(BaseSettings):
     @classmethod
     def _split(cls, value: object) -> object:
         return [origin.strip() for origin in value.split(",") if origin.strip()] if isinstance(value, str) else value
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _are_origins(cls, value: list[str]) -> list[str]:
+        for origin in value:
+            if origin not in ("*", "null") and not _ORIGIN.fullmatch(origin):
+                raise PydanticCustomError(
+                    "no_origin",
+                    "{origin} is no origin as browsers send it; give https://page.example or http://localhost:3000, "
+                    "without a path and in lower case, or * for all",
+                    {"origin": origin},
+                )
+        return value

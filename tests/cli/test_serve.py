@@ -70,6 +70,13 @@ def test_a_server_has_the_settings_it_was_given(start_server: ServerFactory) -> 
     assert httpx.get(f"{server.url}/docs").status_code == 404
 
 
+@pytest.mark.parametrize("origin", ["a.example", "https://a.example/", "https://A.example", "https://*.example"])
+def test_origins_that_no_browser_sends(origin: str) -> None:
+    """They would match no page, and nobody would be told."""
+    (line,) = refusal(dmlserve("serve", "--cors-origins", f"https://b.example:8443, null,{origin}"), status=2)
+    assert f"but {origin} is no origin as browsers send it; give https://page.example or " in line
+
+
 @pytest.mark.parametrize(
     ("flags", "environment", "message"),
     [
@@ -269,6 +276,8 @@ def _other_values(name: str, default: Any, folder: Path) -> tuple[str, str]:
         return choices[0], choices[-1]
     if name == "gpus":
         return "none", "0,2"
+    if name == "cors_origins":
+        return "http://one", "http://two"
     names = "one", "two"
     if name.endswith("_file"):
         for each in names:
