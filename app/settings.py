@@ -3,7 +3,7 @@
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
@@ -31,6 +31,9 @@ def _transfer_threads() -> int:
 
 MOST_BATCH = 256
 """Rows that are ever run together."""
+
+_MOST = (1 << 63) - 1
+"""Of a setting that is a whole number: what JSON, in which limits are told, is read with."""
 
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\sA-Z/?#@,*]+")
 _LIMITS = ("queue_depth", "deadline_seconds", "header_seconds", "body_seconds", "send_seconds", "graph_seconds")
@@ -210,6 +213,13 @@ class Settings(BaseSettings):
     def is_limit(cls, name: str) -> bool:
         """Whether a client may run into this setting, so that the capabilities show it."""
         return name in _LIMITS or (name.startswith("max_") and name not in _NO_LIMITS)
+
+    @field_validator("*")
+    @classmethod
+    def _is_told_in_json(cls, value: Any) -> Any:
+        if isinstance(value, int) and value > _MOST:
+            raise PydanticCustomError("too_large", "it should be less than or equal to {most}", {"most": _MOST})
+        return value
 
     @field_validator("host")
     @classmethod

@@ -87,6 +87,11 @@ def test_origins_that_no_browser_sends(origin: str) -> None:
         (["--api-keys", ""], {}, "--api-keys is empty"),
         (["--api-keys-file", ""], {"DMLSERVE_API_KEYS_FILE": "keys"}, "--api-keys-file is empty"),
         (["--port", "70000"], {}, "--port is '70000', but it should be less than or equal to 65535."),
+        (
+            ["--max-memory-bytes", str(1 << 63)],
+            {},
+            "--max-memory-bytes is '9223372036854775808', but it should be less than or equal to 9223372036854775807.",
+        ),
         (["--log-level", "loud"], {}, "--log-level is 'loud', but it should be 'debug', 'info', 'warning' or 'error'."),
         (["--deadline-seconds", "0"], {}, "--deadline-seconds is '0', but it should be greater than 0."),
         (["--deadline-seconds", "inf"], {}, "--deadline-seconds is 'inf', but it should be a finite number."),
