@@ -123,7 +123,7 @@ def post(
 ) -> dict[str, Any]:
     """Of a POST that asks with a document, or with nothing, and answers with `kind`, or with nothing."""
     body = {JSON: {"schema": ref(asked)} | ({"example": example} if example else {})} if asked else None
-    statuses = (401, *((404,) if path else ()), *((413, 503) if asked else ()), *statuses)
+    statuses = (401, *((404,) if path else ()), *((413, 415, 503) if asked else ()), *statuses)
     described = operation(
         operation_id,
         summary,
