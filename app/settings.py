@@ -1,8 +1,9 @@
 """Every setting, once: environment variables DMLSERVE_* and the flags of `dmlserve serve` come from here."""
 
 import os
+import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
@@ -31,6 +32,10 @@ def _transfer_threads() -> int:
 MOST_BATCH = 256
 """Rows that are ever run together."""
 
+_MOST = (1 << 63) - 1
+"""Of a setting that is a whole number: what JSON, in which limits are told, is read with."""
+
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\sA-Z/?#@,*]+")
 _LIMITS = ("queue_depth", "deadline_seconds", "header_seconds", "body_seconds", "send_seconds", "graph_seconds")
 _NO_LIMITS = ("max_batch", "max_delay_us")
 
@@ -209,6 +214,13 @@ class Settings(BaseSettings):
         """Whether a client may run into this setting, so that the capabilities show it."""
         return name in _LIMITS or (name.startswith("max_") and name not in _NO_LIMITS)
 
+    @field_validator("*")
+    @classmethod
+    def _is_told_in_json(cls, value: Any) -> Any:
+        if isinstance(value, int) and value > _MOST:
+            raise PydanticCustomError("too_large", "it should be less than or equal to {most}", {"most": _MOST})
+        return value
+
     @field_validator("host")
     @classmethod
     def _is_an_address(cls, value: str) -> str:
@@ -227,3 +239,16 @@ class Settings(BaseSettings):
     @classmethod
     def _split(cls, value: object) -> object:
         return [origin.strip() for origin in value.split(",") if origin.strip()] if isinstance(value, str) else value
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _are_origins(cls, value: list[str]) -> list[str]:
+        for origin in value:
+            if origin not in ("*", "null") and not _ORIGIN.fullmatch(origin):
+                raise PydanticCustomError(
+                    "no_origin",
+                    "{origin} is no origin as browsers send it; give https://page.example or http://localhost:3000, "
+                    "without a path and in lower case, or * for all",
+                    {"origin": origin},
+                )
+        return value

@@ -19,6 +19,8 @@ _IGNORED = (signal.SIGUSR1, signal.SIGUSR2)
 _PR_SET_PDEATHSIG = 1  # of Linux' prctl
 
 _LAST_WORDS_SECONDS = 1.0
+_DAY = 86_400.0
+"""As long at a time the system waits, which counts milliseconds in 31 bits."""
 
 
 def expect_the_end() -> None:
@@ -80,8 +82,10 @@ class Signals:
         """Waits for a signal; None if none has come until `end`, on the monotonic clock."""
         told = select.poll()
         told.register(self._told, select.POLLIN)
-        milliseconds = None if end == math.inf else max(math.ceil((end - monotonic()) * 1000), 0)
-        return os.read(self._told, 1)[0] if told.poll(milliseconds) else None
+        while not told.poll(None if end == math.inf else math.ceil(min(max(end - monotonic(), 0), _DAY) * 1000)):
+            if monotonic() >= end:
+                return None
+        return os.read(self._told, 1)[0]
 
     def _handle(self, number: int, handler: Any) -> None:
         self._before.setdefault(number, signal.signal(number, handler))

@@ -1,5 +1,6 @@
 """The command itself, of which all others are."""
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,18 @@ class _Refusal(click.ClickException):
 
 
 class _Commands(click.Group):
-    """In which `run` of a model is a command of its own for each kind. What is Unusable is told, by all."""
+    """In which `run` of a model is a command of its own for each kind. What is Unusable is told, by all, and that
+    there is no room for what they print."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except Unusable as error:
             raise _Refusal(str(error)) from None
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise click.ClickException(f"Standard output cannot be written: {error.strerror}.") from None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

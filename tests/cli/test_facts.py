@@ -47,6 +47,15 @@ def test_operators_for_machines() -> None:
     assert json.loads(printed(dmlserve("operators", "--json"))) == [summarize(each) for each in OPERATORS.values()]
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+@pytest.mark.parametrize("arguments", [["operators"], ["capabilities", "--json"]])
+def test_what_cannot_be_printed_is_told(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run([COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr == "Error: Standard output cannot be written: No space left on device.\n"
+
+
 def listed(*flags: str) -> list[str]:
     return [each["Type"] for each in json.loads(printed(dmlserve("operators", "--json", *flags)))]
 

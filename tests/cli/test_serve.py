@@ -70,6 +70,13 @@ def test_a_server_has_the_settings_it_was_given(start_server: ServerFactory) -> 
     assert httpx.get(f"{server.url}/docs").status_code == 404
 
 
+@pytest.mark.parametrize("origin", ["a.example", "https://a.example/", "https://A.example", "https://*.example"])
+def test_origins_that_no_browser_sends(origin: str) -> None:
+    """They would match no page, and nobody would be told."""
+    (line,) = refusal(dmlserve("serve", "--cors-origins", f"https://b.example:8443, null,{origin}"), status=2)
+    assert f"but {origin} is no origin as browsers send it; give https://page.example or " in line
+
+
 @pytest.mark.parametrize(
     ("flags", "environment", "message"),
     [
@@ -80,6 +87,11 @@ def test_a_server_has_the_settings_it_was_given(start_server: ServerFactory) -> 
         (["--api-keys", ""], {}, "--api-keys is empty"),
         (["--api-keys-file", ""], {"DMLSERVE_API_KEYS_FILE": "keys"}, "--api-keys-file is empty"),
         (["--port", "70000"], {}, "--port is '70000', but it should be less than or equal to 65535."),
+        (
+            ["--max-memory-bytes", str(1 << 63)],
+            {},
+            "--max-memory-bytes is '9223372036854775808', but it should be less than or equal to 9223372036854775807.",
+        ),
         (["--log-level", "loud"], {}, "--log-level is 'loud', but it should be 'debug', 'info', 'warning' or 'error'."),
         (["--deadline-seconds", "0"], {}, "--deadline-seconds is '0', but it should be greater than 0."),
         (["--deadline-seconds", "inf"], {}, "--deadline-seconds is 'inf', but it should be a finite number."),
@@ -269,6 +281,8 @@ def _other_values(name: str, default: Any, folder: Path) -> tuple[str, str]:
         return choices[0], choices[-1]
     if name == "gpus":
         return "none", "0,2"
+    if name == "cors_origins":
+        return "http://one", "http://two"
     names = "one", "two"
     if name.endswith("_file"):
         for each in names:

@@ -77,6 +77,7 @@ JSON, MSGPACK, PROBLEM, TEXT = "application/json", "application/msgpack", "appli
 BINARY = "application/octet-stream"
 OPEN = {"live", "ready", "getServerLive", "getServerReady"}  # need no API key
 READINESS = {"ready", "getServerReady", "getModelReady", "getModelVersionReady"}  # 503 is an answer
+LIVE = {*OPEN, *READINESS, "getMetrics"}  # are of this moment, so nobody is told that they are the same still
 SILENT = {
     *("registerSharedMemory", "unregisterSharedMemory", "unregisterAllSharedMemory"),
     *("registerCudaSharedMemory", "unregisterCudaSharedMemory", "unregisterAllCudaSharedMemory"),
@@ -196,7 +197,7 @@ def test_every_answer_has_a_schema(document: Json, method: str, path: str) -> No
     several |= {each: {JSON, BINARY} for each in INFER} | {each: set() for each in SILENT}
     for status, answer in operation["responses"].items():
         contents = answer.get("content", {})
-        if status == "204":
+        if status in ("204", "304"):
             assert not contents
         elif status in ("200", "201"):
             assert set(contents) == several.get(name, {JSON})
@@ -212,6 +213,9 @@ def test_every_answer_has_a_schema(document: Json, method: str, path: str) -> No
         assert answer["description"].endswith(".")
         assert all(content["schema"] for content in contents.values())
         assert "X-Request-ID" in answer["headers"]
+    assert [status for status, answer in operation["responses"].items() if "ETag" in answer["headers"]] == (
+        ["200", "304"] if "304" in operation["responses"] else []
+    )
     assert ("Retry-After" in operation["responses"].get("503", {}).get("headers", {})) == (
         "503" in operation["responses"]
     )
@@ -222,6 +226,10 @@ def test_every_refusal_is_listed(document: Json, method: str, path: str) -> None
     operation = found(document, method, path)
     name = operation["operationId"]
     expected = {204 if name == "dropGraph" else 200, 400, 408, 431, 500}
+    if method in ("get", "delete"):
+        expected |= {412}
+    if method == "get" and name not in LIVE:
+        expected |= {304}
     if name not in OPEN:
         expected |= {401, 403, 429}
     if path.startswith("/v1/") and method != "delete":
@@ -229,11 +237,9 @@ def test_every_refusal_is_listed(document: Json, method: str, path: str) -> None
     if "{" in path or "sharedmemory" in path:
         expected |= {404}
     if "requestBody" in operation:
-        expected |= {413, 503}
+        expected |= {413, 415, 503}
     if name == "timeGraph":
         expected |= {413, 503, 504}
-    elif path.startswith("/v1/") and method == "post":
-        expected |= {415}
     if path.startswith("/v1/") and method == "post":
         expected |= {422}
     if name == "listOperators":
@@ -244,8 +250,6 @@ def test_every_refusal_is_listed(document: Json, method: str, path: str) -> None
         expected |= {503, 504}
     if name == "keepGraph":
         expected |= {201, 409, 504, 507}
-    if name in INFER:
-        expected |= {415}
     if name in READINESS:
         expected |= {503}
     if name in ("registerSharedMemory", "registerCudaSharedMemory"):
@@ -282,8 +286,13 @@ def test_refusals_are_those_listed(document: Json, strict_client: httpx.Client, 
     json, wrong = key | {"content-type": JSON}, b"{}"
     if template == "/v1/operators/{Type}/dispatch":
         json, wrong = key | {"content-type": "application/x-npy"}, npy(np.zeros(1, ">f4"))
+    if method == "get" and strict_client.get(path, headers=key).status_code == 200:
+        tried += [(412, key | {"if-match": '"other"'}, b"")]
+        same = strict_client.get(path, headers=key | {"if-none-match": "*"})
+        assert (same.status_code == 304) == ("304" in listed)
+        assert all(name in same.headers for name in listed[str(same.status_code)]["headers"])
     if "requestBody" in found(document, method, template):
-        tried += [(400, json, b"{"), (413, json, b" " * 2000)]
+        tried += [(400, json, b"{"), (413, json, b" " * 2000), (415, json | {"content-encoding": "br"}, b"{}")]
     if "415" in listed and "422" in listed:
         tried += [(415, key, b"{}"), (422, json, wrong)]
     for status, headers, content in tried:

@@ -139,6 +139,14 @@ def test_what_is_steep_is_no_jump(function: Callable[[Array], Array]) -> None:
     assert len(curve_of(function).pieces) == 1
 
 
+def test_integers_are_points_of_their_narrowest_type() -> None:
+    drawn = curve(OPERATORS["DML_OPERATOR_ELEMENT_WISE_BIT_NOT"], NUMPY)
+    assert drawn
+    assert (drawn.data_type, drawn.discrete) == (DataType.UINT8, True)
+    assert drawn.pieces == (tuple((x, 255 - x) for x in range(17)),)
+    assert (drawn.x_range, drawn.y_range) == ((0, 16), (239, 255))
+
+
 def test_nothing_to_draw() -> None:
     drawn = curve_of(lambda x: np.full_like(x, np.nan))
-    assert drawn.pieces == ()
+    assert (drawn.pieces, drawn.x_range, drawn.y_range) == ((), (-REACH, REACH), (-1, 1))

@@ -18,7 +18,7 @@ from app.settings import Unusable
 from tests.conftest import RunningServer, ServerFactory, running_server
 from tests.http.load import metric, series, wait_until
 from tests.http.refusals import refusal_of
-from tests.http.wire import CHUNKED, JSON, chunks, connection, header, length
+from tests.http.wire import CHUNKED, JSON, Connection, chunks, connection, header, length
 from tests.messages import CELU, as_json, output_of, request
 
 KEYS_OF_ENVIRONMENT = ["first-key", "second=key/+~"]
@@ -371,17 +371,23 @@ def test_routes(limited: RunningServer, method: str, path: str, status: int) -> 
 
 def test_bytes_in_flight(limited: RunningServer) -> None:
     key = b"Authorization: Bearer three"
+
+    def status(client: Connection, size: int) -> int:
+        return client.ask(header(JSON, key, length(size)), b" " * size).status_code
+
     with connection(limited) as first, connection(limited) as second:
-        refusal_of(second.ask(header(JSON, key, length(5000))), 413)  # never
+        refusal_of(second.ask(header(JSON, key, length(4097))), 413)  # never
     with connection(limited) as first, connection(limited) as second:
         first.send(header(JSON, key, length(4000)), b" " * 10)
-        wait_until(lambda: second.ask(header(JSON, key, length(200)), b" " * 200).status_code == 429)
+        wait_until(lambda: status(second, 97) == 429)  # one byte too much
+        wait_until(lambda: status(second, 96) == 400)
+        wait_until(lambda: status(second, 97) == 429)  # no more was given back than was held
         refused = second.ask(header(JSON, key, length(200)), b" " * 200)
         refusal_of(refused, 429)
         assert refused.headers["retry-after"] == "1"
         first.send(b" " * 3990)
         refusal_of(first.receive(), 400)
-        refusal_of(second.ask(header(JSON, key, length(4000)), b" " * 4000), 400)  # what was held is given back
+        wait_until(lambda: status(second, 4096) == 400)  # what was held is given back
     with connection(limited) as third:
         refusal_of(third.ask(header(JSON, key, CHUNKED), chunks(*[b" " * 1000] * 5)), 413)
     with connection(limited) as fourth:

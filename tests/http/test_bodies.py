@@ -73,6 +73,14 @@ def test_empty(server: RunningServer, kind: bytes, fields: tuple[bytes, ...]) ->
     assert "empty" in problem["detail"]
 
 
+@pytest.mark.parametrize("kind", [JSON, MSGPACK])
+def test_empty_after_a_while(server: RunningServer, kind: bytes) -> None:
+    with connection(server) as client:
+        client.send(header(kind, CHUNKED))
+        time.sleep(0.1)
+        assert "empty" in refusal_of(client.ask(chunks()), 400)["detail"]
+
+
 @ours_only
 def test_a_length_that_is_too_small_cuts_the_document(server: RunningServer) -> None:
     """What is left over is no request; it is answered too, and the connection ends."""

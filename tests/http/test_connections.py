@@ -1,6 +1,8 @@
 """How many connections there may be, what those beyond get, and what they get at the server's end."""
 
 import mmap
+import os
+import resource
 import socket
 import threading
 import time
@@ -12,7 +14,7 @@ import msgpack
 import numpy as np
 import pytest
 
-from app.http.server.limit import FILES, RESERVE
+from app.http.server.limit import FILES, RESERVE, room_for_connections
 from app.operators.operator import PREFIX
 from tests.conftest import COMMAND, RunningServer, ServerFactory, ours_only, running_server
 from tests.http.load import wait_until
@@ -91,6 +93,26 @@ def test_few_descriptors_are_survived(tmp_path: Path) -> None:
         stack.close()
         wait_until(lambda: is_served(server))
         assert "there may be" in server.log.read_text()
+
+
+def test_connections_are_as_many_as_there_is_room_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = len(os.listdir("/proc/self/fd")) + FILES + RESERVE
+
+    def room(most: int, wanted: int, others: int = 0) -> int:
+        monkeypatch.setattr(resource, "getrlimit", lambda _: (most, most))
+        return room_for_connections(wanted, others)
+
+    assert room(resource.RLIM_INFINITY, 5000) == 5000
+    assert room(files + 1000, 500, others=20) == 500
+    assert not caplog.records
+    assert 90 <= room(files + 120, 500, others=20) <= 110
+    assert "there may be" in caplog.messages[-1]
+    assert room(10, 500) == 1
+    caplog.clear()
+    assert room(10, 1) == 1
+    assert not caplog.records  # nothing is amiss
 
 
 def test_the_limit_of_descriptors_is_raised_to_the_hard_one(tmp_path: Path) -> None:

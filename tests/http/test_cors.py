@@ -64,12 +64,12 @@ class TestOff:
 
 class TestOn:
     @pytest.mark.parametrize("origin", [PAGE, "http://localhost:3000"])
-    @pytest.mark.parametrize("method", ["GET", "POST"])
+    @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
     def test_a_preflight_needs_no_key(self, page: httpx.Client, origin: str, method: str) -> None:
         response = preflight(page, origin, method, "authorization, content-type, x-request-id")
         assert response.status_code == 200
         assert allowed_origin(response) == origin
-        assert list_of(response, "access-control-allow-methods") == {"get", "post"}
+        assert list_of(response, "access-control-allow-methods") == {"get", "post", "delete"}
         assert {"authorization", "content-type", "x-request-id"} <= list_of(response, "access-control-allow-headers")
 
     @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ class TestOn:
             (OTHER_PAGE, "POST", "content-type", "origin"),
             ("null", "POST", "content-type", "origin"),
             ("http://page.example", "POST", "content-type", "origin"),
-            (PAGE, "DELETE", "content-type", "method"),
+            (PAGE, "PUT", "content-type", "method"),
             (PAGE, "POST", "x-other", "headers"),
         ],
     )
@@ -88,6 +88,17 @@ class TestOn:
         response = preflight(page, origin, method, headers)
         assert what in refusal_of(response, 400)["detail"]
         assert allowed_origin(response) in (None, PAGE if origin == PAGE else None)
+
+    def test_all_that_the_api_has_may_be_sent_and_read(self, page: httpx.Client) -> None:
+        document = page.get("/openapi.json").json()
+        operations = [each for path in document["paths"].values() for each in path.values()]
+        sent = {part["name"].lower() for each in operations for part in each["parameters"] if part["in"] == "header"}
+        sent |= {"content-type", "if-match", "if-none-match"}
+        methods = {method for path in document["paths"].values() for method in path}
+        for method in methods:
+            assert preflight(page, PAGE, method.upper(), ", ".join(sorted(sent))).status_code == 200
+        read = {name.lower() for name in document["components"]["headers"]} - {"www-authenticate"}
+        assert read <= list_of(page.get("/health/live"), "access-control-expose-headers")
 
     def test_answers_can_be_read(self, page: httpx.Client) -> None:
         response = page.post("/v1/dispatch", json=MESSAGE, headers=KEY)

@@ -26,7 +26,7 @@ DOCUMENTS = [
     "/v2/models/activation_celu",
     "/v2/models/activation_celu/config",
 ]
-LIVE = ["/health/live", "/v2/health/ready", "/metrics"]
+LIVE = ["/health/live", "/v2/health/live", "/v2/health/ready", "/metrics"]
 """What is told of this moment, and kept by nobody."""
 
 document = pytest.mark.parametrize("path", DOCUMENTS)

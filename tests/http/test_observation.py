@@ -100,6 +100,10 @@ class TestLog:
         assert (line["status"], line["operator"], line["device"]) == (404, None, None)
         assert line["response_bytes"] == len(response.content)
 
+    def test_of_what_has_no_body(self, server: RunningServer, client: httpx.Client) -> None:
+        length = client.head("/v2", headers={ID: "head-1"}).headers["content-length"]
+        assert (int(length) > 0, line_about(server, "head-1")["response_bytes"]) == (True, 0)
+
     def test_is_one_object_a_line_whatever_is_asked(self, server: RunningServer, client: httpx.Client) -> None:
         for number, path in enumerate(("/a%0a%22%7d", "/%ff%fe", "/%e2%80%a8", "/%1b[31m")):
             client.get(path, headers={ID: f"forged-{number}"})

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import itertools
+import math
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ import httpx
 import numpy as np
 import pytest
 
+from app.signals import Signals
 from tests.conftest import COMMAND, ROOT, RunningServer, ServerFactory
 from tests.http.load import ENDLESS, ENDLESS_SETTINGS, NOT_BRIEF, admitted, slow_dispatch, start, wait_for, wait_until
 from tests.http.wire import JSON, connection, header, length
@@ -102,6 +104,15 @@ def test_the_drain_ends(start_server: ServerFactory) -> None:
     began = time.monotonic()
     assert running.stop(SECONDS) == 0
     assert time.monotonic() - began >= 0.5
+
+
+def test_a_signal_is_waited_for_however_long() -> None:
+    """What a setting may say in seconds the system may not be able to count in milliseconds."""
+    with Signals() as signals:
+        for far in (30 * 86_400.0, 1e300, math.inf):
+            signals.tell(signal.SIGTERM)
+            assert signals.next(time.monotonic() + far) == signal.SIGTERM
+        assert signals.next(time.monotonic() + 0.01) is None
 
 
 def test_what_does_not_end_in_time_is_dropped(start_server: ServerFactory) -> None:

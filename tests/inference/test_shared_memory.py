@@ -211,6 +211,7 @@ def test_inputs_that_are_not_all_in_their_region(
     [
         (shared("other", 24), "There is no region other; register it before its use."),
         (shared("r", 24, 80), "Region r has 100 bytes; 24 at offset 80 are not all in it."),
+        (shared("r", 40, 70), "Region r has 100 bytes; 40 at offset 70 are not all in it."),
         (shared("r", 20), "OutputTensor is 24 bytes; shared_memory_byte_size is 20."),
         ({"shared_memory_region": "r"}, "OutputTensor has a shared_memory_region without shared_memory_byte_size"),
         (shared("r", 24) | {"binary_data": True}, "OutputTensor has binary_data and shared_memory_region;"),
@@ -222,6 +223,20 @@ def test_outputs_that_are_not_all_in_their_region(
     register(client, "r", memory.name, 100)
     document = {"inputs": [listed("InputTensor", X)], "outputs": [{"name": "OutputTensor", "parameters": parameters}]}
     assert error_of(post(client, CELU, document)).startswith(said)
+    assert bytes(memory.buf) == b"\xff" * 4096
+
+
+def test_no_output_is_written_if_another_does_not_fit(client: httpx.Client, memory: Memory) -> None:
+    register(client, "r", memory.name, 100)
+    places = {"OutputTensors[0]": shared("r", 8), "OutputTensors[1]": shared("r", 16, 90)}
+    sizes = {"OutputTensors[0].Sizes": [2, 1], "OutputTensors[1].Sizes": [2, 2]}
+    types = {f"{name}.DataType": "FLOAT32" for name in places}
+    document = {
+        "inputs": [listed("InputTensor", X)],
+        "parameters": {"Axis": 1} | sizes | types,
+        "outputs": [{"name": name, "parameters": parameters} for name, parameters in places.items()],
+    }
+    assert "16 at offset 90 are not all in it" in error_of(post(client, "/v2/models/split/infer", document))
     assert bytes(memory.buf) == b"\xff" * 4096
 
 

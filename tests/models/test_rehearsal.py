@@ -114,6 +114,36 @@ def test_one_that_fails_on_zeros_stops_no_other(tmp_path: Path, monkeypatch: pyt
     service.close()
 
 
+def test_one_that_is_loaded_again_before_it_is_compiled_is_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client need not know that somebody has a model's file read again."""
+    service, repository, endpoint = rehearsed(tmp_path, llvm=False)
+    asked = {"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}
+    body = json.dumps(asked).encode()
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def ask() -> Reply:
+        find, before = endpoint.models.find, [await endpoint.models.find("affine")]
+        await repository.load("affine")
+
+        async def find_old_first(name: str, version: str | None) -> object:
+            return before.pop() if before else await find(name, version)
+
+        monkeypatch.setattr(endpoint.models, "find", find_old_first)
+        return await endpoint(Request("POST", "/", b"/", b"", [], AsgiBody(len(body), receive)), {"name": "affine"})
+
+    reply = asyncio.run(ask())
+    (output, *_) = json.loads(b"".join(reply.pieces))["outputs"]
+    np.testing.assert_array_equal([output["data"]], affine_of(np.array([[1, 2, 3]], np.float32)))
+    reply.sent()
+    repository.close()
+    service.close()
+    assert service.memory.used == 0
+
+
 def test_one_that_is_unloaded_before_it_is_compiled_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And is not compiled again and again, for nobody."""
     service, repository, endpoint = rehearsed(tmp_path, llvm=False)
@@ -134,7 +164,7 @@ def test_one_that_is_unloaded_before_it_is_compiled_says_so(tmp_path: Path, monk
         await endpoint(request, {"name": "affine"})
 
     monkeypatch.setattr(Repository, "compiled", None)
-    with pytest.raises(HTTPException, match="unloaded, or loaded again") as raised:
+    with pytest.raises(HTTPException, match="was unloaded while the request came") as raised:
         asyncio.run(ask())
     assert raised.value.status_code == 503
     service.close()

@@ -17,9 +17,15 @@ def sharing(handler: Handler, origins: Sequence[str]) -> Handler:
     policy = CORSMiddleware(
         _never,
         allow_origins=origins,
-        allow_methods=["GET", "POST"],
-        allow_headers=["Authorization", "Content-Type", JSON_LENGTH, REQUEST_ID],
-        expose_headers=[JSON_LENGTH, REQUEST_ID, "Retry-After"],
+        allow_methods=["GET", "POST", "DELETE"],
+        allow_headers=[
+            *("Authorization", "Content-Encoding", "Content-Type", "If-Match", "If-None-Match", "Prefer"),
+            *(JSON_LENGTH, REQUEST_ID),
+        ],
+        expose_headers=[
+            *("ETag", "Location", "Preference-Applied", "Retry-After", "Tensor-DataType", "Tensor-Sizes"),
+            *(JSON_LENGTH, REQUEST_ID),
+        ],
     )
 
     async def handle(request: Request) -> Reply:

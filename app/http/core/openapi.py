@@ -24,7 +24,8 @@ JSON, MSGPACK, OCTETS = "application/json", "application/msgpack", "application/
 BIN = {"type": "string", "format": "binary", "description": "MessagePack's bin."}
 DATA = {"description": "MessagePack's bin, or what JSON has in place of a text."}
 
-_REFUSALS = {
+_STATUSES = {
+    304: ("NotModified", "What If-None-Match names is what is here still (RFC 9110, 13.1.2)."),
     400: ("BadRequest", "The request cannot be read."),
     401: ("Unauthorized", "An API key is required."),
     403: ("Forbidden", "The API key is not for this method and path."),
@@ -32,6 +33,7 @@ _REFUSALS = {
     406: ("NotAcceptable", "Accept names no representation that this resource has."),
     408: ("RequestTimeout", "The request did not arrive in time."),
     409: ("Conflict", "There is such a thing already."),
+    412: ("PreconditionFailed", "What is here is not what If-Match names, or is what If-None-Match does."),
     413: ("ContentTooLarge", "The request is over a limit."),
     415: ("UnsupportedMediaType", "Content-Type or Content-Encoding names no representation that can be read."),
     422: ("UnprocessableContent", "The request is against the contract."),
@@ -42,15 +44,19 @@ _REFUSALS = {
     504: ("DeadlineExceeded", "The deadline passed."),
     507: ("InsufficientStorage", "There is no room for it beside what is kept."),
 }
-"""What they are called among the document's components, and what they mean."""
+"""What answers with no other content than a refusal are called among the document's components, and what they mean."""
 
 _ANY = (400, 408, 431, 500)
 API = (401, 406)
 WITH_BODY = (413, 415, 422, 503)
+ON_CONDITION = (304, 412)
+"""What a GET whose answer has an entity tag may be answered."""
+
 _HEADERS = {
     "X-Request-ID": "Id of the request, as sent or made.",
     "Inference-Header-Content-Length": "Bytes of the JSON at the beginning of a body that goes on with binary data.",
     "WWW-Authenticate": "How to send an API key (RFC 6750).",
+    "ETag": "Entity tag of what is answered, for If-None-Match and If-Match.",
     "Retry-After": "Seconds to wait before the request is sent again.",
     "Location": "Path of what was made.",
     "Preference-Applied": "What was asked for by Prefer and done.",
@@ -59,13 +65,20 @@ _HEADERS = {
 }
 _TEXT_HEADERS = (
     "X-Request-ID",
+    "ETag",
     "WWW-Authenticate",
     "Location",
     "Preference-Applied",
     "Tensor-DataType",
     "Tensor-Sizes",
 )
-_HEADERS_OF = {401: "WWW-Authenticate", 403: "WWW-Authenticate", 429: "Retry-After", 503: "Retry-After"}
+_HEADERS_OF = {
+    304: "ETag",
+    401: "WWW-Authenticate",
+    403: "WWW-Authenticate",
+    429: "Retry-After",
+    503: "Retry-After",
+}
 _WITH_KEY = (403, 429)
 """What a valid key may be answered, wherever a key is asked for."""
 
@@ -104,7 +117,7 @@ def query(model: type[BaseModel]) -> list[Json]:
 def health(operation_id: str, summary: str, kind: Any, *statuses: int) -> dict[str, Any]:
     """Of a GET that probes send, which have no key; it answers with `kind` whatever the status."""
     answers = {JSON: {"schema": ref(kind)}}
-    made = operation(operation_id, summary, answers, *statuses)
+    made = operation(operation_id, summary, answers, 412, *statuses)
     for status in statuses:
         answering(made, status, answers)
     made["openapi_extra"]["security"] = []
@@ -115,7 +128,7 @@ def metrics() -> dict[str, Any]:
     """Of GET /metrics."""
     text = {"schema": {"type": "string"}}
     kinds = {"text/plain": text, "application/openmetrics-text": text}
-    return operation("getMetrics", "Metrics for Prometheus", kinds, 401)
+    return operation("getMetrics", "Metrics for Prometheus", kinds, 401, 412)
 
 
 def install(app: FastAPI) -> None:
@@ -168,6 +181,8 @@ def operation(
         str(status): _refusal(status, error)
         for status in sorted({*_ANY, *statuses, *(_WITH_KEY if 401 in statuses else ())})
     }
+    if 304 in statuses:
+        responses["200"]["headers"]["ETag"] = {"$ref": "#/components/headers/ETag"}
     extra: dict[str, Any] = {"responses": responses, "parameters": [_REQUEST_ID, *parameters]}
     if body:
         extra["requestBody"] = {"required": True, "content": body}
@@ -177,7 +192,7 @@ def operation(
 
 def answering(made: dict[str, Any], status: int, content: dict[str, Any]) -> dict[str, Any]:
     """`made`, an operation, whose answer with `status` is no refusal but `content`."""
-    stated = {"description": _REFUSALS[status][1], "headers": _headers(status), "content": content}
+    stated = {"description": _STATUSES[status][1], "headers": _headers(status), "content": content}
     made["openapi_extra"]["responses"][str(status)] = stated
     return made
 
@@ -186,9 +201,11 @@ def _refusal(status: int, error: dict[str, Any] | None) -> dict[str, str]:
     """A reference to the answer with `status`, which is added to the document. One that has the form `error` is called
     by that form, too."""
     problem = {MEDIA_TYPE: {"schema": ref(ProblemDetails)}}
-    name, description = _REFUSALS[status]
+    name, description = _STATUSES[status]
     content = problem
-    if error and status != 431:  # what is no HTTP, or too much of a header, is refused before the path is known
+    if status == 304:
+        content = {}
+    elif error and status != 431:  # what is no HTTP, or too much of a header, is refused before the path is known
         name, content = f"Inference{name}", error | (problem if status in _ANY else {})
     _responses[name] = {"description": description, "headers": _headers(status), "content": content}
     return {"$ref": f"#/components/responses/{name}"}

@@ -12,7 +12,7 @@ from app.devices.device import OnDevice
 from app.engine.prepared import Outcome, Prepared
 from app.http.inference.documents import InferOutput, InferResponse, OutputParameters
 from app.http.inference.model import Made
-from app.http.inference.shared_memory import AnyRegion, CudaRegion, Region
+from app.http.inference.shared_memory import AnyRegion, CudaRegion, Region, check_span
 from app.http.inference.tensors import NAMES
 from app.memory.accounts import MemoryShare
 
@@ -98,6 +98,14 @@ class AnswerForm:
         """What is behind the opening, if there are no numbers in it."""
         self.copied_bytes = sum(each.copied_bytes for each in self._outputs)
         """Bytes to be written elsewhere or as text."""
+
+    def check(self, regions: Mapping[str, AnyRegion]) -> None:
+        """Whether outputs will all be in their regions, so that none is written if another cannot be. Raises
+        ContractError."""
+        for each in self._outputs if regions else ():
+            if each.wanted.shared_memory_region is not None:
+                region = regions[each.wanted.shared_memory_region]
+                check_span(region, each.wanted.shared_memory_offset, each.wanted.shared_memory_byte_size or each.size)
 
     def places(self, regions: Mapping[str, AnyRegion]) -> dict[str, OnDevice]:
         """Where on a GPU outputs are to be made, by their names. Raises ContractError."""

@@ -63,6 +63,8 @@ class _Exchange:
     service: Service
     reader: InferenceReader
     name: str
+    version: str | None
+    """As it was asked for."""
     model: Model
     given: bytes
     wanted: bytes
@@ -160,8 +162,8 @@ class InferEndpoint:
         repository.rehearse = self.rehearse
 
     async def __call__(self, request: Request, path: Mapping[str, str]) -> Reply:
-        name = path["name"]
-        model = await self.models.find(name, path.get("version"))
+        name, version = path["name"], path.get("version")
+        model = await self.models.find(name, version)
         started = perf_counter_ns()
         service, headers = self._service, request.headers
         memory = service.memory.open()
@@ -179,11 +181,11 @@ class InferEndpoint:
             body = body_at_hand(request, service.settings, memory)
             if body is None:
                 body = await read_body(request, service.settings, memory, partial(_data_start, headers))
-            exchange = _Exchange(service, self.reader_of(model), name, model, given, wanted, request, memory)
+            exchange = _Exchange(service, self.reader_of(model), name, version, model, given, wanted, request, memory)
             outcome, answer, took["compute_input"], took["compute_output"] = await self._done(exchange, body)
             request.outcome = outcome
-            if isinstance(model, FileModel):
-                model.use(exchange.inference.prepared)
+            if isinstance(exchange.model, FileModel):
+                exchange.model.use(exchange.inference.prepared)
             took["queue"] = int(outcome.queue_seconds * 1e9)
             took["compute_infer"] = int(outcome.compute_seconds * 1e9)
             fields = [_JSON if answer.json_bytes is None else _BINARY]
@@ -261,13 +263,18 @@ class InferEndpoint:
                 return await self._alone(exchange, body, arrived, is_read)
             except NotCompiled as missing:
                 model, sizes = missing.model, missing.sizes
-            if model.is_closed:  # what would be compiled of it nobody keeps
+            if not model.is_closed:
+                await self.models.repository.compiled(model, sizes)
+                continue
+            # What would be compiled of it nobody keeps. It was loaded again while the request came, or unloaded.
+            found = await self.models.find(exchange.name, exchange.version)
+            if isinstance(found, FileModel) and found.is_closed:
                 raise HTTPException(
                     503,
-                    f"Model {model.called} was unloaded, or loaded again, while the request came; send it again.",
+                    f"Model {model.called} was unloaded while the request came; send it again.",
                     {"Retry-After": str(RETRY_AFTER_SECONDS)},
                 )
-            await self.models.repository.compiled(model, sizes)
+            exchange.model, exchange.reader = found, self.reader_of(found)
         raise HTTPException(503, "More sizes of inputs are asked for at once than max_model_graphs allows; try again.")
 
     async def _alone(self, exchange: _Exchange, body: Body, arrived: int, is_read: bool) -> _Done:

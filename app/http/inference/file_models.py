@@ -47,6 +47,11 @@ class FileModel:
         return self._loaded.cache_key
 
     @property
+    def is_closed(self) -> bool:
+        """Whether it was unloaded, or loaded again, since it was found."""
+        return self._loaded.is_closed
+
+    @property
     def batching(self) -> Batching | None:
         """How requests are run together, if they are."""
         return self._loaded.batching

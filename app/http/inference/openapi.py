@@ -3,7 +3,7 @@
 from typing import Any
 
 from app.http.core.headers import JSON_LENGTH
-from app.http.core.openapi import answering, operation, ref
+from app.http.core.openapi import ON_CONDITION, answering, operation, ref
 from app.http.inference import documents
 from app.http.inference.answers import BINARY, JSON
 
@@ -79,17 +79,20 @@ def infer(operation_id: str, summary: str, *path: str) -> dict[str, Any]:
 def answer(operation_id: str, summary: str, kind: Any, *path: str, may_lack: bool = False) -> dict[str, Any]:
     """Of a GET that answers with `kind`; `path` are the path's parameters. `may_lack`: it may be switched off."""
     statuses = (401, 404) if path or may_lack else (401,)
-    return operation(operation_id, summary, _content(kind), *statuses, parameters=_path(*path), error=_ERROR)
+    return operation(
+        operation_id, summary, _content(kind), *statuses, *ON_CONDITION, parameters=_path(*path), error=_ERROR
+    )
 
 
 def of_model(operation_id: str, summary: str, kind: Any, *path: str) -> dict[str, Any]:
     """Of what is told of a model, which may have to be loaded first."""
-    return operation(operation_id, summary, _content(kind), 401, 404, 503, 504, parameters=_path(*path), error=_ERROR)
+    statuses = (401, 404, *ON_CONDITION, 503, 504)
+    return operation(operation_id, summary, _content(kind), *statuses, parameters=_path(*path), error=_ERROR)
 
 
 def health(operation_id: str, summary: str, kind: Any, *statuses: int) -> dict[str, Any]:
     """Of a GET that probes send, which have no key; it answers with `kind` whatever the status."""
-    described = operation(operation_id, summary, _content(kind), *statuses, error=_ERROR)
+    described = operation(operation_id, summary, _content(kind), 412, *statuses, error=_ERROR)
     for status in statuses:
         answering(described, status, _content(kind))
     described["openapi_extra"]["security"] = []
@@ -99,7 +102,12 @@ def health(operation_id: str, summary: str, kind: Any, *statuses: int) -> dict[s
 def ready(operation_id: str, summary: str, *path: str) -> dict[str, Any]:
     """Of a model's readiness."""
     described = operation(
-        operation_id, summary, _content(documents.ModelReady), 401, 404, 503, 504, parameters=_path(*path), error=_ERROR
+        operation_id,
+        summary,
+        _content(documents.ModelReady),
+        *(401, 404, 412, 503, 504),
+        parameters=_path(*path),
+        error=_ERROR,
     )
     return answering(described, 503, _content(documents.ModelReady))
 
@@ -115,7 +123,7 @@ def post(
 ) -> dict[str, Any]:
     """Of a POST that asks with a document, or with nothing, and answers with `kind`, or with nothing."""
     body = {JSON: {"schema": ref(asked)} | ({"example": example} if example else {})} if asked else None
-    statuses = (401, *((404,) if path else ()), *((413, 503) if asked else ()), *statuses)
+    statuses = (401, *((404,) if path else ()), *((413, 415, 503) if asked else ()), *statuses)
     described = operation(
         operation_id,
         summary,

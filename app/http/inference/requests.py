@@ -132,7 +132,9 @@ class Inference:
         return self.kernel is not None and self.is_all_there and self.kernel.runs_inline
 
     def data(self, parts: Parts, memory: MemoryShare) -> dict[str, Tensor]:
-        """The tensors' data."""
+        """The tensors' data, if there is room for the outputs. Raises ContractError, Unreadable, LimitExceeded,
+        MemoryExhausted."""
+        self.form.check(parts.regions)
         return {name: source.data(parts, memory) for name, source in self.sources.items()}
 
 

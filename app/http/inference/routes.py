@@ -40,7 +40,7 @@ async def server(request: Request) -> Response:
 @router.get("/health/live", **openapi.health("getServerLive", "Tell whether the server answers", documents.ServerLive))
 async def live(request: Request) -> Response:
     """200 as long as the process answers at all."""
-    return _json(documents.ServerLive(live=True))
+    return answer_probe(documents.ServerLive(live=True), 200)
 
 
 @router.get(

@@ -60,7 +60,7 @@ class Region:
 
     def read(self, start: int, size: int, memory: MemoryShare) -> Buffer:
         """A copy of `size` bytes from `start` on. Raises ContractError, MemoryExhausted, LimitExceeded."""
-        _check(self, start, size)
+        check_span(self, start, size)
         copy = memory.buffer(size)
         done = 0
         while done < size:
@@ -72,7 +72,7 @@ class Region:
 
     def write(self, start: int, data: Buffer) -> None:
         """Put `data` at `start`. Raises ContractError."""
-        _check(self, start, data.nbytes)
+        check_span(self, start, data.nbytes)
         if os.fstat(self.file).st_size < self.offset + start + data.nbytes:
             raise self._shrunk()
         done = 0
@@ -103,7 +103,7 @@ class CudaRegion:
 
     def span(self, start: int, size: int) -> OnDevice:
         """`size` bytes from `start` on, where they are. Raises ContractError."""
-        _check(self, start, size)
+        check_span(self, start, size)
         return OnDevice(self.memory.address + start, size, self.memory)
 
 
@@ -242,7 +242,8 @@ def gpu_of(regions: Iterable[AnyRegion]) -> str | None:
     return found.device if found else None
 
 
-def _check(region: AnyRegion, start: int, size: int) -> None:
+def check_span(region: AnyRegion, start: int, size: int) -> None:
+    """Whether `size` bytes from `start` on are all in `region`. Raises ContractError."""
     if start + size > region.byte_size:
         raise refused(
             ("shared_memory_region",),

@@ -67,17 +67,7 @@ async def graph(request: FastApiRequest) -> Response:
 
 @router.post(
     "/{id}/times",
-    **openapi.answer(
-        "timeGraph",
-        "Measure a kept graph",
-        GraphTimes,
-        404,
-        413,
-        422,
-        503,
-        504,
-        parameters=[openapi.GRAPH_ID, *query(GraphTimesQuery)],
-    ),
+    **openapi.measurement("timeGraph", "Measure a kept graph", GraphTimes, [openapi.GRAPH_ID, *query(GraphTimesQuery)]),
 )
 async def times(request: FastApiRequest) -> Response:
     """Run a graph that is kept on zeros, and tell how long each of its kernels takes."""

@@ -17,7 +17,20 @@ from app.engine.graph_documents import (
     OnnxQuery,
     example_id,
 )
-from app.http.core.openapi import API, JSON, MSGPACK, OCTETS, WITH_BODY, Json, msgpack, operation, query, ref, union
+from app.http.core.openapi import (
+    API,
+    JSON,
+    MSGPACK,
+    OCTETS,
+    ON_CONDITION,
+    WITH_BODY,
+    Json,
+    msgpack,
+    operation,
+    query,
+    ref,
+    union,
+)
 from app.http.native.accepted import FORMATS
 from app.models.dxdispatch.answer import EXAMPLE as MODEL
 from app.models.dxdispatch.answer import ModelRun
@@ -221,7 +234,7 @@ def _preferring(made: dict[str, Any]) -> dict[str, Any]:
 
 def deletion(operation_id: str, summary: str, *statuses: int, parameters: Sequence[Json]) -> dict[str, Any]:
     """Of a DELETE."""
-    made = operation(operation_id, summary, {}, 401, *statuses, parameters=parameters)
+    made = operation(operation_id, summary, {}, 401, 412, *statuses, parameters=parameters)
     responses = made["openapi_extra"]["responses"]
     responses["204"] = {"description": "Done.", "headers": responses.pop("200")["headers"]}
     return made | {"status_code": 204}
@@ -239,9 +252,16 @@ def feature_support(kind: Any) -> dict[str, Any]:
     )
 
 
+def measurement(operation_id: str, summary: str, kind: Any, parameters: Sequence[Json]) -> dict[str, Any]:
+    """Of a POST without a body that runs a kept graph and answers with `kind`."""
+    answers = {JSON: {"schema": ref(kind)}}
+    return operation(operation_id, summary, answers, *API, 404, 413, 422, 503, 504, parameters=parameters)
+
+
 def answer(
     operation_id: str, summary: str, kind: Any, *statuses: int, parameters: Sequence[Json] = ()
 ) -> dict[str, Any]:
-    """Of what has no body and answers with `kind` in JSON."""
+    """Of a GET that answers with `kind` in JSON."""
     schema = {"type": "array", "items": ref(*get_args(kind))} if get_origin(kind) is list else ref(kind)
-    return operation(operation_id, summary, {JSON: {"schema": schema}}, *API, *statuses, parameters=parameters)
+    statuses = (*API, *ON_CONDITION, *statuses)
+    return operation(operation_id, summary, {JSON: {"schema": schema}}, *statuses, parameters=parameters)

@@ -43,8 +43,9 @@ def observing(
 
         answered = time_ns() if request.stages is not None else 0
         reply.headers.append((_FIELD, request_id))
+        length = 0 if request.method == "HEAD" else reply.length  # no more than the header is sent
         # Not of `reply` itself, which has this: the collector would have to find them.
-        reply.sent = partial(over, reply.sent, request, reply.status, reply.length, started, answered, parent)
+        reply.sent = partial(over, reply.sent, request, reply.status, length, started, answered, parent)
         return reply
 
     def over(

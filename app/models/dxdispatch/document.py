@@ -158,11 +158,16 @@ class Point(NamedTuple):
 Bindings: TypeAlias = dict[str, Point]
 
 
+def called(path: Path) -> str:
+    """What refusals call what is at `path`."""
+    return f"{path[-2]}[{path[-1]}]" if isinstance(path[-1], int) else path[-1]
+
+
 def part(kind: type[P], value: object, path: Path) -> P:
     """`value`, which is at `path`, as `kind`. Raises ContractError."""
     if not isinstance(value, dict):
         given = abbreviate(value)
-        raise refused(path, f"{path[-1]} must be an object.", given, "an object")
+        raise refused(path, f"{called(path)} must be an object.", given, "an object")
     try:
         return validate(kind, value)
     except ContractError as error:  # by DxDispatch's parser, before DirectML is asked
@@ -176,7 +181,7 @@ def dispatchable_type(value: object, path: Path) -> str:
 
 def _type_of(value: object, path: Path, *fields: str) -> str:
     if not isinstance(value, dict):
-        raise refused(path, f"{path[-1]} must be an object.", abbreviate(value), "an object")
+        raise refused(path, f"{called(path)} must be an object.", abbreviate(value), "an object")
     field = next((name for name in fields if name in value), None)
     if field is None:
         raise refused((*path, "type"), "type is missing; it says what this is.", None, "a string")

@@ -33,6 +33,8 @@ def read(body: Body, settings: Settings, memory: MemoryShare) -> object:
         text = bytes(body).decode()
     except UnicodeDecodeError:
         raise Unreadable("The model is not UTF-8, which JSON must be.") from None
+    if text.startswith("\ufeff"):
+        raise Unreadable("The model is not JSON: a byte order mark comes first; leave it out.")
     text = _COMMENT.sub(_blank, text)
     text = _COMMA.sub(_without_comma, text)
     _judge_depth(text, settings.max_depth)

@@ -15,7 +15,7 @@ from app.contract.violations import ContractError, Path, refused
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.memory.arrays import Array, numpy_type
 from app.memory.buffers import Buffer
-from app.models.dxdispatch.document import data_type_of
+from app.models.dxdispatch.document import called, data_type_of
 
 P = TypeVar("P", bound=BaseModel)
 
@@ -81,7 +81,10 @@ class Elements:
                 data_type = None
             if data_type in (None, DataType.FLOAT16):
                 allowed = [name for name in DataType if name.bits >= 8 and name is not DataType.FLOAT16]
-                raise refused((*at, "type"), "type must be one of those allowed.", abbreviate(each["type"]), allowed)
+                given = abbreviate(each["type"])
+                raise refused(
+                    (*at, "type"), f"type is {given}; it must be one of {', '.join(allowed)}.", given, allowed
+                )
             assert data_type is not None
             value = number(each["value"], data_type, (*at, "value"))
             pieces.append(_stored([value], data_type).tobytes())
@@ -160,7 +163,7 @@ def number(value: object, data_type: DataType, path: Path) -> int | float:
                 return made
         raise refused(
             path,
-            f"{_called(path)} must be a number that double precision has, or one of the strings nan, inf and -inf.",
+            f"{called(path)} must be a number that double precision has, or one of the strings nan, inf and -inf.",
             abbreviate(value),
             'a number, "nan", "inf" or "-inf"',
         )
@@ -169,7 +172,7 @@ def number(value: object, data_type: DataType, path: Path) -> int | float:
     if type(value) is not int or not least <= value <= most:
         raise refused(
             path,
-            f"{_called(path)} must be an integer from {least} to {most}, since it is {data_type}.",
+            f"{called(path)} must be an integer from {least} to {most}, since it is {data_type}.",
             abbreviate(value),
             f"{least} to {most}",
         )

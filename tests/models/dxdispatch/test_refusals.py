@@ -261,6 +261,15 @@ def test_what_is_no_json_is_unreadable(client: httpx.Client, text: str) -> None:
     assert post(client, text).status_code == 400
 
 
+def test_what_is_wrong_is_named(client: httpx.Client) -> None:
+    assert "a byte order mark comes first" in post(client, "\ufeff{}").json()["detail"]
+    typed = {"initialValues": [{"type": "UINT32", "value": 1}, {"type": "FLOAT16", "value": 1}]}
+    said = problem(client, shown(x=typed))["/resources/x/initialValues/1/type"]
+    assert said.startswith("type is FLOAT16; it must be one of FLOAT32, ")
+    assert problem(client, changed(add(), "/commands/1", 5)) == {"/commands/1": "commands[1] must be an object."}
+    assert problem(client, changed(add(), "/resources/A", 5)) == {"/resources/A": "A must be an object."}
+
+
 def test_limits(client: httpx.Client) -> None:
     """A few bytes that ask for much get nothing."""
     many = {"value": 1, "valueCount": (1 << 32) - 1}
