@@ -49,6 +49,10 @@ def scales(*each: float) -> np.ndarray:
             count_include_pad=1,
             ceil_mode=1,
         ),
+        # What rounding up lets the last window reach is no padding, though padding counts.
+        OneNode(
+            "AveragePool", [X], kernel_shape=[4, 3], strides=[2, 3], auto_pad="VALID", ceil_mode=1, count_include_pad=1
+        ),
         OneNode("AveragePool", [X], opset=19, kernel_shape=[2, 3], dilations=[2, 1], ceil_mode=1, strides=[2, 2]),
         *(
             OneNode("MaxPool", [floats(2, 3, *sizes)], outputs=2, kernel_shape=[3] * len(sizes), storage_order=1)
@@ -106,6 +110,13 @@ def test_resize(mode: str, transformation: str) -> None:
         OneNode("Resize", [X, ROI, None, integers(*sizes)], [1, 3], opset=19, **attributes).compare(1e-4)
     if transformation != "align_corners":  # of which onnxruntime takes the whole size, and ONNX that with a fraction
         OneNode("Resize", [X, ROI, scales(1, 1, 1.6, 0.6)], [1, 2], opset=19, **attributes).compare(1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_around_integers_that_are_cropped_the_extrapolation_value_is_a_whole_number(dtype: str) -> None:
+    x = (20 * X).astype(dtype)
+    attributes: dict[str, Any] = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 7.5}
+    OneNode("Resize", [x, ROI, None, integers(2, 4, 11, 5)], [1, 3], opset=19, **attributes).compare()
 
 
 @pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
