@@ -10,6 +10,7 @@ import numpy as np
 from app.models.onnx.booleans import mark
 from app.models.onnx.builder import Array, Builder
 from app.models.onnx.mapping import Unsupported, Value
+from app.models.onnx.movement import joined
 from app.models.onnx.protos import sizes_of
 from app.models.onnx.reading import attributes_of
 from app.models.onnx.sequences import Given, Listed
@@ -228,24 +229,10 @@ def _stacked(build: Builder, values: list[Value], axis: int) -> Value:
         made = view.reshaped((*view.sizes[:axis], 1, *view.sizes[axis:]))
         assert made is not None, "strides can have one more"
         parts.append(made)
-    stacked = _joined(build, parts, axis)
+    stacked = joined(build, parts, axis)
     if build.is_boolean(values[0]):
         mark(build, stacked)
     return stacked
-
-
-def _joined(build: Builder, parts: list[View], axis: int) -> View:
-    while len(parts) > 1:
-        parts = [_join(build, parts[start : start + 64], axis) for start in range(0, len(parts), 64)]
-    return parts[0]
-
-
-def _join(build: Builder, parts: list[View], axis: int) -> View:
-    sizes = list(parts[0].sizes)
-    sizes[axis] = sum(each.sizes[axis] for each in parts)
-    return build.operator(
-        "JOIN", {"InputTensors": parts}, {"Axis": axis}, {"OutputTensor": (parts[0].data_type, tuple(sizes))}
-    )["OutputTensor"]
 
 
 def _known(value: Given, what: str) -> Array:
