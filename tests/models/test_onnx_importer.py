@@ -194,6 +194,18 @@ def test_what_is_no_model(data: bytes) -> None:
         import_model(read_model(data), {"x": (1, 3)})
 
 
+@pytest.mark.parametrize("version", [1 << 31, -(1 << 63)])
+def test_what_is_no_version_of_an_operator_set(version: int) -> None:
+    made = model("m (float[1] x) => (float[1] y) { y = Neg(x) }")
+    made.opset_import[0].version = version
+    with pytest.raises(Unreadable, match=f"{version} is no version"):
+        read_model(made.SerializeToString())
+    made.opset_import[0].version = 18
+    made.functions.add(name="f", domain="d").opset_import.add(version=version)
+    with pytest.raises(Unreadable, match=f"{version} is no version"):
+        read_model(made.SerializeToString())
+
+
 def test_external_data_stay_in_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()

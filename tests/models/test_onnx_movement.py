@@ -63,6 +63,14 @@ def test_movement(node: OneNode) -> None:
     node.compare()
 
 
+@pytest.mark.parametrize("count", [128, 129, 300])
+def test_more_parts_than_an_operator_has(count: int) -> None:
+    x = floats(2, count + 3)
+    parts = np.array([4, *[1] * (count - 1)])
+    OneNode("Split", [x, parts], [1], outputs=count, axis=1).compare()
+    OneNode("Concat", [x[:, k : k + 1] for k in range(count)], axis=1).compare()
+
+
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
 @pytest.mark.parametrize(
     ("equation", "sizes"),

@@ -290,7 +290,37 @@ def normal(x: Array, axes: tuple[int, ...]) -> Array:
 
 X, Y, HALVES = floats(2, 3, 4, 4), floats(2, 3, 4, 4), floats(2, 3, 4, dtype="float16")
 LAST, CHANNELS = floats(4), [np.abs(floats(3)) for _ in range(4)]
+SIGNAL, WINDOW = floats(2, 30, 1), floats(8)
+SPECTRUM = floats(2, 5, 3, 2)
+COMPLEX = SPECTRUM[..., 0] + 1j * SPECTRUM[..., 1]
+
+
+def parts_of(numbers: Array) -> Array:
+    """Real and imaginary ones, along a last dimension."""
+    return np.stack([numbers.real, numbers.imag], -1).astype(np.float32)
+
+
+def half_spectrum(length: int) -> tuple[Case, Array]:
+    """The inverse of `SPECTRUM` as one half of the frequencies of `length` real elements along dimension 1."""
+    case = Case("DFT", [SPECTRUM, np.array(length)], {"axis": 1, "inverse": 1, "onesided": 1}, (1,))
+    return case, np.fft.irfft(COMPLEX, length, 1)[..., np.newaxis].astype(np.float32)
+
+
+FRAMES = np.stack([SIGNAL[:, start : start + 8, 0] for start in range(0, 23, 3)], 1)
+
 BY_NUMPY = [
+    (Case("DFT", [SPECTRUM, None, np.array(-2)], {}, (2,), opset=20), parts_of(np.fft.fft(COMPLEX, axis=2))),
+    (Case("DFT", [SPECTRUM, np.array(4)], {"inverse": 1}, (1,)), parts_of(np.fft.ifft(COMPLEX, 4, axis=1))),
+    (Case("DFT", [SPECTRUM[..., :1], np.array(9)], {"onesided": 1}, (1,)), parts_of(np.fft.rfft(COMPLEX.real, 9, 1))),
+    *(half_spectrum(length) for length in (8, 9, 3, 12)),
+    (
+        Case("STFT", [SIGNAL, np.array(3), WINDOW, np.array(8)], {}, (1, 2, 3)),
+        parts_of(np.fft.rfft(FRAMES * WINDOW)),
+    ),
+    (
+        Case("STFT", [SIGNAL, np.array(3), None, np.array(8)], {"onesided": 0}, (1, 3)),
+        parts_of(np.fft.fft(FRAMES)),
+    ),
     (Case("BiasAdd", [X, LAST, Y], microsoft=True), X + LAST + Y),
     (Case("BiasSplitGelu", [X, LAST], microsoft=True), (X + LAST)[..., :2] * erf_gelu((X + LAST)[..., 2:])),
     (
@@ -330,6 +360,13 @@ def test_results_are_those_of_numpy(case: Case, wanted: Array) -> None:
 
 DOUBLES = floats(2, 3, dtype="float64")
 REFUSED = [
+    (Case("DFT", [SPECTRUM], {"axis": 3}), "its axis is 3, along which"),
+    (Case("DFT", [SPECTRUM[..., 0]]), "whose last one is neither 1 nor 2"),
+    (Case("DFT", [SPECTRUM, np.array(0)], {}, (1,)), "its dft_length is [0]"),
+    (Case("DFT", [SPECTRUM, np.array(1 << 40)], {}, (1,)), "weights, more than"),
+    (Case("STFT", [SIGNAL, np.array(3), WINDOW], {}, (1,)), "its window is not constant"),
+    (Case("STFT", [SIGNAL, np.array(3), WINDOW, np.array(7)], {}, (1, 2, 3)), "its frame_length is 7"),
+    (Case("STFT", [SIGNAL, np.array(0), WINDOW], {}, (1, 2)), "its frame_step is [0]"),
     (Case("Add", [DOUBLES, DOUBLES]), "ELEMENT_WISE_ADD takes no FLOAT64 as ATensor"),
     (Case("ReduceMean", [bytes_(2, 3, dtype="int32")]), "REDUCE takes no INT32 with Function AVERAGE"),
     (Case("Shrink", [bytes_(3)], {"bias": 0.5}), "its bias or lambd is no whole number"),

@@ -49,6 +49,10 @@ def scales(*each: float) -> np.ndarray:
             count_include_pad=1,
             ceil_mode=1,
         ),
+        # What rounding up lets the last window reach is no padding, though padding counts.
+        OneNode(
+            "AveragePool", [X], kernel_shape=[4, 3], strides=[2, 3], auto_pad="VALID", ceil_mode=1, count_include_pad=1
+        ),
         OneNode("AveragePool", [X], opset=19, kernel_shape=[2, 3], dilations=[2, 1], ceil_mode=1, strides=[2, 2]),
         *(
             OneNode("MaxPool", [floats(2, 3, *sizes)], outputs=2, kernel_shape=[3] * len(sizes), storage_order=1)
@@ -108,6 +112,13 @@ def test_resize(mode: str, transformation: str) -> None:
         OneNode("Resize", [X, ROI, scales(1, 1, 1.6, 0.6)], [1, 2], opset=19, **attributes).compare(1e-4)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_around_integers_that_are_cropped_the_extrapolation_value_is_a_whole_number(dtype: str) -> None:
+    x = (20 * X).astype(dtype)
+    attributes: dict[str, Any] = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 7.5}
+    OneNode("Resize", [x, ROI, None, integers(2, 4, 11, 5)], [1, 3], opset=19, **attributes).compare()
+
+
 @pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
 def test_resize_to_the_nearest(rounding: str) -> None:
     attributes: dict[str, Any] = {
@@ -152,9 +163,34 @@ def test_other_resizing(node: OneNode) -> None:
     node.compare(1e-4)
 
 
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("aligned", [0, 1])
+def test_elements_at_places_of_a_grid(mode: str, padding: str, aligned: int) -> None:
+    """Up to twice as far from the middle as the tensor reaches, where it has an infinite element as well."""
+    image, grid = X.copy(), 2 * floats(2, 5, 3, 2)
+    image[0, 0, -1, 0] = np.inf
+    attributes: dict[str, Any] = {"mode": mode, "padding_mode": padding, "align_corners": aligned}
+    OneNode("GridSample", [image, grid], opset=20, **attributes).compare(1e-4)
+    one = floats(2, 1, 1, 3)  # along one of whose dimensions there is nothing between the borders
+    OneNode("GridSample", [one, grid], opset=20, **attributes).compare(1e-4)
+    if mode != "cubic":
+        OneNode("GridSample", [floats(1, 2, 3, 2, 4), 2 * floats(1, 2, 2, 3, 3)], opset=22, **attributes).compare(1e-4)
+
+
+def test_places_of_a_grid_that_are_no_numbers_are_somewhere() -> None:
+    grid = np.full((2, 1, 3, 2), np.nan, np.float32)
+    for mode in ("nearest", "bilinear"):
+        (made,) = OneNode("GridSample", [X, grid], mode=mode).made([floats(2, 4, 1, 3)])
+        assert made.shape == (2, 4, 1, 3)
+
+
 @pytest.mark.parametrize(
     ("node", "why"),
     [
+        (OneNode("GridSample", [X, floats(2, 5, 3, 3)]), "do not fit"),
+        (OneNode("GridSample", [X, floats(2, 5, 3, 2)], padding_mode="wrap"), "its padding_mode wrap"),
+        (OneNode("GridSample", [X.astype(np.int32), floats(2, 5, 3, 2)]), "its type INT32"),
         (OneNode("Conv", [floats(1, 1, 2, 2, 2, 2), floats(1, 1, 1, 1, 1, 1)]), "4 spatial dimensions"),
         (OneNode("Conv", [X, floats(1, 4, 9, 9)]), "larger than the tensor"),
         (OneNode("ConvTranspose", [X, floats(4, 1, 1, 1)], output_shape=[9, 9]), "a stride or more beyond"),

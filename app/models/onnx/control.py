@@ -10,8 +10,10 @@ import numpy as np
 from app.models.onnx.booleans import mark
 from app.models.onnx.builder import Array, Builder
 from app.models.onnx.mapping import Unsupported, Value
+from app.models.onnx.movement import joined
 from app.models.onnx.protos import sizes_of
 from app.models.onnx.reading import attributes_of
+from app.models.onnx.sequences import Given, Listed
 from app.models.onnx.tensors import View
 
 if TYPE_CHECKING:
@@ -24,7 +26,10 @@ class Nothing:
 
 NOTHING = Nothing()
 
-Scope: TypeAlias = MutableMapping[str, Value | Nothing]
+Held: TypeAlias = Value | Listed | Nothing
+"""What a name stands for."""
+
+Scope: TypeAlias = MutableMapping[str, Held]
 """Tensors by name."""
 
 
@@ -42,7 +47,7 @@ class Runner(Protocol):
         opsets: Mapping[str, int],
         outputs: Sequence[str],
         outer: Mapping[str, "AttributeProto"],
-    ) -> list[Value | Nothing]:
+    ) -> list[Held]:
         """What `outputs` of `graph` are, whose inputs are in `scope`."""
 
     def turn(self, number: int) -> AbstractContextManager[None]:
@@ -54,9 +59,9 @@ def _if(
     proto: "NodeProto",
     scope: Scope,
     opsets: Mapping[str, int],
-    inputs: Sequence[Value | None],
+    inputs: Sequence[Given],
     outer: Mapping[str, "AttributeProto"],
-) -> Sequence[Value | Nothing | None]:
+) -> Sequence[Held | None]:
     graphs = {each.name: each.g for each in proto.attribute}
     branch = graphs["then_branch" if _known(inputs[0], "condition").all() else "else_branch"]
     return runner.run(branch, ChainMap({}, scope), opsets, [each.name for each in branch.output], outer)
@@ -67,9 +72,9 @@ def _loop(
     proto: "NodeProto",
     scope: Scope,
     opsets: Mapping[str, int],
-    inputs: Sequence[Value | None],
+    inputs: Sequence[Given],
     outer: Mapping[str, "AttributeProto"],
-) -> Sequence[Value | Nothing | None]:
+) -> Sequence[Held | None]:
     body = {each.name: each.g for each in proto.attribute}["body"]
     names, outputs = [each.name for each in body.input], [each.name for each in body.output]
     most = None if inputs[0] is None else int(_known(inputs[0], "trip count").reshape(()))
@@ -82,7 +87,7 @@ def _loop(
             break
         if goes_on is None and most is None:
             raise Unsupported("it goes on forever")
-        inner: ChainMap[str, Value | Nothing] = ChainMap({}, scope)
+        inner: ChainMap[str, Held] = ChainMap({}, scope)
         inner.update(zip(names, [np.array(turn, np.int64), np.array(True), *carried], strict=False))
         with runner.turn(turn):
             made = runner.run(body, inner, opsets, outputs, outer)
@@ -100,9 +105,9 @@ def _scan(
     proto: "NodeProto",
     scope: Scope,
     opsets: Mapping[str, int],
-    inputs: Sequence[Value | None],
+    inputs: Sequence[Given],
     outer: Mapping[str, "AttributeProto"],
-) -> Sequence[Value | Nothing | None]:
+) -> Sequence[Held | None]:
     opset = opsets.get("", 1)
     attributes = attributes_of(proto, opset, outer)
     if opset < 9:
@@ -114,10 +119,10 @@ def _scan_of_batches(
     runner: Runner,
     scope: Scope,
     opsets: Mapping[str, int],
-    inputs: Sequence[Value | None],
+    inputs: Sequence[Given],
     outer: Mapping[str, "AttributeProto"],
     attributes: Mapping[str, Any],
-) -> Sequence[Value | Nothing | None]:
+) -> Sequence[Held | None]:
     """Opset 8's, whose tensors have a dimension for batches before all others: one after the other."""
     lengths, *batched = inputs
     read: list[Any] = batched
@@ -143,10 +148,10 @@ def _scanned(
     runner: Runner,
     scope: Scope,
     opsets: Mapping[str, int],
-    inputs: Sequence[Value | None],
+    inputs: Sequence[Given],
     outer: Mapping[str, "AttributeProto"],
     attributes: Mapping[str, Any],
-) -> Sequence[Value | Nothing | None]:
+) -> Sequence[Held | None]:
     body, count = attributes["body"], attributes["num_scan_inputs"]
     names, outputs = [each.name for each in body.input], [each.name for each in body.output]
     if not 0 < count <= len(inputs):
@@ -164,7 +169,7 @@ def _scanned(
     (turns,) = lengths
     scanned: list[list[Any]] = [[] for _ in range(written)]
     for turn in range(turns):
-        inner: ChainMap[str, Value | Nothing] = ChainMap({}, scope)
+        inner: ChainMap[str, Held] = ChainMap({}, scope)
         parts = [
             _part(runner.build, each, axis, turns - 1 - turn if back else turn)
             for each, axis, back in zip(read, axes, backward, strict=True)
@@ -211,6 +216,8 @@ def _stacked(build: Builder, values: list[Value], axis: int) -> Value:
     """All of them along a new `axis`."""
     if not values:
         raise Unsupported("it has no turns")
+    if any(isinstance(each, Listed) for each in values):
+        raise Unsupported("it makes a sequence in each turn")
     arrays = [each for each in values if not isinstance(each, View)]
     if len(arrays) == len(values):
         return np.stack(arrays, axis)
@@ -222,28 +229,14 @@ def _stacked(build: Builder, values: list[Value], axis: int) -> Value:
         made = view.reshaped((*view.sizes[:axis], 1, *view.sizes[axis:]))
         assert made is not None, "strides can have one more"
         parts.append(made)
-    stacked = _joined(build, parts, axis)
+    stacked = joined(build, parts, axis)
     if build.is_boolean(values[0]):
         mark(build, stacked)
     return stacked
 
 
-def _joined(build: Builder, parts: list[View], axis: int) -> View:
-    while len(parts) > 1:
-        parts = [_join(build, parts[start : start + 64], axis) for start in range(0, len(parts), 64)]
-    return parts[0]
-
-
-def _join(build: Builder, parts: list[View], axis: int) -> View:
-    sizes = list(parts[0].sizes)
-    sizes[axis] = sum(each.sizes[axis] for each in parts)
-    return build.operator(
-        "JOIN", {"InputTensors": parts}, {"Axis": axis}, {"OutputTensor": (parts[0].data_type, tuple(sizes))}
-    )["OutputTensor"]
-
-
-def _known(value: Value | None, what: str) -> Array:
-    if value is None or isinstance(value, View):
+def _known(value: Given, what: str) -> Array:
+    if not isinstance(value, np.ndarray):
         raise Unsupported(f"its {what} is not constant")
     return value
 
@@ -251,8 +244,8 @@ def _known(value: Value | None, what: str) -> Array:
 CONTROL: Mapping[
     str,
     Callable[
-        [Runner, "NodeProto", Scope, Mapping[str, int], Sequence[Value | None], Mapping[str, "AttributeProto"]],
-        Sequence[Value | Nothing | None],
+        [Runner, "NodeProto", Scope, Mapping[str, int], Sequence[Given], Mapping[str, "AttributeProto"]],
+        Sequence[Held | None],
     ],
 ] = {"If": _if, "Loop": _loop, "Scan": _scan}
 """By operator."""

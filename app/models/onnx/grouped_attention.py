@@ -12,7 +12,7 @@ from app.models.onnx.rotary import binary, rotated
 from app.models.onnx.shapes import inserted, integers
 from app.models.onnx.tensors import View
 
-_REFUSED = {"local_window_size": -1, "softcap": 0, "smooth_softmax": 0, "qk_output": 0, "kv_cache_bit_width": 0}
+_REFUSED = {"softcap": 0, "smooth_softmax": 0, "qk_output": 0, "kv_cache_bit_width": 0}
 """Attributes that have an effect with other numbers."""
 
 
@@ -53,7 +53,9 @@ def group_query_attention(node: Node) -> list[Value | None]:
             "QueryTensor": query,
             "KeyTensor": key,
             "ValueTensor": value,
-            "MaskTensor": _causal(node, begins, (batch, heads, length, keys)),
+            "MaskTensor": _causal(
+                node, begins, (batch, heads, length, keys), int(node.attribute("local_window_size", -1))
+            ),
             "PastKeyTensor": past[0] if past else None,
             "PastValueTensor": past[1] if past else None,
             "PastSequenceLengthsTensor": node.reshaped(lengths, (batch,)) if lengths is not None else None,
@@ -111,13 +113,20 @@ def _counted(node: Node, begins: View, length: int) -> View:
     return binary(node, "ADD", begins.broadcast(sizes), steps)
 
 
-def _causal(node: Node, begins: View, sizes: tuple[int, int, int, int]) -> View:
-    """{ batch, heads, queries, keys }: whether a key is not behind the query."""
+def _causal(node: Node, begins: View, sizes: tuple[int, int, int, int], window_size: int) -> View:
+    """{ batch, heads, queries, keys }: whether a key is not behind the query, nor so many before it or more, unless
+    `window_size` is -1."""
     batch, _, queries, keys = sizes
     each = (batch, queries, keys)
     own = inserted(_counted(node, begins, queries), 2).broadcast(each)
-    places = node.build.constant(np.arange(keys, dtype=np.int32)).broadcast(each)
-    operands = {"ATensor": places, "BTensor": own}
-    outputs = {"OutputTensor": (DataType.UINT8, each)}
-    made = node.build.operator("ELEMENT_WISE_LOGICAL_LESS_THAN_OR_EQUAL", operands, {}, outputs)["OutputTensor"]
+
+    def compared(operator: str, more: int) -> View:
+        places = node.build.constant(np.arange(more, keys + more, dtype=np.int32)).broadcast(each)
+        outputs = {"OutputTensor": (DataType.UINT8, each)}
+        operands = {"ATensor": places, "BTensor": own}
+        return node.build.operator(f"ELEMENT_WISE_LOGICAL_{operator}", operands, {}, outputs)["OutputTensor"]
+
+    made = compared("LESS_THAN_OR_EQUAL", 0)
+    if window_size >= 0:
+        made = binary(node, "LOGICAL_AND", made, compared("GREATER_THAN", window_size))
     return inserted(node.cast(made, DataType.INT32), 1).broadcast(sizes)

@@ -16,7 +16,7 @@ from app.contract.constants import DataType
 from app.models import onnx
 from app.models.onnx.booleans import mark, mark_outputs
 from app.models.onnx.builder import Array, Builder, BuiltGraph
-from app.models.onnx.control import CONTROL, NOTHING, Nothing, Scope
+from app.models.onnx.control import CONTROL, NOTHING, Held, Nothing, Scope
 from app.models.onnx.errors import NotSupported, UnsupportedNode, WrongSizes
 from app.models.onnx.folding import SMALL, folded, is_foldable
 from app.models.onnx.mapping import MAPPINGS, Node, Unsupported, Value
@@ -45,6 +45,7 @@ from app.models.onnx.reading import (
     to_array,
     to_dense,
 )
+from app.models.onnx.sequences import SEQUENCES, Given, Listed
 from app.models.onnx.tensors import Sizes, View
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class _Parts(NamedTuple):
     are needed, and who reads what."""
 
     graph: "GraphProto | FunctionProto"
-    initial: "dict[str, Value | Nothing]"
+    initial: "dict[str, Held]"
     nodes: "list[NodeProto]"
     readers: "_Readers"
 
@@ -185,6 +186,8 @@ class _Importer:
             assert not isinstance(value, Nothing)
             self.build.label(name)
             try:
+                if isinstance(value, Listed):
+                    raise Unsupported("it is a sequence")
                 view = value if isinstance(value, View) else self.build.constant(value)
                 self.build.output(name, view)
             except Unsupported as error:
@@ -211,7 +214,7 @@ class _Importer:
         opsets: Mapping[str, int],
         outputs: Sequence[str],
         outer: Mapping[str, "AttributeProto"],
-    ) -> list[Value | Nothing]:
+    ) -> list[Held]:
         """What `outputs` of `graph` are, whose inputs are in `scope`."""
         parts = self._parts(graph, tuple(outputs))
         scope.update(parts.initial)
@@ -227,7 +230,7 @@ class _Importer:
         known = self._known_parts.get((id(graph), outputs))
         if known is not None and known.graph is graph:
             return known
-        initial: dict[str, Value | Nothing] = {}
+        initial: dict[str, Held] = {}
         kept = self._arrays if graph is self._model.graph else {}
         for tensor in getattr(graph, "initializer", ()):
             initial[tensor.name] = (
@@ -246,7 +249,7 @@ class _Importer:
             self._known_parts[id(graph), outputs] = parts
         return parts
 
-    def _initializer(self, name: str, read: Any) -> Value | Nothing:
+    def _initializer(self, name: str, read: Any) -> Held:
         try:
             array: Array = read()
         except INVALID as error:
@@ -254,7 +257,7 @@ class _Importer:
             return NOTHING
         return array
 
-    def _found(self, scope: Scope, name: str) -> Value | Nothing:
+    def _found(self, scope: Scope, name: str) -> Held:
         if name not in scope:
             if name not in self._unsupported:
                 self._unsupported[name] = UnsupportedNode(name, "tensor", 0, "no node before makes it")
@@ -268,14 +271,14 @@ class _Importer:
         opsets: Mapping[str, int],
         readers: "_Readers",
         outer: Mapping[str, "AttributeProto"],
-    ) -> list[Value | Nothing | None]:
+    ) -> list[Held | None]:
         if self._pause:
             self._pause()
         domain = domain_of(proto.domain)
         opset = opsets.get(domain, 1)
         label = self._prefix + label_of(proto)
         self._nodes[label] = UnsupportedNode(label, operator_of(proto), opset, "")
-        nothing: list[Value | Nothing | None] = [NOTHING] * len(proto.output)
+        nothing: list[Held | None] = [NOTHING] * len(proto.output)
         inputs = [self._found(scope, name) if name else None for name in proto.input]
         self._spend(label)
         try:
@@ -297,7 +300,9 @@ class _Importer:
         return nothing
 
     def _is_mapped(self, domain: str, type_: str, opset: int) -> bool:
-        if (domain, type_) in MAPPINGS or (domain, type_) in self._functions or type_ in CONTROL:
+        if (domain, type_) in MAPPINGS or (domain, type_) in self._functions:
+            return True
+        if type_ in CONTROL or type_ in SEQUENCES:
             return True
         return schema_with_body(domain, type_, opset) is not None
 
@@ -307,10 +312,10 @@ class _Importer:
         scope: Scope,
         opsets: Mapping[str, int],
         outer: Mapping[str, "AttributeProto"],
-        inputs: list[Value | None],
+        inputs: list[Given],
         readers: "_Readers",
         label: str,
-    ) -> Sequence[Value | Nothing | None]:
+    ) -> Sequence[Held | None]:
         domain = domain_of(proto.domain)
         function = self._functions.get((domain, proto.op_type))
         if function is not None:
@@ -318,33 +323,43 @@ class _Importer:
         if proto.op_type in CONTROL and not domain:
             with self._within(label):
                 return CONTROL[proto.op_type](self, proto, scope, opsets, inputs, outer)
+        opset = opsets.get(domain, 1)
+        wanted = [name in readers.live for name in proto.output]
+        if proto.op_type in SEQUENCES and not domain:
+            apart = [None if isinstance(each, Listed) else each for each in inputs]
+            attributes = attributes_of(proto, opset, outer)
+            node = Node(proto.op_type, domain, opset, label, apart, wanted, attributes, self.build)
+            return [SEQUENCES[proto.op_type](node, inputs)]
+        tensors = [each for each in inputs if not isinstance(each, Listed)]
+        if len(tensors) < len(inputs):
+            if proto.op_type == "Identity" and not domain:
+                return inputs
+            raise Unsupported("one of its inputs is a sequence")
         plain = without_references(proto, outer)
-        if all(not isinstance(each, View) for each in inputs):
-            arrays = folded(plain, opsets, [each for each in inputs if not isinstance(each, View)])
+        if all(not isinstance(each, View) for each in tensors):
+            arrays = folded(plain, opsets, [each for each in tensors if not isinstance(each, View)])
             if arrays is not None:
                 return arrays
-        opset = opsets.get(domain, 1)
         mapping = MAPPINGS.get((domain, proto.op_type))
         known = self._known_constants.get(id(plain))
         if known is not None and known[0] is plain:
             return [known[1]]
         if mapping is not None:
             attributes = attributes_of(proto, opset, outer)
-            inputs = [self._compact(each) for each in inputs]
-            wanted = [name in readers.live for name in proto.output]
+            tensors = [self._compact(each) for each in tensors]
             alone = [name in readers.alone for name in proto.input]
-            made = mapping(Node(proto.op_type, domain, opset, label, inputs, wanted, attributes, self.build, alone))
+            made = mapping(Node(proto.op_type, domain, opset, label, tensors, wanted, attributes, self.build, alone))
             outputs = made if isinstance(made, list) else [made]
             if proto.op_type == "Constant" and isinstance(outputs[0], np.ndarray) and outputs[0].size > SMALL:
                 self._known_constants[id(plain)] = plain, outputs[0]  # else each turn of a loop has its own
             schema = schema_of(domain, proto.op_type, opset)
             if schema is not None:
-                mark_outputs(self.build, schema, inputs, attributes, outputs)
+                mark_outputs(self.build, schema, tensors, attributes, outputs)
             return outputs
-        body = body_of(plain, opset, inputs, self.build)
+        body = body_of(plain, opset, tensors, self.build)
         if body is None:
             raise Unsupported(_NO_OPERATOR)
-        return self._call(body, plain, inputs, opsets, label)
+        return self._call(body, plain, tensors, opsets, label)
 
     def _compact(self, value: Value | None) -> Value | None:
         """`value`, but for a large array that repeats its elements: NumPy would make all of them."""
@@ -385,10 +400,10 @@ class _Importer:
         self,
         function: "FunctionProto",
         proto: "NodeProto",
-        inputs: Sequence[Value | None],
+        inputs: Sequence[Given],
         opsets: Mapping[str, int],
         label: str,
-    ) -> Sequence[Value | Nothing | None]:
+    ) -> Sequence[Held | None]:
         """What the body of `function` makes of it."""
         scope: Scope = {name: value for name, value in zip(function.input, inputs, strict=False) if value is not None}
         attributes = defaults_of(proto, opsets.get(domain_of(proto.domain), 1))

@@ -98,7 +98,7 @@ def scatter_elements(node: Node) -> View:
             ranges = [*map(range, x.sizes[:along]), range(size, whole), *map(range, part.sizes[along + 1 :])]
             rest = window(node, x, ranges)
             assert isinstance(rest, View), "there are more elements"
-            made = joined(node, [made, rest], along)
+            made = joined(node.build, [made, rest], along)
     return made
 
 

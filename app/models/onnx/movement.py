@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from app.contract.constants import DataType
+from app.contract.tensors import MAX_TENSORS
 from app.memory.arrays import numpy_type
+from app.models.onnx.builder import Builder
 from app.models.onnx.casts import BOOL, TYPES
 from app.models.onnx.mapping import Node, Unsupported, Value, maps
 from app.models.onnx.shapes import (
@@ -49,16 +51,38 @@ def window(node: Node, x: View, ranges: Sequence[range]) -> Value:
     return made["OutputTensor"]
 
 
-def joined(node: Node, parts: Sequence[View], axis: int) -> View:
-    """Tensors one after the other along `axis`, of which there is one at least."""
+def joined(build: Builder, parts: Sequence[View], axis: int) -> View:
+    """Tensors one after the other along `axis`, of which there is one at least. An operator joins so many at most."""
+    limited(len(parts[0].sizes))
+    while len(parts) > 1:
+        groups = [parts[start : start + MAX_TENSORS] for start in range(0, len(parts), MAX_TENSORS)]
+        parts = [_join(build, group, axis) for group in groups]
+    return parts[0]
+
+
+def _join(build: Builder, parts: Sequence[View], axis: int) -> View:
     first = parts[0]
     if len(parts) == 1:
         return first
-    limited(len(first.sizes))
     sizes = list(first.sizes)
     sizes[axis] = sum(each.sizes[axis] for each in parts)
     outputs = {"OutputTensor": (first.data_type, tuple(sizes))}
-    return node.build.operator("JOIN", {"InputTensors": parts}, {"Axis": axis}, outputs)["OutputTensor"]
+    return build.operator("JOIN", {"InputTensors": parts}, {"Axis": axis}, outputs)["OutputTensor"]
+
+
+def _split(build: Builder, x: View, axis: int, parts: Sequence[int]) -> list[View]:
+    """`x` in parts of so many elements along `axis`. An operator makes so many at most."""
+    if len(parts) > MAX_TENSORS:
+        each = -(-len(parts) // MAX_TENSORS)
+        groups = [parts[start : start + each] for start in range(0, len(parts), each)]
+        larger = _split(build, x, axis, [sum(group) for group in groups])
+        return [part for whole, group in zip(larger, groups, strict=True) for part in _split(build, whole, axis, group)]
+    if len(parts) == 1:
+        return [x]
+    limited(len(x.sizes))
+    shapes = [(*x.sizes[:axis], part, *x.sizes[axis + 1 :]) for part in parts]
+    outputs = {"OutputTensors": [(x.data_type, shape) for shape in shapes]}
+    return list(build.operator("SPLIT", {"InputTensor": x}, {"Axis": axis}, outputs).values())
 
 
 def padded(
@@ -140,14 +164,10 @@ def split(node: Node) -> list[Value | None]:
     shapes: list[Sizes] = [(*sizes[:axis], part, *sizes[axis + 1 :]) for part in parts]
     made: list[Value | None] = [nothing(shape, x.data_type) if 0 in shape else None for shape in shapes]
     there = [k for k, part in enumerate(parts) if part]
-    if len(there) == 1:
-        made[there[0]] = x
-    elif there:
-        limited(len(sizes))
-        outputs = {"OutputTensors": [(x.data_type, shapes[k]) for k in there]}
-        found = node.build.operator("SPLIT", {"InputTensor": x}, {"Axis": axis}, outputs)
-        for place, k in enumerate(there):
-            made[k] = found[f"OutputTensors[{place}]"]
+    if there:
+        found = _split(node.build, x, axis, [parts[k] for k in there])
+        for k, part in zip(there, found, strict=True):
+            made[k] = part
     return made
 
 
@@ -160,7 +180,7 @@ def concat(node: Node) -> Value:
         total = sum(sizes[axis] for sizes in all_sizes)
         sizes = (*all_sizes[0][:axis], total, *all_sizes[0][axis + 1 :])
         return nothing(sizes, node.data_type(0))
-    return joined(node, [node.view(index) for index in there], axis)
+    return joined(node.build, [node.view(index) for index in there], axis)
 
 
 @maps("Tile")
@@ -224,7 +244,7 @@ def _surrounded(node: Node, x: View, starts: Sequence[int], ends: Sequence[int],
     one = node.reshaped(value, (1,) * len(x.sizes))
     for axis, (start, end) in enumerate(zip(starts, ends, strict=True)):
         around = [one.broadcast((*x.sizes[:axis], count, *x.sizes[axis + 1 :])) for count in (start, end) if count]
-        x = joined(node, [*around[: bool(start)], x, *around[bool(start) :]], axis)
+        x = joined(node.build, [*around[: bool(start)], x, *around[bool(start) :]], axis)
     return x
 
 

@@ -19,8 +19,9 @@ from app.models.onnx.windows import Windows, given_pads, window_steps, windows_o
 def average_pool(node: Node) -> View:
     x, windows = _windows(node)
     counts_padding = bool(node.attribute("count_include_pad", 0))
-    stated = given_pads(node, len(windows.ends))[1]
-    if counts_padding and node.attribute("auto_pad", "NOTSET") == "NOTSET" and windows.ends != stated:
+    mode = node.attribute("auto_pad", "NOTSET")
+    stated = given_pads(node, len(windows.ends))[1] if mode == "NOTSET" else [0] * len(windows.ends)
+    if counts_padding and mode in ("NOTSET", "VALID") and windows.ends != stated:
         # What ceil_mode lets windows reach is no padding: it does not count, as that which is stated does.
         starts, ends = [0, 0, *windows.starts], [0, 0, *stated]
         x = padded(node, x, starts, ends)

@@ -7,6 +7,7 @@ from app.models.onnx.activations import activation
 from app.models.onnx.casts import type_of
 from app.models.onnx.element_wise import binary
 from app.models.onnx.mapping import Node, Value, maps
+from app.models.onnx.movement import joined
 from app.models.onnx.operands import (
     alike,
     along,
@@ -240,9 +241,6 @@ def _concat(node: Node) -> Value:
     if not parts:
         raise Unsupported("it has nothing to put together")
     floats = [restored(node, each.spread()) for each in parts]
-    sizes = list(floats[0].sizes)
-    axis = axis_of(node.attribute("axis", 1), len(sizes))
-    sizes[axis] = sum(each.sizes[axis] for each in floats)
-    outputs = {"OutputTensor": (floats[0].data_type, tuple(sizes))}
-    made = node.build.operator("JOIN", {"InputTensors": floats}, {"Axis": axis}, outputs)["OutputTensor"]
+    axis = axis_of(node.attribute("axis", 1), len(floats[0].sizes))
+    made = joined(node.build, floats, axis)
     return finished(node, made, 0, parts[0].x.data_type)

@@ -1,5 +1,6 @@
 """What an ONNX file says: its tensors, attributes, inputs and outputs. The `onnx` package reads it."""
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 OLDEST_OPSET = 7
 """From which on broadcasting is NumPy's. Nodes of older ones are read if they mean the same there."""
+
+_HIGHEST_OPSET = (1 << 31) - 1
+"""What the onnx package can look up."""
 
 _OTHERWISE_BEFORE = frozenset(["PRelu", "Tile"])
 """What means something else in older opsets though its attributes are the same."""
@@ -105,6 +109,9 @@ def read_model(data: bytes | memoryview, folder: Path | None = None, most_bytes:
     for name in (*_names(model.graph), *(name for each in model.functions for name in _names_of_function(each))):
         if not isinstance(name, str):  # what is no UTF-8 comes as bytes
             raise Unreadable(f"It is no ONNX model: the name {name!r} is no UTF-8.")
+    for each in itertools.chain(model.opset_import, *(function.opset_import for function in model.functions)):
+        if abs(each.version) > _HIGHEST_OPSET:
+            raise Unreadable(f"It is no ONNX model: {each.version} is no version of an operator set.")
     left = most_bytes - len(data)
     for tensor in _tensors(model.graph):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:

@@ -6,9 +6,11 @@ from math import floor, prod
 import numpy as np
 
 from app.contract.constants import DataType
+from app.memory.arrays import numpy_type
 from app.models.onnx.builder import Array
 from app.models.onnx.mapping import Node, Unsupported, maps
 from app.models.onnx.movement import padded
+from app.models.onnx.operands import FLOATS
 from app.models.onnx.shapes import axes_of, integers
 from app.models.onnx.tensors import Sizes, View
 
@@ -179,7 +181,15 @@ def _resampled(node: Node, x: View, axes: list[_Axis], mode: str, nearest: str) 
         made = _sampled(node, x, axes, mode, nearest)
     else:
         raise Unsupported(f"its mode is {mode}")
-    return padded(node, made, starts, ends, float(node.attribute("extrapolation_value", 0.0)))
+    return padded(node, made, starts, ends, _extrapolated(x.data_type, node.attribute("extrapolation_value", 0.0)))
+
+
+def _extrapolated(data_type: DataType, value: float) -> float:
+    """The attribute as an element: of integers a whole number, the nearest one there is."""
+    if data_type in FLOATS:
+        return value
+    limits = np.iinfo(numpy_type(data_type))
+    return min(max(int(value), limits.min), limits.max)
 
 
 def _limit(count: int) -> None:

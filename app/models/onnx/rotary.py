@@ -55,9 +55,9 @@ def rotated(node: Node, states: View, angles: tuple[View, View], positions: View
     products = [[binary(node, "MULTIPLY", each, turn) for turn in turns] for each in (first, second)]
     one = binary(node, "SUBTRACT", products[0][0], products[1][1])
     other = binary(node, "ADD", products[0][1], products[1][0])
-    both = joined(node, [inserted(one, axis), inserted(other, axis)], axis)
+    both = joined(node.build, [inserted(one, axis), inserted(other, axis)], axis)
     turned = node.reshaped(both, (batch, length, heads, width))
-    return turned if width == size else joined(node, [turned, _part(node, states, 3, range(width, size))], 3)
+    return turned if width == size else joined(node.build, [turned, _part(node, states, 3, range(width, size))], 3)
 
 
 def _gathered(node: Node, angles: View, positions: View, sizes: Sizes) -> View:
