@@ -12,7 +12,7 @@ from app.devices.cpu.llvm import nests
 from app.devices.cpu.llvm.compiler import OF_HALVES, STEADY, Compiler
 from app.devices.cpu.llvm.lowering import lower
 from app.devices.cpu.llvm.vectors import WIDE
-from app.formula.values import FLOAT32, Input, Value, absolute, exp, tanh
+from app.formula.values import FLOAT32, Input, Value, absolute, exp, sqrt, tanh
 from tests.formula.spelled import ask
 from tests.operators.descriptors import compiled, descriptor
 
@@ -29,6 +29,7 @@ def source_of(expression: Value, stored: DataType) -> str:
     [
         (exp(X), DataType.FLOAT32, True),
         (tanh(X), DataType.FLOAT32, True),
+        (sqrt(X), DataType.FLOAT32, True),
         (X > 1, DataType.UINT8, True),
         (absolute(X), DataType.FLOAT32, False),
         (exp(HALF), DataType.FLOAT16, False),

@@ -91,6 +91,19 @@ def _intrinsic(name: str) -> Writer:
     return write
 
 
+def _root(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
+    """Of float32 a function that the compiler defines, since it knows the processor."""
+    if node.type != FLOAT32:
+        return _intrinsic("sqrt")(writing, node, arguments)
+    writing.declare(vectors.ROOT_DECLARATION)
+    return vectors.root_call(*arguments)
+
+
+def _guessed_inverse_of_root(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
+    writing.declare(vectors.GUESS_DECLARATION)
+    return vectors.guess_call(*arguments)
+
+
 def _copysign(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
     """The sign of a float64 that is cast to float32 is taken from its upper word. LLVM would take it from the float64
     itself and round that to a half where the result becomes one, by a function that is not there."""
@@ -354,7 +367,7 @@ FUNCTIONS: dict[str, Writer] = {
     "cast": _cast,
     "through_float16": _through_float16,
     "saturate": _saturate,
-    "sqrt": _intrinsic("sqrt"),
+    "sqrt": _root,
     "floor": _to_whole("floor"),
     "ceil": _to_whole("ceil"),
     "trunc": _to_whole("trunc"),
@@ -369,6 +382,7 @@ FUNCTIONS: dict[str, Writer] = {
     "picked_within": _picked_within,
     "exponent": _part_of("exponent"),
     "significand": _part_of("significand"),
+    "guessed_inverse_of_root": _guessed_inverse_of_root,
     "chosen": _chosen,
     "called_power": _called_power,
     "two_to_the": _power_of_two(1),

@@ -7,6 +7,9 @@ So a loop is made quick first, of calls, and the forms are put into it then. The
 - A float32 picked out of a table of PLACES, which a register holds, by the lowest bits of a place: `pick.TABLE`.
 - The n of a float32 2^n m, and its m, from 1 to below 2: `exponent.float`, `significand.float`. Of 0 n is -infinity and
   m 1, of infinity n is infinity and m 1, of NaN both are NaN, and of numbers below 0 m is.
+- A guess at 1 / sqrt(x) of a float32, the same of each number, however many there are at once: `guess.float`.
+- The root of a float32, rounded once: `root.float`. There is an instruction for that everywhere, but one for a first
+  guess at its inverse, and what makes the root of that, take half as long on Intel's processors.
 """
 
 import re
@@ -38,7 +41,7 @@ _NAMES = {FLOAT32: ("float", "i32", 23), FLOAT64: ("double", "i64", 52)}
 _PURE = "nounwind willreturn memory(none)"
 _USED = "@llvm.compiler.used = appending global"
 _DECLARED = re.compile(
-    r"^declare (float|double) @((?:pick|scale|exponent|significand)\.[^(]+)\(([^)]*)\)\n", re.MULTILINE
+    r"^declare (float|double) @((?:pick|scale|exponent|significand|root|guess)\.[^(]+)\(([^)]*)\)\n", re.MULTILINE
 )
 
 
@@ -78,15 +81,35 @@ def part_call(part: Part, x: str) -> str:
     return f"call float @{part}.float(float {x})"
 
 
-def prepared(source: str, registers: Registers) -> tuple[str, str]:
+GUESS_DECLARATION = "declare float @guess.float(float)"
+
+
+def guess_call(x: str) -> str:
+    """An expression."""
+    return f"call float @guess.float(float {x})"
+
+
+ROOT_DECLARATION = "declare float @root.float(float)"
+
+ROOT_INSTRUCTIONS = 14
+"""How many a root is where it is guessed first."""
+
+
+def root_call(x: str) -> str:
+    """An expression."""
+    return f"call float @root.float(float {x})"
+
+
+def prepared(source: str, registers: Registers, *, guesses: bool) -> tuple[str, str]:
     """A module in which the functions that it declares are known to have forms, and the module that has these.
-    Functions without forms are defined in the first one; the other is empty if there are no others."""
+    Functions without forms are defined in the first one; the other is empty if there are no others. A root has forms
+    if the processor `guesses` as those do for which all roots were compared."""
     head: list[str] = []
     forms: list[str] = []
     used: list[str] = []
     for type_, name, taken in _DECLARED.findall(source):
         function = _Function(name, type_, tuple(taken.split(", ")))
-        natives = function.natives(registers)
+        natives = function.natives(registers) if guesses or name != "root.float" else {}
         if natives:
             head += function.told()
             used += [f"ptr @{name}.{width}" for width in WIDTHS]
@@ -148,6 +171,10 @@ class _Function:
         """The function of one number."""
         if self.name.startswith("pick."):
             return _picked_in_memory(self.name, linkage)
+        if self.name == "root.float":
+            return _root_at_once(linkage)
+        if self.name == "guess.float":
+            return _guessed_of_1(linkage) if linkage != "internal" else _inverse_of_root(linkage)
         if self.name == "exponent.float":
             return _exponent_by_bits(linkage)
         if self.name == "significand.float":
@@ -228,6 +255,97 @@ def _part_at_once(intrinsic: str, width: int, how: str, mask: str, more: str) ->
     def write(name: str, given: Sequence[str], made: str) -> list[str]:
         kind = f"<{width} x float>"
         return [f"{made} = call {kind} @{intrinsic}({kind} {given[0]}{how}, {kind} zeroinitializer, {mask} -1{more})"]
+
+    return write
+
+
+_FEW, _MANY = 2.0**-100, 2.0**100
+"""Roots of less would have digits that are lost on the way, so it is made more first."""
+
+_AS_THEY_ARE = 1 << 4 * 2 | 1 << 4 * 5
+"""Of the eight classes that numbers are of, each with four bits, those whose root is the number itself: 0, infinity."""
+
+
+def _root_at_once(linkage: str) -> list[str]:
+    return [
+        "declare float @llvm.sqrt.f32(float)",
+        f"define {linkage} float @root.float(float %x) alwaysinline {_PURE} {{",
+        "%root = call float @llvm.sqrt.f32(float %x)",
+        "ret float %root",
+        "}",
+    ]
+
+
+def _inverse_of_root(linkage: str) -> list[str]:
+    return [
+        "declare float @llvm.sqrt.f32(float)",
+        f"define {linkage} float @guess.float(float %x) alwaysinline {_PURE} {{",
+        "%root = call float @llvm.sqrt.f32(float %x)",
+        "%inverse = fdiv float 1.0, %root",
+        "ret float %inverse",
+        "}",
+    ]
+
+
+def _guessed_of_1(linkage: str) -> list[str]:
+    return [
+        f"define {linkage} float @guess.float(float %x) alwaysinline {_PURE} {{",
+        "%first = insertelement <8 x float> zeroinitializer, float %x, i32 0",
+        *_guess(8, "i8")("", ["%first"], "%all"),
+        "%guess = extractelement <8 x float> %all, i32 0",
+        "ret float %guess",
+        "}",
+    ]
+
+
+def _guess(width: int, mask: str) -> Native:
+    def write(name: str, given: Sequence[str], made: str) -> list[str]:
+        kind = f"<{width} x float>"
+        intrinsic = f"llvm.x86.avx512.rsqrt14.ps.{32 * width}"
+        return [f"{made} = call {kind} @{intrinsic}({kind} {given[0]}, {kind} zeroinitializer, {mask} -1)"]
+
+    return write
+
+
+def _root_by_guess(width: int, mask: str, more: str) -> Native:
+    """From y, within 2^-14 of 1 / sqrt(x), come g = x y and h = y / 2, and by one step each (R. Goldschmidt) the root
+    and half of its inverse to their last digits or so. What x is more than g^2 has no rounding, and tells the last one
+    right (P. Markstein), as it does for every float32."""
+
+    def write(name: str, given: Sequence[str], made: str) -> list[str]:
+        kind, (x,) = f"<{width} x float>", given
+        few, many, back, half = (f"splat (float {_number(each)})" for each in (_FEW, _MANY, _MANY**-0.5, 0.5))
+
+        def fused(a: str, b: str, c: str) -> str:
+            return f"call {kind} @llvm.fma.v{width}f32({kind} {a}, {kind} {b}, {kind} {c})"
+
+        bits = 32 * width
+        lines = {
+            "small": f"fcmp olt {kind} {x}, {few}",
+            "larger": f"fmul {kind} {x}, {many}",
+            "m": f"select <{width} x i1> {made}.small, {kind} {made}.larger, {kind} {x}",
+        }
+        rest = {
+            "g": f"fmul {kind} {made}.m, {made}.y",
+            "h": f"fmul {kind} {made}.y, {half}",
+            "minus": f"fneg {kind} {made}.h",
+            "r": fused(f"{made}.minus", f"{made}.g", half),
+            "nearer": fused(f"{made}.g", f"{made}.r", f"{made}.g"),
+            "inverse": fused(f"{made}.h", f"{made}.r", f"{made}.h"),
+            "less": f"fneg {kind} {made}.nearer",
+            "rest": fused(f"{made}.less", f"{made}.nearer", f"{made}.m"),
+            "root": fused(f"{made}.rest", f"{made}.inverse", f"{made}.nearer"),
+            "smaller": f"fmul {kind} {made}.root, {back}",
+            "own": f"select <{width} x i1> {made}.small, {kind} {made}.smaller, {kind} {made}.root",
+        }
+        table = f"<{width} x i32> splat (i32 {_AS_THEY_ARE})"
+        return [
+            *(f"{made}.{each} = {line}" for each, line in lines.items()),
+            *_guess(width, mask)(name, [f"{made}.m"], f"{made}.y"),
+            *(f"{made}.{each} = {line}" for each, line in rest.items()),
+            f"{made} = call {kind} @llvm.x86.avx512.mask.fixupimm.ps.{bits}"
+            f"({kind} {made}.own, {kind} {x}, {table}, i32 0, {mask} -1{more})",
+        ]
 
     return write
 
@@ -317,6 +435,11 @@ _INTRINSICS = [
     f"declare <8 x float> @{_SIGNIFICAND_8}(<8 x float>, i32, <8 x float>, i8)",
     f"declare <16 x float> @{_SIGNIFICAND_16}(<16 x float>, i32, <16 x float>, i16, i32)",
     f"declare <8 x double> @{_SCALE_DOUBLE}(<8 x double>, <8 x double>, <8 x double>, i8, i32)",
+    *(f"declare <{n} x float> @llvm.fma.v{n}f32(<{n} x float>, <{n} x float>, <{n} x float>)" for n in (8, 16)),
+    "declare <8 x float> @llvm.x86.avx512.rsqrt14.ps.256(<8 x float>, <8 x float>, i8)",
+    "declare <16 x float> @llvm.x86.avx512.rsqrt14.ps.512(<16 x float>, <16 x float>, i16)",
+    "declare <8 x float> @llvm.x86.avx512.mask.fixupimm.ps.256(<8 x float>, <8 x float>, <8 x i32>, i32, i8)",
+    "declare <16 x float> @llvm.x86.avx512.mask.fixupimm.ps.512(<16 x float>, <16 x float>, <16 x i32>, i32, i16, i32)",
 ]
 
 _AS_IT_IS_ROUNDED = ", i32 4"
@@ -336,6 +459,11 @@ _NATIVES: Mapping[tuple[str, str, str], Mapping[int, Native]] = {
     ("avx512", "significand", "float"): {
         8: _part_at_once(_SIGNIFICAND_8, 8, _FROM_1_OR_NAN, "i8", ""),
         16: _part_at_once(_SIGNIFICAND_16, 16, _FROM_1_OR_NAN, "i16", _AS_IT_IS_ROUNDED),
+    },
+    ("avx512", "guess", "float"): {8: _guess(8, "i8"), 16: _guess(16, "i16")},
+    ("avx512", "root", "float"): {
+        8: _root_by_guess(8, "i8", ""),
+        16: _root_by_guess(16, "i16", _AS_IT_IS_ROUNDED),
     },
     ("avx512", "scale", "double"): {8: _scaled_at_once(_SCALE_DOUBLE, 8, "double", "i8", _AS_IT_IS_ROUNDED)},
 }

@@ -104,7 +104,18 @@ def exponent_and_significand(x: Value) -> tuple[Value, Value]:
     return Operation(FLOAT32, "exponent", (x,)), Operation(FLOAT32, "significand", (x,))
 
 
-CHOSEN = {"tanh": 31, "erf": 34, "sin": 22, "cos": 24, "tan": 27, "gated_by_normal": 47, "log": 36, "is_near": 4}
+CHOSEN = {
+    "tanh": 31,
+    "erf": 34,
+    "sin": 22,
+    "cos": 24,
+    "tan": 27,
+    "gated_by_normal": 47,
+    "log": 36,
+    "is_near": 4,
+    "arcsin": 27,
+    "arccos": 30,
+}
 """The functions that `chosen.py` has, and how many instructions each is without tables; what takes bits for others is
 none."""
 
@@ -122,6 +133,11 @@ class Chosen(Operation):
 def chosen(function: str, x: Value) -> Value:
     """By the formula that is quicker on the processor that it is compiled for."""
     return Chosen(FLOAT32, "chosen", (x,), function)
+
+
+def guessed_inverse_of_root(x: Value) -> Value:
+    """1 / sqrt(x) of a float32, with AVX-512 within 2^-14 of it, as the processor looks it up. Of 0 it is infinite."""
+    return Operation(FLOAT32, "guessed_inverse_of_root", (x,))
 
 
 def called_power(base: Value, exponent: Value) -> Value:
