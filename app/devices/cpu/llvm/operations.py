@@ -228,16 +228,13 @@ def _layout(node: Operation) -> tuple[str, int]:
 _ONE = {FLOAT32: 0x3F800000, FLOAT64: 0x3FF0000000000000}
 """The bits of 1."""
 
-_ROUNDER = 0x4B400000
-"""The bits of `Format.rounder` of float32."""
-
 _ROOT_OF_HALF = {FLOAT32: 0x3F3504F3, FLOAT64: 0x3FE6A09E667F3BCD}
 """The bits of sqrt(1/2)."""
 
 
-def _lowest_bits(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
-    bits = writing.emit(f"bitcast float {arguments[0]} to i32")
-    return f"sub i32 {bits}, {_ROUNDER}"
+def _bits_beyond(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
+    bits, start = (writing.emit(f"bitcast float {each} to i32") for each in arguments)
+    return f"sub i32 {bits}, {start}"
 
 
 def _scaled(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
@@ -374,7 +371,7 @@ FUNCTIONS: dict[str, Writer] = {
     "rint": _to_whole("roundeven"),
     "fused": _intrinsic("fma"),
     "truncated": _truncated,
-    "lowest_bits": _lowest_bits,
+    "bits_beyond": _bits_beyond,
     "signed": _signed,
     "scaled": _scaled,
     "picked": _picked,

@@ -151,9 +151,10 @@ def truncated(x: Value, type_: str) -> Value:
     return Operation(type_, "truncated", (x,))
 
 
-def lowest_bits(raised: Value) -> Value:
-    """The whole number that is in those of a float32, as an int32."""
-    return Operation("int32", "lowest_bits", (raised,))
+def bits_beyond(x: Value, start: float) -> Value:
+    """The bits of a float32 less those of `start`, as an int32: from there on to the next power of two how many last
+    digits it is more."""
+    return Operation("int32", "bits_beyond", (x, Constant(FLOAT32, start)))
 
 
 def polynomial(coefficients: Sequence[float], x: Value) -> Value:
