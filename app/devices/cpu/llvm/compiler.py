@@ -140,6 +140,8 @@ class Compiler:
         source = _HEAD.sub(rf"\g<0>{_REALIGNS}", source)
         if not self._features.get(STEADY):
             source = source.replace(vectors.WIDE, "")
+        if registers != "avx512":
+            source = source.replace(vectors.FOUR_VECTORS, "")
         source = chosen.defined(source, registers)
         source, forms = vectors.prepared(source, registers, guesses=self.computes_whole)
         module = self._llvm.parse_assembly(source)

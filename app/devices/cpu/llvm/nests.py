@@ -14,6 +14,7 @@ from app.devices.cpu.llvm.nest import (
     ACCUMULATING,
     FETCHED_PIECE,
     GROUP,
+    GUESSING,
     OUTPUT,
     PARALLEL,
     PIECE,
@@ -274,7 +275,7 @@ class _Row:
             doubt = nest.emit(f"icmp ne {doubtful.output} {self._value(doubtful, held[1], index)}, 0")
             return (nest.emit(f"or i1 {accumulated[0]}, {doubt}"),)
 
-        (doubts,) = nest.loop(self._size, body, [("i1", "false")], ACCUMULATING)
+        (doubts,) = nest.loop(self._size, body, [("i1", "false")], GUESSING)
         nest.if_(doubts, lambda: self.each({OUTPUT: element}, held[2]))
 
     def added(self, stages: Sequence[FormulaStage[Element]], known: Mapping[str, str]) -> dict[str, str]:

@@ -35,6 +35,10 @@ WIDE = ' "prefer-vector-width"="512"'
 """Has LLVM take whole registers of 512 bits for a function, and not halves of them, as it does by itself for Intel's
 processors, whose clock is a tenth slower then. Where there are none it says nothing."""
 
+FOUR_VECTORS = ', !{!"llvm.loop.interleave.count", i32 4}'
+"""Has LLVM take so many side by side in a loop, of vectors that with AVX-512 are one register of 32. Else they are two
+of 16, and there it knows best."""
+
 _NAMES = {FLOAT32: ("float", "i32", 23), FLOAT64: ("double", "i64", 52)}
 """LLVM's name of a float and of its bits, and how many of these are below the exponent."""
 
