@@ -14,7 +14,6 @@ from app.devices.cpu.llvm.math.primitives import (
     chosen,
     fused,
     guessed_inverse_of_root,
-    polynomial,
     signed,
 )
 from app.formula.expansions import Expansion, plain
@@ -124,10 +123,14 @@ def _arctan(x: Value) -> Value:
 def _arctan_in_float64(x: Value) -> Value:
     size = absolute(x)
     beyond = size > 1
-    z = where(beyond, 1 / size, size)
+    return copysign(_angle(where(beyond, 1 / size, size), beyond), x)
+
+
+def _angle(z: Value, beyond: Value) -> Value:
+    """The arc tangent of z, which is up to 1, or of 1 / z."""
     square = z * z
-    angle = fused(z * square, polynomial(ATAN_IN_FLOAT64, square), z)
-    return copysign(where(beyond, math.pi / 2 - angle, angle), x)
+    angle = fused(z * square, by_steps(ATAN_IN_FLOAT64, square), z)
+    return where(beyond, math.pi / 2 - angle, angle)
 
 
 def _arcsin_in_float64(x: Value) -> Value:
@@ -141,8 +144,10 @@ def _arccos_in_float64(x: Value) -> Value:
 
 def _arctan2(y: Value, x: Value) -> Value:
     rise, run = absolute(y), absolute(x)
-    slope = where(equal(rise, 0), 0, where(equal(rise, run), 1, rise / run))  # also where both are 0 or infinite
-    angle = arctan(slope)
+    beyond = rise > run
+    smaller, larger = where(beyond, run, rise), where(beyond, rise, run)
+    z = where(equal(smaller, 0), 0, where(equal(smaller, larger), 1, smaller / larger))  # also of 0 / 0, and infinities
+    angle = _angle(z, beyond)
     angle = where(copysign(1, x) < 0, math.pi - angle, angle)
     return where(is_nan(x), x, copysign(angle, y))
 
