@@ -13,7 +13,7 @@ from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import SLOW, work_of
 from app.devices.cpu.llvm.lowering import lower
 from app.devices.cpu.llvm.math.primitives import CHOSEN
-from app.devices.cpu.llvm.vectors import ROOT_INSTRUCTIONS
+from app.devices.cpu.llvm.roots import ROOT_INSTRUCTIONS
 from app.formula.functions import FLOAT_MAX
 from app.formula.values import (
     FLOAT32,

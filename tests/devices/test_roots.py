@@ -1,5 +1,6 @@
 """SQRT of float32 as loops compute it: rounded right, by whatever instructions."""
 
+from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
@@ -8,10 +9,10 @@ import pytest
 
 from app.contract.constants import DataType
 from app.devices.cpu.device import NumpyDevice
-from app.devices.cpu.llvm import nests
+from app.devices.cpu.llvm import chosen, nests
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.lowering import lower
-from app.formula.values import FLOAT32, Input, sqrt
+from app.formula.values import FLOAT32, Input, arcsin, sqrt
 from app.memory.arrays import Array
 from tests.devices.test_llvm import dispatch, operator_of
 from tests.formula.spelled import ask
@@ -66,3 +67,20 @@ def test_roots_are_guessed_where_all_of_them_were_compared() -> None:
     with mock.patch.object(Compiler, "computes_whole", False):
         assert "rsqrt14" not in code_of(compiler)
         assert "@llvm.sqrt." in code_of(compiler)
+
+
+def test_a_root_beside_an_arc_sine() -> None:
+    """Both call the same function where there are no guesses."""
+    x = Input(FLOAT32, "X", DataType.FLOAT32)
+    for compiler in COMPILERS:
+        source = nests.elements(lower(ask, arcsin(x) + sqrt(x), DataType.FLOAT32), ["X"], 1, ["packed", "packed"])
+        numbers, made = np.linspace(0, 1, 129, dtype=np.float32), np.empty(129, np.float32)
+        frame = np.array([129, numbers.ctypes.data, 4, made.ctypes.data, 4])
+        for tables in (frozenset(["avx512"]), frozenset(["avx512", "avx2", ""])):
+            with (
+                mock.patch.object(chosen, "HOLD_TABLES", tables),
+                mock.patch.object(compiler, "_compiled", OrderedDict()),
+            ):
+                compiler.function(source)(frame.ctypes.data)
+            wide = numbers.astype(np.float64)
+            np.testing.assert_allclose(made, np.arcsin(wide) + np.sqrt(wide), 3e-7)

@@ -17,8 +17,8 @@ from app.devices.cpu.llvm.math.gates import gated
 from app.devices.cpu.llvm.math.primitives import CHOSEN
 from app.devices.cpu.llvm.math.quantization import quick_sum
 from app.devices.cpu.llvm.operations import FUNCTIONS
+from app.devices.cpu.llvm.roots import ROOT_INSTRUCTIONS
 from app.devices.cpu.llvm.types import literal, llvm_type
-from app.devices.cpu.llvm.vectors import ROOT_INSTRUCTIONS
 from app.devices.cpu.llvm.writing import Writing
 from app.formula.expansions import Ask, Expansion
 from app.formula.precision import is_for_half, is_smooth, narrowed, operations

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from app.contract.constants import DataType
-from app.devices.cpu.llvm import vectors
+from app.devices.cpu.llvm import roots, vectors
 from app.devices.cpu.llvm.math.primitives import FORMATS, Chosen, Picked
 from app.devices.cpu.llvm.types import bits_of, conversion, literal, llvm_type
 from app.devices.cpu.llvm.writing import Writing
@@ -95,13 +95,13 @@ def _root(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
     """Of float32 a function that the compiler defines, since it knows the processor."""
     if node.type != FLOAT32:
         return _intrinsic("sqrt")(writing, node, arguments)
-    writing.declare(vectors.ROOT_DECLARATION)
-    return vectors.root_call(*arguments)
+    writing.declare(roots.ROOT_DECLARATION)
+    return roots.root_call(*arguments)
 
 
 def _guessed_inverse_of_root(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
-    writing.declare(vectors.GUESS_DECLARATION)
-    return vectors.guess_call(*arguments)
+    writing.declare(roots.GUESS_DECLARATION)
+    return roots.guess_call(*arguments)
 
 
 def _copysign(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:

@@ -14,11 +14,12 @@ So a loop is made quick first, of calls, and the forms are put into it then. The
 
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal, TypeAlias
 
+from app.devices.cpu.llvm import roots
 from app.devices.cpu.llvm.math.primitives import FORMATS
 from app.devices.cpu.llvm.types import literal
 from app.formula.values import FLOAT32, FLOAT64
@@ -42,7 +43,6 @@ of 16, and there it knows best."""
 _NAMES = {FLOAT32: ("float", "i32", 23), FLOAT64: ("double", "i64", 52)}
 """LLVM's name of a float and of its bits, and how many of these are below the exponent."""
 
-_PURE = "nounwind willreturn memory(none)"
 _USED = "@llvm.compiler.used = appending global"
 _DECLARED = re.compile(
     r"^declare (float|double) @((?:pick|scale|exponent|significand|root|guess)\.[^(]+)\(([^)]*)\)\n", re.MULTILINE
@@ -85,25 +85,6 @@ def part_call(part: Part, x: str) -> str:
     return f"call float @{part}.float(float {x})"
 
 
-GUESS_DECLARATION = "declare float @guess.float(float)"
-
-
-def guess_call(x: str) -> str:
-    """An expression."""
-    return f"call float @guess.float(float {x})"
-
-
-ROOT_DECLARATION = "declare float @root.float(float)"
-
-ROOT_INSTRUCTIONS = 14
-"""How many a root is where it is guessed first."""
-
-
-def root_call(x: str) -> str:
-    """An expression."""
-    return f"call float @root.float(float {x})"
-
-
 def prepared(source: str, registers: Registers, *, guesses: bool) -> tuple[str, str]:
     """A module in which the functions that it declares are known to have forms, and the module that has these.
     Functions without forms are defined in the first one; the other is empty if there are no others. A root has forms
@@ -122,6 +103,7 @@ def prepared(source: str, registers: Registers, *, guesses: bool) -> tuple[str, 
                 forms += function.form(width, natives)
         else:
             head += function.alone("internal")
+    head.append(roots.AT_ONCE)
     if used:
         head.append(f'{_USED} [{len(used)} x ptr] [{", ".join(used)}], section "llvm.metadata"')
         forms += _INTRINSICS
@@ -145,10 +127,6 @@ def _numbers(name: str) -> list[str]:
     return [f"float 0x{each:0<16}" for each in name.split(".")[1:]]
 
 
-Native: TypeAlias = Callable[[str, Sequence[str], str], list[str]]
-"""Lines that compute the last argument, a name, of the arguments of the function called as the first one says."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Function:
     """One that is declared: of a type, and of the types that it takes."""
@@ -157,7 +135,7 @@ class _Function:
     type: str
     taken: tuple[str, ...]
 
-    def natives(self, registers: Registers) -> Mapping[int, Native]:
+    def natives(self, registers: Registers) -> Mapping[int, roots.Native]:
         """What instructions there are, by how many numbers they take."""
         return _NATIVES.get((registers, self.name.partition(".")[0], self.type), {})
 
@@ -167,8 +145,8 @@ class _Function:
         variants = ",".join(f"_ZGV_LLVM_N{width}{letters}_{self.name}({self.name}.{width})" for width in WIDTHS)
         declared = f"declare {self.type} @{self.name}({', '.join(self.taken)})"
         return [
-            f'{declared} {_PURE} "vector-function-abi-variant"="{variants}"',
-            *(f"declare {self._head(width, '')} {_PURE}" for width in WIDTHS),
+            f'{declared} {roots.PURE} "vector-function-abi-variant"="{variants}"',
+            *(f"declare {self._head(width, '')} {roots.PURE}" for width in WIDTHS),
         ]
 
     def alone(self, linkage: str) -> list[str]:
@@ -176,19 +154,19 @@ class _Function:
         if self.name.startswith("pick."):
             return _picked_in_memory(self.name, linkage)
         if self.name == "root.float":
-            return _root_at_once(linkage)
+            return roots.root_at_once(linkage)
         if self.name == "guess.float":
-            return _guessed_of_1(linkage) if linkage != "internal" else _inverse_of_root(linkage)
+            return roots.guessed_of_1(linkage) if linkage != "internal" else roots.inverse_of_root(linkage)
         if self.name == "exponent.float":
             return _exponent_by_bits(linkage)
         if self.name == "significand.float":
             return _significand_by_bits(linkage)
         return _scaled_by_products(FLOAT32 if self.type == "float" else FLOAT64, linkage)
 
-    def form(self, width: int, natives: Mapping[int, Native]) -> list[str]:
+    def form(self, width: int, natives: Mapping[int, roots.Native]) -> list[str]:
         """The function of so many numbers."""
         own = max(each for each in natives if each <= width)
-        lines = [f"define linkonce_odr {self._head(width, '%x')} alwaysinline {_PURE} {{"]
+        lines = [f"define linkonce_odr {self._head(width, '%x')} alwaysinline {roots.PURE} {{"]
         parts = []
         for first in range(0, width, own):
             given = []
@@ -222,7 +200,7 @@ def _places(first: int, count: int) -> str:
 def _picked_in_memory(name: str, linkage: str) -> list[str]:
     return [
         f"@{name}.table = {linkage} constant [{PLACES} x float] [{', '.join(_numbers(name))}], align 64",
-        f"define {linkage} float @{name}(i32 %place) alwaysinline {_PURE} {{",
+        f"define {linkage} float @{name}(i32 %place) alwaysinline {roots.PURE} {{",
         f"%low = and i32 %place, {PLACES - 1}",
         f"%at = getelementptr [{PLACES} x float], ptr @{name}.table, i32 0, i32 %low",
         "%number = load float, ptr %at, align 4",
@@ -246,7 +224,7 @@ def _picked_of_8(name: str, given: Sequence[str], made: str) -> list[str]:
     return [f"{made} = call <8 x float> @{_PERMUTE_TWO}({low}, <8 x i32> {given[0]}, {high})"]
 
 
-def _scaled_at_once(intrinsic: str, width: int, type_: str, mask: str, more: str) -> Native:
+def _scaled_at_once(intrinsic: str, width: int, type_: str, mask: str, more: str) -> roots.Native:
     def write(name: str, given: Sequence[str], made: str) -> list[str]:
         kind = f"<{width} x {type_}>"
         x, n = (f"{kind} {each}" for each in given)
@@ -255,101 +233,10 @@ def _scaled_at_once(intrinsic: str, width: int, type_: str, mask: str, more: str
     return write
 
 
-def _part_at_once(intrinsic: str, width: int, how: str, mask: str, more: str) -> Native:
+def _part_at_once(intrinsic: str, width: int, how: str, mask: str, more: str) -> roots.Native:
     def write(name: str, given: Sequence[str], made: str) -> list[str]:
         kind = f"<{width} x float>"
         return [f"{made} = call {kind} @{intrinsic}({kind} {given[0]}{how}, {kind} zeroinitializer, {mask} -1{more})"]
-
-    return write
-
-
-_FEW, _MANY = 2.0**-100, 2.0**100
-"""Roots of less would have digits that are lost on the way, so it is made more first."""
-
-_AS_THEY_ARE = 1 << 4 * 2 | 1 << 4 * 5
-"""Of the eight classes that numbers are of, each with four bits, those whose root is the number itself: 0, infinity."""
-
-
-def _root_at_once(linkage: str) -> list[str]:
-    return [
-        "declare float @llvm.sqrt.f32(float)",
-        f"define {linkage} float @root.float(float %x) alwaysinline {_PURE} {{",
-        "%root = call float @llvm.sqrt.f32(float %x)",
-        "ret float %root",
-        "}",
-    ]
-
-
-def _inverse_of_root(linkage: str) -> list[str]:
-    return [
-        "declare float @llvm.sqrt.f32(float)",
-        f"define {linkage} float @guess.float(float %x) alwaysinline {_PURE} {{",
-        "%root = call float @llvm.sqrt.f32(float %x)",
-        "%inverse = fdiv float 1.0, %root",
-        "ret float %inverse",
-        "}",
-    ]
-
-
-def _guessed_of_1(linkage: str) -> list[str]:
-    return [
-        f"define {linkage} float @guess.float(float %x) alwaysinline {_PURE} {{",
-        "%first = insertelement <8 x float> zeroinitializer, float %x, i32 0",
-        *_guess(8, "i8")("", ["%first"], "%all"),
-        "%guess = extractelement <8 x float> %all, i32 0",
-        "ret float %guess",
-        "}",
-    ]
-
-
-def _guess(width: int, mask: str) -> Native:
-    def write(name: str, given: Sequence[str], made: str) -> list[str]:
-        kind = f"<{width} x float>"
-        intrinsic = f"llvm.x86.avx512.rsqrt14.ps.{32 * width}"
-        return [f"{made} = call {kind} @{intrinsic}({kind} {given[0]}, {kind} zeroinitializer, {mask} -1)"]
-
-    return write
-
-
-def _root_by_guess(width: int, mask: str, more: str) -> Native:
-    """From y, within 2^-14 of 1 / sqrt(x), come g = x y and h = y / 2, and by one step each (R. Goldschmidt) the root
-    and half of its inverse to their last digits or so. What x is more than g^2 has no rounding, and tells the last one
-    right (P. Markstein), as it does for every float32."""
-
-    def write(name: str, given: Sequence[str], made: str) -> list[str]:
-        kind, (x,) = f"<{width} x float>", given
-        few, many, back, half = (f"splat (float {_number(each)})" for each in (_FEW, _MANY, _MANY**-0.5, 0.5))
-
-        def fused(a: str, b: str, c: str) -> str:
-            return f"call {kind} @llvm.fma.v{width}f32({kind} {a}, {kind} {b}, {kind} {c})"
-
-        bits = 32 * width
-        lines = {
-            "small": f"fcmp olt {kind} {x}, {few}",
-            "larger": f"fmul {kind} {x}, {many}",
-            "m": f"select <{width} x i1> {made}.small, {kind} {made}.larger, {kind} {x}",
-        }
-        rest = {
-            "g": f"fmul {kind} {made}.m, {made}.y",
-            "h": f"fmul {kind} {made}.y, {half}",
-            "minus": f"fneg {kind} {made}.h",
-            "r": fused(f"{made}.minus", f"{made}.g", half),
-            "nearer": fused(f"{made}.g", f"{made}.r", f"{made}.g"),
-            "inverse": fused(f"{made}.h", f"{made}.r", f"{made}.h"),
-            "less": f"fneg {kind} {made}.nearer",
-            "rest": fused(f"{made}.less", f"{made}.nearer", f"{made}.m"),
-            "root": fused(f"{made}.rest", f"{made}.inverse", f"{made}.nearer"),
-            "smaller": f"fmul {kind} {made}.root, {back}",
-            "own": f"select <{width} x i1> {made}.small, {kind} {made}.smaller, {kind} {made}.root",
-        }
-        table = f"<{width} x i32> splat (i32 {_AS_THEY_ARE})"
-        return [
-            *(f"{made}.{each} = {line}" for each, line in lines.items()),
-            *_guess(width, mask)(name, [f"{made}.m"], f"{made}.y"),
-            *(f"{made}.{each} = {line}" for each, line in rest.items()),
-            f"{made} = call {kind} @llvm.x86.avx512.mask.fixupimm.ps.{bits}"
-            f"({kind} {made}.own, {kind} {x}, {table}, i32 0, {mask} -1{more})",
-        ]
 
     return write
 
@@ -368,7 +255,7 @@ _NORMAL = (
 
 def _exponent_by_bits(linkage: str) -> list[str]:
     return [
-        f"define {linkage} float @exponent.float(float %x) alwaysinline {_PURE} {{",
+        f"define {linkage} float @exponent.float(float %x) alwaysinline {roots.PURE} {{",
         *_NORMAL,
         "%shifted = lshr i32 %number, 23",
         f"%less = select i1 %small, i32 {127 + 23}, i32 127",
@@ -385,7 +272,7 @@ def _exponent_by_bits(linkage: str) -> list[str]:
 
 def _significand_by_bits(linkage: str) -> list[str]:
     return [
-        f"define {linkage} float @significand.float(float %x) alwaysinline {_PURE} {{",
+        f"define {linkage} float @significand.float(float %x) alwaysinline {roots.PURE} {{",
         *_NORMAL,
         f"%digits = and i32 %number, {(1 << 23) - 1}",
         f"%moved = or i32 %digits, {127 << 23}",
@@ -402,7 +289,7 @@ def _scaled_by_products(type_: str, linkage: str) -> list[str]:
     name, bits, below = _NAMES[type_]
     one = f"bitcast ({name} {_number(1)} to {bits})"
     return [
-        f"define {linkage} {name} @scale.{name}({name} %x, {name} %n) alwaysinline {_PURE} {{",
+        f"define {linkage} {name} @scale.{name}({name} %x, {name} %n) alwaysinline {roots.PURE} {{",
         f"%raised = fadd {name} %n, {_number(FORMATS[type_].rounder)}",
         f"%number = bitcast {name} %raised to {bits}",
         f"%exponent = shl {bits} %number, {below}",
@@ -439,36 +326,32 @@ _INTRINSICS = [
     f"declare <8 x float> @{_SIGNIFICAND_8}(<8 x float>, i32, <8 x float>, i8)",
     f"declare <16 x float> @{_SIGNIFICAND_16}(<16 x float>, i32, <16 x float>, i16, i32)",
     f"declare <8 x double> @{_SCALE_DOUBLE}(<8 x double>, <8 x double>, <8 x double>, i8, i32)",
-    *(f"declare <{n} x float> @llvm.fma.v{n}f32(<{n} x float>, <{n} x float>, <{n} x float>)" for n in (8, 16)),
-    "declare <8 x float> @llvm.x86.avx512.rsqrt14.ps.256(<8 x float>, <8 x float>, i8)",
-    "declare <16 x float> @llvm.x86.avx512.rsqrt14.ps.512(<16 x float>, <16 x float>, i16)",
-    "declare <8 x float> @llvm.x86.avx512.mask.fixupimm.ps.256(<8 x float>, <8 x float>, <8 x i32>, i32, i8)",
-    "declare <16 x float> @llvm.x86.avx512.mask.fixupimm.ps.512(<16 x float>, <16 x float>, <16 x i32>, i32, i16, i32)",
+    roots.AT_ONCE,
+    *roots.INTRINSICS,
 ]
 
-_AS_IT_IS_ROUNDED = ", i32 4"
 _FROM_1_OR_NAN = ", i32 12"
 """From 1 to below 2, and NaN of what is below 0."""
 
-_NATIVES: Mapping[tuple[str, str, str], Mapping[int, Native]] = {
+_NATIVES: Mapping[tuple[str, str, str], Mapping[int, roots.Native]] = {
     ("avx512", "pick", "float"): {8: _picked_of_8, 16: _picked_of_16},
     ("avx512", "scale", "float"): {
         8: _scaled_at_once(_SCALE_8, 8, "float", "i8", ""),
-        16: _scaled_at_once(_SCALE_16, 16, "float", "i16", _AS_IT_IS_ROUNDED),
+        16: _scaled_at_once(_SCALE_16, 16, "float", "i16", roots.AS_IT_IS_ROUNDED),
     },
     ("avx512", "exponent", "float"): {
         8: _part_at_once(_EXPONENT_8, 8, "", "i8", ""),
-        16: _part_at_once(_EXPONENT_16, 16, "", "i16", _AS_IT_IS_ROUNDED),
+        16: _part_at_once(_EXPONENT_16, 16, "", "i16", roots.AS_IT_IS_ROUNDED),
     },
     ("avx512", "significand", "float"): {
         8: _part_at_once(_SIGNIFICAND_8, 8, _FROM_1_OR_NAN, "i8", ""),
-        16: _part_at_once(_SIGNIFICAND_16, 16, _FROM_1_OR_NAN, "i16", _AS_IT_IS_ROUNDED),
+        16: _part_at_once(_SIGNIFICAND_16, 16, _FROM_1_OR_NAN, "i16", roots.AS_IT_IS_ROUNDED),
     },
-    ("avx512", "guess", "float"): {8: _guess(8, "i8"), 16: _guess(16, "i16")},
+    ("avx512", "guess", "float"): {8: roots.guess(8, "i8"), 16: roots.guess(16, "i16")},
     ("avx512", "root", "float"): {
-        8: _root_by_guess(8, "i8", ""),
-        16: _root_by_guess(16, "i16", _AS_IT_IS_ROUNDED),
+        8: roots.root_by_guess(8, "i8", ""),
+        16: roots.root_by_guess(16, "i16", roots.AS_IT_IS_ROUNDED),
     },
-    ("avx512", "scale", "double"): {8: _scaled_at_once(_SCALE_DOUBLE, 8, "double", "i8", _AS_IT_IS_ROUNDED)},
+    ("avx512", "scale", "double"): {8: _scaled_at_once(_SCALE_DOUBLE, 8, "double", "i8", roots.AS_IT_IS_ROUNDED)},
 }
 """By registers, function and what it gives."""
