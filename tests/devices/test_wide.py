@@ -11,8 +11,8 @@ from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm import nests
 from app.devices.cpu.llvm.compiler import OF_HALVES, STEADY, Compiler
 from app.devices.cpu.llvm.lowering import lower
-from app.devices.cpu.llvm.vectors import WIDE
-from app.formula.values import FLOAT32, Input, Value, absolute, exp, tanh
+from app.devices.cpu.llvm.vectors import FOUR_VECTORS, WIDE, Registers
+from app.formula.values import FLOAT32, Input, Value, absolute, exp, sqrt, tan, tanh
 from tests.formula.spelled import ask
 from tests.operators.descriptors import compiled, descriptor
 
@@ -29,6 +29,7 @@ def source_of(expression: Value, stored: DataType) -> str:
     [
         (exp(X), DataType.FLOAT32, True),
         (tanh(X), DataType.FLOAT32, True),
+        (sqrt(X), DataType.FLOAT32, True),
         (X > 1, DataType.UINT8, True),
         (absolute(X), DataType.FLOAT32, False),
         (exp(HALF), DataType.FLOAT16, False),
@@ -41,12 +42,10 @@ def test_what_computes_for_long_and_what_is_stored_as_bytes_is_wide(
     assert (WIDE in source_of(expression, stored)) is is_wide
 
 
-@pytest.mark.parametrize("is_steady", [True, False])
-def test_processors_that_slow_down_take_half_registers(is_steady: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def parsed_by(compiler: Any, source: str, registers: Registers, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What LLVM reads."""
     made: list[str] = []
-    compiler: Any = Compiler()
     parsed = compiler._llvm.parse_assembly
-    monkeypatch.setattr(compiler, "_features", dict(compiler._features) | {STEADY: is_steady})
 
     def parse(source: str) -> Any:
         made.append(source)
@@ -54,8 +53,24 @@ def test_processors_that_slow_down_take_half_registers(is_steady: bool, monkeypa
 
     monkeypatch.setattr(compiler._llvm, "parse_assembly", parse)
     target = compiler._llvm.Target.from_default_triple()
-    compiler.optimized(source_of(exp(X), DataType.FLOAT32), target.create_target_machine(), compiler.registers)
-    assert (WIDE in made[0]) is is_steady
+    compiler.optimized(source, target.create_target_machine(), registers)
+    return made[0]
+
+
+@pytest.mark.parametrize("is_steady", [True, False])
+def test_processors_that_slow_down_take_half_registers(is_steady: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler: Any = Compiler()
+    monkeypatch.setattr(compiler, "_features", dict(compiler._features) | {STEADY: is_steady})
+    read = parsed_by(compiler, source_of(exp(X), DataType.FLOAT32), compiler.registers, monkeypatch)
+    assert (WIDE in read) is is_steady
+
+
+@pytest.mark.parametrize("registers", ["avx512", "avx2", ""])
+def test_four_guesses_side_by_side_are_for_those_with_32_registers(
+    registers: Registers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = parsed_by(Compiler(), source_of(tan(X), DataType.FLOAT32), registers, monkeypatch)
+    assert (FOUR_VECTORS in read) is (registers == "avx512")
 
 
 @pytest.mark.parametrize(("elements", "is_wide"), [(1 << 10, False), (1 << 16, True)])

@@ -1,10 +1,11 @@
 """Functions of float32 that have two formulas, of which the compiler takes the one that is quicker on its processor.
 
 Where a register holds sixteen numbers, one instruction picks out of a table, and a polynomial of which each piece of a
-function has its own coefficients is the least to do, or what a function is at sixteen places. Elsewhere it takes as
-long as ten other operations, and whole formulas take half as long. Both are within one unit in the last place of what
-is exact, rounded, and what is gated by the normal distribution within two: results may differ by as much again from
-processor to processor, and do not with how many elements a vector has.
+function has its own coefficients is the least to do, or what a function is at sixteen places; there is one for a guess
+at the inverse of a root, too. Elsewhere it takes as long as ten other operations, and whole formulas take half as long.
+Both are within one unit in the last place of what is exact, rounded, and what is gated by the normal distribution
+within two: results may differ by as much again from processor to processor, and do not with how many elements a vector
+has.
 """
 
 import re
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 from app.contract.constants import DataType
 from app.devices.cpu.llvm.lowering import Element, lower_part
-from app.devices.cpu.llvm.math import angles, functions, logarithms, pieces, powers, sixteenths, tails, whole
+from app.devices.cpu.llvm.math import angles, arcs, functions, logarithms, pieces, powers, sixteenths, tails, whole
 from app.devices.cpu.llvm.vectors import Registers
 from app.formula.structures import Questions
 from app.formula.values import FLOAT32, Input, Value
@@ -37,6 +38,8 @@ FUNCTIONS: Mapping[str, Formulas] = {
     "sin": Formulas(sixteenths.sin, angles.WHOLE["sin"]),
     "cos": Formulas(sixteenths.cos, angles.WHOLE["cos"]),
     "tan": Formulas(sixteenths.tan, angles.WHOLE["tan"]),
+    "arcsin": Formulas(arcs.BY_GUESS["arcsin"], arcs.WHOLE["arcsin"]),
+    "arccos": Formulas(arcs.BY_GUESS["arccos"], arcs.WHOLE["arccos"]),
     "gated_by_normal": Formulas(tails.gated_by_normal, functions.gated_by_normal),
 }
 

@@ -140,7 +140,10 @@ class Compiler:
         source = _HEAD.sub(rf"\g<0>{_REALIGNS}", source)
         if not self._features.get(STEADY):
             source = source.replace(vectors.WIDE, "")
-        source, forms = vectors.prepared(chosen.defined(source, registers), registers)
+        if registers != "avx512":
+            source = source.replace(vectors.FOUR_VECTORS, "")
+        source = chosen.defined(source, registers)
+        source, forms = vectors.prepared(source, registers, guesses=self.computes_whole)
         module = self._llvm.parse_assembly(source)
         module.verify()
         options = self._llvm.create_pipeline_tuning_options(speed_level=2)

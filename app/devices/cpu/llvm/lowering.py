@@ -17,6 +17,7 @@ from app.devices.cpu.llvm.math.gates import gated
 from app.devices.cpu.llvm.math.primitives import CHOSEN
 from app.devices.cpu.llvm.math.quantization import quick_sum
 from app.devices.cpu.llvm.operations import FUNCTIONS
+from app.devices.cpu.llvm.roots import ROOT_INSTRUCTIONS
 from app.devices.cpu.llvm.types import literal, llvm_type
 from app.devices.cpu.llvm.writing import Writing
 from app.formula.expansions import Ask, Expansion
@@ -62,11 +63,12 @@ class Element:
     def instructions(self) -> int:
         """How many it is, with those of the functions that it calls and that have no instruction of their own."""
         called = [name for line in self.body for name in _CHOSEN.findall(line)]
-        return len(self.body) + sum(CHOSEN[name] for name in called)
+        roots = sum("@root." in line for line in self.body)
+        return len(self.body) + sum(CHOSEN[name] for name in called) + (ROOT_INSTRUCTIONS - 1) * roots
 
     @property
     def slow(self) -> int:
-        """How many of these a processor does not begin each cycle: divisions and roots."""
+        """How many of these a processor does not begin each cycle: divisions, and roots of float64."""
         return sum(" = fdiv " in line or "@llvm.sqrt." in line for line in self.body)
 
     @property

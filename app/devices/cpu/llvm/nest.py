@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from app.devices.cpu.llvm.lowering import Element
 from app.devices.cpu.llvm.types import bytes_of, intrinsic, llvm_type
-from app.devices.cpu.llvm.vectors import WIDE
+from app.devices.cpu.llvm.vectors import FOUR_VECTORS, WIDE
 from app.memory.addresses import LINE
 
 Access: TypeAlias = Literal["packed", "same", "strided"]
@@ -28,6 +28,7 @@ FETCHED = 1 << 12
 
 GROUP = ", !llvm.access.group !4"
 PARALLEL, ACCUMULATING, SIDE_BY_SIDE = ", !llvm.loop !0", ", !llvm.loop !1", ", !llvm.loop !7"
+GUESSING = ", !llvm.loop !9"
 _METADATA = [
     "!0 = distinct !{!0, !2, !6}",
     "!1 = distinct !{!1, !2, !3}",
@@ -37,12 +38,13 @@ _METADATA = [
     "!5 = !{i32 1}",
     "!7 = distinct !{!7, !2, !3, !8}",
     '!8 = !{!"llvm.loop.interleave.count", i32 2}',
+    f"!9 = distinct !{{!9, !2, !3{FOUR_VECTORS}}}",
     '!6 = !{!"llvm.loop.interleave.count", i32 %d}',
 ]
 """Says of loops that what one iteration stores, no other one loads, and that they take some vectors side by side, since
 one long chain of operations leaves a processor waiting; of accumulating ones that they take 16 elements at a time,
 since for an accumulator of 64 bits LLVM would take fewer, of the elements of 32 bits too, and of long functions twice
-as many."""
+as many; and of those that accumulate nothing but a doubt four vectors, where there are registers for them."""
 
 LONG = 192
 """More instructions for an element than any operator's formula has are a graph's, which are compiled in two thirds of
@@ -237,6 +239,13 @@ class Nest:
             return ()
 
         self.loop(size, one, note=PARALLEL)
+
+    def move_all(self, source: Place, target: Place, count: int) -> None:
+        """The same of so many, which are whole lines of the cache: a call of C takes as long as to compute a few."""
+        for offset in range(0, count * bytes_of(source.type), LINE):
+            given, taken = (self.emit(f"getelementptr i8, ptr {each.base}, i64 {offset}") for each in (source, target))
+            value = self.emit(f"load <{LINE // 4} x i32>, ptr {given}, align 1")
+            self._lines.append(f"store <{LINE // 4} x i32> {value}, ptr {taken}, align 1")
 
     def fill(self, source: Place, target: Place, size: str, count: int) -> None:
         """Copy `size` elements to memory for `count` of them, the others being 0."""

@@ -14,6 +14,7 @@ from app.devices.cpu.llvm.nest import (
     ACCUMULATING,
     FETCHED_PIECE,
     GROUP,
+    GUESSING,
     OUTPUT,
     PARALLEL,
     PIECE,
@@ -31,7 +32,7 @@ __all__ = ["GUESSED", "OUTPUT", "PIECE", "Access", "elements", "rows"]
 WHOLE = 1 << 7
 """Elements of which long formulas are computed a multiple: as many as LLVM takes at a time, at most."""
 
-GUESSED = 1 << 8
+GUESSED = 1 << 7
 """Elements that are computed again if one of them was computed too quickly."""
 
 PAIRED = 1 << 5
@@ -192,6 +193,8 @@ class _Row:
         first = nest.before_line(self.places[OUTPUT]) if streams else "0"
         # The first piece lacks what lets all others begin where a line of the output does.
         lacking = nest.emit(f"and i64 {nest.emit(f'sub i64 0, {first}')}, {piece - 1}")
+        # Before anything is stored, of which the compiler knows no other place.
+        held = [self._held(each, known) for each in (*element.quick, element)] if element.quick else []
         pieces = nest.emit(f"add i64 {nest.emit(f'add i64 {self._size}, {lacking}')}, {piece - 1}")
         pieces = nest.emit(f"udiv i64 {pieces}, {piece}")
 
@@ -215,11 +218,17 @@ class _Row:
             else:
                 row.places[OUTPUT] = made
                 if element.quick:
-                    row.guessed(element, element.quick)
+                    row.guessed(element, element.quick, held)
                 else:
                     row.each({OUTPUT: element}, known)
-                move = nest.stream if streams else nest.move
-                move(made, places[OUTPUT], size)
+                if streams:
+                    nest.stream(made, places[OUTPUT], size)
+                elif element.quick:
+                    is_whole = nest.emit(f"icmp eq i64 {size}, {piece}")
+                    nest.if_(is_whole, lambda: nest.move_all(made, places[OUTPUT], piece))
+                    nest.if_(nest.emit(f"xor i1 {is_whole}, true"), lambda: nest.move(made, places[OUTPUT], size))
+                else:
+                    nest.move(made, places[OUTPUT], size)
             return ()
 
         nest.loop(pieces, body)
@@ -255,10 +264,10 @@ class _Row:
         nest.loop(nest.emit(f"add i64 1, {nest.emit(f'zext i1 {some} to i64')}"), turn)
         nest.if_(some, lambda: nest.copy(ends[OUTPUT], rest[OUTPUT], left))
 
-    def guessed(self, element: Element, quick: tuple[Element, Element]) -> None:
-        """The loop that stores what is `quick`, and, if there is a doubtful one among these, the one of `element`."""
+    def guessed(self, element: Element, quick: tuple[Element, Element], held: Sequence[Mapping[str, str]]) -> None:
+        """The loop that stores what is `quick`, and, if there is a doubtful one among these, the one of `element`. What
+        is `held` for these three is one for all."""
         nest, (value, doubtful) = self._nest, quick
-        held = [self._held(each, {}) for each in quick]
 
         def body(index: str, accumulated: Sequence[str]) -> Sequence[str]:
             nest.store(self._value(value, held[0], index), self.places[OUTPUT], index)
@@ -266,8 +275,8 @@ class _Row:
             doubt = nest.emit(f"icmp ne {doubtful.output} {self._value(doubtful, held[1], index)}, 0")
             return (nest.emit(f"or i1 {accumulated[0]}, {doubt}"),)
 
-        (doubts,) = nest.loop(self._size, body, [("i1", "false")], ACCUMULATING)
-        nest.if_(doubts, lambda: self.each({OUTPUT: element}, {}))
+        (doubts,) = nest.loop(self._size, body, [("i1", "false")], GUESSING)
+        nest.if_(doubts, lambda: self.each({OUTPUT: element}, held[2]))
 
     def added(self, stages: Sequence[FormulaStage[Element]], known: Mapping[str, str]) -> dict[str, str]:
         """The names of the group's sums."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from app.contract.constants import DataType
-from app.devices.cpu.llvm import vectors
+from app.devices.cpu.llvm import roots, vectors
 from app.devices.cpu.llvm.math.primitives import FORMATS, Chosen, Picked
 from app.devices.cpu.llvm.types import bits_of, conversion, literal, llvm_type
 from app.devices.cpu.llvm.writing import Writing
@@ -89,6 +89,19 @@ def _intrinsic(name: str) -> Writer:
         return writing.call(f"{name}.f{bits_of(node.type)}", llvm_type(node.type), *arguments)
 
     return write
+
+
+def _root(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
+    """Of float32 a function that the compiler defines, since it knows the processor."""
+    if node.type != FLOAT32:
+        return _intrinsic("sqrt")(writing, node, arguments)
+    writing.declare(roots.ROOT_DECLARATION)
+    return roots.root_call(*arguments)
+
+
+def _guessed_inverse_of_root(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
+    writing.declare(roots.GUESS_DECLARATION)
+    return roots.guess_call(*arguments)
 
 
 def _copysign(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
@@ -215,16 +228,13 @@ def _layout(node: Operation) -> tuple[str, int]:
 _ONE = {FLOAT32: 0x3F800000, FLOAT64: 0x3FF0000000000000}
 """The bits of 1."""
 
-_ROUNDER = 0x4B400000
-"""The bits of `Format.rounder` of float32."""
-
 _ROOT_OF_HALF = {FLOAT32: 0x3F3504F3, FLOAT64: 0x3FE6A09E667F3BCD}
 """The bits of sqrt(1/2)."""
 
 
-def _lowest_bits(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
-    bits = writing.emit(f"bitcast float {arguments[0]} to i32")
-    return f"sub i32 {bits}, {_ROUNDER}"
+def _bits_beyond(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
+    bits, start = (writing.emit(f"bitcast float {each} to i32") for each in arguments)
+    return f"sub i32 {bits}, {start}"
 
 
 def _scaled(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
@@ -354,14 +364,14 @@ FUNCTIONS: dict[str, Writer] = {
     "cast": _cast,
     "through_float16": _through_float16,
     "saturate": _saturate,
-    "sqrt": _intrinsic("sqrt"),
+    "sqrt": _root,
     "floor": _to_whole("floor"),
     "ceil": _to_whole("ceil"),
     "trunc": _to_whole("trunc"),
     "rint": _to_whole("roundeven"),
     "fused": _intrinsic("fma"),
     "truncated": _truncated,
-    "lowest_bits": _lowest_bits,
+    "bits_beyond": _bits_beyond,
     "signed": _signed,
     "scaled": _scaled,
     "picked": _picked,
@@ -369,6 +379,7 @@ FUNCTIONS: dict[str, Writer] = {
     "picked_within": _picked_within,
     "exponent": _part_of("exponent"),
     "significand": _part_of("significand"),
+    "guessed_inverse_of_root": _guessed_inverse_of_root,
     "chosen": _chosen,
     "called_power": _called_power,
     "two_to_the": _power_of_two(1),

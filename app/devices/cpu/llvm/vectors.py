@@ -7,15 +7,19 @@ So a loop is made quick first, of calls, and the forms are put into it then. The
 - A float32 picked out of a table of PLACES, which a register holds, by the lowest bits of a place: `pick.TABLE`.
 - The n of a float32 2^n m, and its m, from 1 to below 2: `exponent.float`, `significand.float`. Of 0 n is -infinity and
   m 1, of infinity n is infinity and m 1, of NaN both are NaN, and of numbers below 0 m is.
+- A guess at 1 / sqrt(x) of a float32, the same of each number, however many there are at once: `guess.float`.
+- The root of a float32, rounded once: `root.float`. There is an instruction for that everywhere, but one for a first
+  guess at its inverse, and what makes the root of that, take half as long on Intel's processors.
 """
 
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal, TypeAlias
 
+from app.devices.cpu.llvm import roots
 from app.devices.cpu.llvm.math.primitives import FORMATS
 from app.devices.cpu.llvm.types import literal
 from app.formula.values import FLOAT32, FLOAT64
@@ -32,13 +36,16 @@ WIDE = ' "prefer-vector-width"="512"'
 """Has LLVM take whole registers of 512 bits for a function, and not halves of them, as it does by itself for Intel's
 processors, whose clock is a tenth slower then. Where there are none it says nothing."""
 
+FOUR_VECTORS = ', !{!"llvm.loop.interleave.count", i32 4}'
+"""Has LLVM take so many side by side in a loop, of vectors that with AVX-512 are one register of 32. Else they are two
+of 16, and there it knows best."""
+
 _NAMES = {FLOAT32: ("float", "i32", 23), FLOAT64: ("double", "i64", 52)}
 """LLVM's name of a float and of its bits, and how many of these are below the exponent."""
 
-_PURE = "nounwind willreturn memory(none)"
 _USED = "@llvm.compiler.used = appending global"
 _DECLARED = re.compile(
-    r"^declare (float|double) @((?:pick|scale|exponent|significand)\.[^(]+)\(([^)]*)\)\n", re.MULTILINE
+    r"^declare (float|double) @((?:pick|scale|exponent|significand|root|guess)\.[^(]+)\(([^)]*)\)\n", re.MULTILINE
 )
 
 
@@ -78,15 +85,16 @@ def part_call(part: Part, x: str) -> str:
     return f"call float @{part}.float(float {x})"
 
 
-def prepared(source: str, registers: Registers) -> tuple[str, str]:
+def prepared(source: str, registers: Registers, *, guesses: bool) -> tuple[str, str]:
     """A module in which the functions that it declares are known to have forms, and the module that has these.
-    Functions without forms are defined in the first one; the other is empty if there are no others."""
+    Functions without forms are defined in the first one; the other is empty if there are no others. A root has forms
+    if the processor `guesses` as those do for which all roots were compared."""
     head: list[str] = []
     forms: list[str] = []
     used: list[str] = []
     for type_, name, taken in _DECLARED.findall(source):
         function = _Function(name, type_, tuple(taken.split(", ")))
-        natives = function.natives(registers)
+        natives = function.natives(registers) if guesses or name != "root.float" else {}
         if natives:
             head += function.told()
             used += [f"ptr @{name}.{width}" for width in WIDTHS]
@@ -95,6 +103,7 @@ def prepared(source: str, registers: Registers) -> tuple[str, str]:
                 forms += function.form(width, natives)
         else:
             head += function.alone("internal")
+    head.append(roots.AT_ONCE)
     if used:
         head.append(f'{_USED} [{len(used)} x ptr] [{", ".join(used)}], section "llvm.metadata"')
         forms += _INTRINSICS
@@ -118,10 +127,6 @@ def _numbers(name: str) -> list[str]:
     return [f"float 0x{each:0<16}" for each in name.split(".")[1:]]
 
 
-Native: TypeAlias = Callable[[str, Sequence[str], str], list[str]]
-"""Lines that compute the last argument, a name, of the arguments of the function called as the first one says."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Function:
     """One that is declared: of a type, and of the types that it takes."""
@@ -130,7 +135,7 @@ class _Function:
     type: str
     taken: tuple[str, ...]
 
-    def natives(self, registers: Registers) -> Mapping[int, Native]:
+    def natives(self, registers: Registers) -> Mapping[int, roots.Native]:
         """What instructions there are, by how many numbers they take."""
         return _NATIVES.get((registers, self.name.partition(".")[0], self.type), {})
 
@@ -140,24 +145,28 @@ class _Function:
         variants = ",".join(f"_ZGV_LLVM_N{width}{letters}_{self.name}({self.name}.{width})" for width in WIDTHS)
         declared = f"declare {self.type} @{self.name}({', '.join(self.taken)})"
         return [
-            f'{declared} {_PURE} "vector-function-abi-variant"="{variants}"',
-            *(f"declare {self._head(width, '')} {_PURE}" for width in WIDTHS),
+            f'{declared} {roots.PURE} "vector-function-abi-variant"="{variants}"',
+            *(f"declare {self._head(width, '')} {roots.PURE}" for width in WIDTHS),
         ]
 
     def alone(self, linkage: str) -> list[str]:
         """The function of one number."""
         if self.name.startswith("pick."):
             return _picked_in_memory(self.name, linkage)
+        if self.name == "root.float":
+            return roots.root_at_once(linkage)
+        if self.name == "guess.float":
+            return roots.guessed_of_1(linkage) if linkage != "internal" else roots.inverse_of_root(linkage)
         if self.name == "exponent.float":
             return _exponent_by_bits(linkage)
         if self.name == "significand.float":
             return _significand_by_bits(linkage)
         return _scaled_by_products(FLOAT32 if self.type == "float" else FLOAT64, linkage)
 
-    def form(self, width: int, natives: Mapping[int, Native]) -> list[str]:
+    def form(self, width: int, natives: Mapping[int, roots.Native]) -> list[str]:
         """The function of so many numbers."""
         own = max(each for each in natives if each <= width)
-        lines = [f"define linkonce_odr {self._head(width, '%x')} alwaysinline {_PURE} {{"]
+        lines = [f"define linkonce_odr {self._head(width, '%x')} alwaysinline {roots.PURE} {{"]
         parts = []
         for first in range(0, width, own):
             given = []
@@ -191,7 +200,7 @@ def _places(first: int, count: int) -> str:
 def _picked_in_memory(name: str, linkage: str) -> list[str]:
     return [
         f"@{name}.table = {linkage} constant [{PLACES} x float] [{', '.join(_numbers(name))}], align 64",
-        f"define {linkage} float @{name}(i32 %place) alwaysinline {_PURE} {{",
+        f"define {linkage} float @{name}(i32 %place) alwaysinline {roots.PURE} {{",
         f"%low = and i32 %place, {PLACES - 1}",
         f"%at = getelementptr [{PLACES} x float], ptr @{name}.table, i32 0, i32 %low",
         "%number = load float, ptr %at, align 4",
@@ -215,7 +224,7 @@ def _picked_of_8(name: str, given: Sequence[str], made: str) -> list[str]:
     return [f"{made} = call <8 x float> @{_PERMUTE_TWO}({low}, <8 x i32> {given[0]}, {high})"]
 
 
-def _scaled_at_once(intrinsic: str, width: int, type_: str, mask: str, more: str) -> Native:
+def _scaled_at_once(intrinsic: str, width: int, type_: str, mask: str, more: str) -> roots.Native:
     def write(name: str, given: Sequence[str], made: str) -> list[str]:
         kind = f"<{width} x {type_}>"
         x, n = (f"{kind} {each}" for each in given)
@@ -224,7 +233,7 @@ def _scaled_at_once(intrinsic: str, width: int, type_: str, mask: str, more: str
     return write
 
 
-def _part_at_once(intrinsic: str, width: int, how: str, mask: str, more: str) -> Native:
+def _part_at_once(intrinsic: str, width: int, how: str, mask: str, more: str) -> roots.Native:
     def write(name: str, given: Sequence[str], made: str) -> list[str]:
         kind = f"<{width} x float>"
         return [f"{made} = call {kind} @{intrinsic}({kind} {given[0]}{how}, {kind} zeroinitializer, {mask} -1{more})"]
@@ -246,7 +255,7 @@ _NORMAL = (
 
 def _exponent_by_bits(linkage: str) -> list[str]:
     return [
-        f"define {linkage} float @exponent.float(float %x) alwaysinline {_PURE} {{",
+        f"define {linkage} float @exponent.float(float %x) alwaysinline {roots.PURE} {{",
         *_NORMAL,
         "%shifted = lshr i32 %number, 23",
         f"%less = select i1 %small, i32 {127 + 23}, i32 127",
@@ -263,7 +272,7 @@ def _exponent_by_bits(linkage: str) -> list[str]:
 
 def _significand_by_bits(linkage: str) -> list[str]:
     return [
-        f"define {linkage} float @significand.float(float %x) alwaysinline {_PURE} {{",
+        f"define {linkage} float @significand.float(float %x) alwaysinline {roots.PURE} {{",
         *_NORMAL,
         f"%digits = and i32 %number, {(1 << 23) - 1}",
         f"%moved = or i32 %digits, {127 << 23}",
@@ -280,7 +289,7 @@ def _scaled_by_products(type_: str, linkage: str) -> list[str]:
     name, bits, below = _NAMES[type_]
     one = f"bitcast ({name} {_number(1)} to {bits})"
     return [
-        f"define {linkage} {name} @scale.{name}({name} %x, {name} %n) alwaysinline {_PURE} {{",
+        f"define {linkage} {name} @scale.{name}({name} %x, {name} %n) alwaysinline {roots.PURE} {{",
         f"%raised = fadd {name} %n, {_number(FORMATS[type_].rounder)}",
         f"%number = bitcast {name} %raised to {bits}",
         f"%exponent = shl {bits} %number, {below}",
@@ -317,26 +326,32 @@ _INTRINSICS = [
     f"declare <8 x float> @{_SIGNIFICAND_8}(<8 x float>, i32, <8 x float>, i8)",
     f"declare <16 x float> @{_SIGNIFICAND_16}(<16 x float>, i32, <16 x float>, i16, i32)",
     f"declare <8 x double> @{_SCALE_DOUBLE}(<8 x double>, <8 x double>, <8 x double>, i8, i32)",
+    roots.AT_ONCE,
+    *roots.INTRINSICS,
 ]
 
-_AS_IT_IS_ROUNDED = ", i32 4"
 _FROM_1_OR_NAN = ", i32 12"
 """From 1 to below 2, and NaN of what is below 0."""
 
-_NATIVES: Mapping[tuple[str, str, str], Mapping[int, Native]] = {
+_NATIVES: Mapping[tuple[str, str, str], Mapping[int, roots.Native]] = {
     ("avx512", "pick", "float"): {8: _picked_of_8, 16: _picked_of_16},
     ("avx512", "scale", "float"): {
         8: _scaled_at_once(_SCALE_8, 8, "float", "i8", ""),
-        16: _scaled_at_once(_SCALE_16, 16, "float", "i16", _AS_IT_IS_ROUNDED),
+        16: _scaled_at_once(_SCALE_16, 16, "float", "i16", roots.AS_IT_IS_ROUNDED),
     },
     ("avx512", "exponent", "float"): {
         8: _part_at_once(_EXPONENT_8, 8, "", "i8", ""),
-        16: _part_at_once(_EXPONENT_16, 16, "", "i16", _AS_IT_IS_ROUNDED),
+        16: _part_at_once(_EXPONENT_16, 16, "", "i16", roots.AS_IT_IS_ROUNDED),
     },
     ("avx512", "significand", "float"): {
         8: _part_at_once(_SIGNIFICAND_8, 8, _FROM_1_OR_NAN, "i8", ""),
-        16: _part_at_once(_SIGNIFICAND_16, 16, _FROM_1_OR_NAN, "i16", _AS_IT_IS_ROUNDED),
+        16: _part_at_once(_SIGNIFICAND_16, 16, _FROM_1_OR_NAN, "i16", roots.AS_IT_IS_ROUNDED),
     },
-    ("avx512", "scale", "double"): {8: _scaled_at_once(_SCALE_DOUBLE, 8, "double", "i8", _AS_IT_IS_ROUNDED)},
+    ("avx512", "guess", "float"): {8: roots.guess(8, "i8"), 16: roots.guess(16, "i16")},
+    ("avx512", "root", "float"): {
+        8: roots.root_by_guess(8, "i8", ""),
+        16: roots.root_by_guess(16, "i16", roots.AS_IT_IS_ROUNDED),
+    },
+    ("avx512", "scale", "double"): {8: _scaled_at_once(_SCALE_DOUBLE, 8, "double", "i8", roots.AS_IT_IS_ROUNDED)},
 }
 """By registers, function and what it gives."""

@@ -7,8 +7,15 @@ float64 have the digits of float32 and some more.
 
 import math
 from collections.abc import Callable
+from functools import partial
 
-from app.devices.cpu.llvm.math.primitives import by_steps, fused, polynomial, signed
+from app.devices.cpu.llvm.math.primitives import (
+    by_steps,
+    chosen,
+    fused,
+    guessed_inverse_of_root,
+    signed,
+)
 from app.formula.expansions import Expansion, plain
 from app.formula.values import (
     FLOAT32,
@@ -21,6 +28,7 @@ from app.formula.values import (
     copysign,
     equal,
     is_nan,
+    minimum,
     sqrt,
     where,
     widen,
@@ -55,27 +63,48 @@ where the result is, and rounded as that."""
 LEAST = 1e-30
 """What lets a root of 0 be a divisor; it is none of the digits of any other."""
 
+MOST = 2.0**30
+"""More than the inverse of any root is, but of 0, for which that lets the product be 0."""
 
-def _arc(x: Value) -> tuple[Value, Value, Value]:
+
+Root = Callable[[Value], tuple[Value, Value]]
+"""A float32 next to a root, and what that is more."""
+
+
+def _root(x: Value) -> tuple[Value, Value]:
+    root = sqrt(x)
+    return root, fused(-root, root, x) / fused(root, 2, LEAST)
+
+
+def _root_by_guess(x: Value) -> tuple[Value, Value]:
+    """By one step from a guess at its inverse, with half of that to divide by it."""
+    guess = minimum(guessed_inverse_of_root(x), MOST)
+    near, half = x * guess, guess * 0.5
+    off = fused(-half, near, 0.5)
+    root = fused(near, off, near)
+    return root, fused(-root, root, x) * fused(half, off, half)
+
+
+def _arc(x: Value, root_of: Root) -> tuple[Value, Value, Value]:
     """Whether |x| is FAR, and the arc sine of it, or of sqrt((1 - |x|) / 2), as a number and what is to add."""
     size = absolute(x)
     far = size > FAR
     half = fused(size, -0.5, 0.5)
-    root = sqrt(half)
-    lost = where(far, fused(-root, root, half) / fused(root, 2, LEAST), 0)
+    root, rest = root_of(half)
+    lost = where(far, rest, 0)
     square, base = where(far, half, x * x), where(far, root, size)
     return far, base, fused(base * square, by_steps(ASIN, square), lost)
 
 
-def _arcsin(x: Value) -> Value:
-    far, base, more = _arc(x)
+def _arcsin(x: Value, root_of: Root) -> Value:
+    far, base, more = _arc(x, root_of)
     beyond = fused(more - (PI / 4 * REST_OF_PI + SHIFT / 2), -2, fused(base, -2, PI / 2 - SHIFT))
     return signed(where(far, beyond, base + more), x)
 
 
-def _arccos(x: Value) -> Value:
+def _arccos(x: Value, root_of: Root) -> Value:
     """pi / 2 less the arc sine, or twice that of the half, or what is left of pi."""
-    far, base, more = _arc(x)
+    far, base, more = _arc(x, root_of)
     factor = signed(where(far, Constant(FLOAT32, 2), -1), x)
     offset = where(far, where(x < 0, Constant(FLOAT32, PI), 0), PI / 2)
     return fused(factor, base, offset) + fused(offset, REST_OF_PI, factor * more)
@@ -94,10 +123,14 @@ def _arctan(x: Value) -> Value:
 def _arctan_in_float64(x: Value) -> Value:
     size = absolute(x)
     beyond = size > 1
-    z = where(beyond, 1 / size, size)
+    return copysign(_angle(where(beyond, 1 / size, size), beyond), x)
+
+
+def _angle(z: Value, beyond: Value) -> Value:
+    """The arc tangent of z, which is up to 1, or of 1 / z."""
     square = z * z
-    angle = fused(z * square, polynomial(ATAN_IN_FLOAT64, square), z)
-    return copysign(where(beyond, math.pi / 2 - angle, angle), x)
+    angle = fused(z * square, by_steps(ATAN_IN_FLOAT64, square), z)
+    return where(beyond, math.pi / 2 - angle, angle)
 
 
 def _arcsin_in_float64(x: Value) -> Value:
@@ -111,10 +144,23 @@ def _arccos_in_float64(x: Value) -> Value:
 
 def _arctan2(y: Value, x: Value) -> Value:
     rise, run = absolute(y), absolute(x)
-    slope = where(equal(rise, 0), 0, where(equal(rise, run), 1, rise / run))  # also where both are 0 or infinite
-    angle = arctan(slope)
+    beyond = rise > run
+    smaller, larger = where(beyond, run, rise), where(beyond, rise, run)
+    z = where(equal(smaller, 0), 0, where(equal(smaller, larger), 1, smaller / larger))  # also of 0 / 0, and infinities
+    angle = _angle(z, beyond)
     angle = where(copysign(1, x) < 0, math.pi - angle, angle)
     return where(is_nan(x), x, copysign(angle, y))
+
+
+WHOLE: dict[str, Callable[[Value], Value]] = {
+    "arcsin": lambda x: _arcsin(x, _root),
+    "arccos": lambda x: _arccos(x, _root),
+}
+BY_GUESS: dict[str, Callable[[Value], Value]] = {
+    "arcsin": lambda x: _arcsin(x, _root_by_guess),
+    "arccos": lambda x: _arccos(x, _root_by_guess),
+}
+"""Without a root and a division, for each of which a processor takes as long as for ten other operations."""
 
 
 def _by_type(of_float32: Callable[[Value], Value], of_float64: Callable[[Value], Value]) -> Expansion:
@@ -127,8 +173,8 @@ def in_float64(function: Callable[..., Value]) -> Expansion:
 
 
 EXPANSIONS: dict[str, Expansion] = {
-    "arcsin": _by_type(_arcsin, _arcsin_in_float64),
-    "arccos": _by_type(_arccos, _arccos_in_float64),
+    "arcsin": _by_type(partial(chosen, "arcsin"), _arcsin_in_float64),
+    "arccos": _by_type(partial(chosen, "arccos"), _arccos_in_float64),
     "arctan": _by_type(_arctan, _arctan_in_float64),
     "arctan2": in_float64(_arctan2),
 }

@@ -104,7 +104,18 @@ def exponent_and_significand(x: Value) -> tuple[Value, Value]:
     return Operation(FLOAT32, "exponent", (x,)), Operation(FLOAT32, "significand", (x,))
 
 
-CHOSEN = {"tanh": 31, "erf": 34, "sin": 22, "cos": 24, "tan": 27, "gated_by_normal": 47, "log": 36, "is_near": 4}
+CHOSEN = {
+    "tanh": 31,
+    "erf": 34,
+    "sin": 22,
+    "cos": 24,
+    "tan": 27,
+    "gated_by_normal": 47,
+    "log": 36,
+    "is_near": 4,
+    "arcsin": 27,
+    "arccos": 30,
+}
 """The functions that `chosen.py` has, and how many instructions each is without tables; what takes bits for others is
 none."""
 
@@ -124,6 +135,11 @@ def chosen(function: str, x: Value) -> Value:
     return Chosen(FLOAT32, "chosen", (x,), function)
 
 
+def guessed_inverse_of_root(x: Value) -> Value:
+    """1 / sqrt(x) of a float32, with AVX-512 within 2^-14 of it, as the processor looks it up. Of 0 it is infinite."""
+    return Operation(FLOAT32, "guessed_inverse_of_root", (x,))
+
+
 def called_power(base: Value, exponent: Value) -> Value:
     """C's pow, which is exact as NumPy's is, and takes as long. Where both are the same for all elements, as a base and
     how often something was done mostly are, it is called once, before the loop."""
@@ -135,9 +151,10 @@ def truncated(x: Value, type_: str) -> Value:
     return Operation(type_, "truncated", (x,))
 
 
-def lowest_bits(raised: Value) -> Value:
-    """The whole number that is in those of a float32, as an int32."""
-    return Operation("int32", "lowest_bits", (raised,))
+def bits_beyond(x: Value, start: float) -> Value:
+    """The bits of a float32 less those of `start`, as an int32: from there on to the next power of two how many last
+    digits it is more."""
+    return Operation("int32", "bits_beyond", (x, Constant(FLOAT32, start)))
 
 
 def polynomial(coefficients: Sequence[float], x: Value) -> Value:

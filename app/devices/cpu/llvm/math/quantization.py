@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from app.devices.cpu.llvm.math.primitives import FORMATS, fused, lowest_bits
+from app.devices.cpu.llvm.math.primitives import bits_beyond, fused, truncated
 from app.formula.values import (
     FLOAT32,
+    FLOAT64,
     Constant,
     Input,
     Operation,
@@ -15,13 +16,17 @@ from app.formula.values import (
     integer_range,
     maximum,
     minimum,
+    where,
+    widen,
 )
 
 INT32 = "int32"
 
-ROUNDINGS = 2.1 * 2.0**-24, 3.1 * 2.0**-24
-"""How far a sum of two products may be off in float32, of the size of each: of the ratio of scales and of the sum, and
-of the second one's product."""
+PLACES = 15
+"""Binary digits after the point, of numbers from 256 to below 512: all that float32 has there."""
+
+ROUNDING = 1.01 * 2.0**-24
+"""How far a float32 may be off, of its size, and float64's errors with it."""
 
 
 class Quick(NamedTuple):
@@ -62,41 +67,59 @@ def quick_sum(root: Value) -> Quick | None:
 
 
 def _quick(type_: str, numbers: Sequence[Value], ratios: Sequence[Value], zero: Value | None) -> Quick | None:
+    """The sum is moved: by a half, so that what is before the point is the nearest integer, and to where 256 and more
+    stand for the results. There a float32 has as many digits after the point wherever it is, so that its bits are the
+    integer and what tells whether that is doubtful: if it is not farther above an integer than the sum is moved too
+    far, and may be off. What is beyond the results is cut off in the middle between two integers."""
     first, second = map(_Small.of, numbers)
     moves = _number_of(zero) if zero else None
     if first is None or second is None or (zero and moves is None):
         return None
     by_first, by_second = (cast(each, FLOAT32) for each in ratios)
-    total = fused(first.value, by_first, second.value * by_second)
-    rounder = FORMATS[FLOAT32].rounder
-    raised = total + rounder  # whose lowest bits are the nearest integer where that is not doubtful
-    sizes = (absolute(by_first) * first.largest, absolute(by_second) * second.largest)
-    off = sizes[0] * ROUNDINGS[0] + sizes[1] * ROUNDINGS[1]
-    whole = lowest_bits(raised)
-    moved = whole + cast(moves, INT32) if moves else whole
     least, most = integer_range(type_)
-    value = cast(minimum(maximum(moved, least), most), type_)
-    return Quick(value, ~(absolute(total - (raised - rounder)) < 0.5 - off))  # so it is of NaN
+    start = 256 - least
+    moved = first.moved(by_first) + second.moved(by_second)
+    exact = (cast(moves, FLOAT64) if moves else Constant(FLOAT64, 0)) + (start + 0.5) - moved
+    # The ratios, the first sum, and the second one, of which half of a last digit is lost.
+    reach = maximum(*(absolute(exact + widen(by_second) * each) for each in second.range))
+    off = (first.size(by_first) + second.size(by_second) + reach) * ROUNDING + 1.01 * 2.0 ** -(PLACES + 1)
+    constant = cast(exact + (off + absolute(exact) * ROUNDING), FLOAT32)
+    doubt = (widen(constant) - exact) + off
+    total = fused(first.value, by_first, fused(second.value, by_second, constant))
+    inside = minimum(maximum(total, start + least + 0.5), start + most + 0.5)
+    bits = bits_beyond(inside, start)
+    ones = 2.0**PLACES
+    doubtful = truncated(where(doubt < 0.5, doubt * ones + 1, ones), INT32)  # everything, where it is NaN
+    return Quick(cast(bits >> PLACES, type_), (bits & (2**PLACES - 1)) <= doubtful)
 
 
 class _Small(NamedTuple):
-    """A float64 of a number of 8 bits, or of the difference of two, as float32, and how large its size may be."""
+    """A float64 of a number of 8 bits, or of the difference of two, as the float32 `value` less `zero`."""
 
     value: Value
-    largest: Value
+    zero: Value
+    range: tuple[int, int]
+    """Of `value`."""
 
     @classmethod
     def of(cls, x: Value) -> "_Small | None":
         match x:
-            case Operation(name="subtract", arguments=(given, zero)):
-                number, less = _number_of(given), _number_of(zero)
-                moved = cast(less, FLOAT32) if less else None
+            case Operation(name="subtract", arguments=(given, less)):
+                number, zero = _number_of(given), _number_of(less)
             case _:
-                number, moved = _number_of(x), Constant(FLOAT32, 0)
-        if number is None or moved is None:
+                number, zero = _number_of(x), Constant(INT32, 0)
+        if number is None or zero is None:
             return None
-        least, most = integer_range(number.type)
-        return cls(cast(number, FLOAT32) - moved, maximum(moved - least, most - moved))
+        return cls(cast(number, FLOAT32), cast(zero, FLOAT64), integer_range(number.type))
+
+    def moved(self, ratio: Value) -> Value:
+        """By how much a multiple of `value` is more than that of the difference."""
+        return widen(ratio) * self.zero
+
+    def size(self, ratio: Value) -> Value:
+        """The largest one of the difference's multiples."""
+        least, most = self.range
+        return absolute(widen(ratio)) * maximum(self.zero - least, most - self.zero)
 
 
 def _number_of(x: Value) -> Value | None:
