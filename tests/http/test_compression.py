@@ -167,7 +167,7 @@ class TestZstd:
             self.undone(data)
 
     def test_all_of_a_frame_in_one_segment_is_its_window(self) -> None:
-        options = {zstd.CompressionParameter.window_log: 24}
+        options: dict[int, int] = {zstd.CompressionParameter.window_log: 24}
         with pytest.raises(Unreadable, match="window is 8388609 bytes; send one of at most 8388608"):
             self.undone(zstd.compress(bytes((1 << 23) + 1), options=options))
         assert len(self.undone(zstd.compress(bytes(1 << 23), options=options))) == 1 << 23
