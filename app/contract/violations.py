@@ -14,6 +14,13 @@ MAX_VIOLATIONS = 32
 """More in one refusal help nobody, while a small request can have ten thousands."""
 
 
+_ROOTS: tuple[Path, ...] = (("operator",), ("graph",))
+"""What goes without saying."""
+
+_LISTS: tuple[Path, ...] = (("inputs",), ("outputs",), ("parameters",))
+"""What is wrong with what these hold by name says what it is."""
+
+
 class Hresult(StrEnum):
     """The HRESULT that DirectML answers in the same situation."""
 
@@ -61,6 +68,20 @@ class Violation:
     def pointer(self) -> str:
         """`path` as an RFC 6901 JSON pointer."""
         return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in self.path)
+
+    @property
+    def placed_message(self) -> str:
+        """`message` for those who get no pointer: behind what its field is in, unless it says so itself."""
+        path = self.path[1:] if self.path[:1] in _ROOTS else self.path
+        field = max((place for place, part in enumerate(path) if isinstance(part, str)), default=0)
+        around = path[:field]
+        if not around or around in _LISTS or not self.message.startswith(str(path[field])):
+            return self.message
+        names = [part for part in around if isinstance(part, str)]
+        if names and names[-1] in self.message:
+            return self.message
+        dotted = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in around)
+        return f"{dotted.removeprefix('.')}: {self.message}"
 
     def below(self, *parents: str | int) -> "Violation":
         """The same violation seen from further up."""

@@ -20,6 +20,7 @@ import pytest
 from app import logs
 from app.codecs.codec import Piece
 from app.contract.validation import validate
+from app.engine.dispatch import GraphCapability
 from app.engine.graph_documents import GraphKeepRequest
 from app.engine.graph_entries import Entry, Record, SharedEntries
 from app.engine.graph_store import DESCRIBED, KeptGraph, StoreFull, UnknownGraph
@@ -561,6 +562,28 @@ def test_what_cannot_be_handed_to_other_workers_is_not_kept(
                 service.graphs.keep(request, codec, b"", memory, lambda: False)
     service.close()
     assert (service.graphs.count, len(service.graphs.summaries())) == (is_kept, is_kept)
+
+
+def test_one_that_is_dropped_and_kept_again_is_another_one_to_every_worker(tmp_path: Path) -> None:
+    first, second = (SharedEntries(tmp_path, 2, worker) for worker in range(2))
+    capability = GraphCapability(graph="0" * 32, feature_level="6_4", nodes=1, kernels=1, operators=[])
+    record = Record("0" * 32, None, "numpy", 1.0, 0, capability)
+    first.add(record, [b"sent"])
+    before = second.find(record.id)
+    assert before
+    assert second.find(record.id) is before
+    before.count()
+    assert first.all()[record.id].dispatches == 1
+    assert first.remove(record.id)
+    first.add(record, [b"sent"])
+    again = second.find(record.id)
+    assert again
+    assert again is not before
+    assert again.dispatches == 0
+    assert second.find(record.id) is again is second.all()[record.id]
+    assert second.remove(record.id)
+    assert not second.remove(record.id)
+    assert (first.find(record.id), dict(first.all())) == (None, {})
 
 
 def test_nobody_else_is_asked_where_there_is_one_process() -> None:

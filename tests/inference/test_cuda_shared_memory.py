@@ -258,7 +258,7 @@ def test_status(sharing: Sharing) -> None:
         ({"raw_handle": {"b64": "x" * 88}}, "b64 of raw_handle is no base64 of 64 bytes"),
         ({"raw_handle": {"b64": "\u00e4" * 88}}, "b64 of raw_handle is no base64 of 64 bytes"),
         ({"raw_handle": "AAAA"}, "raw_handle is"),
-        ({"raw_handle": {}}, "b64 is missing; it is required here."),
+        ({"raw_handle": {}}, "raw_handle: b64 is missing; it is required here."),
         ({"device_id": 1}, "The service does not use GPU 1; device_id is 0."),
         ({"device_id": -1}, "device_id is -1; it must be >= 0."),
         ({"byte_size": 0}, "byte_size is 0; it must be >= 1."),

@@ -47,23 +47,26 @@ def test_a_misspelt_model(client: httpx.Client) -> None:
             with_input(name="InputTensr"),
             "DML_OPERATOR_ACTIVATION_CELU has no input InputTensr; inputs are InputTensor. Did you mean InputTensor?",
         ),
-        (with_input(name=None), "name is missing; it is required here."),
+        (with_input(name=None), "inputs[0]: name is missing; it is required here."),
         (with_input(datatype="BYTES"), "datatype of InputTensor is BYTES; it must be one of BOOL, FP32, FP16, UINT32,"),
         (with_input(datatype="BF16"), "datatype of InputTensor is BF16; it must be one of"),
-        (with_input(datatype=1), "datatype is 1; it must be a string."),
+        (with_input(datatype=1), "inputs[0]: datatype is 1; it must be a string."),
         (
             with_input(datatype="INT32"),
             "InputTensor of DML_OPERATOR_ACTIVATION_CELU is INT32; at feature level 6_4 its",
         ),
         (with_input(shape=[3, 3]), "Data of InputTensor are 6 values; shape [3, 3] takes 9, in one list or in lists"),
-        (with_input(shape=[2, 0]), "Sizes[1] is 0; it must be >= 1."),
-        (with_input(shape=[2, -3]), "shape[1] is -3; it must be >= 0."),
-        (with_input(shape=[2, 1.5]), "shape[1] is 1.5; it must be an integer."),
-        (with_input(shape=[]), "Sizes has 0 entries; allowed are >= 1."),
-        (with_input(shape=[1] * 9), "Sizes has 9 entries; allowed are <= 8."),
+        (with_input(shape=[2, 0]), "InputTensor: Sizes[1] is 0; it must be >= 1."),
+        (with_input(shape=[2, -3]), "inputs[0]: shape[1] is -3; it must be >= 0."),
+        (with_input(shape=[2, 1.5]), "inputs[0]: shape[1] is 1.5; it must be an integer."),
+        (with_input(shape=[]), "InputTensor: Sizes has 0 entries; allowed are >= 1."),
+        (with_input(shape=[1] * 9), "InputTensor: Sizes has 9 entries; allowed are <= 8."),
         (with_input(data=None), "InputTensor has no data; give one of data, binary_data_size, shared_memory_region."),
         (with_input(parameters={"binary_data_size": 24}), "InputTensor has data and binary_data_size; give one of"),
-        (with_input(parameters={"binary": 24}), "binary is not a field here; known are binary_data_size, shared_"),
+        (
+            with_input(parameters={"binary": 24}),
+            "inputs[0].parameters: binary is not a field here; known are binary_data_size, shared_",
+        ),
         (with_input(data="AAAA"), "Data of InputTensor must be an array of numbers."),
         (with_input(data=[1, 2, 3, 4, 5, "6"]), "Data of InputTensor must be an array of numbers."),
         (with_input(data=[1, 2, 3, 4, 5, None]), "Data of InputTensor hold null; they must be numbers."),
@@ -109,8 +112,14 @@ def test_what_is_wrong_is_said(client: httpx.Client, document: Any, said: str) -
         ({"device": "gpu9"}, "There is no device gpu9; give auto or numpy."),
         ({"binary_data_output": 1}, "binary_data_output is 1; it must be true or false."),
         ({"OutputTensor.DataType": "INT8"}, "OutputTensor of DML_OPERATOR_ACTIVATION_CELU is INT8; at feature level"),
-        ({"OutputTensor.DataType": ["FP32"]}, 'DataType is ["FP32"]; it must be the name of a DML constant'),
-        ({"OutputTensor.DataType": {}}, 'DataType is "an empty object"; it must be the name of a DML constant'),
+        (
+            {"OutputTensor.DataType": ["FP32"]},
+            'OutputTensor: DataType is ["FP32"]; it must be the name of a DML constant',
+        ),
+        (
+            {"OutputTensor.DataType": {}},
+            'OutputTensor: DataType is "an empty object"; it must be the name of a DML constant',
+        ),
         (
             {"OutputTensor.Sizes": [3, 2]},
             "OutputTensor has Sizes [3, 2] but InputTensor has [2, 3]; they must be equal",
@@ -145,10 +154,16 @@ def test_tensors_of_an_array_have_places(client: httpx.Client, place: str) -> No
         ([{"name": "OutputTensor"}] * 2, "A name stands twice among the outputs; give each tensor once."),
         (
             [{"name": "OutputTensor", "parameters": {"classification": 3}}],
-            "classification is not a field here; known are binary_data, shared_memory_byte_size, ",
+            "outputs[0].parameters: classification is not a field here; known are binary_data, shared_memory_",
         ),
-        ([{"name": "OutputTensor", "data": [1, 2]}], "data is not a field here; known are name, parameters."),
-        ([{"name": "OutputTensor", "parameters": {"binary_data": 1}}], "binary_data is 1; it must be true or false."),
+        (
+            [{"name": "OutputTensor", "data": [1, 2]}],
+            "outputs[0]: data is not a field here; known are name, parameters.",
+        ),
+        (
+            [{"name": "OutputTensor", "parameters": {"binary_data": 1}}],
+            "outputs[0].parameters: binary_data is 1; it must be true or false.",
+        ),
     ],
 )
 def test_outputs(client: httpx.Client, outputs: list[Any], said: str) -> None:
@@ -273,6 +288,39 @@ def test_the_words_are_the_native_ones(client: httpx.Client) -> None:
     native = problem_of(client.post("/v1/dispatch", json=dispatch), 422)["detail"]
     document = {"inputs": [INPUT, tensor("SlopeTensor", X.astype(np.int32), data=[1, 2, 3, 4, 5, 6])]}
     assert error_of(post(client, RELU, document)) == native
+
+
+@pytest.mark.parametrize(
+    ("model", "document", "said"),
+    [
+        (
+            "split",
+            {
+                "inputs": [INPUT],
+                "parameters": {"Axis": 1, "OutputTensors[0].Sizes": [2, 1], "OutputTensors[1].Sizes": [2, 2]},
+            },
+            "OutputTensors[0]: DataType is missing; it is required here. "
+            "OutputTensors[1]: DataType is missing; it is required here.",
+        ),
+        (
+            "element_wise_identity",
+            {"inputs": [INPUT], "parameters": {"ScaleBias.Scale": 2}},
+            "ScaleBias: Bias is missing; it is required here.",
+        ),
+        ("activation_celu", {"inputs": [INPUT | {"shape": [0, 3]}]}, "InputTensor: Sizes[0] is 0; it must be >= 1."),
+        ("activation_celu", {"inputs": [INPUT | {"shape": None}]}, "inputs[0]: shape is null; it must be an array."),
+        (
+            "activation_celu",
+            {"inputs": [INPUT], "outputs": [{"name": "OutputTensor", "parameters": {"binary_data": 1}}]},
+            "outputs[0].parameters: binary_data is 1; it must be true or false.",
+        ),
+        ("activation_celu", {"inputs": [INPUT], "parameters": {"Alpha": "x"}}, 'Alpha is "x"; it must be a number.'),
+    ],
+)
+def test_there_are_no_pointers_so_words_say_where(
+    client: httpx.Client, model: str, document: dict[str, Any], said: str
+) -> None:
+    assert error_of(post(client, f"/v2/models/{model}/infer", document)) == said
 
 
 @pytest.mark.parametrize(

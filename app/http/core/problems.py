@@ -130,7 +130,7 @@ class Problem(Response):
         )
         if hresult:
             problem["hresult"] = hresult.value
-        self._detail = detail
+        self._told = " ".join(violation.placed_message for violation in violations) or detail
         super().__init__(orjson.dumps(problem), status, headers)
 
     def at(self, path: str) -> Response:
@@ -139,7 +139,7 @@ class Problem(Response):
             return self
         own = {name: value for name, value in self.headers.items() if not name.startswith("content-")}
         status = 400 if self.status_code == 422 else self.status_code
-        return Response(orjson.dumps({"error": self._detail}), status, own, "application/json")
+        return Response(orjson.dumps({"error": self._told}), status, own, "application/json")
 
 
 def problem_for(error: Exception) -> Problem:
