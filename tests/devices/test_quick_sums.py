@@ -92,6 +92,23 @@ def test_sums_are_the_nearest_integers_for_any_ratios(type_: str) -> None:
         np.testing.assert_array_equal(sums(a, b, scales, zeros, over=False), expected)
 
 
+@pytest.mark.parametrize("type_", ["uint8", "int8"])
+def test_sums_without_zero_points_are_the_nearest_integers(type_: str) -> None:
+    a, b = np.random.default_rng(9).integers(0, 256, (2, COUNT), np.uint8).view(type_)
+    by = np.array([0.75, 0.1, 0.52], np.float32)
+    scale = {"DataType": "FLOAT32", "Sizes": [1, 1]}
+    wide = {"DataType": type_.upper(), "Sizes": [1, COUNT]}
+    made = descriptor(ADD, wide, AScaleTensor=scale, BScaleTensor=scale, OutputScaleTensor=scale)
+    operator = compiled({name: value for name, value in made.items() if "ZeroPoint" not in name})
+    output = np.zeros_like(a)
+    with ThreadPoolExecutor(1) as helpers:
+        kernel = NumpyDevice(helpers, 1, COMPILER, least=1).prepare(operator)
+        buffers = [np.ascontiguousarray(each).view(np.uint8).data for each in (a, by[:1], b, by[1:2], by[2:])]
+        kernel.dispatch(buffers, [output.view(np.uint8).data], never)
+    expected = [nearest(x, y, by.tolist(), (0, 0, 0), type_) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+    np.testing.assert_array_equal(output, expected)
+
+
 @pytest.mark.parametrize("scales", [(1.0, 1.0, 0.0), (np.inf, 1.0, 1.0), (np.nan, 1.0, 1.0), (1.0, 1.0, np.inf)])
 def test_scales_that_are_none_are_as_the_formula_has_them(scales: tuple[float, float, float]) -> None:
     a, b = np.arange(GUESSED + 5, dtype=np.uint8), np.arange(GUESSED + 5, dtype=np.uint8)[::-1].copy()
