@@ -65,6 +65,8 @@ def saved(data: Buffer, data_type: DataType, size: Sequence[int], suffix: str, m
     image_module = _pillow()
     if data_type not in _FLOATS:
         raise Unusable(f"only {' and '.join(_FLOATS)} elements become an image, not {data_type}")
+    if not size:  # one pixel, as of dimensions that are all 1, would be the first of what may be many
+        raise Unusable("an image needs dimensions, [1, channels, height, width]")
     channels, height, width = [*size[1:], 1, 1, 1][:3]
     if channels not in _MODES:
         raise Unusable(f"Unsupported channel count {channels} for image file")

@@ -225,6 +225,8 @@ def test_what_becomes_no_image(client: httpx.Client) -> None:
         model["commands"] = [write | {"dimensions": dimensions}]
         (line,) = lines(client, model)
         assert line.startswith(f"{failed}dimensions {dimensions} are")
+    model["commands"] = [{name: value for name, value in write.items() if name != "dimensions"}]
+    assert lines(client, model) == [f"{failed}an image needs dimensions, [1, channels, height, width]"]
 
 
 @pytest.mark.parametrize("dimensions", [[1], [1, 1], [1, 1, 1]])
