@@ -47,7 +47,13 @@ def _in_float_range(value: float) -> float:
 
 
 def _float_or_infinity(value: float) -> float:
-    return value if value in _INFINITIES else to_float(value)
+    if value in _INFINITIES:
+        return value
+    try:
+        return to_float(value)
+    except PydanticCustomError as error:
+        message = "must be a number within the range of FLOAT (float32), or an infinity"
+        raise PydanticCustomError("float_or_infinity", message, error.context) from None
 
 
 def _not_nan(value: float) -> float:
