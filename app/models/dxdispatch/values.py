@@ -179,10 +179,6 @@ def number(value: object, data_type: DataType, path: Path) -> int | float:
     return value
 
 
-def _called(path: Path) -> str:
-    return f"{path[-2]}[{path[-1]}]" if isinstance(path[-1], int) else path[-1]
-
-
 def _stored(values: list[int | float], data_type: DataType) -> Array:
     """`values` rounded to `data_type`, as the parser casts them."""
     if not data_type.value.startswith("FLOAT"):
