@@ -41,39 +41,41 @@ _AS_THEY_ARE = 1 << 4 * 2 | 1 << 4 * 5
 """Of the eight classes that numbers are of, each with four bits, those whose root is the number itself: 0, infinity."""
 
 
+def defined(head: str, body: Sequence[str]) -> list[str]:
+    """A function that does nothing besides giving something."""
+    return [f"define {head} alwaysinline {PURE} {{", *body, "}"]
+
+
 AT_ONCE = "declare float @llvm.sqrt.f32(float)"
 """What functions of one number call."""
 
 
 def root_at_once(linkage: str) -> list[str]:
-    return [
-        f"define {linkage} float @root.float(float %x) alwaysinline {PURE} {{",
+    body = [
         "%root = call float @llvm.sqrt.f32(float %x)",
         "ret float %root",
-        "}",
     ]
+    return defined(f"{linkage} float @root.float(float %x)", body)
 
 
 def inverse_of_root(linkage: str) -> list[str]:
-    return [
-        f"define {linkage} float @guess.float(float %x) alwaysinline {PURE} {{",
+    body = [
         "%root = call float @llvm.sqrt.f32(float %x)",
         "%inverse = fdiv float 1.0, %root",
         "ret float %inverse",
-        "}",
     ]
+    return defined(f"{linkage} float @guess.float(float %x)", body)
 
 
 def guessed_of_1(linkage: str) -> list[str]:
     """By the instruction that several are guessed by."""
-    return [
-        f"define {linkage} float @guess.float(float %x) alwaysinline {PURE} {{",
+    body = [
         "%first = insertelement <8 x float> zeroinitializer, float %x, i32 0",
         *guess(8, "i8")("", ["%first"], "%all"),
         "%guess = extractelement <8 x float> %all, i32 0",
         "ret float %guess",
-        "}",
     ]
+    return defined(f"{linkage} float @guess.float(float %x)", body)
 
 
 def guess(width: int, mask: str) -> Native:

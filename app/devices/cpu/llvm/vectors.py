@@ -166,7 +166,7 @@ class _Function:
     def form(self, width: int, natives: Mapping[int, roots.Native]) -> list[str]:
         """The function of so many numbers."""
         own = max(each for each in natives if each <= width)
-        lines = [f"define linkonce_odr {self._head(width, '%x')} alwaysinline {roots.PURE} {{"]
+        lines = []
         parts = []
         for first in range(0, width, own):
             given = []
@@ -186,7 +186,8 @@ class _Function:
                 mask = f"<{2 * own} x i32> <{_places(0, 2 * own)}>"
                 lines.append(f"{made} = shufflevector {kind} {low}, {kind} {high}, {mask}")
             own *= 2
-        return [*lines, f"ret <{width} x {self.type}> {parts[0]}", "}"]
+        lines.append(f"ret <{width} x {self.type}> {parts[0]}")
+        return roots.defined(f"linkonce_odr {self._head(width, '%x')}", lines)
 
     def _head(self, width: int, prefix: str) -> str:
         many = [f"<{width} x {each}>{prefix and f' {prefix}{number}'}" for number, each in enumerate(self.taken)]
@@ -200,12 +201,15 @@ def _places(first: int, count: int) -> str:
 def _picked_in_memory(name: str, linkage: str) -> list[str]:
     return [
         f"@{name}.table = {linkage} constant [{PLACES} x float] [{', '.join(_numbers(name))}], align 64",
-        f"define {linkage} float @{name}(i32 %place) alwaysinline {roots.PURE} {{",
-        f"%low = and i32 %place, {PLACES - 1}",
-        f"%at = getelementptr [{PLACES} x float], ptr @{name}.table, i32 0, i32 %low",
-        "%number = load float, ptr %at, align 4",
-        "ret float %number",
-        "}",
+        *roots.defined(
+            f"{linkage} float @{name}(i32 %place)",
+            [
+                f"%low = and i32 %place, {PLACES - 1}",
+                f"%at = getelementptr [{PLACES} x float], ptr @{name}.table, i32 0, i32 %low",
+                "%number = load float, ptr %at, align 4",
+                "ret float %number",
+            ],
+        ),
     ]
 
 
@@ -254,8 +258,7 @@ _NORMAL = (
 
 
 def _exponent_by_bits(linkage: str) -> list[str]:
-    return [
-        f"define {linkage} float @exponent.float(float %x) alwaysinline {roots.PURE} {{",
+    body = [
         *_NORMAL,
         "%shifted = lshr i32 %number, 23",
         f"%less = select i1 %small, i32 {127 + 23}, i32 127",
@@ -266,13 +269,12 @@ def _exponent_by_bits(linkage: str) -> list[str]:
         "%zero = icmp eq i32 %size, 0",
         "%result = select i1 %zero, float 0xFFF0000000000000, float %finite.or.not",
         "ret float %result",
-        "}",
     ]
+    return roots.defined(f"{linkage} float @exponent.float(float %x)", body)
 
 
 def _significand_by_bits(linkage: str) -> list[str]:
-    return [
-        f"define {linkage} float @significand.float(float %x) alwaysinline {roots.PURE} {{",
+    body = [
         *_NORMAL,
         f"%digits = and i32 %number, {(1 << 23) - 1}",
         f"%moved = or i32 %digits, {127 << 23}",
@@ -280,16 +282,15 @@ def _significand_by_bits(linkage: str) -> list[str]:
         "%is = fcmp oge float %x, 0.0",
         "%result = select i1 %is, float %significand, float 0x7FF8000000000000",
         "ret float %result",
-        "}",
     ]
+    return roots.defined(f"{linkage} float @significand.float(float %x)", body)
 
 
 def _scaled_by_products(type_: str, linkage: str) -> list[str]:
     """By the power of one half of n, rounded down, and that of the other: the first product is exact."""
     name, bits, below = _NAMES[type_]
     one = f"bitcast ({name} {_number(1)} to {bits})"
-    return [
-        f"define {linkage} {name} @scale.{name}({name} %x, {name} %n) alwaysinline {roots.PURE} {{",
+    body = [
         f"%raised = fadd {name} %n, {_number(FORMATS[type_].rounder)}",
         f"%number = bitcast {name} %raised to {bits}",
         f"%exponent = shl {bits} %number, {below}",
@@ -301,8 +302,8 @@ def _scaled_by_products(type_: str, linkage: str) -> list[str]:
         f"%product = fmul {name} %x, %half.power",
         f"%result = fmul {name} %product, %other.power",
         f"ret {name} %result",
-        "}",
     ]
+    return roots.defined(f"{linkage} {name} @scale.{name}({name} %x, {name} %n)", body)
 
 
 def _number(value: float) -> str:
