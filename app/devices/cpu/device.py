@@ -49,7 +49,7 @@ from app.devices.cpu.transposed import transposed_kernel
 from app.devices.cpu.weighted_sums import weighted_sums_kernel
 from app.devices.cpu.window_sums import window_sums_kernel
 from app.devices.device import Cancelled, DeviceInfo, ExecutionRecord, InTurn, Kernel
-from app.devices.layout import Index, blocks, reaches, walk
+from app.devices.layout import Index, blocks, check_ends, reaches, walk
 from app.devices.schedules import OneByOne, Prepare, Segment, schedule_kernel
 from app.formula.structures import Questions, Structures
 from app.graphs.schedule import InitializedGraph, Room
@@ -258,7 +258,6 @@ class NumpyKernel:
         self._is_small = routine.is_small(elements)
         self._threads = threads
         self._sizes, self._strides = sizes, strides = walk(compiled, output, item_sizes)
-        self._reaches = reaches(sizes, strides, item_sizes)
         if loops and isinstance(routine, Loop):
             self._call = LoopCall(routine, arguments, sizes, strides, item_sizes, loops.team)
         elif isinstance(routine, lowering.Calls):
@@ -281,14 +280,12 @@ class NumpyKernel:
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
-        buffers = [*inputs, *outputs]
-        for reach, buffer in zip(self._reaches, buffers):  # noqa: B905 - to say so takes longer than to compare
-            if buffer.nbytes < reach:
-                raise ValueError("a buffer ends before its tensor")
         results, call = (self._table and self._found()) or (None, self._call)
         if call:
             call(inputs, outputs[0], cancelled)
             return RAN
+        buffers = [*inputs, *outputs]
+        check_ends(buffers, reaches(self._sizes, self._strides, self._form.item_sizes))
         arrays: list[Array] = [
             np.ndarray(self._sizes, dtype, buffer, 0, strides)
             for buffer, dtype, strides in zip(buffers, self._form.types, self._strides, strict=True)

@@ -68,5 +68,5 @@ class Copying:
             return
         function = self._function = self._function or team.compiler.function(_SOURCE)
         block = max(size // (2 * helpers + 2) // _PAGE * _PAGE, _LEAST)
-        task = (ctypes.c_int64 * _WORDS)(function.address, 0, 0, target, source, size, block)
+        task = (ctypes.c_int64 * _WORDS)(function.address, *[0] * TASK_WORDS, target, source, size, block)
         team.run(function, ctypes.addressof(task), helpers, wakes=of >= WAKING)

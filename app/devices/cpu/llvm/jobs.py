@@ -14,10 +14,12 @@ from array import array
 from collections.abc import Callable, Sequence
 
 from app.devices.cpu.llvm.blocks import FUNCTION, LAST, NEXT, TABLES, THREAD, source
+from app.devices.cpu.llvm.calling import NO_BOUNDS
 from app.devices.cpu.llvm.compiler import Function
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.team_source import TASK_WORDS
 from app.devices.device import Cancelled
+from app.memory.buffers import Buffer
 
 ALIGNED = 1 << 10
 """Elements that a block of one dimension has a multiple of: whole cache lines, and whole pieces."""
@@ -119,12 +121,23 @@ class Job:
         """What `run` takes, once addresses are where `places` and `scratch` say."""
         return self._numbers[:]
 
-    def run(self, numbers: "array[int]", function: Function, cancelled: Callable[[], bool]) -> None:
-        """Compute all blocks, on several threads. Raises Cancelled."""
-        cut, blocks = self._cut, self._team.compiler.function(_BLOCKS)
+    def run(
+        self,
+        numbers: "array[int]",
+        function: Function,
+        cancelled: Callable[[], bool],
+        bounds: "array[int]" = NO_BOUNDS,
+        buffers: Sequence[Buffer] = (),
+    ) -> None:
+        """Compute all blocks, on several threads. `bounds` are for addresses of `buffers` that are not there yet, as
+        `CallOver` takes them. Raises Cancelled, and ValueError of a buffer that ends too early."""
+        cut, compiler = self._cut, self._team.compiler
+        blocks = begins = compiler.function(_BLOCKS)
         numbers[0], numbers[FUNCTION] = blocks.address, function.address
+        if cut.helpers:
+            begins = self._team.sharing(numbers, cut.helpers, wakes=cut.wakes)
         for first in range(0, cut.blocks, cut.at_once):
             if cancelled():
                 raise Cancelled
             numbers[THREAD], numbers[NEXT], numbers[LAST] = 0, first, min(first + cut.at_once, cut.blocks)
-            self._team.run(blocks, numbers.buffer_info()[0], cut.helpers, wakes=cut.wakes)
+            compiler.call_over(begins.address, bounds, numbers, *buffers)

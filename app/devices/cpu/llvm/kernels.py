@@ -3,7 +3,7 @@
 import math
 import struct
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import itemgetter
@@ -13,6 +13,7 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.devices.cpu.llvm import nests
+from app.devices.cpu.llvm.calling import UNREAD
 from app.devices.cpu.llvm.compiler import Compiler, Function
 from app.devices.cpu.llvm.jobs import Cut, Job, is_cut
 from app.devices.cpu.llvm.lowering import Element, lower, lower_part
@@ -23,6 +24,7 @@ from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.types import bytes_of
 from app.devices.cpu.llvm.vectors import WIDE
 from app.devices.device import Cancelled
+from app.devices.layout import reaches
 from app.formula.expansions import Ask
 from app.formula.stages import FormulaStages
 from app.formula.structures import Structures
@@ -105,6 +107,11 @@ class Code:
     def __call__(self, frame: "array[int]") -> None:
         self._compiler.function(self._source)(frame.buffer_info()[0])
 
+    def over(self, bounds: "array[int]", frame: "array[int]", inputs: Sequence[Buffer], output: Buffer) -> None:
+        """Call it with the frame and the addresses of buffers, as `CallOver` says. Raises ValueError."""
+        function = self._compiler.function(self._source)  # held while it is called
+        self._compiler.call_over(function.address, bounds, frame, *inputs, output)
+
 
 class LoopCode:
     """The code of loops: each source is written once. A `team` of so many threads runs it."""
@@ -134,11 +141,12 @@ class Codes:
     def are_compiled(self) -> bool:
         return self.plain.is_compiled and (self.streaming is None or self.streaming.is_compiled)
 
-    def choose(self, numbers: "array[int]", read: Sequence[tuple[int, int]], written: int) -> Code:
-        """By where tensors are, in a frame's numbers: an output that takes an input's place is in the cache already."""
-        if self.streaming is None or any(numbers[place] == numbers[written] for _, place in read):
+    def choose(self, read: Iterable[Buffer], written: Buffer) -> Code:
+        """By where tensors are: an output that takes an input's place is in the cache already."""
+        if self.streaming is None:
             return self.plain
-        return self.streaming
+        place = address_of(written)
+        return self.plain if any(address_of(each) == place for each in read) else self.streaming
 
 
 @dataclass(slots=True)
@@ -154,9 +162,8 @@ class _Way:
     brief: Code
     """What is not worth several threads."""
     steps: "array[int]"
-    """What a frame has behind the sizes, and where in it the addresses go of what is read, and of the output."""
-    read: list[tuple[int, int]]
-    written: int
+    """What a frame has behind the sizes, and where in it the buffers' addresses go."""
+    places: list[int]
 
 
 class _Loops:
@@ -177,6 +184,7 @@ class _Loops:
         self.vector_floats = code.team.compiler.vector_floats
         """How many float32 a register has."""
         self._code = code
+        self._inputs = len(inputs)
         self._read_names = [inputs[number] for number in self.reads]
         self.work = work_of([each for each in elements if not each.quick])
         """What it takes to compute an element, in bytes and instructions."""
@@ -214,9 +222,14 @@ class _Loops:
             codes = Codes(self._code.of(self, dimensions, layout), None)
             brief = codes.plain.in_halves()
         moved = sum(size for size, step in zip(items, layout, strict=True) if step != "same")
-        frame, (*read, written) = start_of_frame([0] * dimensions, used)
-        places = list(zip(self.reads, read, strict=True))
-        return _Way(strides, item_sizes, layout, moved, codes, brief, frame[dimensions:], places, written)
+        frame, places = start_of_frame([0] * dimensions, used)
+        return _Way(strides, item_sizes, layout, moved, codes, brief, frame[dimensions:], self.places(places))
+
+    def places(self, used: Sequence[int]) -> list[int]:
+        """For each buffer where in a frame its address goes, from where those go that are `used`."""
+        *read, written = used
+        known = dict(zip(self.reads, read, strict=True))
+        return [*[known.get(number, UNREAD) for number in range(self._inputs)], written]
 
     def codes_for(self, sizes: Sequence[int], strides: Sequence[Sequence[int]], item_sizes: Sequence[int]) -> "Codes":
         """Those for blocks whose tensors have these strides in bytes, the output's last, of tensors of such `sizes`."""
@@ -296,11 +309,13 @@ class LoopCall:
     ) -> None:
         """`strides` are those of all tensors in bytes, the output's last, and so are `item_sizes`."""
         self._job: Job | None = None
+        self._reads = loop.reads
+        ends = reaches(sizes, strides, item_sizes)
         if not is_cut(sizes, loop.work):  # nor is there so much of it that it would go past the cache
             way = loop.way(strides, item_sizes)
             self.codes = Codes(way.brief, None)
             self._frame = array("q", sizes) + way.steps + arguments
-            self._read, self._written = way.read, way.written
+            self._bounds = array("q", [*way.places, *ends, True])
             return
         cut = Cut(sizes, loop.work, team.most)
         axis = cut.axis
@@ -308,11 +323,11 @@ class LoopCall:
         self.codes = loop.codes_for(sizes, inner, item_sizes)
         self._frame, places = start_of_frame(sizes[axis:], loop.used(inner))
         self._frame += arguments
-        if cut.blocks > 1 or self.codes.streaming:
-            self._job = Job(team, cut, self._frame, places, loop.used(strides))
-            places = self._job.places
-        *read, self._written = places
-        self._read = list(zip(loop.reads, read, strict=True))
+        if cut.blocks == 1 and not self.codes.streaming:
+            self._bounds = array("q", [*loop.places(places), *ends, False])
+            return
+        self._job = Job(team, cut, self._frame, places, loop.used(strides))
+        self._bounds = array("q", [*loop.places(self._job.places), *ends, False])
 
     @property
     def is_ready(self) -> bool:
@@ -321,20 +336,16 @@ class LoopCall:
         return self.codes.plain.is_compiled if job is None else self.codes.are_compiled and job.is_ready
 
     def __call__(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> None:
-        """Compute `output` from `inputs`, each from its buffer's beginning. Raises Cancelled."""
+        """Compute `output` from `inputs`, each from its buffer's beginning. Raises Cancelled, and ValueError of a
+        buffer that ends too early."""
         job = self._job
-        if job is None and cancelled():
-            raise Cancelled
-        numbers = self._frame[:] if job is None else job.copy()
-        numbers[self._written] = written = address_of(output)
-        for number, place in self._read:
-            buffer = inputs[number]
-            numbers[place] = written if buffer is output else address_of(buffer)
         if job is None:
-            self.codes.plain(numbers)
-        else:
-            code = self.codes.choose(numbers, self._read, self._written)
-            job.run(numbers, code.function(), cancelled)
+            if cancelled():
+                raise Cancelled
+            self.codes.plain.over(self._bounds, self._frame, inputs, output)
+            return
+        code = self.codes.choose([inputs[number] for number in self._reads], output)
+        job.run(job.copy(), code.function(), cancelled, self._bounds, [*inputs, output])
 
 
 class RowLoops(_Loops):
@@ -388,8 +399,8 @@ class RowCall:
         scratch = [(len(frame) + number, each) for number, each in enumerate(own)]
         frame += array("q", [0] * len(own)) + arguments
         self._job = Job(team, cut, frame, places, loops.used(strides), scratch)
-        *read, self._written = self._job.places
-        self._read = list(zip(loops.reads, read, strict=True))
+        self._reads = loops.reads
+        self._bounds = array("q", [*loops.places(self._job.places), *reaches(sizes, strides, item_sizes), False])
         *starts, self._scratch_bytes = accumulate((self._job.threads * each for each in own), initial=0)
         self._scratch = list(zip(self._job.scratch, starts, strict=True))
 
@@ -399,17 +410,15 @@ class RowCall:
         return self.codes.are_compiled and self._job.is_ready
 
     def __call__(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> None:
-        """Compute `output` from `inputs`, each from its buffer's beginning. Raises Cancelled."""
+        """Compute `output` from `inputs`, each from its buffer's beginning. Raises Cancelled, and ValueError of a
+        buffer that ends too early."""
         numbers = self._job.copy()
         if self._scratch:
             _held, start = aligned(self._scratch_bytes)
             for place, offset in self._scratch:
                 numbers[place] = start + offset
-        for number, place in self._read:
-            numbers[place] = address_of(inputs[number])
-        numbers[self._written] = address_of(output)
-        code = self.codes.choose(numbers, self._read, self._written)
-        self._job.run(numbers, code.function(), cancelled)
+        code = self.codes.choose([inputs[number] for number in self._reads], output)
+        self._job.run(numbers, code.function(), cancelled, self._bounds, [*inputs, output])
 
 
 def _picked(reads: Sequence[int], count: int) -> Callable[[Sequence[Any]], Sequence[Any]]:

@@ -18,6 +18,7 @@ import mmap
 import os
 import threading
 import weakref
+from array import array
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +29,10 @@ from app.devices.cpu.llvm.team_source import (
     LOT,
     PROCESSOR_WORDS,
     PROCESSORS,
+    TEAM,
     THREAD,
+    WAKES,
+    WANTED,
     team_source,
 )
 from app.devices.cpu.llvm.waiting import lot
@@ -51,6 +55,7 @@ class Team:
         self._starting = threading.Lock()
         self._of_process = 0
         self._run: Any = None
+        self._share: Any = None
         self._address = 0
 
     def run(self, function: Function, task: int, wanted: int, *, wakes: bool) -> None:
@@ -63,6 +68,14 @@ class Team:
             self._start()
         self._run(self._address, task, wanted, wakes)
 
+    def sharing(self, words: "array[int]", wanted: int, *, wakes: bool) -> Function:
+        """What does the task that has these words, as `run` does, once it is called with their address."""
+        if self._of_process != os.getpid():
+            self._start()
+        words[TEAM], words[WANTED], words[WAKES] = self._address, wanted, wakes
+        share: Function = self._share
+        return share
+
     @property
     def is_started(self) -> bool:
         """Whether there are its helpers, which takes some 30 ms, once."""
@@ -73,12 +86,13 @@ class Team:
             if self.is_started:
                 return
             number, address = ctypes.c_int64, ctypes.c_void_p
-            help_, stop, run = self.compiler.functions(
+            help_, stop, run, share = self.compiler.functions(
                 team_source(),
                 {
                     "help": ctypes.CFUNCTYPE(None, address, number),
                     "stop": ctypes.CFUNCTYPE(None, address, number),
                     "run": ctypes.CFUNCTYPE(None, address, address, number, number),
+                    "share": ctypes.CFUNCTYPE(None, address),
                 },
             )
             helpers = self.most - 1
@@ -101,7 +115,7 @@ class Team:
             if helpers:
                 weakref.finalize(self, _end, stop, memory, helpers, os.getpid())
             self._memory = memory
-            self._address, self._run, self._of_process = at, run, os.getpid()
+            self._address, self._run, self._share, self._of_process = at, run, share, os.getpid()
 
 
 def _end(stop: Callable[[int, int], None], memory: mmap.mmap, helpers: int, process: int) -> None:
