@@ -159,7 +159,7 @@ class _Way:
     moved: int
     """How many bytes of an element are read and written."""
     codes: Codes
-    brief: Code
+    brief: Codes
     """What is not worth several threads."""
     steps: "array[int]"
     """What a frame has behind the sizes, and where in it the buffers' addresses go."""
@@ -220,7 +220,7 @@ class _Loops:
             codes, brief = other.codes, other.brief
         else:
             codes = Codes(self._code.of(self, dimensions, layout), None)
-            brief = codes.plain.in_halves()
+            brief = Codes(codes.plain.in_halves(), None)
         moved = sum(size for size, step in zip(items, layout, strict=True) if step != "same")
         frame, places = start_of_frame([0] * dimensions, used)
         return _Way(strides, item_sizes, layout, moved, codes, brief, frame[dimensions:], self.places(places))
@@ -313,7 +313,7 @@ class LoopCall:
         ends = reaches(sizes, strides, item_sizes)
         if not is_cut(sizes, loop.work):  # nor is there so much of it that it would go past the cache
             way = loop.way(strides, item_sizes)
-            self.codes = Codes(way.brief, None)
+            self.codes = way.brief
             self._frame = array("q", sizes) + way.steps + arguments
             self._bounds = array("q", [*way.places, *ends, True])
             return
