@@ -143,3 +143,13 @@ def test_no_kernel_goes_beyond_a_buffer(name: str, elements: int, threads: int) 
         kernel.dispatch(inputs, [made[:-1]], never)
     with pytest.raises(BufferError):
         kernel.dispatch(inputs, [memoryview(bytes(len(made)))], never)
+
+
+@pytest.mark.parametrize("name", [CELU, SOFTMAX])
+def test_nor_does_one_that_numpy_computes(name: str) -> None:
+    operator = compiled(descriptor(name, {"DataType": "FLOAT32", "Sizes": [2, 8]}))
+    kernel = NumpyDevice(ThreadPoolExecutor(1), 1).prepare(operator)
+    given, made = memoryview(bytearray(64)), memoryview(bytearray(64))
+    for buffers in (([given[:-1]], [made]), ([given], [made[:-1]])):
+        with pytest.raises((TypeError, ValueError), match="buffer"):
+            kernel.dispatch(*buffers, never)

@@ -49,7 +49,7 @@ from app.devices.cpu.transposed import transposed_kernel
 from app.devices.cpu.weighted_sums import weighted_sums_kernel
 from app.devices.cpu.window_sums import window_sums_kernel
 from app.devices.device import Cancelled, DeviceInfo, ExecutionRecord, InTurn, Kernel
-from app.devices.layout import Index, blocks, check_ends, reaches, walk
+from app.devices.layout import Index, blocks, walk
 from app.devices.schedules import OneByOne, Prepare, Segment, schedule_kernel
 from app.formula.structures import Questions, Structures
 from app.graphs.schedule import InitializedGraph, Room
@@ -284,11 +284,9 @@ class NumpyKernel:
         if call:
             call(inputs, outputs[0], cancelled)
             return RAN
-        buffers = [*inputs, *outputs]
-        check_ends(buffers, reaches(self._sizes, self._strides, self._form.item_sizes))
         arrays: list[Array] = [
-            np.ndarray(self._sizes, dtype, buffer, 0, strides)
-            for buffer, dtype, strides in zip(buffers, self._form.types, self._strides, strict=True)
+            np.ndarray(self._sizes, dtype, buffer, 0, strides)  # which raises if the buffer ends too early
+            for buffer, dtype, strides in zip([*inputs, *outputs], self._form.types, self._strides, strict=True)
         ]
         routine, arguments = (self._form.routine, self._arguments) if results is None else (by_take(results), ())
         if not self._blocks:

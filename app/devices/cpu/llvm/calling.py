@@ -11,7 +11,6 @@ from array import array
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from app.devices.layout import ENDS
 from app.memory.buffers import Buffer
 
 UNREAD = -1
@@ -20,11 +19,11 @@ UNREAD = -1
 NO_BOUNDS = array("q", [False])
 """Of no buffers: the frame is complete."""
 
-_FASTCALL = 0x80
+_ENDS, _OTHER = "a buffer ends before its tensor", "there are not as many bounds as buffers"
+
+_FASTCALL, _WRITABLE = 0x80, 1
 _VIEW_WORDS = 10
 """What a `Py_buffer` has; the first is the address, the third how many bytes there are."""
-
-_WRITABLE = 1
 
 
 class CallOver(Protocol):
@@ -68,7 +67,7 @@ declare void @PyErr_SetString(ptr, ptr)
 declare void @Py_IncRef(ptr)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
-@ends = private constant [{len(ENDS) + 1} x i8] c"{ENDS}\\00"
+@ends = private constant [{len(_ENDS) + 1} x i8] c"{_ENDS}\\00"
 @other = private constant [{len(_OTHER) + 1} x i8] c"{_OTHER}\\00"
 
 define ptr @call_over(ptr %self, ptr %arguments, i64 %count) {{
@@ -191,9 +190,6 @@ fail:
   ret ptr null
 }}
 """
-
-
-_OTHER = "there are not as many bounds as buffers"
 
 
 def _pointer(value: object) -> str:
