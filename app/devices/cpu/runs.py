@@ -17,7 +17,18 @@ from app.devices.cpu.calls import Call, Calls, Of, Pointer, calls_of
 from app.devices.cpu.llvm.compiler import Function
 from app.devices.cpu.llvm.coordinate_loops import Watch
 from app.devices.cpu.llvm.kernels import Code
-from app.devices.cpu.llvm.tables import CLEARS, END, FIRST, HEAD_WORDS, LOT, STAGE_WORDS, source
+from app.devices.cpu.llvm.tables import (
+    BINDS,
+    CLEARS,
+    END,
+    FIRST,
+    HEAD_WORDS,
+    LOT,
+    MOVE_WORDS,
+    SOURCES,
+    STAGE_WORDS,
+    source,
+)
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.waiting import lot
 from app.devices.cpu.threads import RAN
@@ -60,7 +71,7 @@ class Run:
     def __init__(self, steps: Sequence[tuple[Kernel, Step]], kept: Sequence[Buffer], team: Team) -> None:
         self._kernels = [kernel for kernel, _ in steps]
         self._team = team
-        self._walk = Code(team.compiler, source())
+        self._walk, self._bind = Code(team.compiler, source()), Code(team.compiler, BINDS)
         clear = Code(team.compiler, CLEARS)
         stages: list[Sequence[_Placed]] = []
         works: list[Sequence[int]] = []
@@ -124,7 +135,7 @@ class Run:
         except IndexError:
             pass
         if not self._functions:
-            self._functions = [code.function() for code in (self._walk, *self._codes)]
+            self._functions = [code.function() for code in (self._walk, self._bind, *self._codes)]
         return _Table(self._layout, self._functions, self._team)
 
 
@@ -222,42 +233,43 @@ class _Layout:
         self.words, self.first_call, self.inner, frames = table_of([[each.call for each in stage] for stage in stages])
         self.own: list[tuple[int, int]] = []
         """Words that are addresses in the memory of its own, and of which bytes."""
-        self.watches: list[int] = []
-        """Words that are a dispatch's watch."""
-        self.reaches: dict[tuple[Room, int], int] = {}
-        """How many bytes of each buffer of a dispatch are used."""
-        self._pointers: list[tuple[int, int, int]] = []
+        reaches: dict[tuple[Room, int], int] = {}
+        pointers: list[tuple[int, tuple[Room, int] | None, int]] = []
         for start, placed in zip(frames, [each for stage in stages for each in stage], strict=True):
             for pointer in placed.call.pointers:
                 if pointer.of is Of.OWN:
                     self.own.append((start + pointer.place, pointer.offset))
-                elif pointer.of is Of.WATCH:
-                    self.watches.append(start + pointer.place)
+                    continue
+                word = start + pointer.place
+                if pointer.of is Of.WATCH:
+                    pointers.append((word, None, 0))
+                    continue
+                place, offset = placed.places[pointer.of][pointer.number], pointer.offset
+                if place.room is Room.KEPT:
+                    self.words[word] = address_of(kept[place.number]) + place.offset + offset
                 else:
-                    self._point(start + pointer.place, placed.places[pointer.of][pointer.number], pointer.offset)
-        self.places, self.buffers, self.offsets = np.array(self._pointers, np.int64).reshape(-1, 3).T
-        """Words that are addresses in buffers of a dispatch, in which ones, and of which bytes."""
+                    key = place.room, place.number
+                    reaches[key] = max(reaches.get(key, 0), place.offset + place.size)
+                    pointers.append((word, key, place.offset + offset))
+        self.buffers = sorted(reaches, key=lambda key: key[0] is not Room.INPUT)
+        """Of a dispatch, those that are used; the last one is written."""
+        numbers: dict[tuple[Room, int] | None, int] = {None: 0} | {key: n for n, key in enumerate(self.buffers, 1)}
+        self.moves = array("q", [each for word, key, offset in pointers for each in (word, numbers[key], offset)])
+        """Words that are addresses in these, or of the watch, as BINDS takes them."""
+        places = range(SOURCES + 1, SOURCES + 1 + len(self.buffers))
+        self.bounds = array("q", [*places, *[reaches[key] for key in self.buffers], True])
 
     @property
     def table_bytes(self) -> int:
         """Of a table, with the memory of its own and what it takes to begin both at cache lines."""
         return 8 * len(self.words) + self.own_bytes + 3 * LINE
 
-    def _point(self, word: int, place: Place, offset: int) -> None:
-        """See to it that the word is the address of that byte of `place`."""
-        if place.room is Room.KEPT:
-            self.words[word] = address_of(self.kept[place.number]) + place.offset + offset
-        else:
-            key = place.room, place.number
-            self.reaches[key] = max(self.reaches.get(key, 0), place.offset + place.size)
-            self._pointers.append((word, list(self.reaches).index(key), place.offset + offset))
-
 
 class _Table:
     """A table for one dispatch at a time."""
 
     def __init__(self, layout: _Layout, functions: Sequence[Function], team: Team) -> None:
-        """`functions` are the one that goes through the table, and that of each call."""
+        """`functions` are the one that goes through the table, the one that binds it, and that of each call."""
         self._layout = layout
         size = 8 * len(layout.words)
         self._held: Array = np.empty(layout.table_bytes, np.uint8)
@@ -270,23 +282,22 @@ class _Table:
             self._words[word] = self._address + 8 * other
         for word, offset in layout.own:
             self._words[word] = memory + offset
-        self._walk, *called = functions
+        self._walk, self._bind, *called = functions
         for number, function in enumerate(called):
             self._words[layout.first_call + 2 * number] = function.address
         self._words[0] = self._walk.address
         lot(team.compiler, self._address + 8 * LOT)
-        self._counts = self._words[HEAD_WORDS : layout.first_call].reshape(-1, STAGE_WORDS)[:, 1:3]
+        moves, count = layout.moves.buffer_info()
+        numbers = [self._address, moves, count // MOVE_WORDS, layout.stages]
+        self._frame = array("q", [*numbers, *[0] * (1 + len(layout.buffers))])
+        self._call_over = team.compiler.call_over
 
     def bind(self, rooms: Rooms, watch: Watch) -> None:
-        """Make it ready for a dispatch over these buffers."""
+        """Make it ready for a dispatch over these buffers. Raises ValueError of one that ends too early."""
         layout = self._layout
-        buffers = [rooms[room][number] for room, number in layout.reaches]
-        if any(buffer.nbytes < reach for buffer, reach in zip(buffers, layout.reaches.values(), strict=True)):
-            raise ValueError("a buffer ends before its tensor")
-        addresses = np.array([address_of(buffer) for buffer in buffers], np.int64)
-        self._words[layout.places] = addresses[layout.buffers] + layout.offsets
-        self._words[layout.watches] = id(watch)
-        self._counts[:] = 0
+        self._frame[SOURCES] = id(watch)
+        buffers = [rooms[room][number] for room, number in layout.buffers]
+        self._call_over(self._bind.address, layout.bounds, self._frame, *buffers)
 
     def walk(self, walk: Walk, team: Team) -> None:
         """Go through these stages, together with those of the team who are free; all are done when this returns."""

@@ -76,6 +76,59 @@ out:
 """
 
 
+MOVE_WORDS = 3
+TABLE, MOVES, COUNT, STAGES, SOURCES = range(5)
+"""Words of the frame of BINDS: the address of a table, that of moves and how many these are, how many stages there are,
+and from SOURCES on addresses. A move is a word of the table, which of these addresses it is, and how many bytes on."""
+
+BINDS = f"""define void @kernel(ptr %frame) {{
+entry:
+  %table = load ptr, ptr %frame
+  %moves_place = getelementptr i64, ptr %frame, i64 {MOVES}
+  %count_place = getelementptr i64, ptr %frame, i64 {COUNT}
+  %stages_place = getelementptr i64, ptr %frame, i64 {STAGES}
+  %sources = getelementptr i64, ptr %frame, i64 {SOURCES}
+  %moves = load ptr, ptr %moves_place
+  %count = load i64, ptr %count_place
+  %stages = load i64, ptr %stages_place
+  br label %next_move
+next_move:
+  %m = phi i64 [0, %entry], [%m_next, %move]
+  %more_moves = icmp ult i64 %m, %count
+  br i1 %more_moves, label %move, label %next_stage
+move:
+  %move_place = getelementptr [{MOVE_WORDS} x i64], ptr %moves, i64 %m
+  %source_place = getelementptr i64, ptr %move_place, i64 1
+  %offset_place = getelementptr i64, ptr %move_place, i64 2
+  %word = load i64, ptr %move_place
+  %source = load i64, ptr %source_place
+  %offset = load i64, ptr %offset_place
+  %address_place = getelementptr i64, ptr %sources, i64 %source
+  %address = load i64, ptr %address_place
+  %moved = add i64 %address, %offset
+  %target = getelementptr i64, ptr %table, i64 %word
+  store i64 %moved, ptr %target
+  %m_next = add i64 %m, 1
+  br label %next_move
+next_stage:
+  %s = phi i64 [0, %next_move], [%s_next, %stage]
+  %more_stages = icmp ult i64 %s, %stages
+  br i1 %more_stages, label %stage, label %end
+stage:
+  %after = mul i64 %s, {STAGE_WORDS}
+  %taken_word = add i64 %after, {HEAD_WORDS + 1}
+  %taken_place = getelementptr i64, ptr %table, i64 %taken_word
+  %done_place = getelementptr i64, ptr %taken_place, i64 1
+  store i64 0, ptr %taken_place
+  store i64 0, ptr %done_place
+  %s_next = add i64 %s, 1
+  br label %next_stage
+end:
+  ret void
+}}
+"""
+"""The module whose function `kernel` makes a table ready for a dispatch: nobody has taken anything of it."""
+
 CLEARS = """declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 define void @kernel(ptr %frame) {
   %size_place = getelementptr i64, ptr %frame, i64 1
