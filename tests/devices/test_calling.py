@@ -153,3 +153,15 @@ def test_nor_does_one_that_numpy_computes(name: str) -> None:
     for buffers in (([given[:-1]], [made]), ([given], [made[:-1]])):
         with pytest.raises((TypeError, ValueError), match="buffer"):
             kernel.dispatch(*buffers, never)
+
+
+@pytest.mark.parametrize("count", [61, 62, 1000])
+def test_any_number_of_buffers(count: int) -> None:
+    """Around the 64 arguments that have a place on the stack, and not all of them in the frame."""
+    given, made, others = memoryview(b"12345678"), memoryview(bytearray(8)), [memoryview(bytearray(8))] * (count - 2)
+    between = bounds(0, *[UNREAD] * (count - 2), 1)
+    COMPILER.call_over(COPY.address, between, array("q", [0, 0]), given, *others, made)
+    assert bytes(made) == b"12345678"
+    for _ in range(100):
+        with pytest.raises(BufferError):
+            COMPILER.call_over(COPY.address, between, array("q", [0, 0]), given, *others, memoryview(bytes(8)))

@@ -25,6 +25,9 @@ _FASTCALL, _WRITABLE = 0x80, 1
 _VIEW_WORDS = 10
 """What a `Py_buffer` has; the first is the address, the third how many bytes there are."""
 
+_ON_STACK = 64
+"""Views. A graph may have a thousand times as many inputs, and a thread no room for that."""
+
 
 class CallOver(Protocol):
     """Calls the function at an address with a copy of a `frame`, in which the addresses of `buffers` are set.
@@ -65,6 +68,9 @@ declare void @PyEval_RestoreThread(ptr)
 declare i64 @PyLong_AsLongLong(ptr)
 declare void @PyErr_SetString(ptr, ptr)
 declare void @Py_IncRef(ptr)
+declare ptr @PyMem_RawMalloc(i64)
+declare void @PyMem_RawFree(ptr)
+declare ptr @PyErr_NoMemory()
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
 @ends = private constant [{len(_ENDS) + 1} x i8] c"{_ENDS}\\00"
@@ -75,14 +81,29 @@ entry:
   %few = icmp slt i64 %count, {least}
   br i1 %few, label %wrong, label %begin
 begin:
-  %views = alloca {view}, i64 %count
+  %is.many = icmp ugt i64 %count, {_ON_STACK}
+  br i1 %is.many, label %on.heap, label %on.stack
+on.stack:
+  %own = alloca {view}, i64 {_ON_STACK}
+  br label %room
+on.heap:
+  %bytes = mul i64 %count, {8 * _VIEW_WORDS}
+  %taken = call ptr @PyMem_RawMalloc(i64 %bytes)
+  %is.full = icmp eq ptr %taken, null
+  br i1 %is.full, label %full, label %room
+full:
+  %null = call ptr @PyErr_NoMemory()
+  ret ptr null
+room:
+  %views = phi ptr [%own, %on.stack], [%taken, %on.heap]
+  %heap = phi ptr [null, %on.stack], [%taken, %on.heap]
   %number = load ptr, ptr %arguments
   %address = call i64 @PyLong_AsLongLong(ptr %number)
   %last = sub i64 %count, 1
   %is.none = icmp slt i64 %address, 1
-  br i1 %is.none, label %fail, label %viewing
+  br i1 %is.none, label %release, label %viewing
 viewing:  ; of the bounds, the frame and the buffers
-  %viewed = phi i64 [1, %begin], [%viewed.next, %viewing.on]
+  %viewed = phi i64 [1, %room], [%viewed.next, %viewing.on]
   %argument = getelementptr ptr, ptr %arguments, i64 %viewed
   %object = load ptr, ptr %argument
   %view = getelementptr {view}, ptr %views, i64 %viewed
@@ -163,10 +184,10 @@ release.short:
   call void @PyErr_SetString(ptr {_pointer(ValueError)}, ptr @ends)
   br label %release
 release:
-  %end = phi i64 [%viewed, %viewing], [%count, %release.wrong], [%count, %release.short], [%count, %call.kept],
-                 [%count, %call.free]
-  %result = phi ptr [null, %viewing], [null, %release.wrong], [null, %release.short], [{_pointer(None)}, %call.kept],
-                    [{_pointer(None)}, %call.free]
+  %end = phi i64 [1, %room], [%viewed, %viewing], [%count, %release.wrong], [%count, %release.short],
+                 [%count, %call.kept], [%count, %call.free]
+  %result = phi ptr [null, %room], [null, %viewing], [null, %release.wrong], [null, %release.short],
+                    [{_pointer(None)}, %call.kept], [{_pointer(None)}, %call.free]
   br label %release.one
 release.one:
   %held = phi i64 [1, %release], [%held.next, %release.next]
@@ -178,6 +199,7 @@ release.next:
   %held.next = add i64 %held, 1
   br label %release.one
 done:
+  call void @PyMem_RawFree(ptr %heap)
   %failed = icmp eq ptr %result, null
   br i1 %failed, label %fail, label %succeed
 succeed:
