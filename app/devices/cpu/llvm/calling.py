@@ -179,10 +179,7 @@ release.next:
   %held.next = add i64 %held, 1
   br label %release.one
 done:
-  %failed = icmp eq ptr %result, null
-  br i1 %failed, label %fail, label %succeed
-succeed:
-  call void @Py_IncRef(ptr %result)
+  call void @Py_IncRef(ptr %result)  ; which may be null
   ret ptr %result
 wrong:
   call void @PyErr_SetString(ptr {_pointer(TypeError)}, ptr @other)
