@@ -88,6 +88,20 @@ def test_each_type_is_read_and_written_as_numpy_and_safetensors_do(dtype: np.dty
     assert lengths == [len(body) for body in made]
 
 
+@pytest.mark.parametrize("length", range(1, 9))
+def test_tensors_in_safetensors_are_aligned(length: int) -> None:
+    """However long the header is; the widest come first, whatever comes behind them."""
+    narrow = TensorDesc(DataType=DataType.INT8, Sizes=[3]), memoryview(b"123")
+    wide = TensorDesc(DataType=DataType.FLOAT64, Sizes=[1]), memoryview(bytes(8))
+    body = b"".join(Safetensors().write({"X" * length: narrow, "Y": wide}).pieces)
+    start = Safetensors().data_start(body, len(body))
+    assert start % 8 == 0
+    assert body[start:] == bytes(8) + b"123"
+    padding = len(body[:start]) - len(body[:start].rstrip())
+    assert padding < 8
+    assert safetensors.numpy.load(body).keys() == {"X" * length, "Y"}
+
+
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
 def test_npy_of_each_version_and_order(version: tuple[int, int]) -> None:
     for x in (X, np.asfortranarray(X), X[0], np.asfortranarray(np.arange(24.0).reshape(2, 3, 4)), np.array(3.5)):
@@ -382,6 +396,7 @@ OTHER_PLACES = "tensors of the safetensors file overlap, or something is between
         (tensors({"X": entry(0, 8, "2")}), NO_COUNTS),
         (tensors({"X": entry() | {"data_offsets": [0, 8, 8]}}), NO_COUNTS),
         (tensors({"X": entry() | {"data_offsets": [0]}}), NO_COUNTS),
+        (tensors({"X": entry() | {"data_offsets": [0.0, 8]}}), NO_COUNTS),
         (
             tensors({"X": entry() | {"more": 1}}),
             NO_MEMBERS,
@@ -400,17 +415,30 @@ def test_safetensors_at_their_bounds() -> None:
     body = tensors({"X": entry(0, 8, [1] * 63 + [2]), "Y": entry(8, 8, (0, 1 << 40)), "Z": entry(0, 0, (0,))})
     assert {name: found.size for name, found in read(Safetensors(), body).items()} == {"X": 2, "Y": 0, "Z": 0}
     assert read(Safetensors(), tensors({"X": entry(0, 4, [])}, bytes(4)))["X"].shape == (1,)
+    assert read(Safetensors(), tensors({"X": entry(0, 0, (0,))}, b"")).keys() == {"X"}
+    assert read(Safetensors(), tensors({}, b"")) == {}
 
 
 @pytest.mark.parametrize("dtype", ["BF16", "F8_E4M3", 1, None, [], "f32"])
 def test_no_dtype(dtype: object) -> None:
-    with pytest.raises(ContractError, match="dtype of X is "):
+    with pytest.raises(ContractError, match="dtype of X is ") as refusal:
         read(Safetensors(), tensors({"X": entry(dtype=dtype)}))
+    assert [each.pointer for each in refusal.value.violations] == ["/inputs/X/dtype"]
 
 
 def test_a_long_header_is_refused_before_it_is_read() -> None:
+    limit = LIMITS.max_structure_bytes
+    text = json.dumps({"X": entry(0, limit, (limit,), "U8")}).ljust(limit)
+    assert read(Safetensors(), tensors(text, bytes(limit)))["X"].size == limit
     with pytest.raises(LimitExceeded, match="max_structure_bytes"):
-        read(Safetensors(), tensors({"X": entry(), "__metadata__": {"x": "y" * (1 << 16)}}))
+        read(Safetensors(), tensors(text + " ", bytes(limit)))
+
+
+@pytest.mark.parametrize("kind", [Npz(), Safetensors()])
+def test_what_is_made_of_a_header_is_charged(kind: TensorFormat) -> None:
+    body = npz(X=X) if isinstance(kind, Npz) else safetensors.numpy.save({"X": X})
+    with MemoryAccount(1000).open() as memory, pytest.raises(LimitExceeded, match="max_memory_bytes"):
+        kind.read(body, Span(0, len(body)), "X", LIMITS, memory)
 
 
 FILES: list[tuple[TensorFormat, bytes]] = [

@@ -5,11 +5,11 @@ import math
 import pickle
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotInTime
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -19,6 +19,7 @@ from app.engine.dispatch import GraphCapability
 from app.engine.graph_entries import PARTS, Record, Use
 from app.memory.accounts import MemoryAccount
 
+T = TypeVar("T")
 HEARTBEAT, LEASE = 0.02, 0.2
 CAPABILITY: Any = {"graph": "0"}
 ID = "0123456789abcdef" * 2
@@ -177,7 +178,7 @@ def test_who_dies_holds_up_nobody_for_long(replica: Replicas) -> None:
     assert time.monotonic() - start < LEASE
 
 
-def test_uses_are_those_of_all(replica: Replicas) -> None:
+def test_uses_are_those_of_all(remote: Remote, replica: Replicas) -> None:
     first, second = replica(), replica()
     add(first)
     entries = [each.all()[ID] for each in (first, second)]
@@ -199,6 +200,8 @@ def test_uses_are_those_of_all(replica: Replicas) -> None:
     third.close()
     for entry in (entries[0], fourth.all()[ID]):
         wait_until(lambda entry=entry: entry.dispatches == 4)  # type: ignore[misc]
+    of_those_there = {first._name, fourth._name}
+    assert remote.keeper._graphs[ID].uses.keys() - of_those_there == {""}, "however many have left"
 
 
 def test_uses_together() -> None:
@@ -260,3 +263,38 @@ def test_who_is_there_and_shows_nothing_holds_up_nobody_for_long(remote: Remote,
     assert LEASE / 2 < time.monotonic() - start < 10 * LEASE
     ended.set()
     broken.join()
+
+
+def test_nobody_waits_longer_than_until_it_is_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However rarely those who have no news hear of each other."""
+    monkeypatch.setattr(cluster_entries, "HEARTBEAT_SECONDS", 60)
+    monkeypatch.setattr(cluster_entries, "LEASE_SECONDS", 60)
+
+    async def soon(awaited: Awaitable[T]) -> T:
+        return await asyncio.wait_for(awaited, 10)
+
+    async def keep() -> None:
+        keeper = Keeper()
+        begun = (await soon(keeper.poll("one", -1, {}))).version
+        await soon(keeper.poll("other", -1, {}))
+        listening = [asyncio.create_task(keeper.poll(name, begun, {})) for name in ("one", "other")]
+        assert await soon(keeper.acquire("one", "token", 60))
+        waiting = asyncio.create_task(keeper.acquire("other", "next", 60))
+        adding = asyncio.create_task(keeper.add("token", record(), b""))
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        told = [await soon(each) for each in listening]
+        assert [each.graphs and each.graphs.keys() for each in told] == [{ID}, {ID}]
+        assert not adding.done()
+        shown = asyncio.create_task(keeper.poll("one", told[0].version, {}))
+        await asyncio.sleep(0.01)
+        assert not adding.done(), "the other does not show it"
+        await soon(keeper.leave("other"))
+        assert await soon(adding)
+        assert not shown.done(), "there is nothing new"
+        await soon(keeper.release("token"))
+        assert await soon(waiting)
+        assert await soon(keeper.acquire("one", "last", 0)), "who has left holds nothing"
+        shown.cancel()
+
+    asyncio.run(keep())
