@@ -5,7 +5,7 @@ import math
 import pickle
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotInTime
 from contextlib import ExitStack
@@ -273,28 +273,72 @@ def test_nobody_waits_longer_than_until_it_is_so(monkeypatch: pytest.MonkeyPatch
     async def soon(awaited: Awaitable[T]) -> T:
         return await asyncio.wait_for(awaited, 10)
 
+    async def begun(waits: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """That it waits is seen."""
+        task = asyncio.create_task(waits)
+        await asyncio.sleep(0.01)
+        assert not task.done()
+        return task
+
     async def keep() -> None:
         keeper = Keeper()
-        begun = (await soon(keeper.poll("one", -1, {}))).version
+        version = (await soon(keeper.poll("one", -1, {}))).version
         await soon(keeper.poll("other", -1, {}))
-        listening = [asyncio.create_task(keeper.poll(name, begun, {})) for name in ("one", "other")]
+        listening = [await begun(keeper.poll(name, version, {})) for name in ("one", "other")]
         assert await soon(keeper.acquire("one", "token", 60))
-        waiting = asyncio.create_task(keeper.acquire("other", "next", 60))
-        adding = asyncio.create_task(keeper.add("token", record(), b""))
-        await asyncio.sleep(0.01)
-        assert not waiting.done()
-        told = [await soon(each) for each in listening]
-        assert [each.graphs and each.graphs.keys() for each in told] == [{ID}, {ID}]
-        assert not adding.done()
-        shown = asyncio.create_task(keeper.poll("one", told[0].version, {}))
-        await asyncio.sleep(0.01)
+        adding = await begun(keeper.add("token", record(), b""))
+        for each in listening:
+            told = await soon(each)
+            assert told.graphs
+            assert told.graphs.keys() == {ID}
+        version = told.version
+        listening = [await begun(keeper.poll("one", version, {}))]
         assert not adding.done(), "the other does not show it"
-        await soon(keeper.leave("other"))
+        listening.append(asyncio.create_task(keeper.poll("other", version, {})))
         assert await soon(adding)
-        assert not shown.done(), "there is nothing new"
-        await soon(keeper.release("token"))
-        assert await soon(waiting)
-        assert await soon(keeper.acquire("one", "last", 0)), "who has left holds nothing"
-        shown.cancel()
+        removing = await begun(keeper.remove(ID))
+        version = (await soon(listening[0])).version
+        listening = [await begun(keeper.poll("one", version, {}))]
+        await soon(keeper.leave("other"))
+        assert await soon(removing)
+        listening[0].cancel()
+
+    asyncio.run(keep())
+
+
+def test_only_who_has_the_lock_adds_and_gives_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_entries, "HEARTBEAT_SECONDS", 60)
+    monkeypatch.setattr(cluster_entries, "LEASE_SECONDS", 60)
+
+    async def keep() -> None:
+        keeper = Keeper()
+        for name in ("one", "other"):
+            await keeper.poll(name, -1, {})
+        assert not await keeper.add("first", record(), b"")
+        assert await keeper.acquire("one", "first", 0)
+        assert not await keeper.add("wrong", record(), b"")
+        await keeper.release("wrong")
+        for seconds in (0, 0.01):
+            assert not await asyncio.wait_for(keeper.acquire("other", "second", seconds), 10)
+        waiting = asyncio.create_task(keeper.acquire("other", "second", 60))
+        await asyncio.sleep(0)
+        await keeper.release("first")
+        assert await asyncio.wait_for(waiting, 10)
+        await keeper.leave("other")
+        assert await keeper.acquire("one", "third", 0), "who has left holds nothing"
+
+    asyncio.run(keep())
+
+
+def test_documents_are_those_of_a_version() -> None:
+    async def keep() -> None:
+        keeper = Keeper()
+        version = (await keeper.poll("one", -1, {})).version
+        assert await keeper.acquire("one", "token", 0)
+        await keeper.leave("one")  # nobody is to be waited for
+        assert await keeper.add("token", record(), b"sent")
+        assert await keeper.document(ID, version + 1) == b"sent"
+        assert await keeper.document(ID, version) is None
+        assert await keeper.document("f" * 32, version + 1) is None
 
     asyncio.run(keep())
