@@ -114,6 +114,6 @@ def _tensor(name: str, entry: Any, start: int, stop: int) -> FileTensor:
 def _are_counts(values: object) -> bool:
     return (
         isinstance(values, list)
-        and len(values) <= 64
+        and len(values) <= _MOST_COUNTS
         and all(type(each) is int and 0 <= each < 1 << 64 for each in values)
     )

@@ -1,6 +1,8 @@
 """Bodies that differ from an earlier one in their tensor data only."""
 
 import threading
+from collections import OrderedDict
+from typing import Any
 
 import pytest
 
@@ -115,11 +117,16 @@ def test_those_not_used_are_forgotten() -> None:
 
 
 def test_large_ones_are_not_remembered() -> None:
-    known = cache(longest=20)
+    structure = len(BODY) - 8
+    known = cache(longest=structure)
     add(known, JSON, BODY, [], "made")
     assert known.find(JSON, BODY) is None
     add(known, JSON, BODY, SPANS, "made")
     assert known.find(JSON, BODY) == "made"
+    assert known.made.bytes == structure
+    known = cache(longest=structure - 1)
+    add(known, JSON, BODY, SPANS, "made")
+    assert known.find(JSON, BODY) is None
 
 
 def test_threads() -> None:
@@ -141,6 +148,17 @@ def test_threads() -> None:
     for thread in threads:
         thread.join()
     assert failed == []
+
+
+def test_what_another_thread_forgets_meanwhile_is_found_once_more() -> None:
+    class Forgetful(OrderedDict[Any, Any]):
+        def get(self, key: Any, default: Any = None) -> Any:
+            return self.pop(key, default)
+
+    known = cache()
+    add(known, JSON, BODY, SPANS, "made")
+    known._layouts = Forgetful(known._layouts)
+    assert [known.find(JSON, BODY) for _ in range(2)] == ["made", None]
 
 
 def test_few_bytes_are_kept() -> None:

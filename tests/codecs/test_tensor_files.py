@@ -88,6 +88,20 @@ def test_each_type_is_read_and_written_as_numpy_and_safetensors_do(dtype: np.dty
     assert lengths == [len(body) for body in made]
 
 
+@pytest.mark.parametrize("length", range(1, 9))
+def test_tensors_in_safetensors_are_aligned(length: int) -> None:
+    """However long the header is; the widest come first, whatever comes behind them."""
+    narrow = TensorDesc(DataType=DataType.INT8, Sizes=[3]), memoryview(b"123")
+    wide = TensorDesc(DataType=DataType.FLOAT64, Sizes=[1]), memoryview(bytes(8))
+    body = b"".join(Safetensors().write({"X" * length: narrow, "Y": wide}).pieces)
+    start = Safetensors().data_start(body, len(body))
+    assert start % 8 == 0
+    assert body[start:] == bytes(8) + b"123"
+    padding = len(body[:start]) - len(body[:start].rstrip())
+    assert padding < 8
+    assert safetensors.numpy.load(body).keys() == {"X" * length, "Y"}
+
+
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
 def test_npy_of_each_version_and_order(version: tuple[int, int]) -> None:
     for x in (X, np.asfortranarray(X), X[0], np.asfortranarray(np.arange(24.0).reshape(2, 3, 4)), np.array(3.5)):
@@ -101,7 +115,14 @@ def test_data_lie_where_they_are_in_the_file() -> None:
         assert body[span.start : span.stop] == X.tobytes()
         assert kind.data_start(body, len(body)) in (0, span.start)
     assert Npy().data_start(npy(X), 1000) == len(npy(X)) - X.nbytes
-    assert Safetensors().data_start(safetensors.numpy.save({"X": X}), 1000) % 8 == 0 < 1000
+
+
+def test_where_data_will_be_is_told_by_the_first_bytes_of_safetensors() -> None:
+    body = safetensors.numpy.save({"X": X})
+    start = len(body) - X.nbytes
+    data_start = Safetensors().data_start
+    assert [data_start(body[:count], len(body)) for count in (0, 7, 8, 9, len(body))] == [0, 0, start, start, start]
+    assert [data_start(body[:8], length) for length in (start - 1, start, start + 1)] == [0, 0, start]
 
 
 def header(text: str, data: bytes = b"", version: bytes = b"\1\0") -> bytes:
@@ -180,6 +201,11 @@ def archive(*members: tuple[str, bytes], method: int = zipfile.ZIP_STORED) -> by
     return bytearray(file.getvalue())
 
 
+END = -22
+CENTRAL = END - 46 - len("X.npy")
+"""Where the directory's end and its entry for X begin, behind which there is nothing else."""
+
+
 class TestHostileArchive:
     """What the directory says is believed as far as it is so."""
 
@@ -210,6 +236,53 @@ class TestHostileArchive:
         with pytest.raises((Unreadable, StopIteration)) as refusal:
             read(Npz(), bytes(body))
         assert refusal.type is Unreadable
+
+    @pytest.mark.parametrize(
+        ("place", "number", "said"),
+        [
+            (END + 4, 1, "one of several parts"),
+            (END + 6, 1, "one of several parts"),
+            (END + 8, 2, "one of several parts"),
+            ((END + 8, END + 10), 2, "has 1 files in its directory, which says 2"),
+            ((END + 8, END + 10), 0, "has 1 files in its directory, which says 0"),
+            (END + 12, 1 << 12, "central directory of the npz file lies beyond its end"),
+            (END + 12, 50, "directory of the npz file has an entry that is none"),
+            (END + 12, 45, "ends within the directory of npz"),
+            (END + 20, 1, "goes on behind its end"),
+            (CENTRAL, 0, "directory of the npz file has an entry that is none"),
+            (CENTRAL + 28, 1 << 10, "directory of the npz file has an entry that is none"),
+            (CENTRAL + 46, 0xFF, "name in the npz file is neither ASCII nor UTF-8"),
+            ((CENTRAL + 8, CENTRAL + 46), 0x8FE, "name in the npz file is neither ASCII nor UTF-8"),
+            (CENTRAL + 42, 1, "not where its directory says"),
+            (CENTRAL + 42, 1 << 10, "not where its directory says"),
+            (0, 0, "not where its directory says"),
+            (26, 1 << 10, "longer than there is room for it"),
+            (CENTRAL + 20, 1 << 10, "longer than there is room for it"),
+            (CENTRAL + 24, 151, "cannot have 151 bytes: it is 152 bytes in the archive"),
+        ],
+    )
+    def test_a_field_that_is_wrong(self, place: int | tuple[int, int], number: int, said: str) -> None:
+        """Counted from the end where it is negative."""
+        body = archive(("X.npy", npy(X)))
+        for each in place if isinstance(place, tuple) else (place,):
+            start = each % len(body)
+            body[start : start + 2] = struct.pack("<H", number)
+        with pytest.raises(Unreadable, match=said):
+            read(Npz(), bytes(body))
+
+    @pytest.mark.parametrize("body", [b"", b"PK", archive(("X.npy", npy(X)))[:-1], archive(("X.npy", npy(X)))[:-22]])
+    def test_no_end(self, body: bytes) -> None:
+        with pytest.raises(Unreadable, match="has no end of a ZIP archive's central directory"):
+            read(Npz(), bytes(body))
+
+    def test_a_name_in_utf_8(self) -> None:
+        assert read(Npz(), bytes(archive(("\xe9.npy", npy(X))))).keys() == {"\xe9"}
+
+    def test_a_comment(self) -> None:
+        body = archive(("X.npy", npy(X)))
+        for length in (1, 0xFFFF):
+            body[-2:] = struct.pack("<H", length)
+            np.testing.assert_array_equal(read(Npz(), bytes(body) + bytes(length))["X"], X)
 
     def test_a_wrong_checksum_of_what_is_deflated(self) -> None:
         body = archive(("X.npy", npy(X)), method=zipfile.ZIP_DEFLATED)
@@ -285,48 +358,87 @@ def entry(begin: int = 0, end: int = 8, shape: Any = (2,), dtype: object = "F32"
     return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
 
 
+CUT_SHORT = "file ends within the header of safetensors"
+JSON_HEADER = "header of the safetensors file is not JSON"
+NO_COUNTS = "shape or data_offsets of X in the safetensors file are no lists of counts"
+NO_MEMBERS = "X in the safetensors file has not dtype, shape and data_offsets alone"
+OTHER_PLACES = "tensors of the safetensors file overlap, or something is between them"
+
+
 @pytest.mark.parametrize(
-    "body",
+    ("body", "said"),
     [
-        b"",
-        b"\1",
-        struct.pack("<Q", 1 << 63) + bytes(100),
-        tensors({}),
-        tensors([]),
-        tensors("{"),
-        tensors("[" * 5000),
-        tensors('{"X": 1, "X": 1}'),
-        tensors('{"X": ' + "9" * 5000 + "}"),
-        tensors({"X": entry()}, bytes(9)),
-        tensors({"X": entry()}, bytes(7)),
-        tensors({"X": entry(), "Y": entry()}),
-        tensors({"X": entry(0, 4, (1,)), "Y": entry(2, 6, (1,))}),
-        tensors({"X": entry(0, 2, (2,), "U8"), "Y": entry(4, 8, (4,), "U8")}),
-        tensors({"X": entry(8, 0)}),
-        tensors({"X": entry(0, 8, (3,))}),
-        tensors({"X": entry(0, 8, (-2,))}),
-        tensors({"X": entry(0, 8, (2.0,))}),
-        tensors({"X": entry(0, 8, (True, 2))}),
-        tensors({"X": entry(0, 8, [1] * 65 + [2])}),
-        tensors({"X": entry(0, 8, "2")}),
-        tensors({"X": entry() | {"more": 1}}),
-        tensors({"X": {"dtype": "F32", "shape": [2]}}),
+        (b"", CUT_SHORT),
+        (b"\1", CUT_SHORT),
+        (struct.pack("<Q", 1 << 63) + bytes(100), CUT_SHORT),
+        (tensors({"X": entry()})[:-9], CUT_SHORT),
+        (tensors({}), "goes on for 8 bytes behind its tensors"),
+        (tensors([]), "is not an object"),
+        (tensors("{"), JSON_HEADER),
+        (tensors("[" * 5000), JSON_HEADER),
+        (tensors('{"X": 1, "X": 1}'), "name 'X' stands twice"),
+        (tensors('{"X": ' + "9" * 5000 + "}"), JSON_HEADER),
+        (tensors({"X": entry()}, bytes(9)), "goes on for 1 bytes behind its tensors"),
+        (tensors({"X": entry()}, bytes(7)), "data_offsets of X in the safetensors file lie beyond its end"),
+        (tensors({"X": entry(), "Y": entry()}), OTHER_PLACES),
+        (tensors({"X": entry(0, 4, (1,)), "Y": entry(2, 6, (1,))}), OTHER_PLACES),
+        (tensors({"X": entry(0, 2, (2,), "U8"), "Y": entry(4, 8, (4,), "U8")}), OTHER_PLACES),
+        (tensors({"X": entry(8, 0)}), "data_offsets of X in the safetensors file lie beyond its end"),
+        (
+            tensors({"X": entry(0, 8, (3,))}),
+            "X in the safetensors file has 8 bytes; its shape and dtype",
+        ),
+        (tensors({"X": entry(0, 8, (-2,))}), NO_COUNTS),
+        (tensors({"X": entry(0, 8, (2.0,))}), NO_COUNTS),
+        (tensors({"X": entry(0, 8, (True, 2))}), NO_COUNTS),
+        (tensors({"X": entry(0, 8, [1] * 64 + [2])}), NO_COUNTS),
+        (tensors({"X": entry(0, 8, (1 << 64,))}), NO_COUNTS),
+        (tensors({"X": entry(0, 8, "2")}), NO_COUNTS),
+        (tensors({"X": entry() | {"data_offsets": [0, 8, 8]}}), NO_COUNTS),
+        (tensors({"X": entry() | {"data_offsets": [0]}}), NO_COUNTS),
+        (tensors({"X": entry() | {"data_offsets": [0.0, 8]}}), NO_COUNTS),
+        (
+            tensors({"X": entry() | {"more": 1}}),
+            NO_MEMBERS,
+        ),
+        (tensors({"X": {"dtype": "F32", "shape": [2]}}), NO_MEMBERS),
+        (tensors({"X": [*entry()]}), NO_MEMBERS),
     ],
 )
-def test_no_safetensors(body: bytes) -> None:
-    with pytest.raises(Unreadable):
+def test_no_safetensors(body: bytes, said: str) -> None:
+    with pytest.raises(Unreadable, match=said):
         read(Safetensors(), body)
+
+
+def test_safetensors_at_their_bounds() -> None:
+    """Tensors without data among those that have some, as many dimensions as there may be, and none."""
+    body = tensors({"X": entry(0, 8, [1] * 63 + [2]), "Y": entry(8, 8, (0, 1 << 40)), "Z": entry(0, 0, (0,))})
+    assert {name: found.size for name, found in read(Safetensors(), body).items()} == {"X": 2, "Y": 0, "Z": 0}
+    assert read(Safetensors(), tensors({"X": entry(0, 4, [])}, bytes(4)))["X"].shape == (1,)
+    assert read(Safetensors(), tensors({"X": entry(0, 0, (0,))}, b"")).keys() == {"X"}
+    assert read(Safetensors(), tensors({}, b"")) == {}
 
 
 @pytest.mark.parametrize("dtype", ["BF16", "F8_E4M3", 1, None, [], "f32"])
 def test_no_dtype(dtype: object) -> None:
-    with pytest.raises(ContractError, match="dtype of X is "):
+    with pytest.raises(ContractError, match="dtype of X is ") as refusal:
         read(Safetensors(), tensors({"X": entry(dtype=dtype)}))
+    assert [each.pointer for each in refusal.value.violations] == ["/inputs/X/dtype"]
 
 
 def test_a_long_header_is_refused_before_it_is_read() -> None:
+    limit = LIMITS.max_structure_bytes
+    text = json.dumps({"X": entry(0, limit, (limit,), "U8")}).ljust(limit)
+    assert read(Safetensors(), tensors(text, bytes(limit)))["X"].size == limit
     with pytest.raises(LimitExceeded, match="max_structure_bytes"):
-        read(Safetensors(), tensors({"X": entry(), "__metadata__": {"x": "y" * (1 << 16)}}))
+        read(Safetensors(), tensors(text + " ", bytes(limit)))
+
+
+@pytest.mark.parametrize("kind", [Npz(), Safetensors()])
+def test_what_is_made_of_a_header_is_charged(kind: TensorFormat) -> None:
+    body = npz(X=X) if isinstance(kind, Npz) else safetensors.numpy.save({"X": X})
+    with MemoryAccount(1000).open() as memory, pytest.raises(LimitExceeded, match="max_memory_bytes"):
+        kind.read(body, Span(0, len(body)), "X", LIMITS, memory)
 
 
 FILES: list[tuple[TensorFormat, bytes]] = [

@@ -2,8 +2,6 @@
 
 import ctypes
 import sys
-import threading
-import time
 from array import array
 from concurrent.futures import ThreadPoolExecutor
 
@@ -47,14 +45,15 @@ def test_addresses_are_set_in_a_copy_of_the_frame(*, keeps: bool) -> None:
 
 def test_what_is_not_read_has_no_place() -> None:
     given, made = memoryview(b"12345678"), memoryview(bytearray(8))
-    COMPILER.call_over(COPY.address, bounds(0, UNREAD, 1), array("q", [0, 0]), given, memoryview(b"unread!!"), made)
+    COMPILER.call_over(COPY.address, bounds(0, 1, UNREAD), array("q", [0, 0]), given, made, memoryview(bytearray(8)))
     assert bytes(made) == b"12345678"
 
 
-def test_a_place_beyond_the_frame_is_not_written() -> None:
-    """Or it would be a word of the stack."""
+@pytest.mark.parametrize("place", [2, 13, 1 << 40])
+def test_a_place_beyond_the_frame_is_not_written(place: int) -> None:
+    """Or it would be a word of the stack, such as whose buffer is to be given back, or of nobody's memory."""
     given, made = memoryview(b"12345678"), memoryview(bytearray(8))
-    COMPILER.call_over(COPY.address, bounds(0, 2, 1), array("q", [0, 0]), given, memoryview(b"unread!!"), made)
+    COMPILER.call_over(COPY.address, bounds(0, place, 1), array("q", [0, 0]), given, memoryview(b"unread!!"), made)
     assert bytes(made) == b"12345678"
 
 
@@ -72,8 +71,11 @@ def test_what_cannot_be_called_is_refused_and_every_buffer_is_given_back() -> No
             call(address, wrong, frame, memoryview(given), memoryview(made))
     with pytest.raises(TypeError):
         call("address", bounds(0, 1), frame, memoryview(given), memoryview(made))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="as many bounds as buffers"):
-        call(address, bounds())  # type: ignore[call-arg]
+    with pytest.raises(SystemError):  # where there is no function
+        call(0, bounds(0, 1), frame, memoryview(given), memoryview(made))
+    for few in ((), (address,), (address, bounds())):
+        with pytest.raises(TypeError, match="as many bounds as buffers"):
+            call(*few)  # type: ignore[call-arg]
     assert bytes(made) == bytes(8)
     for each in (given, made, frame):
         each.extend(each)  # which raises while somebody has its buffer
@@ -91,31 +93,20 @@ def test_references_are_where_they_were() -> None:
     assert max(abs(now - then) for now, then in zip(after, before, strict=True)) < 50  # None is everybody's
 
 
-def test_the_lock_is_free_while_a_long_loop_runs() -> None:
-    """For it another thread gets to Python: one that waits in compiled code until that has written a word."""
-    word = bytearray(8)
-    wait = COMPILER.function(
-        """define void @kernel(ptr %frame) {
-entry:
-  %word = load ptr, ptr %frame
-  br label %look
-look:
-  %value = load atomic i64, ptr %word seq_cst, align 8
-  %is.there = icmp ne i64 %value, 0
-  br i1 %is.there, label %end, label %look
-end:
+@pytest.mark.parametrize("keeps", [False, True])
+def test_the_lock_is_kept_or_free_as_the_bounds_say(*, keeps: bool) -> None:
+    look = COMPILER.function(
+        """declare i32 @PyGILState_Check()
+define void @kernel(ptr %frame) {
+  %made = load ptr, ptr %frame
+  %is.held = call i32 @PyGILState_Check()
+  store i32 %is.held, ptr %made
   ret void
 }"""
     )
-
-    def write() -> None:
-        time.sleep(0.05)
-        word[0] = 1
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    COMPILER.call_over(wait.address, bounds(0), array("q", [0]), memoryview(word))
-    writer.join()
+    made = bytearray(b"\xff" * 4)
+    COMPILER.call_over(look.address, bounds(0, least=4, keeps=keeps), array("q", [0]), memoryview(made))
+    assert int.from_bytes(made, sys.byteorder) == keeps
 
 
 def test_a_frame_may_be_all_there_is() -> None:

@@ -124,6 +124,35 @@ def test_blocks_are_all_there_is() -> None:
             assert cut.helpers < min(threads, cut.blocks)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "threads", "axis", "step", "counts", "helpers", "wakes", "at_once"),
+    [
+        ([1, 1024], 1, 0, 1, [1], 0, False, 3276),
+        ([3, 1024], 2, 0, 3, [1], 0, False, 1092),
+        ([WORTH_A_THREAD // 10 + 1], 8, 0, 6 << 10, [9], 1, False, 1152),
+        ([(1 << 24) + 5], 3, 0, 1365 << 10, [13], 2, True, 7),
+        ([3, 1_000_003], 3, 1, 250_000, [3, 5], 2, True, 50),
+        ([5, 7, 100_003], 2, 1, 4, [5, 2], 1, True, 19),
+        ([1 << 26], 1, 0, 3276 << 10, [21], 0, True, 1),
+    ],
+)
+def test_how_much_a_block_is(
+    sizes: list[int],
+    threads: int,
+    axis: int,
+    step: int,
+    counts: list[int],
+    helpers: int,
+    wakes: bool,
+    at_once: int,
+) -> None:
+    """As few dimensions are cut as will do, at whole pieces where it is one, and as few blocks as keep all at work."""
+    cut = Cut(sizes, 20, threads)
+    assert (cut.axis, cut.step, cut.counts, cut.size) == (axis, step, counts, sizes[axis])
+    assert (cut.blocks, cut.helpers, cut.wakes) == (np.prod(counts), helpers, wakes)
+    assert cut.at_once == at_once
+
+
 @pytest.mark.parametrize("elements", [1, 1023, 1025, 1600, 5000, WORTH_A_THREAD // 20])
 def test_what_one_thread_does_is_one_block(elements: int) -> None:
     """Or each small dispatch would have a job made for it, of two blocks."""

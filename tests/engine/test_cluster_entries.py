@@ -5,11 +5,11 @@ import math
 import pickle
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotInTime
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -19,6 +19,7 @@ from app.engine.dispatch import GraphCapability
 from app.engine.graph_entries import PARTS, Record, Use
 from app.memory.accounts import MemoryAccount
 
+T = TypeVar("T")
 HEARTBEAT, LEASE = 0.02, 0.2
 CAPABILITY: Any = {"graph": "0"}
 ID = "0123456789abcdef" * 2
@@ -177,7 +178,7 @@ def test_who_dies_holds_up_nobody_for_long(replica: Replicas) -> None:
     assert time.monotonic() - start < LEASE
 
 
-def test_uses_are_those_of_all(replica: Replicas) -> None:
+def test_uses_are_those_of_all(remote: Remote, replica: Replicas) -> None:
     first, second = replica(), replica()
     add(first)
     entries = [each.all()[ID] for each in (first, second)]
@@ -199,6 +200,8 @@ def test_uses_are_those_of_all(replica: Replicas) -> None:
     third.close()
     for entry in (entries[0], fourth.all()[ID]):
         wait_until(lambda entry=entry: entry.dispatches == 4)  # type: ignore[misc]
+    of_those_there = {first._name, fourth._name}
+    assert remote.keeper._graphs[ID].uses.keys() - of_those_there == {""}, "however many have left"
 
 
 def test_uses_together() -> None:
@@ -260,3 +263,82 @@ def test_who_is_there_and_shows_nothing_holds_up_nobody_for_long(remote: Remote,
     assert LEASE / 2 < time.monotonic() - start < 10 * LEASE
     ended.set()
     broken.join()
+
+
+def test_nobody_waits_longer_than_until_it_is_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However rarely those who have no news hear of each other."""
+    monkeypatch.setattr(cluster_entries, "HEARTBEAT_SECONDS", 60)
+    monkeypatch.setattr(cluster_entries, "LEASE_SECONDS", 60)
+
+    async def soon(awaited: Awaitable[T]) -> T:
+        return await asyncio.wait_for(awaited, 10)
+
+    async def begun(waits: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """That it waits is seen."""
+        task = asyncio.create_task(waits)
+        await asyncio.sleep(0.01)
+        assert not task.done()
+        return task
+
+    async def keep() -> None:
+        keeper = Keeper()
+        version = (await soon(keeper.poll("one", -1, {}))).version
+        await soon(keeper.poll("other", -1, {}))
+        listening = [await begun(keeper.poll(name, version, {})) for name in ("one", "other")]
+        assert await soon(keeper.acquire("one", "token", 60))
+        adding = await begun(keeper.add("token", record(), b""))
+        for each in listening:
+            told = await soon(each)
+            assert told.graphs
+            assert told.graphs.keys() == {ID}
+        version = told.version
+        listening = [await begun(keeper.poll("one", version, {}))]
+        assert not adding.done(), "the other does not show it"
+        listening.append(asyncio.create_task(keeper.poll("other", version, {})))
+        assert await soon(adding)
+        removing = await begun(keeper.remove(ID))
+        version = (await soon(listening[0])).version
+        listening = [await begun(keeper.poll("one", version, {}))]
+        await soon(keeper.leave("other"))
+        assert await soon(removing)
+        listening[0].cancel()
+
+    asyncio.run(keep())
+
+
+def test_only_who_has_the_lock_adds_and_gives_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_entries, "HEARTBEAT_SECONDS", 60)
+    monkeypatch.setattr(cluster_entries, "LEASE_SECONDS", 60)
+
+    async def keep() -> None:
+        keeper = Keeper()
+        for name in ("one", "other"):
+            await keeper.poll(name, -1, {})
+        assert not await keeper.add("first", record(), b"")
+        assert await keeper.acquire("one", "first", 0)
+        assert not await keeper.add("wrong", record(), b"")
+        await keeper.release("wrong")
+        for seconds in (0, 0.01):
+            assert not await asyncio.wait_for(keeper.acquire("other", "second", seconds), 10)
+        waiting = asyncio.create_task(keeper.acquire("other", "second", 60))
+        await asyncio.sleep(0)
+        await keeper.release("first")
+        assert await asyncio.wait_for(waiting, 10)
+        await keeper.leave("other")
+        assert await keeper.acquire("one", "third", 0), "who has left holds nothing"
+
+    asyncio.run(keep())
+
+
+def test_documents_are_those_of_a_version() -> None:
+    async def keep() -> None:
+        keeper = Keeper()
+        version = (await keeper.poll("one", -1, {})).version
+        assert await keeper.acquire("one", "token", 0)
+        await keeper.leave("one")  # nobody is to be waited for
+        assert await keeper.add("token", record(), b"sent")
+        assert await keeper.document(ID, version + 1) == b"sent"
+        assert await keeper.document(ID, version) is None
+        assert await keeper.document("f" * 32, version + 1) is None
+
+    asyncio.run(keep())

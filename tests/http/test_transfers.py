@@ -5,6 +5,7 @@ import os
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ from app.http.server.moving import PAUSE_SECONDS, PROBE, Moving
 from app.http.server.scratch import LARGE
 from app.http.server.transfers import ALONE, LENT, Receiving, Sending, Transfers, split
 from app.main import _transfers
+from app.memory.buffers import Buffer
 from app.settings import GIB, Settings
 
 SIZE = 6 << 20
@@ -165,6 +167,32 @@ def test_nothing_goes_on_that_nobody_wants(pair: Pair, moving: Moving) -> None:
     assert (receiving.count, sending.sent) == (0, 0)
 
 
+class Steady:
+    """Moves what a client that keeps up makes possible."""
+
+    def __init__(self) -> None:
+        self.more: list[bool] = []
+
+    def receive(self, _connected: int, buffer: Buffer) -> int:
+        return min(len(buffer), PROBE)
+
+    def send(self, _connected: int, piece: Piece, *, more: bool) -> int:
+        self.more.append(more)
+        return min(len(piece), PROBE)
+
+
+def test_a_client_that_keeps_up_keeps_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is little, since it is all of a piece, is no pause."""
+    monkeypatch.setattr(transfers, "perf_counter", lambda: 0.0)
+    steady: Any = Steady()
+    receiving, sending = Receiving(memoryview(bytearray(3 * PROBE + 1))), Sending(iter([[b"head", DATA], [b"tail"]]))
+    receiving.run(0, steady)
+    assert receiving.count == 3 * PROBE + 1
+    sending.run(0, steady)
+    assert sending.sent == SIZE + 8
+    assert steady.more == [True, *[False] * (len(steady.more) - 1)]
+
+
 @pytest.mark.parametrize("size", [0, 1, 4, 5, 9, 10, 11])
 def test_split(size: int) -> None:
     before, after = split([b"abcd", b"", b"efghij"], size)
@@ -185,6 +213,8 @@ def test_a_large_body_by_itself_is_the_event_loops(compiler: Compiler) -> None:
     threads.idle = 1
     threads.leave()
     assert not threads.worth(LENT)
+    threads.enter()
+    assert threads.worth(LENT)
 
 
 class Failing:
@@ -218,6 +248,35 @@ def test_work_that_fails_gives_its_socket_and_its_thread_back(
     assert [str(each.exc_info[1]) for each in caplog.records if each.exc_info] == 2 * ["out of order"]
     assert pair[1].getsockname(), "the thread had a descriptor of its own"
     assert len(os.listdir("/proc/self/fd")) == open_files, "which it has closed"
+
+
+def test_each_has_a_thread_and_nothing_is_kept_of_what_is_done(pair: Pair, compiler: Compiler) -> None:
+    transport: Any = SimpleNamespace(get_extra_info=lambda _: pair[1])
+    both = threading.Barrier(2)
+
+    class Meeting:
+        is_over = False
+
+        def run(self, lent: int, moving: Moving) -> None:
+            both.wait(10)
+
+    async def work() -> None:
+        threads, ended = Transfers(2, compiler.functions), asyncio.Semaphore(0)
+        for _ in range(2):
+            met = [Meeting(), Meeting()]
+            for each in met:
+                threads.submit(each, transport, asyncio.get_running_loop(), ended.release)
+            for _ in range(2):
+                await asyncio.wait_for(ended.acquire(), 20)
+        kept = weakref.WeakSet(met)
+        del met, each
+        end = time.monotonic() + 10
+        while kept and time.monotonic() < end:  # noqa: ASYNC110 - of threads
+            await asyncio.sleep(0.001)
+        assert not kept
+
+    asyncio.run(work())
+    assert not both.broken
 
 
 def test_without_llvm_the_event_loop_does_all(compiler: Compiler) -> None:

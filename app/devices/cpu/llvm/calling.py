@@ -200,10 +200,7 @@ release.next:
   br label %release.one
 done:
   call void @PyMem_RawFree(ptr %heap)
-  %failed = icmp eq ptr %result, null
-  br i1 %failed, label %fail, label %succeed
-succeed:
-  call void @Py_IncRef(ptr %result)
+  call void @Py_IncRef(ptr %result)  ; which may be null
   ret ptr %result
 wrong:
   call void @PyErr_SetString(ptr {_pointer(TypeError)}, ptr @other)
