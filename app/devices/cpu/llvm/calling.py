@@ -204,8 +204,6 @@ done:
   ret ptr %result
 wrong:
   call void @PyErr_SetString(ptr {_pointer(TypeError)}, ptr @other)
-  br label %fail
-fail:
   ret ptr null
 }}
 """
