@@ -6,6 +6,7 @@ import json
 import struct
 import zipfile
 import zlib
+from types import SimpleNamespace
 from typing import Any
 
 import hypothesis.strategies as st
@@ -283,6 +284,47 @@ class TestHostileArchive:
         for length in (1, 0xFFFF):
             body[-2:] = struct.pack("<H", length)
             np.testing.assert_array_equal(read(Npz(), bytes(body) + bytes(length))["X"], X)
+
+    @pytest.mark.parametrize(
+        ("deflated", "told", "said"),
+        [
+            (npy(X) + bytes(1 << 20), npy(X), None),
+            (npy(X)[:-8], npy(X)[:-8], "not those that it has the length and checksum of"),
+            (npy(X), npy(X)[:-8], "not those that it has the length and checksum of"),
+        ],
+    )
+    def test_what_is_deflated_of_another_length(self, deflated: bytes, told: bytes, said: str | None) -> None:
+        """No more of it is inflated than there should be, and nothing is believed to be there that is not."""
+        body = archive(("X.npy", deflated), method=zipfile.ZIP_DEFLATED)
+        struct.pack_into("<L", body, len(body) + CENTRAL + 16, zlib.crc32(told))
+        struct.pack_into("<L", body, len(body) + CENTRAL + 24, len(npy(X)))
+        if said is None:
+            np.testing.assert_array_equal(read(Npz(), bytes(body))["X"], X)
+            return
+        with pytest.raises(Unreadable, match=said):
+            read(Npz(), bytes(body))
+
+    def test_what_is_not_deflated_or_ends_too_early(self) -> None:
+        body = archive(("X.npy", npy(X)), method=zipfile.ZIP_DEFLATED)
+        packed = struct.unpack_from("<L", body, len(body) + CENTRAL + 20)[0]
+        start = body.index(b"X.npy") + 5
+        with pytest.raises(Unreadable, match="not deflated as they should be"):
+            read(Npz(), bytes(body[:start] + b"\xff" * packed + body[start + packed :]))
+        struct.pack_into("<L", body, len(body) + CENTRAL + 20, packed - 5)
+        with pytest.raises(Unreadable, match="not those that it has the length and checksum of"):
+            read(Npz(), bytes(body))
+
+    @pytest.mark.parametrize("data", [npy(X)[:-1], npy(X) + b"x"])
+    def test_more_or_less_than_its_shape_asks_for(self, data: bytes) -> None:
+        with pytest.raises(Unreadable, match=r"has 2[35] bytes of data; FLOAT32 \[2, 3\] are 24 bytes"):
+            read(Npz(), bytes(archive(("X.npy", data))))
+
+    def test_what_no_archive_has_room_for(self) -> None:
+        """Without the extensions for more, which few would read."""
+        huge: Any = SimpleNamespace(nbytes=1 << 32)
+        with pytest.raises(ContractError, match="4 GiB") as refusal:
+            Npz().write({"X": (TensorDesc(DataType=DataType.UINT8, Sizes=[1 << 16, 1 << 16]), huge)})
+        assert [each.pointer for each in refusal.value.violations] == ["/Accept"]
 
     def test_a_wrong_checksum_of_what_is_deflated(self) -> None:
         body = archive(("X.npy", npy(X)), method=zipfile.ZIP_DEFLATED)
