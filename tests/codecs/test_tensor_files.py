@@ -389,6 +389,29 @@ class TestHostileArchive:
         np.testing.assert_array_equal(read(Npz(), body)["X"], X)
         with pytest.raises(Unreadable):
             read(Npz(), body.replace(extra, struct.pack("<2H3Q", 2, 24, 0, 0, 0)))
+        behind, locator, place = len(body) - 22, len(body) - 22 - 20, len(body) - 22 - 20 - 56
+        no_end = "has no end of a ZIP64 archive's central directory"
+        for at, number, said in (
+            (locator, 0, no_end),
+            (locator + 8, place + 1, no_end),
+            (locator + 16, 2, no_end),
+            (place, 0, no_end),
+            (place + 16, 1, "one of several parts"),
+            (place + 20, 1, "one of several parts"),
+            (place + 24, 2, "one of several parts"),
+            (place + 40, len(central) + 1, "central directory of the npz file lies beyond its end"),
+        ):
+            spoilt = bytearray(body)
+            struct.pack_into("<L", spoilt, at, number)
+            with pytest.raises(Unreadable, match=said):
+                read(Npz(), bytes(spoilt))
+        for needed in (8, 10, 12, 16):  # any of them tells that there is more
+            short = bytearray(body)
+            struct.pack_into("<2H2L", short, behind + 8, 1, 1, len(central), start)
+            short[behind + needed : behind + needed + (2 if needed < 12 else 4)] = b"\xff" * (2 if needed < 12 else 4)
+            np.testing.assert_array_equal(read(Npz(), bytes(short))["X"], X)
+        with pytest.raises(Unreadable, match="ends within npz"):
+            read(Npz(), body[behind:])
 
 
 def tensors(document: object, data: bytes = bytes(8)) -> bytes:

@@ -148,6 +148,17 @@ def test_what_was_sent_is_read_by_those_that_did_not_get_it(replica: Replicas) -
         second.read(before, memory)
 
 
+def test_what_is_added_once_more_is_another_and_all_others_stay_what_they_are(replica: Replicas) -> None:
+    first, second = replica(), replica()
+    add(first)
+    add(first, "f" * 32)
+    before, beside = second.find(ID), second.find("f" * 32)
+    add(first, document=b"other")
+    assert second.find(ID) is not before
+    assert second.find("f" * 32) is beside
+    assert read(second) == b"other"
+
+
 def test_only_one_adds_at_a_time(replica: Replicas) -> None:
     inside = most = 0
 
@@ -245,6 +256,15 @@ def test_without_the_keeper_what_is_known_is_served_on(
     wait_until(lambda: second.find("f" * 32) is not None)
     wait_until(lambda: len(caplog.messages) >= 4)
     assert ["answers again" in each for each in caplog.messages[2:]] == [True, True]
+
+
+def test_a_keeper_that_tells_nonsense_is_asked_again(replica: Replicas, caplog: pytest.LogCaptureFixture) -> None:
+    first, second = replica(), replica()
+    with mock.patch.object(second, "_call", return_value=None):
+        wait_until(lambda: bool(caplog.messages))
+    assert "cannot be used" in caplog.messages[0]
+    add(first)
+    wait_until(lambda: second.find(ID) is not None)
 
 
 def test_a_keeper_that_was_started_again_begins_anew(remote: Remote, replica: Replicas) -> None:
