@@ -276,6 +276,28 @@ class TestHostileArchive:
         with pytest.raises(Unreadable, match="has no end of a ZIP archive's central directory"):
             read(Npz(), bytes(body))
 
+    def test_a_local_header_that_has_no_room(self) -> None:
+        body = archive(("X.npy", npy(np.frombuffer(b"PK\3\4", np.uint8))))
+        place = body.index(b"PK\1\2") - 4
+        struct.pack_into("<L", body, len(body) + CENTRAL + 42, place)
+        with pytest.raises(Unreadable, match="not where its directory says"):
+            read(Npz(), bytes(body))
+
+    def test_numbers_of_64_bits_behind_something_else(self) -> None:
+        """Which other writers put there: when a file was made, and who made it."""
+        wide = struct.pack("<2HQ", 1, 8, len(npy(X)))
+        for extra in (wide, struct.pack("<2HL", 0x5455, 4, 7) + wide, struct.pack("<2H", 0x7875, 0) + wide):
+            body = archive(("X.npy", npy(X)))
+            at = len(body) + CENTRAL
+            struct.pack_into("<L", body, at + 24, 0xFFFFFFFF)
+            struct.pack_into("<H", body, at + 30, len(extra))
+            struct.pack_into("<L", body, len(body) + END + 12, 46 + 5 + len(extra))
+            body[END:END] = extra
+            np.testing.assert_array_equal(read(Npz(), bytes(body))["X"], X)
+            body[len(body) + END - len(wide) + 2] = 7  # the field has no room for it
+            with pytest.raises(Unreadable, match="cannot have 4294967295 bytes"):
+                read(Npz(), bytes(body))
+
     def test_a_name_in_utf_8(self) -> None:
         assert read(Npz(), bytes(archive(("\xe9.npy", npy(X))))).keys() == {"\xe9"}
 
@@ -395,6 +417,7 @@ class TestHostileArchive:
             (locator, 0, no_end),
             (locator + 8, place + 1, no_end),
             (locator + 16, 2, no_end),
+            (locator + 8, 0xFFFFFFFF, no_end),
             (place, 0, no_end),
             (place + 16, 1, "one of several parts"),
             (place + 20, 1, "one of several parts"),
