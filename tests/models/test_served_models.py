@@ -20,7 +20,7 @@ from app.engine.service import Service
 from app.models.onnx.errors import WrongSizes
 from app.models.onnx.reading import signature
 from app.models.repository import layout
-from app.models.repository.config import BadConfig, apply_config, parse
+from app.models.repository.config import BadConfig, apply_config, number, parse
 from app.models.repository.model import LoadedModel, SizedModel
 from app.models.repository.repository import Repository, check
 from app.models.repository.warm import parse_stated
@@ -398,6 +398,48 @@ def test_tritons_config() -> None:
     ):
         with pytest.raises(BadConfig, match=why):
             apply_config(text, "versions", ports)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", {}),
+        (" # nothing\n", {}),
+        ("a: 1, b: 2; c: 3 a: 4", {"a": ["1", "4"], "b": ["2"], "c": ["3"]}),
+        ("a [ { b: 1 }, { b: 2 } ]", {"a": [{"b": ["1"]}, {"b": ["2"]}]}),
+        ("a []", {"a": []}),
+        ("a" + "{a" * 15 + "{}" + "}" * 15, None),
+    ],
+)
+def test_protobufs_text(text: str, message: object) -> None:
+    assert parse(text) == message or message is None
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a" + "{a" * 16 + "{}" + "}" * 16, "nested too deep"),
+        ("a", "ends within a message"),
+        ("a: [1", "ends within a message"),
+        ("a { b: 1 >", "> stands where a field should"),
+        ("a [ : ]", ": stands where a value should"),
+        ("a: 1 }", "} ends nothing"),
+        ("a: 1\n# line 2\n !", "line 3 cannot be read"),
+    ],
+)
+def test_what_is_no_text_of_protobuf(text: str, why: str) -> None:
+    with pytest.raises(BadConfig, match=why):
+        parse(text)
+
+
+def test_numbers_in_a_config() -> None:
+    for text, given in (("", None), ("a: 0", 0), ("a: 999999999", 999_999_999)):
+        assert number(parse(text), "a", None) == given
+    for text in ("a: 1000000000", "a: -1", "a: 1.0", "a: '\xb2'"):
+        with pytest.raises(BadConfig, match=r"a in config\.pbtxt is .*, which is no number from 0 on"):
+            number(parse(text), "a", None)
+    with pytest.raises(BadConfig, match=r"a in config\.pbtxt is a message"):
+        number(parse("a {}"), "a", None)
 
 
 @pytest.mark.parametrize(
