@@ -509,6 +509,20 @@ def test_names_that_no_address_has(tmp_path: Path) -> None:
         layout.find(tmp_path, "a b")
 
 
+def test_names_that_are_none_in_this_folder(tmp_path: Path) -> None:
+    """Those that lead out of it or further into it, hidden ones, and what no file can be called."""
+    for name in ("some", ".hidden"):
+        put(tmp_path / "models" / name / "1" / "model.onnx", affine())
+    put(tmp_path / "models" / "plain.onnx", affine())
+    (tmp_path / "models" / "text").write_text("no model")
+    folder = tmp_path / "models"
+    assert layout.names_in(folder) == ["plain", "some"]
+    for name, versions in (("some", folder / "some" / "1" / "model.onnx"), ("plain", folder / "plain.onnx")):
+        assert layout.find(folder, name) == ({"1": versions}, None)
+    for name in ("../models/some", "some/../some", ".hidden", "so\0me", "x" * 5000, "other"):
+        assert layout.find(folder, name) is None
+
+
 def test_a_file_and_a_folder_of_one_name(tmp_path: Path) -> None:
     put(tmp_path / "some.onnx", affine())
     put(tmp_path / "some" / "1" / "model.onnx", affine())
