@@ -159,7 +159,7 @@ def _members(archive: Buffer, max_structure_bytes: int, memory: MemoryShare) -> 
     while position < stop:
         member, position = _member(archive[:start], archive[position:stop], position)
         members.append(member)
-    if len(members) != count or position != stop:
+    if len(members) != count:
         raise Unreadable(f"The npz file has {len(members)} files in its directory, which says {count}.")
     end = 0
     for each in sorted(members, key=lambda member: member.header):

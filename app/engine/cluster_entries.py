@@ -307,8 +307,7 @@ class ClusterEntries:
                 for id_, (version, record) in told.graphs.items()
             }
         for id_, use in told.uses.items():
-            if id_ in self._entries:
-                self._entries[id_][1].tell(1, use)
+            self._entries[id_][1].tell(1, use)
         self._version = told.version
 
 

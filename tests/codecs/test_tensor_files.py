@@ -6,6 +6,7 @@ import json
 import struct
 import zipfile
 import zlib
+from types import SimpleNamespace
 from typing import Any
 
 import hypothesis.strategies as st
@@ -275,6 +276,28 @@ class TestHostileArchive:
         with pytest.raises(Unreadable, match="has no end of a ZIP archive's central directory"):
             read(Npz(), bytes(body))
 
+    def test_a_local_header_that_has_no_room(self) -> None:
+        body = archive(("X.npy", npy(np.frombuffer(b"PK\3\4", np.uint8))))
+        place = body.index(b"PK\1\2") - 4
+        struct.pack_into("<L", body, len(body) + CENTRAL + 42, place)
+        with pytest.raises(Unreadable, match="not where its directory says"):
+            read(Npz(), bytes(body))
+
+    def test_numbers_of_64_bits_behind_something_else(self) -> None:
+        """Which other writers put there: when a file was made, and who made it."""
+        wide = struct.pack("<2HQ", 1, 8, len(npy(X)))
+        for extra in (wide, struct.pack("<2HL", 0x5455, 4, 7) + wide, struct.pack("<2H", 0x7875, 0) + wide):
+            body = archive(("X.npy", npy(X)))
+            at = len(body) + CENTRAL
+            struct.pack_into("<L", body, at + 24, 0xFFFFFFFF)
+            struct.pack_into("<H", body, at + 30, len(extra))
+            struct.pack_into("<L", body, len(body) + END + 12, 46 + 5 + len(extra))
+            body[END:END] = extra
+            np.testing.assert_array_equal(read(Npz(), bytes(body))["X"], X)
+            body[len(body) + END - len(wide) + 2] = 7  # the field has no room for it
+            with pytest.raises(Unreadable, match="cannot have 4294967295 bytes"):
+                read(Npz(), bytes(body))
+
     def test_a_name_in_utf_8(self) -> None:
         assert read(Npz(), bytes(archive(("\xe9.npy", npy(X))))).keys() == {"\xe9"}
 
@@ -283,6 +306,47 @@ class TestHostileArchive:
         for length in (1, 0xFFFF):
             body[-2:] = struct.pack("<H", length)
             np.testing.assert_array_equal(read(Npz(), bytes(body) + bytes(length))["X"], X)
+
+    @pytest.mark.parametrize(
+        ("deflated", "told", "said"),
+        [
+            (npy(X) + bytes(1 << 20), npy(X), None),
+            (npy(X)[:-8], npy(X)[:-8], "not those that it has the length and checksum of"),
+            (npy(X), npy(X)[:-8], "not those that it has the length and checksum of"),
+        ],
+    )
+    def test_what_is_deflated_of_another_length(self, deflated: bytes, told: bytes, said: str | None) -> None:
+        """No more of it is inflated than there should be, and nothing is believed to be there that is not."""
+        body = archive(("X.npy", deflated), method=zipfile.ZIP_DEFLATED)
+        struct.pack_into("<L", body, len(body) + CENTRAL + 16, zlib.crc32(told))
+        struct.pack_into("<L", body, len(body) + CENTRAL + 24, len(npy(X)))
+        if said is None:
+            np.testing.assert_array_equal(read(Npz(), bytes(body))["X"], X)
+            return
+        with pytest.raises(Unreadable, match=said):
+            read(Npz(), bytes(body))
+
+    def test_what_is_not_deflated_or_ends_too_early(self) -> None:
+        body = archive(("X.npy", npy(X)), method=zipfile.ZIP_DEFLATED)
+        packed = struct.unpack_from("<L", body, len(body) + CENTRAL + 20)[0]
+        start = body.index(b"X.npy") + 5
+        with pytest.raises(Unreadable, match="not deflated as they should be"):
+            read(Npz(), bytes(body[:start] + b"\xff" * packed + body[start + packed :]))
+        struct.pack_into("<L", body, len(body) + CENTRAL + 20, packed - 5)
+        with pytest.raises(Unreadable, match="not those that it has the length and checksum of"):
+            read(Npz(), bytes(body))
+
+    @pytest.mark.parametrize("data", [npy(X)[:-1], npy(X) + b"x"])
+    def test_more_or_less_than_its_shape_asks_for(self, data: bytes) -> None:
+        with pytest.raises(Unreadable, match=r"has 2[35] bytes of data; FLOAT32 \[2, 3\] are 24 bytes"):
+            read(Npz(), bytes(archive(("X.npy", data))))
+
+    def test_what_no_archive_has_room_for(self) -> None:
+        """Without the extensions for more, which few would read."""
+        huge: Any = SimpleNamespace(nbytes=1 << 32)
+        with pytest.raises(ContractError, match="4 GiB") as refusal:
+            Npz().write({"X": (TensorDesc(DataType=DataType.UINT8, Sizes=[1 << 16, 1 << 16]), huge)})
+        assert [each.pointer for each in refusal.value.violations] == ["/Accept"]
 
     def test_a_wrong_checksum_of_what_is_deflated(self) -> None:
         body = archive(("X.npy", npy(X)), method=zipfile.ZIP_DEFLATED)
@@ -347,6 +411,30 @@ class TestHostileArchive:
         np.testing.assert_array_equal(read(Npz(), body)["X"], X)
         with pytest.raises(Unreadable):
             read(Npz(), body.replace(extra, struct.pack("<2H3Q", 2, 24, 0, 0, 0)))
+        behind, locator, place = len(body) - 22, len(body) - 22 - 20, len(body) - 22 - 20 - 56
+        no_end = "has no end of a ZIP64 archive's central directory"
+        for at, number, said in (
+            (locator, 0, no_end),
+            (locator + 8, place + 1, no_end),
+            (locator + 16, 2, no_end),
+            (locator + 8, 0xFFFFFFFF, no_end),
+            (place, 0, no_end),
+            (place + 16, 1, "one of several parts"),
+            (place + 20, 1, "one of several parts"),
+            (place + 24, 2, "one of several parts"),
+            (place + 40, len(central) + 1, "central directory of the npz file lies beyond its end"),
+        ):
+            spoilt = bytearray(body)
+            struct.pack_into("<L", spoilt, at, number)
+            with pytest.raises(Unreadable, match=said):
+                read(Npz(), bytes(spoilt))
+        for needed in (8, 10, 12, 16):  # any of them tells that there is more
+            short = bytearray(body)
+            struct.pack_into("<2H2L", short, behind + 8, 1, 1, len(central), start)
+            short[behind + needed : behind + needed + (2 if needed < 12 else 4)] = b"\xff" * (2 if needed < 12 else 4)
+            np.testing.assert_array_equal(read(Npz(), bytes(short))["X"], X)
+        with pytest.raises(Unreadable, match="ends within npz"):
+            read(Npz(), body[behind:])
 
 
 def tensors(document: object, data: bytes = bytes(8)) -> bytes:

@@ -2,12 +2,14 @@
 
 import ctypes
 import gc
+import math
 import mmap
 import os
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -20,6 +22,7 @@ from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.jobs import WORTH_A_THREAD, Cut
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.team_source import TASK_WORDS
+from app.devices.cpu.llvm.vectors import WIDE
 from app.devices.cpu.llvm.waiting import lot
 from app.devices.device import Cancelled
 from app.memory.addresses import address_of
@@ -149,7 +152,7 @@ def test_how_much_a_block_is(
     """As few dimensions are cut as will do, at whole pieces where it is one, and as few blocks as keep all at work."""
     cut = Cut(sizes, 20, threads)
     assert (cut.axis, cut.step, cut.counts, cut.size) == (axis, step, counts, sizes[axis])
-    assert (cut.blocks, cut.helpers, cut.wakes) == (np.prod(counts), helpers, wakes)
+    assert (cut.blocks, cut.helpers, cut.wakes) == (math.prod(counts), helpers, wakes)
     assert cut.at_once == at_once
 
 
@@ -402,6 +405,45 @@ def test_what_is_small_or_long_or_not_packed_stays_in_the_cache() -> None:
         with mock.patch.object(Compiler, "computes_whole", computes_whole):
             made = device(1).prepare(compiled(descriptor(kind, desc)))
         assert bool(made._call.codes.streaming) is streams  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", [CELU, SOFTMAX])
+@pytest.mark.parametrize(("sizes", "helped"), [([1, 1], False), ([1024, 4], True)])
+def test_what_is_ready_has_nothing_to_compile_and_nobody_to_start(
+    small_blocks: None, kind: str, sizes: list[int], helped: bool
+) -> None:
+    compiler = Compiler()
+    operator = compiled(descriptor(kind, {"DataType": "FLOAT32", "Sizes": sizes}))
+    size = output_of(operator).total_bytes
+    x, output = memoryview(bytes(size)), memoryview(bytearray(size))
+    for is_compiled in (False, True):
+        kernel = NumpyDevice(HELPERS, 2, compiler, least=1).prepare(operator)
+        assert kernel._call.is_ready is (is_compiled and not helped)  # type: ignore[attr-defined]
+        kernel._call.codes.plain.function()  # type: ignore[attr-defined]
+        by_itself = kind is CELU and not helped  # for which blocks, which others are cut into, need no code
+        assert kernel._call.is_ready is (by_itself or (is_compiled and not helped))  # type: ignore[attr-defined]
+        kernel.dispatch([x], [output], never)
+        assert kernel._call.is_ready  # type: ignore[attr-defined]
+
+
+def test_two_codes_are_compiled_when_both_are() -> None:
+    code: Any = lambda is_compiled: SimpleNamespace(is_compiled=is_compiled)  # noqa: E731
+    for plain, streaming, are in (
+        (False, None, False),
+        (True, None, True),
+        (True, False, False),
+        (False, True, False),
+        (True, True, True),
+    ):
+        codes = kernels.Codes(code(plain), None if streaming is None else code(streaming))
+        assert codes.are_compiled is are
+
+
+def test_code_in_halves_is_the_same_without_wide_registers() -> None:
+    compiler = Compiler()
+    plain = kernels.Code(compiler, "source")
+    assert plain.in_halves() is plain
+    assert kernels.Code(compiler, f"some{WIDE} source").in_halves()._source == "some source"
 
 
 def test_halves_of_registers_are_computed_by_some_processors() -> None:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotInTime
 from contextlib import ExitStack
 from typing import Any, TypeVar
+from unittest import mock
 
 import pytest
 
@@ -127,7 +128,8 @@ def test_all_replicas_show_what_is_kept_when_it_is_kept(replica: Replicas) -> No
 
 def test_a_replica_that_comes_later_shows_it_at_once(replica: Replicas) -> None:
     add(replica())
-    assert replica().all().keys() == {ID}
+    with mock.patch.object(ClusterEntries, "_keep_listening"):
+        assert replica().all().keys() == {ID}
 
 
 def test_what_was_sent_is_read_by_those_that_did_not_get_it(replica: Replicas) -> None:
@@ -137,11 +139,24 @@ def test_what_was_sent_is_read_by_those_that_did_not_get_it(replica: Replicas) -
     before = second.find(ID)
     assert before
     first.remove(ID)
+    with MemoryAccount(1 << 20, 0).open() as memory, pytest.raises(FileNotFoundError):
+        second.read(before, memory)
     add(first, document=b"sent again")
     assert second.find(ID) is not before
     assert read(second) == b"sent again"
     with MemoryAccount(1 << 20, 0).open() as memory, pytest.raises(FileNotFoundError):
         second.read(before, memory)
+
+
+def test_what_is_added_once_more_is_another_and_all_others_stay_what_they_are(replica: Replicas) -> None:
+    first, second = replica(), replica()
+    add(first)
+    add(first, "f" * 32)
+    before, beside = second.find(ID), second.find("f" * 32)
+    add(first, document=b"other")
+    assert second.find(ID) is not before
+    assert second.find("f" * 32) is beside
+    assert read(second) == b"other"
 
 
 def test_only_one_adds_at_a_time(replica: Replicas) -> None:
@@ -159,6 +174,15 @@ def test_only_one_adds_at_a_time(replica: Replicas) -> None:
         for done in [pool.submit(enter, each) for each in [replica(), replica()] for _ in range(3)]:
             done.result()
     assert most == 1
+
+
+def test_who_waits_in_vain_for_others_or_is_undone_at_once_says_so(remote: Remote, replica: Replicas) -> None:
+    holding, impatient = replica(), ClusterEntries(remote, 0.05)
+    with holding.adding(), pytest.raises(KeeperSilent), impatient.adding():
+        pass
+    with impatient.adding(), mock.patch.object(impatient, "find", return_value=None), pytest.raises(KeeperSilent):
+        impatient.add(record(), [b""])
+    impatient.close()
 
 
 def test_who_dies_holds_up_nobody_for_long(replica: Replicas) -> None:
@@ -211,7 +235,9 @@ def test_uses_together() -> None:
     assert Use.of_all([]) == Use(0, math.inf, (0, 0, 0, *nothing))
 
 
-def test_without_the_keeper_what_is_known_is_served_on(remote: Remote, replica: Replicas) -> None:
+def test_without_the_keeper_what_is_known_is_served_on(
+    remote: Remote, replica: Replicas, caplog: pytest.LogCaptureFixture
+) -> None:
     first, second = replica(), replica()
     add(first)
     remote.is_reached = False
@@ -222,9 +248,23 @@ def test_without_the_keeper_what_is_known_is_served_on(remote: Remote, replica: 
         pass
     with pytest.raises(KeeperSilent):
         read(second)
+    wait_until(lambda: len(caplog.messages) >= 2)
+    time.sleep(3 * HEARTBEAT)
+    assert ["does not answer" in each for each in caplog.messages] == [True, True], "each says it once"
     remote.is_reached = True
     add(first, "f" * 32)
     wait_until(lambda: second.find("f" * 32) is not None)
+    wait_until(lambda: len(caplog.messages) >= 4)
+    assert ["answers again" in each for each in caplog.messages[2:]] == [True, True]
+
+
+def test_a_keeper_that_tells_nonsense_is_asked_again(replica: Replicas, caplog: pytest.LogCaptureFixture) -> None:
+    first, second = replica(), replica()
+    with mock.patch.object(second, "_call", return_value=None):
+        wait_until(lambda: bool(caplog.messages))
+    assert "cannot be used" in caplog.messages[0]
+    add(first)
+    wait_until(lambda: second.find(ID) is not None)
 
 
 def test_a_keeper_that_was_started_again_begins_anew(remote: Remote, replica: Replicas) -> None:

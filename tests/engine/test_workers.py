@@ -136,8 +136,14 @@ def test_a_place_is_reserved_until_a_job_takes_it() -> None:
         assert pool.waiting == 2
         with pytest.raises(QueueFull):
             pool.submit(lambda ticket: None)
-        second.cancel()
-        pool.release(second)
+        for _ in range(2):
+            pool.release(second)
+            assert pool.waiting == 1
+        third = pool.reserve()
+        with pytest.raises(QueueFull):
+            pool.submit(lambda ticket: None, second)  # which is no place any more
+        third.cancel()
+        pool.release(third)
         assert pool.waiting == 1
         gate.open.set()
         assert taken.future.result(SECONDS) == "taken"

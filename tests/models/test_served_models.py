@@ -20,7 +20,7 @@ from app.engine.service import Service
 from app.models.onnx.errors import WrongSizes
 from app.models.onnx.reading import signature
 from app.models.repository import layout
-from app.models.repository.config import BadConfig, apply_config, parse
+from app.models.repository.config import BadConfig, apply_config, number, parse
 from app.models.repository.model import LoadedModel, SizedModel
 from app.models.repository.repository import Repository, check
 from app.models.repository.warm import parse_stated
@@ -401,6 +401,48 @@ def test_tritons_config() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", {}),
+        (" # nothing\n", {}),
+        ("a: 1, b: 2; c: 3 a: 4", {"a": ["1", "4"], "b": ["2"], "c": ["3"]}),
+        ("a [ { b: 1 }, { b: 2 } ]", {"a": [{"b": ["1"]}, {"b": ["2"]}]}),
+        ("a []", {"a": []}),
+        ("a" + "{a" * 15 + "{}" + "}" * 15, None),
+    ],
+)
+def test_protobufs_text(text: str, message: object) -> None:
+    assert parse(text) == message or message is None
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a" + "{a" * 16 + "{}" + "}" * 16, "nested too deep"),
+        ("a", "ends within a message"),
+        ("a: [1", "ends within a message"),
+        ("a { b: 1 >", "> stands where a field should"),
+        ("a [ : ]", ": stands where a value should"),
+        ("a: 1 }", "} ends nothing"),
+        ("a: 1\n# line 2\n !", "line 3 cannot be read"),
+    ],
+)
+def test_what_is_no_text_of_protobuf(text: str, why: str) -> None:
+    with pytest.raises(BadConfig, match=why):
+        parse(text)
+
+
+def test_numbers_in_a_config() -> None:
+    for text, given in (("", None), ("a: 0", 0), ("a: 999999999", 999_999_999)):
+        assert number(parse(text), "a", None) == given
+    for text in ("a: 1000000000", "a: -1", "a: 1.0", "a: '\xb2'"):
+        with pytest.raises(BadConfig, match=r"a in config\.pbtxt is .*, which is no number from 0 on"):
+            number(parse(text), "a", None)
+    with pytest.raises(BadConfig, match=r"a in config\.pbtxt is a message"):
+        number(parse("a {}"), "a", None)
+
+
+@pytest.mark.parametrize(
     ("stated", "why"),
     [
         ("2x3", "Name the inputs whose sizes are given: x, y"),
@@ -465,6 +507,20 @@ def test_names_that_no_address_has(tmp_path: Path) -> None:
     put(tmp_path / "a b.onnx", affine())
     with pytest.raises(BadConfig, match="A model's name must be 1 to 128"):
         layout.find(tmp_path, "a b")
+
+
+def test_names_that_are_none_in_this_folder(tmp_path: Path) -> None:
+    """Those that lead out of it or further into it, hidden ones, and what no file can be called."""
+    for name in ("some", ".hidden"):
+        put(tmp_path / "models" / name / "1" / "model.onnx", affine())
+    put(tmp_path / "models" / "plain.onnx", affine())
+    (tmp_path / "models" / "text").write_text("no model")
+    folder = tmp_path / "models"
+    assert layout.names_in(folder) == ["plain", "some"]
+    for name, versions in (("some", folder / "some" / "1" / "model.onnx"), ("plain", folder / "plain.onnx")):
+        assert layout.find(folder, name) == ({"1": versions}, None)
+    for name in ("../models/some", "some/../some", ".hidden", "so\0me", "x" * 5000, "other"):
+        assert layout.find(folder, name) is None
 
 
 def test_a_file_and_a_folder_of_one_name(tmp_path: Path) -> None:

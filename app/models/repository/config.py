@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 from app.models.onnx.reading import Port, Signature
 
-_TOKEN = re.compile(r"""\s*+(?:\#[^\n]*+\s*+)*+("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[-+\w./]+|[{}\[\]:,;<>]|$)""")
+_BLANK = re.compile(r"\s*+(?:\#[^\n]*+\s*+)*+")
+_TOKEN = re.compile(_BLANK.pattern + r"""("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[-+\w./]+|[{}\[\]:,;<>]|$)""")
 _SIGNS = frozenset("{}[]:,;<>")
 
 _MOST_BYTES = 1 << 20
@@ -60,7 +61,8 @@ def parse(text: str) -> Message:
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            line = text.count("\n", 0, position) + 1
+            blank = _BLANK.match(text, position)  # of which there may be lines
+            line = text.count("\n", 0, blank.end() if blank else position) + 1
             raise BadConfig(f"config.pbtxt is no text of protobuf: line {line} cannot be read.")
         position = match.end()
         if match[1]:

@@ -32,7 +32,7 @@ class Found(NamedTuple):
 def names_in(folder: Path) -> list[str]:
     """Of all models there, those with names that no model can have as well, unless nobody could read these
     or they are hidden."""
-    names = {each.name for each in folder.iterdir() if each.is_dir() and _has_versions(each)}
+    names = {each.name for each in folder.iterdir() if _has_versions(each)}
     names |= {each.stem for each in folder.glob("*.onnx") if each.is_file()}
     unprintable = {each for each in names if not each.isprintable()}
     for name in sorted(unprintable):
@@ -43,7 +43,7 @@ def names_in(folder: Path) -> list[str]:
 def find(folder: Path, name: str) -> Found | None:
     """The model called `name`, if there is one. Raises BadConfig if it cannot have this name, there are two, or its
     config cannot be read or asks for versions that are not there."""
-    if "/" in name or "\0" in name or name.startswith("."):
+    if "/" in name or name.startswith("."):
         return None
     own, plain = folder / name, folder / f"{name}.onnx"
     try:

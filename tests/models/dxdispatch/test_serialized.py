@@ -10,7 +10,7 @@ import httpx
 import numpy as np
 import pytest
 
-from app.codecs.structure import Unreadable
+from app.codecs.structure import PARSED, Unreadable
 from app.contract.violations import ContractError
 from app.memory.accounts import LimitExceeded, MemoryAccount
 from app.models.dxdispatch import jsonc, serialized
@@ -220,6 +220,47 @@ def test_no_text_breaks_the_parser() -> None:
             except (Unreadable, LimitExceeded):
                 pass
     assert 100 < parsed < 1450, parsed
+
+
+def test_what_is_made_of_a_models_json_is_limited_and_charged() -> None:
+    text = b"[" + b" " * 2000 + b"]"
+    with MemoryAccount(1 << 30).open() as memory:
+        assert jsonc.read(text, Settings(max_graph_structure_bytes=len(text)), memory) == []
+        with pytest.raises(LimitExceeded, match="max_graph_structure_bytes"):
+            jsonc.read(text, Settings(max_graph_structure_bytes=len(text) - 1), memory)
+    with (
+        MemoryAccount(PARSED * len(text) // 2).open() as memory,
+        pytest.raises(LimitExceeded, match="max_memory_bytes"),
+    ):
+        jsonc.read(text, Settings(), memory)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b'"\xff"', "not UTF-8"),
+        (b"\xef\xbb\xbf{}", "byte order mark comes first"),
+        (b"[,]", "The model is not JSON: "),
+        (b"/* {}", "The model is not JSON: "),
+        (b"[1e999]", "1e999 is beyond the range of double precision"),
+        (b"[-Infinity]", "-Infinity is no JSON number"),
+        (b"9" * 5000, "integer of thousands of digits"),
+        (b'"\\ud800"', "half of a surrogate pair"),
+        (b'{"a": 1, "a": 2}', "'a' stands twice"),
+    ],
+)
+def test_no_models_json(text: bytes, said: str) -> None:
+    with MemoryAccount(1 << 30).open() as memory, pytest.raises(Unreadable, match=said):
+        jsonc.read(text, Settings(), memory)
+
+
+def test_how_deep_a_models_json_may_be() -> None:
+    """What follows the root is not looked at, and brackets in strings are none."""
+    most = Settings().max_depth
+    with MemoryAccount(1 << 30).open() as memory:
+        assert jsonc.read(b"[" * most + b'"[["' + b"]" * most + b"[" * 5000, Settings(), memory)
+        with pytest.raises(LimitExceeded, match="max_depth"):
+            jsonc.read(b"[" * (most + 1) + b"]" * (most + 1), Settings(), memory)
 
 
 @pytest.mark.parametrize("piece", ["/* ", "//", "[,", " ,", '"\\', '\\"', ",]", "[ ", '"'])
