@@ -1,5 +1,7 @@
 """Operators that are calls on whole arrays end soon after nobody waits for them any more."""
 
+import itertools
+import math
 import tracemalloc
 from time import monotonic
 from typing import Any
@@ -9,6 +11,7 @@ import pytest
 
 from app.devices.device import Cancelled, own_bytes
 from app.memory.arrays import Array
+from app.operators import arrays
 from app.operators.looks import look, looking
 from tests.operators.calls import DEVICE, compiled, desc_of
 
@@ -91,6 +94,53 @@ def test_nobody_looks_afterwards() -> None:
     with pytest.raises(Cancelled), looking(ensure):
         look()
     look()
+
+
+PRODUCTS = [
+    ((40, 30), (30, 20)),
+    ((20, 3, 4), (20, 4, 2)),
+    ((3, 2, 40, 30), (3, 2, 30, 20)),
+    ((2, 1, 40, 30), (3, 30, 20)),
+    ((3, 0, 4), (3, 4, 50)),
+]
+
+
+@pytest.fixture
+def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part is less than a matrix of 40 rows."""
+    monkeypatch.setattr(arrays, "_PRODUCTS", 1 << 13)
+    monkeypatch.setattr(arrays, "_MATRIX", 1 << 10)
+
+
+@pytest.mark.usefixtures("in_parts")
+@pytest.mark.parametrize(("left", "right"), PRODUCTS)
+def test_products_are_looked_at_in_parts(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(1)
+    a, b = (rng.integers(-9, 9, sizes).astype(np.float32) for sizes in (left, right))
+    looked: list[None] = []
+    with looking(lambda: looked.append(None)):
+        made = arrays.matmul(np, a, b)
+    expected = np.matmul(a, b)
+    np.testing.assert_array_equal(made, expected)
+    work = 1024 * math.prod(expected.shape[:-2]) + a.shape[-1] * expected.size
+    assert work <= 1 << 13 or work >> 14 < len(looked) <= work >> 11
+
+
+@pytest.mark.usefixtures("in_parts")
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("left", "right"), PRODUCTS[:3])
+def test_products_are_cancelled_between_parts(dtype: str, left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    inputs = {name: np.ones((1, 1, *sizes)[-4:], dtype) for name, sizes in (("ATensor", left), ("BTensor", right))}
+    document = {"Type": "GEMM", "TransA": "NONE", "TransB": "NONE", "Alpha": 1.0, "Beta": 0.0}
+    operator = compiled(document | {name: desc_of(each) for name, each in inputs.items()})
+    (desc,) = operator.outputs.values()
+    asked = itertools.count()
+    with pytest.raises(Cancelled):
+        DEVICE.prepare(operator).dispatch(
+            [inputs[name].reshape(-1).view(np.uint8).data for name in operator.inputs],
+            [memoryview(bytearray(desc.data_bytes))],
+            lambda: next(asked) == 2,
+        )
 
 
 MANY: dict[str, tuple[dict[str, Any], dict[str, Array]]] = {

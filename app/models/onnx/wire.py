@@ -14,8 +14,8 @@ from app.memory.buffers import Buffer
 _COPIES = 3
 """Of a file, while it is imported: its message, and the arrays that are made of it."""
 
-_UNPACKED = 8
-"""Bytes that a byte of packed integers may come to."""
+_UNPACKED = 16
+"""Bytes that a byte of packed integers may come to, which are a list for a while."""
 
 _SMALL = 1 << 10
 """Bytes of a message that is not looked into: all of it counts as structure."""
