@@ -91,8 +91,11 @@ def test_nobody_looks_afterwards() -> None:
     def ensure() -> None:
         raise Cancelled
 
-    with pytest.raises(Cancelled), looking(ensure):
-        look()
+    with looking(ensure):
+        with looking(lambda: None):
+            look()
+        with pytest.raises(Cancelled):
+            look()
     look()
 
 
