@@ -167,6 +167,40 @@ MANY: dict[str, tuple[dict[str, Any], dict[str, Array]]] = {
         },
     ),
 }
+
+
+@pytest.mark.parametrize(
+    ("document", "sizes", "most"),
+    [
+        ({"Type": "ACTIVATION_HARDMAX"}, (1, 1, 1, 1 << 20), 4 << 20),
+        (
+            {"Type": "RANDOM_GENERATOR", "GeneratorType": "PHILOX_4X32_10"}
+            | {"OutputTensor": {"DataType": "UINT32", "Sizes": [1, 1, 1 << 8, 1 << 9]}},
+            (6,),
+            24 << 20,
+        ),
+    ],
+    ids=["where elements are", "a long formula"],
+)
+def test_what_a_thread_takes_is_bounded(document: dict[str, Any], sizes: tuple[int, ...], most: int) -> None:
+    """However long groups and formulas are."""
+    name, dtype = ("InputTensor", "float32") if "HARDMAX" in document["Type"] else ("InputStateTensor", "uint32")
+    operator = compiled(document | {name: desc_of(ones(*sizes, dtype=dtype))})
+    inputs, outputs = (
+        [memoryview(bytearray(desc.data_bytes)) for desc in descs.values()]
+        for descs in (operator.inputs, operator.outputs)
+    )
+    kernel = DEVICE.prepare(operator)
+    assert own_bytes(kernel) == 0
+    tracemalloc.start()
+    try:
+        kernel.dispatch(inputs, outputs, lambda: False)
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert taken < most
+
+
 FIXED = 40 << 20
 """What pieces take, however many."""
 
