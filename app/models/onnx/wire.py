@@ -43,7 +43,7 @@ _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 """Of protobuf's wire types; the others have no bytes of their own."""
 
 
-def parsed_bytes(data: Buffer, most: int, pause: Callable[[], None]) -> int:
+def parsed_bytes(data: bytes | Buffer, most: int, pause: Callable[[], None]) -> int:
     """Memory that the model in `data` may take with what is made of its tensors, whose structure may have `most` bytes.
 
     What is no protobuf is counted up to where that shows. Raises LimitExceeded, and what `pause` does.
@@ -85,7 +85,7 @@ def _parts(data: memoryview) -> Iterator[_Part]:
             length, at = _varint(data, at)
             if at + length > end:
                 return  # as the parser will say
-            what = _MESSAGES[message].get(tag >> 3)
+            what = _MESSAGES[message].get(tag >> 3, "")
             if what in _MESSAGES and length > _SMALL:
                 open_.append((at + length, what))
                 yield _Part(at - begin)
