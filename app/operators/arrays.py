@@ -18,7 +18,7 @@ SCRATCH = {"numpy": 4 << 20, "cupy": 256 << 20}
 """Bytes that are packed at a time at most, unless the least piece takes more: what a processor's cache holds in part,
 or a GPU is busy with for long enough."""
 
-_PRODUCTS = 1 << 33
+_PRODUCTS = 1 << 34
 """What is multiplied at a time, with NumPy: some tenths of a second, of so many rows that a BLAS packs the other matrix
 seldom enough."""
 
