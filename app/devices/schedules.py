@@ -9,6 +9,7 @@ from app.devices.device import ExecutionRecord, Kernel, own_bytes
 from app.graphs.graph import Source
 from app.graphs.schedule import InitializedGraph, Place, Room, Schedule, Step
 from app.memory.buffers import Buffer
+from app.operators.looks import look
 from app.programs.dispatchable import Dispatchable
 
 INLINE_STEPS, INLINE_ELEMENTS = 32, 1 << 16
@@ -57,7 +58,7 @@ class ScheduleKernel:
         self._kept = graph.kept
         self._outputs = len(graph.schedule.outputs)
         steps = graph.schedule.steps
-        self._all = join([(prepare(step.dispatchable, _known(graph, step)), step) for step in steps], graph.kept)
+        self._all = join([(_prepared(graph, step, prepare), step) for step in steps], graph.kept)
         elements = sum(step.dispatchable.elements for step in steps)
         self._is_small = len(steps) <= INLINE_STEPS and elements <= INLINE_ELEMENTS
 
@@ -147,6 +148,11 @@ class KernelPart:
         reads = [rooms[room][number][part] for room, number, part in self._reads]
         writes = [rooms[room][number][part] for room, number, part in self._writes]
         return self._kernel.dispatch(reads, writes, cancelled)
+
+
+def _prepared(graph: InitializedGraph, step: Step, prepare: Prepare) -> Kernel:
+    look()
+    return prepare(step.dispatchable, _known(graph, step))
 
 
 def _known(graph: InitializedGraph, step: Step) -> dict[str, Buffer]:

@@ -16,7 +16,7 @@ from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, refused
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler, Unavailable
-from app.devices.device import Device
+from app.devices.device import Cancelled, Device
 from app.devices.placement import Placement
 from app.engine.capabilities import Capabilities
 from app.engine.dispatch import DispatchRequest, Work
@@ -32,6 +32,7 @@ from app.memory.buffers import Buffer
 from app.memory.neighbours import Neighbour
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
+from app.operators.looks import looking
 from app.settings import Settings
 from app.stages import Stages, recorded, staged
 
@@ -246,7 +247,12 @@ class Service:
         def job(ticket: Ticket[None]) -> None:
             if stages is not None:
                 stages.add("queue", submitted)
-            with lent:
+
+            def ensure() -> None:
+                if ticket.cancelled():
+                    raise Cancelled
+
+            with lent, looking(ensure):
                 made.append(recorded(stages, work, ticket))
 
         await self.wait(self.pool.submit(job, place), hang_up)

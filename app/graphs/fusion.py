@@ -17,6 +17,7 @@ from app.graphs.coordinate_groups import MOST_PROGRAMS, MOST_TRIED, CoordinateGr
 from app.graphs.graph import Constant, Graph, GraphInput, Node, NodeOutput, Source
 from app.graphs.members import Output, Outputs, PlannedKernel, has_totals, whole
 from app.graphs.position_groups import PositionGroup
+from app.operators.looks import look
 from app.programs.program import Program
 
 
@@ -38,6 +39,7 @@ def fuse(graph: Graph, structures: Structures) -> Fused:
     found: dict[NodeOutput | int, PlannedKernel] = {}
     moving = _Moving(values, made, structures)
     for output in reversed(values):  # from the end, since what does not fit into a later kernel becomes one of its own
+        look()
         value = values[output]
         if value.made is None:
             found[output.node] = whole(value)
@@ -56,6 +58,7 @@ def _aliases(graph: Graph) -> tuple[dict[NodeOutput, NodeOutput], dict[Constant,
             constants[Constant(index)] = by_bytes.setdefault(bytes(data), Constant(index))
     known: dict[Any, Node] = {}
     for node in graph.nodes.values():
+        look()
         compiled = node.compiled
         key = (
             compiled.program,

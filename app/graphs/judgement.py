@@ -19,6 +19,7 @@ from app.graphs.graph import Constant, Graph, GraphInput, Input, Node, NodeOutpu
 from app.graphs.order import Link, put_in_order
 from app.memory.buffers import Buffer
 from app.operators.compiled import CompiledOperator, compile_operator
+from app.operators.looks import look
 from app.operators.operator import Role
 
 T = TypeVar("T")
@@ -136,6 +137,7 @@ class _Judgement:
     def _compile(self, structures: Structures) -> None:
         known: dict[str, CompiledOperator] = {}  # of nodes that do the same, which most graphs have, one is judged
         for index, (node, sent) in enumerate(zip(self._desc.Nodes, self._desc.as_sent["Nodes"], strict=True)):
+            look()
             if isinstance(node, OperatorNode):
                 key = repr(sent["Desc"])
                 try:

@@ -13,6 +13,7 @@ from app.graphs.graph import Constant, Graph, GraphInput, NodeOutput, Source
 from app.graphs.members import PlannedKernel, plain_desc
 from app.graphs.places import place_intervals
 from app.memory.buffers import Buffer
+from app.operators.looks import look
 from app.programs.dispatchable import Dispatchable
 from app.programs.program import Map, Program
 
@@ -131,6 +132,7 @@ class _Scheduler:
         self._fused = fused
         self._owned = {name: each for name, each in graph.inputs.items() if each.owned_by_dml}
         self._bound = {name: each for name, each in graph.inputs.items() if not each.owned_by_dml}
+        self._numbers = {name: number for number, name in enumerate(self._bound)}
         self._outputs = list(graph.outputs.values())
         self._fixed: set[NodeOutput] = set()
         self._kept: dict[Source, Place] = {}
@@ -230,6 +232,7 @@ class _Scheduler:
         return places, total
 
     def _step(self, part: PlannedKernel) -> Step:
+        look()
         writes = [self._place(output) for output in part.writes.values()]
         # Bytes that nobody writes but a reader may read are not to hold what the memory held before.
         clears = [
@@ -259,7 +262,7 @@ class _Scheduler:
         if source in self._kept:
             return self._kept[source]
         assert isinstance(source, GraphInput), "all else has been placed"
-        return Place(Room.INPUT, list(self._bound).index(source.name), 0, self._bound[source.name].total_bytes)
+        return Place(Room.INPUT, self._numbers[source.name], 0, self._bound[source.name].total_bytes)
 
 
 def _fills(desc: TensorDesc, place: Place) -> bool:

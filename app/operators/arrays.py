@@ -18,6 +18,14 @@ SCRATCH = {"numpy": 4 << 20, "cupy": 256 << 20}
 """Bytes that are packed at a time at most, unless the least piece takes more: what a processor's cache holds in part,
 or a GPU is busy with for long enough."""
 
+_PRODUCTS = 1 << 34
+"""What is multiplied at a time, with NumPy: some tenths of a second, of so many rows that a BLAS packs the other matrix
+seldom enough."""
+
+_MATRIX = 1 << 17
+"""What a matrix of a batch comes to beside its products: the microsecond or two, or ten if it is copied, that a call of
+a BLAS takes."""
+
 _PIECE = {"numpy": 1 << 16, "cupy": 1 << 24}
 """Elements that an activation is computed of at a time: few enough to stay in a processor's cache, or enough for a GPU
 to be busy."""
@@ -121,15 +129,41 @@ def product(xp: Any, a: Any, b: Any, *, rounded: bool = False, into: Any = None)
     a, b = for_blas(xp, a), for_blas(xp, b)
     *batch, rows, depth = a.shape
     if math.prod(batch) > 1 and math.prod(b.shape[:-2]) == 1:  # one large product is quicker than many small ones
-        made = xp.matmul(a.reshape(-1, depth), b.reshape(b.shape[-2:]))
+        made = matmul(xp, a.reshape(-1, depth), b.reshape(b.shape[-2:]))
         return made.reshape(*batch, rows, made.shape[-1])
-    return xp.ascontiguousarray(xp.matmul(a, b))  # whose leading dimensions may lie as those of `a` do
+    return xp.ascontiguousarray(matmul(xp, a, b))  # whose leading dimensions may lie as those of `a` do
+
+
+def matmul(xp: Any, a: Any, b: Any, out: Any = None) -> Any:
+    """xp.matmul, of floats and of NumPy's arrays so much at a time that there is a look now and then."""
+    if xp.__name__ == "cupy" or not takes_long(a.shape, b.shape):
+        return xp.matmul(a, b) if out is None else xp.matmul(a, b, out=out)
+    sizes = (*xp.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
+    made = xp.empty(sizes, xp.result_type(a, b)) if out is None else out
+    batch = sizes[:-2]
+    a, b = (xp.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b))
+    rows, depth = a.shape[-2:]
+    for *outer, along in boxes((*batch, rows), max(_PRODUCTS * rows // _of_matrix(rows, depth, sizes[-1]), 1)):
+        matrices = tuple([slice(each.start, each.stop) for each in outer])
+        some = (*matrices, slice(along.start, along.stop))
+        xp.matmul(a[some], b[matrices], out=made[some])
+    return made
+
+
+def takes_long(a: Sequence[int], b: Sequence[int]) -> bool:
+    """Whether products of matrices of these sizes are better done so much at a time."""
+    matrices = max(math.prod(a[:-2]), math.prod(b[:-2]))
+    return matrices * _of_matrix(a[-2], a[-1], b[-1]) > _PRODUCTS
+
+
+def _of_matrix(rows: int, depth: int, columns: int) -> int:
+    return rows * depth * columns + _MATRIX
 
 
 def multiplied(xp: Any, a: Any, b: Any) -> Any:
     """The matrix products of float32, packed, whatever they are made of; on a GPU so that they can be captured."""
     if xp.__name__ != "cupy" or 0 in (*a.shape, *b.shape):
-        return xp.ascontiguousarray(xp.matmul(a, b))  # as in `product`
+        return xp.ascontiguousarray(matmul(xp, a, b))  # as in `product`
     return blas.product_of_floats(xp, for_blas(xp, a), for_blas(xp, b), FLOAT32)
 
 
@@ -157,6 +191,6 @@ def _product_of_repeated(xp: Any, a: Any, b: Any) -> Any:
     rows = math.prod(a.shape[:-1]) + math.prod(b.shape[:-2]) * b.shape[-1]
     made: Any = None
     for terms in spans(a.shape[-1], max(SCRATCH[xp.__name__] // (rows * a.itemsize), 1)):
-        part = xp.matmul(xp.ascontiguousarray(a[..., terms]), xp.ascontiguousarray(b[..., terms, :]))
+        part = matmul(xp, xp.ascontiguousarray(a[..., terms]), xp.ascontiguousarray(b[..., terms, :]))
         made = part if made is None else made + part
     return made

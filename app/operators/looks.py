@@ -1,4 +1,5 @@
-"""Operators that are calls on whole arrays take long for large ones: between pieces they look whether to go on."""
+"""What takes long looks between its pieces whether to go on: operators that are calls on whole arrays, and graphs of
+many nodes on their way to devices."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -17,11 +18,11 @@ _looks = _Looks()
 @contextmanager
 def looking(ensure: Callable[[], None]) -> Iterator[None]:
     """Within the `with` block `look`, on this thread, is `ensure`, which raises to end what is done."""
-    _looks.ensure = ensure
+    before, _looks.ensure = _looks.ensure, ensure
     try:
         yield
     finally:
-        _looks.ensure = None
+        _looks.ensure = before
 
 
 def look() -> None:

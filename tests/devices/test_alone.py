@@ -1,6 +1,7 @@
 """Kernels of compiled calls by themselves: as many threads as the work is worth, which may be ended together."""
 
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -15,11 +16,11 @@ from app.devices.cpu import runs
 from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.arrays import ArrayKernel
 from app.devices.cpu.calls import Of
-from app.devices.cpu.coordinates import CoordinateKernel
+from app.devices.cpu.coordinates import CallKernel, CoordinateKernel
 from app.devices.cpu.copies import CopiesKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.team import Team
-from app.devices.device import Cancelled
+from app.devices.device import Cancelled, Kernel, own_bytes
 from app.formula.coordinates import coordinates
 from app.formula.values import INT64, absolute, cast
 from app.memory.addresses import LINE
@@ -195,3 +196,56 @@ def test_what_one_thread_scatters_into_is_its_own(device: NumpyDevice, rows: int
     assert others
     assert all(len(stage) == 1 for stage in others)
     assert (len(cleared) > 1) is (threads > 1)
+
+
+RECURRENT: dict[str, Any] = {"Direction": "FORWARD", "ActivationDescs": [{"Type": "ACTIVATION_TANH"}]}
+BACKWARD: dict[str, Any] = {
+    **{name: [0, 0] for name in ("StartPadding", "EndPadding", "OutputPadding")},
+    "Strides": [1, 1],
+    "Dilations": [1, 1],
+    "GroupCount": 1,
+    "Mode": "CONVOLUTION",
+    "Direction": "BACKWARD",
+}
+TAKING: dict[str, tuple[dict[str, Any], dict[str, tuple[int, ...]], tuple[int, ...]]] = {
+    "RNN": (RECURRENT, {"Input": (1, 9999, 1, 8), "Weight": (1, 1, 8, 8), "Recurrence": (1, 1, 8, 8)}, (9999, 1, 1, 8)),
+    "CONVOLUTION": (BACKWARD, {"Input": (1, 8, 99, 99), "Filter": (8, 40, 9, 9)}, (1, 40, 107, 107)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["FLOAT32", "FLOAT16"])
+@pytest.mark.parametrize("kind", TAKING)
+def test_what_a_kernel_takes_beside_its_buffers_is_told(device: NumpyDevice, kind: str, dtype: str) -> None:
+    attributes, given, sizes = TAKING[kind]
+    output = "OutputTensor" if kind == "CONVOLUTION" else "OutputSequenceTensor"
+    tensors = {f"{name}Tensor": {"DataType": dtype, "Sizes": list(each)} for name, each in given.items()}
+    operator = compiled({"Type": kind, **attributes, **tensors, output: {"DataType": dtype, "Sizes": list(sizes)}})
+    kernel = device.prepare(operator)
+    assert not isinstance(kernel, CallKernel)
+    inputs, outputs = (
+        [memoryview(bytearray(desc.data_bytes)) for desc in descs.values()]
+        for descs in (operator.inputs, operator.outputs)
+    )
+    kernel.dispatch(inputs, outputs, lambda: False)  # what is compiled is kept
+    least = sum(each.nbytes for each in outputs)
+    assert least < taken_by(kernel, inputs, outputs) < own_bytes(kernel) + (16 << 10)
+    assert own_bytes(kernel) < 12 * least
+
+
+def test_a_copy_of_an_output_that_lies_over_an_input_is_told(device: NumpyDevice) -> None:
+    desc = {"DataType": "FLOAT32", "Sizes": [1, 1, 64, 1 << 10]}
+    document = {"Type": "CUMULATIVE_SUMMATION", "InputTensor": desc, "Axis": 3, "HasExclusiveSum": False}
+    kernel = device.prepare(compiled(document | {"AxisDirection": "INCREASING"}))
+    assert isinstance(kernel, CallsKernel)
+    memory = memoryview(bytearray(1 << 18))
+    kernel.dispatch([memory], [memory], lambda: False)
+    assert memory.nbytes <= taken_by(kernel, [memory], [memory]) < own_bytes(kernel) + (16 << 10)
+
+
+def taken_by(kernel: Kernel, inputs: list[memoryview], outputs: list[memoryview]) -> int:
+    tracemalloc.start()
+    try:
+        kernel.dispatch(inputs, outputs, lambda: False)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()

@@ -2,21 +2,29 @@
 
 import asyncio
 import gc
+import itertools
 import logging
+import time
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
+from app.contract.constants import NEWEST
 from app.contract.validation import validate
+from app.devices.device import Cancelled
 from app.engine.dispatch import DispatchRequest
+from app.engine.graphs import GraphRequest
 from app.engine.prepared import Outcome
 from app.engine.service import Abandoned, DeadlineExceeded, Draining, Service
 from app.engine.workers import Ticket
+from app.graphs.descriptor import GraphDesc
 from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryExhausted, MemoryShare, RequestOver
 from app.memory.buffers import Buffer
+from app.operators.looks import look, looking
 from app.settings import Settings
 from tests.http.load import NOT_BRIEF, slow_dispatch
 from tests.messages import CELU, request
@@ -229,6 +237,63 @@ def test_gaps_are_not_made_in_the_memory_of_an_input(service: Service) -> None:
     data = {"InputTensor": np.array([1, 9, 2, 9, 9, 3, 9, 4], np.float32)}
     (made,) = computed(service, with_data(request(CELU, data, {"InputTensor": layout, "OutputTensor": layout})))
     assert np.frombuffer(made, np.float32).tolist() == [1, 0, 2, 0, 0, 3, 0, 4]
+
+
+def test_what_looks_ends_when_nobody_waits_for_it(service: Service) -> None:
+    """Wherever a worker is in it."""
+    ended: list[BaseException] = []
+
+    def work(ticket: Ticket[None]) -> None:
+        try:
+            while True:
+                look()
+                time.sleep(0.001)
+        except Cancelled as error:
+            ended.append(error)
+            raise
+
+    async def main() -> None:
+        with service.memory.open() as memory, pytest.raises(DeadlineExceeded):
+            await service.run(work, memory)
+        await until(lambda: service.pool.running == 0)
+
+    asyncio.run(main())
+    assert len(ended) == 1
+
+
+def chain(count: int, kind: str) -> dict[str, Any]:
+    """Nodes one after the other."""
+    desc = {"DataType": "FLOAT32", "Sizes": [1, 1, 2, 2]}
+    tensors = ["ATensor", "BTensor"] if kind == "GEMM" else ["InputTensor"]
+    attributes = {"TransA": "NONE", "TransB": "NONE", "Alpha": 1.0, "Beta": 0.0} if kind == "GEMM" else {}
+    node = {"Type": "OPERATOR", "Desc": {"Type": kind, **dict.fromkeys(tensors, desc), **attributes}}
+    reads = [(number, tensor) for number in range(1, count) for tensor in range(len(tensors))]
+    return {
+        "Nodes": [node] * count,
+        "InputEdges": [
+            {"GraphInputIndex": 0, "ToNodeIndex": 0, "ToNodeInputIndex": place} for place in range(len(tensors))
+        ],
+        "IntermediateEdges": [
+            {"FromNodeIndex": number - 1, "FromNodeOutputIndex": 0, "ToNodeIndex": number, "ToNodeInputIndex": tensor}
+            for number, tensor in reads
+        ],
+        "OutputEdges": [{"FromNodeIndex": count - 1, "FromNodeOutputIndex": 0, "GraphOutputIndex": 0}],
+    }
+
+
+@pytest.mark.parametrize("kind", ["GEMM", "ELEMENT_WISE_EXP"])
+def test_a_graph_of_many_nodes_is_looked_at_all_along(service: Service, kind: str) -> None:
+    looked = itertools.count()
+    graph = GraphRequest(validate(GraphDesc, chain(100, kind)), NEWEST, {}, {})
+    steps = 100 if kind == "GEMM" else 1
+    with service.memory.open() as memory:
+        with looking(partial(next, looked)):
+            compiled = service.compile(graph, memory, lambda: False)
+        before = next(looked)
+        with looking(partial(next, looked)):
+            service.prepare_graph(compiled, "numpy")
+    assert before >= 3 * 100 + steps
+    assert next(looked) - before > steps - (steps == 1)
 
 
 def test_idle_buffers_are_within_the_limit() -> None:

@@ -1,5 +1,7 @@
 """Operators that are calls on whole arrays end soon after nobody waits for them any more."""
 
+import itertools
+import math
 import tracemalloc
 from time import monotonic
 from typing import Any
@@ -9,6 +11,7 @@ import pytest
 
 from app.devices.device import Cancelled, own_bytes
 from app.memory.arrays import Array
+from app.operators import arrays
 from app.operators.looks import look, looking
 from tests.operators.calls import DEVICE, compiled, desc_of
 
@@ -88,9 +91,59 @@ def test_nobody_looks_afterwards() -> None:
     def ensure() -> None:
         raise Cancelled
 
-    with pytest.raises(Cancelled), looking(ensure):
-        look()
+    with looking(ensure):
+        with looking(lambda: None):
+            look()
+        with pytest.raises(Cancelled):
+            look()
     look()
+
+
+PRODUCTS = [
+    ((40, 30), (30, 20)),
+    ((20, 3, 4), (20, 4, 2)),
+    ((3, 2, 40, 30), (3, 2, 30, 20)),
+    ((2, 1, 40, 30), (3, 30, 20)),
+    ((3, 0, 4), (3, 4, 50)),
+]
+
+
+@pytest.fixture
+def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part is less than a matrix of 40 rows."""
+    monkeypatch.setattr(arrays, "_PRODUCTS", 1 << 13)
+    monkeypatch.setattr(arrays, "_MATRIX", 1 << 10)
+
+
+@pytest.mark.usefixtures("in_parts")
+@pytest.mark.parametrize(("left", "right"), PRODUCTS)
+def test_products_are_looked_at_in_parts(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(1)
+    a, b = (rng.integers(-9, 9, sizes).astype(np.float32) for sizes in (left, right))
+    looked: list[None] = []
+    with looking(lambda: looked.append(None)):
+        made = arrays.matmul(np, a, b)
+    expected = np.matmul(a, b)
+    np.testing.assert_array_equal(made, expected)
+    work = 1024 * math.prod(expected.shape[:-2]) + a.shape[-1] * expected.size
+    assert work <= 1 << 13 or work >> 14 < len(looked) <= work >> 11
+
+
+@pytest.mark.usefixtures("in_parts")
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("left", "right"), PRODUCTS[:3])
+def test_products_are_cancelled_between_parts(dtype: str, left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    inputs = {name: np.ones((1, 1, *sizes)[-4:], dtype) for name, sizes in (("ATensor", left), ("BTensor", right))}
+    document = {"Type": "GEMM", "TransA": "NONE", "TransB": "NONE", "Alpha": 1.0, "Beta": 0.0}
+    operator = compiled(document | {name: desc_of(each) for name, each in inputs.items()})
+    (desc,) = operator.outputs.values()
+    asked = itertools.count()
+    with pytest.raises(Cancelled):
+        DEVICE.prepare(operator).dispatch(
+            [inputs[name].reshape(-1).view(np.uint8).data for name in operator.inputs],
+            [memoryview(bytearray(desc.data_bytes))],
+            lambda: next(asked) == 2,
+        )
 
 
 MANY: dict[str, tuple[dict[str, Any], dict[str, Array]]] = {
@@ -114,6 +167,40 @@ MANY: dict[str, tuple[dict[str, Any], dict[str, Array]]] = {
         },
     ),
 }
+
+
+@pytest.mark.parametrize(
+    ("document", "sizes", "most"),
+    [
+        ({"Type": "ACTIVATION_HARDMAX"}, (1, 1, 1, 1 << 20), 4 << 20),
+        (
+            {"Type": "RANDOM_GENERATOR", "GeneratorType": "PHILOX_4X32_10"}
+            | {"OutputTensor": {"DataType": "UINT32", "Sizes": [1, 1, 1 << 8, 1 << 9]}},
+            (6,),
+            24 << 20,
+        ),
+    ],
+    ids=["where elements are", "a long formula"],
+)
+def test_what_a_thread_takes_is_bounded(document: dict[str, Any], sizes: tuple[int, ...], most: int) -> None:
+    """However long groups and formulas are."""
+    name, dtype = ("InputTensor", "float32") if "HARDMAX" in document["Type"] else ("InputStateTensor", "uint32")
+    operator = compiled(document | {name: desc_of(ones(*sizes, dtype=dtype))})
+    inputs, outputs = (
+        [memoryview(bytearray(desc.data_bytes)) for desc in descs.values()]
+        for descs in (operator.inputs, operator.outputs)
+    )
+    kernel = DEVICE.prepare(operator)
+    assert own_bytes(kernel) == 0
+    tracemalloc.start()
+    try:
+        kernel.dispatch(inputs, outputs, lambda: False)
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert taken < most
+
+
 FIXED = 40 << 20
 """What pieces take, however many."""
 

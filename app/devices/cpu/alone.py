@@ -20,6 +20,7 @@ from app.devices.device import Cancelled, ExecutionRecord
 from app.memory.addresses import address_of, aligned
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
+from app.operators.compiled import CompiledOperator
 from app.programs.dispatchable import Dispatchable
 
 INLINE = 1 << 22
@@ -114,6 +115,10 @@ class CallsKernel:
         self._reaches = [desc.data_bytes for desc in (*compiled.inputs.values(), *compiled.outputs.values())]
         self._calls, self._kept = calls, kept
         self._making = Making(calls, self._inputs, len(compiled.outputs), team)
+        self._most_apart = 0
+        """Bytes of outputs that may lie over inputs, which are read until all is made."""
+        if isinstance(compiled, CompiledOperator) and compiled.operator.in_place:
+            self._most_apart = sum(desc.data_bytes for desc in compiled.outputs.values())
         self._work = sum(call.work for stage in calls.stages for call in stage)
 
     @property
@@ -122,7 +127,7 @@ class CallsKernel:
 
     @property
     def own_bytes(self) -> int:
-        return self._calls.own_bytes
+        return self._calls.own_bytes + self._most_apart
 
     def calls(self) -> Calls:
         return self._calls

@@ -10,6 +10,7 @@ import struct
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import NamedTuple
 
@@ -26,9 +27,10 @@ from app.devices.cpu.threads import RAN, Threads, parts
 from app.devices.device import Cancelled, ExecutionRecord
 from app.memory.arrays import Array, ignoring_float_errors
 from app.memory.buffers import Buffer
-from app.operators.arrays import Activation, is_for_blas
+from app.operators.arrays import Activation, is_for_blas, matmul, takes_long
 from app.operators.compiled import CompiledOperator
 from app.operators.linear_algebra.products import Gemm
+from app.operators.looks import looking
 from app.programs.dispatchable import Dispatchable
 from app.programs.walks import collapse
 
@@ -46,7 +48,11 @@ AHEAD = 1 << 10
 """Elements of a packed matrix, which is seldom in a cache."""
 
 INLINE = 1 << 24
-"""Products that are done in less than a millisecond."""
+"""Work, in products, that is done in a millisecond."""
+
+READ, COPIED = 8, 64
+"""What an element of a tensor comes to beside its products, which is more where it has few of them; and one that has to
+be copied for a BLAS."""
 
 
 def product_kernel(
@@ -127,8 +133,16 @@ class ProductKernel:
         self._alpha, self._beta = np.float32(operator.Alpha), np.float32(operator.Beta)
         fused, sizes = operator.FusedActivation, self._target.desc.Sizes
         self._activation = Activation(fused, fused.axes(len(sizes))) if fused else None
-        self._work = math.prod(sizes) * _matrix(operator.ATensor, operator.TransA)[0][1]
         self._loops = loops
+        (_, depth), (_, columns) = (
+            _matrix(desc, turned)[0]
+            for desc, turned in ((operator.ATensor, operator.TransA), (operator.BTensor, operator.TransB))
+        )
+        self._work = math.prod(sizes) * depth + READ * self._target.desc.elements
+        for tensor, operand in zip(self._given, (self._a, self._b), strict=False):
+            self._work += (COPIED if operand.is_copied else READ) * tensor.desc.elements
+        self._takes_long = takes_long([*sizes[:-1], depth], [depth, columns])
+        self._matmul = partial(matmul, np) if self._takes_long else np.matmul
 
     @property
     def runs_inline(self) -> bool:
@@ -150,7 +164,16 @@ class ProductKernel:
     ) -> ExecutionRecord:
         if cancelled():
             raise Cancelled
-        self._multiply(inputs, outputs[0])
+        if not self._takes_long:
+            self._multiply(inputs, outputs[0])
+            return RAN
+
+        def ensure() -> None:
+            if cancelled():
+                raise Cancelled
+
+        with looking(ensure):
+            self._multiply(inputs, outputs[0])
         return RAN
 
     @ignoring_float_errors
@@ -159,7 +182,7 @@ class ProductKernel:
         out = self._target.view(output)
         # NumPy sees to it that a product may lie over its operands; what is added to it must still be there.
         made = np.empty_like(out) if addend and np.may_share_memory(out, addend[0]) else out
-        np.matmul(self._a.matrices(a), self._b.matrices(b), out=made)
+        self._matmul(self._a.matrices(a), self._b.matrices(b), out=made)
         if self._alpha != 1:
             made *= self._alpha
         if addend:

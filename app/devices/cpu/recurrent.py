@@ -1,5 +1,6 @@
 """RNN, LSTM and GRU on the CPU: loops that LLVM compiled take all steps of a few sequences."""
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -66,6 +67,12 @@ class RecurrentKernel:
     @property
     def runs_inline(self) -> bool:
         return self._layer.work <= INLINE and self._making.is_ready
+
+    @property
+    def own_bytes(self) -> int:
+        """The outputs as loops make them, copies of inputs, and what calls take."""
+        made = 4 * sum(map(math.prod, self._sizes))
+        return made + sum(each.copied_bytes for each in self._inputs) + self._layer.calls.own_bytes
 
     def calls(self) -> Calls | None:
         return self._layer.calls if self._is_direct and self._layer.calls.own_bytes <= MOST_OWN else None

@@ -264,7 +264,8 @@ class NumpyRowKernel:
             for axis in self._axes:
                 shape = [1] * len(self._sizes)
                 shape[axis] = -1
-                total = total + (np.arange(self._sizes[axis])[part[axis]] * self._places[axis]).reshape(shape)
+                along = range(self._sizes[axis])[part[axis]]
+                total = total + (np.arange(along.start, along.stop) * self._places[axis]).reshape(shape)
         return total
 
 

@@ -38,6 +38,7 @@ from app.graphs.schedule import Place, Room, Step
 from app.memory.addresses import LINE, address_of, whole_lines
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
+from app.operators.looks import look
 
 BETWEEN_LOOKS = 1 << 28
 """Work, in bytes and instructions, after which a run looks whether it is cancelled: some 20 ms."""
@@ -81,6 +82,7 @@ class Run:
         for _, group in groupby(known, lambda each: each[0] is None):
             first = len(stages)
             for found, kernel, step in group:
+                look()
                 if found is None:
                     self._parts.append(KernelPart(kernel, step))
                 else:

@@ -19,6 +19,12 @@ class Tensor:
         self.strides = [step * self._dtype.itemsize for step in desc.strides]
         """In bytes."""
 
+    @property
+    def copied_bytes(self) -> int:
+        """What loops over packed elements of 4 bytes copy to read them; nothing of one that lies so."""
+        is_read = self.desc.is_packed and self.desc.DataType.bits == 32
+        return 0 if is_read else 4 * self.desc.elements
+
     def stored(self, buffer: Buffer) -> Stored:
         """Its elements, and those between them."""
         elements: Array = np.frombuffer(buffer, self._dtype, self.desc.reach)

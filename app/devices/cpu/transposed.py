@@ -32,6 +32,9 @@ MOST_ITEMS = 1 << 6
 MOST_KEPT = 32 << 20
 """Bytes of filters that may be kept a second time, turned."""
 
+_TURNED = 2
+"""Copies of filters, one after the other, where they are turned in each dispatch."""
+
 INLINE = 1 << 24
 """Products that are done in less than a millisecond."""
 
@@ -100,6 +103,14 @@ class TransposedKernel:
     @property
     def runs_inline(self) -> bool:
         return self._layer.products <= INLINE and self._making.is_ready
+
+    @property
+    def own_bytes(self) -> int:
+        """The results as loops make them, copies of the input and the bias, the filters turned, and what calls take."""
+        copied = sum(each.copied_bytes for place, each in enumerate(self._given) if place != 1)
+        if self._filters is None:
+            copied += _TURNED * 4 * self._given[1].desc.elements
+        return 4 * math.prod(self._results) + copied + self._own.calls.own_bytes
 
     def calls(self) -> Calls | None:
         return self._calls

@@ -17,11 +17,9 @@ from app.models.onnx.errors import NotSupported, WrongSizes
 from app.models.onnx.importer import Imported, import_model
 from app.models.onnx.reading import Unreadable, read_model, signature
 from app.models.onnx.tensors import Sizes
+from app.models.onnx.wire import parsed_bytes
 from app.models.repository.model import blaming_nodes, pausing, request_of
 from app.models.repository.warm import Stated, parse_stated
-
-_COPIES = 3
-"""Of a file, while it is imported: its message, and the arrays that are made of it."""
 
 
 def is_onnx(headers: Headers) -> bool:
@@ -64,8 +62,9 @@ def keep_onnx(
     request, stated = asked
     service.check_device(request.device)
     try:
-        with memory.passing(_COPIES * len(data)):
-            imported = _imported(data, stated, pausing(cancelled))
+        pause = pausing(cancelled)
+        with memory.passing(parsed_bytes(data, service.settings.max_graph_structure_bytes, pause)):
+            imported = _imported(data, stated, pause)
         memory.take(PART * len(imported.graph.labels) + sum(each.nbytes for each in imported.graph.constants.values()))
         graph = blaming_nodes(imported, lambda: request_of(imported))
         fields = {name: getattr(request, name) for name in ("name", "device") if name in request.model_fields_set}

@@ -38,7 +38,7 @@ from app.models.dxdispatch.document import (
 from app.models.dxdispatch.execution import Dispatchable, ModelRun, compile_graph, compile_operator, graph_desc
 from app.models.dxdispatch.files import Files, NotWritten
 from app.models.dxdispatch.onnx import compile_onnx
-from app.models.dxdispatch.resources import Held, Resources, read_file
+from app.models.dxdispatch.resources import Held, Resources, read_file, stated_bytes
 from app.models.dxdispatch.values import NUMBER, shown
 
 K = TypeVar("K")
@@ -98,6 +98,9 @@ class _Model:
         self._commands: list[Command] = list(commands.values())
         self._resolve(told)
         makers = Resources(run.service.settings, run.files, run.memory)
+        most = run.service.settings.max_tensor_bytes
+        # Before any of them is filled, which takes seconds.
+        run.memory.check(sum(stated_bytes(each, most) for each in told.resources.values()))
         run.resources |= _each(told.resources.items(), makers.make)
         self._judge_prints()
         self._dispatchables = _each(told.dispatchables.items(), self._compiled)

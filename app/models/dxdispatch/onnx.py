@@ -19,13 +19,11 @@ from app.models.onnx.errors import NotSupported, WrongSizes
 from app.models.onnx.importer import ModelTensor, import_model, never_supported
 from app.models.onnx.reading import Port, Signature, Unreadable, read_model, signature
 from app.models.onnx.tensors import Sizes
+from app.models.onnx.wire import parsed_bytes
 from app.models.repository.model import compile_imported, pausing
 
 if TYPE_CHECKING:
     from app.models.onnx.reading import ModelProto
-
-_COPIES = 3
-"""Of a file, as long as it is there: its message, and the arrays that are made of it."""
 
 _MOST_COMPILED = 4
 """Sizes that one model is kept compiled for."""
@@ -43,11 +41,12 @@ def compile_onnx(given: OnnxDispatchable, name: str, path: Path, run: ModelRun) 
     file = read_file(
         run.files, given.sourcePath, at, run.service.settings.max_model_bytes, "max_model_bytes", run.memory
     )
-    run.memory.take(_COPIES * len(file))
+    pause = pausing(run.ticket.cancelled)
+    run.memory.take(parsed_bytes(file, run.service.settings.max_graph_structure_bytes, pause))
     try:
         model = read_model(file)
         ports = signature(model)
-        unsupported = never_supported(model, ports, pause=pausing(run.ticket.cancelled))
+        unsupported = never_supported(model, ports, pause=pause)
     except Unreadable as error:
         raise refused(at, f"{source}: {error}", source) from None
     if unsupported:

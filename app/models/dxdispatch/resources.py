@@ -5,6 +5,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
+from pydantic_core import PydanticCustomError
 
 from app.contract.constants import DataType
 from app.contract.validation import abbreviate
@@ -13,7 +14,7 @@ from app.memory.accounts import LimitExceeded, MemoryShare
 from app.memory.addresses import address_of
 from app.memory.buffers import ALIGNMENT, Buffer
 from app.models.dxdispatch import arrays, images
-from app.models.dxdispatch.document import Resource, part
+from app.models.dxdispatch.document import Resource, data_type_of, part
 from app.models.dxdispatch.files import Files, Missing
 from app.models.dxdispatch.values import Elements
 from app.settings import Settings
@@ -148,6 +149,21 @@ class Resources:
             # What of the file's memory is left in use is charged as the values.
             self._memory.give(max(len(file) - len(values), 0) if values.obj is file.obj else len(file))
         return values, data_type
+
+
+def stated_bytes(value: object, most: int) -> int:
+    """What is known to be taken for a resource from its numbers alone; none where they will be refused, as those are of
+    more bytes than `most`."""
+    told = value if isinstance(value, dict) else {}
+    size, values, kind = (told.get(name) for name in ("sizeInBytes", "initialValues", "initialValuesDataType"))
+    if type(size) is not int:
+        count = values.get("valueCount") if isinstance(values, dict) else None
+        try:
+            data_type = data_type_of(kind)
+        except PydanticCustomError:
+            return 0
+        size = count * data_type.bytes if type(count) is int and data_type else 0
+    return size if 0 <= size <= most else 0
 
 
 def read_file(files: Files, source: Any, path: Path, most: int, limit: str, memory: MemoryShare) -> Buffer:

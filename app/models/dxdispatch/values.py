@@ -23,6 +23,9 @@ _SPECIAL = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _STEP = 4096
 """Elements that are read or printed before another thread has its turn."""
 
+_ADDED = 1 << 20
+"""Elements that are added up in one call, for which NumPy keeps other threads waiting."""
+
 NUMBER = 200
 """Bytes that a printed element comes to while it is text, at most."""
 
@@ -114,8 +117,11 @@ class Elements:
             self._fill_halves(array, first, step)
         elif len(array):
             array[0], array[1:] = first, step
-            with np.errstate(all="ignore"):
-                np.add.accumulate(array, dtype=array.dtype, out=array)
+            for start in range(0, len(array), _ADDED):
+                self._memory.ensure_open()
+                some = array[max(start - 1, 0) : start + _ADDED]
+                with np.errstate(all="ignore"):
+                    np.add.accumulate(some, dtype=array.dtype, out=some)
         return buffer
 
     def _fill_halves(self, array: Array, value: Any, step: Any) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from app.operators.arrays import SCRATCH, boxes, for_blas
+from app.operators.arrays import SCRATCH, boxes, for_blas, matmul
 from app.operators.looks import look
 
 Finish: TypeAlias = Callable[[Any], None]
@@ -113,7 +113,7 @@ def forward(xp: Any, x: Any, filters: Any, groups: int, windows: Windows, finish
     extent = math.prod(windows.extents)
     if windows.is_pointwise and 0 not in x.strides and x.dtype == filters.dtype:
         columns = for_blas(xp, x.reshape(batch, groups, depth, -1))
-        results = xp.ascontiguousarray(xp.matmul(filters.reshape(groups, each, depth), columns)).reshape(made.shape)
+        results = xp.ascontiguousarray(matmul(xp, filters.reshape(groups, each, depth), columns)).reshape(made.shape)
         finish(results)
         made[...] = results
         return
@@ -124,7 +124,7 @@ def forward(xp: Any, x: Any, filters: Any, groups: int, windows: Windows, finish
         there = slice(items.start, items.stop)
         part = x[there].reshape(len(items), groups, depth, *windows.sizes)
         columns = _packed(part, box, windows, scratch)
-        results = xp.ascontiguousarray(xp.matmul(rows, columns))
+        results = xp.ascontiguousarray(matmul(xp, rows, columns))
         results = results.reshape(len(items), outputs, *map(len, box))
         finish(results)
         made[(there, slice(None), *_slices(box))] = results
@@ -178,7 +178,7 @@ def backward(xp: Any, x: Any, filters: Any, groups: int, windows: Windows) -> An
     widest = max(groups * each * extent, channels) * filters.itemsize
     for items, *box in boxes([batch, *windows.positions], max(SCRATCH[xp.__name__] // widest, 1)):
         part = x[(slice(items.start, items.stop), slice(None), *_slices(box))].reshape(len(items), groups, depth, -1)
-        columns = xp.matmul(rows, part).reshape(len(items), groups, each, *windows.extents, *map(len, box))
+        columns = matmul(xp, rows, part).reshape(len(items), groups, each, *windows.extents, *map(len, box))
         turned, target = _turned(columns, len(box)), made[items.start : items.stop]
         for places, positions, elements in windows.meetings(box):
             target[(..., *elements)] += turned[_meeting(places, positions)]

@@ -9,6 +9,7 @@ import sys
 import zipfile
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import httpx
 import numpy as np
@@ -19,6 +20,7 @@ from app.contract.constants import DataType
 from app.memory.accounts import MemoryAccount, MemoryShare
 from app.memory.buffers import Buffer
 from app.models.dxdispatch import arrays, images
+from app.models.dxdispatch import values as dxdispatch_values
 from app.models.dxdispatch.files import FolderFiles, Missing
 from app.settings import MIB
 from tests.cli.command import dmlserve, printed, refusal
@@ -67,7 +69,9 @@ def test_initial_values(client: httpx.Client, data_type: str, given: Any, text: 
     assert values(client, {"initialValuesDataType": data_type, "initialValues": given}) == f" {wanted}"
 
 
-def test_sequences_round_each_time(client: httpx.Client) -> None:
+@pytest.mark.parametrize("at_once", [1, 7, 1 << 20])
+def test_sequences_round_each_time(client: httpx.Client, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    monkeypatch.setattr(dxdispatch_values, "_ADDED", at_once)
     sequence = {"valueStart": 0, "valueDelta": 0.1, "valueCount": 1000}
     answer = post(client, shown(x=floats() | {"initialValues": sequence})).json()
     wanted, value = [], np.float32(0)
@@ -76,6 +80,15 @@ def test_sequences_round_each_time(client: httpx.Client) -> None:
         value += np.float32(0.1)
     made = np.frombuffer(base64.b64decode(answer["printed"][0]["data"]), np.float32)
     np.testing.assert_array_equal(made, np.array(wanted))
+
+
+def test_sequences_end_with_their_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other threads have their turn after so many elements."""
+    monkeypatch.setattr(dxdispatch_values, "_ADDED", 10)
+    with MemoryAccount(1 << 20).open() as memory, mock.patch.object(MemoryShare, "ensure_open") as asked:
+        made = dxdispatch_values.Elements((), 1 << 20, memory)
+        made.sequence({"valueStart": 0, "valueDelta": 1, "valueCount": 100}, DataType.INT32)
+    assert asked.call_count == 10
 
 
 def test_verbose(client: httpx.Client) -> None:

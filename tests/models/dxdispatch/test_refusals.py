@@ -1,11 +1,19 @@
 """What the format does not permit is refused, before anything runs, with a pointer into the model."""
 
 import json
+from pathlib import PurePosixPath
 from typing import Any
+from unittest import mock
 
 import httpx
 import pytest
 
+from app.engine.service import Service
+from app.engine.workers import Ticket
+from app.memory.accounts import LimitExceeded, MemoryShare
+from app.models.dxdispatch.files import SentFiles
+from app.models.dxdispatch.model import run_model
+from app.settings import Settings
 from tests.models.dxdispatch.models import (
     Json,
     add,
@@ -279,6 +287,25 @@ def test_limits(client: httpx.Client) -> None:
     assert list(problem(client, shown(x=floats() | {"initialValues": many}), 413)) == ["/commands/0/resource"]
     assert "max_depth" in problem(client, "[" * 40 + "]" * 40, 413)[""]
     assert "max_graph_structure_bytes" in problem(client, json.dumps({"x": "y" * (4 << 20)}), 413)[""]
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        {"initialValuesDataType": "FLOAT32", "initialValues": {"value": 0, "valueCount": 1 << 26}},
+        {"initialValuesDataType": "UINT8", "initialValues": {"valueStart": 0, "valueDelta": 1, "valueCount": 1 << 28}},
+        floats(1, sizeInBytes=1 << 28),
+    ],
+)
+def test_resources_that_are_too_much_together_are_refused_before_one_is_filled(resource: Json) -> None:
+    service = Service(Settings(gpus="none", llvm=False, max_memory_bytes=1 << 30))
+    model = json.dumps(shown(**{f"x{number}": resource for number in range(5)}))
+    with (
+        service.memory.open() as memory,
+        mock.patch.object(MemoryShare, "buffer", side_effect=AssertionError("one is filled")),
+        pytest.raises(LimitExceeded, match="max_memory_bytes"),
+    ):
+        run_model(service, Ticket(), model.encode(), SentFiles({}, memory, PurePosixPath()), memory)
 
 
 def test_only_a_zip_has_several_files(client: httpx.Client) -> None:

@@ -20,8 +20,9 @@ from app.formula.uniform import Numbers, evaluator, typed
 from app.formula.values import Constant, Operation, Parameter, Value, parts
 from app.memory.arrays import Array, ignoring_float_errors
 
-MOST = 1 << 17
-"""Elements of an array at most, so that a formula of 20 operations takes some 20 MiB for each thread."""
+MOST, OPERATIONS = 1 << 17, 20
+"""Elements of an array at most, so that a formula of 20 operations takes some 20 MiB for each thread; of longer ones
+there are fewer elements."""
 
 LARGEST_BLOCK, LEAST_BLOCK = 1 << 16, 1 << 8
 """Output elements that are computed at a time. With fewer than the least, what Python does between them tells."""
@@ -77,11 +78,11 @@ class CoordinateCalls:
 
         return of(self.root)
 
-    @staticmethod
-    def block(elements: int, terms: int, threads: int) -> int:
+    def block(self, elements: int, terms: int, threads: int) -> int:
         """How many of `elements`, each of so many values, to compute at a time, on at most so many threads."""
         even = max(elements // (2 * threads), LEAST_BLOCK)
-        return min(max(MOST // terms, elements // BLOCKS, LEAST_BLOCK), LARGEST_BLOCK, even)
+        most = max(MOST * OPERATIONS // max(self.operations, OPERATIONS), LEAST_BLOCK)
+        return min(max(most // terms, elements // BLOCKS, LEAST_BLOCK), LARGEST_BLOCK, most, even)
 
     @ignoring_float_errors
     def run(
