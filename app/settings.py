@@ -182,7 +182,9 @@ class Settings(BaseSettings):
     max_depth: int = Field(32, ge=8, le=256, description="Nesting of arrays and objects in a request body.")
     max_graph_nodes: int = Field(8192, ge=1, le=65536, description="Nodes of one graph.")
     max_graph_structure_bytes: int = Field(
-        4 * MIB, ge=1 * KIB, description="The same of a request that has a graph kept."
+        4 * MIB,
+        ge=1 * KIB,
+        description="The same of a request that has a graph kept, and of an ONNX file in a request.",
     )
     max_graphs: int = Field(64, ge=1, le=1024, description="Graphs that are kept; more get 507.")
     max_graph_bytes: int = Field(
