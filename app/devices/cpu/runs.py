@@ -259,7 +259,7 @@ class _Layout:
         self.moves = array("q", [each for word, key, offset in pointers for each in (word, numbers[key], offset)])
         """Words that are addresses in these, or of the watch, as BINDS takes them."""
         places = range(SOURCES + 1, SOURCES + 1 + len(self.buffers))
-        self.bounds = array("q", [*places, *[reaches[key] for key in self.buffers], True])
+        self.bounds = array("q", [*places, *[reaches[key] for key in self.buffers]])
 
     @property
     def table_bytes(self) -> int:

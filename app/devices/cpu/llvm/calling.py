@@ -16,7 +16,7 @@ from app.memory.buffers import Buffer
 UNREAD = -1
 """The place of a buffer that no loop reads."""
 
-NO_BOUNDS = array("q", [False])
+NO_BOUNDS = array("q")
 """Of no buffers: the frame is complete."""
 
 _ENDS, _OTHER = "a buffer ends before its tensor", "there are not as many bounds as buffers"
@@ -32,9 +32,10 @@ _ON_STACK = 64
 class CallOver(Protocol):
     """Calls the function at an address with a copy of a `frame`, in which the addresses of `buffers` are set.
 
-    `bounds` has for each buffer its place in the frame (or UNREAD), then for each how many bytes it has at least, and
-    at last whether the interpreter's lock is kept: a loop of microseconds is done before another thread has it. The
-    last buffer is written. Raises ValueError of one that is too short, BufferError of an output that is read-only.
+    `bounds` has for each buffer its place in the frame (or UNREAD), then for each how many bytes it has at least. The
+    last buffer is written. Meanwhile other threads have the interpreter, however short it takes: where one that writes
+    the log had to ask for it, small inferences took a seventh longer. Raises ValueError of a buffer that is too short,
+    BufferError of an output that is read-only.
     """
 
     def __call__(self, function: int, bounds: "array[int]", frame: "array[int]", /, *buffers: Buffer) -> None: ...
@@ -123,8 +124,7 @@ viewed.all:
   %bounds.size = load i64, ptr %bounds.size.at
   %buffers = sub i64 %count, {least}
   %both = shl i64 %buffers, 1
-  %bounds.words = add i64 %both, 1
-  %bounds.bytes = shl i64 %bounds.words, 3
+  %bounds.bytes = shl i64 %both, 3
   %is.other = icmp ne i64 %bounds.size, %bounds.bytes
   br i1 %is.other, label %release.wrong, label %copy
 copy:
@@ -165,14 +165,6 @@ set.on:
   br label %next
 call:
   %function = inttoptr i64 %address to ptr
-  %kept.at = getelementptr i64, ptr %bounds, i64 %both
-  %kept = load i64, ptr %kept.at
-  %keeps = icmp ne i64 %kept, 0
-  br i1 %keeps, label %call.kept, label %call.free
-call.kept:
-  call void %function(ptr %frame)
-  br label %release
-call.free:
   %state = call ptr @PyEval_SaveThread()
   call void %function(ptr %frame)
   call void @PyEval_RestoreThread(ptr %state)
@@ -185,9 +177,9 @@ release.short:
   br label %release
 release:
   %end = phi i64 [1, %room], [%viewed, %viewing], [%count, %release.wrong], [%count, %release.short],
-                 [%count, %call.kept], [%count, %call.free]
+                 [%count, %call]
   %result = phi ptr [null, %room], [null, %viewing], [null, %release.wrong], [null, %release.short],
-                    [{_pointer(None)}, %call.kept], [{_pointer(None)}, %call.free]
+                    [{_pointer(None)}, %call]
   br label %release.one
 release.one:
   %held = phi i64 [1, %release], [%held.next, %release.next]

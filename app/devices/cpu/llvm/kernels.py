@@ -315,7 +315,7 @@ class LoopCall:
             way = loop.way(strides, item_sizes)
             self.codes = way.brief
             self._frame = array("q", sizes) + way.steps + arguments
-            self._bounds = array("q", [*way.places, *ends, True])
+            self._bounds = array("q", [*way.places, *ends])
             return
         cut = Cut(sizes, loop.work, team.most)
         axis = cut.axis
@@ -324,10 +324,10 @@ class LoopCall:
         self._frame, places = start_of_frame(sizes[axis:], loop.used(inner))
         self._frame += arguments
         if cut.blocks == 1 and not self.codes.streaming:
-            self._bounds = array("q", [*loop.places(places), *ends, False])
+            self._bounds = array("q", [*loop.places(places), *ends])
             return
         self._job = Job(team, cut, self._frame, places, loop.used(strides))
-        self._bounds = array("q", [*loop.places(self._job.places), *ends, False])
+        self._bounds = array("q", [*loop.places(self._job.places), *ends])
 
     @property
     def is_ready(self) -> bool:
@@ -400,7 +400,7 @@ class RowCall:
         frame += array("q", [0] * len(own)) + arguments
         self._job = Job(team, cut, frame, places, loops.used(strides), scratch)
         self._reads = loops.reads
-        self._bounds = array("q", [*loops.places(self._job.places), *reaches(sizes, strides, item_sizes), False])
+        self._bounds = array("q", [*loops.places(self._job.places), *reaches(sizes, strides, item_sizes)])
         *starts, self._scratch_bytes = accumulate((self._job.threads * each for each in own), initial=0)
         self._scratch = list(zip(self._job.scratch, starts, strict=True))
 
