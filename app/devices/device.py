@@ -26,6 +26,16 @@ class Cancelled(Exception):
     """Nobody waits for the dispatch any more."""
 
 
+def ensuring(cancelled: Callable[[], bool]) -> Callable[[], None]:
+    """What raises Cancelled once `cancelled()` is true."""
+
+    def ensure() -> None:
+        if cancelled():
+            raise Cancelled
+
+    return ensure
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
     """Facts for the capabilities. Memory is in bytes; null where it cannot be told.

@@ -1,12 +1,16 @@
 """Layouts made simple before a kernel walks them."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from operator import le
 
+from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
 from app.programs.walks import Walk, collapse
 
 Index = tuple[slice | int, ...]
+
+ENDS = "a buffer ends before its tensor"
 
 
 def walk(compiled: Dispatchable, output: str, item_sizes: Sequence[int] | None = None) -> Walk:
@@ -34,6 +38,12 @@ def reaches(sizes: Sequence[int], strides: Sequence[Sequence[int]], item_sizes: 
         sum([(count - 1) * step for count, step in zip(sizes, steps, strict=True)]) + size
         for steps, size in zip(strides, item_sizes, strict=True)
     ]
+
+
+def check_ends(buffers: Iterable[Buffer], sizes: Iterable[int]) -> None:
+    """Raises ValueError if one has fewer bytes."""
+    if not all(map(le, sizes, [each.nbytes for each in buffers])):
+        raise ValueError(ENDS)
 
 
 def packed_along(sizes: Sequence[int], chosen: Sequence[bool]) -> list[int]:

@@ -16,7 +16,7 @@ from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, refused
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler, Unavailable
-from app.devices.device import Cancelled, Device
+from app.devices.device import Device, ensuring
 from app.devices.placement import Placement
 from app.engine.capabilities import Capabilities
 from app.engine.dispatch import DispatchRequest, Work
@@ -247,12 +247,7 @@ class Service:
         def job(ticket: Ticket[None]) -> None:
             if stages is not None:
                 stages.add("queue", submitted)
-
-            def ensure() -> None:
-                if ticket.cancelled():
-                    raise Cancelled
-
-            with lent, looking(ensure):
+            with lent, looking(ensuring(ticket.cancelled)):
                 made.append(recorded(stages, work, ticket))
 
         await self.wait(self.pool.submit(job, place), hang_up)

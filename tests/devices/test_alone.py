@@ -57,7 +57,7 @@ def test_copies_are_shared_if_they_are_worth_it(
     document, given, output = joined(rows)
     kernel = device.prepare(compiled(document))
     assert isinstance(kernel, ArrayKernel if helpers is None else CopiesKernel)
-    with mock.patch.object(Team, "run", autospec=True, side_effect=Team.run) as ran:
+    with mock.patch.object(Team, "sharing", autospec=True, side_effect=Team.sharing) as ran:
         kernel.dispatch([each.data.cast("B") for each in given], [output.data.cast("B")], lambda: False)
     np.testing.assert_array_equal(output, np.concatenate(given, 1))
     asked = [(call.args[3], call.kwargs["wakes"]) for call in ran.call_args_list]

@@ -242,12 +242,12 @@ def test_who_waits_for_others_in_a_table_sleeps() -> None:
     words[[first + tables.STAGE_WORDS, first + tables.STAGE_WORDS + 3]] = 2, start + 8 * (calls + 4)
     words[calls:] = called, 1, called, 2, called, 3, called, 4
     lot(COMPILER, start + 8 * tables.LOT)
-    team.run(walk, start, 0, wakes=True)
+    team.sharing(walk, words, 0, wakes=True)(start)
     assert [number for number, _ in done] == [1, 2, 3, 4]
     words[[first + 1, first + 2, first + tables.STAGE_WORDS + 1, first + tables.STAGE_WORDS + 2]] = 0
     done.clear()
     burnt = time.process_time()
-    team.run(walk, start, 1, wakes=True)
+    team.sharing(walk, words, 1, wakes=True)(start)
     assert time.process_time() - burnt < 0.15  # of which starting the team takes some
     assert [number for number, _ in done[:2]] == [2, 1]
     assert sorted(number for number, _ in done[2:]) == [3, 4]
@@ -294,11 +294,11 @@ def test_python_between_two_dispatches_ends_no_burst() -> None:
 
     def is_burst(nanoseconds: int) -> bool:
         """Whether a task is of a burst that comes so long after another."""
-        team.run(function, ctypes.addressof(task), 1, wakes=False)
+        team.sharing(function, task, 1, wakes=False)(ctypes.addressof(task))
         ended = time.perf_counter_ns()
         while time.perf_counter_ns() - ended < nanoseconds:
             pass
-        team.run(function, ctypes.addressof(task), 1, wakes=False)
+        team.sharing(function, task, 1, wakes=False)(ctypes.addressof(task))
         return bool(task[1])
 
     assert any(is_burst(70_000) for _ in range(1000))  # unless another process had the processor meanwhile

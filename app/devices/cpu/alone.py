@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from operator import add, le
+from operator import add
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.waiting import lot
 from app.devices.cpu.runs import between_looks, table_of, walks
 from app.devices.cpu.threads import RAN, parts
-from app.devices.device import Cancelled, ExecutionRecord
+from app.devices.device import ExecutionRecord, ensuring
+from app.devices.layout import check_ends
 from app.memory.addresses import address_of, aligned
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
@@ -64,11 +65,7 @@ class Making:
     def run(self, memory: Sequence[int], cancelled: Callable[[], bool]) -> None:
         """Over what is at these addresses, the outputs' last. Raises Cancelled."""
 
-        def check() -> None:
-            if cancelled():
-                raise Cancelled
-
-        watch, team = Watch(check), self._team
+        watch, team = Watch(ensuring(cancelled)), self._team
         called, functions = self._called = self._called or self._compiled()
         words = called[:]
         _held, own = aligned(self._own_bytes) if self._own_bytes else (None, 0)
@@ -84,7 +81,7 @@ class Making:
         for walk in self._walks:
             watch.look()
             words[FIRST], words[END] = stages + 8 * STAGE_WORDS * walk.first, stages + 8 * STAGE_WORDS * walk.end
-            team.run(walked, table, walk.helpers, wakes=walk.wakes)
+            team.sharing(walked, words, walk.helpers, wakes=walk.wakes)(table)
             watch.end()
 
     def over(self, inputs: Sequence[Array], outputs: Sequence[Array], cancelled: Callable[[], bool]) -> None:
@@ -136,8 +133,7 @@ class CallsKernel:
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
         buffers = [*inputs, *outputs]
-        if not all(map(le, self._reaches, [each.nbytes for each in buffers])):
-            raise ValueError("a buffer ends before its tensor")
+        check_ends(buffers, self._reaches)
         memory = list(map(address_of, buffers))
         apart = {
             number: np.frombuffer(buffers[number], np.uint8, self._reaches[number]).copy()

@@ -8,7 +8,6 @@ activated. What they pack is in memory that each thread uses again and again.
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from operator import le
 
 import numpy as np
 
@@ -33,6 +32,7 @@ from app.devices.cpu.llvm.kernels import LoopCode
 from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN
 from app.devices.device import ExecutionRecord
+from app.devices.layout import check_ends
 from app.memory.addresses import address_of, whole_lines
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
@@ -163,8 +163,7 @@ class ConvolutionKernel:
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
-        if not all(map(le, self._bytes, [each.nbytes for each in (*inputs, *outputs)])):
-            raise ValueError("a buffer ends before its tensor")
+        check_ends((*inputs, *outputs), self._bytes)
         *starts, target = map(address_of, (*inputs, *outputs))
         end = target + self._bytes[-1]
         apart = all(target >= start + each.nbytes or end <= start for start, each in zip(starts, inputs, strict=True))

@@ -5,7 +5,6 @@ import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from operator import le
 from typing import NamedTuple
 
 import numpy as np
@@ -18,8 +17,8 @@ from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.numpy.coordinates import CoordinateCalls
 from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN, Threads
-from app.devices.device import Cancelled, ExecutionRecord
-from app.devices.layout import Index, blocks
+from app.devices.device import Cancelled, ExecutionRecord, ensuring
+from app.devices.layout import Index, blocks, check_ends
 from app.formula.expansions import Ask
 from app.formula.structures import Structures
 from app.memory.addresses import address_of
@@ -133,8 +132,7 @@ class CoordinateKernel:
     def _dispatch_loops(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> None:
         """By loops, which get addresses: where the output is over an input, of memory that is copied there then."""
         given = [inputs[place] for place in self._reads]
-        if not all(map(le, self._reaches, [each.nbytes for each in (*given, output)])):
-            raise ValueError("a buffer ends before its tensor")
+        check_ends((*given, output), self._reaches)
         starts, target, size = list(map(address_of, given)), address_of(output), self._reaches[-1]
         own: Array | None = None
         if any(
@@ -201,16 +199,11 @@ class CallKernel:
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
-        if cancelled():
-            raise Cancelled
+        ensure = ensuring(cancelled)
+        ensure()
         arrays = {tensor.name: tensor.elements(each) for tensor, each in zip(self._inputs, inputs, strict=True)}
         for read in arrays.values():
             read.flags.writeable = False
-
-        def ensure() -> None:
-            if cancelled():
-                raise Cancelled
-
         into = self._into(arrays, outputs)
         with looking(ensure):
             made = self._made(arrays, into)

@@ -24,7 +24,7 @@ from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.products import FIELDS, Addend, ProductTile, source
 from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN, Threads, parts
-from app.devices.device import Cancelled, ExecutionRecord
+from app.devices.device import ExecutionRecord, ensuring
 from app.memory.arrays import Array, ignoring_float_errors
 from app.memory.buffers import Buffer
 from app.operators.arrays import Activation, is_for_blas, matmul, takes_long
@@ -162,16 +162,11 @@ class ProductKernel:
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
-        if cancelled():
-            raise Cancelled
+        ensure = ensuring(cancelled)
+        ensure()
         if not self._takes_long:
             self._multiply(inputs, outputs[0])
             return RAN
-
-        def ensure() -> None:
-            if cancelled():
-                raise Cancelled
-
         with looking(ensure):
             self._multiply(inputs, outputs[0])
         return RAN

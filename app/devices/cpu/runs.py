@@ -32,7 +32,7 @@ from app.devices.cpu.llvm.tables import (
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.waiting import lot
 from app.devices.cpu.threads import RAN
-from app.devices.device import Cancelled, ExecutionRecord, Kernel
+from app.devices.device import ExecutionRecord, Kernel, ensuring
 from app.devices.schedules import KernelPart, Rooms
 from app.graphs.schedule import Place, Room, Step
 from app.memory.addresses import LINE, address_of, whole_lines
@@ -112,11 +112,7 @@ class Run:
         return self._layout.table_bytes + max(parts, default=0)
 
     def run(self, rooms: Rooms, cancelled: Callable[[], bool]) -> ExecutionRecord:
-        def check() -> None:
-            if cancelled():
-                raise Cancelled
-
-        watch, table = Watch(check), self._taken()
+        watch, table = Watch(ensuring(cancelled)), self._taken()
         try:
             table.bind(rooms, watch)
             for part in self._parts:
@@ -306,4 +302,4 @@ class _Table:
         stages = self._address + 8 * HEAD_WORDS
         self._words[FIRST] = stages + 8 * STAGE_WORDS * walk.first
         self._words[END] = stages + 8 * STAGE_WORDS * walk.end
-        team.run(self._walk, self._address, walk.helpers, wakes=walk.wakes)
+        team.sharing(self._walk, self._words, walk.helpers, wakes=walk.wakes)(self._address)

@@ -1,7 +1,7 @@
 """The loop that takes blocks of a nest until there are no more: the assembly of a job, of which `jobs.py` says what it
 has."""
 
-from app.devices.cpu.llvm.team_source import TASK_WORDS
+from app.devices.cpu.llvm.team_source import TASK_WORDS, loaded
 
 FUNCTION, THREAD, NEXT, LAST, FRAME, DIMENSIONS, ARRAYS, STEP, SIZE, SCRATCH, TABLES = range(
     TASK_WORDS, TASK_WORDS + 11
@@ -17,15 +17,15 @@ declare i64 @llvm.umin.i64(i64, i64)
 
 define void @kernel(ptr %job) {{
 entry:
-{_load("function.address", FUNCTION)}
+{loaded("function.address", "job", FUNCTION)}
   %function = inttoptr i64 %function.address to ptr
-{_load("last", LAST)}
-{_load("words", FRAME)}
-{_load("dimensions", DIMENSIONS)}
-{_load("arrays", ARRAYS)}
-{_load("step", STEP)}
-{_load("size", SIZE)}
-{_load("scratch", SCRATCH)}
+{loaded("last", "job", LAST)}
+{loaded("words", "job", FRAME)}
+{loaded("dimensions", "job", DIMENSIONS)}
+{loaded("arrays", "job", ARRAYS)}
+{loaded("step", "job", STEP)}
+{loaded("size", "job", SIZE)}
+{loaded("scratch", "job", SCRATCH)}
   %next.at = getelementptr i64, ptr %job, i64 {NEXT}
   %thread.at = getelementptr i64, ptr %job, i64 {THREAD}
   %thread = atomicrmw add ptr %thread.at, i64 1 monotonic
@@ -106,7 +106,3 @@ end:
   ret void
 }}
 """
-
-
-def _load(name: str, word: int) -> str:
-    return f"  %{name}.at.word = getelementptr i64, ptr %job, i64 {word}\n  %{name} = load i64, ptr %{name}.at.word"

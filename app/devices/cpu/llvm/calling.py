@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from app.devices.layout import ENDS
 from app.memory.buffers import Buffer
 
 UNREAD = -1
@@ -19,7 +20,7 @@ UNREAD = -1
 NO_BOUNDS = array("q")
 """Of no buffers: the frame is complete."""
 
-_ENDS, _OTHER = "a buffer ends before its tensor", "there are not as many bounds as buffers"
+_OTHER = "there are not as many bounds as buffers"
 
 _FASTCALL, _WRITABLE = 0x80, 1
 _VIEW_WORDS = 10
@@ -50,13 +51,14 @@ class _MethodDef(ctypes.Structure):
     )
 
 
-def call_over(compile_: Callable[[str, Mapping[str, Any]], list[Any]]) -> tuple[CallOver, object]:
-    """That, and what is held for as long as anybody may call it. Takes some 15 ms."""
+def call_over(compile_: Callable[[str, Mapping[str, Any]], list[Any]]) -> CallOver:
+    """That. Takes some 15 ms."""
     (function,) = compile_(_source(), {"call_over": ctypes.CFUNCTYPE(None)})
     definition = _MethodDef(b"call_over", function.address, _FASTCALL, None)
-    address = ctypes.c_void_p
-    new: Any = ctypes.PYFUNCTYPE(ctypes.py_object, address, address, address)(("PyCFunction_NewEx", ctypes.pythonapi))
-    return new(ctypes.addressof(definition), None, None), (function, definition)
+    object_, address = ctypes.py_object, ctypes.c_void_p
+    new: Any = ctypes.PYFUNCTYPE(object_, address, object_, address)(("PyCFunction_NewEx", ctypes.pythonapi))
+    made: CallOver = new(ctypes.addressof(definition), (function, definition), None)  # its self: what it needs lives on
+    return made
 
 
 def _source() -> str:
@@ -74,7 +76,7 @@ declare void @PyMem_RawFree(ptr)
 declare ptr @PyErr_NoMemory()
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
-@ends = private constant [{len(_ENDS) + 1} x i8] c"{_ENDS}\\00"
+@ends = private constant [{len(ENDS) + 1} x i8] c"{ENDS}\\00"
 @other = private constant [{len(_OTHER) + 1} x i8] c"{_OTHER}\\00"
 
 define ptr @call_over(ptr %self, ptr %arguments, i64 %count) {{

@@ -39,10 +39,6 @@ _FOR_ALL: list[Any] = []
 """What has the memory of functions that any compiled code in this process may call."""
 
 
-_CALLS_OVER: list[CallOver] = []
-_MAKING = threading.Lock()
-
-
 class Function(Protocol):
     """Takes the address of its numbers."""
 
@@ -80,7 +76,7 @@ class Compiler:
         """How often a loop was compiled."""
         try:
             self.function("define void @kernel(ptr %frame) {\nret void\n}")(0)
-            self.call_over = self._call_over()  # once there was an engine, LLVM knows what Python has
+            self.call_over: CallOver = call_over(self.functions)  # once there was an engine, LLVM knows what Python has
             """Calls a function over buffers."""
         except Exception as error:
             raise Unavailable(f"LLVM does not compile: {error}") from error
@@ -176,15 +172,6 @@ class Compiler:
             made.append(type_(address))
             made[-1].address, made[-1].engine = address, engine
         return made
-
-    def _call_over(self) -> CallOver:
-        """One for the process, which lives as long as it."""
-        with _MAKING:
-            if not _CALLS_OVER:
-                made, held = call_over(self.functions)
-                _FOR_ALL.append(held)
-                _CALLS_OVER.append(made)
-        return _CALLS_OVER[0]
 
     def _compile(self, source: str) -> Function:
         (function,) = self.functions(source, {"kernel": ctypes.CFUNCTYPE(None, ctypes.c_void_p)})

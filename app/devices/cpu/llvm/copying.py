@@ -4,7 +4,7 @@ import ctypes
 
 from app.devices.cpu.llvm.compiler import Function
 from app.devices.cpu.llvm.team import Team
-from app.devices.cpu.llvm.team_source import TASK_WORDS
+from app.devices.cpu.llvm.team_source import TASK_WORDS, loaded
 
 WORTH = 1 << 17
 """Bytes that are worth a thread which is awake."""
@@ -24,14 +24,10 @@ declare i64 @llvm.umin.i64(i64, i64)
 define void @kernel(ptr %task) {{
 entry:
   %next = getelementptr i64, ptr %task, i64 {_NEXT}
-  %target.at = getelementptr i64, ptr %task, i64 {_TARGET}
-  %target = load ptr, ptr %target.at
-  %from.at = getelementptr i64, ptr %task, i64 {_FROM}
-  %from = load ptr, ptr %from.at
-  %size.at = getelementptr i64, ptr %task, i64 {_SIZE}
-  %size = load i64, ptr %size.at
-  %block.at = getelementptr i64, ptr %task, i64 {_BLOCK}
-  %block = load i64, ptr %block.at
+{loaded("target", "task", _TARGET, "ptr")}
+{loaded("from", "task", _FROM, "ptr")}
+{loaded("size", "task", _SIZE)}
+{loaded("block", "task", _BLOCK)}
   br label %turn
 turn:
   %start = atomicrmw add ptr %next, i64 %block monotonic
@@ -69,4 +65,4 @@ class Copying:
         function = self._function = self._function or team.compiler.function(_SOURCE)
         block = max(size // (2 * helpers + 2) // _PAGE * _PAGE, _LEAST)
         task = (ctypes.c_int64 * _WORDS)(function.address, *[0] * TASK_WORDS, target, source, size, block)
-        team.run(function, ctypes.addressof(task), helpers, wakes=of >= WAKING)
+        team.sharing(function, task, helpers, wakes=of >= WAKING)(ctypes.addressof(task))

@@ -132,10 +132,9 @@ class Job:
         """Compute all blocks, on several threads. `bounds` are for addresses of `buffers` that are not there yet, as
         `CallOver` takes them. Raises Cancelled, and ValueError of a buffer that ends too early."""
         cut, compiler = self._cut, self._team.compiler
-        blocks = begins = compiler.function(_BLOCKS)
+        blocks = compiler.function(_BLOCKS)
         numbers[0], numbers[FUNCTION] = blocks.address, function.address
-        if cut.helpers:
-            begins = self._team.sharing(numbers, cut.helpers, wakes=cut.wakes)
+        begins = self._team.sharing(blocks, numbers, cut.helpers, wakes=cut.wakes)
         for first in range(0, cut.blocks, cut.at_once):
             if cancelled():
                 raise Cancelled

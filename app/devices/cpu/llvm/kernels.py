@@ -141,12 +141,13 @@ class Codes:
     def are_compiled(self) -> bool:
         return self.plain.is_compiled and (self.streaming is None or self.streaming.is_compiled)
 
-    def choose(self, read: Iterable[Buffer], written: Buffer) -> Code:
-        """By where tensors are: an output that takes an input's place is in the cache already."""
+    def choose(self, inputs: Sequence[Buffer], reads: Iterable[int], written: Buffer) -> Code:
+        """By where tensors are, of which those inputs are read: an output that takes the place of one is in the cache
+        already."""
         if self.streaming is None:
             return self.plain
         place = address_of(written)
-        return self.plain if any(address_of(each) == place for each in read) else self.streaming
+        return self.plain if any(address_of(inputs[number]) == place for number in reads) else self.streaming
 
 
 @dataclass(slots=True)
@@ -344,7 +345,7 @@ class LoopCall:
                 raise Cancelled
             self.codes.plain.over(self._bounds, self._frame, inputs, output)
             return
-        code = self.codes.choose([inputs[number] for number in self._reads], output)
+        code = self.codes.choose(inputs, self._reads, output)
         job.run(job.copy(), code.function(), cancelled, self._bounds, [*inputs, output])
 
 
@@ -417,7 +418,7 @@ class RowCall:
             _held, start = aligned(self._scratch_bytes)
             for place, offset in self._scratch:
                 numbers[place] = start + offset
-        code = self.codes.choose([inputs[number] for number in self._reads], output)
+        code = self.codes.choose(inputs, self._reads, output)
         self._job.run(numbers, code.function(), cancelled, self._bounds, [*inputs, output])
 
 

@@ -8,7 +8,7 @@ stage before all of them are done. A thread that comes late goes through what is
 """
 
 from app.devices.cpu.llvm import waiting
-from app.devices.cpu.llvm.team_source import TASK_WORDS
+from app.devices.cpu.llvm.team_source import TASK_WORDS, loaded
 from app.devices.cpu.llvm.waiting import LOT_WORDS
 
 STAGE_WORDS = 8
@@ -25,10 +25,8 @@ def source() -> str:
 define void @kernel(ptr %table) {{
 entry:
   %lot = getelementptr i64, ptr %table, i64 {LOT}
-  %first_place = getelementptr i64, ptr %table, i64 {FIRST}
-  %first = load i64, ptr %first_place
-  %end_place = getelementptr i64, ptr %table, i64 {END}
-  %end = load i64, ptr %end_place
+{loaded("first", "table", FIRST)}
+{loaded("end", "table", END)}
   br label %stages
 stages:
   %at = phi i64 [%first, %entry], [%following, %finished]
@@ -77,20 +75,17 @@ out:
 
 
 MOVE_WORDS = 3
-TABLE, MOVES, COUNT, STAGES, SOURCES = range(5)
+_TABLE, _MOVES, _COUNT, _STAGES, SOURCES = range(5)
 """Words of the frame of BINDS: the address of a table, that of moves and how many these are, how many stages there are,
 and from SOURCES on addresses. A move is a word of the table, which of these addresses it is, and how many bytes on."""
 
 BINDS = f"""define void @kernel(ptr %frame) {{
 entry:
-  %table = load ptr, ptr %frame
-  %moves_place = getelementptr i64, ptr %frame, i64 {MOVES}
-  %count_place = getelementptr i64, ptr %frame, i64 {COUNT}
-  %stages_place = getelementptr i64, ptr %frame, i64 {STAGES}
+{loaded("table", "frame", _TABLE, "ptr")}
+{loaded("moves", "frame", _MOVES, "ptr")}
+{loaded("count", "frame", _COUNT)}
+{loaded("stages", "frame", _STAGES)}
   %sources = getelementptr i64, ptr %frame, i64 {SOURCES}
-  %moves = load ptr, ptr %moves_place
-  %count = load i64, ptr %count_place
-  %stages = load i64, ptr %stages_place
   br label %next_move
 next_move:
   %m = phi i64 [0, %entry], [%m_next, %move]
@@ -98,11 +93,9 @@ next_move:
   br i1 %more_moves, label %move, label %next_stage
 move:
   %move_place = getelementptr [{MOVE_WORDS} x i64], ptr %moves, i64 %m
-  %source_place = getelementptr i64, ptr %move_place, i64 1
-  %offset_place = getelementptr i64, ptr %move_place, i64 2
-  %word = load i64, ptr %move_place
-  %source = load i64, ptr %source_place
-  %offset = load i64, ptr %offset_place
+{loaded("word", "move_place", 0)}
+{loaded("source", "move_place", 1)}
+{loaded("offset", "move_place", 2)}
   %address_place = getelementptr i64, ptr %sources, i64 %source
   %address = load i64, ptr %address_place
   %moved = add i64 %address, %offset

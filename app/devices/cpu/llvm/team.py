@@ -18,9 +18,8 @@ import mmap
 import os
 import threading
 import weakref
-from array import array
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from app.devices.cpu.llvm.compiler import Compiler, Function
 from app.devices.cpu.llvm.team_source import (
@@ -42,6 +41,12 @@ MOST = 64
 """Threads that share a task: a bit stands for each."""
 
 
+class Words(Protocol):
+    """Of a task, or more."""
+
+    def __setitem__(self, word: int, number: int, /) -> None: ...
+
+
 class Team:
     """The calling thread and up to `most` - 1 helpers, which are started when there is first something to share.
 
@@ -55,26 +60,19 @@ class Team:
         self._starting = threading.Lock()
         self._of_process = 0
         self._run: Any = None
-        self._share: Any = None
         self._address = 0
 
-    def run(self, function: Function, task: int, wanted: int, *, wakes: bool) -> None:
-        """Do the task at an address, which begins with that of its `function`, with up to `wanted` helpers; those that
-        sleep are only woken in a burst, or if it `wakes`. None of them is in it any more when this returns."""
+    def sharing(self, function: Function, words: Words, wanted: int, *, wakes: bool) -> Function:
+        """What does the task that has these words, once it is called with their address: its `function`, with up to
+        `wanted` helpers; those that sleep are only woken in a burst, or if it `wakes`. None of them is in it any more
+        when that returns."""
         if wanted == 0:
-            function(task)
-            return
-        if self._of_process != os.getpid():
-            self._start()
-        self._run(self._address, task, wanted, wakes)
-
-    def sharing(self, words: "array[int]", wanted: int, *, wakes: bool) -> Function:
-        """What does the task that has these words, as `run` does, once it is called with their address."""
+            return function
         if self._of_process != os.getpid():
             self._start()
         words[TEAM], words[WANTED], words[WAKES] = self._address, wanted, wakes
-        share: Function = self._share
-        return share
+        run: Function = self._run
+        return run
 
     @property
     def is_started(self) -> bool:
@@ -86,13 +84,12 @@ class Team:
             if self.is_started:
                 return
             number, address = ctypes.c_int64, ctypes.c_void_p
-            help_, stop, run, share = self.compiler.functions(
+            help_, stop, run = self.compiler.functions(
                 team_source(),
                 {
                     "help": ctypes.CFUNCTYPE(None, address, number),
                     "stop": ctypes.CFUNCTYPE(None, address, number),
-                    "run": ctypes.CFUNCTYPE(None, address, address, number, number),
-                    "share": ctypes.CFUNCTYPE(None, address),
+                    "run": ctypes.CFUNCTYPE(None, address),
                 },
             )
             helpers = self.most - 1
@@ -115,7 +112,7 @@ class Team:
             if helpers:
                 weakref.finalize(self, _end, stop, memory, helpers, os.getpid())
             self._memory = memory
-            self._address, self._run, self._share, self._of_process = at, run, share, os.getpid()
+            self._address, self._run, self._of_process = at, run, os.getpid()
 
 
 def _end(stop: Callable[[int, int], None], memory: mmap.mmap, helpers: int, process: int) -> None:

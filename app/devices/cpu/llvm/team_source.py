@@ -12,8 +12,8 @@ from app.devices.cpu.llvm import waiting
 from app.devices.cpu.llvm.waiting import SPIN_NS
 
 _BURST, TEAM, WANTED, WAKES, TASK_WORDS = 1, 2, 3, 4, 5
-"""What a task begins with: the address of the function that takes its address, whether there is a burst, and for
-`share` the address of the team, how many helpers are wanted, and whether those that sleep are woken."""
+"""What a task begins with: the address of the function that takes its address, whether there is a burst, the address of
+the team, how many helpers are wanted, and whether those that sleep are woken."""
 
 BURST_NS = 120_000
 """How soon after the one before a task comes in a burst, and how long helpers look for the next one meanwhile. Python
@@ -33,9 +33,13 @@ _WORKING, _DONE, _ENDS = 1, 2, 3
 """What else than 0 and addresses is in the mail."""
 
 
+def loaded(name: str, pointer: str, word: int, type_: str = "i64") -> str:
+    """Lines that give a name to what is in a word, counted from a pointer."""
+    return f"  %{name}.in = getelementptr i64, ptr %{pointer}, i64 {word}\n  %{name} = load {type_}, ptr %{name}.in"
+
+
 def team_source() -> str:
-    """`run` does a task with others, as does `share`, to which the task says with how many; `help` is what a helper
-    does, `stop` ends those that do nothing."""
+    """`run` does a task with others, `help` is what a helper does, `stop` ends those that do nothing."""
     return f"""{waiting.source()}{_APART if hasattr(os, "sched_setaffinity") else _ANYWHERE}
 define internal ptr @helper(ptr %team, i64 %number) alwaysinline {{
   %after = add i64 %number, 1
@@ -64,8 +68,11 @@ end:
   ret void
 }}
 
-define void @run(ptr %team, ptr %task, i64 %wanted, i64 %wakes) {{
+define void @run(ptr %task) {{
 entry:
+{loaded("team", "task", TEAM, "ptr")}
+{loaded("wanted", "task", WANTED)}
+{loaded("wakes", "task", WAKES)}
   %begun = call i64 @now()
   %finished.at = getelementptr i64, ptr %team, i64 {LAST_NS}
   %finished = load atomic i64, ptr %finished.at monotonic, align 8
@@ -139,17 +146,6 @@ end:
   %before = atomicrmw sub ptr %busy.at, i64 %all seq_cst
   %ended = call i64 @now()
   store atomic i64 %ended, ptr %finished.at monotonic, align 8
-  ret void
-}}
-
-define void @share(ptr %task) {{
-  %team.at = getelementptr i64, ptr %task, i64 {TEAM}
-  %team = load ptr, ptr %team.at
-  %wanted.at = getelementptr i64, ptr %task, i64 {WANTED}
-  %wanted = load i64, ptr %wanted.at
-  %wakes.at = getelementptr i64, ptr %task, i64 {WAKES}
-  %wakes = load i64, ptr %wakes.at
-  call void @run(ptr %team, ptr %task, i64 %wanted, i64 %wakes)
   ret void
 }}
 
