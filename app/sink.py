@@ -16,6 +16,10 @@ from typing import Any, TypeAlias
 MOST_BYTES = 1 << 20
 """When so many are held, further lines are dropped."""
 
+REST_SECONDS = 0.05
+"""How long the thread leaves lines together after a write. For each write it needs the interpreter twice, and while it
+waits for that, each call that gives it away meanwhile, as every dispatch does, has to wake it in vain."""
+
 FLUSH_SECONDS = 1.0
 """How long a process that ends waits for its last lines to be written, or for one write that hangs."""
 
@@ -52,7 +56,9 @@ class Sink:
         self._waiting: list[bytes] = []
         self._held = 0  # bytes that wait or are being written
         self._since: float | None = None  # when the write that is under way began
+        self._flushing = 0  # threads that wait for it
         self._is_opening = False
+        self._is_resting = False
         self._is_started = False
         self._untold = 0
         self._dropped: Cells = memoryview(bytearray(8)).cast("d")
@@ -77,7 +83,8 @@ class Sink:
                 return
             self._held += len(lines)
             self._waiting.append(lines)
-            self._wake()
+            if not self._is_resting or self._is_urgent():
+                self._wake()
 
     def reopen(self) -> None:
         """Have the file opened again before the next write, since its name may mean another one now. Never waits."""
@@ -90,7 +97,15 @@ class Sink:
         """Wait for what there is to be written, at most FLUSH_SECONDS from the beginning of the write under way."""
         with self._changed:
             begun = monotonic() if self._since is None else self._since
-            self._changed.wait_for(lambda: not self._held, max(begun + FLUSH_SECONDS - monotonic(), 0))
+            self._flushing += 1
+            self._changed.notify_all()
+            try:
+                self._changed.wait_for(lambda: not self._held, max(begun + FLUSH_SECONDS - monotonic(), 0))
+            finally:
+                self._flushing -= 1
+
+    def _is_urgent(self) -> bool:
+        return self._is_opening or self._flushing > 0 or self._held > MOST_BYTES // 2
 
     def _drop(self, lines: bytes) -> None:
         count = lines.count(b"\n")
@@ -129,6 +144,9 @@ class Sink:
                 self._held -= len(lines)
                 self._since = None
                 self._changed.notify_all()
+                self._is_resting = True
+                self._changed.wait_for(self._is_urgent, REST_SECONDS)
+                self._is_resting = False
 
     def _recover(self) -> None:
         """Tell what was dropped, once all is written that was not."""

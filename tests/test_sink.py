@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from app import sink as sinks
 from app.sink import MOST_BYTES, Sink
 from tests.conftest import ROOT
 from tests.forked import forked
@@ -101,6 +102,63 @@ def test_a_flush_ends_although_a_write_does_not(pipe: tuple[str, int]) -> None:
     sink.write(b"short\n")
     sink.flush()
     assert read(reading) == b"short\n"
+
+
+class TestRest:
+    """After a write lines are left together for a while."""
+
+    @pytest.fixture(autouse=True)
+    def long_rest(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sinks, "REST_SECONDS", 1000.0)
+
+    @pytest.fixture
+    def pieces(self, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+        """What was written at once."""
+        pieces: list[bytes] = []
+        write = sinks._write
+
+        def noting(descriptor: int, data: bytes) -> int:
+            pieces.append(data)
+            return write(descriptor, data)
+
+        monkeypatch.setattr(sinks, "_write", noting)
+        return pieces
+
+    @pytest.fixture
+    def resting(self, tmp_path: Path, pieces: list[bytes]) -> Sink:
+        sink = Sink(str(tmp_path / "log"), False, line)
+        sink.write(b"first\n")  # at once, and nobody asks for it
+        wait_until(lambda: sink._is_resting)
+        assert pieces == [b"first\n"]
+        return sink
+
+    def test_lines_are_written_together(self, resting: Sink, pieces: list[bytes]) -> None:
+        for text in (b"one\n", b"two\n", b"three\n"):
+            resting.write(text)
+            time.sleep(0.01)
+        assert len(pieces) == 1
+        resting.flush()
+        assert pieces[1:] == [b"one\ntwo\nthree\n"]
+
+    def test_it_ends(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sinks, "REST_SECONDS", 0.01)
+        sink = Sink(str(tmp_path / "log"), False, line)
+        for number in range(5):
+            sink.write(b"line\n")
+            wait_until(lambda: (tmp_path / "log").read_bytes() == b"line\n" * (number + 1))  # noqa: B023 - now
+
+    def test_many_bytes_end_it(self, resting: Sink, pieces: list[bytes]) -> None:
+        half = MOST_BYTES // 2
+        resting.write(b"x" * (half - 1) + b"\n")
+        time.sleep(0.05)
+        assert len(pieces) == 1
+        resting.write(b"\n")
+        wait_until(lambda: sum(map(len, pieces)) == len(b"first\n") + half + 1)
+
+    def test_a_file_to_open_again_ends_it(self, resting: Sink, tmp_path: Path) -> None:
+        (tmp_path / "log").rename(tmp_path / "log.1")
+        resting.reopen()
+        wait_until((tmp_path / "log").exists)
 
 
 def test_a_pipe_that_nobody_reads_is_not_waited_for(tmp_path: Path) -> None:
