@@ -112,8 +112,8 @@ class Slots:
     def __init__(self, log: list[str]) -> None:
         self.size = CHUNK
         self.taken = 0
-        self._slot = SimpleNamespace(host=np.zeros(CHUNK, np.uint8), stream=Stream(log))
-        self._slot.host_address = self._slot.host.ctypes.data
+        memory = np.zeros(CHUNK, np.uint8)
+        self._slot = SimpleNamespace(host=memory.data, host_address=memory.ctypes.data, stream=Stream(log))
         self._memory = Memory(CHUNK)
         self._slot.address = self._memory.ptr
 

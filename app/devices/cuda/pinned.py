@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from app.memory.addresses import address_of
-from app.memory.arrays import Array
 from app.memory.buffers import Buffer
 
 log = logging.getLogger("app.execution")
@@ -69,7 +68,7 @@ class PinnedMemory:
             memory = _pinned(size)
             address = memory.ptr
             self._ranges[address] = size
-            yield _bytes_of(memory, size).data
+            yield _bytes_of(memory, size)
         finally:
             self._ranges.pop(address, None)
             self._return(size)
@@ -179,7 +178,7 @@ def _pinned(size: int) -> Any:
     return cupy.cuda.pinned_memory.PinnedMemory(max(size, 1))  # not from CuPy's pool, which takes powers of two
 
 
-def _bytes_of(memory: Any, size: int) -> Array:
+def _bytes_of(memory: Any, size: int) -> Buffer:
     import cupy  # noqa: PLC0415 - only with a GPU extra
 
-    return np.frombuffer(cupy.cuda.pinned_memory.PinnedMemoryPointer(memory, 0), np.uint8, size)
+    return np.frombuffer(cupy.cuda.pinned_memory.PinnedMemoryPointer(memory, 0), np.uint8, size).data

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-import numpy as np
-
 from app.devices.cuda.context import Context
 from app.devices.cuda.pinned import ALIGNMENT, Slot
 from app.devices.cuda.whole import Queued, Resident
@@ -29,7 +27,10 @@ class Passage:
         for size in (*inputs, *outputs):
             offsets.append(self.bytes)
             self.bytes += -(-size // ALIGNMENT) * ALIGNMENT
-        self._spans = [slice(start, start + size) for start, size in zip(offsets, (*inputs, *outputs), strict=True)]
+        # Where each is, in the slot and in its buffer.
+        self._places = [
+            (slice(start, start + size), slice(size)) for start, size in zip(offsets, (*inputs, *outputs), strict=True)
+        ]
         self.inputs, self.outputs = offsets[: len(inputs)], offsets[len(inputs) :]
         self.bytes_of_inputs = self.outputs[0] if all(gapless) else self.bytes
         """What goes in: what lies between an output's elements, too, which stays as it is."""
@@ -43,16 +44,16 @@ class Passage:
     def enter(self, slot: Slot, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> None:
         """Copy the tensors into the slot's memory on the host."""
         count = len(inputs)
-        for buffer, span in zip(inputs, self._spans[:count], strict=True):
-            slot.host[span] = np.frombuffer(buffer, np.uint8, span.stop - span.start)
-        for buffer, span, gapless in zip(outputs, self._spans[count:], self._gapless, strict=True):
+        for buffer, (there, here) in zip(inputs, self._places[:count], strict=True):
+            slot.host[there] = buffer[here]
+        for buffer, (there, here), gapless in zip(outputs, self._places[count:], self._gapless, strict=True):
             if not gapless:
-                slot.host[span] = np.frombuffer(buffer, np.uint8, span.stop - span.start)
+                slot.host[there] = buffer[here]
 
     def leave(self, slot: Slot, outputs: Sequence[Buffer]) -> None:
         """Copy the outputs out of it."""
-        for buffer, span in zip(outputs, self._spans[len(self.inputs) :], strict=True):
-            np.frombuffer(buffer, np.uint8, span.stop - span.start)[:] = slot.host[span]
+        for buffer, (there, here) in zip(outputs, self._places[len(self.inputs) :], strict=True):
+            buffer[here] = slot.host[there]
 
     @contextmanager
     def through(self, slot: Slot, address: int, device: Context) -> Iterator[None]:
@@ -76,6 +77,7 @@ class SmallKernel:
         self._resident = resident
         self._passage = passage
         self._device = device
+        self._is_quick = resident.values <= BRIEF_VALUES
         self._on_host = bool(resident.kernels) and all(kernel.suits_host for kernel in resident.kernels)
         self._bound: dict[int, list[Queued]] = {}  # by the slot's address: one thread at a time has the slot
 
@@ -87,7 +89,7 @@ class SmallKernel:
 
     @property
     def _is_brief(self) -> bool:
-        return self._resident.values <= BRIEF_VALUES and (bool(self._bound) or self._resident.is_loaded)
+        return self._is_quick and (bool(self._bound) or self._resident.is_loaded)
 
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
