@@ -34,16 +34,16 @@ class Ticket(Generic[T]):
     queue_seconds: float = 0.0
     job: "Callable[[Ticket[T]], T] | None" = None
     leave: "Callable[[Ticket[T]], None] | None" = None
-    _cancelled: threading.Event = field(default_factory=threading.Event)
+    _is_cancelled: bool = False
 
     def cancel(self) -> None:
         """Take the job out of the queue, or have it stop soon if it runs already."""
-        self._cancelled.set()
+        self._is_cancelled = True
         if self.future.cancel() and self.leave:
             self.leave(self)
 
     def cancelled(self) -> bool:
-        return self._cancelled.is_set()
+        return self._is_cancelled
 
 
 class WorkerPool:

@@ -1,11 +1,11 @@
 """Memory on a GPU that is another process's, and dispatches over tensors that lie there."""
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import inf
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeAlias
 
 from app.devices.cuda.context import Context
 from app.devices.cuda.kernels import Launch, Launches
@@ -16,6 +16,9 @@ from app.devices.cuda.whole import Queued, Resident
 from app.devices.device import Cancelled, DeviceFailed, ExecutionRecord, OnDevice, Tensor
 from app.graphs.schedule import Room
 from app.memory.buffers import Buffer
+
+Span: TypeAlias = tuple[int, int]
+"""Addresses on the device: the first one, and the one after the last."""
 
 READY = 4
 """For how many sets of addresses a dispatch's kernels are kept bound."""
@@ -68,6 +71,7 @@ class ResidentKernel:
         self._device = work.device
         self._reads = reads
         self._writes = writes
+        self._bytes = sum(reads) + sum(writes)
         self._bound: dict[tuple[int, ...], list[Queued]] = {}
         self._took = inf
         """Seconds, the last time."""
@@ -94,11 +98,11 @@ class ResidentKernel:
 
     def _dispatch(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], cancelled: Callable[[], bool]) -> None:
         device = self._device
-        with device.at_work(sum(self._reads) + sum(self._writes), is_brief=self._took < BRIEF_SECONDS):
+        with device.at_work(self._bytes, is_brief=self._took < BRIEF_SECONDS):
             places = _Places(device)
             try:
-                reads = [*places.of_inputs(inputs, self._reads, outputs, self._writes)]
-                writes = [*places.of_outputs(outputs, self._writes)]
+                reads = places.of_inputs(inputs, self._reads, outputs, self._writes)
+                writes = places.of_outputs(outputs, self._writes)
                 scratch = places.taken(self._work.scratch_bytes) if self._work.scratch_bytes else 0
                 if places.arriving:
                     move(device, places.arriving, cancelled, inward=True)
@@ -155,36 +159,43 @@ class _Places:
 
     def of_inputs(
         self, inputs: Sequence[Tensor], sizes: Sequence[int], outputs: Sequence[Tensor], written: Sequence[int]
-    ) -> Iterator[int]:
+    ) -> list[int]:
         """Addresses. Raises ValueError for a tensor that ends before its layout does."""
-        spans = [*_spans(outputs, written)]
+        spans = [
+            _span(tensor, size) for tensor, size in zip(outputs, written, strict=True) if isinstance(tensor, OnDevice)
+        ]
+        addresses = []
         for tensor, size in zip(inputs, sizes, strict=True):
             _check(tensor, size)
-            if isinstance(tensor, OnDevice):
-                if not (_is_aligned(tensor) and all(_apart(span, tensor.address, size) for span in spans)):
-                    self.before.append((self.taken(size), tensor.address, size))
-                    yield self.before[-1][0]
-                else:
-                    yield tensor.address
+            if not isinstance(tensor, OnDevice):
+                address = self.taken(size)
+                self.arriving.append((self._host(tensor, size), address))
+            elif _is_usable(tensor, size, spans):
+                address = tensor.address
             else:
-                self.arriving.append((self._host(tensor, size), self.taken(size)))
-                yield self.arriving[-1][1]
+                address = self.taken(size)
+                self.before.append((address, tensor.address, size))
+            addresses.append(address)
+        return addresses
 
-    def of_outputs(self, outputs: Sequence[Tensor], sizes: Sequence[int]) -> Iterator[int]:
+    def of_outputs(self, outputs: Sequence[Tensor], sizes: Sequence[int]) -> list[int]:
         """The same of outputs."""
-        spans: list[range] = []
+        spans: list[Span] = []
+        addresses = []
         for tensor, size in zip(outputs, sizes, strict=True):
             _check(tensor, size)
-            if isinstance(tensor, OnDevice):
-                if not (_is_aligned(tensor) and all(_apart(span, tensor.address, size) for span in spans)):
-                    self.after.append((tensor.address, self.taken(size), size))
-                    yield self.after[-1][1]
-                else:
-                    yield tensor.address
-                spans += _spans([tensor], [size])
+            if not isinstance(tensor, OnDevice):
+                address = self.taken(size)
+                self.leaving.append((self._host(tensor, size), address))
             else:
-                self.leaving.append((self._host(tensor, size), self.taken(size)))
-                yield self.leaving[-1][1]
+                if _is_usable(tensor, size, spans):
+                    address = tensor.address
+                else:
+                    address = self.taken(size)
+                    self.after.append((tensor.address, address, size))
+                spans.append(_span(tensor, size))
+            addresses.append(address)
+        return addresses
 
     def _host(self, tensor: Buffer, size: int) -> HostTensor:
         return HostTensor(tensor, size, self._device.pinned)
@@ -195,16 +206,16 @@ def _check(tensor: Tensor, size: int) -> None:
         raise ValueError("a buffer ends before its tensor")
 
 
-def _is_aligned(tensor: OnDevice) -> bool:
-    return tensor.address % ACCESS_BYTES == 0
+def _span(tensor: OnDevice, size: int) -> Span:
+    return tensor.address, tensor.address + size
 
 
-def _spans(tensors: Sequence[Tensor], sizes: Sequence[int]) -> Iterator[range]:
-    """The addresses of those that lie on the device."""
-    for tensor, size in zip(tensors, sizes, strict=True):
-        if isinstance(tensor, OnDevice):
-            yield range(tensor.address, tensor.address + size)
-
-
-def _apart(span: range, address: int, size: int) -> bool:
-    return address + size <= span.start or span.stop <= address
+def _is_usable(tensor: OnDevice, size: int, spans: Sequence[Span]) -> bool:
+    """Whether vectors of it are aligned, and it is apart from what lies in the spans."""
+    begin, end = _span(tensor, size)
+    if begin % ACCESS_BYTES:
+        return False
+    for first, last in spans:  # noqa: SIM110 - a generator would take longer than the rest of this
+        if begin < last and first < end:
+            return False
+    return True

@@ -137,6 +137,10 @@ class _Exchange:
         return Answer(compress(answer.content.pieces, self.wanted, self.memory), answer.json_bytes)
 
 
+_HERE: Ticket[None] = Ticket()
+"""Of what is done here and now: it has waited for nothing, and nobody cancels it."""
+
+
 class _Done(NamedTuple):
     """What came of it, and nanoseconds that it took to read the inputs and to write the output."""
 
@@ -306,7 +310,7 @@ class InferEndpoint:
 
         if is_read and not exchange.wanted and exchange.inference.runs_inline:
             service.check_inline()
-            return work(Ticket())
+            return work(_HERE)
         return await service.run(work, memory, request.body.hung_up, request.stages)
 
     async def _together(self, exchange: _Exchange, body: Body, arrived: int, is_read: bool) -> _Done:
