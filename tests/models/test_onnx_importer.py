@@ -11,6 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 from app.models.onnx import importer
 from app.models.onnx.errors import NotSupported, WrongSizes
+from app.models.onnx.folding import SMALL
 from app.models.onnx.importer import import_model, never_supported
 from app.models.onnx.reading import Unreadable, detached, read_model, signature
 from tests.models.documents import affine, model, unsupported, with_external_data
@@ -257,15 +258,15 @@ def test_names_of_initializers_within_a_branch_are_its_own() -> None:
         CHOICE.replace("(float[2] x, bool c)", "m (float[2] x)").replace("Neg(x)", "Add(x, w)"), c=np.array(True)
     )
     made.graph.initializer.extend(
-        model("m (float[2] x) => (float[2] y) { y = Neg(x) }", w=np.float32([1, 2])).graph.initializer
+        model("m (float[2] x) => (float[2] y) { y = Neg(x) }", w=np.array([1, 2], np.float32)).graph.initializer
     )
     branch = made.graph.node[0].attribute[0].g
     branch.initializer.extend(
-        model("m (float[2] x) => (float[2] y) { y = Neg(x) }", w=np.float32([3, 4])).graph.initializer
+        model("m (float[2] x) => (float[2] y) { y = Neg(x) }", w=np.array([3, 4], np.float32)).graph.initializer
     )
     arrays = detached(made)
     imported = import_model(made, {}, arrays=arrays)
-    assert [bytes(each) for each in imported.graph.constants.values()] == [np.float32([3, 4]).tobytes()]
+    assert [bytes(each) for each in imported.graph.constants.values()] == [np.array([3, 4], np.float32).tobytes()]
 
 
 def test_a_convolution_that_each_turn_reads_is_computed_once() -> None:
@@ -333,7 +334,7 @@ def test_inputs_without_elements_are_known() -> None:
 
 
 def test_a_large_constant_of_a_loop_is_there_once() -> None:
-    count = importer.SMALL + 1
+    count = SMALL + 1
     made = model(
         f"""m (float[{count}] x) => (float[n] y) {{
         y = Loop<body = b (int64 i, bool go, float[{count}] c) => (bool go, float[{count}] d) {{
