@@ -240,6 +240,7 @@ def test_a_model_may_be_sent_to_be_kept(client: httpx.Client) -> None:
         ("?sizes=z:2x3", data, "/sizes"),
         ("?name=a%20b&sizes=2x3", data, "/name"),
         ("?other=1", data, "/other"),
+        ("?sizes=2x3&sizes=2x3", data, ""),
         ("", b"no model", "/onnx"),
     ):
         error_at(pointer, client.post(f"/v1/graphs{query}", content=content, headers=octets))

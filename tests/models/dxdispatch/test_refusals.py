@@ -74,6 +74,7 @@ RESOURCES: list[tuple[Json, str]] = [
     ({"initialValues": {"valueStart": 1, "valueDelta": 1, "valueCount": 1}}, "/initialValuesDataType"),
     (floats() | {"initialValues": {"sourcePath": "missing.dat"}}, "/initialValues/sourcePath"),
     (floats() | {"initialValues": {"sourcePath": None}}, "/initialValues/sourcePath"),
+    (floats() | {"initialValues": {"sourcePath": ""}}, "/initialValues/sourcePath"),
     (floats(1, sizeInBytes=3), "/sizeInBytes"),
     (floats(1, sizeInBytes=None), "/sizeInBytes"),
     (floats(1, sizeInBytes=-4), "/sizeInBytes"),
@@ -132,6 +133,8 @@ CHANGES: list[tuple[str, Any, str]] = [
     (f"{BINDINGS}/ATensor", 7, f"{BINDINGS}/ATensor"),
     (f"{BINDINGS}/ATensor", ["A", "B"], f"{BINDINGS}/ATensor"),
     (f"{BINDINGS}/ATensor", [], f"{BINDINGS}/ATensor"),
+    (f"{BINDINGS}/ATensor", ["A", "C"], f"{BINDINGS}/ATensor/1"),
+    (f"{BINDINGS}/ATensor", [{"name": "C"}], f"{BINDINGS}/ATensor/0/name"),
     (f"{BINDINGS}/ATensor", {"name": "C"}, f"{BINDINGS}/ATensor/name"),
     (f"{BINDINGS}/ATensor", {"elementCount": 1}, f"{BINDINGS}/ATensor/name"),
     (f"{BINDINGS}/ATensor", {"name": "A", "elementOffset": -1}, f"{BINDINGS}/ATensor/elementOffset"),
@@ -254,7 +257,9 @@ def test_each_output_may_take_an_input_that_the_operator_lets_it(client: httpx.C
 
 
 def test_what_has_no_type_or_is_not_there_yet_is_not_printed(client: httpx.Client) -> None:
-    assert list(problem(client, shown(x={"initialValues": [{"type": "INT8", "value": 1}]}))) == ["/commands/0/resource"]
+    typed: Json = {"initialValues": [{"type": "INT8", "value": 1}]}
+    for told in ({}, {"initialValuesDataType": "UNKNOWN"}, {"initialValuesDataType": "DML_TENSOR_DATA_TYPE_UNKNOWN"}):
+        assert list(problem(client, shown(x=typed | told))) == ["/commands/0/resource"]
     assert list(problem(client, shown(x=floats() | {"initialValues": "deferred"}))) == ["/commands/0/resource"]
 
 
@@ -276,6 +281,8 @@ def test_what_is_wrong_is_named(client: httpx.Client) -> None:
     assert said.startswith("type is FLOAT16; it must be one of FLOAT32, ")
     assert problem(client, changed(add(), "/commands/1", 5)) == {"/commands/1": "commands[1] must be an object."}
     assert problem(client, changed(add(), "/resources/A", 5)) == {"/resources/A": "A must be an object."}
+    assert problem(client, changed(add(), DESC, 5)) == {DESC: "desc must be an object."}
+    assert problem(client, "[]") == {"": "The model must be an object."}
 
 
 def test_limits(client: httpx.Client) -> None:
