@@ -212,14 +212,14 @@ def test_vectors_of_numbers_are_counted() -> None:
     builder.StartObject(1)
     builder.PrependUOffsetTRelativeSlot(0, vector, 0)
     builder.Finish(builder.EndObject())
-    data, size = bytes(builder.Output()), 64 + 4 + 4 * 100
+    data, size = memoryview(bytes(builder.Output())), 64 + 4 + 4 * 100
     with MemoryAccount(MIB).open() as memory:
-        assert File(data, size, memory).root().numbers(0, "f") == list(range(100))
+        assert File(data, size, memory).root().numbers(4, "f") == list(range(100))
         assert memory.held == 32 * size
         with pytest.raises(LimitExceeded, match="max_graph_structure_bytes"):
-            File(data, size - 1, memory).root().numbers(0, "f")
+            File(data, size - 1, memory).root().numbers(4, "f")
         with pytest.raises(Unreadable, match=f"points to 400 bytes at [0-9]+; it has {len(data) - 4} in all"):
-            File(data[:-4], size, memory).root().numbers(0, "f")
+            File(data[:-4], size, memory).root().numbers(4, "f")
 
 
 def test_no_text_breaks_the_parser() -> None:
