@@ -142,6 +142,28 @@ def test_turns_without_nodes_carry_what_is_known_and_are_counted() -> None:
         import_model(model(ENDLESS, **known, trips=np.array(1 << 40)), {})
 
 
+def test_a_loop_without_a_condition_goes_on_whatever_its_body_says() -> None:
+    never = np.array(False)
+    made = model(
+        LOOP.replace("on = Less(i, two)", "on = Identity(no)").replace(", yes, x", ", , x"), trips=np.array(3), no=never
+    )
+    assert len(run(made, {"x": np.array([1, 2], np.float32)})["all"]) == 3
+
+
+def test_of_a_turn_that_is_not_supported_nothing_else_is_said() -> None:
+    loop = """m (float[2,2] x) => (float[n,m] y, float[k] all) {
+      y, all = Loop<body = b (int64 i, bool go, float[2,2] c) => (bool go, float[2,2] d, float[n] e) {
+        d = Identity(c) e = Det(c) }>(trips, yes, x) z = Neg(all) }"""
+    scan = """m (float[3,2,2] x) => (float[n,m] y, float[k] all) {
+      y, all = Scan<num_scan_inputs=1, body = b (float[2,2] c, float[2,2] r) => (float[2,2] d, float[n] e) {
+        d = Add(c, r) e = Det(r) }>(zero, x) z = Neg(all) }"""
+    known = {"trips": np.array(3), "yes": np.array(True), "zero": np.zeros((2, 2), np.float32)}
+    for text in (loop, scan):
+        with pytest.raises(NotSupported) as raised:
+            import_model(model(text, **known), {})
+        assert {each.operator for each in raised.value.nodes} == {"Det"}
+
+
 def test_functions_are_what_they_are_made_of() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
     m (float[2] x) => (float[2] y) { y = own.Scaled<by=3.0>(x) }

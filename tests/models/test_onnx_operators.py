@@ -44,6 +44,14 @@ WITH_CONSTANTS = [
     Case("Pow", [floats(3), np.array([[3.0]], np.float32)], known=(1,)),
     Case("Pow", [floats(2, 3), np.array([1, -2, 3])], known=(1,)),
     Case("Pow", [np.arange(-3, 3, dtype=np.int32), scalar(3, "int32")], known=(1,)),
+    *(
+        Case("Pow", [np.array([2, 1, 0.5], np.float32), np.array([1, 1, each])], known=(1,))
+        for each in (1 << 33, -(1 << 33))
+    ),
+    Case("Shrink", [np.arange(-4, 5, dtype=np.int8)], {"bias": 1.0, "lambd": 1.5}),
+    Case("Cast", [np.array([0, -0.0, 0.5, -3, np.nan, 5e-324])], {"to": 9}),
+    Case("Cast", [np.array([0, 1, 2, 255], np.uint8)], {"to": 9}),
+    Case("Cast", [np.array([True, False])], {"to": 9}),
     Case("CumSum", [floats(2, 3, 4), scalar(-2, "int32")], {"reverse": 1, "exclusive": 1}, known=(1,)),
     Case("PRelu", [floats(2, 3, 4), floats(3, 1)], known=(1,)),
     Case("Where", [np.array([[True], [False]]), floats(3), floats(2, 1)], known=(0,)),
@@ -307,6 +315,8 @@ def half_spectrum(length: int) -> tuple[Case, Array]:
 
 
 FRAMES = np.stack([SIGNAL[:, start : start + 8, 0] for start in range(0, 23, 3)], 1)
+PIXELS = np.array([[[[1, 2], [3, 4]]]], np.int32)
+CORNERS = np.array([[[[-1, -1], [1, 1], [1, -1]]]], np.float32)
 
 BY_NUMPY = [
     (Case("DFT", [SPECTRUM, None, np.array(-2)], {}, (2,), opset=20), parts_of(np.fft.fft(COMPLEX, axis=2))),
@@ -345,6 +355,11 @@ BY_NUMPY = [
         np.where(X + Y > 0, X + Y, (X + Y) / 2),
     ),
     (Case("DmlFusedMatMul", [X, Y], {"fused_activation": "Relu"}), np.maximum(X @ Y, 0)),
+    (Case("DmlFusedAdd", [X, Y], {"fused_activation": "Softplus"}), np.log1p(np.exp(X + Y))),
+    (
+        Case("GridSample", [PIXELS, CORNERS], {"mode": "nearest", "align_corners": 1}, opset=16),
+        np.array([[[[1, 4, 2]]]]),
+    ),
     (Case("DmlFusedSum", [X, Y]), X + Y),
 ]
 
@@ -369,7 +384,39 @@ REFUSED = [
     (Case("STFT", [SIGNAL, np.array(0), WINDOW], {}, (1, 2)), "its frame_step is [0]"),
     (Case("Add", [DOUBLES, DOUBLES]), "ELEMENT_WISE_ADD takes no FLOAT64 as ATensor"),
     (Case("ReduceMean", [bytes_(2, 3, dtype="int32")]), "REDUCE takes no INT32 with Function AVERAGE"),
-    (Case("Shrink", [bytes_(3)], {"bias": 0.5}), "its bias or lambd is no whole number"),
+    (Case("Shrink", [bytes_(3)], {"bias": 0.5}), "its bias is no whole number"),
+    (Case("Shrink", [floats(3)], {"bias": 1.0, "lambd": -0.5}), "its lambd is negative"),
+    (Case("Add", [floats(3), bytes_(3)]), "its inputs are of different types, FLOAT32 and UINT8"),
+    (Case("Neg", [floats(1, 1, 1, 1, 1, 1, 1, 1, 2)]), "has 9 dimensions, where DirectML's have 8"),
+    (Case("Gather", [floats(3), bytes_(2)]), "its indices are UINT8"),
+    (Case("BiasSplitGelu", [floats(2, 3), floats(3)], microsoft=True), "its last dimension is 3, which has no halves"),
+    (Case("STFT", [floats(2, 30, 1, 1), np.array(3), WINDOW], {}, (1, 2)), "its signal has 4 dimensions, not 3"),
+    (Case("Einsum", [floats(2, 3)], {"equation": "ii->i"}), "dimensions of 2 and 3 elements have the label i"),
+    (Case("Einsum", [floats(2), floats(3)], {"equation": "i,i->"}), "dimensions of 2 and 3 elements have the label i"),
+    (Case("Einsum", [floats(2, 3)], {"equation": "ij->ii"}), "has a label twice in the output"),
+    (Case("Einsum", [floats(2, 3)], {"equation": "ij->ik"}), "makes labels that no operand has"),
+    (Case("Einsum", [floats(2, 3)], {"equation": "ij,jk->ik"}), "has 2 operands, not 1"),
+    *(
+        (Case("Einsum", [floats(2, 3)], {"equation": equation}), "does not fit its operands")
+        for equation in ("ijk->i", "...ijk->i", "i->i", "i1->i", "1...->")
+    ),
+    (Case("Conv", [floats(1, 1, 4, 4), floats(1, 1, 3)]), "its filters have 3 dimensions, and its input 4"),
+    (Case("Conv", [floats(1, 1), floats(1, 1)]), "it has 0 spatial dimensions, not 1 to 3"),
+    (
+        Case("ConvTranspose", [floats(1, 1, 2), floats(1, 1, 1)], {"pads": [1, 1]}),
+        "its output would have size 0 along dimension 2",
+    ),
+    (
+        Case(
+            "Attention",
+            [floats(1, 2, 3), floats(3, 9), *[None] * 4, np.ones(1, np.int32)],
+            {"num_heads": 1},
+            (),
+            17,
+            True,
+        ),
+        "its past lies in shared memory",
+    ),
     (Case("TopK", [floats(3, 5), np.array([2])], outputs=2), "its k is not constant"),
     (Case("TopK", [floats(3, 5), np.array([6])], known=(1,), outputs=2), "its k is 6, of 5 elements"),
     (Case("Softmax", [floats(2, 3)], {"axis": 2}), "its axis is 2, of 2 dimensions"),

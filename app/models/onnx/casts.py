@@ -48,7 +48,6 @@ def _cast(node: Node, to: int) -> Value:
         x = _from_4_bits(node, x)
     if data_type.bits == 4:
         return _to_4_bits(node, x, data_type)
-    require("CAST", "InputTensor", x.data_type)
     return node.cast(x, data_type)
 
 
