@@ -355,7 +355,10 @@ BY_NUMPY = [
         np.where(X + Y > 0, X + Y, (X + Y) / 2),
     ),
     (Case("DmlFusedMatMul", [X, Y], {"fused_activation": "Relu"}), np.maximum(X @ Y, 0)),
-    (Case("DmlFusedAdd", [X, Y], {"fused_activation": "Softplus"}), np.log1p(np.exp(X + Y))),
+    (
+        Case("FusedGemm", [X[0, 0], Y[0, 0]], {"activation": "Softplus"}, microsoft=True),
+        np.log1p(np.exp(X[0, 0] @ Y[0, 0])),
+    ),
     (
         Case("GridSample", [PIXELS, CORNERS], {"mode": "nearest", "align_corners": 1}, opset=16),
         np.array([[[[1, 4, 2]]]]),

@@ -69,7 +69,8 @@ def test_a_scalar_has_one_element(client: httpx.Client) -> None:
 
 def test_models_are_not_initialized(client: httpx.Client) -> None:
     """What would be bound then is not looked at."""
-    assert printed(client, net({"x": X, "y": "Later"}, "Later", bindings={"x": "Nobody"})) == ["2, 4, 6, 8, 10, 12"]
+    told = changed(net({"x": X, "y": "Later"}, "Later"), "/dispatchables/net/bindings", {"x": "Nobody"})
+    assert printed(client, told) == ["2, 4, 6, 8, 10, 12"]
 
 
 def test_what_is_deferred_may_be_bound_again(client: httpx.Client) -> None:
