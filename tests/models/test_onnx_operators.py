@@ -13,6 +13,9 @@ from tests.models.onnx_runs import Array, run
 
 INFINITE = np.array([[-np.inf, -2.5, -0.0, 0.5, np.inf, np.nan]], np.float32)
 
+EMPTY = np.zeros(0, np.float32)
+SAMPLED = {"output_height": 2, "output_width": 2, "sampling_ratio": 2}
+
 OLDER = [
     Case("Clip", [INFINITE], {"min": -1.0, "max": 1.0}, opset=7),
     Case("Clip", [INFINITE], {"min": -1.0}, opset=7),
@@ -29,6 +32,27 @@ OLDER = [
     Case("Mod", [floats(6), floats(6)], {"fmod": 1}, opset=10),
     Case("Upsample", [floats(1, 1, 2, 2), np.array([1, 1, 2, 2], np.float32)], known=(1,), opset=9),
     Case("GroupNormalization", [floats(2, 4, 3), floats(4), floats(4)], {"num_groups": 2}, opset=21),
+]
+
+CHANGED = [
+    # In the last version of a kind and the first one of the next.
+    Case("Softmax", [floats(2, 3, 4)], {}, opset=12),
+    Case("Softmax", [floats(2, 3, 4)], {}, opset=13),
+    Case("Clip", [INFINITE], {"max": 1.0}, opset=10),
+    Case("Clip", [INFINITE, None, scalar(1)], {}, known=(2,), opset=11),
+    Case("Pad", [floats(2, 3), np.array([0, 1, 0, 2]), scalar(7)], {}, known=(1, 2), opset=11),
+    Case("ReduceSum", [floats(2, 3, 4)], {"axes": [1]}, opset=12),
+    Case("ReduceSum", [floats(2, 3, 4), np.array([1])], {}, known=(1,), opset=13),
+    Case("ReduceMin", [floats(2, 3, 4)], {"axes": [1]}, opset=17),
+    Case("ReduceMin", [floats(2, 3, 4), np.array([1])], {}, known=(1,), opset=18),
+    Case("Upsample", [floats(1, 1, 2, 2)], {"scales": [1.0, 1.0, 2.0, 3.0]}, opset=8),
+    Case("Resize", [floats(1, 1, 2, 2), EMPTY, np.array([1, 1, 2, 3], np.float32)], {}, known=(1, 2), opset=11),
+    *(
+        Case(
+            "RoiAlign", [floats(1, 2, 6, 6), np.array([[0, 1, 4, 5]], np.float32), np.array([0])], SAMPLED, opset=opset
+        )
+        for opset in (15, 16)
+    ),
 ]
 
 WITH_CONSTANTS = [
@@ -264,7 +288,9 @@ QUANTIZED = [
 ]
 
 
-@pytest.mark.parametrize("case", [*OLDER, *WITH_CONSTANTS, *PRODUCTS, *ACTIVATIONS, *EMBEDDED, *QUANTIZED], ids=told)
+@pytest.mark.parametrize(
+    "case", [*OLDER, *CHANGED, *WITH_CONSTANTS, *PRODUCTS, *ACTIVATIONS, *EMBEDDED, *QUANTIZED], ids=told
+)
 def test_results_are_those_of_onnxruntime(case: Case) -> None:
     right = case.node.expected()
     for made, wanted in zip(case.node.made(right), right, strict=True):
@@ -359,6 +385,12 @@ BY_NUMPY = [
         Case("FusedGemm", [X[0, 0], Y[0, 0]], {"activation": "Softplus"}, microsoft=True),
         np.log1p(np.exp(X[0, 0] @ Y[0, 0])),
     ),
+    (Case("Crop", [X], {"border": [1, 0, 1, 2]}), X[:, :, :2, 1:3]),
+    (Case("Crop", [X], {"border": [1, 2, 9, 9], "scale": [2, 3]}), X[:, :, 2:, 1:]),
+    (
+        Case("GroupNormalization", [X.reshape(2, 4, 3, 4), LAST[:2], LAST[2:]], {"num_groups": 2}, opset=20),
+        (normal(X.reshape(2, 2, 24), (2,)) * LAST[:2, None] + LAST[2:, None]).reshape(2, 4, 3, 4),
+    ),
     (
         Case("GridSample", [PIXELS, CORNERS], {"mode": "nearest", "align_corners": 1}, opset=16),
         np.array([[[[1, 4, 2]]]]),
@@ -389,6 +421,16 @@ REFUSED = [
     (Case("ReduceMean", [bytes_(2, 3, dtype="int32")]), "REDUCE takes no INT32 with Function AVERAGE"),
     (Case("Shrink", [bytes_(3)], {"bias": 0.5}), "its bias is no whole number"),
     (Case("Shrink", [floats(3)], {"bias": 1.0, "lambd": -0.5}), "its lambd is negative"),
+    (Case("Crop", [X], {"border": [1, 2, 0, 0], "scale": [3, 3]}), "its border goes beyond its sizes"),
+    (Case("Crop", [X], {"border": [-1, 0, 0, 0]}), "its border goes beyond its sizes"),
+    (Case("BatchNormalization", [X, *CHANNELS, CHANNELS[0]][:5], {"spatial": 0}, opset=7), "its spatial is 0"),
+    (Case("Pad", [X], {"pads": [0] * 8, "mode": "wrapped"}, opset=10), "its mode is wrapped"),
+    (Case("DepthToSpace", [X], {"blocksize": 1, "mode": "RCD"}), "its mode is RCD"),
+    (Case("Gemm", [floats(2, 3), floats(2, 3)]), "sizes [2, 3] and [2, 3] are not those of matrices to multiply"),
+    (
+        Case("GroupNormalization", [floats(2, 4, 3), floats(3), floats(3)], {"num_groups": 3}, opset=21),
+        "has no 3 groups of channels",
+    ),
     (Case("Add", [floats(3), bytes_(3)]), "its inputs are of different types, FLOAT32 and UINT8"),
     (Case("Neg", [floats(1, 1, 1, 1, 1, 1, 1, 1, 2)]), "has 9 dimensions, where DirectML's have 8"),
     (Case("Gather", [floats(3), bytes_(2)]), "its indices are UINT8"),
