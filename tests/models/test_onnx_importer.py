@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -170,6 +171,36 @@ def test_functions_are_what_they_are_made_of() -> None:
     <domain: "own", opset_import: ["" : 17]> Scaled<by>(a) => (b) {
       c = Constant<value_float: float = @by>() b = Mul(a, c) }"""
     np.testing.assert_array_equal(run(parser.parse_model(text), {"x": X[0, 0, :2]})["y"], X[0, 0, :2] * 3)
+
+
+def test_a_function_may_leave_out_what_its_caller_does() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+    m (float[2] x, float low) => (float[2] y, float[2] z) { y = own.From(x) z = own.From(x, low) }
+    <domain: "own", opset_import: ["" : 17]> From(a, least) => (b) { b = Clip(a, least) }"""
+    x = np.array([-2, 3], np.float32)
+    made = run(parser.parse_model(text), {"x": x, "low": np.array(0, np.float32)})
+    np.testing.assert_array_equal(made["y"], x)
+    np.testing.assert_array_equal(made["z"], [0, 3])
+
+
+@pytest.mark.parametrize(
+    ("places", "dense"),
+    [
+        ([0, 4], [[7, 0, 0], [0, 8, 0]]),
+        ([[0, 1], [1, 2]], [[0, 7, 0], [0, 0, 8]]),
+        (np.zeros((0, 2)), np.zeros((2, 3))),
+    ],
+)
+def test_sparse_initializers(places: Any, dense: Any) -> None:
+    """Their places are counted through, or by dimension."""
+    values, indices = np.array([7, 8], np.float32)[: len(places)], np.array(places, np.int64)
+    tensors = helper.make_tensor("w", 1, values.shape, values), helper.make_tensor("", 7, indices.shape, indices)
+    made = model("m (float[2,3] x) => (float[2,3] y) { y = Add(x, w) }")
+    made.graph.sparse_initializer.append(helper.make_sparse_tensor(tensors[0], tensors[1], [2, 3]))
+    np.testing.assert_array_equal(run(made, {"x": np.ones((2, 3), np.float32)})["y"], np.array(dense) + 1)
+    made.graph.sparse_initializer[0].dims[0] = 1 << 40
+    with pytest.raises(NotSupported, match=r"w \(initializer, opset 0\): .* is too large"):
+        import_model(made, {})
 
 
 def test_inputs_that_nobody_reads_and_constant_outputs() -> None:
@@ -398,6 +429,14 @@ def test_external_data_stay_in_the_folder(tmp_path: Path) -> None:
             read_model(with_external_data(folder, location).SerializeToString(), folder)
     with pytest.raises(Unreadable, match="did not come with"):
         read_model(inside)
+    constant = model(
+        "m (float[3] x) => (float[3] y) { k = Constant<value = float[3] {1.0, 2.0, 3.0}>() y = Add(x, k) }"
+    )
+    constant.graph.node[0].attribute[0].t.CopyFrom(with_external_data(folder, "inside").graph.initializer[0])
+    in_node = constant.SerializeToString()
+    np.testing.assert_array_equal(run(read_model(in_node, folder), {"x": np.ones(3, np.float32)})["y"], [2, 3, 4])
+    with pytest.raises(Unreadable, match="did not come with"):
+        read_model(in_node)
     with pytest.raises(Unreadable, match="are left"):
         read_model(inside, folder, len(inside) + 11)
 
@@ -443,7 +482,22 @@ def test_what_is_made_to_harm_is_refused_at_once(text: str, why: str) -> None:
         import_model(model(f"m {text}", large=np.array([1 << 36, 2]), zero=np.zeros(2, np.float32)), {})
 
 
+def functions() -> ModelProto:
+    return parser.parse_model("""<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+    m (float[2] x) => (float[2] y) { y = own.Twice(x) }
+    <domain: "own", opset_import: ["" : 17]> Twice(a) => (b) { inner = Neg(a) b = Sub(a, inner) }""")
+
+
 def test_names_are_text() -> None:
-    data = affine().SerializeToString().replace(b"batch", b"\xff\xfe\xfd\xfc\xfb")
-    with pytest.raises(Unreadable, match="no UTF-8"):
-        read_model(data)
+    chosen = model(f"m {CHOICE}".replace("Neg(x)", "own.Named(x)"))
+    chosen.graph.node[0].attribute[1].g.node[0].name = "inside"
+    for made, name in (
+        *((affine(), name) for name in ("batch", "positive")),
+        *((chosen, name) for name in ("inside", "Named")),
+        (functions(), "Twice"),
+        (functions(), "inner"),
+    ):
+        data = made.SerializeToString()
+        assert read_model(data)
+        with pytest.raises(Unreadable, match="no UTF-8"):
+            read_model(data.replace(name.encode(), b"\xff" * len(name)))
