@@ -152,10 +152,10 @@ def test_a_loop_without_a_condition_goes_on_whatever_its_body_says() -> None:
 
 
 def test_of_a_turn_that_is_not_supported_nothing_else_is_said() -> None:
-    loop = """m (float[2,2] x) => (float[n,m] y, float[k] all) {
+    loop = """m (float[2,2] x) => (float[n,m] y, float[k] z) {
       y, all = Loop<body = b (int64 i, bool go, float[2,2] c) => (bool go, float[2,2] d, float[n] e) {
         d = Identity(c) e = Det(c) }>(trips, yes, x) z = Neg(all) }"""
-    scan = """m (float[3,2,2] x) => (float[n,m] y, float[k] all) {
+    scan = """m (float[3,2,2] x) => (float[n,m] y, float[k] z) {
       y, all = Scan<num_scan_inputs=1, body = b (float[2,2] c, float[2,2] r) => (float[2,2] d, float[n] e) {
         d = Add(c, r) e = Det(r) }>(zero, x) z = Neg(all) }"""
     known = {"trips": np.array(3), "yes": np.array(True), "zero": np.zeros((2, 2), np.float32)}

@@ -436,6 +436,42 @@ REFUSED = [
         Case("GroupNormalization", [floats(2, 4, 3), floats(3), floats(3)], {"num_groups": 3}, opset=21),
         "has no 3 groups of channels",
     ),
+    (Case("Constant", [], {"value_string": "text"}), "its value is no tensor of numbers"),
+    (Case("Unsqueeze", [X], opset=11), "it has no axes"),
+    (Case("Slice", [X, *[np.array([0, 0])] * 3], {}, (1, 2, 3)), "axes [0, 0] name one of its dimensions twice"),
+    (Case("Resize", [X]), "it has neither scales nor sizes"),
+    (Case("MaxPool", [X], {"kernel_shape": [2, 0]}), "kernel_shape [2, 0] are not all at least 1"),
+    (Case("MaxPool", [X], {"kernel_shape": [2, 2], "strides": [0, 1]}), "strides [0, 1] are not all at least 1"),
+    (Case("MaxPool", [X], {"kernel_shape": [2, 2], "dilations": [1, -1]}), "dilations [1, -1] are not all at least 1"),
+    (Case("MaxPool", [X], {"kernel_shape": [2, 2], "auto_pad": "SAME"}), "auto_pad is SAME"),
+    (Case("MaxPool", [X], {"kernel_shape": [2, 2], "pads": [0, -1, 0, 0]}), "pads [0, -1, 0, 0] are negative"),
+    (Case("MaxPool", [X], {"kernel_shape": [5, 2]}), "its windows are larger than the tensor, which is 4 long there"),
+    (Case("MaxPool", [X], {"kernel_shape": [2, 2], "strides": [1]}), "strides has 1 entries for 2 spatial dimensions"),
+    *(
+        (
+            Case(
+                "RotaryEmbedding",
+                [floats(1, 2, 4), np.zeros((1, 2), np.int64), *[floats(2, 2)] * 2],
+                more,
+                (),
+                17,
+                True,
+            ),
+            "its batches are packed, or it is scaled",
+        )
+        for more in ({"scale": 2.0}, {"is_packed_batching": 1})
+    ),
+    (
+        Case(
+            "RotaryEmbedding",
+            [floats(1, 2, 4), np.zeros((1, 2), np.int64), *[floats(2, 3)] * 2],
+            {"num_heads": 1},
+            (),
+            17,
+            True,
+        ),
+        "it turns 6 of 4 numbers",
+    ),
     (Case("Clip", [floats(3), floats(2)]), "its min has 2 elements, not one"),
     (
         Case("BatchNormalization", [X, *[LAST] * 4]),
