@@ -13,7 +13,8 @@ from app.engine.workers import Ticket
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.models.dxdispatch.files import SentFiles
 from app.models.dxdispatch.model import run_model
-from app.settings import Settings
+from app.settings import MIB, Settings
+from tests.http.load import metric, wait_until
 from tests.models.dxdispatch.models import (
     Json,
     add,
@@ -313,6 +314,14 @@ def test_resources_that_are_too_much_together_are_refused_before_one_is_filled(r
         pytest.raises(LimitExceeded, match="max_memory_bytes"),
     ):
         run_model(service, Ticket(), model.encode(), SentFiles({}, memory, PurePosixPath()), memory)
+
+
+def test_a_model_that_is_refused_holds_no_memory(client: httpx.Client) -> None:
+    before = metric(client, "memory_bytes")
+    assert post(client, "[" + " " * MIB).status_code == 400
+    problem(client, changed(add(), "/commands/0/dispatchable", "sub"))
+    problem(client, zipped({"a.json": "{}", "b.json": " " * MIB}))
+    wait_until(lambda: metric(client, "memory_bytes") <= before)
 
 
 def test_only_a_zip_has_several_files(client: httpx.Client) -> None:
