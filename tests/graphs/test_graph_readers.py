@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from app.engine.service import Service
-from app.http.core.documents import CODECS
+from app.http.core.documents import CODECS, read_document
 from app.http.native.graphs import GraphReader, KeepEndpoint
-from app.http.native.requests import DispatchReader, Reader, read_document
+from app.http.native.requests import DispatchReader, Reader
 from app.memory.accounts import MemoryShare
 from app.settings import Settings
 from tests.graphs.documents import graph, into, out, relu
