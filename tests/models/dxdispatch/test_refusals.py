@@ -291,6 +291,10 @@ def test_limits(client: httpx.Client) -> None:
     many = {"value": 1, "valueCount": (1 << 32) - 1}
     assert list(problem(client, shown(x=floats() | {"initialValues": many}), 413)) == ["/resources/x/initialValues"]
     assert list(problem(client, shown(x=floats(1, sizeInBytes=1 << 60)), 413)) == ["/resources/x"]
+    for kind in ("DmlCompileOp", "DmlCompileGraph"):
+        large = changed(add(), DESC, dict.fromkeys(("ATensor", "BTensor", "OutputTensor"), tensor(1 << 30)))
+        (pointer,) = problem(client, changed(large, "/dispatchables/add/dmlCompileType", kind), 413)
+        assert pointer == f"{DESC}/ATensor"
     many["valueCount"] = 3 << 20
     assert list(problem(client, shown(x=floats() | {"initialValues": many}), 413)) == ["/commands/0/resource"]
     assert "max_depth" in problem(client, "[" * 40 + "]" * 40, 413)[""]
@@ -322,6 +326,12 @@ def test_a_model_that_is_refused_holds_no_memory(client: httpx.Client) -> None:
     problem(client, changed(add(), "/commands/0/dispatchable", "sub"))
     problem(client, zipped({"a.json": "{}", "b.json": " " * MIB}))
     wait_until(lambda: metric(client, "memory_bytes") <= before)
+
+
+def test_what_directml_refuses_has_its_code(client: httpx.Client) -> None:
+    other = changed(add(), f"{DESC}/OutputTensor/Sizes", [4])
+    assert post(client, other).json()["hresult"] == "0x80070057"
+    assert "hresult" not in post(client, changed(add(), "/commands/1/verbose", 1)).json()
 
 
 def test_only_a_zip_has_several_files(client: httpx.Client) -> None:

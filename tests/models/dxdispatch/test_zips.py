@@ -2,16 +2,18 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
+from unittest import mock
 
 import httpx
 import pytest
 
 from app.codecs.structure import Unreadable
+from app.contract.constants import DataType
 from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryShare, RequestOver
-from app.models.dxdispatch import archive
+from app.models.dxdispatch import archive, files, values
 from app.models.dxdispatch.archive import members
-from app.models.dxdispatch.files import NotWritten, SentFiles
+from app.models.dxdispatch.files import FolderFiles, NotWritten, SentFiles
 from tests.models.dxdispatch.models import add, lines, problem, zipped
 
 MODEL = json.dumps(add())
@@ -54,6 +56,26 @@ def test_a_member_is_read_while_the_request_lasts(memory: MemoryShare) -> None:
         member.read(4, "max_tensor_bytes", memory)
 
 
+def test_what_takes_long_asks_whether_the_request_is_over(
+    memory: MemoryShare, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for module, name in ((archive, "SEARCHED"), (archive, "_PIECE"), (files, "_BLOCK"), (values, "_STEP")):
+        monkeypatch.setattr(module, name, 10)
+    (tmp_path / "x.dat").write_bytes(bytes(100))
+    sent = zipped({"x.dat": bytes(100)})
+    with mock.patch.object(MemoryShare, "ensure_open") as asked:
+        member = members(sent, memory)["x.dat"]
+        assert asked.call_count >= len(sent) // 10
+        for work in (
+            lambda: member.read(100, "max_tensor_bytes", memory),
+            lambda: FolderFiles(tmp_path, tmp_path).read("x.dat", 100, "max_tensor_bytes", memory),
+            lambda: values.shown(memoryview(bytes(100)), DataType.UINT8, False, memory),
+        ):
+            asked.reset_mock()
+            work()
+            assert asked.call_count >= 10
+
+
 def test_an_encrypted_member_is_not_read(memory: MemoryShare) -> None:
     sent = bytearray(zipped({"x.dat": b"some"}))
     sent[sent.rindex(b"PK\x01\x02") + 8] |= 1
@@ -62,17 +84,17 @@ def test_an_encrypted_member_is_not_read(memory: MemoryShare) -> None:
 
 
 def test_what_is_written_twice_is_held_once(memory: MemoryShare) -> None:
-    files = SentFiles({}, memory, PurePosixPath())
+    sent = SentFiles({}, memory, PurePosixPath())
     for data in (b"first", b"second", b"last"):
-        files.write("folder/./out.dat", memoryview(data))
-        files.write("other.dat", memoryview(data))
+        sent.write("folder/./out.dat", memoryview(data))
+        sent.write("other.dat", memoryview(data))
         assert memory.held == 2 * len(data)
-    assert {name: bytes(each) for name, each in files.written.items()} == {
+    assert {name: bytes(each) for name, each in sent.written.items()} == {
         "folder/out.dat": b"last",
         "other.dat": b"last",
     }
     with pytest.raises(NotWritten, match="does not stay within the folder"):
-        files.write("../out.dat", memoryview(b""))
+        sent.write("../out.dat", memoryview(b""))
 
 
 def test_which_file_is_the_model(client: httpx.Client) -> None:
