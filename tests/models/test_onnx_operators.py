@@ -346,6 +346,7 @@ def half_spectrum(length: int) -> tuple[Case, Array]:
 
 
 FRAMES = np.stack([SIGNAL[:, start : start + 8, 0] for start in range(0, 23, 3)], 1)
+CHANNELED = X.reshape(2, 4, 3, 4)
 PIXELS = np.array([[[[1, 2], [3, 4]]]], np.int32)
 CORNERS = np.array([[[[-1, -1], [1, 1], [1, -1]]]], np.float32)
 
@@ -389,6 +390,14 @@ BY_NUMPY = [
     (
         Case("FusedGemm", [X[0, 0], Y[0, 0]], {"activation": "Softplus"}, microsoft=True),
         np.log1p(np.exp(X[0, 0] @ Y[0, 0])),
+    ),
+    *(
+        (
+            Case("GroupNorm", [CHANNELED, LAST, LAST], {"groups": groups, "channels_last": 0}, microsoft=True),
+            normal(CHANNELED.reshape(2, groups, -1), (2,)).reshape(CHANNELED.shape) * LAST[:, None, None]
+            + LAST[:, None, None],
+        )
+        for groups in (1, 2)
     ),
     (Case("Crop", [X], {"border": [1, 0, 1, 2]}), X[:, :, :2, 1:3]),
     (Case("Crop", [X], {"border": [1, 2, 9, 9], "scale": [2, 3]}), X[:, :, 2:, 1:]),
@@ -478,6 +487,7 @@ REFUSED = [
         "one of its inputs has 4 elements, where dimension 1 has 3",
     ),
     (Case("Add", [floats(3), bytes_(3)]), "its inputs are of different types, FLOAT32 and UINT8"),
+    (Case("Less", [floats(3), bytes_(3)]), "its inputs are of different types, FLOAT32 and UINT8"),
     (Case("Neg", [floats(1, 1, 1, 1, 1, 1, 1, 1, 2)]), "has 9 dimensions, where DirectML's have 8"),
     (Case("Gather", [floats(3), bytes_(2)]), "its indices are UINT8"),
     (Case("BiasSplitGelu", [floats(2, 3), floats(3)], microsoft=True), "its last dimension is 3, which has no halves"),
