@@ -118,6 +118,11 @@ def test_inputs_must_be_those_of_the_graph(client: httpx.Client, binary: bool) -
     assert (short["pointer"], short["given"], short["allowed"]) == ("/inputs/x", 20, [24])
 
 
+@pytest.mark.parametrize("data", [[1.0, 2.0], "AAAA", {"Sizes": [1], "data": [1.0]}, 5])
+def test_an_input_that_there_is_not(client: httpx.Client, data: Any) -> None:
+    error_at("/inputs/other", post(client, PATH, {"graph": biased(), "inputs": DATA | {"other": data}}, False))
+
+
 def test_owned_inputs_must_be_there_and_fit(client: httpx.Client) -> None:
     missing = post(client, PATH, {"graph": weighted(), "inputs": {"0": X.tobytes()}})
     error_at("/inputs/1", missing)

@@ -84,6 +84,8 @@ def test_arrays_of_tensors(client: httpx.Client) -> None:
     np.testing.assert_array_equal(made, np.concatenate([X, Y]))
     missing = post(client, "JOIN/dispatch?Axis=0", npz(**{"InputTensors[1]": Y}), NPZ)
     assert "InputTensors[0] is missing" in error_at("/inputs/InputTensors", missing)["message"]
+    bare = post(client, "JOIN/dispatch?Axis=0&Sizes=2,3&DataType=FLOAT32", X.tobytes(), RAW)
+    assert error_at("/Sizes", bare)["message"] == "Sizes is of no single tensor here; send a file that has it."
 
 
 def test_lists_of_structures_in_the_query(client: httpx.Client) -> None:

@@ -206,6 +206,25 @@ def test_numbers_beside_base64(client: httpx.Client) -> None:
     assert output(dispatch(client, operator, {"InputTensors": ["AACAPw==", [2, 3]]}))["data"] == [1, 2, 3]
 
 
+def test_as_many_descriptors_as_there_are_tensors(client: httpx.Client) -> None:
+    operator = {"Type": "JOIN", "Axis": 0, "InputTensors": [{"DataType": "FLOAT32", "Sizes": [1]}] * 2}
+    error_at("/inputs/InputTensors/1", dispatch(client, operator, {"InputTensors": [[1]]}))
+    error_at("/inputs/InputTensors/2", dispatch(client, operator, {"InputTensors": [[1], [2], [3]]}))
+
+
+def test_types_agree_by_either_name(client: httpx.Client) -> None:
+    given = {"DataType": "FLOAT32", "Sizes": [2], "data": [1, -2]}
+    for name in ("FLOAT32", "DML_TENSOR_DATA_TYPE_FLOAT32"):
+        for one, other in ((given, name), (given | {"DataType": name}, "FLOAT32")):
+            assert output(dispatch(client, absolute(other), {"InputTensor": one}))["data"] == [1, 2]
+    error_at("/inputs/InputTensor/DataType", dispatch(client, absolute("FLOAT16"), {"InputTensor": given}))
+
+
+@pytest.mark.parametrize("text", ["5", "null", "true", "[]", '"graph operator"', '["graph", "operator"]'])
+def test_what_is_no_object_is_no_dispatch(client: httpx.Client, text: str) -> None:
+    refusal_of(client.post("/v1/dispatch", content=text, headers=JSON), 422)
+
+
 class TestForm:
     def test_is_as_asked_for(self, client: httpx.Client) -> None:
         numbers = {"InputTensor": [1.0, -2.0]}

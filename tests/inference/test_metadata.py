@@ -111,6 +111,9 @@ def test_every_model_has_metadata(client: httpx.Client, name: str) -> None:
     for each in tensors:
         assert each["datatype"] == each["parameters"]["datatypes"][0]
         assert len(each["shape"]) in each["parameters"]["dimension_counts"]
+        assert each["parameters"].get("array", False) == (each["name"].partition("[")[0] in operator.array_names())
+        truths = each in metadata["inputs"] and "UINT8" in each["parameters"]["datatypes"]
+        assert ("BOOL" in each["parameters"]["datatypes"]) == truths
     told = {each["name"].partition(".")[0] for each in metadata["parameters"]["attributes"]}
     assert told == set(operator.attribute_names())
     assert all(each["description"] for each in metadata["parameters"]["attributes"])

@@ -143,6 +143,13 @@ def test_tensors_of_an_array_have_places(client: httpx.Client, place: str) -> No
     )
 
 
+def test_tensors_of_an_array_are_given_from_0_on(client: httpx.Client) -> None:
+    for given, missing in (((1,), 0), ((0, 2), 1), ((2, 0), 1), ((1, 2), 0)):
+        inputs = [INPUT | {"name": f"InputTensors[{place}]"} for place in given]
+        answer = client.post("/v2/models/join/infer", json={"inputs": inputs, "parameters": {"Axis": 0}})
+        assert f"InputTensors[{missing}] is missing; the tensors of an array are given from 0 on." in error_of(answer)
+
+
 @pytest.mark.parametrize(
     ("outputs", "said"),
     [

@@ -18,6 +18,11 @@ def model(text: str, **initializers: Array) -> ModelProto:
     return made
 
 
+def put(file: Path, made: ModelProto) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(made.SerializeToString())
+
+
 def affine(weight: float = 2.0) -> ModelProto:
     """y = relu(x * weight + bias), for any batch of rows of three."""
     return model(

@@ -63,6 +63,7 @@ def run_imported(imported: Imported, inputs: Mapping[str, Array]) -> dict[str, A
                 array = apart(np.frombuffer(raw, np.uint8), tensor.data_type, count)
             else:
                 array = np.frombuffer(raw, numpy_type(tensor.data_type), count)
+            assert tensor.type != "bool" or array.max(initial=0) <= 1, "bytes of a bool are 0 and 1"
             made[name] = array.reshape(tensor.sizes).astype(np.dtype(tensor.type), copy=False)
     return made
 

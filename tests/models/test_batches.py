@@ -26,7 +26,7 @@ from app.models.repository.repository import Repository
 from app.settings import Settings
 from tests.conftest import RunningServer, running_server
 from tests.inference import wire
-from tests.models.documents import Array, affine, model
+from tests.models.documents import Array, affine, model, put
 
 W = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
 ROWS = model(
@@ -35,11 +35,6 @@ ROWS = model(
     w=W,
 )
 SECONDS = 20
-
-
-def put(file: Path, made: ModelProto) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(made.SerializeToString())
 
 
 class Together:
@@ -330,6 +325,25 @@ def test_models_whose_rows_depend_on_one_another_run_alone(tmp_path: Path, text:
     together.close()
 
 
+def test_queues_of_sizes_that_nobody_asks_for_any_more_are_gone(tmp_path: Path) -> None:
+    made = model("m (float[batch,width] x) => (float[batch,width] y) { y = Neg(x) }")
+    together = Together(tmp_path, made, max_model_graphs=3)
+    loaded = together.repository.known("rows", None)
+
+    async def main() -> None:
+        for width in (1, 2, 3, 4, 5, 2):
+            x = np.ones((1, width), np.float32)
+            await asyncio.gather(*(together.made({"x": x}) for _ in range(2)))
+            for _ in range(1000):
+                if all(each.is_idle for each in together.batcher._queues[loaded].values()):
+                    break
+                await asyncio.sleep(0.005)
+
+    asyncio.run(main())
+    assert [queue._sizes for queue in together.batcher._queues[loaded].values()] == [((1, n),) for n in (4, 5, 2)]
+    together.close()
+
+
 def test_where_the_setting_comes_from() -> None:
     on = Settings(max_batch=6, max_delay_us=50)
     rows = signature(ROWS)
@@ -340,11 +354,14 @@ def test_where_the_setting_comes_from() -> None:
     assert [made.padded(each) for each in (2, 3, 4, 5, 6)] == [2, 4, 4, 6, 6]
     dynamic = parse("max_batch_size: 16 dynamic_batching { max_queue_delay_microseconds: 7 }")
     assert batching_of("m", rows, dynamic, Settings()) == Batching(16, 7)
+    assert batching_of("m", rows, parse("max_batch_size: 4 dynamic_batching { }"), on) == Batching(4, 0)
     assert batching_of("m", rows, parse("max_batch_size: 4"), on) == Batching(4, 50)
     assert batching_of("m", rows, parse("max_batch_size: 0"), on) is None
     assert batching_of("m", rows, parse("max_batch_size: 4"), Settings()) is None
     for told in (
         affine(),  # has an output that is of the batch as a whole
+        model("m (float[n,3] x) => (float[] y) { y = Relu(x) }"),
+        model("m (float[n,3] x, float z) => (float[n,3] y) { y = Add(x, z) }"),
         model("m (float[n,3] x, float[k,3] z) => (float[n,3] y) { y = Add(x, z) }"),
         model("m (float[n,n] x) => (float[n,n] y) { y = Relu(x) }"),
         model("m (float[2,3] x) => (float[2,3] y) { y = Relu(x) }"),

@@ -1,16 +1,20 @@
 """ONNX models become graphs: what is read another way, what is known before, what is unrolled, what is refused."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from onnx import ModelProto, helper, parser
 from onnx.reference import ReferenceEvaluator
 
+from app.models.onnx import importer
 from app.models.onnx.errors import NotSupported, WrongSizes
-from app.models.onnx.importer import import_model
-from app.models.onnx.reading import Unreadable, read_model, signature
+from app.models.onnx.folding import SMALL
+from app.models.onnx.importer import import_model, never_supported
+from app.models.onnx.reading import Unreadable, detached, read_model, signature
 from tests.models.documents import affine, model, unsupported, with_external_data
 from tests.models.onnx_runs import Array, run
 
@@ -132,8 +136,33 @@ def test_turns_without_nodes_carry_what_is_known_and_are_counted() -> None:
     made = run(model(ENDLESS, **known, trips=np.array(3)), {"x": rows})
     np.testing.assert_array_equal(made["y"], rows)
     np.testing.assert_array_equal(made["z"], known["zero"])
+    paused: list[None] = []
+    import_model(model(ENDLESS, **known, trips=np.array(3)), {}, pause=lambda: paused.append(None))
+    assert len(paused) == 4  # and once for the loop
     with pytest.raises(NotSupported, match="too many nodes"):
         import_model(model(ENDLESS, **known, trips=np.array(1 << 40)), {})
+
+
+def test_a_loop_without_a_condition_goes_on_whatever_its_body_says() -> None:
+    never = np.array(False)
+    made = model(
+        LOOP.replace("on = Less(i, two)", "on = Identity(no)").replace(", yes, x", ", , x"), trips=np.array(3), no=never
+    )
+    assert len(run(made, {"x": np.array([1, 2], np.float32)})["all"]) == 3
+
+
+def test_of_a_turn_that_is_not_supported_nothing_else_is_said() -> None:
+    loop = """m (float[2,2] x) => (float[n,m] y, float[k] z) {
+      y, all = Loop<body = b (int64 i, bool go, float[2,2] c) => (bool go, float[2,2] d, float[n] e) {
+        d = Identity(c) e = Det(c) }>(trips, yes, x) z = Neg(all) }"""
+    scan = """m (float[3,2,2] x) => (float[n,m] y, float[k] z) {
+      y, all = Scan<num_scan_inputs=1, body = b (float[2,2] c, float[2,2] r) => (float[2,2] d, float[n] e) {
+        d = Add(c, r) e = Det(r) }>(zero, x) z = Neg(all) }"""
+    known = {"trips": np.array(3), "yes": np.array(True), "zero": np.zeros((2, 2), np.float32)}
+    for text in (loop, scan):
+        with pytest.raises(NotSupported) as raised:
+            import_model(model(text, **known), {})
+        assert {each.operator for each in raised.value.nodes} == {"Det"}
 
 
 def test_functions_are_what_they_are_made_of() -> None:
@@ -142,6 +171,36 @@ def test_functions_are_what_they_are_made_of() -> None:
     <domain: "own", opset_import: ["" : 17]> Scaled<by>(a) => (b) {
       c = Constant<value_float: float = @by>() b = Mul(a, c) }"""
     np.testing.assert_array_equal(run(parser.parse_model(text), {"x": X[0, 0, :2]})["y"], X[0, 0, :2] * 3)
+
+
+def test_a_function_may_leave_out_what_its_caller_does() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+    m (float[2] x, float low) => (float[2] y, float[2] z) { y = own.From(x) z = own.From(x, low) }
+    <domain: "own", opset_import: ["" : 17]> From(a, least) => (b) { b = Clip(a, least) }"""
+    x = np.array([-2, 3], np.float32)
+    made = run(parser.parse_model(text), {"x": x, "low": np.array(0, np.float32)})
+    np.testing.assert_array_equal(made["y"], x)
+    np.testing.assert_array_equal(made["z"], [0, 3])
+
+
+@pytest.mark.parametrize(
+    ("places", "dense"),
+    [
+        ([0, 4], [[7, 0, 0], [0, 8, 0]]),
+        ([[0, 1], [1, 2]], [[0, 7, 0], [0, 0, 8]]),
+        (np.zeros((0, 2)), np.zeros((2, 3))),
+    ],
+)
+def test_sparse_initializers(places: Any, dense: Any) -> None:
+    """Their places are counted through, or by dimension."""
+    values, indices = np.array([7, 8], np.float32)[: len(places)], np.array(places, np.int64)
+    tensors = helper.make_tensor("w", 1, values.shape, values), helper.make_tensor("", 7, indices.shape, indices)
+    made = model("m (float[2,3] x) => (float[2,3] y) { y = Add(x, w) }")
+    made.graph.sparse_initializer.append(helper.make_sparse_tensor(tensors[0], tensors[1], [2, 3]))
+    np.testing.assert_array_equal(run(made, {"x": np.ones((2, 3), np.float32)})["y"], np.array(dense) + 1)
+    made.graph.sparse_initializer[0].dims[0] = 1 << 40
+    with pytest.raises(NotSupported, match=r"w \(initializer, opset 0\): .* is too large"):
+        import_model(made, {})
 
 
 def test_inputs_that_nobody_reads_and_constant_outputs() -> None:
@@ -160,15 +219,134 @@ def test_all_that_is_not_supported_is_told_of() -> None:
     assert "d" in raised.value.nodes[0].name
 
 
+def test_what_reads_of_an_unsupported_node_is_told_of_if_it_has_no_operator_either() -> None:
+    made = parser.parse_model("""<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+    m (float[2,2] x, int64[2] t) => (float[n] y, float[n] z, float[n] r, float[n] w, float[n] v, float[n] u) {
+      d = Det(x) y = Neg(d) z = own.Twice(d) s = SequenceConstruct(d) r = SequenceAt(s, t)
+      w = If(d) <then_branch = a () => (float p) { p = Neg(d) }, else_branch = b () => (float q) { q = Abs(d) }>
+      v = Bernoulli(d) u = own.Nobodys(d) }
+    <domain: "own", opset_import: ["" : 17]> Twice(a) => (b) { b = Add(a, a) }""")
+    with pytest.raises(NotSupported) as raised:
+        import_model(made, {})
+    assert [(each.operator, each.opset, each.why) for each in raised.value.nodes] == [
+        ("Det", 17, "DirectML has no operator for it"),
+        ("own.Nobodys", 1, "DirectML has no operator for it"),
+    ]
+
+
+@pytest.mark.parametrize("node", ["If(yes)", "SequenceAt(x, yes)", "Loop(x)", "Neg(x)"])
+def test_an_operator_of_another_domain_is_another(node: str) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+    m (float[2] x, bool yes) => (float[2] y) {{ y = own.{node} }}"""
+    with pytest.raises(NotSupported, match=r"own\.\w+, opset 1\): DirectML has no operator"):
+        import_model(parser.parse_model(text), {})
+
+
+def test_an_output_that_is_a_sequence() -> None:
+    made = model("m (float[2] x) => (float[2] y) { y = SequenceConstruct(x) }")
+    with pytest.raises(NotSupported) as raised:
+        import_model(made, {})
+    assert str(raised.value) == "y (output, opset 17): it is a sequence"
+
+
+def test_nodes_have_labels_of_what_they_are_made_for() -> None:
+    made = model("m (float[2,3] x) => (float[3,2] y, float[2,3] z) { y = Transpose(x) a = Neg(x) z = Abs(a) }")
+    made.graph.node[1].name = "minus"
+    assert sorted(import_model(made, {}).graph.labels) == ["Abs(z)", "minus", "y"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "condition", "never"),
+    [
+        ("float[rows] x", "GreaterOrEqual(one, s)", []),
+        ("float[rows] x, float[2] z", "GreaterOrEqual(one, s)", []),
+        ("float[rows] x", "GreaterOrEqual(s, many)", []),
+        ("float[rows] x", "GreaterOrEqual(s, one)", ["Det"]),
+        ("float[1] x", "GreaterOrEqual(one, s)", ["Det"]),
+        ("float[] x", "Less(n, one)", []),
+        ("float[] x, float[2] z", "Less(n, one)", []),
+    ],
+)
+def test_what_only_some_sizes_show_is_not_for_good(inputs: str, condition: str, never: list[str]) -> None:
+    """A model is tried with sizes of 1 and of 64, if all inputs have a rank."""
+    made = model(
+        f"m ({inputs}) => (float[k] y) {{ s = Shape(x) n = Size(s) c = {condition} y = If(c) <"
+        "then_branch = a () => (float[k] u) { u = Det(x) }, else_branch = b () => (float[k] v) { v = Neg(x) }> }",
+        one=np.array([1]),
+        many=np.array([64]),
+    )
+    assert [each.operator for each in never_supported(made, signature(made))] == never
+
+
+def test_channels_that_are_free_may_be_as_many_as_there_are_biases() -> None:
+    made = model("m (float[1,channels,2,2] x) => (float[n,c,h,w] y) { y = ImageScaler<bias=[1.0,2.0,3.0]>(x) }")
+    assert never_supported(made, signature(made)) == []
+    with pytest.raises(NotSupported, match=r"sizes \[1, 1, 2, 2\] and 3 biases"):
+        import_model(made, {"x": (1, 1, 2, 2)})
+
+
+def test_of_inputs_without_a_rank_nodes_without_an_operator_are_for_good() -> None:
+    made = model(
+        "m (float[] x) => (float[] y, float[] d, int64[] p) {"
+        "c = Softmax(x) y = Neg(c) d = Det(y) p = NonZero(y) unread = Det(x) }"
+    )
+    assert [each.name for each in never_supported(made, signature(made))] == ["Det(d)"]
+
+
+def test_constants_may_take_several_times_what_the_model_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importer, "_FREE_BYTES", 0)
+    made = model(
+        "m (float[512] x) => (float[512] y, float[512] z) { a = Concat<axis=0>(w, v) b, c = Split<axis=0>(a, s)"
+        "y = Add(x, b) z = Add(x, c) }",
+        w=np.arange(256, dtype=np.float32),
+        v=np.arange(768, dtype=np.float32),
+        s=np.array([512, 512]),
+    )
+    assert import_model(made, {}).graph.constants
+
+
+def test_names_of_initializers_within_a_branch_are_its_own() -> None:
+    """Those of the graph around it are not in the model any more, and given apart."""
+    made = model(
+        CHOICE.replace("(float[2] x, bool c)", "m (float[2] x)").replace("Neg(x)", "Add(x, w)"), c=np.array(True)
+    )
+    made.graph.initializer.extend(
+        model("m (float[2] x) => (float[2] y) { y = Neg(x) }", w=np.array([1, 2], np.float32)).graph.initializer
+    )
+    branch = made.graph.node[0].attribute[0].g
+    branch.initializer.extend(
+        model("m (float[2] x) => (float[2] y) { y = Neg(x) }", w=np.array([3, 4], np.float32)).graph.initializer
+    )
+    arrays = detached(made)
+    imported = import_model(made, {}, arrays=arrays)
+    assert [bytes(each) for each in imported.graph.constants.values()] == [np.array([3, 4], np.float32).tobytes()]
+
+
+def test_a_convolution_that_each_turn_reads_is_computed_once() -> None:
+    """A factor is put into the filters of no other than one that nothing else reads."""
+    made = model(
+        """m (float[1,1,4,4] x) => (float[1,1,2,2] y) { k = Conv(x, w)
+        y = Loop<body = b (int64 i, bool go, float[1,1,2,2] c) => (bool go, float[1,1,2,2] d) {
+          f = Mul(k, two) d = Add(c, f) }>(trips, yes, zero) }""",
+        w=np.ones((1, 1, 3, 3), np.float32),
+        two=np.full(1, 2, np.float32),
+        trips=np.array(3),
+        yes=np.array(True),
+        zero=np.zeros((1, 1, 2, 2), np.float32),
+    )
+    nodes = import_model(made, {}).graph.document["Nodes"]
+    assert sum(each["Type"] == "OPERATOR" and each["Desc"]["Type"] == "CONVOLUTION" for each in nodes) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
         (CHOICE, "condition is not constant"),
         ("(float[2] x, int64[1] s) => (float[n] y) { y = Reshape(x, s) }", "shape is not constant"),
         ("(float[2] x) => (float[3] y) { y = Reshape(x, k) }", "cannot become"),
-        ("(float[2] x) => (float[n] y) { y = Add(x, nobody) }", "no node before makes it"),
+        ("(float[2] x) => (float[n] y) { y = Add(x, nobody) }", r"^nobody \(tensor, opset 0\): no node before"),
         ("(float[2] x) => (float[n] y) { y = Transpose<perm=[0,0]>(x) }", "perm"),
-        ("(bfloat16[2] x) => (bfloat16[2] y) { y = Neg(x) }", "no type for bfloat16"),
+        ("(bfloat16[2] x) => (bfloat16[2] y) { y = Neg(x) }", r"^x \(input, opset 0\): DirectML has no type"),
     ],
 )  # fmt: skip
 def test_refusals(text: str, why: str) -> None:
@@ -178,14 +356,46 @@ def test_refusals(text: str, why: str) -> None:
 
 def test_sizes() -> None:
     for sizes, why in (
-        ({}, "missing"),
-        ({"x": (2, 4)}, "2x4"),
-        ({"x": (2,)}, "has batchx3"),
-        ({"x": (2, 3), "z": (1,)}, "no input z"),
+        ({}, "Sizes of x are missing; they are free: batch, 3."),
+        ({"x": (2, 4)}, "x is 2x4, where the model has batchx3."),
+        ({"x": (2,)}, "x is 2, where the model has batchx3."),
+        ({"x": (2, 3), "z": (1,)}, "There is no input z; there are x."),
     ):
-        with pytest.raises(WrongSizes, match=why):
+        with pytest.raises(WrongSizes, match=f"^{re.escape(why)}$"):
             import_model(affine(), sizes)
     assert signature(affine()).inputs["x"].sizes == ("batch", 3)
+
+
+def test_sizes_without_a_name() -> None:
+    made = affine()
+    made.graph.input[0].type.tensor_type.shape.dim[0].ClearField("dim_param")
+    with pytest.raises(WrongSizes, match=r"free: \?, 3\.$"):
+        import_model(made, {})
+    with pytest.raises(WrongSizes, match=r"the model has \?x3\.$"):
+        import_model(made, {"x": (2, 4)})
+    made.graph.input[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(WrongSizes, match=r"free: sizes\.$"):
+        import_model(made, {})
+    assert import_model(made, {"x": (1, 3)}).inputs["x"].sizes == (1, 3)
+
+
+def test_inputs_without_elements_are_known() -> None:
+    made = model("m (float[n,3] x, float[1,3] z) => (int64[1] y, float[1,3] w) { y = Size(x) w = Neg(z) }")
+    imported = import_model(made, {"x": (0, 3)})
+    assert imported.unread == {"x"}
+    assert [bytes(each) for each in imported.graph.constants.values()] == [bytes(8)]
+
+
+def test_a_large_constant_of_a_loop_is_there_once() -> None:
+    count = SMALL + 1
+    made = model(
+        f"""m (float[{count}] x) => (float[n] y) {{
+        y = Loop<body = b (int64 i, bool go, float[{count}] c) => (bool go, float[{count}] d) {{
+          k = Constant<value = float[{count}] {{ {", ".join("1" * count)} }}>() d = Add(c, k) }}>(trips, yes, x) }}""",
+        trips=np.array(3),
+        yes=np.array(True),
+    )
+    assert sum(each.nbytes for each in import_model(made, {}).graph.constants.values()) == 4 * count
 
 
 @pytest.mark.parametrize("data", [b"", b"\0\1\2", b"no model at all", affine().SerializeToString()[:-20]])
@@ -219,6 +429,14 @@ def test_external_data_stay_in_the_folder(tmp_path: Path) -> None:
             read_model(with_external_data(folder, location).SerializeToString(), folder)
     with pytest.raises(Unreadable, match="did not come with"):
         read_model(inside)
+    constant = model(
+        "m (float[3] x) => (float[3] y) { k = Constant<value = float[3] {1.0, 2.0, 3.0}>() y = Add(x, k) }"
+    )
+    constant.graph.node[0].attribute[0].t.CopyFrom(with_external_data(folder, "inside").graph.initializer[0])
+    in_node = constant.SerializeToString()
+    np.testing.assert_array_equal(run(read_model(in_node, folder), {"x": np.ones(3, np.float32)})["y"], [2, 3, 4])
+    with pytest.raises(Unreadable, match="did not come with"):
+        read_model(in_node)
     with pytest.raises(Unreadable, match="are left"):
         read_model(inside, folder, len(inside) + 11)
 
@@ -226,7 +444,7 @@ def test_external_data_stay_in_the_folder(tmp_path: Path) -> None:
 def test_a_tensor_whose_data_are_too_few() -> None:
     made = affine()
     made.graph.initializer[0].dims[0] = 1 << 40
-    with pytest.raises(NotSupported, match="initializer"):
+    with pytest.raises(NotSupported, match=r"w \(initializer, opset 0\): it is invalid: "):
         import_model(made, {"x": (1, 3)})
 
 
@@ -264,7 +482,22 @@ def test_what_is_made_to_harm_is_refused_at_once(text: str, why: str) -> None:
         import_model(model(f"m {text}", large=np.array([1 << 36, 2]), zero=np.zeros(2, np.float32)), {})
 
 
+def functions() -> ModelProto:
+    return parser.parse_model("""<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+    m (float[2] x) => (float[2] y) { y = own.Twice(x) }
+    <domain: "own", opset_import: ["" : 17]> Twice(a) => (b) { inner = Neg(a) b = Sub(a, inner) }""")
+
+
 def test_names_are_text() -> None:
-    data = affine().SerializeToString().replace(b"batch", b"\xff\xfe\xfd\xfc\xfb")
-    with pytest.raises(Unreadable, match="no UTF-8"):
-        read_model(data)
+    chosen = model(f"m {CHOICE}".replace("Neg(x)", "own.Named(x)"))
+    chosen.graph.node[0].attribute[1].g.node[0].name = "inside"
+    for made, name in (
+        *((affine(), name) for name in ("batch", "positive")),
+        *((chosen, name) for name in ("inside", "Named")),
+        (functions(), "Twice"),
+        (functions(), "inner"),
+    ):
+        data = made.SerializeToString()
+        assert read_model(data)
+        with pytest.raises(Unreadable, match="no UTF-8"):
+            read_model(data.replace(name.encode(), b"\xff" * len(name)))

@@ -13,6 +13,9 @@ from tests.models.onnx_runs import Array, run
 
 INFINITE = np.array([[-np.inf, -2.5, -0.0, 0.5, np.inf, np.nan]], np.float32)
 
+EMPTY = np.zeros(0, np.float32)
+SAMPLED = {"output_height": 2, "output_width": 2, "sampling_ratio": 2}
+
 OLDER = [
     Case("Clip", [INFINITE], {"min": -1.0, "max": 1.0}, opset=7),
     Case("Clip", [INFINITE], {"min": -1.0}, opset=7),
@@ -31,6 +34,27 @@ OLDER = [
     Case("GroupNormalization", [floats(2, 4, 3), floats(4), floats(4)], {"num_groups": 2}, opset=21),
 ]
 
+CHANGED = [
+    # In the last version of a kind and the first one of the next.
+    Case("Softmax", [floats(2, 3, 4)], {}, opset=12),
+    Case("Softmax", [floats(2, 3, 4)], {}, opset=13),
+    Case("Clip", [INFINITE], {"max": 1.0}, opset=10),
+    Case("Clip", [INFINITE, None, scalar(1)], {}, known=(2,), opset=11),
+    Case("Pad", [floats(2, 3), np.array([0, 1, 0, 2]), scalar(7)], {}, known=(1, 2), opset=11),
+    Case("ReduceSum", [floats(2, 3, 4)], {"axes": [1]}, opset=12),
+    Case("ReduceSum", [floats(2, 3, 4), np.array([1])], {}, known=(1,), opset=13),
+    Case("ReduceMin", [floats(2, 3, 4)], {"axes": [1]}, opset=17),
+    Case("ReduceMin", [floats(2, 3, 4), np.array([1])], {}, known=(1,), opset=18),
+    Case("Upsample", [floats(1, 1, 2, 2)], {"scales": [1.0, 1.0, 2.0, 3.0]}, opset=8),
+    Case("Resize", [floats(1, 1, 2, 2), EMPTY, np.array([1, 1, 2, 3], np.float32)], {}, known=(1, 2), opset=11),
+    *(
+        Case(
+            "RoiAlign", [floats(1, 2, 6, 6), np.array([[0, 1, 4, 5]], np.float32), np.array([0])], SAMPLED, opset=opset
+        )
+        for opset in (15, 16)
+    ),
+]
+
 WITH_CONSTANTS = [
     *(
         Case("Clip", [INFINITE, scalar(low), scalar(high)], known=known)
@@ -44,6 +68,19 @@ WITH_CONSTANTS = [
     Case("Pow", [floats(3), np.array([[3.0]], np.float32)], known=(1,)),
     Case("Pow", [floats(2, 3), np.array([1, -2, 3])], known=(1,)),
     Case("Pow", [np.arange(-3, 3, dtype=np.int32), scalar(3, "int32")], known=(1,)),
+    *(
+        Case("Pow", [np.array([2, 1, 0.5], np.float32), np.array([1, 1, each])], known=(1,))
+        for each in (1 << 33, -(1 << 33))
+    ),
+    Case("Shrink", [np.arange(-4, 5, dtype=np.int8)], {"bias": 1.0, "lambd": 1.5}),
+    Case("Cast", [np.array([0, -0.0, 0.5, -3, np.nan, 5e-324])], {"to": 9}),
+    Case("Cast", [np.array([0, 1, 2, 255], np.uint8)], {"to": 9}),
+    Case("Cast", [np.array([True, False])], {"to": 9}),
+    Case(
+        "MaxUnpool",
+        [floats(1, 1, 2, 2), np.array([[[[0, 2], [5, 8]]]])],
+        {"kernel_shape": [2, 2], "strides": [2, 2], "pads": [1, 0, 0, 1]},
+    ),
     Case("CumSum", [floats(2, 3, 4), scalar(-2, "int32")], {"reverse": 1, "exclusive": 1}, known=(1,)),
     Case("PRelu", [floats(2, 3, 4), floats(3, 1)], known=(1,)),
     Case("Where", [np.array([[True], [False]]), floats(3), floats(2, 1)], known=(0,)),
@@ -256,7 +293,9 @@ QUANTIZED = [
 ]
 
 
-@pytest.mark.parametrize("case", [*OLDER, *WITH_CONSTANTS, *PRODUCTS, *ACTIVATIONS, *EMBEDDED, *QUANTIZED], ids=told)
+@pytest.mark.parametrize(
+    "case", [*OLDER, *CHANGED, *WITH_CONSTANTS, *PRODUCTS, *ACTIVATIONS, *EMBEDDED, *QUANTIZED], ids=told
+)
 def test_results_are_those_of_onnxruntime(case: Case) -> None:
     right = case.node.expected()
     for made, wanted in zip(case.node.made(right), right, strict=True):
@@ -307,6 +346,9 @@ def half_spectrum(length: int) -> tuple[Case, Array]:
 
 
 FRAMES = np.stack([SIGNAL[:, start : start + 8, 0] for start in range(0, 23, 3)], 1)
+CHANNELED = X.reshape(2, 4, 3, 4)
+PIXELS = np.array([[[[1, 2], [3, 4]]]], np.int32)
+CORNERS = np.array([[[[-1, -1], [1, 1], [1, -1]]]], np.float32)
 
 BY_NUMPY = [
     (Case("DFT", [SPECTRUM, None, np.array(-2)], {}, (2,), opset=20), parts_of(np.fft.fft(COMPLEX, axis=2))),
@@ -345,6 +387,28 @@ BY_NUMPY = [
         np.where(X + Y > 0, X + Y, (X + Y) / 2),
     ),
     (Case("DmlFusedMatMul", [X, Y], {"fused_activation": "Relu"}), np.maximum(X @ Y, 0)),
+    (
+        Case("FusedGemm", [X[0, 0], Y[0, 0]], {"activation": "Softplus"}, microsoft=True),
+        np.log1p(np.exp(X[0, 0] @ Y[0, 0])),
+    ),
+    *(
+        (
+            Case("GroupNorm", [CHANNELED, LAST, LAST], {"groups": groups, "channels_last": 0}, microsoft=True),
+            normal(CHANNELED.reshape(2, groups, -1), (2,)).reshape(CHANNELED.shape) * LAST[:, None, None]
+            + LAST[:, None, None],
+        )
+        for groups in (1, 2)
+    ),
+    (Case("Crop", [X], {"border": [1, 0, 1, 2]}), X[:, :, :2, 1:3]),
+    (Case("Crop", [X], {"border": [1, 2, 9, 9], "scale": [2, 3]}), X[:, :, 2:, 1:]),
+    (
+        Case("GroupNormalization", [X.reshape(2, 4, 3, 4), LAST[:2], LAST[2:]], {"num_groups": 2}, opset=20),
+        (normal(X.reshape(2, 2, 24), (2,)) * LAST[:2, None] + LAST[2:, None]).reshape(2, 4, 3, 4),
+    ),
+    (
+        Case("GridSample", [PIXELS, CORNERS], {"mode": "nearest", "align_corners": 1}, opset=16),
+        np.array([[[[1, 4, 2]]]]),
+    ),
     (Case("DmlFusedSum", [X, Y]), X + Y),
 ]
 
@@ -369,7 +433,91 @@ REFUSED = [
     (Case("STFT", [SIGNAL, np.array(0), WINDOW], {}, (1, 2)), "its frame_step is [0]"),
     (Case("Add", [DOUBLES, DOUBLES]), "ELEMENT_WISE_ADD takes no FLOAT64 as ATensor"),
     (Case("ReduceMean", [bytes_(2, 3, dtype="int32")]), "REDUCE takes no INT32 with Function AVERAGE"),
-    (Case("Shrink", [bytes_(3)], {"bias": 0.5}), "its bias or lambd is no whole number"),
+    (Case("Shrink", [bytes_(3)], {"bias": 0.5}), "its bias is no whole number"),
+    (Case("Shrink", [floats(3)], {"bias": 1.0, "lambd": -0.5}), "its lambd is negative"),
+    (Case("Crop", [X], {"border": [1, 2, 0, 0], "scale": [3, 3]}), "its border goes beyond its sizes"),
+    (Case("Crop", [X], {"border": [-1, 0, 0, 0]}), "its border goes beyond its sizes"),
+    (Case("BatchNormalization", [X, *CHANNELS], {"spatial": 0}, opset=7), "its spatial is 0"),
+    (Case("Pad", [X], {"pads": [0] * 8, "mode": "wrapped"}, opset=10), "its mode is wrapped"),
+    (Case("DepthToSpace", [X], {"blocksize": 1, "mode": "RCD"}), "its mode is RCD"),
+    (Case("Gemm", [floats(2, 3), floats(2, 3)]), "sizes [2, 3] and [2, 3] are not those of matrices to multiply"),
+    (
+        Case("GroupNormalization", [floats(2, 4, 3), floats(3), floats(3)], {"num_groups": 3}, opset=21),
+        "has no 3 groups of channels",
+    ),
+    (Case("Constant", [], {"value_string": "text"}), "its value is no tensor of numbers"),
+    (Case("Unsqueeze", [X], opset=11), "it has no axes"),
+    (Case("Slice", [X, *[np.array([0, 0])] * 3], {}, (1, 2, 3)), "axes [0, 0] name one of its dimensions twice"),
+    (Case("Resize", [X]), "it has neither scales nor sizes"),
+    (Case("MaxPool", [X], {"kernel_shape": [2, 0]}), "kernel_shape [2, 0] are not all at least 1"),
+    (Case("MaxPool", [X], {"kernel_shape": [2, 2], "strides": [0, 1]}), "strides [0, 1] are not all at least 1"),
+    (Case("MaxPool", [X], {"kernel_shape": [2, 2], "dilations": [1, -1]}), "dilations [1, -1] are not all at least 1"),
+    (Case("MaxPool", [X], {"kernel_shape": [2, 2], "auto_pad": "SAME"}), "auto_pad is SAME"),
+    (Case("MaxPool", [X], {"kernel_shape": [2, 2], "pads": [0, -1, 0, 0]}), "pads [0, -1, 0, 0] are negative"),
+    (Case("MaxPool", [X], {"kernel_shape": [5, 2]}), "its windows are larger than the tensor, which is 4 long there"),
+    (Case("MaxPool", [X], {"kernel_shape": [2, 2], "strides": [1]}), "strides has 1 entries for 2 spatial dimensions"),
+    *(
+        (
+            Case(
+                "RotaryEmbedding",
+                [floats(1, 2, 4), np.zeros((1, 2), np.int64), *[floats(2, 2)] * 2],
+                more,
+                (),
+                17,
+                True,
+            ),
+            "its batches are packed, or it is scaled",
+        )
+        for more in ({"scale": 2.0}, {"is_packed_batching": 1})
+    ),
+    (
+        Case(
+            "RotaryEmbedding",
+            [floats(1, 2, 4), np.zeros((1, 2), np.int64), *[floats(2, 3)] * 2],
+            {"num_heads": 1},
+            (),
+            17,
+            True,
+        ),
+        "it turns 6 of 4 numbers",
+    ),
+    (Case("Clip", [floats(3), floats(2)]), "its min has 2 elements, not one"),
+    (
+        Case("BatchNormalization", [X, *[LAST] * 4]),
+        "one of its inputs has 4 elements, where dimension 1 has 3",
+    ),
+    (Case("Add", [floats(3), bytes_(3)]), "its inputs are of different types, FLOAT32 and UINT8"),
+    (Case("Less", [floats(3), bytes_(3)]), "its inputs are of different types, FLOAT32 and UINT8"),
+    (Case("Neg", [floats(1, 1, 1, 1, 1, 1, 1, 1, 2)]), "has 9 dimensions, where DirectML's have 8"),
+    (Case("Gather", [floats(3), bytes_(2)]), "its indices are UINT8"),
+    (Case("BiasSplitGelu", [floats(2, 3), floats(3)], microsoft=True), "its last dimension is 3, which has no halves"),
+    (Case("STFT", [floats(2, 30, 1, 1), np.array(3), WINDOW], {}, (1, 2)), "its signal has 4 dimensions, not 3"),
+    (Case("Einsum", [floats(2, 3)], {"equation": "ii->i"}), "dimensions of 2 and 3 elements have the label i"),
+    (Case("Einsum", [floats(2), floats(3)], {"equation": "i,i->"}), "dimensions of 2 and 3 elements have the label i"),
+    (Case("Einsum", [floats(2, 3)], {"equation": "ij->ii"}), "has a label twice in the output"),
+    (Case("Einsum", [floats(2, 3)], {"equation": "ij->ik"}), "makes labels that no operand has"),
+    (Case("Einsum", [floats(2, 3)], {"equation": "ij,jk->ik"}), "has 2 operands, not 1"),
+    *(
+        (Case("Einsum", [floats(2, 3)], {"equation": equation}), "does not fit its operands")
+        for equation in ("ijk->i", "...ijk->i", "i->i", "i1->i", "1...->")
+    ),
+    (Case("Conv", [floats(1, 1, 4, 4), floats(1, 1, 3)]), "its filters have 3 dimensions, and its input 4"),
+    (Case("Conv", [floats(1, 1), floats(1, 1)]), "it has 0 spatial dimensions, not 1 to 3"),
+    (
+        Case("ConvTranspose", [floats(1, 1, 2), floats(1, 1, 1)], {"pads": [1, 1]}),
+        "its output would have size 0 along dimension 2",
+    ),
+    (
+        Case(
+            "Attention",
+            [floats(1, 2, 3), floats(3, 9), *[None] * 4, np.ones(1, np.int32)],
+            {"num_heads": 1},
+            (),
+            17,
+            True,
+        ),
+        "its past lies in shared memory",
+    ),
     (Case("TopK", [floats(3, 5), np.array([2])], outputs=2), "its k is not constant"),
     (Case("TopK", [floats(3, 5), np.array([6])], known=(1,), outputs=2), "its k is 6, of 5 elements"),
     (Case("Softmax", [floats(2, 3)], {"axis": 2}), "its axis is 2, of 2 dimensions"),

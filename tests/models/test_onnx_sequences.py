@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from app.models.onnx.errors import NotSupported
+from app.models.onnx.importer import import_model
 from tests.models.onnx_nodes import RANDOM, OneNode, floats, integers
 from tests.models.onnx_runs import run
 
@@ -36,6 +37,15 @@ def test_recurrent(operator: str) -> None:
         "LSTM": {"activations": ["Sigmoid", "Softsign", "Tanh"], "input_forget": 1},
     }
     recurrent(operator, 1, whole=True, direction="reverse", **activations[operator]).compare()
+
+
+@pytest.mark.parametrize("attributes", [{}, {"clip": 0.25}])
+def test_lstm_clips_what_activations_take(attributes: dict[str, float]) -> None:
+    """As DirectML does, that of the last one included, which onnxruntime leaves as it is."""
+    made = recurrent("LSTM", 1, whole=False, **attributes).model([floats(1)] * 3)
+    (node,) = import_model(made, {}).graph.document["Nodes"]
+    clip = node["Desc"]["UseClipThreshold"], node["Desc"]["ClipThreshold"]
+    assert clip == (bool(attributes), attributes.get("clip", 0))
 
 
 def test_recurrent_with_the_batch_first() -> None:
@@ -166,7 +176,10 @@ def test_stacked_attention_is_that_of_its_parts() -> None:
     ("node", "why"),
     [
         (recurrent("RNN", 1, whole=False, clip=0.5), "its clip is for LSTM alone"),
+        (recurrent("GRU", 1, whole=False, clip=0.5), "its clip is for LSTM alone"),
         (recurrent("GRU", 1, whole=False, activations=["Exp", "Tanh"]), "Exp is none of DirectML's"),
+        (recurrent("GRU", 1, whole=False, activations=["Tanh"]), "it has 1 activations, not 2"),
+        (recurrent("GRU", 1, whole=False, direction="sideways"), "its direction is sideways"),
         (many_headed(3, 5, None, mask(BATCH, 4)), "its mask has sizes"),
     ],
     ids=repr,

@@ -55,6 +55,7 @@ KNOWN = {
     "variance": np.abs(floats(6)) + 1,
     "channels": floats(6, 1, 1),
     "one": np.array(0.5, np.float32),
+    "whole": floats(1, 6, 1, 1),
     "columns": floats(5),
 }
 CONV = helper.make_node("Conv", ["x", "w", "bias"], ["c"], pads=[1, 1, 1, 1])
@@ -87,14 +88,37 @@ def test_what_follows_a_convolution_by_channel_goes_into_it() -> None:
     np.testing.assert_allclose(made, wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("factor", ["one", "whole"])
+def test_a_convolution_without_a_bias_gets_one(factor: str) -> None:
+    x = floats(2, 4, 5, 5)
+    conv = helper.make_node("Conv", ["x", "w"], ["c"])
+    both = model([conv, helper.make_node("Mul", ["c", factor], ["y"])], x.shape, KNOWN)
+    assert operators(both) == ["CONVOLUTION"]
+    (made,) = run(both, {"x": x}).values()
+    (plain,) = run(model([conv, helper.make_node("Identity", ["c"], ["y"])], x.shape, KNOWN), {"x": x}).values()
+    np.testing.assert_allclose(made, plain * KNOWN[factor], rtol=1e-4, atol=1e-4)
+
+
+TOTAL = helper.make_node("ReduceSum", ["x"], ["u"], keepdims=0)
+
+
 @pytest.mark.parametrize(
     "nodes",
     [
         [CONV, helper.make_node("Add", ["c", "columns"], ["y"])],
         [CONV, helper.make_node("Mul", ["c", "one"], ["m"]), helper.make_node("Add", ["m", "c"], ["y"])],
         [CONV, helper.make_node("Div", ["one", "c"], ["y"])],
+        *(
+            [
+                *(TOTAL, helper.make_node("Mul", [given, "u"], ["v"])),
+                helper.make_node("Conv", ["x", *("v" if each == given else each for each in ("w", "bias"))], ["c"]),
+                helper.make_node("Mul", ["c", "one"], ["y"]),
+            ]
+            for given in ("w", "bias")
+        ),
+        [CONV, TOTAL, helper.make_node("Mul", ["c", "u"], ["y"])],
     ],
-    ids=["of columns", "read twice", "divided by it"],
+    ids=["of columns", "read twice", "divided by it", "computed filters", "a computed bias", "a computed factor"],
 )
 def test_what_does_not_is_left_as_it_is(nodes: list[Any]) -> None:
     assert len(operators(model(nodes, (1, 4, 5, 5), KNOWN))) == len(nodes)

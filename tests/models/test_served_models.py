@@ -13,7 +13,6 @@ import numpy as np
 import onnx
 import pytest
 import tritonclient.http as triton
-from onnx import ModelProto
 from tritonclient.utils import InferenceServerException
 
 from app.engine.service import Service
@@ -29,7 +28,7 @@ from tests.conftest import RunningServer, ServerFactory, running_server
 from tests.graphs.requests import MSGPACK, dispatch, result
 from tests.http.refusals import error_at
 from tests.inference import wire
-from tests.models.documents import Array, affine, affine_of, model, of_microsoft, undecided, unsupported
+from tests.models.documents import Array, affine, affine_of, model, of_microsoft, put, undecided, unsupported
 
 X = np.array([[-4, -2, 0], [1, 2, 4]], np.float32)
 CONFIG = """
@@ -38,11 +37,6 @@ max_batch_size: 4
 input [ { name: "x" data_type: TYPE_FP32 dims: [ 3 ] } ]
 output: { name: "y", data_type: TYPE_FP32, dims: -1 }
 """
-
-
-def put(file: Path, made: ModelProto) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(made.SerializeToString())
 
 
 def fill(folder: Path) -> None:
@@ -246,6 +240,7 @@ def test_a_model_may_be_sent_to_be_kept(client: httpx.Client) -> None:
         ("?sizes=z:2x3", data, "/sizes"),
         ("?name=a%20b&sizes=2x3", data, "/name"),
         ("?other=1", data, "/other"),
+        ("?sizes=2x3&sizes=2x3", data, ""),
         ("", b"no model", "/onnx"),
     ):
         error_at(pointer, client.post(f"/v1/graphs{query}", content=content, headers=octets))
@@ -459,6 +454,7 @@ def test_stated_sizes_that_do_not_fit(stated: str, why: str) -> None:
 
 def test_sizes_without_a_name_stand_alone() -> None:
     assert parse_stated("2x3").of(signature(affine())) == {"x": (2, 3)}
+    assert parse_stated("x:,y:3").sizes == {"x": (), "y": (3,)}
     with pytest.raises(ValueError, match="either all sizes have a name"):
         parse_stated("2x3,y:4")
 
@@ -492,6 +488,8 @@ def test_which_versions_are_served(tmp_path: Path, policy: str, served: list[str
         ("version_policy: 1", "none of latest, all and specific"),
         ("version_policy { latest { num_versions: many } }", "no number"),
         ('default_model_filename: "../1/model.onnx"', "no file of a version's folder"),
+        ('default_model_filename: "mo\0del.onnx"', "no file of a version's folder"),
+        ('default_model_filename: ".."', "no file of a version's folder"),
         ("default_model_filename { }", "is a message"),
     ],
 )

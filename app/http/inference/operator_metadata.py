@@ -9,7 +9,6 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from app.contract.constants import NEWEST
-from app.contract.scalars import Size2D
 from app.contract.tensors import element_name
 from app.engine.capabilities import describe
 from app.http.inference import documents
@@ -84,7 +83,7 @@ def _dotted(attribute: documents.AttributeMetadata, info: FieldInfo) -> list[doc
         members.append(
             documents.AttributeMetadata(
                 name=f"{attribute['name']}.{name}",
-                type="FLOAT" if member.annotation is float else "UINT" if structure is Size2D else attribute["type"],
+                type="FLOAT" if member.annotation is float else "UINT",
                 required=required,
                 default=default,
                 description=f"{member.description or ''} {attribute['description']}".strip(),

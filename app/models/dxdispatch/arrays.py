@@ -55,7 +55,7 @@ def load(file: Buffer, memory: MemoryShare) -> Loaded:
     if len(data) < size:
         raise Unusable(f"has {len(data)} bytes of elements where its shape {list(shape)} needs {size}")
     data = data[:size]
-    if stored.byteorder == ">" and data_type.bytes > 1:
+    if stored.byteorder == ">":
         swapped = memory.buffer(size)
         np.frombuffer(swapped, numpy_type(data_type))[:] = np.frombuffer(data, stored)
         data = swapped

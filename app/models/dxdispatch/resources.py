@@ -168,7 +168,7 @@ def stated_bytes(value: object, most: int) -> int:
 
 def read_file(files: Files, source: Any, path: Path, most: int, limit: str, memory: MemoryShare) -> Buffer:
     """The file that the model names at `path`. Raises ContractError, LimitExceeded, MemoryExhausted, Unreadable."""
-    if not isinstance(source, str) or not source:
+    if not isinstance(source, str):
         raise refused(path, "sourcePath must be a string.", abbreviate(source), "a string")
     try:
         return files.read(source, most, limit, memory)

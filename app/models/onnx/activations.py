@@ -46,8 +46,10 @@ def activation(node: Node, name: str, x: View) -> View:
 def _activation(node: Node) -> Value:
     name, attributes = ACTIVATIONS[node.type]
     given = {field: node.attribute(*onnx) for field, onnx in attributes.items()}
-    if node.type == "Shrink" and node.data_type(0) not in FLOATS and not _is_whole(given):
-        raise Unsupported("its bias or lambd is no whole number, as which DirectML would take it for integers")
+    if node.type == "Shrink" and given["Threshold"] < 0:
+        raise Unsupported("its lambd is negative, so that elements are on both sides, of which DirectML has the other")
+    if node.type == "Shrink" and node.data_type(0) not in FLOATS and given["Bias"] % 1:
+        raise Unsupported("its bias is no whole number, as which DirectML would take it for integers")
     return operate(node, f"ACTIVATION_{name}", {"InputTensor": node.view(0)}, given)
 
 
@@ -80,11 +82,6 @@ def _followed(node: Node) -> Value:
     if fused is None:
         return made
     return operate(node, fused.pop("Type"), {"InputTensor": made}, fused)
-
-
-def _is_whole(attributes: dict[str, float]) -> bool:
-    """Whether integers are shrunk alike if the bias and the threshold are truncated."""
-    return attributes["Bias"] % 1 == 0 and (attributes["Threshold"] >= 0 or attributes["Threshold"] % 1 == 0)
 
 
 @maps("HardSwish")

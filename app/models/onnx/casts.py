@@ -6,7 +6,7 @@ from app.contract.constants import DataType
 from app.memory.arrays import numpy_type
 from app.models.onnx.element_wise import binary, predicate
 from app.models.onnx.mapping import Node, Value, maps
-from app.models.onnx.operands import number, operate, read_as, require
+from app.models.onnx.operands import number, operate, read_as
 from app.models.onnx.tensors import Unsupported, View
 
 TYPES = {
@@ -48,7 +48,6 @@ def _cast(node: Node, to: int) -> Value:
         x = _from_4_bits(node, x)
     if data_type.bits == 4:
         return _to_4_bits(node, x, data_type)
-    require("CAST", "InputTensor", x.data_type)
     return node.cast(x, data_type)
 
 
@@ -81,7 +80,6 @@ def _from_4_bits(node: Node, x: View) -> View:
 
 def _to_4_bits(node: Node, x: View, data_type: DataType) -> View:
     """The lowest 4 bits of whole numbers, as CAST has it with other types."""
-    require("CAST", "InputTensor", x.data_type)
     least = 8 if data_type is DataType.INT4 else 0
     whole = node.cast(x, DataType.INT32)
     moved = binary(node, "ELEMENT_WISE_ADD", whole, number(node, least, DataType.INT32))

@@ -199,8 +199,10 @@ def _backward(
 
 
 def _check(x: View, filters: View) -> None:
-    if not 3 <= len(x.sizes) <= 5 or len(filters.sizes) != len(x.sizes):
+    if not 3 <= len(x.sizes) <= 5:
         raise Unsupported(f"it has {len(x.sizes) - 2} spatial dimensions, not 1 to 3")
+    if len(filters.sizes) != len(x.sizes):
+        raise Unsupported(f"its filters have {len(filters.sizes)} dimensions, and its input {len(x.sizes)}")
 
 
 def _bias(node: Node, index: int, rank: int) -> View | None:

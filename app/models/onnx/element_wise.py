@@ -246,7 +246,9 @@ def _affine(node: Node) -> Value:
 def _image_scaler(node: Node) -> Value:
     x, bias = node.view(0), list(node.attribute("bias", [0.0]))
     if len(x.sizes) != 4 or x.sizes[1] != len(bias) or len(bias) not in (1, 3):
-        raise Unsupported("DirectML's VALUE_SCALE_2D is for images of 1 or 3 channels, with a bias for each")
+        raise Unsupported(
+            f"it has sizes {list(x.sizes)} and {len(bias)} biases, where VALUE_SCALE_2D takes 1 or 3 channels"
+        )
     attributes = {"Scale": node.attribute("scale", 1.0), "Bias": bias}
     return operate(node, "VALUE_SCALE_2D", {"InputTensor": x}, attributes)
 

@@ -116,7 +116,7 @@ def never_supported(
 ) -> list[UnsupportedNode]:
     """Nodes that cannot be imported whatever the sizes of inputs, as far as that can be told: those that have no
     mapping, and what some sizes show that cannot depend on sizes."""
-    found = {each.name: each for each in _Importer(model, arrays or {}, pause).unmapped()}
+    found = {each.name: each for each in _Importer(model, {}, None).unmapped()}
     if any(port.sizes is None for port in ports.inputs.values()):
         return [*found.values()]
     for guess in _GUESSES if any(port.is_free for port in ports.inputs.values()) else _GUESSES[:1]:
@@ -259,8 +259,7 @@ class _Importer:
 
     def _found(self, scope: Scope, name: str) -> Held:
         if name not in scope:
-            if name not in self._unsupported:
-                self._unsupported[name] = UnsupportedNode(name, "tensor", 0, "no node before makes it")
+            self._unsupported.setdefault(name, UnsupportedNode(name, "tensor", 0, "no node before makes it"))
             return NOTHING
         return scope[name]
 

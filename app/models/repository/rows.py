@@ -50,14 +50,17 @@ def take_apart(made: Buffer, parts: Sequence[RowSlice]) -> None:
 
 
 def are_apart(inputs: Mapping[str, ModelTensor], outputs: Mapping[str, ModelTensor], execute: Execute) -> bool:
-    """Whether no row of what is computed depends on another row, as far as four executions can tell.
+    """Whether no row of what is computed depends on another row, as far as some executions can tell.
 
     The first row and the last are computed among others that are small, and among others that are large; not a bit of
-    theirs may change. This finds what ONNX cannot say: totals and orders along the batch, scales of a whole tensor as
-    dynamic quantization has them, and rows that become others' by reshaping.
+    theirs may change. This finds what ONNX cannot say: totals and orders along the batch, scales and extremes of a
+    whole tensor as dynamic quantization has them, and rows that become others' by reshaping.
     """
-    for kept in (0, -1):
-        first, second = (execute(data) for data in _two(inputs, kept))
+    tried: list[tuple[int, int | None]] = [(0, None), (-1, None)]
+    if any(each.data_type not in _FLOATS for each in inputs.values()):
+        tried += [(0, 0), (-1, 1)]  # random rows have both numbers, so that others change no extreme
+    for kept, number in tried:
+        first, second = (execute(data) for data in _two(inputs, kept, number))
         for name, tensor in outputs.items():
             size = row_bytes(tensor)
             at = 0 if kept == 0 else (tensor.sizes[0] - 1) * size
@@ -66,13 +69,14 @@ def are_apart(inputs: Mapping[str, ModelTensor], outputs: Mapping[str, ModelTens
     return True
 
 
-def _two(inputs: Mapping[str, ModelTensor], kept: int) -> Iterator[Mapping[str, Buffer]]:
-    """Inputs of which one row is the same."""
+def _two(inputs: Mapping[str, ModelTensor], kept: int, number: int | None) -> Iterator[Mapping[str, Buffer]]:
+    """Inputs of which one row is the same: random, or for integers a `number`."""
     for is_large in (False, True):
         made = {}
         for name, tensor in inputs.items():
             values = _others(tensor, is_large=is_large)
-            values[kept] = _random(tensor)[kept]
+            is_random = number is None or tensor.data_type in _FLOATS
+            values[kept] = _random(tensor)[kept] if is_random else number
             made[name] = memoryview(values.tobytes())
         yield made
 

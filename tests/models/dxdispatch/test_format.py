@@ -24,7 +24,20 @@ from app.models.dxdispatch import values as dxdispatch_values
 from app.models.dxdispatch.files import FolderFiles, Missing
 from app.settings import MIB
 from tests.cli.command import dmlserve, printed, refusal
-from tests.models.dxdispatch.models import Json, add, changed, floats, lines, npy, post, problem, shown, tensor, zipped
+from tests.models.dxdispatch.models import (
+    Json,
+    add,
+    changed,
+    floats,
+    lines,
+    npy,
+    post,
+    problem,
+    shown,
+    tensor,
+    unary,
+    zipped,
+)
 
 DESC = "/dispatchables/add/desc"
 
@@ -70,16 +83,16 @@ def test_initial_values(client: httpx.Client, data_type: str, given: Any, text: 
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 1 << 20])
-def test_sequences_round_each_time(client: httpx.Client, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+def test_sequences_round_each_time(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
     monkeypatch.setattr(dxdispatch_values, "_ADDED", at_once)
     sequence = {"valueStart": 0, "valueDelta": 0.1, "valueCount": 1000}
-    answer = post(client, shown(x=floats() | {"initialValues": sequence})).json()
     wanted, value = [], np.float32(0)
     for _ in range(1000):
         wanted.append(value)
         value += np.float32(0.1)
-    made = np.frombuffer(base64.b64decode(answer["printed"][0]["data"]), np.float32)
-    np.testing.assert_array_equal(made, np.array(wanted))
+    with MemoryAccount(MIB).open() as memory:
+        made = dxdispatch_values.Elements(("x",), MIB, memory).sequence(sequence, DataType.FLOAT32)
+        np.testing.assert_array_equal(np.frombuffer(made, np.float32), np.array(wanted))
 
 
 def test_sequences_end_with_their_request(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,6 +327,16 @@ def test_forms_of_descriptors(client: httpx.Client) -> None:
             assert lines(client, changed(add(), "/dispatchables/add", dispatchable)) == ["Resource 'Out': 6, 10, 0"]
     dispatchable["Type"] = dispatchable.pop("type")
     assert lines(client, changed(add(), "/dispatchables/add", dispatchable)) == ["Resource 'Out': 6, 10, 0"]
+
+
+def test_members_that_structures_have_not_are_not_looked_at(client: httpx.Client) -> None:
+    line = {"Scale": 2, "Bias": 1, "comment": None}
+    assert lines(client, unary("ELEMENT_WISE_IDENTITY", "FLOAT32", 1, 2, ScaleBias=line)) == ["Resource 'Out': 3, 5"]
+    model = unary("UPSAMPLE_2D", "FLOAT32", 1, 2)
+    desc = model["dispatchables"]["op"]["desc"]
+    desc["InputTensor"], desc["OutputTensor"] = tensor(1, 1, 1, 1), tensor(1, 1, 1, 2)
+    desc |= {"ScaleSize": {"Width": 2, "Height": 1, "Depth": 1}, "InterpolationMode": "NEAREST_NEIGHBOR"}
+    assert lines(client, model) == ["Resource 'Out': 1, 1"]
 
 
 def test_a_graph_of_an_operator_with_a_hole_and_with_an_array(client: httpx.Client) -> None:

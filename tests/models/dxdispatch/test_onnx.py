@@ -57,6 +57,22 @@ def test_shapes_and_deferred_outputs(client: httpx.Client) -> None:
     assert printed(client, told)[:3] == ["2, 4, 6, 8, 10, 12, 9, 9", "2, 3", "21"]
 
 
+def test_a_scalar_has_one_element(client: httpx.Client) -> None:
+    made = model("m (float x, float[1] v) => (float y, float[1] w) { y = Neg(x) w = Neg(v) }")
+    one = {"name": "X", "shape": [1]}
+    told = net({"x": one, "v": one, "y": {"name": "Y", "shape": [1]}, "w": "Later"}, "Y", "Later")
+    assert printed(client, told, made) == ["-1, 9, 9, 9, 9, 9, 9, 9", "-1"]
+    for name in ("x", "v"):
+        wrong = net({"x": one, "v": one} | {name: {"name": "X", "shape": [1, 1]}})
+        assert list(problem(client, sent(wrong, made))) == [f"{BINDINGS}/{name}/shape"]
+
+
+def test_models_are_not_initialized(client: httpx.Client) -> None:
+    """What would be bound then is not looked at."""
+    told = changed(net({"x": X, "y": "Later"}, "Later"), "/dispatchables/net/bindings", {"x": "Nobody"})
+    assert printed(client, told) == ["2, 4, 6, 8, 10, 12"]
+
+
 def test_what_is_deferred_may_be_bound_again(client: httpx.Client) -> None:
     told = net({"x": X, "y": "Later"}, "Later")
     again = {"x": {"name": "Later", "shape": [2, 3]}, "y": "Later"}

@@ -13,7 +13,8 @@ from app.engine.workers import Ticket
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.models.dxdispatch.files import SentFiles
 from app.models.dxdispatch.model import run_model
-from app.settings import Settings
+from app.settings import MIB, Settings
+from tests.http.load import metric, wait_until
 from tests.models.dxdispatch.models import (
     Json,
     add,
@@ -74,6 +75,7 @@ RESOURCES: list[tuple[Json, str]] = [
     ({"initialValues": {"valueStart": 1, "valueDelta": 1, "valueCount": 1}}, "/initialValuesDataType"),
     (floats() | {"initialValues": {"sourcePath": "missing.dat"}}, "/initialValues/sourcePath"),
     (floats() | {"initialValues": {"sourcePath": None}}, "/initialValues/sourcePath"),
+    (floats() | {"initialValues": {"sourcePath": ""}}, "/initialValues/sourcePath"),
     (floats(1, sizeInBytes=3), "/sizeInBytes"),
     (floats(1, sizeInBytes=None), "/sizeInBytes"),
     (floats(1, sizeInBytes=-4), "/sizeInBytes"),
@@ -132,6 +134,8 @@ CHANGES: list[tuple[str, Any, str]] = [
     (f"{BINDINGS}/ATensor", 7, f"{BINDINGS}/ATensor"),
     (f"{BINDINGS}/ATensor", ["A", "B"], f"{BINDINGS}/ATensor"),
     (f"{BINDINGS}/ATensor", [], f"{BINDINGS}/ATensor"),
+    (f"{BINDINGS}/ATensor", ["A", "C"], f"{BINDINGS}/ATensor/1"),
+    (f"{BINDINGS}/ATensor", [{"name": "C"}], f"{BINDINGS}/ATensor/0/name"),
     (f"{BINDINGS}/ATensor", {"name": "C"}, f"{BINDINGS}/ATensor/name"),
     (f"{BINDINGS}/ATensor", {"elementCount": 1}, f"{BINDINGS}/ATensor/name"),
     (f"{BINDINGS}/ATensor", {"name": "A", "elementOffset": -1}, f"{BINDINGS}/ATensor/elementOffset"),
@@ -254,7 +258,9 @@ def test_each_output_may_take_an_input_that_the_operator_lets_it(client: httpx.C
 
 
 def test_what_has_no_type_or_is_not_there_yet_is_not_printed(client: httpx.Client) -> None:
-    assert list(problem(client, shown(x={"initialValues": [{"type": "INT8", "value": 1}]}))) == ["/commands/0/resource"]
+    typed: Json = {"initialValues": [{"type": "INT8", "value": 1}]}
+    for told in ({}, {"initialValuesDataType": "UNKNOWN"}, {"initialValuesDataType": "DML_TENSOR_DATA_TYPE_UNKNOWN"}):
+        assert list(problem(client, shown(x=typed | told))) == ["/commands/0/resource"]
     assert list(problem(client, shown(x=floats() | {"initialValues": "deferred"}))) == ["/commands/0/resource"]
 
 
@@ -276,6 +282,8 @@ def test_what_is_wrong_is_named(client: httpx.Client) -> None:
     assert said.startswith("type is FLOAT16; it must be one of FLOAT32, ")
     assert problem(client, changed(add(), "/commands/1", 5)) == {"/commands/1": "commands[1] must be an object."}
     assert problem(client, changed(add(), "/resources/A", 5)) == {"/resources/A": "A must be an object."}
+    assert problem(client, changed(add(), DESC, 5)) == {DESC: "desc must be an object."}
+    assert problem(client, "[]") == {"": "The model must be an object."}
 
 
 def test_limits(client: httpx.Client) -> None:
@@ -283,6 +291,10 @@ def test_limits(client: httpx.Client) -> None:
     many = {"value": 1, "valueCount": (1 << 32) - 1}
     assert list(problem(client, shown(x=floats() | {"initialValues": many}), 413)) == ["/resources/x/initialValues"]
     assert list(problem(client, shown(x=floats(1, sizeInBytes=1 << 60)), 413)) == ["/resources/x"]
+    for kind in ("DmlCompileOp", "DmlCompileGraph"):
+        large = changed(add(), DESC, dict.fromkeys(("ATensor", "BTensor", "OutputTensor"), tensor(1 << 30)))
+        (pointer,) = problem(client, changed(large, "/dispatchables/add/dmlCompileType", kind), 413)
+        assert pointer == f"{DESC}/ATensor"
     many["valueCount"] = 3 << 20
     assert list(problem(client, shown(x=floats() | {"initialValues": many}), 413)) == ["/commands/0/resource"]
     assert "max_depth" in problem(client, "[" * 40 + "]" * 40, 413)[""]
@@ -306,6 +318,20 @@ def test_resources_that_are_too_much_together_are_refused_before_one_is_filled(r
         pytest.raises(LimitExceeded, match="max_memory_bytes"),
     ):
         run_model(service, Ticket(), model.encode(), SentFiles({}, memory, PurePosixPath()), memory)
+
+
+def test_a_model_that_is_refused_holds_no_memory(client: httpx.Client) -> None:
+    before = metric(client, "memory_bytes")
+    assert post(client, "[" + " " * MIB).status_code == 400
+    problem(client, changed(add(), "/commands/0/dispatchable", "sub"))
+    problem(client, zipped({"a.json": "{}", "b.json": " " * MIB}))
+    wait_until(lambda: metric(client, "memory_bytes") <= before)
+
+
+def test_what_directml_refuses_has_its_code(client: httpx.Client) -> None:
+    other = changed(add(), f"{DESC}/OutputTensor/Sizes", [4])
+    assert post(client, other).json()["hresult"] == "0x80070057"
+    assert "hresult" not in post(client, changed(add(), "/commands/1/verbose", 1)).json()
 
 
 def test_only_a_zip_has_several_files(client: httpx.Client) -> None:

@@ -6,6 +6,7 @@ import random
 import struct
 from typing import Any
 
+import flatbuffers
 import httpx
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from app.codecs.structure import PARSED, Unreadable
 from app.contract.violations import ContractError
 from app.memory.accounts import LimitExceeded, MemoryAccount
 from app.models.dxdispatch import jsonc, serialized
+from app.models.dxdispatch.flatbuffer import File
 from app.settings import MIB, Settings
 from tests.models.dxdispatch.models import EXAMPLES, NAMES, Json, floats, lines, problem, zipped
 from tests.models.dxdispatch.serialized import (
@@ -199,6 +201,25 @@ def test_one_table_that_is_read_a_thousand_times_counts_a_thousand_times() -> No
             read(bytes(shared), 1 << 20)
     with pytest.raises((LimitExceeded, Unreadable)):
         read(bytes(shared), 1 << 20)
+
+
+def test_vectors_of_numbers_are_counted() -> None:
+    builder = flatbuffers.Builder()
+    builder.StartVector(4, 100, 4)
+    for number in reversed(range(100)):
+        builder.PrependFloat32(number)
+    vector = builder.EndVector()
+    builder.StartObject(1)
+    builder.PrependUOffsetTRelativeSlot(0, vector, 0)
+    builder.Finish(builder.EndObject())
+    data, size = memoryview(bytes(builder.Output())), 64 + 4 + 4 * 100
+    with MemoryAccount(MIB).open() as memory:
+        assert File(data, size, memory).root().numbers(4, "f") == list(range(100))
+        assert memory.held == 32 * size
+        with pytest.raises(LimitExceeded, match="max_graph_structure_bytes"):
+            File(data, size - 1, memory).root().numbers(4, "f")
+        with pytest.raises(Unreadable, match=f"points to 400 bytes at [0-9]+; it has {len(data) - 4} in all"):
+            File(data[:-4], size, memory).root().numbers(4, "f")
 
 
 def test_no_text_breaks_the_parser() -> None:

@@ -1,0 +1,64 @@
+"""Dispatches of graphs that differ in their tensor data only are judged twice and then found."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+
+from app.engine.service import Service
+from app.http.core.documents import CODECS, read_document
+from app.http.native.graphs import GraphReader, KeepEndpoint
+from app.http.native.requests import DispatchReader, Reader
+from app.memory.accounts import MemoryShare
+from app.settings import Settings
+from tests.graphs.documents import graph, into, out, relu
+from tests.graphs.requests import X, biased
+
+CODEC = CODECS["application/msgpack"]
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    made = Service(Settings(gpus="none", llvm=False))
+    made.open()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def memory(service: Service) -> Iterator[MemoryShare]:
+    with service.memory.open() as opened:
+        yield opened
+
+
+def finds(reader: Reader, memory: MemoryShare, message: dict[str, Any], times: int = 4) -> list[bool]:
+    """Whether each of several that are like `message` is found. What is read of it is its own."""
+    found = []
+    for number in range(times):
+        data = (X * number).tobytes()
+        body = bytes(msgpack.packb(message | {"inputs": {"x": data}}))
+        known = reader.find(CODEC, body, memory)
+        found.append(known is not None)
+        _, made = known or reader.judge(CODEC, body, memory, lambda: False)
+        np.testing.assert_array_equal(np.frombuffer(made["x"], np.uint8), np.frombuffer(data, np.uint8))
+    return found
+
+
+def test_dispatches_of_a_kept_graph(service: Service, memory: MemoryShare) -> None:
+    body = bytes(msgpack.packb({"graph": biased()}))
+    judge = partial(KeepEndpoint(service)._keep, CODEC, body, memory, lambda: False)
+    kept, _ = read_document(CODEC, body, service.settings, memory, judge, limit="max_graph_structure_bytes")
+    reader = GraphReader(service, kept)
+    assert finds(reader, memory, {}) == [False, False, True, True]
+    assert finds(reader, memory, {"data": "base64"}) == [False, False, True, True]
+
+
+def test_dispatches_with_a_graph(service: Service, memory: MemoryShare) -> None:
+    """Unless it has tensors that lie in the first one's memory."""
+    plain = graph([relu("relu")], [into("x", "relu", "InputTensor")], [out("relu", "y", "OutputTensor")])
+    reader = DispatchReader(service)
+    assert finds(reader, memory, {"graph": plain}) == [False, False, True, True]
+    assert finds(reader, memory, {"graph": biased()}) == [False] * 4

@@ -1,0 +1,113 @@
+"""Zips in memory, and what is written: memory that is accounted for, and which of the files is the model."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from unittest import mock
+
+import httpx
+import pytest
+
+from app.codecs.structure import Unreadable
+from app.contract.constants import DataType
+from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryShare, RequestOver
+from app.models.dxdispatch import archive, files, values
+from app.models.dxdispatch.archive import members
+from app.models.dxdispatch.files import FolderFiles, NotWritten, SentFiles
+from tests.models.dxdispatch.models import add, lines, problem, zipped
+
+MODEL = json.dumps(add())
+
+
+@pytest.fixture
+def memory() -> Iterator[MemoryShare]:
+    with MemoryAccount(1 << 30).open() as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("piece", [1, 3, 4, 5, 64, 1 << 20])
+def test_members_are_counted_before_they_are_read(
+    memory: MemoryShare, monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    """Wherever the pieces end that are searched for them."""
+    monkeypatch.setattr(archive, "SEARCHED", piece)
+    sent = zipped({f"{'n' * number}.dat": b"some" for number in range(1, 21)})
+    found = members(sent, memory)
+    assert list(found) == [f"{'n' * number}.dat" for number in range(1, 21)]
+    assert memory.held == 20 * (1 << 11) + min(4 * len(sent), 20 * (1 << 17))
+
+
+def test_more_members_than_may_be(memory: MemoryShare, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "MOST_MEMBERS", 3)
+    assert len(members(zipped(dict.fromkeys("abc", b"")), memory)) == 3
+    with pytest.raises(Unreadable, match="more than 3 files"):
+        members(zipped(dict.fromkeys("abcd", b"")), memory)
+
+
+def test_a_member_is_read_while_the_request_lasts(memory: MemoryShare) -> None:
+    member = members(zipped({"x.dat": b"some"}), memory)["x.dat"]
+    held = memory.held
+    assert bytes(member.read(4, "max_tensor_bytes", memory)) == b"some"
+    assert memory.held == held + 4
+    with pytest.raises(LimitExceeded, match=r"Bytes of x\.dat"):
+        member.read(3, "max_tensor_bytes", memory)
+    memory.close()
+    with pytest.raises(RequestOver):
+        member.read(4, "max_tensor_bytes", memory)
+
+
+def test_what_takes_long_asks_whether_the_request_is_over(
+    memory: MemoryShare, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for module, name in ((archive, "SEARCHED"), (archive, "_PIECE"), (files, "_BLOCK"), (values, "_STEP")):
+        monkeypatch.setattr(module, name, 10)
+    (tmp_path / "x.dat").write_bytes(bytes(100))
+    sent = zipped({"x.dat": bytes(100)})
+    with mock.patch.object(MemoryShare, "ensure_open") as asked:
+        member = members(sent, memory)["x.dat"]
+        assert asked.call_count >= len(sent) // 10
+        for work in (
+            lambda: member.read(100, "max_tensor_bytes", memory),
+            lambda: FolderFiles(tmp_path, tmp_path).read("x.dat", 100, "max_tensor_bytes", memory),
+            lambda: values.shown(memoryview(bytes(100)), DataType.UINT8, False, memory),
+        ):
+            asked.reset_mock()
+            work()
+            assert asked.call_count >= 10
+
+
+def test_an_encrypted_member_is_not_read(memory: MemoryShare) -> None:
+    sent = bytearray(zipped({"x.dat": b"some"}))
+    sent[sent.rindex(b"PK\x01\x02") + 8] |= 1
+    with pytest.raises(Unreadable, match=r"^x\.dat in the zip is encrypted; send it as it is\.$"):
+        members(bytes(sent), memory)["x.dat"].read(4, "max_tensor_bytes", memory)
+
+
+def test_what_is_written_twice_is_held_once(memory: MemoryShare) -> None:
+    sent = SentFiles({}, memory, PurePosixPath())
+    for data in (b"first", b"second", b"last"):
+        sent.write("folder/./out.dat", memoryview(data))
+        sent.write("other.dat", memoryview(data))
+        assert memory.held == 2 * len(data)
+    assert {name: bytes(each) for name, each in sent.written.items()} == {
+        "folder/out.dat": b"last",
+        "other.dat": b"last",
+    }
+    with pytest.raises(NotWritten, match="does not stay within the folder"):
+        sent.write("../out.dat", memoryview(b""))
+
+
+def test_which_file_is_the_model(client: httpx.Client) -> None:
+    """The only one that is called model.json, or else the only one that may be."""
+    for names in (["a.json"], ["A.JSON", "b.txt"], ["model.json", "b.json"], ["b.json", "folder/model.json"]):
+        files = {
+            name: MODEL if name.lower() in ("a.json", "model.json", "folder/model.json") else "{}" for name in names
+        }
+        assert lines(client, zipped(files)) == ["Resource 'Out': 6, 10, -2"]
+    for names in (["a.json", "b.json"], ["a/model.json", "b/model.json"]):
+        told = problem(client, zipped(dict.fromkeys(names, MODEL)))
+        assert told == {"/model": "The zip has 2 .json files; the query's model says which one is the model."}
+    told = problem(client, zipped({"a.json": MODEL}), model="c.json")
+    assert told == {"/model": "The zip has no file c.json."}
+    told = problem(client, add(), model="a.json")
+    assert told == {"/model": "model names a file in a zip; the body is the model itself."}

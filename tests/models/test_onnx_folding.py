@@ -1,0 +1,48 @@
+"""Which nodes are computed while a model is imported: small arithmetic with sizes, and nothing else."""
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from app.models.onnx.folding import SMALL, folded, is_foldable
+from tests.models.onnx_runs import Array
+
+
+def computed(type_: str, *inputs: Array, opset: int = 17) -> list[Array | None] | None:
+    node = helper.make_node(type_, [f"x{place}" for place in range(len(inputs))], ["y"])
+    return folded(node, {"": opset}, inputs)
+
+
+def test_what_is_small_is_computed() -> None:
+    (made,) = computed("Expand", np.array(3), np.array([SMALL])) or [None]
+    np.testing.assert_array_equal(made, np.full(SMALL, 3))
+    (made,) = computed("NonZero", np.array([1, 0, 1])) or [None]
+    np.testing.assert_array_equal(made, [[0, 2]])
+    assert computed("Neg", np.zeros(SMALL)) is not None
+
+
+@pytest.mark.parametrize(
+    ("type_", "inputs", "opset"),
+    [
+        ("Expand", [np.array(3), np.array([SMALL + 1])], 17),
+        ("Expand", [np.array(3), np.array([1 << 40])], 17),
+        ("Neg", [np.zeros(SMALL + 1)], 17),
+        ("BitwiseAnd", [np.array([1]), np.array([1])], 17),
+        ("Det", [np.eye(2)], 17),
+        ("Add", [np.array([1, 2]), np.array([1, 2, 3])], 17),
+        ("Gone", [np.array([1])], 17),
+    ],
+)
+def test_what_is_large_new_or_wrong_is_not(type_: str, inputs: list[Array], opset: int) -> None:
+    assert computed(type_, *inputs, opset=opset) is None
+
+
+def test_what_could_be_computed() -> None:
+    for type_, domain, wanted in (
+        ("Add", "", True),
+        ("Add", "ai.onnx", True),
+        ("Add", "own", False),
+        ("RandomNormal", "", False),
+        ("ConstantOfShape", "", False),
+    ):
+        assert is_foldable(helper.make_node(type_, ["x"], ["y"], domain=domain)) is wanted

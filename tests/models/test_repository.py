@@ -1,0 +1,231 @@
+"""What a repository has of its models, without a server."""
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.contract.violations import ContractError, Violation
+from app.engine.service import Service
+from app.memory.accounts import MemoryShare
+from app.models.onnx.errors import NotSupported
+from app.models.onnx.importer import import_model
+from app.models.onnx.reading import Unreadable
+from app.models.repository import layout
+from app.models.repository.config import BadConfig
+from app.models.repository.model import LoadedModel, blaming_nodes, read
+from app.models.repository.repository import NotReady, Repository, UnknownModel
+from app.models.repository.switches import UNTOUCHED, SharedSwitches, Switch
+from app.settings import Settings
+from tests.models.documents import affine, model, put
+
+
+class Opened:
+    """A service with the models of a folder."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.service = Service(Settings(threads=1, gpus="none", llvm=False, models=str(folder), **settings))
+        self.service.open()
+        self.repository = Repository(self.service)
+        self.repository.open()
+
+    def close(self) -> None:
+        self.repository.close()
+        assert self.service.memory.used == 0
+        self.service.close()
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Opened]:
+    put(tmp_path / "affine.onnx", affine())
+    put(tmp_path / "versions" / "1" / "model.onnx", affine())
+    put(tmp_path / "versions" / "2" / "model.onnx", affine())
+    (tmp_path / "broken.onnx").write_bytes(b"no model")
+    made = Opened(tmp_path)
+    yield made
+    made.close()
+
+
+def test_why_a_model_is_not_found(opened: Opened) -> None:
+    known = opened.repository.known
+    with pytest.raises(UnknownModel, match=r"^There is no model other\.$"):
+        known("other", None)
+    with pytest.raises(UnknownModel, match=r"^Model versions has no version 7; there is 1, 2\.$"):
+        known("versions", "7")
+    with pytest.raises(NotReady, match=r"^Model broken is not ready: It is no ONNX model"):
+        known("broken", None)
+    assert known("versions", None).version == "2"
+    assert opened.repository.versions("versions") == ["1", "2"]
+    assert opened.repository.versions("broken") == opened.repository.versions("other") == []
+    for name in ("other", "../affine"):
+        with pytest.raises(UnknownModel, match="There is no model"):
+            asyncio.run(opened.repository.load(name))
+        with pytest.raises(UnknownModel, match="There is no model"):
+            asyncio.run(opened.repository.unload(name))
+
+
+def test_what_is_unloaded_says_how_to_load_it(opened: Opened) -> None:
+    async def main() -> None:
+        await opened.repository.unload("affine")
+        with pytest.raises(NotReady, match=r"not loaded; POST /v2/repository/models/affine/load loads it\.$"):
+            await opened.repository.find("affine", None)
+        assert opened.repository.has("affine")
+        await opened.repository.load("affine")
+        assert (await opened.repository.find("affine", "1")).called == "affine:1"
+
+    asyncio.run(main())
+
+
+def test_a_file_that_is_gone_when_another_process_has_it_loaded(tmp_path: Path) -> None:
+    put(tmp_path / "models" / "affine.onnx", affine())
+    service = Service(Settings(threads=1, gpus="none", llvm=False, models=str(tmp_path / "models")))
+    service.open()
+    ours, theirs = (SharedSwitches(tmp_path / "switches") for _ in range(2))
+    repository = Repository(service, ours)
+    repository.open()
+
+    async def main() -> None:
+        first = await repository.find("affine", None)
+        theirs.set("affine", is_loaded=True)
+        assert await repository.find("affine", None) is not first
+        theirs.set("affine", is_loaded=False)
+        with pytest.raises(NotReady, match="not loaded"):
+            await repository.find("affine", None)
+        shutil.rmtree(tmp_path / "models")
+        theirs.set("affine", is_loaded=True)
+        with pytest.raises(NotReady, match=r"not ready: its file is gone\.$"):
+            await repository.find("affine", None)
+
+    asyncio.run(main())
+    repository.close()
+    assert service.memory.used == 0
+    service.close()
+
+
+def test_switches_that_processes_share(tmp_path: Path) -> None:
+    one, other = (SharedSwitches(tmp_path / "switches") for _ in range(2))
+    assert one.get("some") == UNTOUCHED
+    one.set("some", is_loaded=False)
+    assert one.get("some") == other.get("some") == Switch(1, is_loaded=False)
+    other.set("some", is_loaded=True)
+    assert one.get("some") == other.get("some") == Switch(2, is_loaded=True)
+    assert (tmp_path / "switches" / "some").stat().st_mode & 0o777 == 0o600
+    one.set("x" * 128, is_loaded=False)
+    assert one.get("x" * 128).generation == 1
+    (tmp_path / "outside").write_bytes(b"+")
+    (tmp_path / "switches" / ("x" * 129)).write_bytes(b"+")
+    for name in ("../outside", "so\0me", "x" * 129, "", ".", ".."):
+        assert one.get(name) == UNTOUCHED
+
+
+def test_what_is_dropped_has_what_was_judged_forgotten(tmp_path: Path) -> None:
+    put(tmp_path / "affine.onnx", affine())
+    made = Opened(tmp_path, max_model_graphs=1)
+    loaded = made.repository.known("affine", None)
+    made.repository.compile(loaded, ((1, 3),), lambda: False)
+    key = loaded.cache_key
+    assert made.repository.compile(loaded, ((1, 3),), lambda: False).sizes == ((1, 3),)
+    assert loaded.cache_key is key
+    made.repository.compile(loaded, ((2, 3),), lambda: False)
+    assert loaded.cache_key is not key
+    assert made.repository.compiled_sizes() == [(loaded, ((2, 3),))]
+    made.close()
+
+
+def test_batches_of_what_is_warmed_are_compiled_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    put(tmp_path / "rows.onnx", model("m (float[n,2] x) => (float[n,2] y) { y = Neg(x) }"))
+    single = model("m (float[n,2] x) => (float[n,2] y) { y = Reshape(x, k) }", k=np.array([1, 2]))
+    put(tmp_path / "single.onnx", single)
+    with caplog.at_level(logging.WARNING, "app"):
+        made = Opened(tmp_path, max_batch=4, warm="rows=1x2; single=1x2")
+    sizes = {(loaded.name, rows) for loaded, ((rows, _),) in made.repository.compiled_sizes()}
+    assert sizes == {("rows", 1), ("rows", 2), ("rows", 4), ("single", 1)}
+    assert isinstance(made.repository.known("single", None), LoadedModel)
+    assert "Batches of model single:1 cannot be compiled: " in caplog.text
+    made.close()
+
+
+def test_a_model_that_cannot_be_loaded_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "broken.onnx").write_bytes(b"no model")
+    with caplog.at_level(logging.WARNING, "app"):
+        Opened(tmp_path).close()
+    assert "Model broken:1 cannot be loaded: It is no ONNX model" in caplog.text
+
+
+def test_a_model_that_is_not_read_takes_no_memory(opened: Opened, tmp_path: Path) -> None:
+    before = opened.service.memory.used
+    put(tmp_path / "nibbles", model("m (int4[2] x) => (float[2] y) { y = Cast<to=1>(x) }"))
+    (tmp_path / "folder").mkdir()
+    put(tmp_path / "given", model("m (float[2] x) => (uint4[2] y) { y = Cast<to=21>(x) }"))
+    for file, error, why in (
+        ("gone", Unreadable, r"^It cannot be read: No such file or directory\.$"),
+        ("folder", Unreadable, r"^It cannot be read: Is a directory\.$"),
+        ("nibbles", NotSupported, r"^x \(tensor, opset 0\): the protocol has no data type for int4$"),
+        ("given", NotSupported, r"^y \(tensor, opset 0\): the protocol has no data type for uint4$"),
+    ):
+        with pytest.raises(error, match=why):
+            read("m", "1", tmp_path / file, None, opened.service, lambda: False)
+    (tmp_path / "config").write_text('name: "other"')
+    with pytest.raises(BadConfig, match="in the folder"):
+        read("m", "1", tmp_path / "affine.onnx", tmp_path / "config", opened.service, lambda: False)
+    assert opened.service.memory.used == before
+
+
+def test_sizes_that_a_model_cannot_have_take_no_memory(opened: Opened) -> None:
+    before = opened.service.memory.used
+    with pytest.raises(ContractError, match=r"^affine:1 cannot be compiled for these sizes: x is 2x4"):
+        opened.repository.compile(opened.repository.known("affine", None), ((2, 4),), lambda: False)
+    assert opened.service.memory.used == before
+
+
+def test_what_fails_while_it_is_compiled_takes_no_memory(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Service, __: object, memory: MemoryShare, *___: object) -> None:
+        memory.take(1 << 10)
+        raise RuntimeError("a fault of ours")
+
+    before = opened.service.memory.used
+    monkeypatch.setattr(Service, "compile", fail)
+    with pytest.raises(RuntimeError, match="a fault of ours"):
+        opened.repository.compile(opened.repository.known("affine", None), ((2, 3),), lambda: False)
+    assert opened.service.memory.used == before
+
+
+def test_onnx_nodes_are_blamed_for_what_directml_refuses() -> None:
+    made = model("m (float[2] x) => (float[2] y, float[2] z) { y = Neg(x) a = Abs(x) z = Exp(a) }")
+    made.graph.node[1].name = "positive"
+    imported = import_model(made, {})
+    place = imported.graph.labels.index("positive")
+
+    def refuse(*paths: tuple[str | int, ...]) -> None:
+        raise ContractError([Violation(path, "It cannot be.") for path in paths])
+
+    paths: list[tuple[str | int, ...]]
+    paths = [("graph", "Nodes", place, "Desc", "InputTensor"), ("Nodes", place), ("Nodes", place, "Desc")]
+    for path in paths:
+        with pytest.raises(NotSupported) as raised:
+            blaming_nodes(imported, partial(refuse, path, path))
+        assert str(raised.value) == "positive (Abs, opset 17): It cannot be."
+    paths = [("graph",), (), ("Nodes",), ("OutputEdges", place), ("graph", "InputEdges", place, "GraphInput")]
+    for path in paths:
+        with pytest.raises(NotSupported) as raised:
+            blaming_nodes(imported, partial(refuse, path))
+        assert str(raised.value) == "the graph (graph, opset 0): It cannot be."
+
+
+def test_a_config_that_cannot_be_read_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path / "some" / "1" / "model.onnx", affine())
+    (tmp_path / "some" / "config.pbtxt").write_text("")
+
+    def fail(*_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", fail)
+    assert layout.names_in(tmp_path) == ["some"]
+    with pytest.raises(BadConfig, match=r"^config\.pbtxt cannot be read: Permission denied\.$"):
+        layout.find(tmp_path, "some")
