@@ -16,7 +16,7 @@ from app.contract.constants import NEWEST, FeatureLevel
 from app.contract.validation import validate
 from app.contract.violations import ContractError, Hresult, Violation
 from app.graphs.descriptor import ConstantNode, GraphDesc, OperatorNode
-from app.graphs.identity import graph_id
+from app.graphs.identity import _LEVELS, _canonical, graph_id
 from app.graphs.judgement import resolve
 from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX
@@ -270,3 +270,12 @@ def test_the_id_is_the_same_in_every_process() -> None:
 
 def _environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7"}
+
+
+def test_no_call_writes_more_than_a_node_for_the_id() -> None:
+    """The text is that of the whole document, which other versions hash at once."""
+    nodes = [{"Type": "OPERATOR", "Name": f"é{number}", "Desc": {"b": [1, None], "a": {}}} for number in range(100)]
+    whole = {"inputs": {}, "graph": {"OutputEdges": [], "Nodes": nodes, "InputCount": 1.5}, "constants": {"0": "ab"}}
+    pieces = list(_canonical(whole, _LEVELS))
+    assert "".join(pieces) == json.dumps(whole, sort_keys=True, separators=(",", ":"))
+    assert max(map(len, pieces)) < 100
