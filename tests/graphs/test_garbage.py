@@ -13,7 +13,9 @@ import pytest
 from app.codecs.json import JsonCodec
 from app.contract.validation import validate
 from app.engine.graph_documents import GraphKeepRequest
+from app.engine.graph_store import _copy
 from app.engine.service import Service
+from app.memory.accounts import MemoryAccount
 from app.settings import Settings
 
 SIZES = [1, 1, 8, 8]
@@ -65,6 +67,15 @@ def used(service: Service, size: int) -> None:
         with memory.lent():
             prepared.dispatch(service._bound(prepared, prepared.bind(data), memory), lambda: False)
         service.graphs.drop(kept.entry.record.id)
+
+
+def test_memory_of_a_kept_tensor_is_not_filled_before_it_is_copied() -> None:
+    """A bytearray is, in one call, during which no other thread runs."""
+    with MemoryAccount(1 << 20).open() as memory:
+        made = _copy(memoryview(b"abcd" * 100), memory)
+    assert bytes(made) == b"abcd" * 100
+    assert not made.readonly
+    assert not isinstance(made.obj, bytearray)
 
 
 @pytest.mark.parametrize("llvm", [False, True])
