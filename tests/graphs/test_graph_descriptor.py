@@ -15,9 +15,11 @@ from hypothesis import given
 from app.contract.constants import NEWEST, FeatureLevel
 from app.contract.validation import validate
 from app.contract.violations import ContractError, Hresult, Violation
+from app.engine.graph_documents import MOST_FIELDS, hold_parts
 from app.graphs.descriptor import ConstantNode, GraphDesc, OperatorNode
 from app.graphs.identity import _LEVELS, _canonical, graph_id
 from app.graphs.judgement import resolve
+from app.memory.accounts import MemoryAccount
 from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX
 from tests.contract.refusals import check_wording
@@ -279,3 +281,17 @@ def test_no_call_writes_more_than_a_node_for_the_id() -> None:
     pieces = list(_canonical(whole, _LEVELS))
     assert "".join(pieces) == json.dumps(whole, sort_keys=True, separators=(",", ":"))
     assert max(map(len, pieces)) < 100
+
+
+@pytest.mark.parametrize("path", ["", "graph", "graph/Nodes/1", "graph/Nodes/0/Desc", "graph/Nodes/0/Desc/InputTensor"])
+def test_an_object_of_very_many_fields_is_refused_before_each_is_judged(path: str) -> None:
+    document = {"graph": edited("Nodes/0/Name", "a")}
+    found: Any = document
+    for name in filter(None, path.split("/")):
+        found = found[int(name) if isinstance(found, list) else name]
+    found |= {f"{number}": number for number in range(MOST_FIELDS - len(found))}
+    with MemoryAccount(1 << 20).open() as memory:
+        hold_parts(document, 8, memory)
+        found["one more"] = None
+        with pytest.raises(ContractError, match="An object has 257 fields; none has more than 256"):
+            hold_parts(document, 8, memory)
