@@ -32,7 +32,7 @@ PART = 1 << 12
 """Bytes that a node or an edge may come to while it is judged, whatever is wrong with it."""
 
 EDGES_OF_A_NODE = 16
-"""So many of each kind there may be for each node that there may be."""
+"""So many of each kind there may be for each node that there may be, and so many inputs, which edges lead to."""
 
 MOST_FIELDS = 256
 """Fields of an object of a graph's document. Operators have 21 at most."""
@@ -245,11 +245,18 @@ def hold_parts(document: object, max_nodes: int, memory: MemoryShare) -> None:
     if not isinstance(document, dict):
         return
     _check_fields(document, ())
+    most_edges = EDGES_OF_A_NODE * max_nodes
+    inputs = document.get("inputs")
+    if isinstance(inputs, dict) and len(inputs) > most_edges:
+        count = len(inputs)
+        raise refused(
+            ("inputs",), f"inputs has {count} entries; allowed are <= {most_edges}.", count, f"<= {most_edges}"
+        )
     graph = document.get("graph")
     if not isinstance(graph, dict):
         return
     count = 0
-    edges = dict.fromkeys(("InputEdges", "IntermediateEdges", "OutputEdges"), EDGES_OF_A_NODE * max_nodes)
+    edges = dict.fromkeys(("InputEdges", "IntermediateEdges", "OutputEdges"), most_edges)
     for field, most in ({"Nodes": max_nodes} | edges).items():
         size = len(listed) if isinstance(listed := graph.get(field), list) else 0
         if size > most:

@@ -15,7 +15,7 @@ from hypothesis import given
 from app.contract.constants import NEWEST, FeatureLevel
 from app.contract.validation import validate
 from app.contract.violations import ContractError, Hresult, Violation
-from app.engine.graph_documents import MOST_FIELDS, hold_parts
+from app.engine.graph_documents import EDGES_OF_A_NODE, MOST_FIELDS, hold_parts
 from app.graphs.descriptor import ConstantNode, GraphDesc, OperatorNode
 from app.graphs.identity import _LEVELS, _canonical, graph_id
 from app.graphs.judgement import resolve
@@ -294,4 +294,13 @@ def test_an_object_of_very_many_fields_is_refused_before_each_is_judged(path: st
         hold_parts(document, 8, memory)
         found["one more"] = None
         with pytest.raises(ContractError, match="An object has 257 fields; none has more than 256"):
+            hold_parts(document, 8, memory)
+
+
+def test_data_for_more_inputs_than_edges_may_lead_to_are_refused_before_they_are_judged() -> None:
+    document = {"graph": DOCUMENT, "inputs": {f"{number}": "" for number in range(EDGES_OF_A_NODE * 8)}}
+    with MemoryAccount(1 << 20).open() as memory:
+        hold_parts(document, 8, memory)
+        document["inputs"]["one more"] = ""
+        with pytest.raises(ContractError, match="inputs has 129 entries; allowed are <= 128"):
             hold_parts(document, 8, memory)

@@ -15,7 +15,7 @@ from app.codecs import json_slices
 from app.codecs.structure import PARSED, Unreadable
 from app.contract.violations import ContractError
 from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryShare
-from app.models.dxdispatch import jsonc, serialized
+from app.models.dxdispatch import document, jsonc, serialized
 from app.settings import MIB, Settings
 from tests.models.dxdispatch.models import EXAMPLES, NAMES, Json, floats, lines, problem, zipped
 from tests.models.dxdispatch.serialized import (
@@ -263,6 +263,16 @@ def test_how_deep_a_models_json_may_be() -> None:
         assert jsonc.read(b"[" * most + b'"[["' + b"]" * most + b"[" * 5000, Settings(), memory)
         with pytest.raises(LimitExceeded, match="max_depth"):
             jsonc.read(b"[" * (most + 1) + b"]" * (most + 1), Settings(), memory)
+
+
+def test_the_parts_of_a_model_are_not_copied() -> None:
+    """Pydantic would, in one call, however many there are."""
+    given: Json = {"resources": {"a": 1}, "dispatchables": {"b": 2}, "commands": []}
+    made = document.part(document.ModelFile, given, ())
+    assert made.resources is given["resources"]
+    assert made.dispatchables is given["dispatchables"]
+    with pytest.raises(ContractError, match=r"resources is .*; it must be an object"):
+        document.part(document.ModelFile, given | {"resources": [1]}, ())
 
 
 @pytest.mark.parametrize("size", [2, 3, 7, 100])
