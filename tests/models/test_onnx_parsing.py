@@ -143,6 +143,18 @@ def test_large_initializers_stay_where_they_are() -> None:
     assert read_model(file) == large()
 
 
+def test_many_packed_numbers_are_in_the_model_no_more() -> None:
+    made = model("m (float[2] x) => (float[2] y) { y = Neg(x) }")
+    many = TensorProto(name="w", data_type=TensorProto.INT32, dims=[PIECE + 1], int32_data=np.arange(PIECE + 1))
+    wrong = TensorProto(name="v", data_type=TensorProto.INT32, dims=[7], int32_data=np.arange(PIECE + 1))
+    made.graph.initializer.extend([many, wrong])
+    arrays: dict[str, np.ndarray] = {}
+    read = read_model(made.SerializeToString(), arrays=arrays)
+    np.testing.assert_array_equal(arrays.pop("w"), np.arange(PIECE + 1))
+    assert not arrays
+    assert list(read.graph.initializer) == [TensorProto(name="w"), wrong]
+
+
 def test_initializers_that_are_no_array_are_read_as_others() -> None:
     """The importer says what is wrong with them."""
     made = large()

@@ -12,7 +12,7 @@ import numpy as np
 from app.contract.constants import DataType
 from app.memory.buffers import Buffer
 from app.models.onnx.builder import Array
-from app.models.onnx.parsing import Malformed, Raw, parse
+from app.models.onnx.parsing import PIECE, Malformed, Raw, parse
 from app.models.onnx.tensors import Unsupported
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ _OTHERWISE_BEFORE = frozenset(["PRelu", "Tile"])
 _DENSE_BYTES = 1 << 28
 """What a sparse tensor may come to."""
 
+
+_NUMBERS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 
 INVALID = (
     ArithmeticError,
@@ -100,8 +102,8 @@ def read_model(
     arrays: dict[str, Array] | None = None,
 ) -> "ModelProto":
     """The model that `data` is. Its external data may be in files of `folder`, and nowhere else; all of them are at
-    most `most_bytes`. Large initializers go to `arrays` and not into the model, if there are any, and stay where they
-    are in `data`. Raises Unreadable."""
+    most `most_bytes`. Large initializers go to `arrays` and not into the model, if there are any, and those of raw data
+    stay where they are in `data`. Raises Unreadable."""
     try:
         from google.protobuf.message import DecodeError  # noqa: PLC0415 - of what onnx needs
         from onnx import TensorProto  # noqa: PLC0415 - an extra
@@ -141,6 +143,20 @@ def _put(model: "ModelProto", raw: Raw, arrays: dict[str, Array] | None) -> None
             tensor.raw_data = bytes(data)
         else:
             arrays[tensor.name] = made
+            _keep_name(tensor)
+    if arrays is not None:
+        _detach_numbers(model, arrays)
+
+
+def _detach_numbers(model: "ModelProto", arrays: dict[str, Array]) -> None:
+    """Have `arrays` hold initializers of many packed numbers, which protobuf counts one by one when asked how large
+    a model is, in one call. What is wrong with one is for the importer to say."""
+    for tensor in model.graph.initializer:
+        if max([len(getattr(tensor, field)) for field in _NUMBERS]) > PIECE:
+            try:
+                arrays[tensor.name] = to_array(tensor)
+            except INVALID:
+                continue
             _keep_name(tensor)
 
 
