@@ -132,7 +132,7 @@ def create_app(
         version=__version__,
         description="DirectML's operator contract as an HTTP microservice. Each operator by itself, with its formula, "
         "curve and support table, is at [/operators](operators).",
-        openapi_url="/openapi.json" if settings.docs else None,
+        openapi_url=None,
         openapi_tags=[
             {"name": "native", "description": "Dispatch of operators and what they are capable of."},
             {"name": "inference", "description": "The Open Inference Protocol (KServe V2), with Triton's extensions."},
@@ -163,7 +163,7 @@ def create_app(
     app.include_router(inference.router)
     app.include_router(shared_memory_routes.router)
     app.include_router(operations.router)
-    openapi.install(app)
+    openapi.install(app, "/openapi.json" if settings.docs else None)
     if settings.docs:
         drawing = min(service.devices.values(), key=lambda device: device.kind != "cpu")
         playground.install(app, drawing)

@@ -18,6 +18,7 @@ import orjson
 import pybase64
 
 from app.codecs.codec import Body, Encoded, Hole, Piece, Span
+from app.codecs.json_slices import decode
 from app.codecs.number_writing import write_nested
 from app.codecs.numbers import Numbers
 from app.codecs.structure import PARSED, SEARCHED, Search, Unreadable, object_of, too_deep, too_long
@@ -45,8 +46,8 @@ _NEAR = 64
 # Groups are atomic, and not repeated possessively: Python before 3.11.5 goes on behind what was matched in vain.
 _NUMBERS = re.compile(rb'[-+.0-9eE\s,\[\]]*+(?>"(?:NaN|-?Infinity)"[-+.0-9eE\s,\[\]]*+)*')
 _LONGEST_SPECIAL = len('"-Infinity"')
-_ESCAPED = re.compile(rb'(?:[^"\\]++|\\.)*+"', re.DOTALL)
-"""The rest of a string, from its opening quote on."""
+_ESCAPED = re.compile(rb'(?>[^"\\]++|\\.){0,%d}' % (SEARCHED >> 3), re.DOTALL)
+"""What goes on in a string: as much as is searched in one call where each character is escaped."""
 
 _MARK = secrets.token_hex(16)  # stands for a string that was cut out; no client knows it
 _NUL = b'"\x00"'  # cannot be in what orjson makes, since it escapes NUL
@@ -86,7 +87,7 @@ class JsonCodec:
             text = b"".join(pieces).decode()
             if text.startswith("\ufeff"):
                 raise json.JSONDecodeError("a byte order mark comes first; leave it out", text, 0)
-            document = _DECODER.decode(text)
+            document = decode(text, _DECODER, max_depth, memory)
             data = document.pop("inputs", None) if isinstance(document, dict) else None
             found = 0
             if isinstance(data, dict):
@@ -115,7 +116,7 @@ class JsonCodec:
                     raise too_long(max_structure_bytes)
                 memory.take(PARSED * size)
                 if isinstance(span, Array):
-                    return _DECODER.decode(str(body[span.start : span.stop], "utf-8"))
+                    return decode(str(body[span.start : span.stop], "utf-8"), _DECODER, max_depth, memory)
                 return _unescape(body, span)
 
             document = _restore(document, texts, max_depth)
@@ -231,10 +232,15 @@ def _cut(body: Body, max_structure_bytes: int, memory: MemoryShare) -> tuple[lis
     depth = braces = 0  # of objects, from the one on that is called "inputs"
     while True:
         most = min(len(body), max_structure_bytes + cut + 1)  # what is beyond is tensor data, or the structure too long
-        passed = (inside if depth else before).match(view, position, most)
-        opening = passed.end() if passed else most
+        stop = min(position + SEARCHED, most)
+        passed = (inside if depth else before).match(view, position, stop)
+        opening = passed.end() if passed else stop
         if opening >= most:
             break
+        if opening >= stop:
+            memory.ensure_open()
+            position = opening
+            continue
         first = view[opening]
         if first != _QUOTE_CODE:  # among inputs
             position = opening + 1
@@ -255,10 +261,9 @@ def _cut(body: Body, max_structure_bytes: int, memory: MemoryShare) -> tuple[lis
             continue
         closing = search.find(_QUOTE, opening + 1)
         if closing > 0 and view[closing - 1] == ord("\\"):
-            rest = _ESCAPED.match(view, opening + 1, most)
-            if rest is None and most < len(body):
+            closing = _after_escapes(view, opening + 1, most, memory)
+            if closing < 0 and most < len(body):
                 raise too_long(max_structure_bytes)
-            closing = rest.end() - 1 if rest else -1
         elif closing - opening > LONG:
             if len(strings) >= max_structure_bytes // LONG + _TENSORS:
                 raise too_long(max_structure_bytes)  # those that are no tensor data are by themselves
@@ -272,6 +277,16 @@ def _cut(body: Body, max_structure_bytes: int, memory: MemoryShare) -> tuple[lis
         raise too_long(max_structure_bytes)
     pieces.append(view[start:])
     return pieces, strings
+
+
+def _after_escapes(text: Buffer, start: int, stop: int, memory: MemoryShare) -> int:
+    """Where the quote is that ends the string which goes on at `start`, or -1 if there is none before `stop`."""
+    while True:
+        memory.ensure_open()
+        found = _ESCAPED.match(text, start, stop)
+        if not found or found.end() == start:
+            return start if start < stop and text[start] == _QUOTE_CODE else -1
+        start = found.end()
 
 
 def _marked(strings: dict[str, Span], span: Span, form: bytes) -> Buffer:

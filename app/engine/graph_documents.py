@@ -14,7 +14,7 @@ from app.contract import constants
 from app.contract.constants import NEWEST, FeatureLevel
 from app.contract.scalars import Uint
 from app.contract.tensors import TensorDesc
-from app.contract.violations import refused
+from app.contract.violations import Path, refused
 from app.engine.dispatch import DataForm, DeviceName, GraphCapability, InputData, Level
 from app.engine.graphs import GraphRequest
 from app.engine.inputs import given_inputs
@@ -32,7 +32,10 @@ PART = 1 << 12
 """Bytes that a node or an edge may come to while it is judged, whatever is wrong with it."""
 
 EDGES_OF_A_NODE = 16
-"""So many of each kind there may be for each node that there may be."""
+"""So many of each kind there may be for each node that there may be, and so many inputs, which edges lead to."""
+
+MOST_FIELDS = 256
+"""Fields of an object of a graph's document. Operators have 21 at most."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
 """It stands in paths, where clients take . and .. for something else."""
@@ -239,17 +242,42 @@ def hold_parts(document: object, max_nodes: int, memory: MemoryShare) -> None:
 
     Raises ContractError for more of them than may be, LimitExceeded, MemoryExhausted.
     """
-    graph = document.get("graph") if isinstance(document, dict) else None
+    if not isinstance(document, dict):
+        return
+    _check_fields(document, ())
+    most_edges = EDGES_OF_A_NODE * max_nodes
+    inputs = document.get("inputs")
+    if isinstance(inputs, dict) and len(inputs) > most_edges:
+        count = len(inputs)
+        raise refused(
+            ("inputs",), f"inputs has {count} entries; allowed are <= {most_edges}.", count, f"<= {most_edges}"
+        )
+    graph = document.get("graph")
     if not isinstance(graph, dict):
         return
     count = 0
-    edges = dict.fromkeys(("InputEdges", "IntermediateEdges", "OutputEdges"), EDGES_OF_A_NODE * max_nodes)
+    edges = dict.fromkeys(("InputEdges", "IntermediateEdges", "OutputEdges"), most_edges)
     for field, most in ({"Nodes": max_nodes} | edges).items():
         size = len(listed) if isinstance(listed := graph.get(field), list) else 0
         if size > most:
             raise refused(("graph", field), f"{field} has {size} entries; allowed are <= {most}.", size, f"<= {most}")
         count += size
     memory.take(PART * count)
+    waiting: list[Any] = [graph]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            _check_fields(each, ("graph",))
+            each = each.values()
+        waiting += [one for one in each if isinstance(one, dict | list)]
+
+
+def _check_fields(given: Mapping[str, object], path: Path) -> None:
+    """Raise ContractError for more of them than any object has. Pydantic would find fault with each in one call, during
+    which no other thread runs."""
+    if len(given) > MOST_FIELDS:
+        message = f"An object has {len(given)} fields; none has more than {MOST_FIELDS}."
+        raise refused(path, message, len(given), f"<= {MOST_FIELDS}")
 
 
 class GivenGraph:

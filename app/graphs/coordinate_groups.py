@@ -167,27 +167,25 @@ class CoordinateGroup:
         def read(name: str, type_: DataType, place: _At) -> Value:
             return self._read(value.sources[name], stored if name in moved else type_, descs[name], place, below)
 
+        # In a loop: a function that calls itself refers to itself, so that the garbage collector would have to come.
+        expression = retyped(made, stored) if moved else made.expression
         done: dict[Value, Value] = {}
-
-        def put(node: Value) -> Value:
-            if node not in done:
-                match node:
-                    case Coordinate():
-                        done[node] = at.coordinates[node.axis]
-                    case Input():
-                        done[node] = read(node.name, node.stored, self._of_reader(descs[node.name], value.desc, at))
-                    case Element():
-                        place = _At(tuple(map(put, node.at)), False)
-                        done[node] = read(node.name, value.node.compiled.program.inputs[node.name], place)
-                    case Parameter():
-                        done[node] = self._shared.put(Parameter(node.type, prefix + node.name, node.derive))
-                    case Index():
-                        done[node] = node
-                    case _:
-                        done[node] = self._shared.put(node.with_operands(tuple(map(put, node.operands()))))
-            return done[node]
-
-        result = put(retyped(made, stored) if moved else made.expression)
+        for node in parts(expression):
+            match node:
+                case Coordinate():
+                    done[node] = at.coordinates[node.axis]
+                case Input():
+                    done[node] = read(node.name, node.stored, self._of_reader(descs[node.name], value.desc, at))
+                case Element():
+                    place = _At(tuple([done[each] for each in node.at]), False)
+                    done[node] = read(node.name, value.node.compiled.program.inputs[node.name], place)
+                case Parameter():
+                    done[node] = self._shared.put(Parameter(node.type, prefix + node.name, node.derive))
+                case Index():
+                    done[node] = node
+                case _:
+                    done[node] = self._shared.put(node.with_operands(tuple([done[each] for each in node.operands()])))
+        result = done[expression]
         if not moved and output != self._root:
             result = self._shared.all_of(as_stored(result, stored))
         self._placed[output, stored, at] = result

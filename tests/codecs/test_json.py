@@ -2,12 +2,14 @@
 
 import base64
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
 from typing import Any
+from unittest import mock
 
 import hypothesis.strategies as st
 import numpy as np
@@ -15,11 +17,12 @@ import pytest
 from hypothesis import assume, example, given, settings
 
 import app.codecs.json
+from app.codecs import json_slices
 from app.codecs.codec import Codec, Span
 from app.codecs.json import BLOCK, LONG, JsonCodec, Slashed
 from app.codecs.structure import SEARCHED, Unreadable
 from app.contract.violations import ContractError
-from app.memory.accounts import LimitExceeded, MemoryAccount
+from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryShare
 from app.memory.buffers import SMALLEST
 from tests.codecs.documents import (
     MAX_DEPTH,
@@ -61,9 +64,10 @@ def plain(body: bytes) -> Any:
 
 @contextmanager
 def cutting() -> Iterator[None]:
-    """Strings of 4 bytes and more are cut out."""
+    """Strings of 4 bytes and more are cut out, and little is searched at once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(app.codecs.json, "LONG", 4)
+        patch.setattr(app.codecs.json, "SEARCHED", 16)
         yield
 
 
@@ -120,6 +124,20 @@ def test_valid_documents(document: Any, ensure_ascii: bool, indent: int | None) 
     assert_same(decode(CODEC, body), document)
     with cutting():
         assert_same(decode(CODEC, body), document)
+
+
+@pytest.mark.parametrize("middle", [b'"",', b'"aaaa",', b"1,", b'"\\\\",', b"   ", b"\\\\", b'\\"', b"[],"])
+def test_others_have_their_turn_while_structure_is_read(monkeypatch: pytest.MonkeyPatch, middle: bytes) -> None:
+    """No call goes on for longer than for so much text."""
+    most = 1 << 10
+    monkeypatch.setattr(app.codecs.json, "SEARCHED", most)
+    monkeypatch.setattr(app.codecs.json, "_ESCAPED", re.compile(rb'(?>[^"\\]++|\\.){0,512}', re.DOTALL))
+    monkeypatch.setattr(json_slices, "SLICE", most)
+    many = middle * (most * 64 // len(middle))
+    body = b'["%b"]' % many if middle.startswith(b"\\") else b"[%b1]" % many
+    with mock.patch.object(MemoryShare, "ensure_open") as asked:
+        CODEC.decode(body, len(body), MAX_DEPTH, MemoryAccount(1 << 30).open())
+    assert asked.call_count >= 60
 
 
 @pytest.mark.parametrize("length", [0, 1, LONG - 2, LONG - 1, LONG, LONG + 1, MANY, 3 * MANY])

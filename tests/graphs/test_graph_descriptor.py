@@ -15,9 +15,11 @@ from hypothesis import given
 from app.contract.constants import NEWEST, FeatureLevel
 from app.contract.validation import validate
 from app.contract.violations import ContractError, Hresult, Violation
+from app.engine.graph_documents import EDGES_OF_A_NODE, MOST_FIELDS, hold_parts
 from app.graphs.descriptor import ConstantNode, GraphDesc, OperatorNode
-from app.graphs.identity import graph_id
+from app.graphs.identity import _LEVELS, _canonical, graph_id
 from app.graphs.judgement import resolve
+from app.memory.accounts import MemoryAccount
 from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX
 from tests.contract.refusals import check_wording
@@ -270,3 +272,35 @@ def test_the_id_is_the_same_in_every_process() -> None:
 
 def _environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7"}
+
+
+def test_no_call_writes_more_than_a_node_for_the_id() -> None:
+    """The text is that of the whole document, which other versions hash at once."""
+    nodes = [{"Type": "OPERATOR", "Name": f"é{number}", "Desc": {"b": [1, None], "a": {}}} for number in range(100)]
+    whole = {"inputs": {}, "graph": {"OutputEdges": [], "Nodes": nodes, "InputCount": 1.5}, "constants": {"0": "ab"}}
+    pieces = list(_canonical(whole, _LEVELS))
+    assert "".join(pieces) == json.dumps(whole, sort_keys=True, separators=(",", ":"))
+    assert max(map(len, pieces)) < 100
+
+
+@pytest.mark.parametrize("path", ["", "graph", "graph/Nodes/1", "graph/Nodes/0/Desc", "graph/Nodes/0/Desc/InputTensor"])
+def test_an_object_of_very_many_fields_is_refused_before_each_is_judged(path: str) -> None:
+    document = {"graph": edited("Nodes/0/Name", "a")}
+    found: Any = document
+    for name in filter(None, path.split("/")):
+        found = found[int(name) if isinstance(found, list) else name]
+    found |= {f"{number}": number for number in range(MOST_FIELDS - len(found))}
+    with MemoryAccount(1 << 20).open() as memory:
+        hold_parts(document, 8, memory)
+        found["one more"] = None
+        with pytest.raises(ContractError, match="An object has 257 fields; none has more than 256"):
+            hold_parts(document, 8, memory)
+
+
+def test_data_for_more_inputs_than_edges_may_lead_to_are_refused_before_they_are_judged() -> None:
+    document = {"graph": DOCUMENT, "inputs": {f"{number}": "" for number in range(EDGES_OF_A_NODE * 8)}}
+    with MemoryAccount(1 << 20).open() as memory:
+        hold_parts(document, 8, memory)
+        document["inputs"]["one more"] = ""
+        with pytest.raises(ContractError, match="inputs has 129 entries; allowed are <= 128"):
+            hold_parts(document, 8, memory)

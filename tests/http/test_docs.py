@@ -1,13 +1,19 @@
 """/docs and /openapi.json, which need no other host."""
 
+import asyncio
 import re
+import threading
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import httpx
 import pytest
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
 
+from app.http.core import openapi
+from app.http.native import graphs
 from app.http.native.accepted import FORMATS
 from app.operators.catalog import OPERATORS
 from tests.conftest import ServerFactory
@@ -103,6 +109,28 @@ def test_the_document(client: httpx.Client) -> None:
     both = {"application/json", "application/msgpack"}
     assert dispatch["requestBody"]["content"].keys() == both
     assert dispatch["responses"]["200"]["content"].keys() == both | {*FORMATS}
+
+
+def test_the_document_is_made_once_and_not_by_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    makers: list[int] = []
+
+    def make(**stated: Any) -> dict[str, Any]:
+        makers.append(threading.get_ident())
+        return get_openapi(**stated)
+
+    monkeypatch.setattr(openapi, "get_openapi", make)
+    app = FastAPI(openapi_url=None)
+    app.include_router(graphs.router)
+    openapi.install(app, "/openapi.json")
+
+    async def ask() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+            return await asyncio.gather(*(client.get("/openapi.json") for _ in range(3)))
+
+    assert [answer.status_code for answer in asyncio.run(ask())] == [200] * 3
+    (maker,) = makers
+    assert maker != threading.get_ident()
 
 
 def test_every_example_of_the_document_works(client: httpx.Client) -> None:

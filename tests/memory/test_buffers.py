@@ -1,11 +1,13 @@
 """The pool of buffers: bounded, and no buffer in two hands."""
 
+import ctypes
 import gc
 import mmap
 import sys
 import threading
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import hypothesis.strategies as st
@@ -176,6 +178,28 @@ def test_returned_in_the_middle_of_a_search() -> None:
         assert len({address(buffer) for buffer in taken}) == len(taken)
         assert pool.idle_bytes <= 4 * MIB
         del taken, buffer
+
+
+@pytest.mark.parametrize("failing", [False, True], ids=["madvise", "memset"])
+def test_memory_is_touched_piece_by_piece(monkeypatch: pytest.MonkeyPatch, *, failing: bool) -> None:
+    """Whoever wants other memory waits for a call to end, with the interpreter's lock in its hands."""
+    libc = ctypes.CDLL(None)
+    lengths: list[int] = []
+
+    def madvise(start: ctypes.c_void_p, length: ctypes.c_size_t, advice: int) -> int:
+        lengths.append(length.value)
+        return -1 if failing else int(libc.madvise(start, length, advice))
+
+    def memset(start: ctypes.c_void_p, value: int, length: ctypes.c_size_t) -> None:
+        assert length.value in (lengths[-1], lengths[-1] - begin)
+        libc.memset(start, value, length)
+
+    begin = 100
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: SimpleNamespace(madvise=madvise, memset=memset))
+    memory = memoryview(app.memory.buffers.fresh(30 * MIB))[begin:]
+    app.memory.buffers._touch(memory)
+    assert sum(lengths) == 30 * MIB
+    assert max(lengths) == 4 * MIB
 
 
 def test_touched_memory_is_there() -> None:

@@ -117,7 +117,7 @@ def test_what_is_no_protobuf_is_for_the_parser_to_refuse(text: bytes) -> None:
 def test_memory_is_held_before_a_file_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service(Settings(gpus="none", llvm=False))
     account = MemoryAccount(1 << 20)
-    monkeypatch.setattr(onnx_graphs, "read_model", lambda _: pytest.fail("it was parsed"))
+    monkeypatch.setattr(onnx_graphs, "read_model", lambda *_, **__: pytest.fail("it was parsed"))
     with account.open() as memory, pytest.raises(LimitExceeded, match="max_memory_bytes"):
         keep_onnx(service, memoryview(bomb(b"\x0a\x00", 1 << 16)), of_query(b""), memory, lambda: False)
     assert account.used == 0

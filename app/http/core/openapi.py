@@ -4,6 +4,7 @@ Routes read and write documents themselves, for the sake of tensor data, so Fast
 functions here state them, once, and `install` adds their schemas to the document.
 """
 
+import asyncio
 from collections.abc import Container, Sequence
 from typing import Any, TypeAlias, get_args
 
@@ -12,7 +13,8 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
-from starlette.responses import Response
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from app.http.core.problems import MEDIA_TYPE, ProblemDetails
 from app.operators.catalog import OperatorDesc
@@ -131,8 +133,12 @@ def metrics() -> dict[str, Any]:
     return operation("getMetrics", "Metrics for Prometheus", kinds, 401, 412)
 
 
-def install(app: FastAPI) -> None:
-    """Have `app` answer with the whole document."""
+def install(app: FastAPI, path: str | None) -> None:
+    """Have `app` know the whole document, and answer with it at `path`, if there is one.
+
+    FastAPI would make it when it is first asked for, in the event loop, which that takes 0.3 s.
+    """
+    making = asyncio.Lock()
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -163,7 +169,14 @@ def install(app: FastAPI) -> None:
             app.openapi_schema = made
         return app.openapi_schema
 
+    async def answer(_: Request) -> JSONResponse:
+        async with making:
+            made = await asyncio.to_thread(document)
+        return JSONResponse(made)
+
     app.openapi = document  # type: ignore[method-assign]  # FastAPI's documented way
+    if path:
+        app.add_route(path, answer, include_in_schema=False)
 
 
 def operation(

@@ -13,6 +13,7 @@ from app.http.core.media_types import media_type
 from app.http.core.openapi import OCTETS
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
+from app.models.onnx.builder import Array
 from app.models.onnx.errors import NotSupported, WrongSizes
 from app.models.onnx.importer import Imported, import_model
 from app.models.onnx.reading import Unreadable, read_model, signature
@@ -78,9 +79,10 @@ def _imported(data: Buffer, stated: Stated, pause: Callable[[], None]) -> Import
     """Raises NotSupported, ContractError, Cancelled."""
     path: Path = ("onnx",)
     try:
-        model = read_model(data)
+        arrays: dict[str, Array] = {}
+        model = read_model(data, arrays=arrays)
         path = ("sizes",)
         sizes: Mapping[str, Sizes] = stated.of(signature(model))
-        return import_model(model, sizes, pause=pause)
+        return import_model(model, sizes, arrays=arrays, pause=pause)
     except (Unreadable, WrongSizes) as error:
         raise refused(path, str(error), None) from None

@@ -7,7 +7,7 @@ never is.
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from app.contract.constants import Constant, DataType
 from app.contract.scalars import Uint, Uint64
@@ -52,6 +52,15 @@ def _given(value: object) -> object:
     return value
 
 
+def _object(value: object) -> dict[str, Any]:
+    """`value`, whose names are strings, as its parser makes them. Pydantic's own would make another one of them all, in
+    one call, during which no other thread runs. Raises PydanticKnownError."""
+    if not isinstance(value, dict):
+        raise PydanticKnownError("dict_type")
+    return value
+
+
+_Object = Annotated[dict[str, Any], PlainValidator(_object, json_schema_input_type=dict[str, Any])]
 _DataType = Annotated[DataType | None, PlainValidator(data_type_of)]
 _Flags = Annotated[list[ExecutionFlag], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
 
@@ -63,8 +72,8 @@ class _Part(BaseModel):
 class ModelFile(_Part):
     """A model of Microsoft's DxDispatch, as its guide describes it. Comments and trailing commas are allowed."""
 
-    resources: dict[str, Any] = Field(description="Buffers by name, with their initial values.")
-    dispatchables: dict[str, Any] = Field(description="Operators and graphs by name.")
+    resources: _Object = Field(description="Buffers by name, with their initial values.")
+    dispatchables: _Object = Field(description="Operators and graphs by name.")
     commands: list[Any] = Field(description="dispatch, print and writeFile, in their order.")
 
 
@@ -123,7 +132,7 @@ class Dispatch(_Part):
     """The command `dispatch`."""
 
     dispatchable: str
-    bindings: dict[str, Any]
+    bindings: _Object
     threadGroupCount: Annotated[list[Uint], Field(min_length=3, max_length=3)] = Field(
         default_factory=lambda: [1, 1, 1]
     )

@@ -1,30 +1,38 @@
 """JSON as RapidJSON reads it for DxDispatch: with comments and trailing commas, and nothing after the root looked at.
 
 Comments and such commas become blanks of the same length, so that the parser's messages name the right line; the rest
-is the strict parser's.
+is the strict parser's. Nothing is searched at length in one call, during which no other thread runs.
 """
 
 import json
 import math
 import re
+from collections.abc import Iterator
 
 from app.codecs.codec import Body
-from app.codecs.structure import PARSED, Unreadable, object_of, too_deep
+from app.codecs.json_slices import raw_decode
+from app.codecs.structure import PARSED, SEARCHED, Unreadable, object_of, too_deep
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.settings import Settings
 
-# One that does not end goes on to the end of the text, so that nothing is searched twice; the parser refuses it. Groups
-# are atomic, and not repeated possessively: Python before 3.11.5 goes on behind what was matched in vain.
-_STRING = r'"(?>[^"\\]++|\\.)*"?+'
-_COMMENT = re.compile(rf"{_STRING}|(//[^\n]*+|/\*(?>[^*]++|\*(?!/))*(?:\*/)?+)", re.DOTALL)
-_COMMA = re.compile(rf"{_STRING}|(?<![\[{{,:\s])(\s*+,)(?=\s*+[\]}}])", re.DOTALL)
-"""A comma after a value and before the end of its array or object. The parser refuses others."""
+_INSIDE = rf'(?>[^"\\]++|\\.){{0,{SEARCHED >> 3}}}("?)'
+"""What goes on in a string, as much as is searched in one call, and its end if that is reached."""
 
-_BRACKET = re.compile(rf"{_STRING}|([\[{{])|[\]}}]", re.DOTALL)
+_STRING = re.compile(_INSIDE, re.DOTALL)
+_COMMENT = re.compile(rf'"{_INSIDE}|/[/*]', re.DOTALL)
+_BRACKET = re.compile(rf'"{_INSIDE}|[\[{{\]}}]', re.DOTALL)
+_ENDS = {"//": "\n", "/*": "*/"}
+_NO_VALUE = ("[", "{", ",", ":")
+"""What stands before a comma that is no trailing one, however the array or object goes on. The parser refuses it."""
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def read(body: Body, settings: Settings, memory: MemoryShare) -> object:
-    """The document in `body`, for which memory is taken from `memory`. Raises Unreadable, LimitExceeded."""
+    """The document in `body`, for which memory is taken from `memory`.
+
+    Raises Unreadable, LimitExceeded, RequestOver.
+    """
     if len(body) > settings.max_graph_structure_bytes:
         most = settings.max_graph_structure_bytes
         raise LimitExceeded("max_graph_structure_bytes", "Bytes of the model's JSON", len(body), most)
@@ -35,13 +43,13 @@ def read(body: Body, settings: Settings, memory: MemoryShare) -> object:
         raise Unreadable("The model is not UTF-8, which JSON must be.") from None
     if text.startswith("\ufeff"):
         raise Unreadable("The model is not JSON: a byte order mark comes first; leave it out.")
-    text = _COMMENT.sub(_blank, text)
-    text = _COMMA.sub(_without_comma, text)
-    _judge_depth(text, settings.max_depth)
+    text = "".join(_without_comments(text, memory))
+    text = "".join(_without_commas(text, settings.max_depth, memory))
     try:
-        document, _ = _DECODER.raw_decode(text, len(text) - len(text.lstrip(" \t\r\n")))
-        if "\\u" in text:
-            json.dumps(document, ensure_ascii=False).encode()
+        start = len(text) - len(text.lstrip(" \t\r\n"))
+        document, _ = raw_decode(text, start, _DECODER, settings.max_depth, memory)
+        if _SURROGATE.search(text):
+            _check_texts(document)
     except json.JSONDecodeError as error:
         raise Unreadable(f"The model is not JSON: {error}.") from None
     except UnicodeEncodeError:
@@ -53,26 +61,95 @@ def read(body: Body, settings: Settings, memory: MemoryShare) -> object:
     return document
 
 
-def _blank(found: re.Match[str]) -> str:
-    """What stands in the place of a comment: blanks, and line feeds where there were some."""
-    if found[1] is None:
-        return found[0]
-    return "\n".join(" " * len(line) for line in found[1].split("\n"))
+def _without_comments(text: str, memory: MemoryShare) -> Iterator[str]:
+    """`text` in pieces, with blanks in the place of comments, and line feeds where there were some. One that does not
+    end goes on to the end of the text; the parser refuses it."""
+    done = 0
+    while found := next(_outside(_COMMENT, text, done, memory), None):
+        yield text[done : found.start()]
+        end = text.find(_ENDS[found[0]], found.end())
+        done = len(text) if end < 0 else end + len(_ENDS[found[0]])
+        for begin in range(found.start(), done, SEARCHED):
+            yield "\n".join(" " * len(line) for line in text[begin : min(begin + SEARCHED, done)].split("\n"))
+    yield text[done:]
 
 
-def _without_comma(found: re.Match[str]) -> str:
-    return found[0] if found[1] is None else f"{found[1][:-1]} "
-
-
-def _judge_depth(text: str, most: int) -> None:
-    depth = 0
-    for found in _BRACKET.finditer(text):
-        if found[0][0] != '"':
-            depth += 1 if found[1] else -1
-            if depth > most:
-                raise too_deep(most)
+def _without_commas(text: str, max_depth: int, memory: MemoryShare) -> Iterator[str]:
+    """`text` in pieces, with a blank for each comma after a value and before the end of its array or object. Raises
+    LimitExceeded if it nests deeper than `max_depth`, up to where its root ends."""
+    depth = done = begin = 0
+    for found in _outside(_BRACKET, text, 0, memory):
+        end = found.start()
+        if found[0] in "[{":
+            depth += 1
+            if depth > max_depth:
+                raise too_deep(max_depth)
+        else:
+            comma = _trailing_comma(text, begin, end)
+            if comma >= 0:
+                yield text[done:comma]
+                yield " "
+                done = comma + 1
+            depth -= 1
             if depth == 0:
-                return  # the root ends here
+                break
+        begin = end + 1
+    yield text[done:]
+
+
+def _trailing_comma(text: str, begin: int, end: int) -> int:
+    """Where the comma is that is last before the bracket at `end`, behind a value, or -1. The bracket before ends at
+    `begin`."""
+    if end == begin or not (text[end - 1] == "," or text[end - 1].isspace()):
+        return -1
+    between = text[begin:end].rstrip()
+    if not between.endswith(","):
+        return -1
+    before = between[:-1].rstrip()[-1:] or text[max(begin - 1, 0) : begin]
+    return -1 if before in _NO_VALUE else begin + len(between) - 1
+
+
+def _outside(wanted: "re.Pattern[str]", text: str, start: int, memory: MemoryShare) -> Iterator["re.Match[str]"]:
+    """What is `wanted` from `start` on, of one or two characters, and in no string, which it matches too. Raises
+    RequestOver."""
+    while start < len(text):
+        memory.ensure_open()
+        stop = start + SEARCHED
+        end = start
+        for found in wanted.finditer(text, start, stop):
+            end = found.end()
+            if found.lastindex is None:
+                yield found
+            elif not found[1]:
+                start = _behind_string(text, end, memory)
+                break
+        else:
+            start = max(end, stop - 1)  # the first of two characters may be the last one here
+
+
+def _behind_string(text: str, start: int, memory: MemoryShare) -> int:
+    """Where the string ends that goes on at `start`. Raises RequestOver."""
+    while True:
+        found = _STRING.match(text, start)
+        assert found, "it matches nothing at all"
+        if found[1] or found.end() == start:
+            return found.end()
+        memory.ensure_open()
+        start = found.end()
+
+
+def _check_texts(document: object) -> None:
+    """Raise UnicodeEncodeError for half of a surrogate pair in any string."""
+    waiting = [document]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, str):
+            each.encode()
+        elif isinstance(each, dict):
+            waiting += each.keys()
+            waiting += each.values()
+        elif isinstance(each, list):
+            waiting += each
 
 
 def _number(text: str) -> float:

@@ -1,6 +1,7 @@
 """What an ONNX file says: its tensors, attributes, inputs and outputs. The `onnx` package reads it."""
 
 import itertools
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from app.contract.constants import DataType
+from app.memory.buffers import Buffer
 from app.models.onnx.builder import Array
+from app.models.onnx.parsing import PIECE, Malformed, Raw, parse
 from app.models.onnx.tensors import Unsupported
 
 if TYPE_CHECKING:
@@ -36,6 +39,8 @@ _OTHERWISE_BEFORE = frozenset(["PRelu", "Tile"])
 _DENSE_BYTES = 1 << 28
 """What a sparse tensor may come to."""
 
+
+_NUMBERS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 
 INVALID = (
     ArithmeticError,
@@ -90,19 +95,27 @@ class Signature(NamedTuple):
     outputs: dict[str, Port]
 
 
-def read_model(data: bytes | memoryview, folder: Path | None = None, most_bytes: int = 1 << 31) -> "ModelProto":
+def read_model(
+    data: bytes | Buffer,
+    folder: Path | None = None,
+    most_bytes: int = 1 << 31,
+    arrays: dict[str, Array] | None = None,
+) -> "ModelProto":
     """The model that `data` is. Its external data may be in files of `folder`, and nowhere else; all of them are at
-    most `most_bytes`. Raises Unreadable."""
+    most `most_bytes`. Large initializers go to `arrays` and not into the model, if there are any, and those of raw data
+    stay where they are in `data`. Raises Unreadable."""
     try:
-        import onnx  # noqa: PLC0415 - an extra
         from google.protobuf.message import DecodeError  # noqa: PLC0415 - of what onnx needs
+        from onnx import TensorProto  # noqa: PLC0415 - an extra
     except ImportError:
         raise Missing from None
     if len(data) > most_bytes:
         raise Unreadable(f"It has {len(data)} bytes, where {most_bytes} are allowed.")
     try:
-        model = onnx.load_from_string(bytes(data))
-    except (DecodeError, ValueError, RuntimeError) as error:
+        raw: Raw = []
+        model = parse(data, raw)
+        _put(model, raw, arrays)
+    except (Malformed, DecodeError, ValueError, RuntimeError) as error:
         raise Unreadable(f"It is no ONNX model: {error}.") from None
     if not model.graph.output:
         raise Unreadable("It is no ONNX model: its graph has no outputs.")
@@ -114,9 +127,55 @@ def read_model(data: bytes | memoryview, folder: Path | None = None, most_bytes:
             raise Unreadable(f"It is no ONNX model: {each.version} is no version of an operator set.")
     left = most_bytes - len(data)
     for tensor in _tensors(model.graph):
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        if tensor.data_location == TensorProto.EXTERNAL:
             left -= _load_external(tensor, folder, left)
     return model
+
+
+def _put(model: "ModelProto", raw: Raw, arrays: dict[str, Array] | None) -> None:
+    """Give tensors the data that they were parsed without. Raises Malformed."""
+    held = {} if arrays is None else {id(each) for each in model.graph.initializer}
+    if len({id(tensor) for tensor, _ in raw}) < len(raw) or any(tensor.HasField("raw_data") for tensor, _ in raw):
+        raise Malformed("a tensor has its data twice")
+    for tensor, data in raw:
+        made = _viewed(tensor, data) if id(tensor) in held else None
+        if arrays is None or made is None:
+            tensor.raw_data = bytes(data)
+        else:
+            arrays[tensor.name] = made
+            _keep_name(tensor)
+    if arrays is not None:
+        _detach_numbers(model, arrays)
+
+
+def _detach_numbers(model: "ModelProto", arrays: dict[str, Array]) -> None:
+    """Have `arrays` hold initializers of many packed numbers, which protobuf counts one by one when asked how large
+    a model is, in one call. What is wrong with one is for the importer to say."""
+    for tensor in model.graph.initializer:
+        if max([len(getattr(tensor, field)) for field in _NUMBERS]) > PIECE:
+            try:
+                arrays[tensor.name] = to_array(tensor)
+            except INVALID:
+                continue
+            _keep_name(tensor)
+
+
+def _viewed(tensor: "TensorProto", data: memoryview) -> Array | None:
+    """`data` as the tensor's, where they are; None if they are not an array of NumPy's own, or do not fit it."""
+    from onnx import TensorProto, helper  # noqa: PLC0415
+
+    if tensor.data_location == TensorProto.EXTERNAL or tensor.data_type not in helper.get_all_tensor_dtypes():
+        return None
+    type_ = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    if type_.kind not in "biuf" or type_.itemsize * math.prod(tensor.dims) != data.nbytes:
+        return None
+    return np.frombuffer(data.toreadonly(), type_).reshape(tuple(tensor.dims))
+
+
+def _keep_name(tensor: "TensorProto") -> None:
+    name = tensor.name
+    tensor.Clear()
+    tensor.name = name
 
 
 def opsets_of(model: "ModelProto") -> dict[str, int]:
@@ -175,9 +234,7 @@ def detached(model: "ModelProto") -> dict[str, Array]:
             arrays[tensor.name] = to_array(tensor)
         except INVALID as error:
             raise Unreadable(f"Initializer {tensor.name} cannot be read: {type(error).__name__}: {error}.") from None
-        name = tensor.name
-        tensor.Clear()
-        tensor.name = name
+        _keep_name(tensor)
     return arrays
 
 

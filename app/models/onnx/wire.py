@@ -76,13 +76,13 @@ def _parts(data: memoryview) -> Iterator[_Part]:
                 open_.pop()
                 continue
             begin = at
-            tag, at = _varint(data, at)
+            tag, at = varint(data, at)
             kind = tag & 7
             if kind != _LENGTH:
-                at = _behind(data, at, kind)
+                at = behind(data, at, kind)
                 yield _Part(at - begin)
                 continue
-            length, at = _varint(data, at)
+            length, at = varint(data, at)
             if at + length > end:
                 return  # as the parser will say
             what = _MESSAGES[message].get(tag >> 3, "")
@@ -99,7 +99,7 @@ def _parts(data: memoryview) -> Iterator[_Part]:
         return
 
 
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
+def varint(data: memoryview, at: int) -> tuple[int, int]:
     """The number that begins there, and where it ends."""
     value = data[at]
     at += 1
@@ -115,7 +115,7 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
     raise IndexError(at)  # no varint is longer
 
 
-def _behind(data: memoryview, at: int, kind: int) -> int:
+def behind(data: memoryview, at: int, kind: int) -> int:
     if kind == _VARINT:
-        return _varint(data, at)[1]
+        return varint(data, at)[1]
     return at + {_FIXED64: 8, _FIXED32: 4}.get(kind, 0)

@@ -119,7 +119,9 @@ class _Convolutions(attributes.Spatial, Ended):
         if of_rows is not None:
             made[ROW_SUMS] = xp.broadcast_to(of_rows.reshape(-1, *[1] * (x.ndim - 2)), sizes)
         if columns.sums is not None:
-            sums = columns.sums if 1 in (groups, each) else xp.repeat(columns.sums, each, axis=0)
+            sums = columns.sums
+            if 1 not in (groups, each):
+                sums = integers.spread(xp, sums, (each * len(sums), *sums.shape[1:]))
             made[COLUMN_SUMS] = over_output(xp, sums, sizes)
         return made
 

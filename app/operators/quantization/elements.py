@@ -148,16 +148,10 @@ def _blocks(xp: Any, x: Any, inputs: Mapping[str, Any]) -> tuple[Any, list[Any]]
     counts = [max(sizes) for sizes in zip(*[each.shape for each in by], strict=True)]
     fits = all(size in (1, count) for each in by for size, count in zip(each.shape, counts, strict=True))
     if not fits:  # such as 2 and 3 of 6: the same elements again and again, as many as there are in x
-        by = [_spread(xp, each, x.shape) for each in by]
+        by = [integers.spread(xp, each, x.shape) for each in by]
         counts = list(x.shape)
     parts = [part for size, count in zip(x.shape, counts, strict=True) for part in (count, size // count)]
     return x.reshape(parts), [each.reshape([part for size in each.shape for part in (size, 1)]) for each in by]
-
-
-def _spread(xp: Any, x: Any, sizes: tuple[int, ...]) -> Any:
-    for axis, size in enumerate(sizes):
-        x = xp.repeat(x, size // x.shape[axis], axis=axis)
-    return x
 
 
 class Quantize(_InBlocks):

@@ -153,3 +153,9 @@ def _wrong(name: str, desc: TensorDesc, many: str, right: list[int]) -> Violatio
         desc.Sizes,
         right,
     )
+
+
+def spread(xp: Any, x: Any, sizes: tuple[int, ...]) -> Any:
+    """`x` with each element as often as makes these sizes. Other threads run while NumPy copies, not in its repeat."""
+    parts = [part for given, size in zip(x.shape, sizes, strict=True) for part in (given, size // given)]
+    return xp.broadcast_to(x.reshape([part for given in x.shape for part in (given, 1)]), parts).reshape(sizes)

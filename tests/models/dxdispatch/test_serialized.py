@@ -5,16 +5,18 @@ import json
 import random
 import struct
 from typing import Any
+from unittest import mock
 
 import flatbuffers
 import httpx
 import numpy as np
 import pytest
 
+from app.codecs import json_slices
 from app.codecs.structure import PARSED, Unreadable
 from app.contract.violations import ContractError
-from app.memory.accounts import LimitExceeded, MemoryAccount
-from app.models.dxdispatch import jsonc, serialized
+from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryShare
+from app.models.dxdispatch import document, jsonc, serialized
 from app.models.dxdispatch.flatbuffer import File
 from app.settings import MIB, Settings
 from tests.models.dxdispatch.models import EXAMPLES, NAMES, Json, floats, lines, problem, zipped
@@ -282,6 +284,66 @@ def test_how_deep_a_models_json_may_be() -> None:
         assert jsonc.read(b"[" * most + b'"[["' + b"]" * most + b"[" * 5000, Settings(), memory)
         with pytest.raises(LimitExceeded, match="max_depth"):
             jsonc.read(b"[" * (most + 1) + b"]" * (most + 1), Settings(), memory)
+
+
+def test_the_parts_of_a_model_are_not_copied() -> None:
+    """Pydantic would, in one call, however many there are."""
+    given: Json = {"resources": {"a": 1}, "dispatchables": {"b": 2}, "commands": []}
+    made = document.part(document.ModelFile, given, ())
+    assert made.resources is given["resources"]
+    assert made.dispatchables is given["dispatchables"]
+    with pytest.raises(ContractError, match=r"resources is .*; it must be an object"):
+        document.part(document.ModelFile, given | {"resources": [1]}, ())
+
+
+@pytest.mark.parametrize("size", [2, 3, 7, 100])
+def test_a_models_json_is_the_same_however_much_is_read_at_once(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Strings, comments and commas lie on both sides of where one part ends."""
+    monkeypatch.setattr(jsonc, "SEARCHED", size)
+    monkeypatch.setattr(json_slices, "SLICE", size)
+    texts = [(EXAMPLES / f"{name}.json").read_text() for name in NAMES]
+    texts.append('{"a//b": [1, /* [ */ 2, "/*", "\\\\\\"]", [ ] , ], // "\n "c": "\\u00e9\\\\", } /* more')
+    for text in texts:
+        whole = read_whole(text.encode())
+        with MemoryAccount(1 << 30).open() as memory:
+            assert jsonc.read(text.encode(), Settings(), memory) == whole
+
+
+def read_whole(text: bytes) -> object:
+    with pytest.MonkeyPatch.context() as patch, MemoryAccount(1 << 30).open() as memory:
+        patch.setattr(jsonc, "SEARCHED", MIB)
+        patch.setattr(json_slices, "SLICE", MIB)
+        return jsonc.read(text, Settings(), memory)
+
+
+@pytest.mark.parametrize(
+    ("begin", "middle", "end"),
+    [
+        (b"[", b"1,", b"1]"),
+        (b"[", b"1 ,", b"1,]"),
+        (b'["', b"\\\\", b'"]'),
+        (b"", b" ", b"[]"),
+        (b"/*", b"*", b"*/[]"),
+        (b"//", b"a", b"\n[]"),
+        (b"[1", b"0", b".0]"),
+    ],
+)
+def test_others_have_their_turn_while_a_models_json_is_read(
+    monkeypatch: pytest.MonkeyPatch, begin: bytes, middle: bytes, end: bytes
+) -> None:
+    """No call goes on for longer than for so much text."""
+    most = 1 << 10
+    monkeypatch.setattr(jsonc, "SEARCHED", most)
+    monkeypatch.setattr(json_slices, "SLICE", most)
+    times = 64 if begin != b'["' else 64 * 256  # of a string, as much as is searched at once is in the pattern
+    text = begin + middle * (most * times // len(middle)) + end
+    with MemoryAccount(1 << 34).open() as memory, mock.patch.object(MemoryShare, "ensure_open") as asked:
+        if begin == b"[1":
+            with pytest.raises(Unreadable, match="beyond the range"):
+                jsonc.read(text, Settings(), memory)
+        else:
+            assert jsonc.read(text, Settings(max_graph_structure_bytes=1 << 25), memory) is not None
+    assert asked.call_count >= 60
 
 
 @pytest.mark.parametrize("piece", ["/* ", "//", "[,", " ,", '"\\', '\\"', ",]", "[ ", '"'])

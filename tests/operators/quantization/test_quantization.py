@@ -320,6 +320,21 @@ def test_blocks(blocks: Any, of: str, dtype: str) -> None:
         np.testing.assert_array_equal(np.frombuffer(data, dtype).reshape(sizes), exact)
 
 
+def test_blocks_that_fit_none_of_the_others_are_not_repeated_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy lets no other thread run while it repeats; `test_blocks` says what comes of it."""
+    monkeypatch.setattr(np, "repeat", lambda *_, **__: pytest.fail("it was repeated"))
+    document = {
+        "Type": "DEQUANTIZE",
+        "QuantizationType": "SCALE_ZERO_POINT",
+        "QuantizationTensors": [{"DataType": "FLOAT32", "Sizes": [2]}, {"DataType": "INT8", "Sizes": [3]}],
+        "InputTensor": {"DataType": "INT8", "Sizes": [6]},
+        "OutputTensor": {"DataType": "FLOAT32", "Sizes": [6]},
+    }
+    x, zero = np.arange(6, dtype=np.int8), np.array([1, 2, 3], np.int8)
+    made = dispatched(document, x, np.array([1, 10], np.float32), zero)
+    assert np.frombuffer(made, np.float32).tolist() == [-1, 0, 0, 10, 10, 20]
+
+
 def test_4_bits() -> None:
     """As DirectML packs [1, 2, 3, 4, 5]."""
     five = np.array([1, 2, 3, 4, 5], np.uint8)

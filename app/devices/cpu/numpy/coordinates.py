@@ -8,7 +8,6 @@ that has the block's size along its own axis and 1 along all others, and what is
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -67,16 +66,14 @@ class CoordinateCalls:
     def terms(self, arguments: Mapping[Value, Array]) -> int:
         """How many values are computed for an element: those of all totals, one inside the other."""
 
-        @cache
-        def of(node: Value) -> int:
-            inside = [of(each) for each in node.operands() if each not in arguments]
-            most = max(inside, default=1)
+        terms: dict[Value, int] = {}
+        for node in parts(self.root):
+            most = max([terms[each] for each in node.operands() if each not in arguments], default=1)
             if isinstance(node, Total):
                 counts = [int(arguments[each]) if each in arguments else UNKNOWN for each in node.counts]
                 most *= max(math.prod(counts), 1)
-            return most
-
-        return of(self.root)
+            terms[node] = most
+        return terms[self.root]
 
     def block(self, elements: int, terms: int, threads: int) -> int:
         """How many of `elements`, each of so many values, to compute at a time, on at most so many threads."""
