@@ -15,17 +15,20 @@ import pytest
 
 from app.contract.constants import NEWEST
 from app.contract.validation import validate
+from app.contract.violations import ContractError
 from app.devices.device import Cancelled
 from app.engine.dispatch import DispatchRequest
+from app.engine.graph_entries import LocalEntries, Record
 from app.engine.graphs import GraphRequest
 from app.engine.prepared import Outcome
-from app.engine.service import Abandoned, DeadlineExceeded, Draining, Service
-from app.engine.workers import Ticket
+from app.engine.service import Abandoned, DeadlineExceeded, Draining, Service, State
+from app.engine.workers import QueueFull, Ticket
 from app.graphs.descriptor import GraphDesc
 from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryExhausted, MemoryShare, RequestOver
 from app.memory.buffers import Buffer
 from app.operators.looks import look, looking
 from app.settings import Settings
+from app.stages import Stages
 from tests.http.load import NOT_BRIEF, slow_dispatch
 from tests.messages import CELU, request
 
@@ -154,6 +157,113 @@ def test_what_comes_after_the_end_is_refused(service: Service, message: dict[str
     assert service.memory.used == 0
 
 
+def test_it_says_whether_it_takes_more() -> None:
+    made = Service(Settings(threads=1, llvm=False))
+    states = [made.capabilities()["state"]]
+    for act in (made.open, made.drain, made.close):
+        act()
+        states.append(made.capabilities()["state"])
+        if act != made.close:
+            computed(made, with_data(SMALL))
+            asyncio.run(dispatch(made, with_data(QUEUED)))
+    assert states == [State.STARTING, State.READY, State.DRAINING, State.DRAINING]
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        made.pool.submit(lambda ticket: None)
+
+
+def test_opening_prepares_devices_and_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, opened = Service(Settings(threads=2, llvm=False)), list[str]()
+    monkeypatch.setattr(made.placement, "open", lambda: opened.append("devices"))
+    monkeypatch.setattr(made.pool, "open", lambda: opened.append("workers"))
+    made.open()
+    assert opened == ["devices", "workers"]
+    made.close()
+
+
+def test_graphs_may_be_those_of_several_processes() -> None:
+    entries = LocalEntries()
+    made = Service(Settings(threads=1, llvm=False), entries)
+    assert made.graphs.count == 0
+    capability: Any = None
+    entries.add(Record("0" * 64, None, "auto", 0.0, 1, capability), [])
+    assert made.graphs.count == 1
+    made.close()
+
+
+def test_a_full_queue_is_full_for_what_is_small(service: Service) -> None:
+    places = [service.pool.reserve() for _ in range(service.settings.threads + service.settings.queue_depth)]
+    for act in (service.check_inline, lambda: computed(service, with_data(SMALL))):
+        with pytest.raises(QueueFull):
+            act()
+    service.pool.release(places.pop())
+    service.check_inline()
+    computed(service, with_data(SMALL))
+    assert service.memory.used == 0
+
+
+def test_a_device_that_there_is_not(service: Service) -> None:
+    message = "There is no device nunpy; give auto or numpy. Did you mean numpy?"
+    graph = GraphRequest(validate(GraphDesc, chain(2, "ELEMENT_WISE_EXP")), NEWEST, {}, {})
+    with service.memory.open() as memory:
+        compiled = service.compile(graph, memory, lambda: False)
+    for act in (
+        lambda: service.prepare(validate(DispatchRequest, SMALL | {"device": "nunpy"})),
+        lambda: service.prepare_graph(compiled, "nunpy"),
+    ):
+        with pytest.raises(ContractError) as refusal:
+            act()
+        (violation,) = refusal.value.violations
+        assert (violation.path, violation.given, violation.allowed) == (("device",), "nunpy", ["auto", "numpy"])
+        assert violation.message == message
+    for name in ("auto", "numpy"):
+        assert service.prepare(validate(DispatchRequest, SMALL | {"device": name})).device.name == "numpy"
+        assert service.prepare_graph(compiled, name).device.name == "numpy"
+
+
+def test_where_in_a_request_it_is_wrong(service: Service) -> None:
+    desc = SMALL["operator"]["InputTensor"]
+    wrong: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+        ({"operator": SMALL["operator"] | {"OutputTensor": desc | {"Sizes": [2]}}}, ("operator", "OutputTensor")),
+        ({"in_place": "OutputTensor"}, ("in_place",)),
+    ]
+    for fields, path in wrong:
+        with pytest.raises(ContractError) as refusal:
+            service.prepare(validate(DispatchRequest, SMALL | fields))
+        (violation,) = refusal.value.violations
+        assert violation.path[: len(path)] == path
+    service.settings.max_tensor_bytes = 11
+    with pytest.raises(LimitExceeded, match="max_tensor_bytes") as over:
+        service.prepare(validate(DispatchRequest, SMALL))
+    assert over.value.path[0] == "operator"
+
+
+@pytest.mark.parametrize("message", [SMALL, QUEUED], ids=["here", "by a worker"])
+def test_how_long_it_took_and_when_what_happened(service: Service, message: dict[str, Any]) -> None:
+    stated, stages = validate(DispatchRequest, with_data(message)), Stages()
+    prepared = service.prepare(stated)
+
+    async def main() -> Outcome:
+        with service.memory.open() as memory:
+            return await service.execute(prepared, stated.inputs, memory, stages=stages)
+
+    outcome = asyncio.run(main())
+    assert 0 < outcome.compute_seconds < 10
+    assert 0 <= outcome.queue_seconds < 10
+    assert [stage.name for stage in stages.done] == (["kernel"] if message is SMALL else ["queue", "kernel"])
+
+
+def test_the_deadline_counts_from_when_a_place_was_reserved(service: Service) -> None:
+    service.settings.deadline_seconds = 50
+    stated, place = validate(DispatchRequest, with_data(HALF_A_MINUTE)), service.pool.reserve()
+    place.submitted -= 60
+
+    async def main() -> None:
+        with service.memory.open() as memory, pytest.raises(DeadlineExceeded):
+            await service.execute(service.prepare(stated), stated.inputs, memory, place=place)
+
+    asyncio.run(asyncio.wait_for(main(), 10))
+
+
 @pytest.mark.parametrize("message", [SMALL, QUEUED], ids=["here", "by a worker"])
 def test_what_has_a_place_was_admitted(service: Service, message: dict[str, Any]) -> None:
     """It is computed though nothing else is taken any more, and gives its place free."""
@@ -212,6 +322,16 @@ def test_an_output_takes_the_memory_of_an_input_that_may_be_written_to(service: 
     (again,) = computed(service, message | {"inputs": {"InputTensor": kept}})
     assert again == made
     assert kept != made
+
+
+def test_in_place_of_what_may_not_be_written_to(service: Service) -> None:
+    message = request(CELU, {"InputTensor": np.array([-1, 2, 3], np.float32)})
+    data = bytes(message["inputs"]["InputTensor"])
+    given = memoryview(bytes(data))
+    (made,) = computed(service, message | {"inputs": {"InputTensor": given}, "in_place": "InputTensor"})
+    assert np.frombuffer(made, np.float32)[1:].tolist() == [2, 3]
+    assert made != data
+    assert given == data
 
 
 ADAM = ("InputParametersTensor", "InputFirstMomentTensor", "InputSecondMomentTensor", "GradientTensor")
