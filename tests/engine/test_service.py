@@ -8,6 +8,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,13 @@ import pytest
 from app.contract.constants import NEWEST
 from app.contract.validation import validate
 from app.contract.violations import ContractError
+from app.devices.cpu.llvm.compiler import Unavailable
 from app.devices.device import Cancelled
+from app.engine import service as services
 from app.engine.dispatch import DispatchRequest
 from app.engine.graph_entries import LocalEntries, Record
 from app.engine.graphs import GraphRequest
-from app.engine.prepared import Outcome
+from app.engine.prepared import Outcome, Prepared
 from app.engine.service import Abandoned, DeadlineExceeded, Draining, Service, State
 from app.engine.workers import QueueFull, Ticket
 from app.graphs.descriptor import GraphDesc
@@ -83,6 +86,21 @@ def test_nothing_is_logged_of_a_dispatch_that_was_given_up(service: Service, cap
 
     asyncio.run(main())
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_nobody_listens_for_a_client_whose_dispatch_is_over(service: Service) -> None:
+    async def main(message: dict[str, Any], error: type[Exception] | None) -> None:
+        hang_up = asyncio.get_running_loop().create_future()
+        if error is None:
+            await dispatch(service, message, hang_up)
+        else:
+            with pytest.raises(error):
+                await dispatch(service, message, hang_up)
+        await asyncio.sleep(0)
+        assert hang_up.cancelled()
+
+    asyncio.run(main(with_data(QUEUED), None))
+    asyncio.run(main(with_data(HALF_A_MINUTE), DeadlineExceeded))
 
 
 def test_the_data_of_a_dispatch_that_waited_in_vain_are_let_go(service: Service) -> None:
@@ -169,6 +187,9 @@ def test_it_says_whether_it_takes_more() -> None:
     assert states == [State.STARTING, State.READY, State.DRAINING, State.DRAINING]
     with pytest.raises(RuntimeError, match="after shutdown"):
         made.pool.submit(lambda ticket: None)
+    made = Service(Settings(threads=1, llvm=False))
+    made.close()
+    assert made.capabilities()["state"] == State.DRAINING
 
 
 def test_opening_prepares_devices_and_workers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,8 +206,11 @@ def test_graphs_may_be_those_of_several_processes() -> None:
     made = Service(Settings(threads=1, llvm=False), entries)
     assert made.graphs.count == 0
     capability: Any = None
-    entries.add(Record("0" * 64, None, "auto", 0.0, 1, capability), [])
+    entries.add(Record("0" * 32, None, "auto", 0.0, 1, capability), [])
     assert made.graphs.count == 1
+    made.close()
+    made = Service(Settings(threads=1, llvm=False))
+    assert made.graphs.count == 0
     made.close()
 
 
@@ -334,6 +358,44 @@ def test_in_place_of_what_may_not_be_written_to(service: Service) -> None:
     assert given == data
 
 
+def test_an_output_takes_no_more_of_an_input_than_it_needs(service: Service) -> None:
+    layout = {"DataType": "FLOAT32", "Sizes": [1, 3], "TotalTensorSizeInBytes": 20}
+    message = request(CELU, {"InputTensor": np.ones(5, np.float32)}, {"InputTensor": layout, "OutputTensor": layout})
+    for in_place in ({}, {"in_place": "InputTensor"}):
+        stated = with_data(message) | in_place
+        data = stated["inputs"]["InputTensor"]
+        (made,) = computed(service, stated)
+        assert (data.nbytes, made.nbytes) == (20, 12)
+        assert made.obj is data.obj
+
+
+def test_a_gpu_leaves_the_inputs_as_they_are(service: Service) -> None:
+    """If it fails, they are NumPy's to compute with."""
+    prepared = service.prepare(validate(DispatchRequest, with_data(SMALL)))
+    gpu: Any = SimpleNamespace(kind="gpu", prepare=prepared.device.prepare)
+    there = Prepared(prepared.work, None, gpu)
+    assert (prepared.reusable, prepared.stage) == ([0], "kernel")
+    assert (there.reusable, there.stage) == ([], "dispatch")
+
+
+def test_without_llvm_numpy_computes_all(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def unavailable() -> None:
+        raise Unavailable("it is not installed")
+
+    caplog.set_level(logging.INFO)
+    for given, has_loops in ((True, True), (False, False)):
+        made = Service(Settings(threads=1, llvm=given))
+        assert (made.loops is not None) == has_loops
+        made.close()
+    told = "NumPy computes all that the CPU does: "
+    assert told not in caplog.text
+    monkeypatch.setattr(services, "Compiler", unavailable)
+    made = Service(Settings(threads=1))
+    assert made.loops is None
+    made.close()
+    assert told + "it is not installed" in caplog.text
+
+
 ADAM = ("InputParametersTensor", "InputFirstMomentTensor", "InputSecondMomentTensor", "GradientTensor")
 
 
@@ -357,6 +419,9 @@ def test_gaps_are_not_made_in_the_memory_of_an_input(service: Service) -> None:
     data = {"InputTensor": np.array([1, 9, 2, 9, 9, 3, 9, 4], np.float32)}
     (made,) = computed(service, with_data(request(CELU, data, {"InputTensor": layout, "OutputTensor": layout})))
     assert np.frombuffer(made, np.float32).tolist() == [1, 0, 2, 0, 0, 3, 0, 4]
+    stated = with_data(request(CELU, data, {"InputTensor": layout, "OutputTensor": layout}))
+    (made,) = computed(service, stated | {"in_place": "InputTensor"})
+    assert np.frombuffer(made, np.float32)[[0, 2, 5, 7]].tolist() == [1, 2, 3, 4]
 
 
 def test_what_looks_ends_when_nobody_waits_for_it(service: Service) -> None:
