@@ -372,7 +372,7 @@ def test_an_output_takes_no_more_of_an_input_than_it_needs(service: Service) -> 
 def test_a_gpu_leaves_the_inputs_as_they_are(service: Service) -> None:
     """If it fails, they are NumPy's to compute with."""
     prepared = service.prepare(validate(DispatchRequest, with_data(SMALL)))
-    gpu: Any = SimpleNamespace(kind="gpu", prepare=prepared.device.prepare)
+    gpu: Any = SimpleNamespace(kind="cuda", prepare=prepared.device.prepare)
     there = Prepared(prepared.work, None, gpu)
     assert (prepared.reusable, prepared.stage) == ([0], "kernel")
     assert (there.reusable, there.stage) == ([], "dispatch")
