@@ -36,7 +36,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(graph_entries, "monotonic", lambda: made.now)
-    monkeypatch.setattr(graph_store.time, "time", lambda: made.now)
+    monkeypatch.setattr("app.engine.graph_store.time.time", lambda: made.now)
     return made
 
 
@@ -106,7 +106,7 @@ def ids(service: Service) -> list[str]:
 
 def result(service: Service, kept: KeptGraph) -> list[float]:
     """Of `sums` for X."""
-    x = memoryview(X).cast("B")
+    x = memoryview(X.tobytes())
     with service.memory.open() as memory:
         (output,) = service.execute_here(kept.prepared[kept.device], {"x": x}, memory).outputs.values()
         found: list[float] = np.frombuffer(output, np.float32).tolist()
@@ -139,6 +139,7 @@ def test_they_are_counted_and_listed_the_oldest_first(service: Service, clock: C
     }
     store.drop(id_of(kept[1]))
     assert ids(service) == [id_of(kept[0]), id_of(kept[2])]
+    assert id_of(kept[1]) not in store._graphs, "what it keeps is given back"
 
 
 def test_one_that_is_known_is_kept_once(service: Service, clock: Clock) -> None:
@@ -156,7 +157,7 @@ def test_large_tensors_are_copied_bit_by_bit(monkeypatch: pytest.MonkeyPatch) ->
     memory: Any = SimpleNamespace(ensure_open=lambda: looked.append(True))
     for data in (b"", b"abc", b"abcdefgh"):
         looked.clear()
-        assert graph_store._copy(memoryview(data), memory) == data
+        assert bytes(graph_store._copy(memoryview(data), memory)) == data
         assert len(looked) == math.ceil(len(data) / 3)
 
 
@@ -320,6 +321,9 @@ class TestBounds:
             keep(service, relus(3))
         assert f"Bytes of graphs: {2 * size} in use and {size} more wanted, where max_graph_bytes" in str(refusal.value)
         service.close()
+        service = service_with(max_graph_bytes=size)
+        keep(service, relus())
+        service.close()
         service = service_with(max_graph_bytes=size - 1)
         with pytest.raises(LimitExceeded, match=f"Bytes of this graph to keep: {size}, where max_graph_bytes") as over:
             keep(service, relus())
@@ -383,6 +387,15 @@ class TestSeveralProcesses:
         assert id_ in second.graphs._graphs
         second.graphs.tend()
         assert list(second.graphs._graphs) == [other]
+
+    def test_what_is_no_id_leads_to_no_file(self, two: tuple[Service, Service], tmp_path: Path) -> None:
+        id_ = id_of(keep(two[0], relus())[0])
+        (tmp_path / "folder").mkdir()
+        (tmp_path / "folder" / id_).write_bytes((tmp_path / id_).read_bytes())
+        for name in (f"folder/{id_}", f"./{id_}"):
+            for act in (two[1].graphs.find, two[1].graphs.called, two[1].graphs.drop):
+                with pytest.raises(UnknownGraph):
+                    act(name)
 
     def test_one_that_is_sent_again_is_compiled_again(self, two: tuple[Service, Service]) -> None:
         first, second = two

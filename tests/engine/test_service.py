@@ -216,7 +216,8 @@ def test_graphs_may_be_those_of_several_processes() -> None:
 
 def test_a_full_queue_is_full_for_what_is_small(service: Service) -> None:
     places = [service.pool.reserve() for _ in range(service.settings.threads + service.settings.queue_depth)]
-    for act in (service.check_inline, lambda: computed(service, with_data(SMALL))):
+    acts: list[Callable[[], object]] = [service.check_inline, lambda: computed(service, with_data(SMALL))]
+    for act in acts:
         with pytest.raises(QueueFull):
             act()
     service.pool.release(places.pop())
@@ -230,10 +231,11 @@ def test_a_device_that_there_is_not(service: Service) -> None:
     graph = GraphRequest(validate(GraphDesc, chain(2, "ELEMENT_WISE_EXP")), NEWEST, {}, {})
     with service.memory.open() as memory:
         compiled = service.compile(graph, memory, lambda: False)
-    for act in (
+    acts: list[Callable[[], object]] = [
         lambda: service.prepare(validate(DispatchRequest, SMALL | {"device": "nunpy"})),
         lambda: service.prepare_graph(compiled, "nunpy"),
-    ):
+    ]
+    for act in acts:
         with pytest.raises(ContractError) as refusal:
             act()
         (violation,) = refusal.value.violations

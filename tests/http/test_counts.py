@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app import __version__
 from app.devices.device import ExecutionRecord
-from app.engine.graph_entries import PARTS
+from app.engine.graph_entries import PARTS, by_part
 from app.engine.prepared import Outcome
 from app.engine.service import State
 from app.http.server.limit import ConnectionLimit
@@ -50,10 +50,11 @@ def service(number: int, gpus: bool = True) -> Any:
         slots=SimpleNamespace(pinned_bytes=20 * number),
         cache=type("Cache", (list,), {"compiled": 40 * number})([None] * number),
     )
+    other = SimpleNamespace(**vars(gpu) | {"cache": None})  # that of kernels is the same
     return SimpleNamespace(
         pool=SimpleNamespace(waiting=number, running=2 * number),
         memory=SimpleNamespace(used=3 * number, pool=SimpleNamespace(idle_bytes=4 * number)),
-        placement=SimpleNamespace(pinned=SimpleNamespace(used=5 * number), gpus=[gpu, gpu] if gpus else []),
+        placement=SimpleNamespace(pinned=SimpleNamespace(used=5 * number), gpus=[gpu, other] if gpus else []),
         graphs=SimpleNamespace(count=6 * number, memory_bytes=7 * number),
         state=State.READY if number > 1 else State.DRAINING,
         caches={
@@ -135,7 +136,7 @@ def test_dispatches_and_those_that_fell_back(workers: list[Metrics]) -> None:
     first, second = workers
     prepared: Any = SimpleNamespace(name="CELU")
     first.dispatched(prepared, Outcome({}, 0.5, 2.0, ExecutionRecord("numpy", "cpu")))
-    fell_back = ExecutionRecord("numpy", "cpu", "it failed", "cuda:0", "memory")  # type: ignore[arg-type]
+    fell_back = ExecutionRecord("numpy", "cpu", "it failed", "cuda:0", "memory")
     second.dispatched(prepared, Outcome({}, 0.25, 1.0, fell_back))
     found = shown(first)
     assert found['dmlserve_dispatches_total{device="numpy",operator="CELU"}'] == 2
@@ -165,7 +166,8 @@ def test_keys_refusals_and_what_is_counted_elsewhere(workers: list[Metrics], slo
     assert found["dmlserve_connections_refused_total"] == 1
 
 
-def test_inferences_of_all(workers: list[Metrics]) -> None:
+def test_inferences_of_all(workers: list[Metrics], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.http.telemetry.inferences.time.time_ns", lambda: 5_000_000_999)
     first, second = workers
     for metrics in workers:
         metrics.inferences.observe("celu", {"success": 2_000_000_000, "queue": 1_000_000_000})
@@ -178,7 +180,9 @@ def test_inferences_of_all(workers: list[Metrics]) -> None:
     assert found['dmlserve_inference_batches_total{operator="mnist",size="4"}'] == 2
     inferences, batches = first.inferences_of_all()
     assert [[*numbers] for numbers in batches["mnist", "4"]] == [[1, 3, 10, 20, 30]] * 2
-    assert len(inferences["celu",]) == 2
+    told = by_part(inferences["celu",])
+    assert [[*numbers] for numbers in told["success"]] == [[1, 2e9, 5000]] * 2
+    assert [[*numbers] for numbers in told["fail"]] == [[0, 0, 0], [1, 5e8, 5000]]
 
 
 GAUGES = {
@@ -228,6 +232,7 @@ def test_without_gpus_loops_and_caches(slots: Slots) -> None:
     for name, label in zip(zeros, ("structures", "llvm", "nvrtc"), strict=True):
         assert found[f'dmlserve_{name}="{label}"}}'] == 0
     assert found["dmlserve_start_time_seconds"] == slots.start_time
+    assert shown(Metrics(bare, ConnectionLimit()))["dmlserve_workers"] == 1
 
 
 def test_processor_time_goes_on_where_the_last_process_ended(slots: Slots, clock: Clock) -> None:
@@ -258,7 +263,8 @@ def test_a_worker_that_ends_says_so(workers: list[Metrics]) -> None:
 
 def exemplars(metrics: Metrics) -> Iterator[tuple[str, Any]]:
     """The exemplar of each bucket that has one, by the bucket's bound."""
-    for family in openmetrics_families(metrics.render(with_exemplars=True).decode()):
+    text = metrics.render(with_exemplars=True).decode()
+    for family in openmetrics_families(text):  # type: ignore[no-untyped-call]
         for sample in family.samples:
             if sample.exemplar:
                 yield sample.labels["le"], sample.exemplar
@@ -279,6 +285,25 @@ def test_the_newest_trace_of_each_bucket_is_shown(workers: list[Metrics], clock:
         assert (large[0], large[1].value, float(large[1].timestamp)) == ("+Inf", 70.0, 1002.0)
         assert large[1].labels == {"trace_id": traces[2], "span_id": spans[2]}
         assert b"trace_id" not in metrics.render()
+        assert not metrics.render().endswith(b"# EOF\n")
     first.exemplify("/a", 0.0022, traces[0], spans[0])
     (_, newest), _ = exemplars(second)
     assert newest.labels == {"trace_id": traces[0], "span_id": spans[0]}
+
+
+def test_a_trace_is_not_shown_while_it_is_written(
+    workers: list[Metrics], monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    first, second = workers
+    seen: list[int] = []
+
+    def now() -> float:
+        seen.append(len([*exemplars(second)]))
+        return clock.now
+
+    monkeypatch.setattr(module, "time", now)
+    first.requested("/a", "GET", 200, 0, 0, 0.002)
+    for _ in range(2):
+        first.exemplify("/a", 0.002, "1" * 32, "2" * 16)
+        assert len([*exemplars(second)]) == 1
+    assert seen == [0, 0]

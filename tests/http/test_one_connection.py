@@ -261,7 +261,8 @@ class TestBeginning:
     def test_it_is_counted_while_it_is_there(self) -> None:
         async def main() -> None:
             one = One()
-            assert one.state.connections == {one.connection}
+            connections: set[Any] = one.state.connections
+            assert connections == {one.connection}
             assert one.limits.connections.count == 1
             one.connection.connection_lost(None)
             assert one.state.connections == set()
