@@ -145,6 +145,8 @@ class TestRest:
         resting.write(b"five\n")
         time.sleep(0.05)
         assert len(pieces) == 3, "nobody waits for it"
+        resting.flush()
+        assert pieces[3:] == [b"five\n"]
 
     def test_it_ends(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sinks, "REST_SECONDS", 0.01)
@@ -183,6 +185,48 @@ def test_nobody_waits_longer_for_a_write_that_hangs_than_it_may_take(
     waiting.join(SECONDS / 2)
     assert not waiting.is_alive(), "it counts from when the write began"
     assert read_until(reading, b"\n") == LONG
+
+
+def test_what_has_no_room_is_dropped_and_told_when_there_is_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line that was cut is ended before the next one."""
+    room = [0]
+
+    def full(descriptor: int, data: bytes) -> int:
+        taken = os.write(descriptor, data[: room[0]])
+        room[0] -= taken
+        return taken
+
+    monkeypatch.setattr(sinks, "_write", full)
+    file, dropped = tmp_path / "log", memoryview(bytearray(8)).cast("d")
+    sink = Sink(str(file), False, line)
+    sink.count_in(dropped)
+    for space, lines, count, text in (
+        (4, b"one\n", 0, "one\n"),
+        (0, b"two\n", 1, "one\n"),
+        (1, b"three\nfour\n", 3, "one\nt"),
+        (0, b"five\n", 4, "one\nt"),
+        (1, b"six\n", 5, "one\nt\n"),
+        (2, b"seven\n", 6, "one\nt\nse"),
+        (3, b"8\n9\n", 7, "one\nt\nse\n8\n"),
+    ):
+        room[0] = space
+        sink.write(lines)
+        sink.flush()
+        assert (dropped[0], file.read_text()) == (count, text)
+    room[0] = 1000
+    sink.write(b"ten\n")
+    told = "one\nt\nse\n8\nten\n7 log lines were dropped, as nobody took them\n"
+    wait_until(lambda: file.read_text() == told)
+
+
+def test_what_nobody_can_take_any_more_is_not_written() -> None:
+    reading, writing = os.pipe()
+    assert sinks._write(writing, b"abc") == 3
+    os.close(reading)
+    assert sinks._write(writing, b"abc") == 0
+    os.close(writing)
 
 
 def test_where_no_thread_can_be_started_the_next_line_tries_again(
@@ -251,11 +295,14 @@ def test_a_file_is_opened_again(tmp_path: Path) -> None:
     file.rename(rotated)
     sink.write(b"two\n")
     sink.flush()
+    before = sink._descriptor
     sink.reopen()
     wait_until(file.exists)
     sink.write(b"three\n")
     sink.flush()
     assert (rotated.read_text(), file.read_text()) == ("one\ntwo\n", "three\n")
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(before)
 
 
 def test_a_file_that_cannot_be_opened_again_is_written_on(tmp_path: Path) -> None:

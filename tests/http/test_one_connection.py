@@ -244,6 +244,9 @@ class TestBeginning:
             assert (request.method, request.path, request.raw_path, request.query) == ("GET", "/a b", b"/a%20b", b"c=d")
             assert (request.version, request.headers[b"x"]) == ("1.1", b"y")
             assert request.raw_headers == [(b"host", b"a"), (b"x", b"y")]
+            await one.turn()
+            one.receive(get("/c"))
+            assert (one.requests[1].raw_path, one.requests[1].query) == (b"/c", b"")
 
         run(main)
 
