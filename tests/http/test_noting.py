@@ -16,7 +16,7 @@ from app.http.core.exchange import Reply, Request
 from app.http.telemetry import access_log as access_logs
 from app.http.telemetry.access_log import AccessLog
 from app.http.telemetry.requests import observing
-from app.http.telemetry.tracing import Parent, Traced, parent_of
+from app.http.telemetry.tracing import Parent, Traced
 from app.stages import Stages
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -304,29 +304,3 @@ def test_text_says_what_people_look_for(operator: str | None, told: str, monkeyp
 
     asyncio.run(main())
     assert written[0].decode().rstrip("\n").endswith(f"app.request: GET /a 200 in 12.34 ms{told}, id 1f0e")
-
-
-@pytest.mark.parametrize(
-    ("given", "is_sampled"),
-    [
-        (f"00-{TRACE}-{SPAN}-01", True),
-        (f"00-{TRACE}-{SPAN}-00", False),
-        (f"00-{TRACE}-{SPAN}-03", True),
-        (f"00-{TRACE}-{SPAN}-02", False),
-        (f"00-{TRACE}-{SPAN}-10", False),
-        (f"01-{TRACE}-{SPAN}-01-more", True),
-        (f"00-{TRACE}-{SPAN}-01-more", None),
-        (f"ff-{TRACE}-{SPAN}-01", None),
-        (f"00-{'0' * 32}-{SPAN}-01", None),
-        (f"00-{TRACE}-{'0' * 16}-01", None),
-        (f"00-{TRACE.upper()}-{SPAN}-01", None),
-        (f"00-{TRACE}-{SPAN}-01x", None),
-        ("", None),
-        (None, None),
-    ],
-)
-@pytest.mark.parametrize("state", ["", "a=b"])
-def test_a_parent_is_what_the_standard_says(given: str | None, is_sampled: bool | None, state: str) -> None:
-    fields = [] if given is None else [(b"traceparent", given.encode())]
-    parent = parent_of(request_of(*fields, *([(b"tracestate", state.encode())] if state else [])))
-    assert parent == (None if is_sampled is None else Parent(TRACE, SPAN, is_sampled, state))
