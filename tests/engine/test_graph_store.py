@@ -21,7 +21,7 @@ from app.engine.graph_store import DESCRIBED, GraphConflict, KeptGraph, StoreFul
 from app.engine.service import Service
 from app.memory.accounts import LimitExceeded
 from app.settings import Settings
-from tests.graphs.documents import OWNED, add, between, graph, into, out, relu, tensor
+from tests.graphs.documents import OWNED, add, between, graph, into, node, out, relu, tensor
 
 CODEC = MsgpackCodec()
 
@@ -341,6 +341,35 @@ def test_inputs_that_are_not_owned(service: Service) -> None:
     assert service.graphs.count == 0
     with pytest.raises(ContractError, match="z is not OWNED_BY_DML, nor an input of the graph"):
         keep(service, sums(), inputs={"own": OWN.tobytes(), "z": bytes(4)})
+
+
+def test_to_time_its_kernels_takes_matrices_of_their_own() -> None:
+    """A known matrix is packed once more, which is charged to who asks."""
+    size = 256
+    gemm = {
+        "ATensor": tensor(sizes=(1, size)),
+        "BTensor": tensor(sizes=(size, size)) | {"Flags": OWNED["Flags"]},
+        "TransA": "NONE",
+        "TransB": "NONE",
+        "Alpha": 1,
+        "Beta": 0,
+    }
+    document = graph(
+        [node("GEMM", "gemm", **gemm)],
+        [into("x", "gemm", "ATensor"), into("w", "gemm", "BTensor")],
+        [out("gemm", "y", "OutputTensor")],
+    )
+    service = Service(Settings(threads=1, gpus="none"))
+    kept, _ = keep(service, document, inputs={"w": bytes(4 * size * size)})
+    packed = kept.compiled.packed_bytes
+    assert packed >= 4 * size * size
+    with service.memory.open() as memory:
+        times = service.graph_times(kept.compiled, "numpy", memory, lambda: False)
+        assert packed <= memory.held < 2 * packed
+    assert [(len(kernel["nodes"]), kernel["seconds"] > 0) for kernel in times["kernels"]] == [(1, True)]
+    assert (times["device"], times["kind"], times["fallback_reason"]) == ("numpy", "cpu", None)
+    assert service.memory.used == 0
+    service.close()
 
 
 class TestSeveralProcesses:
