@@ -18,12 +18,12 @@ from app.contract.constants import NEWEST
 from app.contract.validation import validate
 from app.contract.violations import ContractError
 from app.devices.cpu.llvm.compiler import Unavailable
-from app.devices.device import Cancelled
+from app.devices.device import Cancelled, ExecutionRecord
 from app.engine import service as services
 from app.engine.dispatch import DispatchRequest
 from app.engine.graph_entries import LocalEntries, Record
 from app.engine.graphs import GraphRequest
-from app.engine.prepared import Outcome, Prepared
+from app.engine.prepared import Bound, Outcome, Prepared
 from app.engine.service import Abandoned, DeadlineExceeded, Draining, Service, State
 from app.engine.workers import QueueFull, Ticket
 from app.graphs.descriptor import GraphDesc
@@ -369,6 +369,32 @@ def test_an_output_takes_no_more_of_an_input_than_it_needs(service: Service) -> 
         (made,) = computed(service, stated)
         assert (data.nbytes, made.nbytes) == (20, 12)
         assert made.obj is data.obj
+
+
+def test_a_kernel_is_handed_all_its_memory(service: Service) -> None:
+    prepared = service.prepare(validate(DispatchRequest, with_data(SMALL)))
+    handed: list[Any] = []
+    kernel: Any = SimpleNamespace(dispatch=lambda *given: handed.append(given[:2]))
+    prepared.kernel = kernel
+    one, output, scratch = (memoryview(bytearray(size)) for size in (1, 2, 3))
+    for given, targets in ((None, [output]), (scratch, [output, scratch])):
+        prepared.dispatch(Bound([one], {"OutputTensor": output}, given), lambda: False)
+        assert handed.pop() == ([one], targets)
+
+
+@pytest.mark.parametrize("in_place", [None, "InputTensor"])
+def test_an_answer_says_whether_it_is_in_place(service: Service, in_place: str | None) -> None:
+    prepared = service.prepare(validate(DispatchRequest, with_data(SMALL) | {"in_place": in_place}))
+    ran = ExecutionRecord("numpy", "cpu", "it failed")
+    answer = prepared.answer(ran, {"OutputTensor": b"data"}, 0.25, 0.5)
+    assert answer["execution"] == {
+        "device": "numpy",
+        "kind": "cpu",
+        "fallback_reason": "it failed",
+        "in_place": in_place is not None,
+        "queue_seconds": 0.25,
+        "compute_seconds": 0.5,
+    }
 
 
 def test_a_gpu_leaves_the_inputs_as_they_are(service: Service) -> None:
