@@ -110,6 +110,7 @@ class TestRest:
     @pytest.fixture(autouse=True)
     def long_rest(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sinks, "REST_SECONDS", 1000.0)
+        monkeypatch.setattr(sinks, "FLUSH_SECONDS", 1000.0)  # who waits for what is written is told when it is
 
     @pytest.fixture
     def pieces(self, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
@@ -139,6 +140,13 @@ class TestRest:
         assert len(pieces) == 1
         resting.flush()
         assert pieces[1:] == [b"one\ntwo\nthree\n"]
+        resting.write(b"four\n")
+        wait_until(lambda: len(pieces) == 3 and resting._is_resting)
+        resting.write(b"five\n")
+        time.sleep(0.05)
+        assert len(pieces) == 3, "nobody waits for it"
+        resting.flush()
+        assert pieces[3:] == [b"five\n"]
 
     def test_it_ends(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sinks, "REST_SECONDS", 0.01)
@@ -146,6 +154,7 @@ class TestRest:
         for number in range(5):
             sink.write(b"line\n")
             wait_until(lambda: (tmp_path / "log").read_bytes() == b"line\n" * (number + 1))  # noqa: B023 - now
+            time.sleep(0.03)
 
     def test_many_bytes_end_it(self, resting: Sink, pieces: list[bytes]) -> None:
         half = MOST_BYTES // 2
@@ -159,6 +168,86 @@ class TestRest:
         (tmp_path / "log").rename(tmp_path / "log.1")
         resting.reopen()
         wait_until((tmp_path / "log").exists)
+
+
+def test_nobody_waits_longer_for_a_write_that_hangs_than_it_may_take(
+    pipe: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, reading = pipe
+    sink, now = Sink(name, False, line), [0.0]
+    monkeypatch.setattr(sinks, "FLUSH_SECONDS", 2 * SECONDS)
+    monkeypatch.setattr(sinks, "monotonic", lambda: now[0])
+    sink.write(LONG)
+    wait_until(lambda: bool(select.select([reading], [], [], 0)[0]))
+    now[0] = 2 * SECONDS
+    waiting = threading.Thread(target=sink.flush)
+    waiting.start()
+    waiting.join(SECONDS / 2)
+    assert not waiting.is_alive(), "it counts from when the write began"
+    assert read_until(reading, b"\n") == LONG
+
+
+def test_what_has_no_room_is_dropped_and_told_when_there_is_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line that was cut is ended before the next one."""
+    room = [0]
+
+    def full(descriptor: int, data: bytes) -> int:
+        taken = os.write(descriptor, data[: room[0]])
+        room[0] -= taken
+        return taken
+
+    monkeypatch.setattr(sinks, "_write", full)
+    file, dropped = tmp_path / "log", memoryview(bytearray(8)).cast("d")
+    sink = Sink(str(file), False, line)
+    sink.count_in(dropped)
+    for space, lines, count, text in (
+        (4, b"one\n", 0, "one\n"),
+        (0, b"two\n", 1, "one\n"),
+        (1, b"three\nfour\n", 3, "one\nt"),
+        (0, b"five\n", 4, "one\nt"),
+        (1, b"six\n", 5, "one\nt\n"),
+        (2, b"seven\n", 6, "one\nt\nse"),
+        (3, b"8\n9\n", 7, "one\nt\nse\n8\n"),
+    ):
+        room[0] = space
+        sink.write(lines)
+        sink.flush()
+        assert (dropped[0], file.read_text()) == (count, text)
+    room[0] = 1000
+    sink.write(b"ten\n")
+    told = "one\nt\nse\n8\nten\n7 log lines were dropped, as nobody took them\n"
+    wait_until(lambda: file.read_text() == told)
+
+
+def test_what_nobody_can_take_any_more_is_not_written() -> None:
+    reading, writing = os.pipe()
+    assert sinks._write(writing, b"abc") == 3
+    os.close(reading)
+    assert sinks._write(writing, b"abc") == 0
+    os.close(writing)
+
+
+def test_where_no_thread_can_be_started_the_next_line_tries_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    sink = Sink(str(tmp_path / "log"), False, line)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fail)
+        sink.write(b"one\n")
+    sink.write(b"two\n")
+    sink.flush()
+    assert (tmp_path / "log").read_bytes() == b"one\ntwo\n"
+
+
+def test_standard_error_is_not_opened_again() -> None:
+    sink = Sink("", False, line)
+    sink.reopen()
+    assert not sink._is_opening
 
 
 def test_a_pipe_that_nobody_reads_is_not_waited_for(tmp_path: Path) -> None:
@@ -206,11 +295,14 @@ def test_a_file_is_opened_again(tmp_path: Path) -> None:
     file.rename(rotated)
     sink.write(b"two\n")
     sink.flush()
+    before = sink._descriptor
     sink.reopen()
     wait_until(file.exists)
     sink.write(b"three\n")
     sink.flush()
     assert (rotated.read_text(), file.read_text()) == ("one\ntwo\n", "three\n")
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(before)
 
 
 def test_a_file_that_cannot_be_opened_again_is_written_on(tmp_path: Path) -> None:
@@ -243,6 +335,22 @@ class TestForks:
         received = read_until(reading, length=len(LONG + b"parent\n" + b"child\n"))
         os.waitpid(process, 0)
         assert received.replace(b"child\n", b"") == LONG + b"parent\n"  # either of them may be the first to write
+
+    def test_who_writes_meanwhile_waits_until_a_line_is_whole(self, pipe: tuple[str, int]) -> None:
+        name, reading = pipe
+        sink = Sink(name, True, line)
+
+        def work() -> None:
+            sink.write(LONG)
+            for _ in range(30):
+                sink.flush()
+
+        process = forked(work)
+        wait_until(lambda: bool(select.select([reading], [], [], 0)[0]))
+        sink.write(b"whole\n")
+        time.sleep(0.1)
+        assert read_until(reading, b"whole\n", len(LONG) + 6) == LONG + b"whole\n"
+        os.waitpid(process, 0)
 
     def test_one_that_is_killed_in_the_midst_of_a_line_spoils_no_other(self, pipe: tuple[str, int]) -> None:
         name, reading = pipe

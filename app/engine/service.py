@@ -130,8 +130,7 @@ class Service:
 
     def prepare(self, request: DispatchRequest) -> Prepared:
         """Judge `request`, without its data. Raises ContractError, LimitExceeded."""
-        if request.device != "auto":
-            self.check_device(request.device)
+        self.check_device(request.device)
         compiled = self.compiled(request)
         limit_tensors(compiled, self.settings.max_tensor_bytes, ("operator",))
         if request.in_place is not None:
@@ -201,8 +200,6 @@ class Service:
             if place is not None:
                 self.pool.release(place)
             return self.execute_here(prepared, data, memory, stages, is_admitted=place is not None)
-        if place is None:
-            self.ensure_open()
         bound = self._bound(prepared, prepared.bind(data), memory)
         return await self.run(partial(self._computed, prepared, bound), memory, hang_up, stages, place)
 

@@ -137,7 +137,6 @@ class WorkerPool:
             self._stop(ticket)
             del ticket, job
             future.set_result(result)
-            del result
         del future
 
     def _stop(self, ticket: Ticket[T]) -> None:

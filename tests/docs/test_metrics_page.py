@@ -1,7 +1,9 @@
 """The page of metrics says what /metrics says, and has all of it."""
 
+import logging
 import re
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -64,8 +66,16 @@ def test_what_is_to_be_alerted_on_is_there() -> None:
     assert set(re.findall(r"`(\w+)`", alerts.split("The reasons of `dmlserve_rejections_total`")[1])) == reasons
 
 
-def test_gpus_by_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a module of the test's own: some tell no utilisation, and one is not found."""
+def asks() -> bool:
+    """Whether a thread asks NVML."""
+    return any(thread.name == "dmlserve-nvml" for thread in threading.enumerate())
+
+
+def test_gpus_by_nvml(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """By a module of the test's own: one tells nothing of its use, and one is not found."""
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setattr(gpus, "SECONDS", 0.01)
+    asked, begun = list[bytes](), list[bool]()
 
     class NVMLError(Exception):
         pass
@@ -75,7 +85,14 @@ def test_gpus_by_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
             raise NVMLError("Not Supported")
         return SimpleNamespace(gpu=37)
 
+    def memory(handle: str) -> SimpleNamespace:
+        if handle == "0000:02:00.0":
+            raise NVMLError("Not Supported")
+        return SimpleNamespace(used=5, total=7)
+
     def handle(bus_id: bytes) -> str:
+        assert begun
+        asked.append(bus_id)
         if bus_id == b"gone":
             raise NVMLError("Not Found")
         return bus_id.decode()
@@ -83,14 +100,14 @@ def test_gpus_by_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = SimpleNamespace(
         NVMLError=NVMLError,
         NVML_TEMPERATURE_GPU=0,
-        nvmlInit=lambda: None,
+        nvmlInit=lambda: begun.append(True),
         nvmlDeviceGetHandleByPciBusId=handle,
         nvmlDeviceGetUtilizationRates=utilization,
-        nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(used=5, total=7),
+        nvmlDeviceGetMemoryInfo=memory,
         nvmlDeviceGetTemperature=lambda handle, sensor: 61,
     )
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    buses = ["0000:01:00.0", "0000:02:00.0", "gone"]
+    buses = ["gone", "0000:01:00.0", "0000:02:00.0"]
     there = [
         SimpleNamespace(name=f"cuda:{number}", out_of_service=None if number else "lost", bus_id=lambda bus=bus: bus)
         for number, bus in enumerate(buses)
@@ -106,14 +123,32 @@ def test_gpus_by_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
     watched.open()
     try:
         wait_until(lambda: len(told()["dmlserve_gpu_temperature_celsius"]) == 2)
+        wait_until(lambda: asked.count(b"gone") >= 3)
     finally:
         watched.close()
+    wait_until(lambda: not asks())
+    assert set(caplog.messages) == {"NVML tells nothing of cuda:0: Not Found"}
     assert told() == {
-        "dmlserve_gpu_utilization_ratio": {"cuda:0": 0.37},
-        "dmlserve_gpu_temperature_celsius": {"cuda:0": 61, "cuda:1": 61},
-        "dmlserve_gpu_memory_used_bytes": {"cuda:0": 5, "cuda:1": 5},
-        "dmlserve_gpu_memory_total_bytes": {"cuda:0": 7, "cuda:1": 7},
+        "dmlserve_gpu_utilization_ratio": {"cuda:1": 0.37},
+        "dmlserve_gpu_temperature_celsius": {"cuda:1": 61, "cuda:2": 61},
+        "dmlserve_gpu_memory_used_bytes": {"cuda:1": 5},
+        "dmlserve_gpu_memory_total_bytes": {"cuda:1": 7},
         "dmlserve_gpu_in_service": {"cuda:0": 0, "cuda:1": 1, "cuda:2": 1},
     }
     monkeypatch.setattr(gpus, "_OLD_SECONDS", 0.0)
     assert told()["dmlserve_gpu_temperature_celsius"] == {}
+
+
+def test_without_gpus_or_nvml_nothing_is_asked(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("there is no driver")
+
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: thread.run())
+    monkeypatch.setitem(sys.modules, "pynvml", SimpleNamespace(nvmlInit=fail))
+    Gpus([]).open()
+    assert caplog.messages == []
+    Gpus([SimpleNamespace(name="cuda:0", out_of_service=None, bus_id=fail)]).open()
+    assert caplog.messages == ["NVML tells nothing of GPUs: there is no driver"]

@@ -8,6 +8,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,17 +16,22 @@ import pytest
 
 from app.contract.constants import NEWEST
 from app.contract.validation import validate
-from app.devices.device import Cancelled
+from app.contract.violations import ContractError
+from app.devices.cpu.llvm.compiler import Unavailable
+from app.devices.device import Cancelled, ExecutionRecord
+from app.engine import service as services
 from app.engine.dispatch import DispatchRequest
+from app.engine.graph_entries import LocalEntries, Record
 from app.engine.graphs import GraphRequest
-from app.engine.prepared import Outcome
-from app.engine.service import Abandoned, DeadlineExceeded, Draining, Service
-from app.engine.workers import Ticket
+from app.engine.prepared import Bound, Outcome, Prepared
+from app.engine.service import Abandoned, DeadlineExceeded, Draining, Service, State
+from app.engine.workers import QueueFull, Ticket
 from app.graphs.descriptor import GraphDesc
 from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryExhausted, MemoryShare, RequestOver
 from app.memory.buffers import Buffer
 from app.operators.looks import look, looking
 from app.settings import Settings
+from app.stages import Stages
 from tests.http.load import NOT_BRIEF, slow_dispatch
 from tests.messages import CELU, request
 
@@ -80,6 +86,21 @@ def test_nothing_is_logged_of_a_dispatch_that_was_given_up(service: Service, cap
 
     asyncio.run(main())
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_nobody_listens_for_a_client_whose_dispatch_is_over(service: Service) -> None:
+    async def main(message: dict[str, Any], error: type[Exception] | None) -> None:
+        hang_up = asyncio.get_running_loop().create_future()
+        if error is None:
+            await dispatch(service, message, hang_up)
+        else:
+            with pytest.raises(error):
+                await dispatch(service, message, hang_up)
+        await asyncio.sleep(0)
+        assert hang_up.cancelled()
+
+    asyncio.run(main(with_data(QUEUED), None))
+    asyncio.run(main(with_data(HALF_A_MINUTE), DeadlineExceeded))
 
 
 def test_the_data_of_a_dispatch_that_waited_in_vain_are_let_go(service: Service) -> None:
@@ -154,6 +175,121 @@ def test_what_comes_after_the_end_is_refused(service: Service, message: dict[str
     assert service.memory.used == 0
 
 
+def test_it_says_whether_it_takes_more() -> None:
+    made = Service(Settings(threads=1, llvm=False))
+    states = [made.capabilities()["state"]]
+    for act in (made.open, made.drain, made.close):
+        act()
+        states.append(made.capabilities()["state"])
+        if act != made.close:
+            computed(made, with_data(SMALL))
+            asyncio.run(dispatch(made, with_data(QUEUED)))
+    assert states == [State.STARTING, State.READY, State.DRAINING, State.DRAINING]
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        made.pool.submit(lambda ticket: None)
+    made = Service(Settings(threads=1, llvm=False))
+    made.close()
+    assert made.capabilities()["state"] == State.DRAINING
+
+
+def test_opening_prepares_devices_and_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, opened = Service(Settings(threads=2, llvm=False)), list[str]()
+    monkeypatch.setattr(made.placement, "open", lambda: opened.append("devices"))
+    monkeypatch.setattr(made.pool, "open", lambda: opened.append("workers"))
+    made.open()
+    assert opened == ["devices", "workers"]
+    made.close()
+
+
+def test_graphs_may_be_those_of_several_processes() -> None:
+    entries = LocalEntries()
+    made = Service(Settings(threads=1, llvm=False), entries)
+    assert made.graphs.count == 0
+    capability: Any = None
+    entries.add(Record("0" * 32, None, "auto", 0.0, 1, capability), [])
+    assert made.graphs.count == 1
+    made.close()
+    made = Service(Settings(threads=1, llvm=False))
+    assert made.graphs.count == 0
+    made.close()
+
+
+def test_a_full_queue_is_full_for_what_is_small(service: Service) -> None:
+    places = [service.pool.reserve() for _ in range(service.settings.threads + service.settings.queue_depth)]
+    acts: list[Callable[[], object]] = [service.check_inline, lambda: computed(service, with_data(SMALL))]
+    for act in acts:
+        with pytest.raises(QueueFull):
+            act()
+    service.pool.release(places.pop())
+    service.check_inline()
+    computed(service, with_data(SMALL))
+    assert service.memory.used == 0
+
+
+def test_a_device_that_there_is_not(service: Service) -> None:
+    message = "There is no device nunpy; give auto or numpy. Did you mean numpy?"
+    graph = GraphRequest(validate(GraphDesc, chain(2, "ELEMENT_WISE_EXP")), NEWEST, {}, {})
+    with service.memory.open() as memory:
+        compiled = service.compile(graph, memory, lambda: False)
+    acts: list[Callable[[], object]] = [
+        lambda: service.prepare(validate(DispatchRequest, SMALL | {"device": "nunpy"})),
+        lambda: service.prepare_graph(compiled, "nunpy"),
+    ]
+    for act in acts:
+        with pytest.raises(ContractError) as refusal:
+            act()
+        (violation,) = refusal.value.violations
+        assert (violation.path, violation.given, violation.allowed) == (("device",), "nunpy", ["auto", "numpy"])
+        assert violation.message == message
+    for name in ("auto", "numpy"):
+        assert service.prepare(validate(DispatchRequest, SMALL | {"device": name})).device.name == "numpy"
+        assert service.prepare_graph(compiled, name).device.name == "numpy"
+
+
+def test_where_in_a_request_it_is_wrong(service: Service) -> None:
+    desc = SMALL["operator"]["InputTensor"]
+    wrong: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+        ({"operator": SMALL["operator"] | {"OutputTensor": desc | {"Sizes": [2]}}}, ("operator", "OutputTensor")),
+        ({"in_place": "OutputTensor"}, ("in_place",)),
+    ]
+    for fields, path in wrong:
+        with pytest.raises(ContractError) as refusal:
+            service.prepare(validate(DispatchRequest, SMALL | fields))
+        (violation,) = refusal.value.violations
+        assert violation.path[: len(path)] == path
+    service.settings.max_tensor_bytes = 11
+    with pytest.raises(LimitExceeded, match="max_tensor_bytes") as over:
+        service.prepare(validate(DispatchRequest, SMALL))
+    assert over.value.path[0] == "operator"
+
+
+@pytest.mark.parametrize("message", [SMALL, QUEUED], ids=["here", "by a worker"])
+def test_how_long_it_took_and_when_what_happened(service: Service, message: dict[str, Any]) -> None:
+    stated, stages = validate(DispatchRequest, with_data(message)), Stages()
+    prepared = service.prepare(stated)
+
+    async def main() -> Outcome:
+        with service.memory.open() as memory:
+            return await service.execute(prepared, stated.inputs, memory, stages=stages)
+
+    outcome = asyncio.run(main())
+    assert 0 < outcome.compute_seconds < 10
+    assert 0 <= outcome.queue_seconds < 10
+    assert [stage.name for stage in stages.done] == (["kernel"] if message is SMALL else ["queue", "kernel"])
+
+
+def test_the_deadline_counts_from_when_a_place_was_reserved(service: Service) -> None:
+    service.settings.deadline_seconds = 50
+    stated, place = validate(DispatchRequest, with_data(HALF_A_MINUTE)), service.pool.reserve()
+    place.submitted -= 60
+
+    async def main() -> None:
+        with service.memory.open() as memory, pytest.raises(DeadlineExceeded):
+            await service.execute(service.prepare(stated), stated.inputs, memory, place=place)
+
+    asyncio.run(asyncio.wait_for(main(), 10))
+
+
 @pytest.mark.parametrize("message", [SMALL, QUEUED], ids=["here", "by a worker"])
 def test_what_has_a_place_was_admitted(service: Service, message: dict[str, Any]) -> None:
     """It is computed though nothing else is taken any more, and gives its place free."""
@@ -214,6 +350,80 @@ def test_an_output_takes_the_memory_of_an_input_that_may_be_written_to(service: 
     assert kept != made
 
 
+def test_in_place_of_what_may_not_be_written_to(service: Service) -> None:
+    message = request(CELU, {"InputTensor": np.array([-1, 2, 3], np.float32)})
+    data = bytes(message["inputs"]["InputTensor"])
+    given = memoryview(bytes(data))
+    (made,) = computed(service, message | {"inputs": {"InputTensor": given}, "in_place": "InputTensor"})
+    assert np.frombuffer(made, np.float32)[1:].tolist() == [2, 3]
+    assert made != data
+    assert given == data
+
+
+def test_an_output_takes_no_more_of_an_input_than_it_needs(service: Service) -> None:
+    layout = {"DataType": "FLOAT32", "Sizes": [1, 3], "TotalTensorSizeInBytes": 20}
+    message = request(CELU, {"InputTensor": np.ones(5, np.float32)}, {"InputTensor": layout, "OutputTensor": layout})
+    for in_place in ({}, {"in_place": "InputTensor"}):
+        stated = with_data(message) | in_place
+        data = stated["inputs"]["InputTensor"]
+        (made,) = computed(service, stated)
+        assert (data.nbytes, made.nbytes) == (20, 12)
+        assert made.obj is data.obj
+
+
+def test_a_kernel_is_handed_all_its_memory(service: Service) -> None:
+    prepared = service.prepare(validate(DispatchRequest, with_data(SMALL)))
+    handed: list[Any] = []
+    kernel: Any = SimpleNamespace(dispatch=lambda *given: handed.append(given[:2]))
+    prepared.kernel = kernel
+    one, output, scratch = (memoryview(bytearray(size)) for size in (1, 2, 3))
+    for given, targets in ((None, [output]), (scratch, [output, scratch])):
+        prepared.dispatch(Bound([one], {"OutputTensor": output}, given), lambda: False)
+        assert handed.pop() == ([one], targets)
+
+
+@pytest.mark.parametrize("in_place", [None, "InputTensor"])
+def test_an_answer_says_whether_it_is_in_place(service: Service, in_place: str | None) -> None:
+    prepared = service.prepare(validate(DispatchRequest, with_data(SMALL) | {"in_place": in_place}))
+    ran = ExecutionRecord("numpy", "cpu", "it failed")
+    answer = prepared.answer(ran, {"OutputTensor": b"data"}, 0.25, 0.5)
+    assert answer["execution"] == {
+        "device": "numpy",
+        "kind": "cpu",
+        "fallback_reason": "it failed",
+        "in_place": in_place is not None,
+        "queue_seconds": 0.25,
+        "compute_seconds": 0.5,
+    }
+
+
+def test_a_gpu_leaves_the_inputs_as_they_are(service: Service) -> None:
+    """If it fails, they are NumPy's to compute with."""
+    prepared = service.prepare(validate(DispatchRequest, with_data(SMALL)))
+    gpu: Any = SimpleNamespace(kind="cuda", prepare=prepared.device.prepare)
+    there = Prepared(prepared.work, None, gpu)
+    assert (prepared.reusable, prepared.stage) == ([0], "kernel")
+    assert (there.reusable, there.stage) == ([], "dispatch")
+
+
+def test_without_llvm_numpy_computes_all(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def unavailable() -> None:
+        raise Unavailable("it is not installed")
+
+    caplog.set_level(logging.INFO)
+    for given, has_loops in ((True, True), (False, False)):
+        made = Service(Settings(threads=1, llvm=given))
+        assert (made.loops is not None) == has_loops
+        made.close()
+    told = "NumPy computes all that the CPU does: "
+    assert told not in caplog.text
+    monkeypatch.setattr(services, "Compiler", unavailable)
+    made = Service(Settings(threads=1))
+    assert made.loops is None
+    made.close()
+    assert told + "it is not installed" in caplog.text
+
+
 ADAM = ("InputParametersTensor", "InputFirstMomentTensor", "InputSecondMomentTensor", "GradientTensor")
 
 
@@ -237,6 +447,9 @@ def test_gaps_are_not_made_in_the_memory_of_an_input(service: Service) -> None:
     data = {"InputTensor": np.array([1, 9, 2, 9, 9, 3, 9, 4], np.float32)}
     (made,) = computed(service, with_data(request(CELU, data, {"InputTensor": layout, "OutputTensor": layout})))
     assert np.frombuffer(made, np.float32).tolist() == [1, 0, 2, 0, 0, 3, 0, 4]
+    stated = with_data(request(CELU, data, {"InputTensor": layout, "OutputTensor": layout}))
+    (made,) = computed(service, stated | {"in_place": "InputTensor"})
+    assert np.frombuffer(made, np.float32)[[0, 2, 5, 7]].tolist() == [1, 2, 3, 4]
 
 
 def test_what_looks_ends_when_nobody_waits_for_it(service: Service) -> None:

@@ -261,6 +261,9 @@ def test_cancelling_twice_or_too_late_changes_nothing() -> None:
         done.cancel()
         assert done.future.result(SECONDS) == 1
         until(lambda: pool.running == pool.waiting == 0)
+    nobodys: Ticket[None] = Ticket()
+    nobodys.cancel()
+    assert nobodys.cancelled()
 
 
 def test_close_waits_for_what_runs_and_drops_what_waits() -> None:
@@ -353,6 +356,27 @@ def test_nothing_of_a_job_outlives_it() -> None:
             until(lambda: kept[0]() is None)
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("error", [None, Failure()])
+def test_a_job_is_gone_when_its_result_is_told(error: Exception | None) -> None:
+    """Whoever waits for that may go on before the worker does."""
+    may_end, gone = threading.Event(), list[bool]()
+
+    class Job:
+        def __call__(self, ticket: Ticket[None]) -> None:
+            assert may_end.wait(SECONDS)
+            if error:
+                raise error
+
+    with pool_of(1, 0) as pool:
+        job = Job()
+        held = weakref.ref(job)
+        ticket = pool.submit(job)
+        del job
+        ticket.future.add_done_callback(lambda _: gone.append(held() is None))
+        may_end.set()
+    assert gone == [True]
 
 
 def test_workers_are_there_before_their_first_job() -> None:

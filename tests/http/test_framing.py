@@ -16,6 +16,8 @@ class Received:
         self.fields: list[list[tuple[bytes, bytes]]] = []
         self.lengths: list[int] = []
         self.keep_alive: list[bool] = []
+        self.bodies: list[bytes] = []
+        self.ended = 0
 
     def begin(
         self,
@@ -33,12 +35,13 @@ class Received:
         self.fields.append(fields)
         self.lengths.append(length)
         self.keep_alive.append(keep_alive)
+        self.bodies.append(b"")
 
     def piece(self, data: bytes) -> None:
-        """Bodies are none of its business."""
+        self.bodies[-1] += data
 
     def end(self) -> None:
-        """Nor are ends."""
+        self.ended += 1
 
 
 def request(fields: bytes, version: bytes = b"1.1", body: bytes = b"") -> bytes:
@@ -122,3 +125,48 @@ def test_how_long_a_connection_lasts(
 ) -> None:
     framing.feed(request(HOST + asked, version))
     assert received.keep_alive == [kept]
+
+
+UPGRADE = b"Connection: Upgrade\r\nUpgrade: h2c\r\n"
+
+
+@pytest.mark.parametrize("offer", [b"", UPGRADE])
+@pytest.mark.parametrize(
+    ("field", "sent", "length", "body"),
+    [
+        (b"", b"", 0, b""),
+        (b"Content-Length: 4\r\n", b"body", 4, b"body"),
+        (CHUNKED, b"4\r\nbody\r\n0\r\n\r\n", -1, b"body"),
+    ],
+)
+def test_each_request_begins_and_ends_once(
+    framing: Framing, received: Received, offer: bytes, field: bytes, sent: bytes, length: int, body: bytes
+) -> None:
+    for number in (1, 2, 3):
+        framing.feed(request(HOST + offer + field, body=sent))
+        assert (received.lengths, received.bodies, received.ended) == ([length] * number, [body] * number, number)
+
+
+def test_hosts_of_http_1_0(framing: Framing, received: Received) -> None:
+    """It need not have one, but has not two."""
+    for fields in (b"", HOST):
+        framing.feed(request(fields, b"1.0"))
+        framing.restart()
+    assert len(received.headers) == 2
+    with pytest.raises(RequestError, match="2 Host") as refusal:
+        framing.feed(request(HOST + HOST, b"1.0"))
+    assert refusal.value.status == 400
+
+
+def test_a_fault_in_what_is_told_is_no_fault_of_the_clients(caplog: pytest.LogCaptureFixture) -> None:
+    class Faulty(Received):
+        def end(self) -> None:
+            raise KeyError("name")
+
+    with pytest.raises(RequestError, match="The server failed to receive the request") as refusal:
+        Framing(Faulty(), 2048, 20).feed(request(HOST))
+    assert refusal.value.status == 500
+    (record,) = caplog.records
+    assert record.getMessage() == "Exception in a parser callback"
+    assert record.exc_info
+    assert record.exc_info[0] is KeyError

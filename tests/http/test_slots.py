@@ -106,6 +106,13 @@ def test_what_has_no_room_is_counted_together() -> None:
     assert numbers(slots)[OVERFLOW, OVERFLOW] == [[1000 - (len(found) - 1) + 1]]
 
 
+def test_a_series_may_take_all_the_room_there_is() -> None:
+    slots = Slots(1, slot_bytes=1 << 14)
+    words = (1 << 14) // 8 - 3  # but for its lengths and its name
+    slots.own(0).find(NAME, (), words)[words - 1] = 7
+    assert numbers(slots) == {(): [[*[0.0] * (words - 1), 7.0]]}
+
+
 def test_every_family_has_room_for_what_has_none() -> None:
     slots = Slots(1, slot_bytes=1 << 14)
     slot = slots.own(0)

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -19,6 +20,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from app.http.core.exchange import Request
 from app.http.telemetry import tracing
 from app.settings import Settings, Unusable
+from app.stages import Stage, Stages
 from tests.conftest import ROOT, RunningServer, running_server
 from tests.http.load import wait_until
 from tests.messages import CELU, output_of, post_json, post_msgpack, request
@@ -217,13 +219,22 @@ def test_what_is_no_traceparent(header: str) -> None:
     assert tracing.parent_of(asked(header)) is None
 
 
-def asked(traceparent: str) -> Request:
+def asked(traceparent: str, *fields: tuple[bytes, bytes]) -> Request:
     body: Any = None
-    return Request("GET", "/", b"/", b"", [(b"traceparent", traceparent.encode())], body)
+    return Request("GET", "/", b"/", b"", [(b"traceparent", traceparent.encode()), *fields], body)
 
 
 def test_versions_to_come_are_read_as_far_as_they_are_known() -> None:
     assert tracing.parent_of(asked(f"01-{TRACE}-{SPAN}-03-more")) == tracing.Parent(TRACE, SPAN, True, "")
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_sampled"), [("00", False), ("01", True), ("02", False), ("03", True), ("10", False)]
+)
+@pytest.mark.parametrize("state", ["", "a=b"])
+def test_a_parent_is_sampled_if_its_last_bit_says_so(flags: str, is_sampled: bool, state: str) -> None:
+    request = asked(f"00-{TRACE}-{SPAN}-{flags}", *([(b"tracestate", state.encode())] if state else []))
+    assert tracing.parent_of(request) == tracing.Parent(TRACE, SPAN, is_sampled, state)
 
 
 def test_the_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,3 +289,108 @@ def test_a_collector_that_says_nothing_holds_nothing_up(tmp_path: Path, is_there
                 silent.accept()[0].detach()  # it came, and stays open
             output_of(post_json(client, SMALL))
             assert running.stop(15) == 0
+
+
+def spans_of(
+    status: int,
+    stages: list[Stage],
+    monkeypatch: pytest.MonkeyPatch,
+    parent: tracing.Parent | None = None,
+    **noted: Any,
+) -> list[Any]:
+    """What is made of a request with these stages that began at 100, the request's own span last."""
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
+    made = tracing.Tracing("http://localhost:9/", 1.0)
+    made._processor.shutdown()
+    spans: list[Any] = []
+    made._processor = SimpleNamespace(on_end=spans.append)
+    body: Any = SimpleNamespace(received=11)
+    of = Request("POST", "/a", b"/a", b"", [], body, client=("192.0.2.1", 7), server=("192.0.2.2", 80))
+    of.id = "mine-1"
+    for name, value in noted.items():
+        setattr(of, name, value)
+    recorded = Stages()
+    recorded.begun, recorded.done = 100, stages
+    traced = made.end(of, recorded, parent, status, 5)
+    assert (traced.trace_id, traced.span_id) == (
+        f"{spans[-1].context.trace_id:032x}",
+        f"{spans[-1].context.span_id:016x}",
+    )
+    assert all(span.resource.attributes["service.name"] == "mine" for span in spans)
+    return spans
+
+
+ATTRIBUTES = {
+    "http.request.method": "POST",
+    "url.path": "/a",
+    "url.scheme": "http",
+    "network.protocol.version": "1.1",
+    "http.request.body.size": 11,
+    "http.response.body.size": 5,
+    "dmlserve.request.id": "mine-1",
+    "client.address": "192.0.2.1",
+    "client.port": 7,
+    "server.address": "192.0.2.2",
+    "server.port": 80,
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "refusal", "code", "told"),
+    [
+        (200, "", "UNSET", {}),
+        (499, "contract", "UNSET", {"dmlserve.rejection.reason": "contract"}),
+        (500, "", "ERROR", {"error.type": "500"}),
+        (503, "queue_full", "ERROR", {"error.type": "queue_full", "dmlserve.rejection.reason": "queue_full"}),
+    ],
+)
+def test_from_500_on_it_is_an_error_of_the_service(
+    status: int, refusal: str, code: str, told: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (span,) = spans_of(status, [], monkeypatch, refusal=refusal)
+    assert (span.name, span.status.status_code.name, span.kind.name) == ("POST", code, "SERVER")
+    assert (span.start_time, span.end_time) == (100, 100)
+    assert dict(span.attributes) == ATTRIBUTES | {"http.response.status_code": status} | told
+
+
+def test_a_dispatch_and_its_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    stages = [Stage("judge", 101, 103), Stage("compile", 103, 105), Stage("compile", 105, 106), Stage("send", 107, 109)]
+    noted: dict[str, Any] = {
+        "route": "/v1/dispatch",
+        "key": "mine",
+        "prepared": SimpleNamespace(name="CELU"),
+        "outcome": SimpleNamespace(ran=SimpleNamespace(device="numpy")),
+    }
+    for count, is_hit in ((0, False), (1, True)):
+        *inside, span = spans_of(200, stages[count:], monkeypatch, **noted)
+        assert [(each.name, each.start_time, each.end_time) for each in inside] == stages[count:]
+        assert {each.parent.span_id for each in inside} == {span.context.span_id}
+        assert {each.context.trace_id for each in inside} == {span.context.trace_id}
+        assert len({each.context.span_id for each in [*inside, span]}) == len(inside) + 1
+        assert (span.name, span.start_time, span.end_time) == ("POST /v1/dispatch", 100, 109)
+        assert dict(span.attributes) == ATTRIBUTES | {
+            "http.response.status_code": 200,
+            "http.route": "/v1/dispatch",
+            "dmlserve.key.name": "mine",
+            "dmlserve.operator": "CELU",
+            "dmlserve.request_cache.hit": is_hit,
+            "dmlserve.kernels.compiled": 2,
+            "dmlserve.device": "numpy",
+        }
+
+
+@pytest.mark.parametrize("state", ["", "a=b"])
+def test_a_trace_that_the_client_began_goes_on(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside, span = spans_of(200, [Stage("send", 101, 102)], monkeypatch, tracing.Parent(TRACE, SPAN, True, state))
+    assert (f"{span.parent.trace_id:032x}", f"{span.parent.span_id:016x}") == (TRACE, SPAN)
+    assert span.parent.is_remote
+    for each in (inside, span):
+        assert f"{each.context.trace_id:032x}" == TRACE
+        assert each.context.trace_state.to_header() == state
+        assert not each.context.is_remote
+
+
+def test_any_other_request_has_a_trace_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [spans_of(200, [], monkeypatch)[-1] for _ in range(3)]
+    assert len({span.context.trace_id for span in found}) == 3
+    assert [span.parent for span in found] == [None] * 3

@@ -179,7 +179,7 @@ class Connection(asyncio.BufferedProtocol):
         self.send_waiting()
         if self._is_idle():
             self._end_deadline.start(IDLE_SECONDS)
-        elif not self._queue or (self._queue[-1].is_answered and self._queue[-1].keep_alive):
+        elif not self._queue or self._queue[-1].is_answered:
             self._is_ending = True  # too late to say so in the answer: what the client sends after it is answered too
         else:
             self._queue[-1].keep_alive = False
@@ -197,7 +197,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._queue:
             return False
         newest = self._queue[-1]
-        if not newest.is_whole and not self._framing.in_header:  # it will never be whole
+        if not newest.is_whole:  # it will never be
             if newest.is_started:
                 return False
             self._queue.pop()
@@ -242,20 +242,15 @@ class Connection(asyncio.BufferedProtocol):
     def _received(self, data: Buffer) -> None:
         if self._is_refused:
             return  # lingering: see _close_gently
-        framing = self._framing
-        was_in_header = framing.in_header
         try:
-            framing.feed(data)
+            self._framing.feed(data)
         except RequestError as error:
             self._refuse(error)
         else:
             # A header that came in one read, as nearly all do, needs no timer.
-            if framing.in_header:
-                if not was_in_header and self._newest is not None:
-                    self._header_deadline.stop()  # it began in this read and is not the connection's first
+            if self._framing.in_header:
                 self._expect_header()
-            if self._queue:
-                self._run_queue()
+            self._run_queue()
             if not self._queue and (self._newest is None or not self._newest.is_whole):
                 self._expect_header()  # for the rest of a body that nobody waited for, too
 
@@ -298,8 +293,7 @@ class Connection(asyncio.BufferedProtocol):
     def end(self) -> None:
         if self._newest is not None:
             self._newest.end()
-            if self._newest.is_answered:
-                self._header_deadline.stop()  # which ran for the rest of the body
+            self._header_deadline.stop()  # which ran for the rest of the body, if it was answered before
             self._run_queue()
 
     # What exchanges call
@@ -421,7 +415,6 @@ class Connection(asyncio.BufferedProtocol):
             self.send_waiting()
             self.transport.close()
         elif self._is_ending:
-            self._is_ending = False
             self.shutdown()
         else:
             self._rests_since = self.loop.time()
@@ -497,7 +490,7 @@ class Connection(asyncio.BufferedProtocol):
         reply = refusal(error.status, error.detail)
         answer = b"".join([head_of(reply, [*self._state.default_headers, *reply.headers]), *reply.pieces])
         newest = self._newest  # of the refused request itself if it is its body that is being received
-        if newest is not None and not newest.is_whole and not self._framing.in_header:
+        if newest is not None and not newest.is_whole:
             if newest in self._queue:
                 self._queue.remove(newest)  # whatever comes of it, nobody will be told
             newest.part()
@@ -550,4 +543,4 @@ def connections(handler: Handler, limits: Limits, transfers: Transfers | None = 
 
 def _address(given: object) -> Address | None:
     """Host and port, of a socket that has them."""
-    return (str(given[0]), int(given[1])) if isinstance(given, tuple) and len(given) >= 2 else None
+    return (str(given[0]), int(given[1])) if isinstance(given, tuple) else None

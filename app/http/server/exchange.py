@@ -144,14 +144,12 @@ class Exchange:
         self._piece_bytes += len(data)
         if self.is_full():
             self._connection.hold()
-        if self._waiter is not None:
-            self._wake()
+        self._wake()
 
     def end(self) -> None:
         """All of the body has come."""
         self.is_whole = True
-        if self._waiter is not None:
-            self._wake()
+        self._wake()
 
     def answer(self) -> None:
         """An answer begins: nobody wants the rest of the body."""
@@ -228,10 +226,7 @@ class Exchange:
         self._invite()
         self._waiter = self._connection.loop.create_future()
         self._connection.want()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        await self._waiter
         if self.is_gone and not self._pieces:
             raise Disconnected
 

@@ -79,7 +79,6 @@ class Framing:
     def restart(self) -> None:
         """What comes next begins a request: a body that the parser waits for came another way."""
         self._parser = self._new_parser()
-        self._unfinished_bytes = 0
 
     def feed(self, data: bytes | Buffer) -> None:
         """Take what was read, which is gone when this returns. Raises RequestError."""

@@ -1,0 +1,223 @@
+"""Which graphs are kept, and what each worker tells of its use of them."""
+
+import errno
+import math
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.codecs.codec import Piece
+from app.engine import graph_entries
+from app.engine.graph_entries import NUMBERS_BYTES, PARTS, Entry, LocalEntries, Record, SharedEntries, Use, by_part
+from app.memory.accounts import MemoryAccount
+
+CAPABILITY: Any = {"graph": "0", "nodes": 3}
+ID, OTHER = "0123456789abcdef" * 2, "f" * 32
+NOTHING = (0.0,) * (3 * len(PARTS))
+
+
+def record(id_: str = ID) -> Record:
+    return Record(id_, "name", "auto", 1.5, 100, CAPABILITY)
+
+
+class Clock:
+    """In seconds."""
+
+    now = 1000.0
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(graph_entries, "monotonic", lambda: made.now)
+    monkeypatch.setattr(graph_entries, "time_ns", lambda: int(made.now * 1e9))
+    return made
+
+
+@pytest.fixture
+def workers() -> list[Entry]:
+    """One entry, as each of three workers has it."""
+    numbers = memoryview(bytearray(3 * NUMBERS_BYTES))
+    return [Entry(record(), numbers, worker) for worker in range(3)]
+
+
+def test_each_worker_tells_of_its_own_use(clock: Clock, workers: list[Entry]) -> None:
+    first, second, third = workers
+    first.count()
+    first.count()
+    clock.now += 2
+    second.use()
+    third.count()
+    clock.now += 1
+    assert [entry.own for entry in workers] == [Use(2, 3, NOTHING), Use(0, 1, NOTHING), Use(1, 1, NOTHING)]
+    assert {entry.dispatches for entry in workers} == {3}
+    assert {entry.idle_seconds for entry in workers} == {1}
+    first.use()
+    assert {entry.idle_seconds for entry in workers} == {0}
+
+
+def test_what_is_observed_is_by_part_and_worker(clock: Clock, workers: list[Entry]) -> None:
+    first, _, third = workers
+    first.observe("success", 5)
+    first.observe("success", 7)
+    clock.now += 1
+    first.observe("compute_output", 11)
+    third.observe("success", 13)
+    told = {part: [[0.0, 0.0, 0.0]] * 3 for part in PARTS}
+    told["success"] = [[2, 12, 1_000_000], [0, 0, 0], [1, 13, 1_001_000]]
+    told["compute_output"] = [[1, 11, 1_001_000], [0, 0, 0], [0, 0, 0]]
+    assert first.observed == third.observed == told
+    assert by_part([first.own.parts])["success"] == [(2, 12, 1_000_000)]
+    assert first.dispatches == 0, "that is counted where it is dispatched"
+
+
+def test_the_use_of_several_together() -> None:
+    parts = [tuple(float(number * place) for place in range(len(NOTHING))) for number in (3, 1)]
+    together = Use.of_all([Use(2, 9.0, parts[0]), Use(3, 4.0, parts[1])])
+    assert (together.dispatches, together.idle_seconds) == (5, 4.0)
+    assert together.parts == tuple(3.0 * place if place % 3 == 2 else 4.0 * place for place in range(len(NOTHING)))
+    assert Use.of_all([]) == Use(0, math.inf, NOTHING)
+
+
+def test_what_a_worker_of_another_machine_told_is_written_for_it(clock: Clock, workers: list[Entry]) -> None:
+    parts = tuple(map(float, range(1, 1 + len(NOTHING))))
+    workers[0].tell(2, Use(7, 3.0, parts))
+    assert workers[2].own == Use(7, 3.0, parts)
+    assert (workers[0].dispatches, workers[0].idle_seconds) == (7, 3.0)
+    assert workers[0].own.parts == workers[1].own.parts == NOTHING
+
+
+@pytest.fixture(params=["local", "shared"])
+def entries(request: pytest.FixtureRequest, tmp_path: Path) -> LocalEntries | SharedEntries:
+    return LocalEntries() if request.param == "local" else SharedEntries(tmp_path, 2, 1)
+
+
+def test_those_that_are_kept(entries: LocalEntries | SharedEntries, clock: Clock) -> None:
+    assert (entries.find(ID), dict(entries.all()), entries.remove(ID)) == (None, {}, False)
+    other, one = entries.add(record(OTHER), []), entries.add(record(), [])
+    assert (one.record, one.dispatches, one.idle_seconds) == (record(), 0, 0), "it is not idle from its first moment"
+    before = entries.all()
+    assert list(before.items()) == [(ID, one), (OTHER, other)]
+    assert entries.find(ID) is one
+    assert entries.remove(ID)
+    assert not entries.remove(ID)
+    assert (list(before), list(entries.all()), entries.find(ID)) == ([ID, OTHER], [OTHER], None)
+    assert entries.add(record(), []) is not one
+
+
+def test_one_is_added_at_a_time(entries: LocalEntries | SharedEntries, tmp_path: Path) -> None:
+    entered = threading.Event()
+    others = SharedEntries(tmp_path, 2, 0) if isinstance(entries, SharedEntries) else entries
+
+    def add() -> None:
+        with others.adding():
+            entered.set()
+
+    thread = threading.Thread(target=add)
+    with entries.adding():
+        thread.start()
+        assert not entered.wait(0.05)
+    assert entered.wait(10)
+    thread.join()
+
+
+def test_one_process_reads_nothing_again() -> None:
+    entries = LocalEntries()
+    entry = entries.add(record(), [b"sent"])
+    with MemoryAccount(100).open() as memory, pytest.raises(FileNotFoundError, match=ID):
+        entries.read(entry, memory)
+
+
+class TestShared:
+    @pytest.fixture
+    def two(self, tmp_path: Path) -> tuple[SharedEntries, SharedEntries]:
+        return SharedEntries(tmp_path, 2, 0), SharedEntries(tmp_path, 2, 1)
+
+    def test_others_read_what_was_sent(self, two: tuple[SharedEntries, SharedEntries]) -> None:
+        first, second = two
+        first.add(record(), [b"what", memoryview(b" was "), b"", b"sent"])
+        entry = second.find(ID)
+        assert entry
+        assert entry.record == record()
+        account = MemoryAccount(100, 0)
+        with account.open() as memory:
+            assert bytes(second.read(entry, memory)) == b"what was sent"
+            assert account.used == len(b"what was sent")
+            first.remove(ID)
+            with pytest.raises(FileNotFoundError):
+                second.read(entry, memory)
+
+    def test_they_write_their_numbers_into_the_same_file(self, two: tuple[SharedEntries, SharedEntries]) -> None:
+        first, second = two
+        one, other = first.add(record(), []), second.find(ID)
+        assert other
+        one.count()
+        other.count()
+        other.count()
+        assert (one.own.dispatches, other.own.dispatches, one.dispatches, other.dispatches) == (1, 2, 3, 3)
+
+    def test_only_what_is_named_by_an_id_is_one(self, two: tuple[SharedEntries, SharedEntries], tmp_path: Path) -> None:
+        first, second = two
+        with first.adding():
+            first.add(record(), [])
+        (tmp_path / "new-1").write_bytes(b"not whole")
+        (tmp_path / ID.upper()).write_bytes(b"nothing of ours")
+        assert list(second.all()) == [ID]
+
+    def test_there_is_one_object_for_one_graph(self, two: tuple[SharedEntries, SharedEntries]) -> None:
+        """Though two threads may ask for it at once, and both find that it is not known."""
+        first, second = two
+        first.add(record(), [])
+        assert second._map(ID) is second._map(ID) is second.find(ID)
+        assert second._map(OTHER) is None
+
+    @pytest.mark.parametrize("asked", [True, False])
+    def test_what_others_removed_is_forgotten(self, two: tuple[SharedEntries, SharedEntries], asked: bool) -> None:
+        first, second = two
+        first.add(record(), [])
+        first.add(record(OTHER), [])
+        second.all()
+        first.remove(ID)
+        if asked:
+            assert second.find(ID) is None
+        else:
+            assert list(second.all()) == [OTHER]
+        assert list(second._known) == [OTHER], "it has a file mapped"
+        assert second.remove(OTHER)
+        assert list(second._known) == []
+
+    def test_one_that_is_kept_again_is_another(self, two: tuple[SharedEntries, SharedEntries]) -> None:
+        first, second = two
+        first.add(record(), [])
+        before = second.find(ID)
+        first.remove(ID)
+        again = first.add(record(), [])
+        again.count()
+        found = second.find(ID)
+        assert found
+        assert found is not before
+        assert found.dispatches == 1
+
+    def test_nothing_is_left_of_what_could_not_be_written(
+        self, two: tuple[SharedEntries, SharedEntries], tmp_path: Path
+    ) -> None:
+        def failing() -> Iterator[Piece]:
+            yield b"begun"
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        with pytest.raises(OSError, match="No space"):
+            two[0].add(record(), failing())
+        assert list(tmp_path.iterdir()) == []
+
+    def test_it_is_whole_as_soon_as_it_is_there(self, two: tuple[SharedEntries, SharedEntries]) -> None:
+        def looking() -> Iterator[Piece]:
+            yield b"begun"
+            assert dict(two[1].all()) == {}
+            assert two[1].find(ID) is None
+
+        two[0].add(record(), looking())
+        assert list(two[1].all()) == [ID]

@@ -1,0 +1,1062 @@
+"""One connection without a network: what it writes and when, on a clock of the test's own."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from uvicorn.server import ServerState
+
+from app.codecs.codec import Encoded
+from app.http.core.exchange import Reply, Request
+from app.http.server.connection import IDLE_SECONDS, LINGER_SECONDS, LOCAL_SEND_BUFFER, PIPELINED, Connection
+from app.http.server.exchange import HELD
+from app.http.server.limit import RESERVE, RESERVE_SECONDS, ConnectionLimit, Limits
+from app.http.server.scratch import HEADER, LARGE, READ
+from app.http.server.sender import AT_ONCE
+from app.http.server.transfers import LENT
+from app.http.server.watches import HALF_CLOSED_SECONDS
+
+KEEP_ALIVE = 30.0
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+CLOSE = b"\r\nconnection: close\r\n"
+LOCAL = ("127.0.0.1", 1234)
+
+
+class Timer:
+    def __init__(self, when: float, callback: Callable[[], None]) -> None:
+        self.when = when
+        self.callback = callback
+        self.is_over = False
+
+    def cancel(self) -> None:
+        self.is_over = True
+
+
+class Clock:
+    """The event loop, but for time, which passes when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self._loop = asyncio.get_running_loop()
+        self._timers: list[Timer] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        self._timers.append(Timer(self.now + seconds, callback))
+        return self._timers[-1]
+
+    @property
+    def timers(self) -> list[Timer]:
+        """Those that run."""
+        return sorted((each for each in self._timers if not each.is_over), key=lambda each: each.when)
+
+    def pass_by(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self.timers and self.timers[0].when <= end:
+            timer = self.timers[0]
+            self.now, timer.is_over = timer.when, True
+            timer.callback()
+        self.now = end
+
+
+class Transport(asyncio.Transport):
+    """Notes what is done to it."""
+
+    def __init__(self, encrypts: bool, **extra: Any) -> None:
+        self.encrypts = encrypts
+        self.extra = extra | ({"sslcontext": object()} if encrypts else {})
+        self.written = b""
+        self.events: list[str] = []
+        self.is_read = True
+        self.is_closed = False
+        self.is_slow = False
+        self.protocol: Connection
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self.extra.get(name, default)
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def pause_reading(self) -> None:
+        assert self.is_read
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        assert not self.is_read
+        self.is_read = True
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def write(self, data: Any) -> None:
+        if self.is_closed:
+            return  # it is lost
+        self.written += bytes(data)
+        if self.is_slow and len(data) >= LENT:
+            self.protocol.pause_writing()
+
+    def can_write_eof(self) -> bool:
+        return not self.encrypts
+
+    def write_eof(self) -> None:
+        self.events.append("eof")
+
+    def close(self) -> None:
+        self.is_closed = True
+        self.events.append("close")
+
+    def abort(self) -> None:
+        self.is_closed = True
+        self.events.append("abort")
+
+    def take(self) -> bytes:
+        """What was written since the last call."""
+        written, self.written = self.written, b""
+        return written
+
+
+class One:
+    """A connection. It is asked for `/wait/...`, answered when `answers` says so, and for all else, answered at once.
+
+    An answer is the request's path, or for `/large` more than is sent with others, and for `/huge` more than is sent
+    in one turn. What ends in `/body` reads its body, in `/fill` has it put into a buffer, in `/part` LARGE bytes of it.
+    """
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        encrypts: bool = False,
+        transfers: Any = None,
+        client: Any = LOCAL,
+    ) -> None:
+        self.clock = Clock()
+        self.state = ServerState()
+        self.state.default_headers = [(b"server", b"test")]
+        self.requests: list[Request] = []
+        self.sent: list[str] = []
+        self.received = b""
+        self.answers: dict[str, asyncio.Future[None]] = {}
+        loop: Any = self.clock
+        self.options: list[tuple[Any, ...]] = []
+        lent = SimpleNamespace(family=socket.AF_INET, setsockopt=lambda *given: self.options.append(given))
+        self.transport = Transport(encrypts, peername=client, sockname=("127.0.0.1", 80), socket=lent)
+        self.limits = limits or Limits()
+        self.connection = Connection(self._handle, self.limits, self.state, KEEP_ALIVE, loop, transfers)
+        self.transport.protocol = self.connection
+        self.connection.connection_made(self.transport)
+
+    async def _handle(self, request: Request) -> Reply:
+        self.requests.append(request)
+        path, body = request.path, request.body
+        if path.endswith("/body"):
+            while piece := await body.read():
+                self.received += piece
+        if path.endswith(("/fill", "/part")):
+            buffer = memoryview(bytearray(body.announced if path.endswith("/fill") else LARGE))
+            await body.fill(buffer)
+            self.received += buffer
+        if path.endswith("/fill"):
+            assert await body.read() == b""
+        if path.startswith("/wait"):
+            self.answers[path] = asyncio.get_running_loop().create_future()
+            await self.answers[path]
+        if path == "/fault":
+            raise KeyError
+        answer = b"x" * {"/large": LENT, "/huge": 2 * AT_ONCE}.get(path, 0) or path.encode()
+        headers = [(b"content-length", b"%d" % len(answer))] + ([(b"connection", b"close")] if path == "/last" else [])
+        return Reply(200, headers, Encoded(len(answer), [answer]), lambda: self.sent.append(path))
+
+    def receive(self, *pieces: bytes) -> None:
+        """Each of them in a read of its own."""
+        for piece in pieces:
+            rest = piece
+            while rest:
+                buffer = self.connection.get_buffer(-1)
+                taken = min(len(buffer), len(rest))
+                buffer[:taken] = rest[:taken]
+                self.connection.buffer_updated(taken)
+                rest = rest[taken:]
+
+    async def turn(self) -> bytes:
+        """What is written until all is done that need not wait."""
+        for _ in range(4):
+            await asyncio.sleep(0)
+        return self.transport.take()
+
+    async def answer(self, path: str) -> bytes:
+        self.answers[path].set_result(None)
+        return await self.turn()
+
+    @property
+    def paths(self) -> list[str]:
+        """What the handler was asked for."""
+        return [request.path for request in self.requests]
+
+
+def get(path: str, *fields: bytes, method: bytes = b"GET", version: bytes = b"1.1") -> bytes:
+    return b"\r\n".join([b"%b %b HTTP/%b" % (method, path.encode(), version), b"Host: a", *fields, b"", b""])
+
+
+def post(path: str, length: int, *fields: bytes, version: bytes = b"1.1") -> bytes:
+    return get(path, b"Content-Length: %d" % length, *fields, method=b"POST", version=version)
+
+
+def bodies(written: bytes) -> list[str]:
+    """Of answers that are their paths."""
+    return [part.rpartition(b"\r\n\r\n")[2].decode() for part in written.split(b"HTTP/1.1 200 OK")[1:]]
+
+
+def run(work: Callable[[], Any]) -> None:
+    asyncio.run(work())
+
+
+class TestBeginning:
+    @pytest.mark.parametrize("client", ["127.0.0.1", "::1", "::ffff:127.0.0.1", "192.0.2.1"])
+    def test_only_what_stays_on_this_machine_has_a_small_buffer(self, client: str) -> None:
+        async def main() -> None:
+            options = One(client=(client, 1)).options
+            wanted = (socket.SOL_SOCKET, socket.SO_SNDBUF, LOCAL_SEND_BUFFER)
+            assert options == ([] if client == "192.0.2.1" else [wanted])
+
+        run(main)
+
+    @pytest.mark.parametrize(
+        ("client", "address"), [(("192.0.2.1", 7), ("192.0.2.1", 7)), (("::2", 7, 0, 0), ("::2", 7)), ("", None)]
+    )
+    @pytest.mark.parametrize("encrypts", [False, True])
+    def test_a_request_knows_its_ends(self, client: Any, address: Any, encrypts: bool) -> None:
+        async def main() -> None:
+            one = One(client=client, encrypts=encrypts)
+            one.receive(get("/a%20b?c=d", b"X: y"))
+            (request,) = one.requests
+            assert (request.client, request.server) == (address, ("127.0.0.1", 80))
+            assert request.scheme == ("https" if encrypts else "http")
+            assert (request.method, request.path, request.raw_path, request.query) == ("GET", "/a b", b"/a%20b", b"c=d")
+            assert (request.version, request.headers[b"x"]) == ("1.1", b"y")
+            assert request.raw_headers == [(b"host", b"a"), (b"x", b"y")]
+            await one.turn()
+            one.receive(get("/c"))
+            assert (one.requests[1].raw_path, one.requests[1].query) == (b"/c", b"")
+
+        run(main)
+
+    @pytest.mark.parametrize("encrypts", [False, True])
+    def test_threads_do_not_encrypt(self, encrypts: bool) -> None:
+        async def main() -> None:
+            asked: list[int] = []
+            threads = SimpleNamespace(worth=asked.append, enter=lambda: asked.append(1), leave=lambda: asked.append(-1))
+            one = One(encrypts=encrypts, transfers=threads)
+            one.receive(get("/large"))
+            assert bool(asked) != encrypts
+
+        run(main)
+
+    def test_it_is_counted_while_it_is_there(self) -> None:
+        async def main() -> None:
+            one = One()
+            connections: set[Any] = one.state.connections
+            assert connections == {one.connection}
+            assert one.limits.connections.count == 1
+            one.connection.connection_lost(None)
+            assert one.state.connections == set()
+            assert one.limits.connections.count == 0
+
+        run(main)
+
+
+class TestEnd:
+    def test_who_waits_is_told_and_what_was_to_be_sent_is_over(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(get("/a"), get("/wait"), get("/never"))
+            hung_up = asyncio.ensure_future(one.requests[1].body.hung_up())
+            await one.turn()
+            assert len(one.state.tasks) == 1
+            one.transport.is_closed = True
+            one.connection.connection_lost(None)
+            await asyncio.wait_for(hung_up, 1)
+            assert one.clock.timers == []
+            assert await one.answer("/wait") == b""
+            assert one.sent == ["/a", "/wait"]
+            assert one.paths == ["/a", "/wait"]
+            assert one.state.tasks == set()
+
+        run(main)
+
+    def test_no_timer_outlives_it(self) -> None:
+        """Of a header, of who sends no more, of who is idle, of the end, and of who does not read."""
+
+        async def main() -> None:
+            for act in (
+                lambda one: one.receive(b"GET "),
+                lambda one: (one.receive(get("/wait")), one.connection.eof_received()),
+                lambda one: (one.receive(get("/a")), one.connection.send_waiting()),
+                lambda one: (one.receive(get("/a")), one.connection.shutdown()),
+                lambda one: (one.receive(get("/a")), one.connection.pause_writing()),
+            ):
+                one = One()
+                act(one)
+                assert one.clock.timers
+                one.connection.connection_lost(None)
+                assert one.clock.timers == []
+
+        run(main)
+
+    @pytest.mark.parametrize("ask", [post("/fill", LENT), get("/large")])
+    def test_what_threads_were_told_of_is_taken_back(self, ask: bytes) -> None:
+        async def main() -> None:
+            under_way: list[int] = []
+            threads = SimpleNamespace(
+                worth=lambda _: False, enter=lambda: under_way.append(1), leave=lambda: under_way.append(-1)
+            )
+            one = One(transfers=threads)
+            one.transport.is_slow = True
+            one.receive(ask)
+            await one.turn()
+            one.connection.get_buffer(-1)
+            assert under_way == [1]
+            one.connection.connection_lost(None)
+            assert under_way == [1, -1]
+            await one.turn()
+            assert one.sent == (["/large"] if ask == get("/large") else [])
+
+        run(main)
+
+    def test_it_can_be_cut_off(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.connection.drop()
+            assert one.transport.events == ["abort"]
+
+        run(main)
+
+
+class TestShutdown:
+    def test_what_is_on_its_way_is_answered_and_then_it_closes(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(get("/a"))
+            assert bodies(await one.turn()) == ["/a"]
+            one.connection.shutdown()
+            one.clock.pass_by(0.9 * IDLE_SECONDS)
+            one.receive(get("/b"))
+            assert bodies(await one.turn()) == ["/b"]
+            one.clock.pass_by(0.2 * IDLE_SECONDS)
+            assert one.transport.events == ["eof"]
+            one.receive(get("/c"))
+            assert await one.turn() == b""
+            one.clock.pass_by(LINGER_SECONDS)
+            assert one.transport.events == ["eof", "close"]
+
+        run(main)
+
+    def test_who_is_gone_by_then_is_left_alone(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.connection.shutdown()
+            one.transport.close()
+            one.clock.pass_by(IDLE_SECONDS)
+            assert one.transport.events == ["close"]
+
+        run(main)
+
+    def test_an_answer_that_waits_for_others_is_sent(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(get("/a"))
+            assert one.transport.take() == b""
+            one.connection.shutdown()
+            assert bodies(one.transport.take()) == ["/a"]
+
+        run(main)
+
+    def test_the_last_of_those_that_run_is_told_to_be_that(self) -> None:
+        async def main() -> None:
+            one = One()
+            paths = ["/wait/1", "/wait/2", "/wait/3"]
+            one.receive(*map(get, paths))
+            one.connection.shutdown()
+            for path in paths:
+                assert one.transport.events == []
+                answer = await one.answer(path)
+                assert bodies(answer) == [path]
+                assert (CLOSE in answer) == (path == "/wait/3")
+            assert one.transport.events == ["close"]
+
+        run(main)
+
+    def test_after_an_answer_that_has_begun_there_may_be_another(self) -> None:
+        """Too late to say in it that it is the last."""
+
+        async def main() -> None:
+            one = One()
+            one.transport.is_slow = True
+            one.receive(get("/large"))
+            assert CLOSE not in await one.turn()
+            one.connection.shutdown()
+            assert one.transport.events == []
+            one.connection.resume_writing()
+            await one.turn()
+            assert one.transport.events == []
+            one.receive(get("/b"))
+            assert bodies(await one.turn()) == ["/b"]
+            one.clock.pass_by(IDLE_SECONDS)
+            assert one.transport.events == ["eof"]
+
+        run(main)
+
+    def test_the_last_answer_that_has_begun_is_the_last(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.transport.is_slow = True
+            one.receive(get("/large", b"Connection: close"))
+            one.connection.shutdown()
+            one.connection.resume_writing()
+            await one.turn()
+            assert one.transport.events == ["close"]
+
+        run(main)
+
+    def test_a_header_that_has_begun_is_waited_for(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(get("/a"))
+            await one.turn()
+            one.connection.shutdown()
+            request = get("/b")
+            one.receive(request[:10])
+            one.clock.pass_by(2 * IDLE_SECONDS)
+            assert one.transport.events == []
+            one.receive(request[10:])
+            assert bodies(await one.turn()) == ["/b"]
+            assert one.transport.events == []
+            one.clock.pass_by(IDLE_SECONDS)
+            assert one.transport.events == ["eof"]
+
+        run(main)
+
+
+class TestHalfClosed:
+    def test_who_waits_for_nothing_is_gone(self) -> None:
+        async def main() -> None:
+            one = One()
+            assert not one.connection.eof_received()
+            one = One()
+            one.receive(get("/a"))
+            assert not one.connection.eof_received()
+            assert bodies(one.transport.take()) == ["/a"]
+
+        run(main)
+
+    @pytest.mark.parametrize("rest", [b"", b"GET /never", post("/never", 4), post("/never", 4) + b"bod"])
+    def test_what_is_whole_is_answered(self, rest: bytes) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(get("/wait"), get("/b"), rest)
+            assert one.connection.eof_received()
+            assert bodies(await one.answer("/wait")) == ["/wait", "/b"]
+            assert one.transport.events == ["close"]
+            assert "/never" not in one.paths
+            one.clock.pass_by(HALF_CLOSED_SECONDS)  # it may be a while until all of it is sent
+            assert one.transport.take() == b""
+
+        run(main)
+
+    def test_what_will_never_be_whole_is_given_up(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(post("/body", 4) + b"bod")
+            await one.turn()
+            assert not one.connection.eof_received()
+            one.connection.connection_lost(None)
+            await one.turn()
+            assert one.state.tasks == set(), "its handler was told so"
+            one = One()
+            one.connection.pause_writing()
+            one.receive(post("/body", 4) + b"bod")
+            assert not one.connection.eof_received()
+            assert one.paths == []
+
+        run(main)
+
+    def test_with_tls_the_end_of_one_direction_is_that_of_both(self) -> None:
+        async def main() -> None:
+            one = One(encrypts=True)
+            one.receive(get("/wait"))
+            assert not one.connection.eof_received()
+
+        run(main)
+
+    @pytest.mark.parametrize(("version", "is_told"), [(b"1.1", True), (b"1.0", False)])
+    def test_who_waits_long_is_told_to_go_on_waiting(self, version: bytes, is_told: bool) -> None:
+        """Where there are interim responses."""
+
+        async def main() -> None:
+            one = One()
+            one.receive(get("/wait", version=version))
+            assert one.connection.eof_received()
+            one.clock.pass_by(0.9 * HALF_CLOSED_SECONDS)
+            assert one.transport.take() == b""
+            one.clock.pass_by(0.15 * HALF_CLOSED_SECONDS)
+            assert one.transport.take() == (CONTINUE if is_told else b"")
+
+        run(main)
+
+    def test_nothing_is_told_in_the_midst_of_an_answer(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.transport.is_slow = True
+            one.receive(get("/large"))
+            assert one.connection.eof_received()
+            await one.turn()
+            one.clock.pass_by(1.05 * HALF_CLOSED_SECONDS)
+            assert one.transport.take() == b""
+            one.connection.resume_writing()
+            await one.turn()
+            assert one.transport.events == ["close"]
+
+        run(main)
+
+
+class TestReading:
+    def test_so_much_is_read_at_once(self) -> None:
+        async def main() -> None:
+            one = One()
+            assert len(one.connection.get_buffer(-1)) == READ
+            one.receive(post("/a", LARGE))
+            assert len(one.connection.get_buffer(-1)) == READ
+            one.receive(bytes(LARGE), post("/fill", LARGE + 10))
+            await one.turn()
+            assert len(one.connection.get_buffer(-1)) == LARGE + 10
+            one.receive(bytes(LARGE + 10))
+            await one.turn()
+            assert len(one.connection.get_buffer(-1)) == HEADER, "the next one is probably large as well"
+
+        run(main)
+
+    @pytest.mark.parametrize("rest", [1, READ, READ + 1])
+    def test_what_nobody_waits_for_any_more_is_read_up_to_its_end(self, rest: int) -> None:
+        async def main() -> None:
+            one = One()
+            length = LARGE + rest
+            one.receive(post("/part", length))
+            await one.turn()
+            one.receive(bytes(LARGE))
+            assert bodies(await one.turn()) == ["/part"]
+            assert one.transport.is_read
+            assert len(one.connection.get_buffer(-1)) == min(rest, READ)
+            one.receive(bytes(rest), get("/b"))
+            assert bodies(await one.turn()) == ["/b"]
+
+        run(main)
+
+    def test_what_follows_a_large_body_is_a_request(self) -> None:
+        async def main() -> None:
+            one = One()
+            for _ in range(2):
+                one.receive(post("/fill", LARGE + 10))
+                await one.turn()
+                one.receive(b"x" * LARGE + b"y" * 10, get("/b"))
+                assert bodies(await one.turn()) == ["/fill", "/b"]
+            assert one.received == (b"x" * LARGE + b"y" * 10) * 2
+            assert one.transport.is_read
+
+        run(main)
+
+    def test_it_reads_while_what_it_read_is_worked_on(self) -> None:
+        """Or nobody would notice who hangs up."""
+
+        async def main() -> None:
+            one = One()
+            one.receive(post("/wait/fill", LARGE + 10))
+            await one.turn()
+            one.receive(bytes(LARGE + 10))
+            await one.turn()
+            assert one.transport.is_read
+            for number in range(PIPELINED - 1):
+                assert one.transport.is_read
+                one.receive(get(f"/{number}"))
+            assert not one.transport.is_read
+            assert len(bodies(await one.answer("/wait/fill"))) == PIPELINED
+            assert one.transport.is_read
+
+        run(main)
+
+    def test_who_asks_whether_to_send_is_told_once(self) -> None:
+        async def main() -> None:
+            one = One()
+            ask = (b"Expect: 100-Continue",)
+            one.receive(post("/body", 4, *ask))
+            assert await one.turn() == CONTINUE
+            one.receive(b"bo", b"dy")
+            assert bodies(await one.turn()) == ["/body"]
+            one.receive(post("/body", 4, *ask) + b"bo")
+            assert await one.turn() == b"", "it does not ask any more"
+            one.receive(b"dy")
+            assert bodies(await one.turn()) == ["/body"]
+            one.receive(post("/body", 4, b"Expect: something"))
+            assert await one.turn() == b""
+            assert one.received == b"bodybody"
+            one = One()
+            one.receive(post("/body", 4, *ask, version=b"1.0"))
+            assert await one.turn() == b"", "HTTP/1.0 has no interim responses"
+            one = One()
+            one.transport.is_closed = True
+            one.connection.expect()
+            assert one.transport.take() == b""
+
+        run(main)
+
+
+class TestHeaderDeadline:
+    def test_it_is_that_of_the_header(self) -> None:
+        async def main() -> None:
+            one = One()
+            seconds = one.limits.header_seconds
+            one.receive(b"GET ")
+            one.clock.pass_by(0.9 * seconds)
+            one.receive(b"/a HTTP/1.1\r\n")
+            assert one.transport.take() == b""
+            one.clock.pass_by(0.1 * seconds)
+            refusal = one.transport.take()
+            assert refusal.startswith(b"HTTP/1.1 408 ")
+            assert b"was not complete after 10 seconds; send the whole request again." in refusal
+            assert one.transport.events == ["eof"]
+
+        run(main)
+
+    def test_who_asks_nothing_is_closed(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.clock.pass_by(one.limits.header_seconds)
+            assert (one.transport.take(), one.transport.events) == (b"", ["close"])
+
+        run(main)
+
+    def test_a_later_one_begins_with_its_header(self) -> None:
+        async def main() -> None:
+            one = One()
+            seconds = one.limits.header_seconds
+            one.receive(get("/a"))
+            await one.turn()
+            one.clock.pass_by(0.5 * seconds)
+            one.receive(b"\r\n")
+            one.clock.pass_by(0.5 * seconds)
+            one.receive(b"GET ")
+            one.clock.pass_by(0.9 * seconds)
+            assert one.transport.take() == b""
+            one.clock.pass_by(0.1 * seconds)
+            assert one.transport.take().startswith(b"HTTP/1.1 408 ")
+
+        run(main)
+
+    @pytest.mark.parametrize("holds", ["reading", "writing"])
+    def test_it_is_not_the_clients_fault_that_nobody_reads(self, holds: str) -> None:
+        async def main() -> None:
+            one = One()
+            seconds = one.limits.header_seconds
+            one.receive(b"GET ")
+            if holds == "reading":
+                one.connection.hold()
+            else:
+                one.connection._sender._is_paused = True
+            one.clock.pass_by(1.5 * seconds)
+            assert one.transport.take() == b""
+            one.connection.want()
+            one.connection._sender._is_paused = False
+            one.clock.pass_by(0.5 * seconds)
+            assert one.transport.take().startswith(b"HTTP/1.1 408 ")
+
+        run(main)
+
+    def test_it_holds_for_a_body_that_nobody_wants(self) -> None:
+        async def main() -> None:
+            one = One()
+            seconds = one.limits.header_seconds
+            one.receive(post("/a", 4))
+            assert bodies(await one.turn()) == ["/a"]
+            one.clock.pass_by(0.9 * seconds)
+            assert one.transport.events == []
+            one.receive(b"bod")
+            one.clock.pass_by(0.1 * seconds)
+            assert (one.transport.take(), one.transport.events) == (b"", ["close"])
+            one = One()
+            one.receive(post("/a", 4), b"body")
+            await one.turn()
+            one.clock.pass_by(1.1 * seconds)
+            assert one.transport.events == []
+
+        run(main)
+
+    def test_a_body_that_somebody_waits_for_has_none(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(post("/body", 4), b"bod")
+            await one.turn()
+            one.clock.pass_by(2 * one.limits.header_seconds)
+            one.receive(b"y")
+            assert bodies(await one.turn()) == ["/body"]
+
+        run(main)
+
+    def test_beyond_the_limit_of_connections_it_is_short(self) -> None:
+        async def main() -> None:
+            for seconds in (10.0, RESERVE_SECONDS / 2):
+                one = One(Limits(header_seconds=seconds, connections=ConnectionLimit(0)))
+                one.clock.pass_by(0.9 * min(RESERVE_SECONDS, seconds))
+                assert one.transport.events == []
+                one.clock.pass_by(0.1 * min(RESERVE_SECONDS, seconds))
+                assert one.transport.events == ["close"]
+
+        run(main)
+
+
+class TestReserve:
+    @pytest.mark.parametrize("path", ["/health/live", "/v2/health/ready", "/metrics"])
+    def test_it_answers_what_an_orchestrator_asks_and_closes(self, path: str) -> None:
+        async def main() -> None:
+            one = One(Limits(connections=ConnectionLimit(0)))
+            one.receive(get(path))
+            answer = await one.turn()
+            assert bodies(answer) == [path]
+            assert CLOSE in answer
+            assert one.transport.events == ["close"]
+
+        run(main)
+
+    def test_all_else_is_refused(self) -> None:
+        async def main() -> None:
+            one = One(Limits(connections=ConnectionLimit(0)))
+            one.receive(get("/a"))
+            refusal = await one.turn()
+            assert refusal.startswith(b"HTTP/1.1 503 ")
+            assert b"as many connections as max_connections allows; try again." in refusal
+            assert one.paths == []
+
+        run(main)
+
+    def test_who_holds_it_makes_room(self) -> None:
+        async def main() -> None:
+            limits = Limits(connections=ConnectionLimit(0))
+            first, *_ = [One(limits) for _ in range(RESERVE + 1)]
+            assert first.transport.events == ["abort"]
+
+        run(main)
+
+
+class TestAnswers:
+    def test_they_come_in_order_and_are_counted(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(get("/wait") + get("/b") + get("/large") + get("/c"))
+            assert one.paths == ["/wait"]
+            written = await one.answer("/wait")
+            assert bodies(written) == ["/wait", "/b", "x" * LENT, "/c"]
+            assert written.count(b"\r\nserver: test\r\n") == 4
+            assert CLOSE not in written
+            assert one.sent == one.paths == ["/wait", "/b", "/large", "/c"]
+            assert one.state.total_requests == 4
+            assert one.state.tasks == set()
+
+        run(main)
+
+    def test_an_answer_is_sent_before_the_next_request_is_begun(self) -> None:
+        async def main() -> None:
+            one = One()
+            sent: list[list[str]] = []
+            handle = one._handle
+
+            async def noting(request: Request) -> Reply:
+                sent.append(bodies(one.transport.written) + one.sent)
+                return await handle(request)
+
+            one.connection._handler = noting
+            one.receive(get("/a") + get("/b"))
+            await one.turn()
+            assert sent == [[], ["/a", "/a"]]
+
+        run(main)
+
+    def test_the_head_alone_is_sent_to_who_asks_for_it(self) -> None:
+        async def main() -> None:
+            for path, length in (("/a", 2), ("/large", LENT)):
+                one = One()
+                one.receive(get(path, method=b"HEAD"))
+                written = await one.turn()
+                assert written.endswith(b"\r\ncontent-length: %d\r\n\r\n" % length)
+                assert one.sent == [path]
+
+        run(main)
+
+    @pytest.mark.parametrize(
+        "ask", [get("/a", b"Connection: close"), get("/last"), get("/a", version=b"1.0"), get("/large", version=b"1.0")]
+    )
+    def test_after_the_last_one_it_is_closed(self, ask: bytes) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(ask + get("/never"))
+            written = await one.turn()
+            assert written.count(CLOSE) == 1
+            assert one.transport.events == ["close"]
+            assert one.clock.timers == []
+            assert len(one.sent) == len(one.paths) == 1
+
+        run(main)
+
+    def test_a_fault_is_logged_and_answered(self, caplog: pytest.LogCaptureFixture) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(get("/fault"))
+            written = await one.turn()
+            assert written.startswith(b"HTTP/1.1 500 ")
+            assert one.transport.events == ["close"]
+
+        run(main)
+        (record,) = caplog.records
+        assert record.getMessage() == "Exception in answering /fault"
+        assert record.exc_info
+        assert record.exc_info[0] is KeyError
+
+    def test_who_has_gone_and_what_is_ended_are_no_faults(self, caplog: pytest.LogCaptureFixture) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(post("/body", 4))
+            (task,) = one.state.tasks
+            await one.turn()
+            one.connection.connection_lost(None)
+            await one.turn()
+            assert task.done()
+            one = One()
+            one.receive(get("/wait"))
+            (task,) = one.state.tasks
+            await one.turn()
+            task.cancel()
+            assert (await one.turn()).startswith(b"HTTP/1.1 500 ")
+            assert task.cancelled(), "whoever ended it is told"
+
+        run(main)
+        assert caplog.records == []
+
+    def test_who_does_not_read_has_the_next_answer_later(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.connection.pause_writing()
+            one.receive(get("/a"))
+            assert (await one.turn(), one.paths) == (b"", [])
+            one.connection.resume_writing()
+            assert bodies(await one.turn()) == ["/a"]
+            one.transport.is_slow = True
+            one.receive(get("/large") + get("/b"))
+            await one.turn()
+            assert one.sent == ["/a"], "what the client has not taken is not sent"
+            one.connection.resume_writing()
+            assert bodies(await one.turn()) == ["/b"]
+            assert one.sent == ["/a", "/large", "/b"]
+
+        run(main)
+
+    def test_a_small_answer_is_sent_when_the_client_takes_it(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(get("/a"))
+            one.connection.pause_writing()
+            assert bodies(await one.turn()) == ["/a"]
+            assert one.sent == []
+            one.connection.resume_writing()
+            await one.turn()
+            assert one.sent == ["/a"]
+
+        run(main)
+
+    @pytest.mark.parametrize("count", [2, 1000])
+    def test_many_that_are_large(self, count: int) -> None:
+        """However many: none is begun within another one."""
+
+        async def main() -> None:
+            one = One()
+            one.receive(get("/wait") + get("/large", method=b"HEAD") * count)
+            assert (await one.answer("/wait")).count(b"HTTP/1.1 200 ") == 1 + count
+
+        run(main)
+
+    def test_after_one_that_took_several_turns_there_is_the_next(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(get("/huge") + get("/b"))
+            assert one.paths == ["/huge"]
+            assert bodies(await one.turn())[1:] == ["/b"]
+
+        run(main)
+
+    def test_nothing_is_begun_for_who_has_gone(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(get("/wait") + get("/b"))
+            one.transport.is_closed = True
+            assert await one.answer("/wait") == b""
+            assert one.paths == ["/wait"]
+            assert one.sent == ["/wait"]
+
+        run(main)
+
+    def test_an_idle_connection_is_closed(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(get("/a"))
+            await one.turn()
+            one.clock.pass_by(0.9 * KEEP_ALIVE)
+            one.receive(get("/b"))
+            await one.turn()
+            one.clock.pass_by(0.9 * KEEP_ALIVE)
+            assert one.transport.events == []
+            one.clock.pass_by(0.1 * KEEP_ALIVE)
+            assert one.transport.events == ["close"]
+            one = One()
+            one.receive(get("/a"))
+            await one.turn()
+            one.receive(get("/wait"))
+            one.clock.pass_by(2 * KEEP_ALIVE)
+            await one.answer("/wait")
+            one.clock.pass_by(0.9 * KEEP_ALIVE)
+            assert one.transport.events == []
+            one.clock.pass_by(0.1 * KEEP_ALIVE)
+            assert one.transport.events == ["close"]
+
+        run(main)
+
+    def test_it_reads_on_when_there_is_room(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(get("/wait"))
+            one.connection.hold()
+            await one.answer("/wait")
+            assert one.transport.is_read
+            one.receive(get("/wait") + post("/wait/2", 2 * HELD) + bytes(HELD + 1))
+            assert not one.transport.is_read
+            await one.answer("/wait")
+            assert one.paths[-1] == "/wait/2"
+            assert not one.transport.is_read, "nobody has taken anything of what waits"
+            await one.answer("/wait/2")
+            assert one.transport.is_read
+
+        run(main)
+
+
+class TestRefusal:
+    def test_what_follows_it_is_dropped(self, caplog: pytest.LogCaptureFixture) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(b"\0", get("/never"))
+            refusal = await one.turn()
+            assert refusal.startswith(b"HTTP/1.1 400 ")
+            assert b"\r\nserver: test\r\n" in refusal
+            assert refusal.count(b"HTTP/1.1 ") == refusal.count(CLOSE) == 1
+            assert one.transport.events == ["eof"]
+            assert [timer.when for timer in one.clock.timers] == [one.clock.now + LINGER_SECONDS]
+            one.clock.pass_by(LINGER_SECONDS)
+            assert one.transport.events == ["eof", "close"]
+            assert one.paths == []
+
+        run(main)
+        (record,) = caplog.records
+        assert (record.levelno, record.getMessage().startswith("Refused a request: 400 ")) == (logging.WARNING, True)
+
+    def test_with_tls_it_is_closed_at_once(self) -> None:
+        async def main() -> None:
+            one = One(encrypts=True)
+            one.receive(b"\0")
+            assert (await one.turn()).startswith(b"HTTP/1.1 400 ")
+            assert one.transport.events == ["close"]
+
+        run(main)
+
+    @pytest.mark.parametrize("refused", [b"\0", get("http://a")])
+    def test_it_has_its_turn(self, refused: bytes) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(get("/wait") + get("/b") + refused)
+            assert await one.turn() == b""
+            written = await one.answer("/wait")
+            assert bodies(written.partition(b"HTTP/1.1 400 ")[0]) == ["/wait", "/b"]
+            assert written.count(b"HTTP/1.1 ") == 3
+            assert one.transport.events == ["eof"]
+
+        run(main)
+
+    def test_it_reads_what_is_to_be_dropped(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.connection.hold()
+            one.receive(b"\0")
+            assert one.transport.is_read
+
+        run(main)
+
+    CHUNKED = get("/body", b"Transfer-Encoding: chunked", method=b"POST")
+
+    def test_of_a_body_it_ends_the_request(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(self.CHUNKED)
+            await one.turn()
+            one.receive(b"x\r\n")
+            assert (await one.turn()).startswith(b"HTTP/1.1 400 ")
+            assert one.sent == [], "the handler was told that there is nobody"
+            assert one.state.tasks == set()
+
+        run(main)
+
+    def test_of_a_body_whose_turn_has_not_come(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(get("/wait") + self.CHUNKED + b"x\r\n")
+            written = await one.answer("/wait")
+            assert bodies(written.partition(b"HTTP/1.1 400 ")[0]) == ["/wait"]
+            assert written.count(b"HTTP/1.1 ") == 2
+            assert one.paths == ["/wait"]
+
+        run(main)
+
+    def test_an_answer_that_has_begun_is_cut_short(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.transport.is_slow = True
+            one.receive(get("/huge", b"Transfer-Encoding: chunked", method=b"POST"), b"x\r\n")
+            assert (await one.turn()).count(b"HTTP/1.1 ") == 1
+            assert one.transport.events == ["eof"]
+            one.connection.resume_writing()
+            assert await one.turn() == b""
+
+        run(main)
+
+    def test_of_a_body_whose_answer_was_sent_there_is_none(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(get("/a", b"Transfer-Encoding: chunked", method=b"POST"))
+            assert bodies(await one.turn()) == ["/a"]
+            one.receive(b"x\r\n")
+            assert await one.turn() == b""
+            assert one.transport.events == ["eof"]
+
+        run(main)
+
+    @pytest.mark.parametrize("version", [b"1.1", b"1.0"])
+    def test_after_the_last_answer_there_is_none(self, version: bytes) -> None:
+        async def main() -> None:
+            one = One()
+            field = b"Connection: close" if version == b"1.1" else b"Connection: keep-alive"
+            one.receive(get("/last", field, version=version) + b"\0")
+            assert (await one.turn()).count(b"HTTP/1.1 ") == 1
+            assert one.transport.events == ["close"]
+
+        run(main)
