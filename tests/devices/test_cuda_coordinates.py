@@ -118,8 +118,9 @@ def test_small_kernels_are_waited_for_at_once_when_they_are_loaded_and_the_gpu_i
         assert kernel.runs_inline
         patch.setattr(on_cpu, "long_dispatches", 1)
         assert not kernel.runs_inline
+    assert on_cpu.prepare(pooling.operator).runs_inline
     monkeypatch.setattr(cuda_small, "BRIEF_VALUES", 10)  # and computes little
-    assert not kernel.runs_inline
+    assert not on_cpu.prepare(pooling.operator).runs_inline
 
 
 def test_a_small_dispatch_is_cancelled_before_it_begins(on_cpu: CudaDeviceOnCpu) -> None:
