@@ -140,6 +140,15 @@ def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
     raise AssertionError(f"the server did not start:\n{log.read_text()}")
 
 
+@pytest.fixture
+def _no_collections() -> Iterator[None]:
+    """The garbage collector comes only where a test asks for it."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A server with default settings, for all tests that do not change it."""

@@ -21,7 +21,17 @@ from app.codecs.codec import Body, Encoded, Hole, Piece, Span
 from app.codecs.json_slices import decode
 from app.codecs.number_writing import write_nested
 from app.codecs.numbers import Numbers
-from app.codecs.structure import PARSED, SEARCHED, Search, Unreadable, object_of, too_deep, too_long
+from app.codecs.structure import (
+    IN_STRING,
+    PARSED,
+    SEARCHED,
+    Search,
+    Unreadable,
+    object_of,
+    string_end,
+    too_deep,
+    too_long,
+)
 from app.contract.tensors import TensorDesc, tensor_name
 from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, Path, refused
@@ -46,8 +56,7 @@ _NEAR = 64
 # Groups are atomic, and not repeated possessively: Python before 3.11.5 goes on behind what was matched in vain.
 _NUMBERS = re.compile(rb'[-+.0-9eE\s,\[\]]*+(?>"(?:NaN|-?Infinity)"[-+.0-9eE\s,\[\]]*+)*')
 _LONGEST_SPECIAL = len('"-Infinity"')
-_ESCAPED = re.compile(rb'(?>[^"\\]++|\\.){0,%d}' % (SEARCHED >> 3), re.DOTALL)
-"""What goes on in a string: as much as is searched in one call where each character is escaped."""
+_ESCAPED = re.compile(IN_STRING.encode(), re.DOTALL)
 
 _MARK = secrets.token_hex(16)  # stands for a string that was cut out; no client knows it
 _NUL = b'"\x00"'  # cannot be in what orjson makes, since it escapes NUL
@@ -261,9 +270,11 @@ def _cut(body: Body, max_structure_bytes: int, memory: MemoryShare) -> tuple[lis
             continue
         closing = search.find(_QUOTE, opening + 1)
         if closing > 0 and view[closing - 1] == ord("\\"):
-            closing = _after_escapes(view, opening + 1, most, memory)
-            if closing < 0 and most < len(body):
-                raise too_long(max_structure_bytes)
+            closing = string_end(_ESCAPED, view, opening + 1, most, memory)
+            if closing == most or view[closing] != _QUOTE_CODE:
+                if most < len(body):
+                    raise too_long(max_structure_bytes)
+                closing = -1
         elif closing - opening > LONG:
             if len(strings) >= max_structure_bytes // LONG + _TENSORS:
                 raise too_long(max_structure_bytes)  # those that are no tensor data are by themselves
@@ -277,16 +288,6 @@ def _cut(body: Body, max_structure_bytes: int, memory: MemoryShare) -> tuple[lis
         raise too_long(max_structure_bytes)
     pieces.append(view[start:])
     return pieces, strings
-
-
-def _after_escapes(text: Buffer, start: int, stop: int, memory: MemoryShare) -> int:
-    """Where the quote is that ends the string which goes on at `start`, or -1 if there is none before `stop`."""
-    while True:
-        memory.ensure_open()
-        found = _ESCAPED.match(text, start, stop)
-        if not found or found.end() == start:
-            return start if start < stop and text[start] == _QUOTE_CODE else -1
-        start = found.end()
 
 
 def _marked(strings: dict[str, Span], span: Span, form: bytes) -> Buffer:

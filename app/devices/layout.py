@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from operator import le
 
-from app.memory.buffers import Buffer
+from app.devices.device import Tensor
 from app.programs.dispatchable import Dispatchable
 from app.programs.walks import Walk, collapse
 
@@ -40,9 +40,9 @@ def reaches(sizes: Sequence[int], strides: Sequence[Sequence[int]], item_sizes: 
     ]
 
 
-def check_ends(buffers: Iterable[Buffer], sizes: Iterable[int]) -> None:
+def check_ends(tensors: Iterable[Tensor], sizes: Iterable[int]) -> None:
     """Raises ValueError if one has fewer bytes."""
-    if not all(map(le, sizes, [each.nbytes for each in buffers])):
+    if not all(map(le, sizes, [each.nbytes for each in tensors])):
         raise ValueError(ENDS)
 
 

@@ -14,6 +14,7 @@ from app.codecs.codec import Piece
 from app.engine import graph_entries
 from app.engine.graph_entries import NUMBERS_BYTES, PARTS, Entry, LocalEntries, Record, SharedEntries, Use, by_part
 from app.memory.accounts import MemoryAccount
+from tests.engine.clock import Clock
 
 CAPABILITY: Any = {"graph": "0", "nodes": 3}
 ID, OTHER = "0123456789abcdef" * 2, "f" * 32
@@ -22,12 +23,6 @@ NOTHING = (0.0,) * (3 * len(PARTS))
 
 def record(id_: str = ID) -> Record:
     return Record(id_, "name", "auto", 1.5, 100, CAPABILITY)
-
-
-class Clock:
-    """In seconds."""
-
-    now = 1000.0
 
 
 @pytest.fixture

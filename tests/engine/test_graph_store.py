@@ -21,15 +21,10 @@ from app.engine.graph_store import DESCRIBED, GraphConflict, KeptGraph, StoreFul
 from app.engine.service import Service
 from app.memory.accounts import LimitExceeded
 from app.settings import Settings
+from tests.engine.clock import Clock
 from tests.graphs.documents import OWNED, add, between, graph, into, node, out, relu, tensor
 
 CODEC = MsgpackCodec()
-
-
-class Clock:
-    """In seconds."""
-
-    now = 1000.0
 
 
 @pytest.fixture

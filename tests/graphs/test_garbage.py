@@ -4,7 +4,6 @@ Else it is gone only when the garbage collector comes, which stops all threads w
 """
 
 import gc
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -46,14 +45,6 @@ def pooled(last: int) -> dict[str, Any]:
         ],
         "OutputEdges": [{"FromNodeIndex": NODES - 1, "FromNodeOutputIndex": 0, "GraphOutputIndex": 0}],
     }
-
-
-@pytest.fixture
-def _no_collections() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def used(service: Service, size: int) -> None:

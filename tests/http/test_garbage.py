@@ -42,14 +42,6 @@ class Sink(asyncio.Transport):
         return False
 
 
-@pytest.fixture
-def _no_collections() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
-
-
 def requests(kind: str, count: int) -> Iterator[bytes]:
     """Each with another Alpha, so that each is read from the beginning."""
     for number in range(count):

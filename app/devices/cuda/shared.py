@@ -14,6 +14,7 @@ from app.devices.cuda.schedules import CudaScheduleKernel
 from app.devices.cuda.transfers import HostTensor, move
 from app.devices.cuda.whole import Queued, Resident
 from app.devices.device import Cancelled, DeviceFailed, ExecutionRecord, OnDevice, Tensor
+from app.devices.layout import check_ends
 from app.graphs.schedule import Room
 from app.memory.buffers import Buffer
 
@@ -161,12 +162,12 @@ class _Places:
         self, inputs: Sequence[Tensor], sizes: Sequence[int], outputs: Sequence[Tensor], written: Sequence[int]
     ) -> list[int]:
         """Addresses. Raises ValueError for a tensor that ends before its layout does."""
+        check_ends(inputs, sizes)
         spans = [
             _span(tensor, size) for tensor, size in zip(outputs, written, strict=True) if isinstance(tensor, OnDevice)
         ]
         addresses = []
         for tensor, size in zip(inputs, sizes, strict=True):
-            _check(tensor, size)
             if not isinstance(tensor, OnDevice):
                 address = self.taken(size)
                 self.arriving.append((self._host(tensor, size), address))
@@ -180,10 +181,10 @@ class _Places:
 
     def of_outputs(self, outputs: Sequence[Tensor], sizes: Sequence[int]) -> list[int]:
         """The same of outputs."""
+        check_ends(outputs, sizes)
         spans: list[Span] = []
         addresses = []
         for tensor, size in zip(outputs, sizes, strict=True):
-            _check(tensor, size)
             if not isinstance(tensor, OnDevice):
                 address = self.taken(size)
                 self.leaving.append((self._host(tensor, size), address))
@@ -199,11 +200,6 @@ class _Places:
 
     def _host(self, tensor: Buffer, size: int) -> HostTensor:
         return HostTensor(tensor, size, self._device.pinned)
-
-
-def _check(tensor: Tensor, size: int) -> None:
-    if tensor.nbytes < size:
-        raise ValueError("a buffer ends before its tensor")
 
 
 def _span(tensor: OnDevice, size: int) -> Span:

@@ -11,16 +11,16 @@ from collections.abc import Iterator
 
 from app.codecs.codec import Body
 from app.codecs.json_slices import raw_decode
-from app.codecs.structure import PARSED, SEARCHED, Unreadable, object_of, too_deep
+from app.codecs.structure import IN_STRING, PARSED, SEARCHED, Unreadable, object_of, string_end, too_deep
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.settings import Settings
 
-_INSIDE = rf'(?>[^"\\]++|\\.){{0,{SEARCHED >> 3}}}("?)'
-"""What goes on in a string, as much as is searched in one call, and its end if that is reached."""
+_INSIDE = re.compile(IN_STRING, re.DOTALL)
+_STRING = rf'"{IN_STRING}("?)'
+"""One that is searched in one call, or the beginning of one, without its end."""
 
-_STRING = re.compile(_INSIDE, re.DOTALL)
-_COMMENT = re.compile(rf'"{_INSIDE}|/[/*]', re.DOTALL)
-_BRACKET = re.compile(rf'"{_INSIDE}|[\[{{\]}}]', re.DOTALL)
+_COMMENT = re.compile(rf"{_STRING}|/[/*]", re.DOTALL)
+_BRACKET = re.compile(rf"{_STRING}|[\[{{\]}}]", re.DOTALL)
 _ENDS = {"//": "\n", "/*": "*/"}
 _NO_VALUE = ("[", "{", ",", ":")
 """What stands before a comma that is no trailing one, however the array or object goes on. The parser refuses it."""
@@ -121,21 +121,11 @@ def _outside(wanted: "re.Pattern[str]", text: str, start: int, memory: MemorySha
             if found.lastindex is None:
                 yield found
             elif not found[1]:
-                start = _behind_string(text, end, memory)
+                start = string_end(_INSIDE, text, end, len(text), memory)
+                start += text.startswith('"', start)
                 break
         else:
             start = max(end, stop - 1)  # the first of two characters may be the last one here
-
-
-def _behind_string(text: str, start: int, memory: MemoryShare) -> int:
-    """Where the string ends that goes on at `start`. Raises RequestOver."""
-    while True:
-        found = _STRING.match(text, start)
-        assert found, "it matches nothing at all"
-        if found[1] or found.end() == start:
-            return found.end()
-        memory.ensure_open()
-        start = found.end()
 
 
 def _check_texts(document: object) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from app.memory.buffers import Buffer
-from app.models.onnx.wire import behind, varint
+from app.models.onnx.wire import LENGTH, behind, varint
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
@@ -21,7 +21,7 @@ PIECE = 1 << 18
 _DEEPEST = 100
 """How deep messages may nest, as for protobuf's own parser."""
 
-_LENGTH, _GROUPS = 2, (3, 4)
+_GROUPS = (3, 4)
 _FIXED = 8
 """Packed numbers of fixed size are cut at multiples of this."""
 
@@ -67,7 +67,7 @@ def _fields(data: memoryview) -> Iterator[_Field]:
             if tag & 7 in _GROUPS:
                 raise Malformed(f"field {tag >> 3} is a group, of which ONNX has none")
             length = at
-            if tag & 7 == _LENGTH:
+            if tag & 7 == LENGTH:
                 size, value = varint(data, at)
                 at = value + size
             else:

@@ -39,7 +39,7 @@ _MESSAGES: Mapping[str, Mapping[int, str]] = {
 """By the numbers of onnx.proto: tensors' data, documentation and other plain bytes, and the messages where they may be.
 All else is structure."""
 
-_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+_VARINT, _FIXED64, LENGTH, _FIXED32 = 0, 1, 2, 5
 """Of protobuf's wire types; the others have no bytes of their own."""
 
 
@@ -78,7 +78,7 @@ def _parts(data: memoryview) -> Iterator[_Part]:
             begin = at
             tag, at = varint(data, at)
             kind = tag & 7
-            if kind != _LENGTH:
+            if kind != LENGTH:
                 at = behind(data, at, kind)
                 yield _Part(at - begin)
                 continue
