@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from operator import le
+from typing import Protocol
 
-from app.devices.device import Tensor
 from app.programs.dispatchable import Dispatchable
 from app.programs.walks import Walk, collapse
 
@@ -38,6 +38,13 @@ def reaches(sizes: Sequence[int], strides: Sequence[Sequence[int]], item_sizes: 
         sum([(count - 1) * step for count, step in zip(sizes, steps, strict=True)]) + size
         for steps, size in zip(strides, item_sizes, strict=True)
     ]
+
+
+class Tensor(Protocol):
+    """Bytes anywhere."""
+
+    @property
+    def nbytes(self) -> int: ...
 
 
 def check_ends(tensors: Iterable[Tensor], sizes: Iterable[int]) -> None:
