@@ -12,6 +12,8 @@ from uvicorn.server import ServerState
 
 from app.codecs.codec import Encoded
 from app.http.core.exchange import Reply, Request
+from app.http.server import connection
+from app.http.server.batch import Batch
 from app.http.server.connection import IDLE_SECONDS, LINGER_SECONDS, LOCAL_SEND_BUFFER, PIPELINED, Connection
 from app.http.server.exchange import HELD
 from app.http.server.limit import RESERVE, RESERVE_SECONDS, ConnectionLimit, Limits
@@ -218,6 +220,12 @@ def bodies(written: bytes) -> list[str]:
 
 def run(work: Callable[[], Any]) -> None:
     asyncio.run(work())
+
+
+@pytest.fixture(autouse=True)
+def batch_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch of this thread would know the address that a connection of an earlier test has left."""
+    monkeypatch.setattr(connection, "batch_here", Batch)
 
 
 class TestBeginning:
