@@ -35,6 +35,7 @@ from app.memory.arrays import numpy_type
 from app.memory.buffers import Buffer
 from app.operators.catalog import find_operator
 from app.operators.operator import Operator
+from app.steps import at_once
 
 
 @click.command(
@@ -62,7 +63,7 @@ def run(arguments: tuple[str, ...], inputs: tuple[str, ...], output: Path | None
     with opened_service(max_memory_bytes=str(1 << 62)) as service, service.memory.open() as memory, _failing(service):
         operator, codec, body = _asked(service, arguments, inputs)
         try:
-            dispatch, data = DispatchReader(service).read(codec, body, memory, lambda: False)
+            dispatch, data = at_once(DispatchReader(service).read(codec, body, memory, lambda: False))
             form = answer_form(output, dispatch, operator is not None) if output else None
             outcome = asyncio.run(service.execute(dispatch.prepared, data, memory))
             if form and output:

@@ -1,8 +1,8 @@
 """A request and its answer: what everything between a socket and an endpoint is made of.
 
 A handler is a coroutine function from a `Request` to a `Reply`, and middleware is a handler around another one. Who
-calls a handler runs it as far as it goes by itself: most requests never wait, and are answered in the turn of the event
-loop in which they came. One that has to wait goes on in a task.
+calls a handler runs it as far as it goes by itself, in steps (app/steps.py): most requests never wait, and are answered
+in the turn of the event loop in which they came. One that has to wait goes on in a task.
 """
 
 import asyncio
@@ -154,15 +154,21 @@ Handler: TypeAlias = Callable[[Request], Coroutine[Any, Any, Reply]]
 """Answers a request. What it raises is a fault of the service, unless it is among `problems.EXPECTED`."""
 
 
-async def in_task() -> None:
+_TASK = object()
+"""What a handler waits for that is to go on in a task."""
+
+
+@types.coroutine
+def in_task() -> Generator[object, None, None]:
     """Go on in a task. For what comes before a wait that wants one, as `asyncio.timeout` and anyio do."""
     if asyncio.current_task() is None:
-        await asyncio.sleep(0)
+        yield _TASK
 
 
 @types.coroutine
 def resumed(work: Coroutine[Any, Any, Reply], waits_for: object) -> Generator[object, Any, Reply]:
     """What comes of `work`, a handler's, which was begun without a task and `waits_for` something: for a task."""
+    waits_for = None if waits_for is _TASK else waits_for
     while True:
         try:
             sent = yield waits_for

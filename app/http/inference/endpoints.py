@@ -45,6 +45,7 @@ from app.models.repository.batcher import Batcher
 from app.models.repository.model import CacheKey, LoadedModel, SizesOfAll
 from app.models.repository.repository import Repository
 from app.stages import recorded, staged
+from app.steps import at_once, in_step
 
 OFFLOADED = 1 << 18
 """Bytes of JSON, or of tensors copied or put as numbers, from which on a worker does it."""
@@ -76,29 +77,26 @@ class _Exchange:
     """Of one that was read."""
     parts: Parts = field(init=False)
 
-    def is_read_here(self, body: Body) -> bool:
+    async def is_read_here(self, body: Body) -> bool:
         """Whether it took no time to read it, so that it is read now."""
         if self.given:
             return False
         try:
-            self.read(body, only_light=True)
+            await self.read(body, only_light=True)
         except TooHeavy:
             return False
         return True
 
-    def read(self, body: Body, *, only_light: bool = False) -> None:
+    async def read(self, body: Body, *, only_light: bool = False) -> None:
         """Raises TooHeavy for a body that is not light if it should be."""
         if self.given:
             body = decompress(body, self.given, self.service.settings.max_body_bytes, self.memory)
         size = _json_bytes(self.request.headers, body)
         if only_light and size >= OFFLOADED:
             raise TooHeavy
-        stages, reader = self.request.stages, self.reader
-        given = self.name, self.model, body, size, self.memory
-        if stages is None:
-            self.inference, self.parts = reader.read(*given, only_light=only_light)
-        else:
-            self.inference, self.parts = recorded(stages, reader.read, *given, only_light=only_light)
+        stages = self.request.stages
+        reading = self.reader.read(self.name, self.model, body, size, self.memory, only_light=only_light)
+        self.inference, self.parts = await reading if stages is None else recorded(stages, at_once, reading)
         self.request.prepared = self.inference.prepared
 
     @property
@@ -220,7 +218,7 @@ class InferEndpoint:
                 np.frombuffer(body, np.uint8)[:] = 0
                 body[: len(text)] = text
                 for _ in range(TIMES):
-                    inference, parts = reader.read(model.name, asked, body, len(text), memory)
+                    inference, parts = at_once(reader.read(model.name, asked, body, len(text), memory))
                 data = cast("dict[str, Buffer]", inference.data(parts, memory))
                 outcome = self._service.execute_in(ticket, inference.prepared, data, memory)
                 with suppress(ContractError):  # JSON has no NaN, and zeros may lead to it: no fault of a model
@@ -263,7 +261,7 @@ class InferEndpoint:
         for _ in range(_MOST_COMPILED):
             arrived = perf_counter_ns()
             try:
-                is_read = exchange.is_read_here(body)
+                is_read = await exchange.is_read_here(body)
                 is_batched = isinstance(exchange.model, FileModel) and exchange.model.batching
                 if is_batched and not exchange.request.is_rehearsal and not (is_read and exchange.is_resident):
                     return await self._together(exchange, body, arrived, is_read)
@@ -292,7 +290,9 @@ class InferEndpoint:
             read = perf_counter_ns()
             prepared = exchange.inference.prepared
             if prepared.kernel.runs_inline:
+                await in_step()
                 outcome = service.execute_here(prepared, data, memory, request.stages)
+                await in_step()
             else:
                 outcome = await service.execute(prepared, data, memory, request.body.hung_up, request.stages)
             executed = perf_counter_ns()
@@ -302,7 +302,7 @@ class InferEndpoint:
         def work(ticket: Ticket[None]) -> _Done:
             began = perf_counter_ns()
             if not is_read:
-                exchange.read(body)
+                at_once(exchange.read(body))
             outcome, read = exchange.execute(ticket)
             executed = perf_counter_ns()
             answer = exchange.write(outcome)
@@ -321,7 +321,7 @@ class InferEndpoint:
 
         def work(_: Ticket[None]) -> dict[str, Buffer]:
             if not is_read:
-                exchange.read(body)
+                at_once(exchange.read(body))
             return {} if exchange.is_resident else exchange.data()
 
         is_light = is_read and not exchange.wanted and exchange.inference.copied_bytes < OFFLOADED

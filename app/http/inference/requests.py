@@ -35,6 +35,7 @@ from app.http.inference.shared_memory import AnyRegion, CudaRegion, Regions, gpu
 from app.http.inference.tensors import DATATYPES, elements_of, meant_datatype
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.memory.buffers import Buffer
+from app.steps import in_step
 
 _JSON = CODECS["application/json"]
 _ID = re.compile(rb'\{"id":\s?"([ !#-\[\]-~]{0,256})",')  # as clients write it: first, and without escapes
@@ -147,7 +148,7 @@ class InferenceReader:
         self.cache: LastUsed[tuple[str, bytes], Inference] = LastUsed(most, most_bytes)
         self._doorkeeper = Doorkeeper(most)
 
-    def read(
+    async def read(
         self,
         name: str,
         model: Model,
@@ -180,7 +181,8 @@ class InferenceReader:
             if gpu_of(regions.values()) != inference.gpu:
                 inference = None  # these names have become others'
         if inference is None:
-            inference, regions = self._judge(name, model, structure, only_light=only_light)
+            await in_step()
+            inference, regions = await self._judge(name, model, structure, only_light=only_light)
             if len(structure) <= LONGEST and self._doorkeeper.admits((name, structure)):
                 self.cache.add((name, structure), inference, len(structure))
         given = len(body) - json_bytes
@@ -192,7 +194,7 @@ class InferenceReader:
             raise Unreadable("The name 'id' stands twice in one object; give it once.")
         return inference, Parts(body, arrays, json_bytes, found[1].decode() if found else inference.id, regions)
 
-    def _judge(
+    async def _judge(
         self, name: str, model: Model, structure: bytes, *, only_light: bool
     ) -> tuple[Inference, Mapping[str, AnyRegion]]:
         """Judge a request of which ids and arrays of numbers were cut out, with the regions that it names."""
@@ -218,7 +220,9 @@ class InferenceReader:
         regions = self._regions.found(names)
         gpu = gpu_of(regions.values())
         request = _on(gpu, request) if gpu else request
+        await in_step()
         prepared, binary_data_output, described, unread = model.judge(request, only_light=only_light)
+        await in_step()
 
         sources: dict[str, Source] = {}
         binary = 0

@@ -26,6 +26,7 @@ from app.http.native.requests import Dispatch, DispatchReader, Reader
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
 from app.stages import recorded, staged
+from app.steps import at_once, in_step
 
 QUICK = 1 << 23
 """Bytes of a document like an earlier one whose tensor data are decoded in less time than a thread is woken twice."""
@@ -62,15 +63,15 @@ async def answer_in(wanted: AnswerForm, given: Decoder, reader: Reader, request:
             body = await read_plain_body(service, request, memory, given.data_start)
         stages = request.stages
         # Not by way of `recorded` where there is nothing to record: its calls are a per cent of a small dispatch.
-        if stages is None:
-            read = _read_here(reader, given, body, memory)
-        else:
-            read = recorded(stages, _read_here, reader, given, body, memory)
+        reading = _read_here(reader, given, body, memory)
+        read = await reading if stages is None else recorded(stages, at_once, reading)
         if read:
             dispatch, data = read
             request.prepared = prepared = dispatch.prepared
             if prepared.kernel.runs_inline:
+                await in_step()
                 outcome = service.execute_here(prepared, data, memory, stages)
+                await in_step()
             else:
                 outcome = await service.execute(prepared, data, memory, request.body.hung_up, stages)
         else:
@@ -95,7 +96,7 @@ async def answer_in(wanted: AnswerForm, given: Decoder, reader: Reader, request:
         raise
 
 
-def _read_here(
+async def _read_here(
     reader: Reader, codec: Decoder, body: Body, memory: MemoryShare
 ) -> tuple[Dispatch, dict[str, Buffer]] | None:
     """The request, if it is read in a moment. Raises ContractError, Unreadable, LimitExceeded."""
@@ -105,7 +106,8 @@ def _read_here(
             return found
     if len(body) < OFFLOADED and not codec.expands:
         try:
-            return reader.judge(codec, body, memory, None)
+            await in_step()
+            return await reader.judge(codec, body, memory, None)
         except TooHeavy:
             pass
     return None
@@ -115,7 +117,7 @@ def _read_and_executed(
     reader: Reader, codec: Decoder, body: Body, memory: MemoryShare, request: Request, ticket: Ticket[None]
 ) -> tuple[Dispatch, Outcome]:
     """The request and what comes of it, by a worker."""
-    dispatch, data = reader.read(codec, body, memory, ticket.cancelled)
+    dispatch, data = at_once(reader.read(codec, body, memory, ticket.cancelled))
     request.prepared = dispatch.prepared
     return dispatch, reader.service.execute_in(ticket, dispatch.prepared, data, memory)
 

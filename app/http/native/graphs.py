@@ -42,6 +42,7 @@ from app.http.native.requests import Dispatch, Reader, dispatch_of
 from app.http.native.routes import json_answer
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
+from app.steps import in_step
 
 router = APIRouter(prefix="/v1/graphs", tags=["native"])
 
@@ -142,7 +143,7 @@ class GraphReader(Reader):
         self._graph = kept.compiled
         self._prepared = kept.prepared
 
-    def judge(
+    async def judge(
         self, codec: Decoder, body: Body, memory: MemoryShare, cancelled: Callable[[], bool] | None
     ) -> tuple[Dispatch, dict[str, Buffer]]:
         settings = self.service.settings
@@ -153,6 +154,7 @@ class GraphReader(Reader):
             return validate(GraphExecuteRequest, document)
 
         request = read_document(codec, body, settings, memory, judge, only_light=cancelled is None)
+        await in_step()
         device = self._device if request.device is None else request.device
         prepared = prepared_for(self.service, self._graph, self._prepared, device, only_light=cancelled is None)
         dispatch = dispatch_of(

@@ -22,6 +22,7 @@ from app.http.core.documents import TooHeavy, read_document
 from app.http.native.inputs import check_light, described, limit_numbers
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
+from app.steps import in_step
 
 _NOTHING = memoryview(b"")
 
@@ -81,14 +82,14 @@ class Reader(ABC):
     def done(self) -> None:  # noqa: B027 - most have nothing to do
         """One that it read was dispatched."""
 
-    def read(
+    async def read(
         self, codec: Decoder, body: Body, memory: MemoryShare, cancelled: Callable[[], bool]
     ) -> tuple[Dispatch, dict[str, Buffer]]:
         """The request in `body`, and its tensors' data, for a worker: graphs are compiled.
 
         Raises ContractError, Unreadable, LimitExceeded, MemoryExhausted, Cancelled.
         """
-        return self.find(codec, body, memory) or self.judge(codec, body, memory, cancelled)
+        return self.find(codec, body, memory) or await self.judge(codec, body, memory, cancelled)
 
     def find(self, codec: Decoder, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]] | None:
         """The same, if one like it was read before. Raises LimitExceeded."""
@@ -101,7 +102,7 @@ class Reader(ABC):
             return None
 
     @abstractmethod
-    def judge(
+    async def judge(
         self, codec: Decoder, body: Body, memory: MemoryShare, cancelled: Callable[[], bool] | None
     ) -> tuple[Dispatch, dict[str, Buffer]]:
         """The same as `read`, of what `find` does not find. Without `cancelled` only of what takes no time: raises
@@ -123,7 +124,7 @@ class DispatchReader(Reader):
         self.cache = known.made
         """What was made of the last requests."""
 
-    def judge(
+    async def judge(
         self, codec: Decoder, body: Body, memory: MemoryShare, cancelled: Callable[[], bool] | None
     ) -> tuple[Dispatch, dict[str, Buffer]]:
         settings = self.service.settings
@@ -134,7 +135,10 @@ class DispatchReader(Reader):
             if cancelled is None:
                 raise TooHeavy
             return self._graph(request, codec, body, memory, cancelled)
-        dispatch = dispatch_of(self.service, self.service.prepare(request), _each(request), request.data)
+        await in_step()
+        prepared = self.service.prepare(request)
+        await in_step()
+        dispatch = dispatch_of(self.service, prepared, _each(request), request.data)
         data = dispatch.data(codec, body, memory)
         self.remember(dispatch, codec, body)
         return dispatch, data

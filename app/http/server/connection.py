@@ -27,7 +27,6 @@ from uvicorn.server import ServerState
 from app.http.core.answers import grouped
 from app.http.core.exchange import JOINED, Address, Disconnected, Handler, RawHeaders, Reply, Request, resumed
 from app.http.core.headers import Headers
-from app.http.server.batch import batch_here
 from app.http.server.exchange import Exchange
 from app.http.server.framing import Framing, RequestError
 from app.http.server.limit import RESERVE_SECONDS, Limits
@@ -36,6 +35,7 @@ from app.http.server.replies import CLOSE, CONTINUE, failure, head_of, refusal
 from app.http.server.scratch import HEADER, LARGE, READ, scratch_here
 from app.http.server.sender import Sender
 from app.http.server.transfers import Transfers
+from app.http.server.turn import Turn
 from app.http.server.watches import Deadline, HangUpWatch
 from app.memory.buffers import Buffer
 
@@ -64,7 +64,6 @@ class Connection(asyncio.BufferedProtocol):
     """One connection, which answers with `handler`. Its events come from the event loop's thread."""
 
     __slots__ = (
-        "_batch",
         "_client",
         "_end_deadline",
         "_framing",
@@ -74,8 +73,8 @@ class Connection(asyncio.BufferedProtocol):
         "_idle_deadline",
         "_is_ending",
         "_is_half_closed",
+        "_is_ready",
         "_is_refused",
-        "_is_running_queue",
         "_is_served",
         "_keep_alive_seconds",
         "_last_answer",
@@ -91,7 +90,9 @@ class Connection(asyncio.BufferedProtocol):
         "_server",
         "_state",
         "_transfers",
+        "_turn",
         "_waiting",
+        "_work",
         "loop",
         "transport",
     )
@@ -105,6 +106,7 @@ class Connection(asyncio.BufferedProtocol):
         state: ServerState,
         keep_alive_seconds: float,
         loop: asyncio.AbstractEventLoop,
+        turn: Turn,
         transfers: Transfers | None = None,
     ) -> None:
         self.loop = loop
@@ -114,7 +116,7 @@ class Connection(asyncio.BufferedProtocol):
         self._state = state
         self._keep_alive_seconds = keep_alive_seconds
         self._scratch = scratch_here()
-        self._batch = batch_here()
+        self._turn = turn
         self._framing = Framing(self, limits.max_header_bytes, limits.max_header_fields)
         self._client: Address | None = None
         self._server: Address | None = None
@@ -122,7 +124,8 @@ class Connection(asyncio.BufferedProtocol):
         self._queue: deque[Exchange] = deque()
         """Those that are not answered yet; the first one is in its handler's hands."""
         self._newest: Exchange | None = None  # whose body is being received, or was the last to be
-        self._is_running_queue = False
+        self._is_ready = False  # for the next one to be begun at the end of this turn of the event loop
+        self._work: Coroutine[Any, Any, Reply] | None = None  # the first one's, as long as it need not wait
         self._waiting = b""  # an answer, for others to be sent with
         self._sent: list[Callable[[], None]] = []  # what to call when all that was handed over is sent
         self._is_served = True  # with more than health and metrics
@@ -250,7 +253,6 @@ class Connection(asyncio.BufferedProtocol):
             # A header that came in one read, as nearly all do, needs no timer.
             if self._framing.in_header:
                 self._expect_header()
-            self._run_queue()
             if not self._queue and (self._newest is None or not self._newest.is_whole):
                 self._expect_header()  # for the rest of a body that nobody waited for, too
 
@@ -282,6 +284,7 @@ class Connection(asyncio.BufferedProtocol):
         if b"expect" in headers and headers[b"expect"].lower() == b"100-continue" and version != "1.0":
             exchange.expects = True
         self._queue.append(exchange)
+        self._be_ready()
         if len(self._queue) >= PIPELINED:
             self.hold()
 
@@ -294,7 +297,6 @@ class Connection(asyncio.BufferedProtocol):
         if self._newest is not None:
             self._newest.end()
             self._header_deadline.stop()  # which ran for the rest of the body, if it was answered before
-            self._run_queue()
 
     # What exchanges call
 
@@ -311,39 +313,42 @@ class Connection(asyncio.BufferedProtocol):
 
     # Requests, one after another
 
-    def _run_queue(self) -> None:
-        """Handle what has its turn."""
-        if self._is_running_queue:
-            return
-        self._is_running_queue = True
-        try:
-            while self._queue and not self._queue[0].is_started and self._sender.is_free():
-                if self.transport.is_closing():
-                    break
-                self._start(self._queue[0])
-        finally:
-            self._is_running_queue = False
+    def _be_ready(self) -> None:
+        if self._queue and not self._is_ready:
+            self._is_ready = True
+            self._turn.ready(self, is_large=self._queue[0].announced > JOINED)
 
-    def _start(self, exchange: Exchange) -> None:
-        exchange.is_started = True
-        if self._waiting:
-            self.send_waiting()
-            self.end_answer()
-        if exchange.announced > JOINED:
-            self._batch.send()  # it takes its time
-        request, exchange.request = exchange.request, None  # which is its handler's from now on
-        assert request is not None, "it is handled once"
-        work = self._handler(request)
+    def step(self) -> bool:
+        work = self._work
+        if work is None:
+            self._is_ready = False
+            if not self._queue or not self._sender.is_free() or self.transport.is_closing():
+                return False
+            exchange = self._queue[0]
+            if exchange.is_started:
+                return False
+            exchange.is_started = True
+            request, exchange.request = exchange.request, None  # which is its handler's from now on
+            assert request is not None, "it is handled once"
+            work = self._work = self._handler(request)
+        else:
+            exchange = self._queue[0]
         try:
             waits_for = work.send(None)
         except StopIteration as done:
+            self._work = None
             self._answer(exchange, done.value)
         except Exception as error:
+            self._work = None
             self._fail(exchange, error)
         else:
+            if waits_for is None:
+                return True
+            self._work = None
             task = self.loop.create_task(self._wait(exchange, work, waits_for))
             self._state.tasks.add(task)
             task.add_done_callback(self._state.tasks.discard)
+        return False
 
     async def _wait(self, exchange: Exchange, work: Coroutine[Any, Any, Reply], waits_for: object) -> None:
         try:
@@ -352,7 +357,6 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(exchange, error)
             if not isinstance(error, Exception):
                 raise  # the server ends
-        self._run_queue()
 
     def _fail(self, exchange: Exchange, error: BaseException) -> None:
         """The handler raised, which is a fault unless the client is gone."""
@@ -383,7 +387,7 @@ class Connection(asyncio.BufferedProtocol):
         if exchange.keep_alive:
             self._waiting = answer
             self._finish(exchange)
-            self._batch.add(self)
+            self._turn.answered(self)
         else:
             self.transport.write(answer)
             self._finish(exchange)
@@ -393,7 +397,6 @@ class Connection(asyncio.BufferedProtocol):
         """All of a large answer is."""
         self._finish(self._queue[0])
         self.end_answer()
-        self._run_queue()
 
     def _finish(self, exchange: Exchange) -> None:
         """All of the answer to `exchange`, the first one, is handed over. What comes next?"""
@@ -404,7 +407,9 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._reader.is_held and (self._newest is None or not self._newest.is_full()):
             self.want()
-        if not self._queue:
+        if self._queue:
+            self._be_ready()
+        else:
             self._rest()
 
     def _rest(self) -> None:
@@ -458,7 +463,7 @@ class Connection(asyncio.BufferedProtocol):
     def _go_on_writing(self) -> None:
         self._sender.go_on()
         self.end_answer()
-        self._run_queue()
+        self._be_ready()
 
     # The deadline of a header
 
@@ -529,6 +534,8 @@ class Connection(asyncio.BufferedProtocol):
 def connections(handler: Handler, limits: Limits, transfers: Transfers | None = None) -> Any:
     """What makes the connections that answer with `handler`, for `uvicorn.Config(http=...)`."""
 
+    turn = Turn()
+
     def connect(
         config: Config,
         server_state: ServerState,
@@ -536,7 +543,7 @@ def connections(handler: Handler, limits: Limits, transfers: Transfers | None = 
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> Connection:
         loop = _loop or asyncio.get_running_loop()
-        return Connection(handler, limits, server_state, config.timeout_keep_alive, loop, transfers)
+        return Connection(handler, limits, server_state, config.timeout_keep_alive, loop, turn, transfers)
 
     return connect
 
