@@ -20,6 +20,7 @@ from app.memory.accounts import LimitExceeded
 from app.memory.buffers import Buffer
 from app.operators.compiled import CompiledOperator
 from app.settings import Settings
+from app.steps import at_once
 from tests.codecs.documents import mutations, outcome, share
 from tests.messages import CELU, CONSTANT_POW, PARAMETERIZED_RELU, as_json, request
 
@@ -63,7 +64,7 @@ def received(body: bytes) -> Buffer:
 def read(reader: DispatchReader, codec: Codec, body: Body) -> Any:
     """What is understood of `body`, or the refusal."""
     try:
-        dispatch, data = reader.read(codec, body, share(), lambda: False)
+        dispatch, data = at_once(reader.read(codec, body, share(), lambda: False))
     except (Unreadable, LimitExceeded) as refusal:
         return str(refusal)
     except ContractError as refusal:
@@ -92,7 +93,7 @@ def test_spoilt(service: Service, case: tuple[Codec, bytes]) -> None:
     codec, body = case
     experienced = DispatchReader(service)
     for unspoilt in 2 * BODIES[codec.media_type]:
-        experienced.read(codec, unspoilt, share(), lambda: False)
+        at_once(experienced.read(codec, unspoilt, share(), lambda: False))
     assert read(experienced, codec, received(body)) == read(DispatchReader(service), codec, body)
 
 
@@ -101,7 +102,7 @@ def test_one_that_resembles_an_earlier_one_is_as_it_was(service: Service, fault:
     """So that it can be read from the beginning. The tensor before the fault was decoded to where its text was."""
     reader, codec, unspoilt = DispatchReader(service), CODECS["application/json"], BODIES["application/json"][3]
     for _ in range(2):
-        reader.read(codec, received(unspoilt), share(), lambda: False)
+        at_once(reader.read(codec, received(unspoilt), share(), lambda: False))
     assert reader.find(codec, received(unspoilt), share())
     place = unspoilt.rindex(b"A")
     spoilt = unspoilt[:place] + fault + unspoilt[place + 1 :]

@@ -18,6 +18,7 @@ WAY = [
     "http/server/framing.py",
     "http/server/exchange.py",
     "http/server/reader.py",
+    "http/server/turn.py",
     "http/core/exchange.py",
     "http/telemetry/requests.py",
     "http/core/cors.py",
@@ -38,7 +39,6 @@ WAY = [
     "devices/cpu/device.py",
     "devices/cuda/device.py",
     "http/core/answers.py",
-    "http/server/batch.py",
     "http/server/sender.py",
 ]
 """From socket to kernel and back."""

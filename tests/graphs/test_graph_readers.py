@@ -14,6 +14,7 @@ from app.http.native.graphs import GraphReader, KeepEndpoint
 from app.http.native.requests import DispatchReader, Reader
 from app.memory.accounts import MemoryShare
 from app.settings import Settings
+from app.steps import at_once
 from tests.graphs.documents import graph, into, out, relu
 from tests.graphs.requests import X, biased
 
@@ -42,7 +43,7 @@ def finds(reader: Reader, memory: MemoryShare, message: dict[str, Any], times: i
         body = bytes(msgpack.packb(message | {"inputs": {"x": data}}))
         known = reader.find(CODEC, body, memory)
         found.append(known is not None)
-        _, made = known or reader.judge(CODEC, body, memory, lambda: False)
+        _, made = known or at_once(reader.judge(CODEC, body, memory, lambda: False))
         np.testing.assert_array_equal(np.frombuffer(made["x"], np.uint8), np.frombuffer(data, np.uint8))
     return found
 

@@ -12,14 +12,13 @@ from uvicorn.server import ServerState
 
 from app.codecs.codec import Encoded
 from app.http.core.exchange import Reply, Request
-from app.http.server import connection
-from app.http.server.batch import Batch
 from app.http.server.connection import IDLE_SECONDS, LINGER_SECONDS, LOCAL_SEND_BUFFER, PIPELINED, Connection
 from app.http.server.exchange import HELD
 from app.http.server.limit import RESERVE, RESERVE_SECONDS, ConnectionLimit, Limits
 from app.http.server.scratch import HEADER, LARGE, READ
 from app.http.server.sender import AT_ONCE
 from app.http.server.transfers import LENT
+from app.http.server.turn import Turn
 from app.http.server.watches import HALF_CLOSED_SECONDS
 
 KEEP_ALIVE = 30.0
@@ -45,12 +44,23 @@ class Clock:
         self.now = 1000.0
         self._loop = asyncio.get_running_loop()
         self._timers: list[Timer] = []
+        self._soon: list[Callable[[], None]] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loop, name)
 
     def time(self) -> float:
         return self.now
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self._soon.append(callback)
+
+    def end_turn(self) -> bool:
+        """Call what is to be called soon, if anything is."""
+        soon, self._soon = self._soon, []
+        for each in soon:
+            each()
+        return bool(soon)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         self._timers.append(Timer(self.now + seconds, callback))
@@ -153,7 +163,7 @@ class One:
         lent = SimpleNamespace(family=socket.AF_INET, setsockopt=lambda *given: self.options.append(given))
         self.transport = Transport(encrypts, peername=client, sockname=("127.0.0.1", 80), socket=lent)
         self.limits = limits or Limits()
-        self.connection = Connection(self._handle, self.limits, self.state, KEEP_ALIVE, loop, transfers)
+        self.connection = Connection(self._handle, self.limits, self.state, KEEP_ALIVE, loop, Turn(), transfers)
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)
 
@@ -179,7 +189,7 @@ class One:
         return Reply(200, headers, Encoded(len(answer), [answer]), lambda: self.sent.append(path))
 
     def receive(self, *pieces: bytes) -> None:
-        """Each of them in a read of its own."""
+        """Each of them in a read of its own, in a turn of the event loop of its own."""
         for piece in pieces:
             rest = piece
             while rest:
@@ -187,12 +197,15 @@ class One:
                 taken = min(len(buffer), len(rest))
                 buffer[:taken] = rest[:taken]
                 self.connection.buffer_updated(taken)
+                self.clock.end_turn()
                 rest = rest[taken:]
 
     async def turn(self) -> bytes:
         """What is written until all is done that need not wait."""
         for _ in range(4):
             await asyncio.sleep(0)
+            while self.clock.end_turn():
+                pass
         return self.transport.take()
 
     async def answer(self, path: str) -> bytes:
@@ -220,12 +233,6 @@ def bodies(written: bytes) -> list[str]:
 
 def run(work: Callable[[], Any]) -> None:
     asyncio.run(work())
-
-
-@pytest.fixture(autouse=True)
-def batch_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The batch of this thread would know the address that a connection of an earlier test has left."""
-    monkeypatch.setattr(connection, "batch_here", Batch)
 
 
 class TestBeginning:
@@ -381,10 +388,13 @@ class TestShutdown:
     def test_an_answer_that_waits_for_others_is_sent(self) -> None:
         async def main() -> None:
             one = One()
-            one.receive(get("/a"))
+            one.receive(get("/wait"))
+            await asyncio.sleep(0)
+            one.answers["/wait"].set_result(None)
+            await asyncio.sleep(0)
             assert one.transport.take() == b""
             one.connection.shutdown()
-            assert bodies(one.transport.take()) == ["/a"]
+            assert bodies(one.transport.take()) == ["/wait"]
 
         run(main)
 
@@ -876,13 +886,13 @@ class TestAnswers:
     def test_a_small_answer_is_sent_when_the_client_takes_it(self) -> None:
         async def main() -> None:
             one = One()
-            one.receive(get("/a"))
+            one.receive(get("/wait"))
             one.connection.pause_writing()
-            assert bodies(await one.turn()) == ["/a"]
+            assert bodies(await one.answer("/wait")) == ["/wait"]
             assert one.sent == []
             one.connection.resume_writing()
             await one.turn()
-            assert one.sent == ["/a"]
+            assert one.sent == ["/wait"]
 
         run(main)
 

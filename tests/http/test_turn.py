@@ -1,4 +1,4 @@
-"""Small answers that are ready in one turn of the event loop and sent together: nobody must notice but by the time."""
+"""Requests of one turn of the event loop, answered in step and sent together: nobody must notice but by the time."""
 
 import asyncio
 import socket
@@ -13,9 +13,10 @@ import pytest
 
 from app.codecs.codec import Encoded
 from app.http.core.exchange import JOINED, Handler, Reply, Request
-from app.http.server import batch
+from app.http.server import turn
 from app.http.server.connection import Connection, connections
 from app.http.server.limit import Limits
+from app.steps import in_step
 from tests.http.test_protocol import (
     CLIENT_SECONDS,
     CLOSE,
@@ -54,6 +55,10 @@ class Prompt(Application):
             assert self.released.wait(CLIENT_SECONDS)
         self.actions.get(path, lambda: None)()
         self.events.put(path)
+        if path.startswith("/steps"):
+            for number in (1, 2):
+                await in_step()
+                self.events.put(f"{path} {number}")
         asyncio.get_running_loop().call_soon(self.events.put, f"turn after {path}")
         answer = path.encode() * {"/large": JOINED, "/huge": 1 << 22}.get(path, 1)
         fields = [(b"content-length", b"%d" % len(answer))]
@@ -77,7 +82,7 @@ def _nothing_fails(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "SECONDS", PATIENT)
+    monkeypatch.setattr(turn, "SECONDS", PATIENT)
 
 
 made: list[Connection] = []
@@ -150,7 +155,7 @@ def test_they_are_sent_together(clients: list[Client], application: Prompt) -> N
 
 
 def test_none_waits_long(clients: list[Client], application: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "SECONDS", 0.001)
+    monkeypatch.setattr(turn, "SECONDS", 0.001)
     paths = ["/a", "/b", "/c"]
     application.actions = dict.fromkeys(paths, lambda: time.sleep(0.01))
     in_one_turn(
@@ -240,3 +245,162 @@ def test_a_connection_that_was_cut(clients: list[Client], application: Prompt) -
     in_one_turn(application, clients[0], (clients[1], ask("/a")), (clients[2], ask("/b")))
     assert clients[2].receive_response().body == b"/b"
     assert application.seen(6)[2:] == ["/a", "/b", "sent /a", "sent /b"]
+
+
+def test_handlers_go_in_step(clients: list[Client], application: Prompt) -> None:
+    paths = ["/steps/a", "/steps/b", "/steps/c"]
+    sends = [(client, ask(path)) for client, path in zip(clients[1:], paths, strict=True)]
+    in_one_turn(application, clients[0], *sends)
+    assert [each.receive_response().body for each in clients[1:]] == [path.encode() for path in paths]
+    events = application.seen(14)[2:]
+    order = events[:3]
+    assert sorted(order) == paths
+    assert events[3:9] == [f"{path} {number}" for number in (1, 2) for path in order]
+    assert events[9:] == [f"sent {path}" for path in order]
+
+
+def test_steps_of_a_handler_that_has_waited(clients: list[Client], application: Prompt) -> None:
+    """It goes on in a task."""
+
+    async def waits(request: Request) -> Reply:
+        await asyncio.sleep(0.001)
+        return await Prompt.handle(application, request)
+
+    application.handle = waits  # type: ignore[method-assign]
+    clients[1].send(ask("/steps/a"))
+    assert clients[1].receive_response().body == b"/steps/a"
+    assert application.seen(4) == ["/steps/a", "/steps/a 1", "/steps/a 2", "sent /steps/a"]
+
+
+class Stepping:
+    """A connection whose requests have so many steps each."""
+
+    def __init__(self, name: str, turns: "Turns", *steps: int) -> None:
+        self.loop: Any = turns
+        self.name = name
+        self._turns = turns
+        self._steps = [*steps]
+        self.faults: set[str] = set()
+
+    def note(self, what: str) -> None:
+        self._turns.events.append(f"{self.name} {what}")
+        if what in self.faults:
+            raise KeyError(what)
+
+    def step(self) -> bool:
+        self._steps[0] -= 1
+        self.note("steps")
+        if self._steps[0]:
+            return True
+        del self._steps[0]
+        self._turns.turn.answered(self)
+        if self._steps:
+            self._turns.turn.ready(self, is_large=False)
+        return False
+
+    def send_waiting(self) -> None:
+        self.note("sends")
+
+    def end_answer(self) -> None:
+        self.note("ends")
+
+    def drop(self) -> None:
+        self.note("is dropped")
+
+
+class Turns:
+    """An event loop that calls one thing soon."""
+
+    def __init__(self) -> None:
+        self.turn = turn.Turn()
+        self.events: list[str] = []
+        self._due: list[Callable[[], None]] = []
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        assert not self._due, "once is enough"
+        self._due.append(callback)
+
+    def end(self) -> list[str]:
+        """What happens then."""
+        self._due.pop()()
+        events, self.events = self.events, []
+        return events
+
+    @property
+    def is_over(self) -> bool:
+        return not self._due
+
+    def have(self, *connections: Stepping, is_large: bool = False) -> None:
+        for each in connections:
+            self.turn.ready(each, is_large=is_large)
+
+
+@pytest.fixture
+def turns() -> Turns:
+    return Turns()
+
+
+def test_all_take_a_step_before_any_takes_the_next(turns: Turns) -> None:
+    turns.have(Stepping("a", turns, 3), Stepping("b", turns, 1), Stepping("c", turns, 2))
+    steps = [f"{name} steps" for name in "abcaca"]
+    assert turns.end() == [*steps, "b sends", "c sends", "a sends", "b ends", "c ends", "a ends"]
+    assert turns.is_over
+
+
+def test_not_for_longer_than_some_time(turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter(range(100))
+    monkeypatch.setattr(turn, "perf_counter", lambda: next(seconds))
+    monkeypatch.setattr(turn, "SECONDS", 1.5)
+    turns.have(Stepping("a", turns, 3), Stepping("b", turns, 2), Stepping("c", turns, 2))
+    over = {name: [f"{name} sends", f"{name} ends"] for name in "abc"}
+    by_itself = ["c steps", "c steps", *over["c"], "a steps", "a steps", *over["a"], "b steps", *over["b"]]
+    assert turns.end() == ["a steps", "b steps", *by_itself]
+
+
+def test_no_more_than_some_go_together(turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn, "TOGETHER", 2)
+    turns.have(*[Stepping(name, turns, 1) for name in "abc"])
+    events = turns.end()
+    assert events[:6] == ["a steps", "b steps", "a sends", "b sends", "a ends", "b ends"]
+    assert events[6:] == ["c steps", "c sends", "c ends"]
+
+
+def test_large_ones_go_by_themselves_behind_the_others(turns: Turns) -> None:
+    turns.have(Stepping("a", turns, 2), Stepping("b", turns, 2), is_large=True)
+    turns.have(Stepping("c", turns, 1))
+    events = turns.end()
+    assert events[:3] == ["c steps", "c sends", "c ends"]
+    assert events[3:] == ["a steps", "a steps", "a sends", "a ends", "b steps", "b steps", "b sends", "b ends"]
+
+
+def test_the_next_of_a_connection_has_the_next_turn(turns: Turns) -> None:
+    turns.have(Stepping("a", turns, 1, 1), Stepping("b", turns, 1))
+    assert turns.end() == ["a steps", "b steps", "a sends", "b sends", "a ends", "b ends"]
+    assert turns.end() == ["a steps", "a sends", "a ends"]
+    assert turns.is_over
+
+
+def test_answers_of_tasks_are_sent_in_the_same_turn(turns: Turns) -> None:
+    task = Stepping("task", turns)
+    turns.turn.answered(task)
+    turns.have(Stepping("a", turns, 1))
+    assert sorted(turns.end()) == ["a ends", "a sends", "a steps", "task ends", "task sends"]
+    turns.turn.answered(task)
+    assert turns.end() == ["task sends", "task ends"]
+
+
+@pytest.mark.parametrize("what", ["steps", "sends", "ends"])
+def test_a_fault_in_one_is_no_fault_of_others(turns: Turns, what: str, caplog: pytest.LogCaptureFixture) -> None:
+    faulty, fine = Stepping("faulty", turns, 2), Stepping("fine", turns, 2)
+    faulty.faults.add(what)
+    turns.have(faulty, fine)
+    events = turns.end()
+    of_the_other = [each.removeprefix("fine ") for each in events if each.startswith("fine")]
+    assert of_the_other == ["steps", "steps", "sends", "ends"]
+    assert events.count("faulty is dropped") == 1
+    (record,) = caplog.records
+    assert record.exc_info
+    assert isinstance(record.exc_info[1], KeyError)
+    caplog.clear()
+    turns.have(Stepping("next", turns, 1))
+    assert turns.end() == ["next steps", "next sends", "next ends"]

@@ -31,6 +31,7 @@ from app.memory.buffers import Buffer, beginning
 from app.models.onnx.reading import Port, Signature
 from app.models.repository.repository import Repository
 from app.settings import Settings
+from app.steps import at_once
 from tests.conftest import ServerFactory, ours_only
 from tests.models.documents import affine, affine_of, model
 
@@ -65,7 +66,8 @@ def test_the_first_request_of_what_is_warmed_is_known(
     assert service.loops
     before = service.loops.compiled
     with service.memory.open() as memory:
-        inference, parts = endpoint.reader_of(asked).read("affine", asked, body, json_bytes or len(body), memory)
+        reader = endpoint.reader_of(asked)
+        inference, parts = at_once(reader.read("affine", asked, body, json_bytes or len(body), memory))
         data = cast("dict[str, Buffer]", inference.data(parts, memory))
         outcome = service.execute_in(Ticket(), inference.prepared, data, memory)
         np.testing.assert_array_equal(np.frombuffer(outcome.outputs["y"], np.float32).reshape(2, 3), affine_of(X))
@@ -122,8 +124,10 @@ def test_one_that_is_loaded_again_before_it_is_compiled_is_found_again(
     asked = {"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}
     body = json.dumps(asked).encode()
 
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+
     async def receive() -> dict[str, object]:
-        return {"type": "http.request", "body": body, "more_body": False}
+        return messages.pop() if messages else await asyncio.Future()  # the client stays
 
     async def ask() -> Reply:
         find, before = endpoint.models.find, [await endpoint.models.find("affine")]

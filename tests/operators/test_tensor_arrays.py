@@ -35,6 +35,7 @@ from app.operators.operator import (
 )
 from app.operators.parameters import Parameters
 from app.settings import Settings
+from app.steps import at_once
 from tests.contract.refusals import check_wording
 
 
@@ -185,7 +186,7 @@ def test_data_and_results_are_lists(reader: tuple[Service, requests.DispatchRead
             "inputs": {"InputTensors": [pack(a.tobytes()), pack(b.tobytes())], "BiasTensor": pack(c.tobytes())},
         }
         with service.memory.open() as memory:
-            dispatch, data = dispatches.read(codec, dump(document), memory, lambda: False)
+            dispatch, data = at_once(dispatches.read(codec, dump(document), memory, lambda: False))
             assert list(data) == ["InputTensors[0]", "InputTensors[1]", "BiasTensor"]
             buffers = dispatch.prepared.bind(data)
             outputs = {name: memoryview(bytearray(size)) for name, size in dispatch.prepared.output_bytes.items()}
@@ -216,7 +217,7 @@ def test_data_that_are_refused(
 
     def bound() -> list[Buffer]:
         with service.memory.open() as memory:
-            dispatch, data = dispatches.read(JsonCodec(), body, memory, lambda: False)
+            dispatch, data = at_once(dispatches.read(JsonCodec(), body, memory, lambda: False))
             return dispatch.prepared.bind(data)
 
     with pytest.raises(ContractError) as refusal:

@@ -22,6 +22,7 @@ FLOORS = [
         "app.signals",
         "app.sink",
         "app.stages",
+        "app.steps",
         "app.contract",
     },
     {"app.memory", "app.formula", "app.logs", "app.environment", "app.apart"},

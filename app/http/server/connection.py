@@ -9,8 +9,8 @@ What a client may do and is held to:
 
 Large bodies are received into the buffers of those who read them (`Exchange.fill`), and large answers sent, by threads
 where there are processors for them (reader.py, sender.py, transfers.py). A request is handled in the turn of
-the event loop in which it came, if it need not wait: no task is made for it. For answers to several clients at once see
-batch.py. uvicorn makes connections by `connections`; there are no WebSockets.
+the event loop in which it came, in step with those of others (turn.py), if it need not wait: no task is made for it.
+uvicorn makes connections by `connections`; there are no WebSockets.
 """
 
 import asyncio
@@ -253,8 +253,6 @@ class Connection(asyncio.BufferedProtocol):
             # A header that came in one read, as nearly all do, needs no timer.
             if self._framing.in_header:
                 self._expect_header()
-            if not self._queue and (self._newest is None or not self._newest.is_whole):
-                self._expect_header()  # for the rest of a body that nobody waited for, too
 
     # What the framing calls
 
@@ -328,6 +326,9 @@ class Connection(asyncio.BufferedProtocol):
             if exchange.is_started:
                 return False
             exchange.is_started = True
+            if self._waiting:
+                self.send_waiting()
+                self.end_answer()
             request, exchange.request = exchange.request, None  # which is its handler's from now on
             assert request is not None, "it is handled once"
             work = self._work = self._handler(request)
@@ -424,6 +425,8 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._rests_since = self.loop.time()
             self._idle_deadline.start(self._keep_alive_seconds)
+            if self._newest is not None and not self._newest.is_whole:
+                self._expect_header()  # for the rest of a body that nobody waited for, too
 
     def _look_whether_idle(self) -> None:
         """One timer for many requests: to set one for each takes longer than to look at the clock."""
