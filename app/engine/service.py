@@ -35,6 +35,7 @@ from app.operators.compiled import CompiledOperator, compile_operator
 from app.operators.looks import looking
 from app.settings import Settings
 from app.stages import Stages, recorded, staged
+from app.steps import in_step
 
 log = logging.getLogger("app")
 
@@ -128,13 +129,14 @@ class Service:
             limits=limits | {"max_dimension_count": MAX_RANK, "max_elements": MAX_ELEMENTS},
         )
 
-    def prepare(self, request: DispatchRequest) -> Prepared:
-        """Judge `request`, without its data. Raises ContractError, LimitExceeded."""
+    async def prepare(self, request: DispatchRequest) -> Prepared:
+        """Judge `request`, without its data, in steps (app/steps.py). Raises ContractError, LimitExceeded."""
         self.check_device(request.device)
         compiled = self.compiled(request)
         limit_tensors(compiled, self.settings.max_tensor_bytes, ("operator",))
         if request.in_place is not None:
             compiled.check_in_place(request.in_place)
+        await in_step()
         return self._prepared(compiled, request.device, request.in_place)
 
     def compiled(self, request: DispatchRequest) -> CompiledOperator:

@@ -214,7 +214,7 @@ LOST = """
     def answer():
         with service.memory.open() as memory:
             data = {"InputTensor": x.view(np.uint8).data}
-            outcome = asyncio.run(service.execute(service.prepare(request), data, memory))
+            outcome = asyncio.run(service.execute(at_once(service.prepare(request)), data, memory))
             output = np.frombuffer(outcome.outputs["OutputTensor"], np.float32)
             assert np.allclose(output, np.clip(0.2 * x + 0.5, 0, 1), atol=1e-6)
             return outcome.ran

@@ -687,7 +687,7 @@ def test_nothing_is_compiled_on_the_event_loop() -> None:
     async def main() -> None:
         stated = validate(DispatchRequest, request(CELU, {"InputTensor": np.ones(COMPILED, np.float32)}))
         data = {"InputTensor": np.ones(COMPILED, np.float32).view(np.uint8).data}
-        prepared = service.prepare(stated)
+        prepared = await service.prepare(stated)
         dispatch = prepared.kernel.dispatch
 
         def noted(*given: Any) -> ExecutionRecord:

@@ -31,6 +31,7 @@ from app.memory.buffers import Buffer, BufferPool
 from app.memory.neighbours import Neighbour, Neighbours
 from app.operators.compiled import CompiledOperator
 from app.settings import Settings, Unusable
+from app.steps import at_once
 from tests.gpu import first_gpu
 from tests.operators import coordinate_operators
 from tests.operators.coordinate_operators import CumulativeSum, Slice1
@@ -296,7 +297,7 @@ def dispatch(service: Service, device: str = "auto", elements: int = SMALL) -> t
         "inputs": {"InputTensor": b""},
         "device": device,
     }
-    prepared = service.prepare(validate(DispatchRequest, document))
+    prepared = at_once(service.prepare(validate(DispatchRequest, document)))
     with service.memory.open() as memory:
         data = {"InputTensor": x.view(np.uint8).data}
         outcome = asyncio.run(service.execute(prepared, data, memory))
@@ -542,7 +543,7 @@ def test_memory_that_comes_and_goes_around_the_start() -> None:
             data[:] = x.tobytes()
             message = {"operator": operator, "inputs": {"InputTensor": data}, "device": device}
             stated = validate(DispatchRequest, message)
-            outcome = await service.execute(service.prepare(stated), stated.inputs, memory)
+            outcome = await service.execute(await service.prepare(stated), stated.inputs, memory)
             found = np.frombuffer(outcome.outputs["OutputTensor"], np.float32)
             assert np.array_equal(found[x > 0], x[x > 0]), (elements, device)
             assert outcome.ran.device == device

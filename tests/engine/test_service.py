@@ -32,6 +32,7 @@ from app.memory.buffers import Buffer
 from app.operators.looks import look, looking
 from app.settings import Settings
 from app.stages import Stages
+from app.steps import at_once
 from tests.http.load import NOT_BRIEF, slow_dispatch
 from tests.messages import CELU, request
 
@@ -60,7 +61,8 @@ def with_data(message: dict[str, Any]) -> dict[str, Any]:
 async def dispatch(service: Service, message: dict[str, Any], hang_up: "asyncio.Future[Any] | None" = None) -> None:
     stated = validate(DispatchRequest, message)
     with service.memory.open() as memory:
-        await service.execute(service.prepare(stated), stated.inputs, memory, (lambda: hang_up) if hang_up else None)
+        prepared = await service.prepare(stated)
+        await service.execute(prepared, stated.inputs, memory, (lambda: hang_up) if hang_up else None)
 
 
 async def is_abandoned(service: Service, message: dict[str, Any], hang_up: "asyncio.Future[Any]") -> bool:
@@ -232,7 +234,7 @@ def test_a_device_that_there_is_not(service: Service) -> None:
     with service.memory.open() as memory:
         compiled = service.compile(graph, memory, lambda: False)
     acts: list[Callable[[], object]] = [
-        lambda: service.prepare(validate(DispatchRequest, SMALL | {"device": "nunpy"})),
+        lambda: at_once(service.prepare(validate(DispatchRequest, SMALL | {"device": "nunpy"}))),
         lambda: service.prepare_graph(compiled, "nunpy"),
     ]
     for act in acts:
@@ -242,7 +244,7 @@ def test_a_device_that_there_is_not(service: Service) -> None:
         assert (violation.path, violation.given, violation.allowed) == (("device",), "nunpy", ["auto", "numpy"])
         assert violation.message == message
     for name in ("auto", "numpy"):
-        assert service.prepare(validate(DispatchRequest, SMALL | {"device": name})).device.name == "numpy"
+        assert at_once(service.prepare(validate(DispatchRequest, SMALL | {"device": name}))).device.name == "numpy"
         assert service.prepare_graph(compiled, name).device.name == "numpy"
 
 
@@ -254,19 +256,19 @@ def test_where_in_a_request_it_is_wrong(service: Service) -> None:
     ]
     for fields, path in wrong:
         with pytest.raises(ContractError) as refusal:
-            service.prepare(validate(DispatchRequest, SMALL | fields))
+            at_once(service.prepare(validate(DispatchRequest, SMALL | fields)))
         (violation,) = refusal.value.violations
         assert violation.path[: len(path)] == path
     service.settings.max_tensor_bytes = 11
     with pytest.raises(LimitExceeded, match="max_tensor_bytes") as over:
-        service.prepare(validate(DispatchRequest, SMALL))
+        at_once(service.prepare(validate(DispatchRequest, SMALL)))
     assert over.value.path[0] == "operator"
 
 
 @pytest.mark.parametrize("message", [SMALL, QUEUED], ids=["here", "by a worker"])
 def test_how_long_it_took_and_when_what_happened(service: Service, message: dict[str, Any]) -> None:
     stated, stages = validate(DispatchRequest, with_data(message)), Stages()
-    prepared = service.prepare(stated)
+    prepared = at_once(service.prepare(stated))
 
     async def main() -> Outcome:
         with service.memory.open() as memory:
@@ -285,7 +287,7 @@ def test_the_deadline_counts_from_when_a_place_was_reserved(service: Service) ->
 
     async def main() -> None:
         with service.memory.open() as memory, pytest.raises(DeadlineExceeded):
-            await service.execute(service.prepare(stated), stated.inputs, memory, place=place)
+            await service.execute(at_once(service.prepare(stated)), stated.inputs, memory, place=place)
 
     asyncio.run(asyncio.wait_for(main(), 10))
 
@@ -294,7 +296,7 @@ def test_the_deadline_counts_from_when_a_place_was_reserved(service: Service) ->
 def test_what_has_a_place_was_admitted(service: Service, message: dict[str, Any]) -> None:
     """It is computed though nothing else is taken any more, and gives its place free."""
     stated = validate(DispatchRequest, with_data(message))
-    prepared, place = service.prepare(stated), service.pool.reserve()
+    prepared, place = at_once(service.prepare(stated)), service.pool.reserve()
     service._is_closed = True
 
     async def main() -> Outcome:
@@ -327,7 +329,7 @@ def computed(service: Service, message: dict[str, Any]) -> list[Buffer]:
     """The outputs."""
     stated = validate(DispatchRequest, message)
     with service.memory.open() as memory:
-        return [*service.execute_here(service.prepare(stated), stated.inputs, memory).outputs.values()]
+        return [*service.execute_here(at_once(service.prepare(stated)), stated.inputs, memory).outputs.values()]
 
 
 def test_what_is_not_written_is_0(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,7 +374,7 @@ def test_an_output_takes_no_more_of_an_input_than_it_needs(service: Service) -> 
 
 
 def test_a_kernel_is_handed_all_its_memory(service: Service) -> None:
-    prepared = service.prepare(validate(DispatchRequest, with_data(SMALL)))
+    prepared = at_once(service.prepare(validate(DispatchRequest, with_data(SMALL))))
     handed: list[Any] = []
     kernel: Any = SimpleNamespace(dispatch=lambda *given: handed.append(given[:2]))
     prepared.kernel = kernel
@@ -384,7 +386,7 @@ def test_a_kernel_is_handed_all_its_memory(service: Service) -> None:
 
 @pytest.mark.parametrize("in_place", [None, "InputTensor"])
 def test_an_answer_says_whether_it_is_in_place(service: Service, in_place: str | None) -> None:
-    prepared = service.prepare(validate(DispatchRequest, with_data(SMALL) | {"in_place": in_place}))
+    prepared = at_once(service.prepare(validate(DispatchRequest, with_data(SMALL) | {"in_place": in_place})))
     ran = ExecutionRecord("numpy", "cpu", "it failed")
     answer = prepared.answer(ran, {"OutputTensor": b"data"}, 0.25, 0.5)
     assert answer["execution"] == {
@@ -399,7 +401,7 @@ def test_an_answer_says_whether_it_is_in_place(service: Service, in_place: str |
 
 def test_a_gpu_leaves_the_inputs_as_they_are(service: Service) -> None:
     """If it fails, they are NumPy's to compute with."""
-    prepared = service.prepare(validate(DispatchRequest, with_data(SMALL)))
+    prepared = at_once(service.prepare(validate(DispatchRequest, with_data(SMALL))))
     gpu: Any = SimpleNamespace(kind="cuda", prepare=prepared.device.prepare)
     there = Prepared(prepared.work, None, gpu)
     assert (prepared.reusable, prepared.stage) == ([0], "kernel")
@@ -545,7 +547,7 @@ def test_what_a_kernel_packs_is_charged() -> None:
     made = Service(Settings(threads=1, max_memory_bytes=2 << 20))
     try:
         request = validate(DispatchRequest, {"operator": stated, "inputs": {}})
-        prepared = made.prepare(request)
+        prepared = at_once(made.prepare(request))
         data = {name: memoryview(bytearray(4 * size)) for name, size in sizes.items()}
         with made.memory.open() as memory, pytest.raises(LimitExceeded, match="max_memory_bytes"):
             made._bound(prepared, prepared.bind(data), memory)

@@ -56,7 +56,7 @@ class FileModel:
         """How requests are run together, if they are."""
         return self._loaded.batching
 
-    def judge(self, request: documents.InferRequest, *, only_light: bool) -> JudgedInference:
+    async def judge(self, request: documents.InferRequest, *, only_light: bool) -> JudgedInference:
         """Raises NotCompiled as well."""
         device, binary_data_output = self._parameters(request)
         given = {each.name: each for each in request.inputs}

@@ -38,7 +38,7 @@ class GraphModel:
                     ("inputs", name), f"{why}; POST /v1/graphs/{kept.entry.record.id}/dispatch takes it.", name
                 )
 
-    def judge(self, request: documents.InferRequest, *, only_light: bool) -> JudgedInference:
+    async def judge(self, request: documents.InferRequest, *, only_light: bool) -> JudgedInference:
         settings: dict[str, object] = {}
         binary_data_output = None
         for name, value in request.parameters.items():

@@ -45,8 +45,8 @@ class Model(Protocol):
 
     version: str
 
-    def judge(self, request: InferRequest, *, only_light: bool) -> JudgedInference:
-        """`request`, without its data, and without what the protocol says of tensors' data.
+    async def judge(self, request: InferRequest, *, only_light: bool) -> JudgedInference:
+        """`request`, without its data, and without what the protocol says of tensors' data, in steps (app/steps.py).
 
         Raises ContractError, LimitExceeded, and TooHeavy if it takes long and only what is light should be judged.
         """

@@ -18,6 +18,7 @@ from app.http.inference.operator_metadata import metadata
 from app.http.inference.tensors import DATATYPES
 from app.http.telemetry.inferences import InferenceCounts
 from app.operators.operator import Operator, Role
+from app.steps import in_step
 
 _SETTINGS = ("feature_level", "in_place", "device")
 _OUTPUT_MEMBERS = ("DataType", "Sizes")
@@ -36,7 +37,7 @@ class OperatorModel:
         self._service = service
         self._operator = operator
 
-    def judge(self, request: InferRequest, *, only_light: bool) -> JudgedInference:
+    async def judge(self, request: InferRequest, *, only_light: bool) -> JudgedInference:
         """As a dispatch with the same descriptor is judged."""
         operator = self._operator
         inputs = _by_name("inputs", request.inputs, Role.INPUT, operator)
@@ -63,7 +64,8 @@ class OperatorModel:
                     desc = plain.operator.implied(name, plain.level)
                     implied = {member: getattr(desc, member) for member in _OUTPUT_MEMBERS}
             descriptor = descriptor | {name: {**implied, **said}}
-        prepared = self._service.prepare(validate(DispatchRequest, document | {"operator": descriptor}))
+        await in_step()
+        prepared = await self._service.prepare(validate(DispatchRequest, document | {"operator": descriptor}))
         return JudgedInference(prepared, parameters.binary_data_output)
 
     def metadata(self, name: str) -> ModelMetadata:

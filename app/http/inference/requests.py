@@ -221,7 +221,7 @@ class InferenceReader:
         gpu = gpu_of(regions.values())
         request = _on(gpu, request) if gpu else request
         await in_step()
-        prepared, binary_data_output, described, unread = model.judge(request, only_light=only_light)
+        prepared, binary_data_output, described, unread = await model.judge(request, only_light=only_light)
         await in_step()
 
         sources: dict[str, Source] = {}

@@ -136,7 +136,7 @@ class DispatchReader(Reader):
                 raise TooHeavy
             return self._graph(request, codec, body, memory, cancelled)
         await in_step()
-        prepared = self.service.prepare(request)
+        prepared = await self.service.prepare(request)
         await in_step()
         dispatch = dispatch_of(self.service, prepared, _each(request), request.data)
         data = dispatch.data(codec, body, memory)

@@ -26,6 +26,7 @@ from app.models.dxdispatch.files import Files
 from app.models.dxdispatch.resources import Held
 from app.operators.compiled import CompiledOperator
 from app.operators.operator import Operator, Role
+from app.steps import at_once
 
 ALIGNMENT = 16
 """DML_MINIMUM_BUFFER_TENSOR_ALIGNMENT: what offsets of bindings are multiples of."""
@@ -263,7 +264,7 @@ def compile_operator(
     operator, called = described.operator, str(abbreviate(name))
     try:
         request = DispatchRequest(operator=operator, inputs={})
-        prepared = run.service.prepare(request)
+        prepared = at_once(run.service.prepare(request))
     except ContractError as error:
         raise described.located(_beyond(error, 1)) from None
     except LimitExceeded as error:
