@@ -20,6 +20,7 @@ from app.http.server.sender import AT_ONCE
 from app.http.server.transfers import LENT
 from app.http.server.turn import Turn
 from app.http.server.watches import HALF_CLOSED_SECONDS
+from app.steps import in_step
 
 KEEP_ALIVE = 30.0
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -141,7 +142,8 @@ class One:
     """A connection. It is asked for `/wait/...`, answered when `answers` says so, and for all else, answered at once.
 
     An answer is the request's path, or for `/large` more than is sent with others, and for `/huge` more than is sent
-    in one turn. What ends in `/body` reads its body, in `/fill` has it put into a buffer, in `/part` LARGE bytes of it.
+    in one turn. `/steps` has three. What ends in `/body` reads its body, in `/fill` has it put into a buffer, in
+    `/part` LARGE bytes of it.
     """
 
     def __init__(
@@ -182,6 +184,9 @@ class One:
         if path.startswith("/wait"):
             self.answers[path] = asyncio.get_running_loop().create_future()
             await self.answers[path]
+        if path == "/steps":
+            await in_step()
+            await in_step()
         if path == "/fault":
             raise KeyError
         answer = b"x" * {"/large": LENT, "/huge": 2 * AT_ONCE}.get(path, 0) or path.encode()
@@ -193,12 +198,17 @@ class One:
         for piece in pieces:
             rest = piece
             while rest:
-                buffer = self.connection.get_buffer(-1)
-                taken = min(len(buffer), len(rest))
-                buffer[:taken] = rest[:taken]
-                self.connection.buffer_updated(taken)
+                taken = self.read(rest)
                 self.clock.end_turn()
                 rest = rest[taken:]
+
+    def read(self, data: bytes) -> int:
+        """How many bytes of `data` one read takes."""
+        buffer = self.connection.get_buffer(-1)
+        taken = min(len(buffer), len(data))
+        buffer[:taken] = data[:taken]
+        self.connection.buffer_updated(taken)
+        return taken
 
     async def turn(self) -> bytes:
         """What is written until all is done that need not wait."""
@@ -398,6 +408,20 @@ class TestShutdown:
 
         run(main)
 
+    def test_so_is_one_when_nobody_is_waited_for_any_more(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.connection.shutdown()
+            one.receive(get("/wait"))
+            await asyncio.sleep(0)
+            one.answers["/wait"].set_result(None)
+            await asyncio.sleep(0)
+            one.clock.pass_by(IDLE_SECONDS)
+            assert one.transport.events == ["eof"]
+            assert bodies(one.transport.take()) == ["/wait"], "nothing can be written later"
+
+        run(main)
+
     def test_the_last_of_those_that_run_is_told_to_be_that(self) -> None:
         async def main() -> None:
             one = One()
@@ -512,6 +536,21 @@ class TestHalfClosed:
             one = One(encrypts=True)
             one.receive(get("/wait"))
             assert not one.connection.eof_received()
+
+        run(main)
+
+    def test_with_tls_the_end_may_come_with_what_is_answered_at_once(self) -> None:
+        """In one turn of the event loop, in which nothing of it has been begun."""
+
+        async def main() -> None:
+            one = One(encrypts=True)
+            one.read(get("/a") + get("/steps") + get("/b") + get("/wait") + get("/c"))
+            assert not one.connection.eof_received()
+            assert bodies(one.transport.take()) == ["/a", "/steps", "/b"]
+            one.transport.is_closed = True
+            assert await one.turn() == b""
+            assert one.sent == ["/a", "/steps", "/b"]
+            assert one.paths == ["/a", "/steps", "/b", "/wait"]
 
         run(main)
 
@@ -713,6 +752,23 @@ class TestHeaderDeadline:
             await one.turn()
             one.clock.pass_by(1.1 * seconds)
             assert one.transport.events == []
+
+        run(main)
+
+    def test_nor_does_it_go_on_when_that_body_has_come(self) -> None:
+        """Which nobody wants from some place on: what came before was put where it belonged."""
+
+        async def main() -> None:
+            one = One()
+            one.receive(post("/part", LARGE + 10))
+            await one.turn()
+            one.receive(bytes(LARGE))
+            assert bodies(await one.turn()) == ["/part"]
+            one.receive(bytes(10))
+            one.clock.pass_by(0.9 * one.limits.header_seconds)
+            one.receive(b"GET ")
+            one.clock.pass_by(0.9 * one.limits.header_seconds)
+            assert (one.transport.take(), one.transport.events) == (b"", [])
 
         run(main)
 

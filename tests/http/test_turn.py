@@ -161,9 +161,9 @@ def test_none_waits_long(clients: list[Client], application: Prompt, monkeypatch
     in_one_turn(
         application, clients[0], *[(client, ask(path)) for client, path in zip(clients[1:], paths, strict=True)]
     )
-    one, two, *rest = application.seen(8)[2:]
-    assert rest[:2] == [f"sent {one}", f"sent {two}"]
-    assert rest[3] == f"sent {rest[2]}"
+    events = application.seen(8)[2:]
+    assert sorted(events[::2]) == paths
+    assert events[1::2] == [f"sent {path}" for path in events[::2]]
 
 
 def test_who_is_alone_does_not_wait(clients: list[Client], application: Prompt) -> None:
@@ -353,8 +353,16 @@ def test_not_for_longer_than_some_time(turns: Turns, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(turn, "SECONDS", 1.5)
     turns.have(Stepping("a", turns, 3), Stepping("b", turns, 2), Stepping("c", turns, 2))
     over = {name: [f"{name} sends", f"{name} ends"] for name in "abc"}
-    by_itself = ["c steps", "c steps", *over["c"], "a steps", "a steps", *over["a"], "b steps", *over["b"]]
+    by_itself = ["a steps", "a steps", *over["a"], "b steps", *over["b"], "c steps", "c steps", *over["c"]]
     assert turns.end() == ["a steps", "b steps", *by_itself]
+
+
+def test_what_is_ready_does_not_wait_for_what_is_late(turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter(range(100))
+    monkeypatch.setattr(turn, "perf_counter", lambda: next(seconds))
+    monkeypatch.setattr(turn, "SECONDS", 1.5)
+    turns.have(Stepping("a", turns, 1), Stepping("b", turns, 2), Stepping("c", turns, 1))
+    assert turns.end()[:6] == ["a steps", "b steps", "a sends", "a ends", "b steps", "b sends"]
 
 
 def test_no_more_than_some_go_together(turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -196,6 +196,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """The client sends no more. Whether the connection stays open for the answers that it still waits for."""
+        if not self.transport.can_write_eof():  # TLS, to which the end of one direction is that of both
+            while self._is_ready:  # it may have come in one read with the requests before it
+                while self.step():
+                    pass
+            self.send_waiting()
+            return False
         self.send_waiting()
         if not self._queue:
             return False
@@ -206,8 +212,6 @@ class Connection(asyncio.BufferedProtocol):
             self._queue.pop()
             if not self._queue:
                 return False
-        if not self.transport.can_write_eof():  # TLS, to which the end of one direction is that of both
-            return False
         self._is_half_closed = True
         self._hang_up_watch.start()
         return True
@@ -239,7 +243,7 @@ class Connection(asyncio.BufferedProtocol):
     def _received_directly(self, exchange: Exchange) -> None:
         exchange.is_direct = False
         self._framing.restart()
-        exchange.end()
+        self.end()
         self.want()
 
     def _received(self, data: Buffer) -> None:
@@ -526,6 +530,7 @@ class Connection(asyncio.BufferedProtocol):
         client has read it. So only our side is closed (RFC 9112, 9.6), and what arrives is dropped until the client
         closes too.
         """
+        self.send_waiting()
         if not self.transport.can_write_eof():  # TLS
             self.transport.close()
             return

@@ -17,8 +17,8 @@ TOGETHER = 16
 """Requests that go in step: what is in use of more would push each other's out of the caches."""
 
 SECONDS = 0.002
-"""How long they go in step. Then each goes as far as it does by itself, so that no answer waits much longer for others.
-"""
+"""How long they go in step. Then each goes as far as it does by itself, in their order, so that no answer waits much
+longer for others than it would without steps."""
 
 
 class Connection(Protocol):
@@ -76,25 +76,25 @@ class Turn:
             self._be_due(connection)
 
     def _answer(self, going: list[Connection]) -> None:
-        end, is_late = perf_counter() + SECONDS, False
+        end = perf_counter() + SECONDS
         while going:
             further = []
-            for connection in going:
-                try:
-                    goes_on = connection.step()
-                    while goes_on and is_late:
-                        goes_on = connection.step()
-                except Exception as error:
-                    _fail(connection, error)
-                    goes_on = False
-                if goes_on:
+            for number, connection in enumerate(going):
+                if _step(connection):
                     further.append(connection)
-                if is_late:
+                if perf_counter() > end:
                     self._send()
-                else:
-                    is_late = perf_counter() > end
+                    self._answer_in_order([*further, *going[number + 1 :]])
+                    return
             going = further
         self._send()
+
+    def _answer_in_order(self, going: list[Connection]) -> None:
+        """Answer each before the next one."""
+        for connection in going:
+            while _step(connection):
+                pass
+            self._send()
 
     def _send(self) -> None:
         answered, self._answered = self._answered, []
@@ -108,6 +108,14 @@ class Turn:
                 connection.end_answer()
             except Exception as error:
                 _fail(connection, error)
+
+
+def _step(connection: Connection) -> bool:
+    try:
+        return connection.step()
+    except Exception as error:
+        _fail(connection, error)
+        return False
 
 
 def _fail(connection: Connection, error: Exception) -> None:
