@@ -193,13 +193,14 @@ class One:
         headers = [(b"content-length", b"%d" % len(answer))] + ([(b"connection", b"close")] if path == "/last" else [])
         return Reply(200, headers, Encoded(len(answer), [answer]), lambda: self.sent.append(path))
 
-    def receive(self, *pieces: bytes) -> None:
-        """Each of them in a read of its own, in a turn of the event loop of its own."""
+    def receive(self, *pieces: bytes, end_turns: bool = True) -> None:
+        """Each of them in a read of its own, in a turn of the event loop of its own, unless turns are not to end."""
         for piece in pieces:
             rest = piece
             while rest:
                 taken = self.read(rest)
-                self.clock.end_turn()
+                if end_turns:
+                    self.clock.end_turn()
                 rest = rest[taken:]
 
     def read(self, data: bytes) -> int:
@@ -494,9 +495,13 @@ class TestHalfClosed:
             one = One()
             assert not one.connection.eof_received()
             one = One()
-            one.receive(get("/a"))
+            one.receive(get("/wait"))
+            await asyncio.sleep(0)
+            one.answers["/wait"].set_result(None)
+            await asyncio.sleep(0)
+            assert one.transport.take() == b"", "it waits for others"
             assert not one.connection.eof_received()
-            assert bodies(one.transport.take()) == ["/a"]
+            assert bodies(one.transport.take()) == ["/wait"]
 
         run(main)
 
@@ -644,6 +649,8 @@ class TestReading:
                 assert one.transport.is_read
                 one.receive(get(f"/{number}"))
             assert not one.transport.is_read
+            one.connection.want()
+            assert not one.transport.is_read, "even who waits for a hang-up waits for an answer first"
             assert len(bodies(await one.answer("/wait/fill"))) == PIPELINED
             assert one.transport.is_read
 
@@ -845,6 +852,8 @@ class TestAnswers:
         run(main)
 
     def test_an_answer_is_sent_before_the_next_request_is_begun(self) -> None:
+        """Also one that comes in the turn in which that is begun."""
+
         async def main() -> None:
             one = One()
             sent: list[list[str]] = []
@@ -855,11 +864,39 @@ class TestAnswers:
                 return await handle(request)
 
             one.connection._handler = noting
-            one.receive(get("/a") + get("/b"))
-            await one.turn()
-            assert sent == [[], ["/a", "/a"]]
+            one.receive(get("/wait") + get("/b") + get("/c"))
+            await one.answer("/wait")
+            assert sent == [[], ["/wait", "/wait"], ["/wait", "/b", "/wait", "/b"]]
 
         run(main)
+
+    def test_each_request_is_begun_in_a_turn_of_its_own(self) -> None:
+        """Those of other connections come first."""
+
+        async def main() -> None:
+            one = One()
+            one.receive(get("/a") + get("/b") + get("/c"))
+            assert one.paths == ["/a"]
+            one.clock.end_turn()
+            assert one.paths == ["/a", "/b"]
+
+        run(main)
+
+    @pytest.mark.parametrize("is_lost", [False, True])
+    def test_what_was_not_begun_when_it_was_cut_off_never_is(
+        self, caplog: pytest.LogCaptureFixture, is_lost: bool
+    ) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(get("/a") + get("/b"), end_turns=False)
+            one.connection.drop()
+            if is_lost:
+                one.connection.connection_lost(None)
+            await one.turn()
+            assert one.paths == []
+
+        run(main)
+        assert caplog.records == []
 
     def test_the_head_alone_is_sent_to_who_asks_for_it(self) -> None:
         async def main() -> None:
@@ -917,6 +954,24 @@ class TestAnswers:
             task.cancel()
             assert (await one.turn()).startswith(b"HTTP/1.1 500 ")
             assert task.cancelled(), "whoever ended it is told"
+
+        run(main)
+        assert caplog.records == []
+
+    def test_what_was_ended_before_it_is_waited_for_is_no_fault(self, caplog: pytest.LogCaptureFixture) -> None:
+        async def main() -> None:
+            one = One()
+
+            async def waits(_: Request) -> Reply:
+                ended = asyncio.get_running_loop().create_future()
+                ended.cancel()
+                await ended
+                raise AssertionError
+
+            one.connection._handler = waits
+            one.receive(get("/a"))
+            assert (await one.turn()).startswith(b"HTTP/1.1 500 ")
+            assert one.transport.events == ["close"]
 
         run(main)
         assert caplog.records == []
@@ -1004,6 +1059,21 @@ class TestAnswers:
             one.clock.pass_by(0.9 * KEEP_ALIVE)
             assert one.transport.events == []
             one.clock.pass_by(0.1 * KEEP_ALIVE)
+            assert one.transport.events == ["close"]
+
+        run(main)
+
+    def test_it_is_idle_since_its_last_answer(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(get("/a"))
+            await one.turn()
+            one.clock.pass_by(0.5)
+            one.receive(get("/b"))
+            await one.turn()
+            one.clock.pass_by(KEEP_ALIVE - 0.25)
+            assert one.transport.events == []
+            one.clock.pass_by(0.25)
             assert one.transport.events == ["close"]
 
         run(main)
@@ -1100,6 +1170,18 @@ class TestRefusal:
             assert one.paths == ["/wait"]
 
         run(main)
+
+    def test_what_came_with_its_fault_is_not_begun(self, caplog: pytest.LogCaptureFixture) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(self.CHUNKED + b"x\r\n")
+            assert (await one.turn()).startswith(b"HTTP/1.1 400 ")
+            assert one.transport.events == ["eof"]
+            assert one.paths == []
+
+        run(main)
+        (record,) = caplog.records
+        assert record.getMessage().startswith("Refused a request: 400 ")
 
     def test_an_answer_that_has_begun_is_cut_short(self) -> None:
         async def main() -> None:

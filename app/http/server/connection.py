@@ -128,14 +128,14 @@ class Connection(asyncio.BufferedProtocol):
         self._work: Coroutine[Any, Any, Reply] | None = None  # the first one's, as long as it need not wait
         self._waiting = b""  # an answer, for others to be sent with
         self._sent: list[Callable[[], None]] = []  # what to call when all that was handed over is sent
-        self._is_served = True  # with more than health and metrics
+        self._is_served: bool  # with more than health and metrics
         self._is_refused = False  # what comes now is dropped
         self._is_ending = False  # when the answer that is being sent is complete
         self._is_half_closed = False  # by the client, which still waits for answers
         self._last_answer = b""  # to the refused request, while its predecessors are still being answered
         self._header_deadline = Deadline(loop, self._on_header_deadline)
         self._idle_deadline = Deadline(loop, self._look_whether_idle)
-        self._rests_since = 0.0  # on the loop's clock
+        self._rests_since: float  # on the loop's clock
         self._end_deadline = Deadline(loop, self._end_idle)  # when the server ends
         self._hang_up_watch: HangUpWatch
         self._reader: Reader
@@ -321,7 +321,7 @@ class Connection(asyncio.BufferedProtocol):
             self._turn.ready(self, is_large=self._queue[0].announced > JOINED)
 
     def step(self) -> bool:
-        work = self._work
+        work, self._work = self._work, None
         if work is None:
             self._is_ready = False
             if not self._queue or not self._sender.is_free() or self.transport.is_closing():
@@ -335,21 +335,19 @@ class Connection(asyncio.BufferedProtocol):
                 self.end_answer()
             request, exchange.request = exchange.request, None  # which is its handler's from now on
             assert request is not None, "it is handled once"
-            work = self._work = self._handler(request)
+            work = self._handler(request)
         else:
             exchange = self._queue[0]
         try:
             waits_for = work.send(None)
         except StopIteration as done:
-            self._work = None
             self._answer(exchange, done.value)
-        except Exception as error:
-            self._work = None
+        except (Exception, asyncio.CancelledError) as error:  # of what it waited for: there is no task to be ended
             self._fail(exchange, error)
         else:
             if waits_for is None:
+                self._work = work
                 return True
-            self._work = None
             task = self.loop.create_task(self._wait(exchange, work, waits_for))
             self._state.tasks.add(task)
             task.add_done_callback(self._state.tasks.discard)
