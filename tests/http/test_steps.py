@@ -108,8 +108,8 @@ def test_of_a_dispatch(kind: str) -> None:
 
     async def count(handler: Handler, steps: Steps) -> None:
         await answered(handler, dispatched(0.5, kind))
-        assert [steps(dispatched(alpha, kind)) for alpha in (2, 3)] == [5, 5]
-        assert [steps(dispatched(2, kind)) for _ in range(3)] == [5, 2, 2]
+        assert [steps(dispatched(alpha, kind)) for alpha in (2, 3)] == [6, 6]
+        assert [steps(dispatched(2, kind)) for _ in range(3)] == [6, 2, 2]
         assert [steps(dispatched(alpha, kind, is_traced=True)) for alpha in (4, 2)] == [2, 2]
 
     run(count)
@@ -133,8 +133,8 @@ def test_of_an_inference() -> None:
             return asked("/v2/models/activation_celu/infer", message, "json", is_traced)
 
         await answered(handler, infer(0.5))
-        assert [steps(infer(alpha)) for alpha in (2, 3)] == [5, 5]
-        assert [steps(infer(2)) for _ in range(3)] == [5, 2, 2]
+        assert [steps(infer(alpha)) for alpha in (2, 3)] == [7, 7]
+        assert [steps(infer(2)) for _ in range(3)] == [7, 2, 2]
         assert [steps(infer(alpha, is_traced=True)) for alpha in (4, 2)] == [2, 2]
 
     run(count)
