@@ -11,7 +11,7 @@ import pytest
 from uvicorn.server import ServerState
 
 from app.codecs.codec import Encoded
-from app.http.core.exchange import Reply, Request
+from app.http.core.exchange import JOINED, Reply, Request
 from app.http.server.connection import IDLE_SECONDS, LINGER_SECONDS, LOCAL_SEND_BUFFER, PIPELINED, Connection
 from app.http.server.exchange import HELD
 from app.http.server.limit import RESERVE, RESERVE_SECONDS, ConnectionLimit, Limits
@@ -619,6 +619,20 @@ class TestReading:
             assert len(one.connection.get_buffer(-1)) == min(rest, READ)
             one.receive(bytes(rest), get("/b"))
             assert bodies(await one.turn()) == ["/b"]
+
+        run(main)
+
+    def test_what_reads_much_does_not_wait_for_the_end_of_the_turn(self) -> None:
+        """Or what a thousand clients send would be there at once, and no memory charged for it."""
+
+        async def main() -> None:
+            one = One()
+            head = post("/a", JOINED)
+            one.receive(head + bytes(JOINED - len(head)), end_turns=False)
+            assert one.paths == []
+            one = One()
+            one.receive(head + bytes(JOINED - len(head) + 1), end_turns=False)
+            assert one.paths == ["/a"]
 
         run(main)
 

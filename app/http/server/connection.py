@@ -237,6 +237,8 @@ class Connection(asyncio.BufferedProtocol):
         newest = self._newest
         if newest is None or not newest.is_direct:
             self._received(self._scratch.view[:nbytes])
+            if nbytes > JOINED:
+                self._turn.end()  # or all that many clients send would be there before memory is charged for any of it
         else:
             self._reader.filled(newest, nbytes)
 

@@ -61,9 +61,10 @@ class Turn:
     def _be_due(self, connection: Connection) -> None:
         if not self._is_due:
             self._is_due = True
-            connection.loop.call_soon(self._end)
+            connection.loop.call_soon(self.end)
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Answer those that are ready, now."""
         small, self._small = self._small, []
         large, self._large = self._large, []
         for first in range(0, len(small), TOGETHER):
