@@ -165,7 +165,8 @@ class One:
         lent = SimpleNamespace(family=socket.AF_INET, setsockopt=lambda *given: self.options.append(given))
         self.transport = Transport(encrypts, peername=client, sockname=("127.0.0.1", 80), socket=lent)
         self.limits = limits or Limits()
-        self.connection = Connection(self._handle, self.limits, self.state, KEEP_ALIVE, loop, Turn(), transfers)
+        self.ends = Turn()
+        self.connection = Connection(self._handle, self.limits, self.state, KEEP_ALIVE, loop, self.ends, transfers)
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)
 
@@ -401,6 +402,7 @@ class TestShutdown:
             one = One()
             one.receive(get("/wait"))
             await asyncio.sleep(0)
+            one.ends.is_alone(One().connection)
             one.answers["/wait"].set_result(None)
             await asyncio.sleep(0)
             assert one.transport.take() == b""
@@ -497,6 +499,7 @@ class TestHalfClosed:
             one = One()
             one.receive(get("/wait"))
             await asyncio.sleep(0)
+            one.ends.is_alone(One().connection)
             one.answers["/wait"].set_result(None)
             await asyncio.sleep(0)
             assert one.transport.take() == b"", "it waits for others"

@@ -330,9 +330,9 @@ class Turns:
     def is_over(self) -> bool:
         return not self._due
 
-    def have(self, *connections: Stepping, is_large: bool = False) -> None:
+    def have(self, *connections: Stepping, is_large: bool = False, at_once: bool = False) -> None:
         for each in connections:
-            self.turn.ready(each, is_large=is_large)
+            self.turn.ready(each, is_large=is_large, at_once=at_once)
 
 
 @pytest.fixture
@@ -379,6 +379,33 @@ def test_large_ones_go_by_themselves_behind_the_others(turns: Turns) -> None:
     events = turns.end()
     assert events[:3] == ["c steps", "c sends", "c ends"]
     assert events[3:] == ["a steps", "a steps", "a sends", "a ends", "b steps", "b steps", "b sends", "b ends"]
+
+
+def test_all_that_are_ready_are_answered_at_once_if_one_must(turns: Turns) -> None:
+    turns.have(Stepping("a", turns, 1))
+    turns.have(Stepping("b", turns, 1, 1), is_large=True, at_once=True)
+    events, turns.events = turns.events, []
+    assert events == ["a steps", "a sends", "a ends", "b steps", "b sends", "b ends"]
+    assert turns.end() == ["b steps", "b sends", "b ends"]
+
+
+def test_nothing_is_left_for_the_end_of_the_turn_then(turns: Turns) -> None:
+    turns.have(Stepping("a", turns, 1), at_once=True)
+    assert (turns.events, turns.is_over) == (["a steps", "a sends", "a ends"], True)
+
+
+def test_who_is_alone(turns: Turns) -> None:
+    one, other = Stepping("one", turns), Stepping("other", turns)
+    assert [turns.turn.is_alone(each) for each in (one, one, other, one, one)] == [False, True, False, False, True]
+    turns.turn.answered(one)
+    assert (turns.events, turns.is_over) == (["one sends", "one ends"], True)
+    turns.events = []
+    turns.turn.answered(other)
+    turns.turn.answered(one)
+    assert turns.end() == ["other sends", "one sends", "other ends", "one ends"]
+    turns.turn.is_alone(one)
+    turns.turn.forget(one)
+    assert not turns.turn.is_alone(one), "one that is over is not kept"
 
 
 def test_the_next_of_a_connection_has_the_next_turn(turns: Turns) -> None:

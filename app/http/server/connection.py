@@ -168,6 +168,7 @@ class Connection(asyncio.BufferedProtocol):
         self._hang_up_watch.stop()
         self._reader.stop()
         self._sender.stop()
+        self._turn.forget(self)
         queue, self._queue = self._queue, deque()
         for exchange in queue:
             exchange.part()
@@ -237,8 +238,8 @@ class Connection(asyncio.BufferedProtocol):
         newest = self._newest
         if newest is None or not newest.is_direct:
             self._received(self._scratch.view[:nbytes])
-            if nbytes > JOINED:
-                self._turn.end()  # or all that many clients send would be there before memory is charged for any of it
+            # What many clients send would be there before memory is charged for any of it, if it were much.
+            self._be_ready(at_once=self._turn.is_alone(self) or nbytes > JOINED)
         else:
             self._reader.filled(newest, nbytes)
 
@@ -288,7 +289,6 @@ class Connection(asyncio.BufferedProtocol):
         if b"expect" in headers and headers[b"expect"].lower() == b"100-continue" and version != "1.0":
             exchange.expects = True
         self._queue.append(exchange)
-        self._be_ready()
         if len(self._queue) >= PIPELINED:
             self.hold()
 
@@ -317,10 +317,10 @@ class Connection(asyncio.BufferedProtocol):
 
     # Requests, one after another
 
-    def _be_ready(self) -> None:
-        if self._queue and not self._is_ready:
+    def _be_ready(self, *, at_once: bool = False) -> None:
+        if self._queue and (at_once or not self._is_ready):
             self._is_ready = True
-            self._turn.ready(self, is_large=self._queue[0].announced > JOINED)
+            self._turn.ready(self, is_large=self._queue[0].announced > JOINED, at_once=at_once)
 
     def step(self) -> bool:
         work, self._work = self._work, None

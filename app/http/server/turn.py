@@ -46,48 +46,72 @@ class Turn:
         self._small: list[Connection] = []
         self._large: list[Connection] = []
         self._answered: list[Connection] = []
-        self._is_due = False
+        self._is_due = False  # to be called at the end of the turn
+        self._is_answering = False
+        self._last: Connection | None = None  # that was read from
 
-    def ready(self, connection: Connection, *, is_large: bool) -> None:
-        """Have the next request of `connection` answered: a large one by itself, when the small ones are."""
+    def is_alone(self, connection: Connection) -> bool:
+        """Whether `connection`, which was read from just now, was the last one before, too. Then nobody else seems to
+        ask, and to wait for the end of the turn would take a turn more."""
+        last, self._last = self._last, connection
+        return last is connection
+
+    def forget(self, connection: Connection) -> None:
+        """It is over."""
+        if self._last is connection:
+            self._last = None
+
+    def ready(self, connection: Connection, *, is_large: bool, at_once: bool = False) -> None:
+        """Have the next request of `connection` answered: a large one by itself, when the small ones are. All that are
+        ready are answered at the end of the turn, or `at_once`."""
         (self._large if is_large else self._small).append(connection)
-        self._be_due(connection)
+        if at_once:
+            self._answer_all()
+        else:
+            self._be_due(connection)
 
     def answered(self, connection: Connection) -> None:
-        """Have the answer that waits on `connection` sent, with others."""
+        """Have the answer that waits on `connection` sent, with others, if there seem to be any."""
         self._answered.append(connection)
-        self._be_due(connection)
+        if connection is self._last and not (self._is_due or self._is_answering):
+            self._send()
+        else:
+            self._be_due(connection)
 
     def _be_due(self, connection: Connection) -> None:
-        if not self._is_due:
+        if not (self._is_due or self._is_answering):
             self._is_due = True
-            connection.loop.call_soon(self.end)
+            connection.loop.call_soon(self._end)
 
-    def end(self) -> None:
-        """Answer those that are ready, now."""
+    def _end(self) -> None:
+        self._is_due = False
+        self._answer_all()
+
+    def _answer_all(self) -> None:
+        self._is_answering = True
         small, self._small = self._small, []
         large, self._large = self._large, []
         for first in range(0, len(small), TOGETHER):
             self._answer(small[first : first + TOGETHER])
-        for connection in large:
-            self._answer([connection])
+        self._answer_in_order(large)
         self._send()
-        self._is_due = False
+        self._is_answering = False
         for connection in (*self._small, *self._large):  # whose requests came right behind those
             self._be_due(connection)
 
     def _answer(self, going: list[Connection]) -> None:
         end = perf_counter() + SECONDS
-        while going:
+        while len(going) > 1:
             further = []
-            for number, connection in enumerate(going):
+            for number, connection in enumerate(going, 1):
                 if _step(connection):
                     further.append(connection)
                 if perf_counter() > end:
                     self._send()
-                    self._answer_in_order([*further, *going[number + 1 :]])
+                    self._answer_in_order([*further, *going[number:]])
                     return
             going = further
+        self._answer_in_order(going)
         self._send()
 
     def _answer_in_order(self, going: list[Connection]) -> None:
