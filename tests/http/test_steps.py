@@ -16,6 +16,7 @@ from app.http.core.exchange import Handler, RawHeaders, Reply, Request
 from app.http.server.limit import ConnectionLimit
 from app.settings import Settings
 from app.stages import Stages
+from app.steps import here
 from tests.graphs.requests import biased
 from tests.messages import CELU, as_json, request
 
@@ -52,7 +53,7 @@ def asked(path: str, message: Any, kind: str = "msgpack", is_traced: bool = Fals
 
 def taken(work: Coroutine[Any, Any, Reply]) -> tuple[int, Reply]:
     """How often `work`, which waits for nothing, lets others come as far, and its answer."""
-    steps = 0
+    steps, here.has_others = 0, True
     try:
         while True:
             assert work.send(None) is None
@@ -60,6 +61,8 @@ def taken(work: Coroutine[Any, Any, Reply]) -> tuple[int, Reply]:
     except StopIteration as done:
         reply: Reply = done.value
         return steps, reply
+    finally:
+        here.has_others = False
 
 
 Steps = Callable[[Request], int]

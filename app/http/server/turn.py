@@ -11,6 +11,8 @@ import logging
 from time import perf_counter
 from typing import Protocol
 
+from app.steps import here
+
 log = logging.getLogger("app.http")
 
 TOGETHER = 16
@@ -27,7 +29,8 @@ class Connection(Protocol):
     loop: asyncio.AbstractEventLoop
 
     def step(self) -> bool:
-        """Take the next step of the request whose turn it is, if there is one. Whether it has another."""
+        """Take the next step of the request whose turn it is, if there is one: all of them, if there is nobody to be in
+        step with. Whether it has another."""
 
     def send_waiting(self) -> None:
         """Send the answer that waits, unless that was done meanwhile."""
@@ -91,34 +94,39 @@ class Turn:
         self._is_answering = True
         small, self._small = self._small, []
         large, self._large = self._large, []
-        for first in range(0, len(small), TOGETHER):
-            self._answer(small[first : first + TOGETHER])
+        while len(small) > 1:
+            together, small = small[:TOGETHER], small[TOGETHER:]
+            left = self._in_step(together)
+            self._send()
+            self._answer_in_order(left)
+        self._answer_in_order(small)
         self._answer_in_order(large)
-        self._send()
+        if self._answered:
+            self._send()
         self._is_answering = False
-        for connection in (*self._small, *self._large):  # whose requests came right behind those
+        for connection in self._small or self._large:  # whose requests came right behind those
             self._be_due(connection)
 
-    def _answer(self, going: list[Connection]) -> None:
-        end = perf_counter() + SECONDS
-        while len(going) > 1:
+    def _in_step(self, going: list[Connection]) -> list[Connection]:
+        """Take steps of these, of each in turn, while there is time and more than one goes on: which still do."""
+        here.has_others, is_late, end = True, False, perf_counter() + SECONDS
+        while len(going) > 1 and not is_late:
             further = []
             for number, connection in enumerate(going, 1):
                 if _step(connection):
                     further.append(connection)
-                if perf_counter() > end:
-                    self._send()
-                    self._answer_in_order([*further, *going[number:]])
-                    return
+                is_late = perf_counter() > end
+                if is_late:
+                    further += going[number:]
+                    break
             going = further
-        self._answer_in_order(going)
-        self._send()
+        here.has_others = False
+        return going
 
     def _answer_in_order(self, going: list[Connection]) -> None:
         """Answer each before the next one."""
         for connection in going:
-            while _step(connection):
-                pass
+            _step(connection)
             self._send()
 
     def _send(self) -> None:
