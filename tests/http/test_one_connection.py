@@ -437,6 +437,34 @@ class TestShutdown:
 
         run(main)
 
+    @pytest.mark.parametrize("path", ["/b", "/wait"])
+    def test_of_those_that_have_come_the_last_is_told_to_be_that(self, path: str) -> None:
+        """Though all answers say so from now on: they are answered in as many turns, in one of which the server ends."""
+
+        async def main() -> None:
+            one = One()
+            one.receive(get("/a") + get(path) + get("/c"))
+            one.state.default_headers = [*one.state.default_headers, (b"connection", b"close")]
+            written = await one.turn()
+            if path in one.answers:
+                written += await one.answer(path)
+            assert bodies(written) == ["/a", path, "/c"]
+            assert written.count(CLOSE) == 1
+            assert written.endswith(b"/c")
+            assert CLOSE in written[written.index(path.encode()) :]
+            assert one.transport.events == ["close"]
+
+        run(main)
+
+    def test_an_answer_that_is_the_last_by_itself_is_it_for_those_that_have_come(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(get("/last") + get("/b"))
+            assert bodies(await one.turn()) == ["/last"]
+            assert one.transport.events == ["close"]
+
+        run(main)
+
     def test_after_an_answer_that_has_begun_there_may_be_another(self) -> None:
         """Too late to say in it that it is the last."""
 
