@@ -439,7 +439,7 @@ class TestShutdown:
 
     @pytest.mark.parametrize("path", ["/b", "/wait"])
     def test_of_those_that_have_come_the_last_is_told_to_be_that(self, path: str) -> None:
-        """Though all answers say so from now on: they are answered in as many turns, in one of which the server ends."""
+        """Though all answers say so from now on. They have a turn each, in one of which the server ends."""
 
         async def main() -> None:
             one = One()

@@ -68,9 +68,9 @@ class Turn:
         large, self._large = self._large, []
         for first in range(0, len(small), TOGETHER):
             self._answer(small[first : first + TOGETHER])
+        self._send()  # what tasks have answered, if there was no small one: a large one takes its time
         for connection in large:
             self._answer([connection])
-        self._send()
         self._is_due = False
         for connection in (*self._small, *self._large):  # whose requests came right behind those
             self._be_due(connection)
