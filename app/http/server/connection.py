@@ -343,7 +343,7 @@ class Connection(asyncio.BufferedProtocol):
         except StopIteration as done:
             self._work = None
             self._answer(exchange, done.value)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:  # of what is waited for, which others may wait for, too
             self._work = None
             self._fail(exchange, error)
         else:
