@@ -190,6 +190,10 @@ class One:
             await in_step()
         if path == "/fault":
             raise KeyError
+        if path == "/ended":
+            ended = asyncio.get_running_loop().create_future()
+            ended.cancel()
+            await ended
         answer = b"x" * {"/large": LENT, "/huge": 2 * AT_ONCE}.get(path, 0) or path.encode()
         headers = [(b"content-length", b"%d" % len(answer))] + ([(b"connection", b"close")] if path == "/last" else [])
         return Reply(200, headers, Encoded(len(answer), [answer]), lambda: self.sent.append(path))
@@ -436,6 +440,34 @@ class TestShutdown:
                 answer = await one.answer(path)
                 assert bodies(answer) == [path]
                 assert (CLOSE in answer) == (path == "/wait/3")
+            assert one.transport.events == ["close"]
+
+        run(main)
+
+    @pytest.mark.parametrize("path", ["/b", "/wait"])
+    def test_of_those_that_have_come_the_last_is_told_to_be_that(self, path: str) -> None:
+        """Though all answers say so from now on. They have a turn each, in one of which the server ends."""
+
+        async def main() -> None:
+            one = One()
+            one.receive(get("/a") + get(path) + get("/c"))
+            one.state.default_headers = [*one.state.default_headers, (b"connection", b"close")]
+            written = await one.turn()
+            if path in one.answers:
+                written += await one.answer(path)
+            assert bodies(written) == ["/a", path, "/c"]
+            assert written.count(CLOSE) == 1
+            assert written.endswith(b"/c")
+            assert CLOSE in written[written.index(path.encode()) :]
+            assert one.transport.events == ["close"]
+
+        run(main)
+
+    def test_an_answer_that_is_the_last_by_itself_is_it_for_those_that_have_come(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(get("/last") + get("/b"))
+            assert bodies(await one.turn()) == ["/last"]
             assert one.transport.events == ["close"]
 
         run(main)
@@ -975,23 +1007,17 @@ class TestAnswers:
         run(main)
         assert caplog.records == []
 
-    def test_what_was_ended_before_it_is_waited_for_is_no_fault(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_so_is_what_was_ended_before_somebody_waits_for_it(self, caplog: pytest.LogCaptureFixture) -> None:
+        """Nor does it end the turn, in which others are to be answered."""
+
         async def main() -> None:
             one = One()
-
-            async def waits(_: Request) -> Reply:
-                ended = asyncio.get_running_loop().create_future()
-                ended.cancel()
-                await ended
-                raise AssertionError
-
-            one.connection._handler = waits
-            one.receive(get("/a"))
+            one.receive(get("/ended"))
             assert (await one.turn()).startswith(b"HTTP/1.1 500 ")
             assert one.transport.events == ["close"]
+            assert not caplog.records
 
         run(main)
-        assert caplog.records == []
 
     def test_who_does_not_read_has_the_next_answer_later(self) -> None:
         async def main() -> None:

@@ -426,6 +426,12 @@ def test_answers_of_tasks_are_sent_in_the_same_turn(turns: Turns) -> None:
     assert turns.end() == ["task sends", "task ends"]
 
 
+def test_answers_of_tasks_do_not_wait_for_large_ones(turns: Turns) -> None:
+    turns.turn.answered(Stepping("task", turns))
+    turns.have(Stepping("a", turns, 1), is_large=True)
+    assert turns.end() == ["task sends", "task ends", "a steps", "a sends", "a ends"]
+
+
 @pytest.mark.parametrize("what", ["steps", "sends", "ends"])
 def test_a_fault_in_one_is_no_fault_of_others(turns: Turns, what: str, caplog: pytest.LogCaptureFixture) -> None:
     faulty, fine = Stepping("faulty", turns, 2), Stepping("fine", turns, 2)

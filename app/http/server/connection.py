@@ -344,7 +344,7 @@ class Connection(asyncio.BufferedProtocol):
             waits_for = work.send(None)
         except StopIteration as done:
             self._answer(exchange, done.value)
-        except (Exception, asyncio.CancelledError) as error:  # of what it waited for: there is no task to be ended
+        except (Exception, asyncio.CancelledError) as error:  # of what is waited for, which others may wait for, too
             self._fail(exchange, error)
         else:
             if waits_for is None:
@@ -379,6 +379,8 @@ class Connection(asyncio.BufferedProtocol):
         exchange.answer()
         self._sent.append(reply.sent)
         headers = [*self._state.default_headers, *reply.headers]
+        if CLOSE in headers and len(self._queue) > 1 and CLOSE not in reply.headers:
+            headers.remove(CLOSE)  # the server ends, but not before it has answered what has come
         if CLOSE in headers:
             exchange.keep_alive = False
         elif not exchange.keep_alive:

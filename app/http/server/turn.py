@@ -100,9 +100,9 @@ class Turn:
             self._send()
             self._answer_in_order(left)
         self._answer_in_order(small)
-        self._answer_in_order(large)
         if self._answered:
-            self._send()
+            self._send()  # what tasks have answered: a large one takes its time
+        self._answer_in_order(large)
         self._is_answering = False
         for connection in self._small or self._large:  # whose requests came right behind those
             self._be_due(connection)
