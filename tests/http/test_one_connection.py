@@ -20,6 +20,7 @@ from app.http.server.sender import AT_ONCE
 from app.http.server.transfers import LENT
 from app.http.server.turn import Turn
 from app.http.server.watches import HALF_CLOSED_SECONDS
+from app.steps import in_step
 
 KEEP_ALIVE = 30.0
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -141,7 +142,8 @@ class One:
     """A connection. It is asked for `/wait/...`, answered when `answers` says so, and for all else, answered at once.
 
     An answer is the request's path, or for `/large` more than is sent with others, and for `/huge` more than is sent
-    in one turn. What ends in `/body` reads its body, in `/fill` has it put into a buffer, in `/part` LARGE bytes of it.
+    in one turn. `/steps` has three. What ends in `/body` reads its body, in `/fill` has it put into a buffer, in
+    `/part` LARGE bytes of it.
     """
 
     def __init__(
@@ -182,24 +184,31 @@ class One:
         if path.startswith("/wait"):
             self.answers[path] = asyncio.get_running_loop().create_future()
             await self.answers[path]
+        if path == "/steps":
+            await in_step()
+            await in_step()
         if path == "/fault":
             raise KeyError
         answer = b"x" * {"/large": LENT, "/huge": 2 * AT_ONCE}.get(path, 0) or path.encode()
         headers = [(b"content-length", b"%d" % len(answer))] + ([(b"connection", b"close")] if path == "/last" else [])
         return Reply(200, headers, Encoded(len(answer), [answer]), lambda: self.sent.append(path))
 
-    def receive(self, *pieces: bytes, end_turns: bool = True) -> None:
-        """Each of them in a read of its own, in a turn of the event loop of its own, unless turns are not to end."""
+    def receive(self, *pieces: bytes) -> None:
+        """Each of them in a read of its own, in a turn of the event loop of its own."""
         for piece in pieces:
             rest = piece
             while rest:
-                buffer = self.connection.get_buffer(-1)
-                taken = min(len(buffer), len(rest))
-                buffer[:taken] = rest[:taken]
-                self.connection.buffer_updated(taken)
-                if end_turns:
-                    self.clock.end_turn()
+                taken = self.read(rest)
+                self.clock.end_turn()
                 rest = rest[taken:]
+
+    def read(self, data: bytes) -> int:
+        """How many bytes of `data` one read takes."""
+        buffer = self.connection.get_buffer(-1)
+        taken = min(len(buffer), len(data))
+        buffer[:taken] = data[:taken]
+        self.connection.buffer_updated(taken)
+        return taken
 
     async def turn(self) -> bytes:
         """What is written until all is done that need not wait."""
@@ -826,13 +835,24 @@ class TestAnswers:
 
         run(main)
 
+    def test_all_steps_are_taken_in_one_turn_without_a_task(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(get("/steps") + get("/steps"))
+            assert bodies(one.transport.take()) == one.paths == one.sent == ["/steps"]
+            one.clock.end_turn()
+            assert bodies(one.transport.take()) == ["/steps"]
+            assert one.state.tasks == set()
+
+        run(main)
+
     @pytest.mark.parametrize("is_lost", [False, True])
     def test_what_was_not_begun_when_it_was_cut_off_never_is(
         self, caplog: pytest.LogCaptureFixture, is_lost: bool
     ) -> None:
         async def main() -> None:
             one = One()
-            one.receive(get("/a") + get("/b"), end_turns=False)
+            one.read(get("/a") + get("/b"))
             one.connection.drop()
             if is_lost:
                 one.connection.connection_lost(None)
