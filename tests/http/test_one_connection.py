@@ -475,11 +475,12 @@ class TestShutdown:
 
 
 class TestHalfClosed:
-    def test_who_waits_for_nothing_is_gone(self) -> None:
+    @pytest.mark.parametrize("encrypts", [False, True])
+    def test_who_waits_for_nothing_is_gone(self, encrypts: bool) -> None:
         async def main() -> None:
-            one = One()
+            one = One(encrypts=encrypts)
             assert not one.connection.eof_received()
-            one = One()
+            one = One(encrypts=encrypts)
             one.receive(get("/wait"))
             await asyncio.sleep(0)
             one.answers["/wait"].set_result(None)
