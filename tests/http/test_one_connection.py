@@ -678,6 +678,18 @@ class TestHeaderDeadline:
 
         run(main)
 
+    def test_who_is_being_closed_is_told_nothing(self) -> None:
+        """It may take a while until the answer before is sent, which was the last."""
+
+        async def main() -> None:
+            one = One()
+            one.receive(b"GET ")
+            one.transport.close()
+            one.clock.pass_by(one.limits.header_seconds)
+            assert one.transport.events == ["close"]
+
+        run(main)
+
     def test_a_later_one_begins_with_its_header(self) -> None:
         async def main() -> None:
             one = One()
