@@ -338,7 +338,7 @@ class Connection(asyncio.BufferedProtocol):
             waits_for = work.send(None)
         except StopIteration as done:
             self._answer(exchange, done.value)
-        except (Exception, asyncio.CancelledError) as error:  # of what it waited for: there is no task to be ended
+        except (Exception, asyncio.CancelledError) as error:  # of what is waited for, which others may wait for, too
             self._fail(exchange, error)
         else:
             if waits_for is None:
