@@ -198,14 +198,13 @@ class One:
         headers = [(b"content-length", b"%d" % len(answer))] + ([(b"connection", b"close")] if path == "/last" else [])
         return Reply(200, headers, Encoded(len(answer), [answer]), lambda: self.sent.append(path))
 
-    def receive(self, *pieces: bytes, end_turns: bool = True) -> None:
-        """Each of them in a read of its own, in a turn of the event loop of its own, unless turns are not to end."""
+    def receive(self, *pieces: bytes) -> None:
+        """Each of them in a read of its own, in a turn of the event loop of its own."""
         for piece in pieces:
             rest = piece
             while rest:
                 taken = self.read(rest)
-                if end_turns:
-                    self.clock.end_turn()
+                self.clock.end_turn()
                 rest = rest[taken:]
 
     def read(self, data: bytes) -> int:
@@ -524,11 +523,12 @@ class TestShutdown:
 
 
 class TestHalfClosed:
-    def test_who_waits_for_nothing_is_gone(self) -> None:
+    @pytest.mark.parametrize("encrypts", [False, True])
+    def test_who_waits_for_nothing_is_gone(self, encrypts: bool) -> None:
         async def main() -> None:
-            one = One()
+            one = One(encrypts=encrypts)
             assert not one.connection.eof_received()
-            one = One()
+            one = One(encrypts=encrypts)
             one.receive(get("/wait"))
             await asyncio.sleep(0)
             one.ends.is_alone(One().connection)
@@ -663,11 +663,24 @@ class TestReading:
         async def main() -> None:
             one = One()
             head = post("/a", JOINED)
-            one.receive(head + bytes(JOINED - len(head)), end_turns=False)
+            one.read(head + bytes(JOINED - len(head)))
             assert one.paths == []
             one = One()
-            one.receive(head + bytes(JOINED - len(head) + 1), end_turns=False)
+            one.read(head + bytes(JOINED - len(head) + 1))
             assert one.paths == ["/a"]
+
+        run(main)
+
+    def test_of_a_long_pipeline_no_more_wait_than_are_read(self) -> None:
+        """Or a read would bring thousands of requests, and memory for each."""
+
+        async def main() -> None:
+            one = One()
+            paths = [f"/{number}" for number in range(100 * PIPELINED)]
+            one.read(b"".join(map(get, paths)))
+            assert len(one.connection._queue) <= PIPELINED
+            assert len(one.paths) >= 99 * PIPELINED
+            assert bodies(await one.turn()) == paths
 
         run(main)
 
@@ -753,6 +766,18 @@ class TestHeaderDeadline:
             one = One()
             one.clock.pass_by(one.limits.header_seconds)
             assert (one.transport.take(), one.transport.events) == (b"", ["close"])
+
+        run(main)
+
+    def test_who_is_being_closed_is_told_nothing(self) -> None:
+        """It may take a while until the answer before is sent, which was the last."""
+
+        async def main() -> None:
+            one = One()
+            one.receive(b"GET ")
+            one.transport.close()
+            one.clock.pass_by(one.limits.header_seconds)
+            assert one.transport.events == ["close"]
 
         run(main)
 
@@ -931,13 +956,24 @@ class TestAnswers:
 
         run(main)
 
+    def test_all_steps_are_taken_in_one_turn_without_a_task(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(get("/steps") + get("/steps"))
+            assert bodies(one.transport.take()) == one.paths == one.sent == ["/steps"]
+            one.clock.end_turn()
+            assert bodies(one.transport.take()) == ["/steps"]
+            assert one.state.tasks == set()
+
+        run(main)
+
     @pytest.mark.parametrize("is_lost", [False, True])
     def test_what_was_not_begun_when_it_was_cut_off_never_is(
         self, caplog: pytest.LogCaptureFixture, is_lost: bool
     ) -> None:
         async def main() -> None:
             one = One()
-            one.receive(get("/a") + get("/b"), end_turns=False)
+            one.read(get("/a") + get("/b"))
             one.connection.drop()
             if is_lost:
                 one.connection.connection_lost(None)

@@ -301,6 +301,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._newest is not None:
             self._newest.end()
             self._header_deadline.stop()  # which ran for the rest of the body, if it was answered before
+            if len(self._queue) > PIPELINED:
+                self._be_ready(at_once=True)  # or one read would bring thousands, and memory for each
 
     # What exchanges call
 
