@@ -203,6 +203,7 @@ LOST = """
     from app.settings import Settings
     from app.contract.validation import validate
     from app.engine.dispatch import DispatchRequest
+    from app.steps import at_once
 
     service = Service(Settings(kernel_cache="none", crossover_elements=1, compile_ahead=False))
     service.open()
