@@ -76,7 +76,9 @@ class Turn:
     def answered(self, connection: Connection) -> None:
         """Have the answer that waits on `connection` sent, with others, if there seem to be any."""
         self._answered.append(connection)
-        if connection is self._last and not (self._is_due or self._is_answering):
+        if self._is_answering:
+            return
+        if connection is self._last and not self._is_due:
             self._send()
         else:
             self._be_due(connection)
@@ -93,7 +95,6 @@ class Turn:
     def _answer_all(self) -> None:
         self._is_answering = True
         small, self._small = self._small, []
-        large, self._large = self._large, []
         while len(small) > 1:
             together, small = small[:TOGETHER], small[TOGETHER:]
             left = self._in_step(together)
@@ -102,10 +103,12 @@ class Turn:
         self._answer_in_order(small)
         if self._answered:
             self._send()  # what tasks have answered: a large one takes its time
-        self._answer_in_order(large)
+        if self._large:
+            large, self._large = self._large, []
+            self._answer_in_order(large)
         self._is_answering = False
-        for connection in self._small or self._large:  # whose requests came right behind those
-            self._be_due(connection)
+        if self._small or self._large:  # requests that came right behind those
+            self._be_due((self._small or self._large)[0])
 
     def _in_step(self, going: list[Connection]) -> list[Connection]:
         """Take steps of these, of each in turn, while there is time and more than one goes on: which still do."""
