@@ -405,7 +405,7 @@ class TestShutdown:
             one = One()
             one.receive(get("/wait"))
             await asyncio.sleep(0)
-            one.ends.is_alone(One().connection)
+            one.ends.last = One().connection
             one.answers["/wait"].set_result(None)
             await asyncio.sleep(0)
             assert one.transport.take() == b""
@@ -531,7 +531,7 @@ class TestHalfClosed:
             one = One(encrypts=encrypts)
             one.receive(get("/wait"))
             await asyncio.sleep(0)
-            one.ends.is_alone(One().connection)
+            one.ends.last = One().connection
             one.answers["/wait"].set_result(None)
             await asyncio.sleep(0)
             assert one.transport.take() == b"", "it waits for others"
@@ -668,6 +668,23 @@ class TestReading:
             one = One()
             one.read(head + bytes(JOINED - len(head) + 1))
             assert one.paths == ["/a"]
+
+        run(main)
+
+    def test_who_seems_to_be_alone_does_not_wait_for_the_end_of_the_turn(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.read(get("/a"))
+            assert one.paths == []
+            assert bodies(await one.turn()) == ["/a"]
+            one.read(get("/b"))
+            assert bodies(one.transport.take()) == ["/b"]
+            one.ends.last = One().connection
+            one.read(get("/c"))
+            assert one.paths == ["/a", "/b"]
+            assert bodies(await one.turn()) == ["/c"]
+            one.connection.connection_lost(None)
+            assert one.ends.last is None, "who is gone is not kept"
 
         run(main)
 

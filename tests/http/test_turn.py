@@ -396,18 +396,15 @@ def test_nothing_is_left_for_the_end_of_the_turn_then(turns: Turns) -> None:
     assert (turns.events, turns.is_over) == (["a steps", "a sends", "a ends"], True)
 
 
-def test_who_is_alone(turns: Turns) -> None:
+def test_who_is_alone_has_its_answer_sent_at_once(turns: Turns) -> None:
     one, other = Stepping("one", turns), Stepping("other", turns)
-    assert [turns.turn.is_alone(each) for each in (one, one, other, one, one)] == [False, True, False, False, True]
+    turns.turn.last = one
     turns.turn.answered(one)
     assert (turns.events, turns.is_over) == (["one sends", "one ends"], True)
     turns.events = []
     turns.turn.answered(other)
     turns.turn.answered(one)
     assert turns.end() == ["other sends", "one sends", "other ends", "one ends"]
-    turns.turn.is_alone(one)
-    turns.turn.forget(one)
-    assert not turns.turn.is_alone(one), "one that is over is not kept"
 
 
 def test_the_next_of_a_connection_has_the_next_turn(turns: Turns) -> None:

@@ -168,7 +168,8 @@ class Connection(asyncio.BufferedProtocol):
         self._hang_up_watch.stop()
         self._reader.stop()
         self._sender.stop()
-        self._turn.forget(self)
+        if self._turn.last is self:
+            self._turn.last = None
         queue, self._queue = self._queue, deque()
         for exchange in queue:
             exchange.part()
@@ -238,8 +239,10 @@ class Connection(asyncio.BufferedProtocol):
         newest = self._newest
         if newest is None or not newest.is_direct:
             self._received(self._scratch.view[:nbytes])
-            # What many clients send would be there before memory is charged for any of it, if it were much.
-            self._be_ready(at_once=self._turn.is_alone(self) or nbytes > JOINED)
+            turn = self._turn
+            # Of many clients' much all would be there before memory is charged for any of it.
+            self._be_ready(at_once=turn.last is self or nbytes > JOINED)
+            turn.last = self
         else:
             self._reader.filled(newest, nbytes)
 

@@ -51,18 +51,9 @@ class Turn:
         self._answered: list[Connection] = []
         self._is_due = False  # to be called at the end of the turn
         self._is_answering = False
-        self._last: Connection | None = None  # that was read from
-
-    def is_alone(self, connection: Connection) -> bool:
-        """Whether `connection`, which was read from just now, was the last one before, too. Then nobody else seems to
-        ask, and to wait for the end of the turn would take a turn more."""
-        last, self._last = self._last, connection
-        return last is connection
-
-    def forget(self, connection: Connection) -> None:
-        """It is over."""
-        if self._last is connection:
-            self._last = None
+        self.last: Connection | None = None
+        """That was read from. If it is again, nobody else seems to ask, and to wait for the end of the turn would take
+        one more."""
 
     def ready(self, connection: Connection, *, is_large: bool, at_once: bool = False) -> None:
         """Have the next request of `connection` answered: a large one by itself, when the small ones are. All that are
@@ -78,7 +69,7 @@ class Turn:
         self._answered.append(connection)
         if self._is_answering:
             return
-        if connection is self._last and not self._is_due:
+        if connection is self.last and not self._is_due:
             self._send()
         else:
             self._be_due(connection)
@@ -116,8 +107,11 @@ class Turn:
         while len(going) > 1 and not is_late:
             further = []
             for number, connection in enumerate(going, 1):
-                if _step(connection):
-                    further.append(connection)
+                try:
+                    if connection.step():
+                        further.append(connection)
+                except Exception as error:
+                    _fail(connection, error)
                 is_late = perf_counter() > end
                 if is_late:
                     further += going[number:]
@@ -129,7 +123,10 @@ class Turn:
     def _answer_in_order(self, going: list[Connection]) -> None:
         """Answer each before the next one."""
         for connection in going:
-            _step(connection)
+            try:
+                connection.step()
+            except Exception as error:
+                _fail(connection, error)
             self._send()
 
     def _send(self) -> None:
@@ -144,14 +141,6 @@ class Turn:
                 connection.end_answer()
             except Exception as error:
                 _fail(connection, error)
-
-
-def _step(connection: Connection) -> bool:
-    try:
-        return connection.step()
-    except Exception as error:
-        _fail(connection, error)
-        return False
 
 
 def _fail(connection: Connection, error: Exception) -> None:
