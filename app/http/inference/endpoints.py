@@ -289,8 +289,8 @@ class InferEndpoint:
             data = exchange.data()
             read = perf_counter_ns()
             prepared = exchange.inference.prepared
+            await in_step()
             if prepared.kernel.runs_inline:
-                await in_step()
                 outcome = service.execute_here(prepared, data, memory, request.stages)
                 await in_step()
             else:

@@ -68,8 +68,8 @@ async def answer_in(wanted: AnswerForm, given: Decoder, reader: Reader, request:
         if read:
             dispatch, data = read
             request.prepared = prepared = dispatch.prepared
+            await in_step()
             if prepared.kernel.runs_inline:
-                await in_step()
                 outcome = service.execute_here(prepared, data, memory, stages)
                 await in_step()
             else:

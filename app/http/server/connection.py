@@ -323,6 +323,7 @@ class Connection(asyncio.BufferedProtocol):
     # Requests, one after another
 
     def _be_ready(self, *, at_once: bool = False) -> None:
+        """Have what has its turn handled."""
         if self._queue and (at_once or not self._is_ready):
             self._is_ready = True
             self._turn.ready(self, is_large=self._queue[0].announced > JOINED, at_once=at_once)
