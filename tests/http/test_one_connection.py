@@ -688,6 +688,19 @@ class TestReading:
 
         run(main)
 
+    def test_a_body_that_somebody_waits_for_takes_no_turn_of_its_own(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(post("/body", 10))
+            await one.turn()
+            one.ends.last = One().connection
+            one.read(b"begin")
+            assert not one.clock.end_turn(), "there is nothing to begin"
+            one.read(b"ended")
+            assert bodies(await one.turn()) == ["/body"]
+
+        run(main)
+
     def test_of_a_long_pipeline_no_more_wait_than_are_read(self) -> None:
         """Or a read would bring thousands of requests, and memory for each."""
 

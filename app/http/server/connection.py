@@ -200,8 +200,7 @@ class Connection(asyncio.BufferedProtocol):
         """The client sends no more. Whether the connection stays open for the answers that it still waits for."""
         if not self.transport.can_write_eof():  # TLS, to which the end of one direction is that of both
             while self._is_ready:  # it may have come in one read with the requests before it
-                while self.step():
-                    pass
+                self.step()
             self.send_waiting()
             return False
         self.send_waiting()
@@ -240,7 +239,7 @@ class Connection(asyncio.BufferedProtocol):
         if newest is None or not newest.is_direct:
             self._received(self._scratch.view[:nbytes])
             turn = self._turn
-            # Of many clients' much all would be there before memory is charged for any of it.
+            # Large requests do not wait: those of many clients would all be there before memory is charged for one.
             self._be_ready(at_once=turn.last is self or nbytes > JOINED)
             turn.last = self
         else:
@@ -323,8 +322,8 @@ class Connection(asyncio.BufferedProtocol):
     # Requests, one after another
 
     def _be_ready(self, *, at_once: bool = False) -> None:
-        """Have what has its turn handled."""
-        if self._queue and (at_once or not self._is_ready):
+        """Have what has its turn handled, unless it is already."""
+        if self._queue and not self._queue[0].is_started and (at_once or not self._is_ready):
             self._is_ready = True
             self._turn.ready(self, is_large=self._queue[0].announced > JOINED, at_once=at_once)
 
