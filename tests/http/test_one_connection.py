@@ -14,6 +14,7 @@ from app.codecs.codec import Encoded
 from app.http.core.exchange import JOINED, Reply, Request
 from app.http.server.connection import IDLE_SECONDS, LINGER_SECONDS, LOCAL_SEND_BUFFER, PIPELINED, Connection
 from app.http.server.exchange import HELD
+from app.http.server.framing import SHORT
 from app.http.server.limit import RESERVE, RESERVE_SECONDS, ConnectionLimit, Limits
 from app.http.server.scratch import HEADER, LARGE, READ
 from app.http.server.sender import AT_ONCE
@@ -701,16 +702,105 @@ class TestReading:
 
         run(main)
 
-    def test_of_a_long_pipeline_no_more_wait_than_are_read(self) -> None:
-        """Or a read would bring thousands of requests, and memory for each."""
+    @pytest.mark.parametrize("encrypts", [False, True])
+    @pytest.mark.parametrize("first", ["/wait", "/a"])
+    def test_of_a_long_pipeline_no_more_wait_than_may(self, first: str, encrypts: bool) -> None:
+        """Or one read would bring thousands of requests, and memory for each."""
 
         async def main() -> None:
+            one = One(encrypts=encrypts)
+            paths = [first, *(f"/{number}" for number in range(100 * PIPELINED))]
+            pieces = [get(path) if number % 3 else post(path, 500) + bytes(500) for number, path in enumerate(paths)]
+            half = len(pieces) // 2
+            for some in (pieces[:half], pieces[half:]) if encrypts else (pieces,):  # TLS reads on for a while
+                assert one.read(b"".join(some)) == sum(map(len, some))
+                assert len(one.connection._queue) in (PIPELINED - 1, PIPELINED)
+            assert not one.transport.is_read
+            one.connection.want()
+            assert not one.transport.is_read, "what was read comes first"
+            written = b""
+            if first == "/wait":
+                await one.turn()
+                one.answers[first].set_result(None)
+            while one.connection._further:
+                assert len(one.connection._queue) >= PIPELINED - 1
+                assert not one.transport.is_read
+                await asyncio.sleep(0)
+                one.clock.end_turn()
+                written += one.transport.take()
+            assert bodies(written + await one.turn()) == paths
+            assert one.transport.is_read
+
+        run(main)
+
+    def test_a_fault_behind_a_long_pipeline_has_its_turn(self) -> None:
+        async def main() -> None:
+            for count in (PIPELINED - 1, PIPELINED, PIPELINED + 1, 30 * PIPELINED):
+                one = One()
+                paths = [f"/{number}" for number in range(count)]
+                one.read(b"".join(map(get, paths)) + b"?" * SHORT)
+                written = await one.turn()
+                assert bodies(written.partition(b"HTTP/1.1 400 ")[0]) == paths
+                assert written.count(b"HTTP/1.1 400 ") == 1
+                assert one.transport.events == ["eof"]
+
+        run(main)
+
+    def test_after_the_last_one_of_a_long_pipeline_there_is_none(self) -> None:
+        async def main() -> None:
+            for number in (0, PIPELINED - 1, PIPELINED, 30 * PIPELINED):
+                one = One()
+                one.read(get("/a") * number + get("/b", b"Connection: close") + get("/c") * 1000)
+                assert bodies(await one.turn()) == ["/a"] * number + ["/b"]
+                assert one.transport.is_closed
+
+        run(main)
+
+    def test_when_the_server_ends_a_long_pipeline_is_answered(self) -> None:
+        async def main() -> None:
             one = One()
-            paths = [f"/{number}" for number in range(100 * PIPELINED)]
-            one.read(b"".join(map(get, paths)))
-            assert len(one.connection._queue) <= PIPELINED
-            assert len(one.paths) >= 99 * PIPELINED
-            assert bodies(await one.turn()) == paths
+            one.read(get("/wait") + get("/a") * 1000)
+            await one.turn()
+            one.connection.shutdown()
+            one.state.default_headers.append((b"connection", b"close"))
+            assert bodies(await one.answer("/wait")) == ["/wait"] + ["/a"] * 1000
+            assert one.transport.events == ["close"], "as it has told with the last answer"
+
+        run(main)
+
+    def test_of_a_long_pipeline_nothing_is_left_when_it_is_over(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.read(get("/wait") + get("/a") * 1000)
+            await one.turn()
+            one.transport.is_closed = True
+            one.connection.connection_lost(None)
+            assert one.connection._further is None
+            assert await one.answer("/wait") == b""
+            assert one.paths == ["/wait"]
+
+        run(main)
+
+    def test_what_is_left_of_a_long_pipeline_may_be_the_beginning_of_a_request(self) -> None:
+        async def main() -> None:
+            whole = post("/body", 5) + b"12345"
+            for cut in (1, 20, len(whole) - 5, len(whole) - 1):
+                one = One()
+                one.read(get("/a") * 1000 + whole[:cut])
+                written = await one.turn()
+                one.receive(whole[cut:])
+                assert bodies(written + await one.turn()) == ["/a"] * 1000 + ["/body"]
+                assert one.received == b"12345"
+
+        run(main)
+
+    def test_a_body_in_many_chunks(self) -> None:
+        async def main() -> None:
+            one = One()
+            header = get("/body", b"Transfer-Encoding: chunked", method=b"POST")
+            one.read(header + b"1000\r\n%b\r\n" % bytes(0x1000) * 20 + b"0\r\n\r\n" + get("/a"))
+            assert bodies(await one.turn()) == ["/body", "/a"]
+            assert one.received == bytes(20 * 0x1000)
 
         run(main)
 

@@ -57,7 +57,8 @@ _RESERVED = ("/health/", "/v2/health/", "/metrics")
 """What is answered on connections beyond the limit."""
 
 PIPELINED = 16
-"""Requests that a connection has been sent and has not answered, from which on it reads no more."""
+"""Requests that a connection has been sent and has not answered, from which on it reads no more, nor takes more of what
+it has read: a read can bring 20,000, each of which takes memory."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -67,6 +68,7 @@ class Connection(asyncio.BufferedProtocol):
         "_client",
         "_end_deadline",
         "_framing",
+        "_further",
         "_handler",
         "_hang_up_watch",
         "_header_deadline",
@@ -123,6 +125,8 @@ class Connection(asyncio.BufferedProtocol):
         self._scheme = "http"
         self._queue: deque[Exchange] = deque()
         """Those that are not answered yet; the first one is in its handler's hands."""
+        self._further: Buffer | None = None
+        """What was read and waits until some are answered. There is none when fewer than PIPELINED - 1 are left."""
         self._newest: Exchange | None = None  # whose body is being received, or was the last to be
         self._is_ready = False  # for the next one to be begun at the end of this turn of the event loop
         self._work: Coroutine[Any, Any, Reply] | None = None  # the first one's, as long as it need not wait
@@ -168,6 +172,7 @@ class Connection(asyncio.BufferedProtocol):
         self._hang_up_watch.stop()
         self._reader.stop()
         self._sender.stop()
+        self._further = None
         if self._turn.last is self:
             self._turn.last = None
         queue, self._queue = self._queue, deque()
@@ -184,7 +189,7 @@ class Connection(asyncio.BufferedProtocol):
         self.send_waiting()
         if self._is_idle():
             self._end_deadline.start(IDLE_SECONDS)
-        elif not self._queue or self._queue[-1].is_answered:
+        elif self._further or not self._queue or self._queue[-1].is_answered:
             self._is_ending = True  # too late to say so in the answer: what the client sends after it is answered too
         else:
             self._queue[-1].keep_alive = False
@@ -252,16 +257,29 @@ class Connection(asyncio.BufferedProtocol):
         self.want()
 
     def _received(self, data: Buffer) -> None:
+        if self._further:  # TLS has more ready when it is told to stop
+            data = memoryview(b"".join((self._further, data)))
+        rest = self._take(data)
+        self._further = memoryview(bytes(rest)) if rest else None
+
+    def _take(self, data: Buffer) -> Buffer | None:
+        """Take what was read, until as many requests wait as may: what is left."""
         if self._is_refused:
-            return  # lingering: see _close_gently
+            return None  # lingering: see _close_gently
         try:
-            self._framing.feed(data)
+            while data:
+                newest = self._newest
+                left = None if newest is None or newest.is_whole else max(newest.left, 0)
+                if left is None and len(self._queue) >= PIPELINED:
+                    return data
+                data = data[self._framing.feed(data, left) :]
         except RequestError as error:
             self._refuse(error)
         else:
             # A header that came in one read, as nearly all do, needs no timer.
             if self._framing.in_header:
                 self._expect_header()
+        return None
 
     # What the framing calls
 
@@ -303,13 +321,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._newest is not None:
             self._newest.end()
             self._header_deadline.stop()  # which ran for the rest of the body, if it was answered before
-            if len(self._queue) > PIPELINED:
-                self._be_ready(at_once=True)  # or one read would bring thousands, and memory for each
 
     # What exchanges call
 
     def want(self) -> None:
-        if len(self._queue) < PIPELINED:
+        if len(self._queue) < PIPELINED and not self._further:
             self._reader.want()
 
     def hold(self) -> None:
@@ -412,6 +428,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _finish(self, exchange: Exchange) -> None:
         """All of the answer to `exchange`, the first one, is handed over. What comes next?"""
+        if self._further:
+            self._further = self._take(self._further)
         self._queue.popleft()
         self._state.total_requests += 1
         if not exchange.keep_alive:
